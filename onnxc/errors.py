@@ -1,0 +1,220 @@
+"""Everything that can go wrong, as one family of exceptions, each with its origin in the model.
+
+A message is one sentence of under a kilobyte on one line, however long or hostile the names in it:
+names are shortened in the middle and characters that a terminal would obey are escaped. A check
+that finds many problems reports them together as `Diagnostic`s, raised at once in `ModelErrors`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+
+NAME_LIMIT = 80
+PATH_LIMIT = 200
+MESSAGE_LIMIT = 1000  # bytes of UTF-8
+
+
+def shorten(text: str, limit: int = NAME_LIMIT) -> str:
+    """`text` on one printable line of at most `limit` characters, cut out of the middle."""
+    if len(text) > limit:
+        head = (limit - 1) // 2
+        text = f"{text[:head]}…{text[len(text) - (limit - 1 - head):]}"
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def quote(name: str | bytes) -> str:
+    """A name of the model as it appears in a message: shortened, printable and in quotes."""
+    if isinstance(name, bytes):
+        name = name.decode("utf-8", "backslashreplace")
+    return f"'{shorten(name)}'"
+
+
+def one_line(text: str, limit: int = MESSAGE_LIMIT) -> str:
+    """`text` as one printable line of at most `limit` bytes of UTF-8; the end is cut first."""
+    text = " ".join(text[: 4 * limit].split())
+    text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    encoded = text.encode("utf-8", "backslashreplace")
+    if len(encoded) > limit:
+        encoded = encoded[: limit - 3] + "…".encode()
+    return encoded.decode("utf-8", "ignore")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The place in a model that something stems from; every field may be empty.
+
+    `index` is the node's position in its graph, which names a node that has no name."""
+
+    file: str = ""
+    node: str = ""
+    op_type: str = ""
+    domain: str = ""
+    opset: int | None = None
+    index: int | None = None
+
+    def filled_from(self, other: Origin) -> Origin:
+        """This origin with what it leaves empty taken from `other`."""
+        empty = {name: getattr(other, name) for name, value in vars(self).items()
+                 if value is None or value == ""}
+        return replace(self, **empty)
+
+    def operator(self) -> str:
+        """`Conv of opset 13`, `com.microsoft.Gelu of opset 1`, or nothing."""
+        if not self.op_type:
+            return ""
+        name = shorten(f"{self.domain}.{self.op_type}" if self.domain else self.op_type)
+        return f"{name} of opset {self.opset}" if self.opset is not None else name
+
+    def __str__(self) -> str:
+        place = ""
+        if self.node:
+            place = f"node {quote(self.node)}"
+        elif self.index is not None:
+            place = f"node #{self.index}"
+        operator = self.operator()
+        if place and operator:
+            place = f"{place} ({operator})"
+        parts = [shorten(self.file, PATH_LIMIT), place or operator]
+        return ": ".join(part for part in parts if part)
+
+
+class OnnxcError(Exception):
+    """Base of all errors: `reason` is one sentence, `remedy` what to do about it, if anything."""
+
+    kind = "error"
+
+    def __init__(self, reason: str, *, origin: Origin | None = None, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
+        self.origin = origin or Origin()
+
+    def at(self, origin: Origin) -> OnnxcError:
+        """This error, its origin completed from `origin`; for `raise error.at(...)`."""
+        self.origin = self.origin.filled_from(origin)
+        return self
+
+    def __str__(self) -> str:
+        place = str(self.origin)
+        text = f"{place}: {self.reason}" if place else self.reason
+        return one_line(f"{text}; {self.remedy}" if self.remedy else text)
+
+
+class ModelError(OnnxcError):
+    """The model breaks the ONNX specification or cannot be read."""
+
+    kind = "invalid"
+
+
+class UnsupportedError(OnnxcError):
+    """The model is valid, but onnxc does not support what it asks for."""
+
+    kind = "unsupported"
+
+
+class LimitError(OnnxcError):
+    """Compiling would exceed one of the limits on size, number or nesting."""
+
+    kind = "limit"
+
+
+class CompileError(OnnxcError):
+    """Code generation, the C compiler, the linker or writing the output failed."""
+
+    kind = "compile"
+
+
+class RunError(OnnxcError):
+    """A compiled model refused its inputs or failed; `status` is the library's status code."""
+
+    kind = "run"
+
+    def __init__(self, reason: str, *, status: int = 1, origin: Origin | None = None,
+                 remedy: str = "") -> None:
+        super().__init__(reason, origin=origin, remedy=remedy)
+        self.status = status
+
+
+class LoadError(OnnxcError):
+    """A compiled library is damaged, foreign, of another version, or for another processor."""
+
+    kind = "load"
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One problem of a model. `kind` is "invalid", "unsupported" or "limit"."""
+
+    reason: str
+    kind: str = "invalid"
+    node: str = ""
+    op_type: str = ""
+    domain: str = ""
+    opset: int | None = None
+    index: int | None = None
+    remedy: str = ""
+
+    @property
+    def origin(self) -> Origin:
+        return Origin("", self.node, self.op_type, self.domain, self.opset, self.index)
+
+    @classmethod
+    def of(cls, error: OnnxcError) -> Diagnostic:
+        """The diagnostic that says what `error` says."""
+        place = error.origin
+        return cls(error.reason, error.kind, place.node, place.op_type, place.domain, place.opset,
+                   place.index, error.remedy)
+
+    def __str__(self) -> str:
+        place = str(self.origin)
+        text = f"{place}: {self.reason}" if place else self.reason
+        return one_line(f"{text}; {self.remedy}" if self.remedy else text)
+
+    def to_dict(self) -> dict[str, object]:
+        """The fields for JSON, names shortened as they are in messages."""
+        return {name: one_line(value) if isinstance(value, str) else value
+                for name, value in asdict(self).items()}
+
+
+class DiagnosticList(list[Diagnostic]):
+    """Diagnostics in the order of the model, printable one a line and as JSON."""
+
+    def add(self, reason: str, origin: Origin | None = None, *, kind: str = "invalid",
+            remedy: str = "") -> None:
+        """Append one problem at `origin`."""
+        place = origin or Origin()
+        self.append(Diagnostic(reason, kind, place.node, place.op_type, place.domain, place.opset,
+                               place.index, remedy))
+
+    def __str__(self) -> str:
+        return "\n".join(str(diagnostic) for diagnostic in self)
+
+    def to_json(self) -> str:
+        return json.dumps([diagnostic.to_dict() for diagnostic in self], indent=2)
+
+
+class ModelErrors(OnnxcError):
+    """Many problems of one model at once; `diagnostics` holds them all, `str` the first."""
+
+    kind = "invalid"
+
+    def __init__(self, diagnostics: Iterable[Diagnostic], file: str | os.PathLike = "") -> None:
+        self.diagnostics = DiagnosticList(diagnostics)
+        first = str(self.diagnostics[0]) if self.diagnostics else "no problem"
+        count = len(self.diagnostics)
+        super().__init__(first if count == 1 else f"{count} problems, the first: {first}",
+                         origin=Origin(file=os.fspath(file)))
+
+    def __reduce__(self):
+        return type(self), (list(self.diagnostics), self.origin.file)
+
+    def lines(self) -> list[str]:
+        """One line a problem, each beginning with the model's file."""
+        prefix = f"{shorten(self.origin.file, PATH_LIMIT)}: " if self.origin.file else ""
+        return [one_line(f"{prefix}{diagnostic}") for diagnostic in self.diagnostics]
+
+    def to_json(self) -> str:
+        return self.diagnostics.to_json()

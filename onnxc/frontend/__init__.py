@@ -1,0 +1,1 @@
+"""From a model file to a graph of core ops: reading, checking, inlining functions, import rules."""
