@@ -1,0 +1,1 @@
+"""onnxc: compiles ONNX models ahead of time to native shared libraries."""
