@@ -177,15 +177,25 @@ class Pool(Op):
 
 @dataclass(frozen=True)
 class Attention(Op):
-    """softmax(scale * q @ k^T + bias) @ v over q [..., Q, D], k [..., K, D], v [..., K, E], their batch axes equal; the
-    bias is an optional fourth operand that broadcasts to [..., Q, K]."""
+    """softmax(scale * q k + bias) v with the axes named as in Contract: `q` labels the queries "bhqd", `k` the keys "bhkd",
+    `v` the values "bhke", `out` the result "bhqe"; letters other than q, k, d, e are batch axes, in any order. The softmax
+    is over k. The bias, an optional fourth operand, broadcasts to [batch..., q, k] with the batch axes in q's order."""
 
     scale: float
+    q: str = "bhqd"
+    k: str = "bhkd"
+    v: str = "bhke"
+    out: str = "bhqe"
 
     def infer(self, q: TensorType, k: TensorType, v: TensorType, *bias: TensorType) -> tuple[TensorType]:
-        _require(dims.equal(q.shape[-1], k.shape[-1]), f"queries {q} and keys {k} differ in depth")
-        _require(dims.equal(k.shape[-2], v.shape[-2]), f"keys {k} and values {v} differ in number")
-        return (TensorType(q.dtype, (*q.shape[:-1], v.shape[-1])),)
+        sizes: dict[str, Dimension] = {}
+        for labels, operand in ((self.q, q), (self.k, k), (self.v, v)):
+            _require(len(labels) == operand.rank, f"{operand} does not have the axes {labels}")
+            for label, size in zip(labels, operand.shape, strict=True):
+                known = sizes.setdefault(label, size)
+                _require(dims.equal(known, size), f"{q}, {k} and {v} do not fit together")
+                sizes[label] = known if isinstance(known, int) else size
+        return (TensorType(q.dtype, tuple(sizes[label] for label in self.out)),)
 
 
 @dataclass(frozen=True)

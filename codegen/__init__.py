@@ -1,0 +1,1 @@
+"""Code generation: kernels, the functions that call them, objects and the link."""

@@ -1,0 +1,133 @@
+"""The contract between nodes and machine code: what a kernel module offers and what it returns.
+
+A kernel module (`kernels/*.py`) has three functions:
+    candidates(node, target) -> Iterable[Choice]     the ways in which it could run the node; none if it cannot
+    pack(node, choice, operand) -> Constant | None   a constant operand in the form the kernel wants; None: as it is
+    emit(node, choice, target) -> Code               the code
+Code is position-independent text: it names no value and no dimension variable, only its argument words, so that equal
+kernels have equal text and are emitted once.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import ModuleType
+
+from ..dims import Dimension
+from ..ir import Layout, Node
+from ..target import Target
+from .emitter import Function, Text
+
+ENTRY = "KERNEL"  # how kernel text calls its entry; helpers are `KERNEL.tile14` and the like
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kernel for a node: its module, its visible tiling, the layouts it reads and writes (None: dense), and the
+    estimated time in nanoseconds on one core."""
+
+    kernel: ModuleType
+    cost: float
+    tiling: tuple[tuple[str, int | str], ...] = ()
+    inputs: tuple[Layout | None, ...] = ()
+    output: Layout | None = None
+    packed: tuple[int, ...] = ()  # operands that `pack` transforms when they are constant
+
+    def __getitem__(self, key: str) -> int | str:
+        return dict(self.tiling)[key]
+
+    @property
+    def name(self) -> str:
+        return self.kernel.__name__.rpartition(".")[2]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.tiling)})"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One 8-byte word of a kernel's argument array.
+
+    `input`/`output`: the address of the node's operand or result `index` (packed constants at their packed form; bytes of
+    the storage, halo included, from its first byte). `temporary`: the address of the code's own buffer `index`.
+    `size`: the number that `dimension` has in this run."""
+
+    kind: str
+    index: int = 0
+    dimension: Dimension = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One parallel region: `parts` independent pieces of about `work` nanoseconds in all, cut by shape alone. `scratch` bytes
+    are each thread's own, at least 64."""
+
+    text: str
+    arguments: tuple[Argument, ...]
+    parts: Dimension
+    work: Dimension
+    scratch: Dimension = 64
+
+
+@dataclass(frozen=True)
+class Code:
+    """The steps that run a node, one after the other, and the sizes in bytes of the buffers they share."""
+
+    steps: tuple[Step, ...]
+    temporaries: tuple[Dimension, ...] = ()
+
+
+@dataclass
+class KernelText:
+    """A kernel being written. `function()` opens the entry, whose parts %first..%last the body loops over."""
+
+    target: Target
+    text: Text = field(init=False)
+    arguments: list[Argument] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.text = Text(self.target)
+
+    @contextmanager
+    def entry(self):
+        """`i32 KERNEL(ptr %args, i64 %first, i64 %last, ptr %scratch)`: returns 0 unless the body returned a code."""
+        parameters = ["ptr noalias %args", "i64 %first", "i64 %last", "ptr noalias %scratch"]
+        with self.text.function(ENTRY, parameters, "i32", "hidden") as f:
+            yield f
+            f.statement("ret i32 0")
+
+    def _word(self, f: Function, argument: Argument, type_: str) -> str:
+        if argument not in self.arguments:
+            self.arguments.append(argument)
+        place = 8 * self.arguments.index(argument)
+        address = "%args" if place == 0 else f.hoisted(f"getelementptr i8, ptr %args, i64 {place}")
+        return f.hoisted(f"load {type_}, ptr {address}, align 8")
+
+    def input(self, f: Function, index: int) -> str:
+        """The address of operand `index`; only in the entry function."""
+        return self._word(f, Argument("input", index), "ptr")
+
+    def output(self, f: Function, index: int = 0) -> str:
+        return self._word(f, Argument("output", index), "ptr")
+
+    def temporary(self, f: Function, index: int) -> str:
+        return self._word(f, Argument("temporary", index), "ptr")
+
+    def size(self, f: Function, dimension: Dimension) -> str:
+        """A dimension as an i64: a literal when it is a number, else a word of the arguments."""
+        return str(dimension) if isinstance(dimension, int) else self._word(f, Argument("size", 0, dimension), "i64")
+
+    def step(self, parts: Dimension, work: Dimension, scratch: Dimension = 64) -> Step:
+        return Step(str(self.text), tuple(self.arguments), parts, work, scratch)
+
+
+def single(step: Step, temporaries: Sequence[Dimension] = ()) -> Code:
+    return Code((step,), tuple(temporaries))
+
+
+def chosen(node: Node) -> Choice:
+    """The node's kernel, which select_kernels stored."""
+    if not isinstance(node.choice, Choice):
+        raise TypeError(f"no kernel was selected for {node.op}")
+    return node.choice

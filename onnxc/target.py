@@ -1,0 +1,90 @@
+"""Processors: what code is generated for, and what a library asks of the machine that loads it.
+
+The only file that names processors. Kernels read widths, register counts and abilities from a `Target`; nothing else in the
+compiler knows an instruction set. `native` is the least general target here that this machine satisfies.
+"""
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from functools import cache
+
+from . import dtypes
+from .errors import CompileError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A processor family: LLVM's names for it and the facts that tilings follow."""
+
+    name: str
+    triple: str
+    cpu: str
+    features: tuple[str, ...]  # checked by the library before it runs, in the runtime's names
+    vector_bits: int
+    vector_registers: int
+    masked: bool  # lanes can be switched off by a mask register at no cost
+    fused_multiply_add: bool
+    load_ports: int = 2  # vector loads a cycle
+    level1_bytes: int = 32 << 10
+    level2_bytes: int = 512 << 10
+    fma_per_ns: float = 4.0  # vector multiply-adds, one core: a scale for cost estimates, no promise
+    bytes_per_ns: float = 20.0  # from the outer caches
+    abilities: tuple[str, ...] = ()  # optional instructions kernels may use: "scale_exponent", "dot_u8s8", ...
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of one vector register."""
+        return self.vector_bits // (8 * dtypes.itemsize(dtype))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
+_V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_LINUX_X86 = "x86_64-unknown-linux-gnu"
+
+TARGETS: dict[str, Target] = {
+    t.name: t
+    for t in (
+        Target("x86-64-v4", _LINUX_X86, "x86-64-v4", _V4, 512, 32, True, True, abilities=("scale_exponent",)),
+        Target("x86-64-v3", _LINUX_X86, "x86-64-v3", _V3, 256, 16, False, True),
+        Target("x86-64-v2", _LINUX_X86, "x86-64-v2", _V2, 128, 16, False, False),
+        Target("aarch64", "aarch64-unknown-linux-gnu", "generic", ("asimd",), 128, 32, False, True),
+    )
+}
+
+#: The runtime's feature names in /proc/cpuinfo's spelling, where they differ.
+_CPUINFO = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1"}
+
+
+@cache
+def _machine_features() -> frozenset[str]:
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith(("flags", "Features")):
+                    return frozenset(line.partition(":")[2].split())
+    except OSError:
+        pass
+    return frozenset()
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine has what the target asks for."""
+    machine = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    present = _machine_features()
+    return target.triple.startswith(machine) and all(_CPUINFO.get(f, f) in present for f in target.features)
+
+
+def find_target(name: str = "native") -> Target:
+    """The target of that name; `native` is the first of TARGETS that runs here. Unknown names raise CompileError."""
+    if name == "native":
+        found = next((t for t in TARGETS.values() if runs_here(t)), None)
+        if found is None:
+            raise CompileError(f"this machine's processor ({platform.machine()}) is none of {', '.join(TARGETS)}")
+        return found
+    if name not in TARGETS:
+        raise CompileError(f"unknown target '{name}'; known are native, {', '.join(TARGETS)}")
+    return TARGETS[name]

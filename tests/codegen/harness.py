@@ -1,0 +1,124 @@
+"""Runs one kernel on numpy arrays: emits it, compiles it in this process and calls it part by part."""
+import ctypes
+from functools import cache
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from onnxc import dims, dtypes
+from onnxc.codegen.kernel import ENTRY
+from onnxc.ir import Constant, Node, TensorType, Value
+from onnxc.target import TARGETS, runs_here
+
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+
+RUNNABLE = [t for t in TARGETS.values() if runs_here(t)]
+
+
+def machine(target, jit=True):
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, opt=2, reloc="default" if jit else "pic", codemodel="jitdefault" if jit else "small", jit=jit
+    )
+
+
+@cache
+def compiled(text, target):
+    module = llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}')
+    module.verify()
+    engine = llvm.create_mcjit_compiler(module, machine(target))
+    engine.finalize_object()
+    return engine
+
+
+def assembly(text, target):
+    """The assembly of a kernel's text, also for processors other than this one."""
+    return machine(target, jit=False).emit_assembly(llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}'))
+
+
+def aligned(nbytes, alignment=64, fill=0xA5):
+    """Uninitialised memory as the arena gives it: aligned, and full of garbage."""
+    raw = np.full(nbytes + alignment + 64, fill, np.uint8)
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + nbytes]
+
+
+def to_storage(array, type_, env):
+    """The bytes of array in the type's storage layout."""
+    array = np.ascontiguousarray(array)
+    if type_.layout is not None:
+        block, halo = type_.layout.block, type_.layout.halo or (0,) * (array.ndim - 2)
+        padding = [(0, 0), (0, -array.shape[1] % block), *((h, h) for h in halo)]
+        padded = np.pad(array, padding)
+        split = padded.reshape(padded.shape[0], -1, block, *padded.shape[2:])
+        array = np.ascontiguousarray(np.moveaxis(split, 2, -1))
+    memory = aligned(max(1, array.nbytes))
+    memory[: array.nbytes] = array.view(np.uint8).reshape(-1)
+    return memory
+
+
+def from_storage(memory, type_, env):
+    """(the logical array, whether halo and padding lanes hold zeros)"""
+    storage = [dims.evaluate(d, env) for d in type_.storage]
+    whole = memory[: int(np.prod(storage)) * dtypes.itemsize(type_.dtype)].view(dtypes.numpy_dtype(type_.dtype)).reshape(storage)
+    if type_.layout is None:
+        return whole, True
+    shape = [dims.evaluate(d, env) for d in type_.shape]
+    halo = type_.layout.halo or (0,) * (len(shape) - 2)
+    inside = whole[(slice(None), slice(None), *(slice(h, h + n) for h, n in zip(halo, shape[2:])))]
+    array = np.moveaxis(inside, -1, 2).reshape(shape[0], -1, *shape[2:])
+    border_clear = np.count_nonzero(whole) == np.count_nonzero(array[:, : shape[1]])
+    return np.ascontiguousarray(array[:, : shape[1]]), border_clear
+
+
+def bind(node, arrays):
+    """The dimension variables that are plain axes of the operands."""
+    env = {}
+    for value, array in zip(node.inputs, arrays):
+        for dimension, size in zip(value.type.shape, array.shape):
+            for known in dims.symbols(dimension):
+                if str(dimension) == known.name:
+                    env.setdefault(known.name, size)
+    return env
+
+
+def run_choice(node: Node, choice, arrays, target, env=None, split=3):
+    """The outputs of node under a choice: [(array, border_clear)], or the failing (code, value)."""
+    env = {**bind(node, arrays), **(env or {})}
+    code = choice.kernel.emit(node, choice, target)
+    operands = []
+    for index, (value, array) in enumerate(zip(node.inputs, arrays)):
+        packed = None
+        if value.constant is not None and index in choice.packed:
+            packed = choice.kernel.pack(node, choice, index)
+        type_ = value.type if packed is None else TensorType(packed.dtype, packed.shape)
+        operands.append(to_storage(array if packed is None else packed.array, type_, env))
+    outputs = [aligned(max(1, dims.evaluate(v.type.nbytes, env))) for v in node.outputs]
+    temporaries = [aligned(max(1, dims.evaluate(n, env))) for n in code.temporaries]
+    memory = {"input": operands, "output": outputs, "temporary": temporaries}
+    for step in code.steps:
+        words = [
+            dims.evaluate(a.dimension, env) if a.kind == "size" else memory[a.kind][a.index].ctypes.data
+            for a in step.arguments
+        ]
+        arguments = (ctypes.c_int64 * max(1, len(words)))(*words)
+        parts = dims.evaluate(step.parts, env)
+        scratch = aligned(max(64, dims.evaluate(step.scratch, env)))
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p])(
+            compiled(step.text, target).get_function_address(ENTRY)
+        )
+        for k in range(split):  # any contiguous partition must give the same bits
+            first, last = parts * k // split, parts * (k + 1) // split
+            if first < last:
+                failed = function(ctypes.addressof(arguments), first, last, scratch.ctypes.data)
+                if failed:
+                    return failed, int(scratch[:8].view(np.int64)[0])
+    return [from_storage(m, v.type, env) for m, v in zip(outputs, node.outputs)]
+
+
+def value(array_or_type, constant=False, name=""):
+    """A Value for an array (constant or not) or a type."""
+    if isinstance(array_or_type, TensorType):
+        return Value(array_or_type, name)
+    type_ = TensorType(dtypes.from_numpy(array_or_type.dtype), array_or_type.shape)
+    return Value(type_, name, Constant.of(array_or_type) if constant else None)
