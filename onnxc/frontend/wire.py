@@ -167,7 +167,7 @@ def scan(data) -> Skeleton:
                 raise ModelError(f"the file holds more than one model: {SINGLE_IN_MODEL[number]} "
                                  f"occurs again at byte {start}")
             seen_in_model.add(number)
-        elif message.kind == TENSOR and number in DATA_FIELDS:
+        elif message.kind == TENSOR and number in DATA_FIELDS and position > begin:
             large = wire_type == BYTES and number in PAYLOADS and position - begin >= LARGE
             _check_single_data_field(message, number, large, start)
             if large:
@@ -203,7 +203,7 @@ def _check_single_data_field(message: _Message, number: int, large: bool, start:
         raise ModelError(f"the tensor around byte {start} has its data twice: in "
                          f"{DATA_FIELDS[previous]} and in {DATA_FIELDS[number]}")
     message.data_field = number
-    message.payload = large
+    message.payload = message.payload or large
 
 
 def explain(data, descriptor) -> None:
