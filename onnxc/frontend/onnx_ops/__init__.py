@@ -1,0 +1,12 @@
+"""The import rules: every ONNX operator in terms of core ops, one file a family, all named in this list."""
+from . import elementwise
+from .rules import Rule, rule_table
+
+FAMILIES = (elementwise,)
+
+RULES = rule_table(FAMILIES)
+
+
+def find_rule(domain: str, op_type: str, opset: int) -> Rule | None:
+    """The newest rule that the operator set has, or None."""
+    return next((r for r in RULES.get((domain, op_type), ()) if r.since <= opset), None)

@@ -1,0 +1,53 @@
+"""How an import rule is written and found.
+
+    @onnx_op(since=6)
+    def HardSigmoid(b, X, *, alpha=0.2, beta=0.5):
+        return b.map(X, lambda x: (alpha * x + beta).clip(0, 1))
+
+A rule's signature is the operator's schema: after the builder `b` come the ONNX inputs (default None where optional, `*` where
+variadic) and, keyword-only, the attributes with the specification's defaults. `since` is the first operator set with that call
+form; a model of an older one finds the older shim. A rule returns its output, a tuple of them, or None for outputs it leaves out.
+"""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import ModuleType
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One call form of an operator."""
+
+    op_type: str
+    domain: str
+    since: int
+    function: Callable
+
+    @property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+
+def onnx_op(since: int, name: str | None = None, domain: str = "") -> Callable[[Callable], Callable]:
+    """Marks a rule. `name` is given where a shim's function cannot bear the operator's name."""
+
+    def mark(function: Callable) -> Callable:
+        function.rules = (*getattr(function, "rules", ()), Rule(name or function.__name__, domain, since, function))
+        return function
+
+    return mark
+
+
+def rule_table(families: Iterable[ModuleType]) -> dict[tuple[str, str], list[Rule]]:
+    """(domain, operator) → its rules, newest first."""
+    table: dict[tuple[str, str], list[Rule]] = {}
+    for family in families:
+        for function in vars(family).values():
+            if getattr(function, "__module__", None) == family.__name__:
+                for rule in getattr(function, "rules", ()):
+                    table.setdefault((rule.domain, rule.op_type), []).append(rule)
+    for rules in table.values():
+        rules.sort(key=lambda rule: -rule.since)
+    return table
