@@ -165,7 +165,8 @@ class ExternalFiles:
         if "\0" in location:
             raise ModelError(f"the location {name} of external data has a NUL character")
         if location.startswith("/") or os.path.isabs(location) or ".." in parts:
-            raise ModelError(f"the location {name} of external data is not below the model's folder")
+            raise ModelError(f"the location {name} of external data is not below the model's "
+                             "folder")
         for root in self.roots:
             candidate = os.path.join(root, *parts)
             if not os.path.lexists(candidate):

@@ -171,7 +171,8 @@ def _parse(file: MappedFile, path: Path | None, directory: Path | None,
         raise _too_large(len(file.data))
     try:
         skeleton = wire.scan(file.data)
-        model = ModelFile(_decode(skeleton.data, file.data), external, path, directory, file, skeleton)
+        proto = _decode(skeleton.data, file.data)
+        model = ModelFile(proto, external, path, directory, file, skeleton)
         _check(model)
     except ModelError as error:
         foreign = describe_foreign(bytes(file.data[:1024]))

@@ -1,9 +1,9 @@
 """Protobuf's wire format, read just far enough to leave tensor data where it is.
 
-`scan` walks model > graph > nodes > attributes > tensors through the messages of at least `LARGE`
-bytes and returns the model without its large tensor data (the skeleton) plus where that data lies.
-In the skeleton a marker of 24 bytes stands in `raw_data`: 16 random bytes drawn for this scan, which
-no file can contain by intent or accident, and the payload's number. It survives copying the message.
+`scan` walks model > graph > nodes > attributes > tensors through messages of at least `LARGE`
+bytes and returns the model without its large tensor data (the skeleton) and where that data lies.
+In the skeleton's `raw_data` stands a marker of 24 bytes: 16 random bytes drawn for this scan, which
+no file can contain by intent or accident, and the payload's number. It survives copying a message.
 Needs neither protobuf nor onnx. Source: protobuf.dev/programming-guides/encoding, onnx.proto.
 """
 
@@ -117,7 +117,8 @@ def read_field(data, position: int, end: int, where: str) -> tuple[int, int, int
     tag, position = read_varint(data, position, end)
     number, wire_type = tag >> 3, tag & 7
     if not 0 < number < 1 << 29:
-        raise ModelError(f"malformed protobuf: field number {number} in the {where} at byte {start}")
+        raise ModelError(f"malformed protobuf: field number {number} in the {where} at byte "
+                         f"{start}")
     begin = position
     if wire_type == VARINT:
         _, position = read_varint(data, position, end)
@@ -129,12 +130,13 @@ def read_field(data, position: int, end: int, where: str) -> tuple[int, int, int
     elif wire_type == FIXED32:
         position += 4
     else:
-        raise ModelError(f"malformed protobuf: wire type {wire_type} in the {where} at byte {start}")
+        raise ModelError(f"malformed protobuf: wire type {wire_type} in the {where} at byte "
+                         f"{start}")
     if position > end:
         size = len(data)
         if position > size:
-            raise ModelError(f"the file is truncated: field {number} of the {where} at byte {start} "
-                             f"needs {position} bytes, the file has {size}")
+            raise ModelError(f"the file is truncated: field {number} of the {where} at byte "
+                             f"{start} ends at byte {position}, the file at {size}")
         raise ModelError(f"malformed protobuf: field {number} of the {where} at byte {start} runs "
                          f"past the end of its message")
     return number, wire_type, begin, position
@@ -186,8 +188,8 @@ def scan(data) -> Skeleton:
 
 def nested_too_deep(position: int) -> ModelError:
     """The error for messages nested deeper than protobuf accepts."""
-    return ModelError(f"messages nest deeper than {MAX_LEVELS} levels at byte {position}, the limit "
-                      f"of protobuf; subgraphs may nest about {MAX_LEVELS // 3} levels deep")
+    return ModelError(f"messages nest deeper than {MAX_LEVELS} levels at byte {position}, the "
+                      f"limit of protobuf; subgraphs may nest about {MAX_LEVELS // 3} levels deep")
 
 
 def _cut(data, message: _Message, start: int, resume: int) -> None:

@@ -1,0 +1,443 @@
+"""Model-local functions expanded into the graph, and operators into the bodies ONNX gives them.
+
+`y = F(x, alpha=2)`, `F(a, alpha) -> b: t = Elu(a, alpha=@alpha); b = Abs(t)` becomes
+`F_1/t = Elu(x, alpha=2); y = Abs(F_1/t)`: parameters become what the call gives, other values get
+fresh names. Bodies have operator sets of their own, which `Inlined.opset` tells for each node.
+The size of the expansion is known before it starts, and nothing recurses.
+Source: the ONNX IR specification, section Functions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+
+from onnxc.errors import LimitError, ModelError, Origin, quote, shorten
+from onnxc.frontend.walk import definitions, subgraphs
+
+MAX_NODES = 1_000_000  # after expansion
+MAX_EXPANDED_BYTES = 1 << 28  # of protobuf that expansion makes
+MAX_NESTING = 64  # of subgraphs
+LABEL_LIMIT = 60  # characters of a call's and of a value's name in a fresh name
+
+FunctionKey = tuple[str, str, str]
+Opsets = Mapping[str, int]
+
+
+def normal_domain(domain: str) -> str:
+    """The default domain has two spellings; the empty one stands for both."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def imported_opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Domain -> version; of a domain imported twice the highest version binds."""
+    opsets: dict[str, int] = {}
+    for entry in imports:
+        domain = normal_domain(entry.domain)
+        opsets[domain] = max(entry.version, opsets.get(domain, entry.version))
+    return opsets
+
+
+def call_key(node: NodeProto) -> FunctionKey:
+    """What a node calls: (domain, operator, overload)."""
+    return normal_domain(node.domain), node.op_type, node.overload
+
+
+def local_functions(model: onnx.ModelProto) -> dict[FunctionKey, FunctionProto]:
+    """The model's functions by what calls them; of functions with the same key the first."""
+    functions: dict[FunctionKey, FunctionProto] = {}
+    for function in model.functions:
+        key = (normal_domain(function.domain), function.name, function.overload)
+        functions.setdefault(key, function)
+    return functions
+
+
+@dataclass
+class NameSupply:
+    """Names that are not in use yet. `fresh("a")` gives `a`, then `a~2`, `a~3`, ..."""
+
+    taken: set[str]
+    _used: Counter = field(default_factory=Counter)
+
+    def fresh(self, base: str) -> str:
+        while True:
+            self._used[base] += 1
+            name = base if self._used[base] == 1 else f"{base}~{self._used[base]}"
+            if name not in self.taken:
+                self.taken.add(name)
+                return name
+
+
+@dataclass(frozen=True)
+class Inlined:
+    """A graph without calls of model-local functions.
+
+    opsets: of the model; node_opsets: of the nodes that came from functions, by node name, which
+    for them is unique; names: every name in use, to make more."""
+
+    graph: GraphProto
+    opsets: Opsets
+    node_opsets: Mapping[str, Opsets]
+    names: NameSupply
+
+    def opset(self, node: NodeProto) -> int | None:
+        """The version of its domain that binds `node`; None if the domain is not imported."""
+        opsets = self.node_opsets.get(node.name, self.opsets) if node.name else self.opsets
+        return opsets.get(normal_domain(node.domain))
+
+
+@dataclass(frozen=True)
+class FunctionBody:
+    """The nodes that an operator is made of, and the operator sets that they are written in."""
+
+    nodes: list[NodeProto]
+    opsets: Opsets
+
+
+def inline_functions(model: onnx.ModelProto, max_nodes: int = MAX_NODES) -> Inlined:
+    """The main graph with every call of a model-local function replaced by the function's nodes.
+
+    Where there is no call the graph is the model's own, else a copy. Raises ModelError on
+    recursion and on bodies that contradict their calls, LimitError on more than `max_nodes`."""
+    functions = local_functions(model)
+    opsets = imported_opsets(model.opset_import)
+    names = NameSupply(_all_names(model))
+    if not any(call_key(node) in functions for node in _nested_nodes(model.graph.node)):
+        return Inlined(model.graph, opsets, {}, names)
+    _check_expansion(model, functions, max_nodes)
+    expansion = _Expansion(functions, names, max_nodes)
+    graph = GraphProto()
+    _run(expansion.copy_graph(model.graph, graph, _Place()))
+    return Inlined(graph, opsets, expansion.node_opsets, names)
+
+
+def schema_function_body(node: NodeProto, version: int,
+                         input_types: Sequence[onnx.TypeProto | None],
+                         names: NameSupply | None = None) -> FunctionBody | None:
+    """The body that ONNX defines for `node` at `version` of its domain, or None if there is none.
+
+    Nodes read the node's inputs and write its outputs; other values get names from `names`.
+    input_types: of each input, None where it is missing or unknown. Some bodies depend on them,
+    and there is none while they are unknown."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, normal_domain(node.domain))
+    except onnx.defs.SchemaError:
+        return None
+    function = _schema_function(schema, node, version, input_types)
+    if function is None or not function.node:
+        return None
+    attributes = {name: attribute.default_value for name, attribute in schema.attributes.items()
+                  if attribute.default_value.name}
+    names = names or NameSupply({*node.input, *node.output})
+    expansion = _Expansion({}, names, MAX_NODES)
+    graph = GraphProto()
+    _run(expansion.expand(node, function, graph.node, _Place(), attributes))
+    opsets = {"": onnx.defs.onnx_opset_version(), **imported_opsets(function.opset_import)}
+    return FunctionBody(list(graph.node), opsets)
+
+
+def _schema_function(schema, node: NodeProto, version: int,
+                     input_types: Sequence[onnx.TypeProto | None]) -> FunctionProto | None:
+    """The schema's body in the newest operator set that is no newer than `version`, if any."""
+    def best(versions: Sequence[int]) -> int:
+        return max((v for v in versions if v <= version), default=min(versions))
+
+    if schema.has_function:
+        chosen = best(schema.function_opset_versions)
+        return FunctionProto.FromString(schema.get_function_with_opset_version(chosen))
+    if not schema.has_context_dependent_function:
+        return None
+    chosen = best(schema.context_dependent_function_opset_versions)
+    types = [b"" if given is None else given.SerializeToString() for given in input_types]
+    try:
+        return FunctionProto.FromString(schema.get_context_dependent_function_with_opset_version(
+            chosen, node.SerializeToString(), types))
+    except (ValueError, RuntimeError) as error:
+        raise ModelError(f"onnx cannot expand the operator: {error}",
+                         origin=_origin(node)) from None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where nodes are copied to: how names and references are read there.
+
+    scopes: old -> new names, innermost first; None keeps names, as in the main graph.
+    attributes: what attribute references stand for. label: of the call, for names of nodes."""
+
+    scopes: tuple[Mapping[str, str], ...] | None = None
+    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
+    opsets: Opsets | None = None
+    label: str = ""
+    nesting: int = 0
+
+    def rename(self, name: str) -> str:
+        if self.scopes is None or not name:
+            return name
+        for scope in self.scopes:
+            if name in scope:
+                return scope[name]
+        raise ModelError(f"a function uses the value {quote(name)}, which it does not define")
+
+
+_Steps = Generator["_Steps", None, None]
+
+
+def _run(steps: _Steps) -> None:
+    """Run a generator that yields the generators it calls, without recursion."""
+    stack = [steps]
+    while stack:
+        try:
+            stack.append(next(stack[-1]))
+        except StopIteration:
+            stack.pop()
+
+
+@dataclass
+class _Expansion:
+    """Copies graphs, with function bodies in place of calls; methods are steps for `_run`."""
+
+    functions: Mapping[FunctionKey, FunctionProto]
+    names: NameSupply
+    max_nodes: int
+    node_opsets: dict[str, Opsets] = field(default_factory=dict)
+    _nodes: int = 0
+    _bytes: int = 0
+
+    def copy_graph(self, source: GraphProto, target: GraphProto, place: _Place) -> _Steps:
+        """`source` into the empty `target`; inside a function all its values get fresh names."""
+        if place.nesting > MAX_NESTING:
+            raise _too_deep()
+        if place.scopes is not None:
+            fresh = {name: self._fresh(place, name) for name in sorted(definitions(source)) if name}
+            place = replace(place, scopes=(fresh, *place.scopes))
+        target.name = source.name
+        for kind in ("input", "output", "initializer", "value_info", "sparse_initializer"):
+            for item in getattr(source, kind):
+                copy = getattr(target, kind).add()
+                copy.CopyFrom(item)
+                named = copy.values if kind == "sparse_initializer" else copy
+                if kind == "value_info" and place.scopes is not None:
+                    getattr(target, kind).pop()  # a hint, and perhaps of a value that is not there
+                else:
+                    named.name = place.rename(named.name)
+        yield self.copy_nodes(source.node, target.node, place)
+
+    def copy_nodes(self, nodes: Iterable[NodeProto], target, place: _Place) -> _Steps:
+        """`nodes` appended to the list of nodes `target`."""
+        for node in nodes:
+            function = self.functions.get(call_key(node))
+            copy = NodeProto() if function else target.add()
+            yield self.copy_node(node, copy, place)
+            if function is None:
+                self._spend(1, copy.ByteSize() if place.scopes is not None else 0)
+            else:
+                yield self.expand(copy, function, target, place)
+
+    def copy_node(self, node: NodeProto, copy: NodeProto, place: _Place) -> _Steps:
+        """`node` into the empty `copy`, references resolved and names read as at `place`."""
+        copy.CopyFrom(node)
+        if place.scopes is not None:
+            inner = shorten(node.name or node.op_type, LABEL_LIMIT)
+            copy.name = self.names.fresh(f"{place.label}/{inner}")
+            self.node_opsets[copy.name] = place.opsets
+            copy.input[:] = [place.rename(name) for name in node.input]
+            copy.output[:] = [place.rename(name) for name in node.output]
+        elif not any(attribute.ref_attr_name or attribute.HasField("g") or attribute.graphs
+                     for attribute in node.attribute):
+            return
+        del copy.attribute[:]
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                self._bind(attribute, copy, place)
+                continue
+            kept = copy.attribute.add()
+            kept.CopyFrom(attribute)
+            inside = replace(place, nesting=place.nesting + 1)
+            if attribute.HasField("g"):
+                kept.g.Clear()
+                yield self.copy_graph(attribute.g, kept.g, inside)
+            if attribute.graphs:
+                del kept.graphs[:]
+                for graph in attribute.graphs:
+                    yield self.copy_graph(graph, kept.graphs.add(), inside)
+
+    def expand(self, call: NodeProto, function: FunctionProto, target, place: _Place,
+               defaults: Mapping[str, AttributeProto] | None = None) -> _Steps:
+        """The body of `function` for `call`, whose names and attributes are those of the target."""
+        _check_call(call, function)
+        label = shorten(call.name or call.op_type, LABEL_LIMIT)
+        attributes = {**(defaults or {}), **{a.name: a for a in function.attribute_proto},
+                      **{a.name: a for a in call.attribute}}
+        inner = _Place((), attributes, imported_opsets(function.opset_import), label, place.nesting)
+        names = dict.fromkeys(function.input, "")
+        names.update(zip(function.input, call.input, strict=False))
+        produced = {name for node in function.node for name in node.output if name}
+        copies = []
+        for formal, actual in zip(function.output, call.output, strict=False):
+            if actual and formal in produced and formal not in names:
+                names[formal] = actual
+            elif actual:  # an input passed through, or a second output of the same value
+                copies.append((formal, actual))
+        for name in sorted(produced - names.keys()):
+            names[name] = self._fresh(inner, name)
+        inner = replace(inner, scopes=(names,))
+        yield self.copy_nodes(function.node, target, inner)
+        for formal, actual in copies:
+            self._spend(1, 0)
+            name = self.names.fresh(f"{label}/Identity")
+            target.add(op_type="Identity", name=name, input=[inner.rename(formal)], output=[actual])
+            self.node_opsets[name] = {"": onnx.defs.onnx_opset_version()}
+
+    def _bind(self, reference: AttributeProto, copy: NodeProto, place: _Place) -> None:
+        """Add to `copy` the attribute that `reference` stands for; nothing if it was not given."""
+        value = place.attributes.get(reference.ref_attr_name)
+        if place.scopes is None:
+            raise ModelError(f"the attribute {quote(reference.name)} refers to an attribute of a "
+                             "function, outside any function", origin=_origin(copy))
+        if value is None or value.ref_attr_name:
+            return
+        if reference.type and value.type != reference.type:
+            raise ModelError(f"the attribute {quote(reference.name)} is declared as "
+                             f"{_type_name(reference.type)} but the call gives "
+                             f"{_type_name(value.type)}", origin=_origin(copy))
+        graphs = [value.g] if value.HasField("g") else list(value.graphs)
+        for graph in graphs:
+            self._spend(*_measure(graph, MAX_NESTING - place.nesting))
+        copy.attribute.add().CopyFrom(value)
+        copy.attribute[-1].name = reference.name
+
+    def _fresh(self, place: _Place, name: str) -> str:
+        return self.names.fresh(f"{place.label}/{shorten(name, LABEL_LIMIT)}")
+
+    def _spend(self, nodes: int, size: int) -> None:
+        self._nodes += nodes
+        self._bytes += size
+        if self._nodes > self.max_nodes or self._bytes > MAX_EXPANDED_BYTES:
+            raise _too_large(self.max_nodes)
+
+
+def _too_large(max_nodes: int) -> LimitError:
+    return LimitError(f"with its functions expanded the model has more than {max_nodes} nodes, or "
+                      f"more than {MAX_EXPANDED_BYTES >> 20} MiB of them")
+
+
+def _too_deep() -> LimitError:
+    return LimitError(f"subgraphs nest deeper than {MAX_NESTING} levels")
+
+
+def _origin(node: NodeProto) -> Origin:
+    return Origin(node=node.name, op_type=node.op_type, domain=node.domain)
+
+
+def _type_name(code: int) -> str:
+    return AttributeProto.AttributeType.Name(code)
+
+
+def _check_call(call: NodeProto, function: FunctionProto) -> None:
+    for kind in ("input", "output"):
+        given, declared = len(getattr(call, kind)), len(getattr(function, kind))
+        if given > declared:
+            raise ModelError(f"the call has {given} {kind}s, but the function has {declared}",
+                             origin=_origin(call))
+
+
+def _all_names(model: onnx.ModelProto) -> set[str]:
+    """The names of every value and node of the main graph, subgraphs included."""
+    names = definitions(model.graph)
+    for node in _nested_nodes(model.graph.node):
+        names.update((node.name, *node.input, *node.output))
+        for _, graph in subgraphs(node):
+            names |= definitions(graph)
+    return names
+
+
+def _nested_nodes(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
+    """`nodes` and the nodes of all their subgraphs."""
+    return (node for node, _ in _nested_nodes_and_levels(nodes))
+
+
+def _nested_nodes_and_levels(nodes: Iterable[NodeProto]) -> Iterable[tuple[NodeProto, int]]:
+    pending = [(nodes, 0)]
+    while pending:
+        nodes, level = pending.pop()
+        for node in nodes:
+            yield node, level
+            pending += [(graph.node, level + 1) for _, graph in subgraphs(node)]
+
+
+def _measure(graph: GraphProto, max_nesting: int) -> tuple[int, int]:
+    """(nodes, bytes) of a graph; LimitError if subgraphs in it nest deeper than `max_nesting`."""
+    count = 0
+    for _, level in _nested_nodes_and_levels(graph.node):
+        count += 1
+        if level + 1 > max_nesting:
+            raise _too_deep()
+    return count, graph.ByteSize()
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What expanding a body makes: nodes, bytes, and levels of subgraphs; capped at the limits."""
+
+    nodes: int
+    bytes: int
+    nesting: int
+
+
+def _check_expansion(model: onnx.ModelProto, functions: Mapping[FunctionKey, FunctionProto],
+                     max_nodes: int) -> None:
+    """Raise before the work if expansion recurses or makes too much."""
+    costs: dict[FunctionKey, _Cost] = {}
+    for key in _callees_first(model, functions):
+        function = functions[key]
+        costs[key] = _cost(function.node, function.ByteSize(), functions, costs, max_nodes)
+    total = _cost(model.graph.node, 0, functions, costs, max_nodes)
+    if total.nodes > max_nodes or total.bytes > MAX_EXPANDED_BYTES:
+        raise _too_large(max_nodes)
+    if total.nesting > MAX_NESTING:
+        raise _too_deep()
+
+
+def _cost(nodes: Iterable[NodeProto], size: int, functions: Mapping, costs: Mapping,
+          max_nodes: int) -> _Cost:
+    count = nesting = 0
+    for node, level in _nested_nodes_and_levels(nodes):
+        called = costs[call_key(node)] if call_key(node) in functions else _Cost(1, 0, 0)
+        count = min(count + called.nodes, max_nodes + 1)
+        size = min(size + called.bytes, MAX_EXPANDED_BYTES + 1)
+        nesting = min(max(nesting, level + called.nesting), MAX_NESTING + 1)
+    return _Cost(count, size, nesting)
+
+
+def _callees_first(model: onnx.ModelProto,
+                   functions: Mapping[FunctionKey, FunctionProto]) -> list[FunctionKey]:
+    """The functions that the main graph reaches, each after all that it calls."""
+    def calls(nodes: Iterable[NodeProto]) -> Iterable[FunctionKey]:
+        return iter(dict.fromkeys(key for node in _nested_nodes(nodes)
+                                  if (key := call_key(node)) in functions))
+
+    order: list[FunctionKey] = []
+    done: set[FunctionKey] = set()
+    active: dict[FunctionKey, None] = {}
+    stack: list[tuple[FunctionKey | None, Iterable]] = [(None, calls(model.graph.node))]
+    while stack:
+        key, callees = stack[-1]
+        callee = next(callees, None)
+        if callee is None:
+            stack.pop()
+            if key is not None:
+                active.pop(key)
+                done.add(key)
+                order.append(key)
+        elif callee in active:
+            path = [name for _, name, _ in [*active][[*active].index(callee):]]
+            cycle = " calls ".join(quote(name) for name in [*path, callee[1]][:6])
+            raise ModelError(f"functions must not recurse, but {cycle}")
+        elif callee not in done:
+            active[callee] = None
+            stack.append((callee, calls(functions[callee].node)))
+    return order

@@ -1,0 +1,278 @@
+"""TensorProto to numpy, for every element type and every field that may hold the data.
+
+There is one numpy dtype per ONNX type. Where the bytes in the file are the array, the result is a
+read-only view of them (perhaps unaligned). Types under a byte are unpacked to one element a byte.
+`check_tensor` makes the same checks of sizes and fields alone. Source: onnx.proto.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from onnxc import dtypes
+from onnxc.errors import LimitError, ModelError, OnnxcError, UnsupportedError, quote
+from onnxc.frontend.external_data import read_reference
+from onnxc.frontend.model_file import ModelFile
+from onnxc.frontend.wire import DATA_FIELDS
+
+MAX_RANK = 32
+MAX_BYTES = (1 << 63) - 1
+DENSE_LIMIT = 1 << 30  # bytes of a sparse tensor made dense
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """An ONNX element type: its name in the IR, its size in bits, and its TensorProto field."""
+
+    name: str
+    bits: int
+    field: str
+
+    @property
+    def per_byte(self) -> int:
+        """Elements in a byte of packed data; 1 for whole bytes and for the six-bit types."""
+        return 8 // self.bits if self.bits in (2, 4) else 1
+
+
+# By TensorProto.DataType. In int32_data types of two and four bits are packed into bytes as in
+# raw_data; the six-bit types have an entry for each element there and are packed in raw_data.
+ELEMENT_TYPES: dict[int, ElementType] = {
+    1: ElementType("float32", 32, "float_data"),
+    2: ElementType("uint8", 8, "int32_data"),
+    3: ElementType("int8", 8, "int32_data"),
+    4: ElementType("uint16", 16, "int32_data"),
+    5: ElementType("int16", 16, "int32_data"),
+    6: ElementType("int32", 32, "int32_data"),
+    7: ElementType("int64", 64, "int64_data"),
+    8: ElementType("string", 0, "string_data"),
+    9: ElementType("bool", 8, "int32_data"),
+    10: ElementType("float16", 16, "int32_data"),
+    11: ElementType("float64", 64, "double_data"),
+    12: ElementType("uint32", 32, "uint64_data"),
+    13: ElementType("uint64", 64, "uint64_data"),
+    14: ElementType("complex64", 64, "float_data"),
+    15: ElementType("complex128", 128, "double_data"),
+    16: ElementType("bfloat16", 16, "int32_data"),
+    17: ElementType("float8e4m3fn", 8, "int32_data"),
+    18: ElementType("float8e4m3fnuz", 8, "int32_data"),
+    19: ElementType("float8e5m2", 8, "int32_data"),
+    20: ElementType("float8e5m2fnuz", 8, "int32_data"),
+    21: ElementType("uint4", 4, "int32_data"),
+    22: ElementType("int4", 4, "int32_data"),
+    23: ElementType("float4e2m1", 4, "int32_data"),
+    24: ElementType("float8e8m0", 8, "int32_data"),
+    25: ElementType("uint2", 2, "int32_data"),
+    26: ElementType("int2", 2, "int32_data"),
+    27: ElementType("float6e2m3", 6, "int32_data"),
+    28: ElementType("float6e3m2", 6, "int32_data"),
+}
+DTYPE_NAMES: dict[int, str] = {code: element.name for code, element in ELEMENT_TYPES.items()}
+ELEMENT_CODES: dict[str, int] = {name: code for code, name in DTYPE_NAMES.items()}
+NUMPY_DTYPES: dict[str, np.dtype] = {
+    **{name: dtypes.numpy_dtype(name) for name in DTYPE_NAMES.values() if name in dtypes.ALL},
+    "float6e2m3": np.dtype(ml_dtypes.float6_e2m3fn),
+    "float6e3m2": np.dtype(ml_dtypes.float6_e3m2fn),
+}
+
+
+def element_type(code: int) -> ElementType:
+    """The element type with an ONNX number; ModelError if the specification has no such type."""
+    if code not in ELEMENT_TYPES:
+        raise ModelError("the element type is missing" if code == 0
+                         else f"the element type {code} is not one of 1 to {max(ELEMENT_TYPES)}")
+    return ELEMENT_TYPES[code]
+
+
+def element_count(dims) -> int:
+    """The number of elements of a tensor with these dims: checked, at most 2^63 - 1 of 16 bytes."""
+    if len(dims) > MAX_RANK:
+        raise LimitError(f"rank {len(dims)} is over the limit of {MAX_RANK}")
+    count = size = 1
+    for dim in dims:
+        if dim < 0:
+            raise ModelError(f"dimension {dim} is negative")
+        count *= dim
+        size *= max(dim, 1)
+    if size * 16 > MAX_BYTES:
+        raise ModelError(f"the shape {shape_text(dims)} has too many elements to address")
+    return count
+
+
+def shape_text(dims) -> str:
+    """`[2, 3]`, with the middle left out of long shapes."""
+    texts = [str(dim) for dim in dims]
+    return f"[{', '.join(texts if len(texts) <= 8 else [*texts[:4], '…', *texts[-3:]])}]"
+
+
+def check_tensor(tensor: onnx.TensorProto, model: ModelFile) -> None:
+    """Raise where the tensor's data does not fit its type and dims, without decoding the data.
+
+    External files are opened, and their checksums compared if the model gives any."""
+    _locate(tensor, model)
+
+
+def tensor_array(tensor: onnx.TensorProto, model: ModelFile) -> np.ndarray:
+    """The tensor as a read-only array of its dims' shape, a view of the file where it can be.
+
+    Strings become an object array of str, bytes that are not UTF-8 as lone surrogates. Raises
+    ModelError where the data contradicts the dims, the type, or the specification."""
+    element, count, source = _locate(tensor, model)
+    dtype = NUMPY_DTYPES[element.name]
+    if isinstance(source, memoryview):
+        flat = _from_bytes(source, element, dtype, count)
+    elif element.name == "string":
+        flat = np.empty(count, object)
+        flat[:] = [text.decode("utf-8", "surrogateescape") for text in tensor.string_data]
+    elif source is None:
+        flat = np.empty(0, dtype)
+    else:
+        flat = _from_numbers(source, element, dtype, count, tensor)
+    array = flat.reshape(tuple(tensor.dims))
+    array.setflags(write=False)
+    return array
+
+
+def sparse_array(sparse: onnx.SparseTensorProto, model: ModelFile,
+                 limit: int = DENSE_LIMIT) -> np.ndarray:
+    """A sparse tensor as a dense read-only array; LimitError if that needs over `limit` bytes.
+
+    Its indices are [nnz] positions in row-major order, or [nnz, rank] coordinates; both must
+    ascend without repetition."""
+    values, indices = tensor_array(sparse.values, model), tensor_array(sparse.indices, model)
+    dims = tuple(sparse.dims)
+    count = element_count(dims)
+    if count * max(values.itemsize, 1) > limit:
+        raise LimitError(f"a sparse tensor of shape {shape_text(dims)} is over the limit of "
+                         f"{limit} bytes when dense")
+    positions = _sparse_positions(values, indices, dims)
+    if len(positions) and (np.any(positions[1:] <= positions[:-1]) or positions[-1] >= count):
+        raise ModelError("the indices of a sparse tensor do not ascend within its shape")
+    dense = np.full(count, "", object) if values.dtype == object else np.zeros(count, values.dtype)
+    dense[positions] = values
+    dense = dense.reshape(dims)
+    dense.setflags(write=False)
+    return dense
+
+
+def _sparse_positions(values: np.ndarray, indices: np.ndarray, dims: tuple) -> np.ndarray:
+    """The row-major position of each value; coordinates are checked against `dims`."""
+    if values.ndim != 1 or indices.dtype != np.int64:
+        raise ModelError("a sparse tensor must have values of rank 1 and indices of type int64")
+    if indices.shape not in ((len(values),), (len(values), len(dims))):
+        raise ModelError(f"the indices of a sparse tensor have the shape "
+                         f"{shape_text(indices.shape)}, which fits neither {len(values)} values "
+                         f"nor rank {len(dims)}")
+    if np.any(indices < 0):
+        raise ModelError("a sparse tensor has a negative index")
+    if indices.ndim == 1:
+        return indices
+    if np.any(indices >= np.array(dims, np.int64)):
+        raise ModelError("an index of a sparse tensor is outside its shape")
+    positions = np.zeros(len(values), np.int64)
+    for axis, dim in enumerate(dims):
+        positions = positions * dim + indices[:, axis]
+    return positions
+
+
+def _locate(tensor: onnx.TensorProto, model: ModelFile):
+    """(element type, element count, data) after every check on sizes.
+
+    The data is the packed bytes, a protobuf list of numbers or strings, or None when empty."""
+    try:
+        element = element_type(tensor.data_type)
+        count = element_count(tensor.dims)
+        return element, count, _source(tensor, element, count, model)
+    except OnnxcError as error:
+        name = f"tensor {quote(tensor.name)}" if tensor.name else "a tensor without a name"
+        raise type(error)(f"{name}: {error.reason}", remedy=error.remedy) from None
+
+
+def _source(tensor: onnx.TensorProto, element: ElementType, count: int, model: ModelFile):
+    if tensor.HasField("segment"):
+        raise UnsupportedError("it is stored in segments")
+    needed = (count * element.bits + 7) // 8
+    payload = model.payload(tensor)
+    fields = [name for name in DATA_FIELDS.values()
+              if (len(tensor.raw_data) if name == "raw_data" else len(getattr(tensor, name)))]
+    if payload:
+        fields = [payload.field if name == "raw_data" else name for name in fields]
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        fields.append("external_data")
+    if len(fields) > 1:
+        raise ModelError(f"its data is given twice, in {fields[0]} and in {fields[1]}")
+    if not fields:
+        if count:
+            raise ModelError(f"it has no data, but its shape {shape_text(tensor.dims)} has {count} "
+                             "elements")
+        return None
+    field = fields[0]
+    allowed = (element.field,) if element.name == "string" else (
+        element.field, "raw_data", "external_data")
+    if field not in allowed:
+        raise ModelError(f"its data is in {field}, where {element.name} must not be")
+    if field == "external_data":
+        return model.external.bytes_of(read_reference(tensor.external_data), needed)
+    if field == "raw_data" or payload:
+        data = model.bytes_of(tensor)
+        _check_size(len(data), needed, "bytes", tensor, element)
+        return data
+    numbers = getattr(tensor, field)
+    per_number = 0.5 if element.name.startswith("complex") else element.per_byte
+    _check_size(len(numbers), int(-(-count // per_number)), "entries", tensor, element)
+    return numbers
+
+
+def _check_size(size: int, needed: int, unit: str, tensor, element: ElementType) -> None:
+    if size != needed:
+        raise ModelError(f"its data has {size} {unit}, but {element.name} of shape "
+                         f"{shape_text(tensor.dims)} needs {needed}")
+
+
+def _from_bytes(data: memoryview, element: ElementType, dtype: np.dtype, count: int) -> np.ndarray:
+    """`count` elements from little-endian packed bytes."""
+    if element.bits < 8:
+        return _unpack(np.frombuffer(data, np.uint8), element.bits, count).view(dtype)
+    if element.name == "bool":
+        return np.frombuffer(data, np.uint8) != 0
+    return np.frombuffer(data, dtype)
+
+
+def _unpack(data: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """The first `count` fields of `bits` bits in a stream of bytes, lowest bits first."""
+    if bits == 6:  # four elements in three bytes; the last group may be short
+        groups = np.zeros((-(-len(data) // 3), 3), np.uint32)
+        groups.reshape(-1)[:len(data)] = data
+        words = groups[:, 0] | groups[:, 1] << 8 | groups[:, 2] << 16
+    else:
+        words = data
+    shifts = np.arange(0, 24 if bits == 6 else 8, bits, dtype=words.dtype)
+    codes = (words[:, None] >> shifts) & words.dtype.type((1 << bits) - 1)
+    return codes.reshape(-1)[:count].astype(np.uint8)
+
+
+def _from_numbers(numbers, element: ElementType, dtype: np.dtype, count: int,
+                  tensor: onnx.TensorProto) -> np.ndarray:
+    """`count` elements from the list of numbers in a typed field."""
+    if element.field == "float_data":
+        return np.array(numbers, np.float32).view(dtype)
+    if element.field == "double_data":
+        return np.array(numbers, np.float64).view(dtype)
+    wide = np.array(numbers, {"int32_data": np.int32, "int64_data": np.int64,
+                              "uint64_data": np.uint64}[element.field])
+    if element.name == "bool":
+        return wide != 0
+    if element.name in dtypes.SIGNED and element.bits >= 8:
+        storage = dtype
+    else:  # bit patterns, and packed bytes
+        storage = np.dtype(f"uint{max(element.bits, 8)}")
+    narrow = wide.astype(storage)
+    if np.any(narrow != wide) or (element.bits == 6 and np.any(wide >= 64)):
+        raise ModelError(f"tensor {quote(tensor.name)}: a number in {element.field} does not fit "
+                         f"{element.name}")
+    if element.bits in (2, 4):
+        narrow = _unpack(narrow, element.bits, count)
+    return narrow.view(dtype)
