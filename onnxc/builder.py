@@ -68,6 +68,8 @@ class Builder:
         self.own: set[Value] = set()
         self._outer: dict[Value, Value] = {}  # input of this graph -> captured value of the enclosing one
         self.origin = ""
+        self.opset = 0  # of the current node's domain
+        self.context: object = None  # (importer, scope) for the rules of control flow
         self.wanted: tuple[bool, ...] = ()  # which outputs of the current ONNX node somebody reads
 
     # Values ------------------------------------------------------------------------------------

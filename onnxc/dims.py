@@ -438,7 +438,7 @@ _BUILD: dict[str, Callable[[Dimension, Dimension], Dimension]] = {
 
 
 def substitute(value: Dimension, mapping: Mapping[str, Dimension]) -> Dimension:
-    """value with variables replaced, simplified again."""
+    """value with variables replaced, and atoms that `mapping` names by their text; simplified again."""
     if isinstance(value, int) or not mapping:
         return value
     total: Dimension = 0
@@ -447,6 +447,8 @@ def substitute(value: Dimension, mapping: Mapping[str, Dimension]) -> Dimension:
         for atom, power in monomial:
             if isinstance(atom, Symbol):
                 replaced = mapping.get(atom.name, _atom(atom))
+            elif atom.key in mapping:
+                replaced = mapping[atom.key]
             else:
                 replaced = _BUILD[atom.kind](substitute(atom.left, mapping), substitute(atom.right, mapping))
             for _ in range(power):

@@ -1,0 +1,371 @@
+"""From a model file to a Graph of core ops.
+
+Nodes are taken in order; each finds its rule (`onnx_ops`), which writes core ops with a `Builder`. A node without a rule is
+expanded by the function body that its schema has. What is wrong is collected, node by node, so that one run reports
+everything: the outputs of a refused node are unknown (None), and nodes that read them are passed over in silence.
+"""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+from onnx import AttributeProto, helper
+
+from .. import dims as dimension
+from ..builder import Builder, Session, identifier
+from ..dims import Dimension
+from ..errors import DiagnosticList, ModelError, ModelErrors, OnnxcError, Origin, UnsupportedError
+from ..ir import Graph, OptionalType, SequenceType, TensorType, Type, Value
+from ..ops import If, TypeMismatch
+from . import functions, structure, tensors
+from .model_file import ModelFile, open_model
+from .onnx_ops import find_rule
+from .onnx_ops.rules import Rule
+from .regions import NESTING_LIMIT, RanksDiffer, Refused, Region, Scope
+from .walk import topological_order
+
+@dataclass
+class Options:
+    """What the caller fixes: sizes of named dimensions, shapes of inputs, and whether initializers that are also inputs may
+    be given by the run."""
+
+    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
+    overridable: bool = False
+
+
+class Importer:
+    """One import: the model, what was found wrong with it, and the builder session."""
+
+    def __init__(self, model: ModelFile, options: Options):
+        self.model, self.options = model, options
+        self.file = model.name
+        self.session = Session()
+        self.diagnostics = DiagnosticList()
+        self.opsets: dict[str, int] = {}
+        for entry in model.proto.opset_import:
+            domain = "" if entry.domain == "ai.onnx" else entry.domain
+            self.opsets[domain] = max(entry.version, self.opsets.get(domain, 0))
+        self.dim_names: dict[str, str] = {}  # variable → what the model calls it
+        self.original: dict[str, dimension.Dim] = {}  # what the model calls it → variable
+
+    # Graphs ------------------------------------------------------------------------------------
+
+    def run(self) -> Graph:
+        """The whole model."""
+        proto = self.model.proto.graph
+        builder = Builder(self.session)
+        scope = Scope(builder)
+        names = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
+        for information in proto.input:
+            if information.name in names and not self.options.overridable:
+                continue
+            scope.values[information.name] = self._guarded(
+                Origin(self.file, f"input {information.name}"), lambda i=information: builder.input(self._input_type(i), i.name)
+            )
+        for missing in [*self.options.shapes]:
+            if missing not in {i.name for i in proto.input}:
+                self.diagnostics.add(f"the model has no input '{missing}' to give a shape", Origin(self.file))
+        for missing in [d for d in self.options.dims if d not in self._known_dims(proto)]:
+            self.diagnostics.add(f"no input of the model has a dimension '{missing}'", Origin(self.file))
+        outputs = self._body(scope, proto, [o.name for o in proto.output])
+        if self.diagnostics:
+            raise ModelErrors(self.diagnostics, self.file)
+        metadata = {p.key: p.value for p in self.model.proto.metadata_props}
+        graph = builder.finish([self._named(v, o.name) for v, o in zip(outputs, proto.output)], proto.name, metadata)
+        return graph
+
+    def _known_dims(self, proto: onnx.GraphProto) -> set[str]:
+        return {d.dim_param for i in proto.input for d in i.type.tensor_type.shape.dim if d.dim_param}
+
+    def _named(self, value: Value, name: str) -> Value:
+        if not value.name:
+            value.name = name
+        return value
+
+    def _body(self, scope: Scope, proto: onnx.GraphProto, output_names: Sequence[str]) -> list[Value]:
+        """Imports a graph's initializers and nodes into scope; its outputs."""
+        for tensor in proto.initializer:
+            if tensor.name not in scope.values:
+                scope.values[tensor.name] = self._initializer(scope.builder, tensor)
+        for sparse in proto.sparse_initializer:
+            scope.values[sparse.values.name] = self._guarded(
+                Origin(self.file, f"initializer {sparse.values.name}"),
+                lambda s=sparse: scope.builder.constant(tensors.sparse_array(s, self.model), name=s.values.name),
+            )
+        return self.nodes(scope, _sorted(proto.node), output_names)
+
+    def _initializer(self, builder: Builder, tensor: onnx.TensorProto) -> Value | None:
+        origin = Origin(self.file, f"initializer {tensor.name}")
+        return self._guarded(origin, lambda: builder.constant(tensors.tensor_array(tensor, self.model), name=tensor.name))
+
+    def nodes(self, scope: Scope, nodes: Sequence[onnx.NodeProto], output_names: Sequence[str]) -> list[Value]:
+        """Imports nodes, sorted so that each comes after what it reads; the values of the names asked for."""
+        for position, node in enumerate(nodes):
+            try:
+                self.node(scope, node)
+            except RanksDiffer as differ:
+                return self._variants(scope, differ, node, nodes[position + 1 :], output_names)
+        return [self._output(scope, name) for name in output_names]
+
+    def _output(self, scope: Scope, name: str) -> Value:
+        value = scope.lookup(name)
+        if value is None:
+            if not self.diagnostics:
+                raise ModelError(f"the output '{name}' is computed by nothing", origin=Origin(self.file))
+            raise Refused
+        return scope.builder.capture(value)
+
+    def region(self, scope: Scope, proto: onnx.GraphProto, inputs: Sequence[Type],
+               facts: Mapping[str, Dimension] | None = None,
+               rest: tuple[Sequence[str], Sequence[onnx.NodeProto], Sequence[str]] | None = None) -> Region:
+        """A branch or body as a graph of its own. inputs: the types of its inputs.
+        `rest`, (names that the graph's outputs get, nodes after it, outputs asked for), continues with what follows it."""
+        if scope.depth >= NESTING_LIMIT:
+            raise ModelError(f"graphs are nested more than {NESTING_LIMIT} deep")
+        builder = Builder(self.session, scope.builder, {**scope.builder.facts, **(facts or {})})
+        inner = Scope(builder, scope, depth=scope.depth + 1)
+        given = [builder.input(type_) for type_ in inputs]
+        outputs = self.body(inner, proto, given)
+        if rest is not None:
+            names, nodes, wanted = rest
+            follow = Scope(builder, inner, dict(zip(names, outputs)), scope.depth + 1)
+            outputs = self.nodes(follow, nodes, wanted)
+        return Region(builder, outputs, given)
+
+    def body(self, scope: Scope, proto: onnx.GraphProto, inputs: Sequence[Value]) -> list[Value]:
+        """A branch or body imported into a scope of its own, its inputs being the values given; its outputs."""
+        if len(proto.input) != len(inputs):
+            raise TypeMismatch(f"its graph takes {len(proto.input)} inputs where {len(inputs)} are given")
+        for information, value in zip(proto.input, inputs):
+            value.name = value.name or information.name
+            scope.values[information.name] = value
+        return self._body(scope, proto, [o.name for o in proto.output])
+
+    def inline(self, scope: Scope, proto: onnx.GraphProto) -> list[Value]:
+        """A graph without inputs, imported as part of the scope around it: a branch that is known to be taken."""
+        inner = Scope(scope.builder, scope, depth=scope.depth + 1)
+        return self._body(inner, proto, [o.name for o in proto.output])
+
+    def _variants(self, scope: Scope, differ: RanksDiffer, node: onnx.NodeProto, rest: Sequence[onnx.NodeProto],
+                  output_names: Sequence[str]) -> list[Value]:
+        """The remaining nodes once in each branch of an If, under it."""
+        from .onnx_ops.control import joined
+
+        following = (list(node.output), rest, output_names)
+        then, otherwise = (
+            self.region(scope, graph, (), facts, following) for graph, facts in zip(differ.branches, differ.facts)
+        )
+        branches = joined(scope.builder, then, otherwise)
+        if branches is None:
+            raise UnsupportedError("the rank of a graph's output depends on the run",
+                                   "give input shapes that decide it (--shape)", origin=self._origin(scope, node))
+        return list(scope.builder.emit(If(*branches.graphs, branches.types), differ.condition, *branches.captured))
+
+    # Nodes -------------------------------------------------------------------------------------
+
+    def _origin(self, scope: Scope, node: onnx.NodeProto) -> Origin:
+        name = node.name or (node.output[0] if node.output else "")
+        return Origin(self.file, name, node.op_type, node.domain, self.opsets.get(_domain(node)))
+
+    def _guarded(self, origin: Origin, action):
+        """The action's result, or None with a diagnostic."""
+        try:
+            return action()
+        except (RanksDiffer, Refused):
+            raise
+        except ModelErrors as errors:
+            self.diagnostics.extend(errors.diagnostics)
+        except OnnxcError as error:
+            self.diagnostics.append(_diagnostic(error.at(origin)))
+        except (TypeMismatch, TypeError, ValueError, IndexError, OverflowError, KeyError) as error:
+            self.diagnostics.append(_diagnostic(ModelError(str(error) or type(error).__name__, origin=origin)))
+        return None
+
+    def node(self, scope: Scope, node: onnx.NodeProto) -> None:
+        """Imports one node and names its outputs in scope."""
+        operands: list[Value | None] = []
+        for name in node.input:
+            value = scope.lookup(name) if name else None
+            if name and value is None:
+                for output in node.output:  # what it reads was refused
+                    scope.values[output] = None
+                return
+            operands.append(value)
+        origin = self._origin(scope, node)
+        scope.builder.origin = f"{origin.node} ({node.op_type})"
+        try:
+            results = self._guarded(origin, lambda: self._outputs(scope, node, operands))
+        except Refused:
+            results = None
+        for index, output in enumerate(node.output):
+            if output:
+                scope.values[output] = results[index] if results is not None and index < len(results) else None
+
+    def _outputs(self, scope: Scope, node: onnx.NodeProto, operands: list[Value | None]) -> tuple[Value | None, ...]:
+        domain, builder = _domain(node), scope.builder
+        opset = self.opsets.get(domain, 1)
+        rule = find_rule(domain, node.op_type, opset)
+        if rule is None:
+            return self._expanded(scope, node, opset, operands)
+        while operands and operands[-1] is None:
+            operands.pop()
+        attributes = {a.name: self._attribute(a) for a in node.attribute}
+        builder.wanted = tuple(bool(name) for name in node.output)
+        builder.opset = opset
+        builder.context = (self, scope)
+        arguments = _arguments(rule, operands, attributes)
+        results = rule.function(builder, *arguments.args, **arguments.kwargs)
+        results = results if isinstance(results, (tuple, list)) else (results,)
+        for index, name in enumerate(node.output):
+            if name and (index >= len(results) or results[index] is None):
+                raise UnsupportedError(f"its output {index} ('{name}') is not available")
+        return tuple(results)
+
+    def _expanded(self, scope: Scope, node: onnx.NodeProto, opset: int, operands: Sequence[Value | None]):
+        """A node by the function body of its schema."""
+        body = functions.schema_function_body(node, opset, [_type_proto(v) for v in operands])
+        if body is None:
+            where = f"{node.domain or 'ai.onnx'} {opset}"
+            raise UnsupportedError(f"operator {node.op_type} of {where} is not supported yet")
+        inner = Scope(scope.builder, scope, depth=scope.depth + 1)
+        return tuple(self.nodes(inner, body, [n for n in node.output if n]))
+
+    def _attribute(self, attribute: AttributeProto):
+        match attribute.type:
+            case AttributeProto.STRING:
+                return attribute.s.decode("utf-8", "surrogateescape")
+            case AttributeProto.STRINGS:
+                return tuple(s.decode("utf-8", "surrogateescape") for s in attribute.strings)
+            case AttributeProto.INTS | AttributeProto.FLOATS:
+                return tuple(helper.get_attribute_value(attribute))
+            case AttributeProto.TENSOR:
+                return tensors.tensor_array(attribute.t, self.model)
+            case AttributeProto.SPARSE_TENSOR:
+                return tensors.sparse_array(attribute.sparse_tensor, self.model)
+            case AttributeProto.TYPE_PROTO:
+                return self.type_of(attribute.tp, attribute.name)
+        return helper.get_attribute_value(attribute)
+
+    # Types -------------------------------------------------------------------------------------
+
+    def _input_type(self, information: onnx.ValueInfoProto) -> Type:
+        type_ = self.type_of(information.type, information.name)
+        shape = self.options.shapes.get(information.name)
+        if shape is None:
+            return type_
+        if not isinstance(type_, TensorType):
+            raise ModelError("only a tensor can be given a shape")
+        if information.type.tensor_type.HasField("shape") and len(shape) != type_.rank:
+            raise ModelError(f"the shape given has {len(shape)} axes where the model has {type_.rank}")
+        declared = type_.shape or (None,) * len(shape)
+        fixed = tuple(d if s is None else s for s, d in zip(shape, declared))
+        return TensorType(type_.dtype, fixed)
+
+    def type_of(self, proto: onnx.TypeProto, name: str) -> Type:
+        """The type that a TypeProto declares; every unnamed dimension is a variable of its own."""
+        match proto.WhichOneof("value"):
+            case "tensor_type":
+                tensor = proto.tensor_type
+                if not tensor.HasField("shape") and name not in self.options.shapes:
+                    raise UnsupportedError("an input without a shape", f"give its shape: --shape {name}=...")
+                dtype = tensors.DTYPE_NAMES.get(tensor.elem_type)
+                if dtype is None:
+                    raise ModelError(f"its element type {tensor.elem_type} is unknown")
+                return TensorType(dtype, tuple(self._dimension(d, f"{name}_{k}") for k, d in enumerate(tensor.shape.dim)))
+            case "sequence_type":
+                return SequenceType(self._element_type(proto.sequence_type.elem_type, name))
+            case "optional_type":
+                return OptionalType(self._element_type(proto.optional_type.elem_type, name))
+        raise UnsupportedError(f"values of type {proto.WhichOneof('value') or 'nothing'}")
+
+    def _element_type(self, proto: onnx.TypeProto, name: str) -> Type | None:
+        if proto.WhichOneof("value") == "tensor_type" and not proto.tensor_type.HasField("shape"):
+            raise UnsupportedError("a sequence whose elements have no declared rank")
+        return self.type_of(proto, name)
+
+    def _dimension(self, proto: onnx.TensorShapeProto.Dimension, hint: str) -> Dimension:
+        if proto.HasField("dim_value") and proto.dim_value >= 0:
+            return proto.dim_value
+        if not proto.dim_param:
+            variable = self.session.fresh(hint)
+            self.dim_names[str(variable)] = ""
+            return variable
+        if proto.dim_param in self.options.dims:
+            return self.options.dims[proto.dim_param]
+        if proto.dim_param not in self.original:
+            variable = dimension.symbol(identifier(proto.dim_param, self.session.variables))
+            self.original[proto.dim_param] = variable
+            self.dim_names[str(variable)] = proto.dim_param
+        return self.original[proto.dim_param]
+
+
+def _domain(node: onnx.NodeProto) -> str:
+    return "" if node.domain == "ai.onnx" else node.domain
+
+
+def _sorted(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    order, _ = topological_order(nodes)
+    return [nodes[k] for k in order]
+
+
+def _diagnostic(error: OnnxcError):
+    from ..errors import Diagnostic
+
+    return Diagnostic.of(error)
+
+
+def _arguments(rule: Rule, operands: Sequence[Value | None], attributes: Mapping[str, object]) -> inspect.BoundArguments:
+    """Operands and attributes bound to the rule's parameters, or TypeMismatch."""
+    try:
+        bound = rule.signature.bind(None, *operands, **attributes)
+    except TypeError as error:
+        raise TypeMismatch(str(error)) from None
+    for name, parameter in list(rule.signature.parameters.items())[1:]:
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty:
+            if bound.arguments.get(name) is None:
+                raise TypeMismatch(f"its input '{name}' is missing")
+    bound.arguments.pop(next(iter(rule.signature.parameters)))
+    return inspect.BoundArguments(_without_builder(rule.signature), bound.arguments)
+
+
+def _without_builder(signature: inspect.Signature) -> inspect.Signature:
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _type_proto(value: Value | None) -> onnx.TypeProto | None:
+    """A value's type for the schema's function builder; unknown dimensions stay open."""
+    if value is None or not isinstance(value.type, TensorType):
+        return None
+    code = {name: code for code, name in tensors.DTYPE_NAMES.items()}[value.type.dtype]
+    return helper.make_tensor_type_proto(code, [d if isinstance(d, int) else None for d in value.type.shape])
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model's graph, and what its dimension variables are called in the model (empty where it gives no name)."""
+
+    graph: Graph
+    dim_names: Mapping[str, str]
+    model: ModelFile
+
+
+def import_model(source: object, options: Options | None = None) -> Imported:
+    """Reads a model (path, bytes, ModelProto) into core ops. What is wrong with it is raised as ModelErrors, all at once."""
+    model = source if isinstance(source, ModelFile) else open_model(source)
+    found = structure.check_structure(model.proto)
+    if found:
+        raise ModelErrors(found, model.name)
+    inlined = functions.inline_functions(model.proto)
+    if inlined is not None and inlined is not model.proto:
+        model.proto = inlined
+    importer = Importer(model, options or Options())
+    try:
+        graph = importer.run()
+    except Refused:
+        raise ModelErrors(importer.diagnostics, model.name) from None
+    return Imported(graph, importer.dim_names, model)
+
+
