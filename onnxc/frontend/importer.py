@@ -39,15 +39,11 @@ class Options:
 class Importer:
     """One import: the model, what was found wrong with it, and the builder session."""
 
-    def __init__(self, model: ModelFile, options: Options):
-        self.model, self.options = model, options
+    def __init__(self, model: ModelFile, inlined: functions.Inlined, options: Options):
+        self.model, self.inlined, self.options = model, inlined, options
         self.file = model.name
         self.session = Session()
         self.diagnostics = DiagnosticList()
-        self.opsets: dict[str, int] = {}
-        for entry in model.proto.opset_import:
-            domain = "" if entry.domain == "ai.onnx" else entry.domain
-            self.opsets[domain] = max(entry.version, self.opsets.get(domain, 0))
         self.dim_names: dict[str, str] = {}  # variable → what the model calls it
         self.original: dict[str, dimension.Dim] = {}  # what the model calls it → variable
 
@@ -55,7 +51,7 @@ class Importer:
 
     def run(self) -> Graph:
         """The whole model."""
-        proto = self.model.proto.graph
+        proto = self.inlined.graph
         builder = Builder(self.session)
         scope = Scope(builder)
         names = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
@@ -168,7 +164,12 @@ class Importer:
 
     def _origin(self, scope: Scope, node: onnx.NodeProto) -> Origin:
         name = node.name or (node.output[0] if node.output else "")
-        return Origin(self.file, name, node.op_type, node.domain, self.opsets.get(_domain(node)))
+        return Origin(self.file, name, node.op_type, node.domain, self._opset(scope, node))
+
+    def _opset(self, scope: Scope, node: onnx.NodeProto) -> int | None:
+        """The version of the node's operator set, where the node stands."""
+        opsets = scope.function_opsets()
+        return self.inlined.opset(node) if opsets is None else opsets.get(functions.normal_domain(node.domain))
 
     def _guarded(self, origin: Origin, action):
         """The action's result, or None with a diagnostic."""
@@ -205,8 +206,8 @@ class Importer:
                 scope.values[output] = results[index] if results is not None and index < len(results) else None
 
     def _outputs(self, scope: Scope, node: onnx.NodeProto, operands: list[Value | None]) -> tuple[Value | None, ...]:
-        domain, builder = _domain(node), scope.builder
-        opset = self.opsets.get(domain, 1)
+        domain, builder = functions.normal_domain(node.domain), scope.builder
+        opset = self._opset(scope, node) or 1
         rule = find_rule(domain, node.op_type, opset)
         if rule is None:
             return self._expanded(scope, node, opset, operands)
@@ -226,12 +227,14 @@ class Importer:
 
     def _expanded(self, scope: Scope, node: onnx.NodeProto, opset: int, operands: Sequence[Value | None]):
         """A node by the function body of its schema."""
-        body = functions.schema_function_body(node, opset, [_type_proto(v) for v in operands])
+        types = [_type_proto(v) for v in operands]
+        body = functions.schema_function_body(node, opset, types, self.inlined.names)
         if body is None:
             where = f"{node.domain or 'ai.onnx'} {opset}"
             raise UnsupportedError(f"operator {node.op_type} of {where} is not supported yet")
-        inner = Scope(scope.builder, scope, depth=scope.depth + 1)
-        return tuple(self.nodes(inner, body, [n for n in node.output if n]))
+        inner = Scope(scope.builder, scope, depth=scope.depth + 1, opsets=body.opsets)
+        found = dict(zip(filter(None, node.output), self.nodes(inner, body.nodes, [n for n in node.output if n])))
+        return tuple(found.get(name) for name in node.output)
 
     def _attribute(self, attribute: AttributeProto):
         match attribute.type:
@@ -302,10 +305,6 @@ class Importer:
         return self.original[proto.dim_param]
 
 
-def _domain(node: onnx.NodeProto) -> str:
-    return "" if node.domain == "ai.onnx" else node.domain
-
-
 def _sorted(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     order, _ = topological_order(nodes)
     return [nodes[k] for k in order]
@@ -358,10 +357,7 @@ def import_model(source: object, options: Options | None = None) -> Imported:
     found = structure.check_structure(model.proto)
     if found:
         raise ModelErrors(found, model.name)
-    inlined = functions.inline_functions(model.proto)
-    if inlined is not None and inlined is not model.proto:
-        model.proto = inlined
-    importer = Importer(model, options or Options())
+    importer = Importer(model, functions.inline_functions(model.proto), options or Options())
     try:
         graph = importer.run()
     except Refused:

@@ -1,6 +1,7 @@
 """What the importer and the rules of control flow share: scopes of names, and regions under construction."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import onnx
@@ -20,6 +21,16 @@ class Scope:
     parent: Scope | None = None
     values: dict[str, Value | None] = field(default_factory=dict)
     depth: int = 0
+    opsets: Mapping[str, int] | None = None  # of a schema's function body, where the nodes come from one
+
+    def function_opsets(self) -> Mapping[str, int] | None:
+        """The operator sets of the innermost function body around; None: the model's own."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.opsets is not None:
+                return scope.opsets
+            scope = scope.parent
+        return None
 
     def lookup(self, name: str) -> Value | None:
         """The value of a name; None where it is absent, or was refused."""

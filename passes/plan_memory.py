@@ -1,0 +1,302 @@
+"""plan_memory: where every value lives while the model runs.
+
+Values whose sizes are known once the inputs are become buffers of one arena, placed so that buffers alive at the same time do not
+overlap: at compile time when every size is a number, else by the runtime's planner from the lifetimes given here. What is
+data-dependent in size lives in buffers that the context owns. A Reshape, and a Slice of whole leading rows, are views.
+Positions number all nodes of all regions, those of a region just before the node that holds it, so that one plan serves them all.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .. import dims
+from ..codegen.kernel import Code
+from ..dims import Dimension
+from ..ir import Constant, Graph, Node, TensorType, Type, Value, walk
+from ..ops import If, Loop, Reshape, RuntimeCall, Slice
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a value's first byte is: `kind`[index] + offset.
+
+    `input`, `output`: what the caller gave · `constant`: entry of Plan.constants · `arena`: entry of Plan.buffers · `heap`: a
+    buffer of the context · `pointer`: wherever the run says (the result of a branch, an object). The last two, and outputs,
+    keep their address in slot `slot` of the context's values."""
+
+    kind: str
+    index: int
+    offset: Dimension = 0
+    slot: int = -1
+
+
+@dataclass
+class Buffer:
+    """A piece of the arena: its bytes, the first and last position at which it is in use, its offset when all are numbers."""
+
+    nbytes: Dimension
+    first: int
+    last: int
+    offset: int | None = None
+
+
+@dataclass
+class Plan:
+    """The locations of all values and of the kernels' temporaries."""
+
+    locations: dict[Value, Location] = field(default_factory=dict)
+    temporaries: dict[Node, list[Location]] = field(default_factory=dict)
+    buffers: list[Buffer] = field(default_factory=list)
+    constants: list[Constant] = field(default_factory=list)
+    copies: list[tuple[int, Value]] = field(default_factory=list)  # outputs that are copied when the run ends
+    static: bool = True
+    arena_bytes: int = 0  # when static
+    slots: int = 0
+    heaps: int = 0
+
+
+def plan_memory(graph: Graph, codes: Mapping[Node, Code]) -> Plan:
+    """A plan for graph, whose nodes run the given codes."""
+    return _Planner(graph, codes).plan
+
+
+def view_of(node: Node) -> tuple[Value, Dimension] | None:
+    """(operand, offset in bytes) when the node's result is part of its operand's memory."""
+    match node.op:
+        case Reshape() if node.inputs[0].type.layout is None and node.outputs[0].type.layout is None:
+            return node.inputs[0], 0
+        case Slice(starts=starts, sizes=sizes, steps=steps):
+            source = node.inputs[0]
+            if source.type.layout is not None or any(s != 1 for s in steps):
+                return None
+            cut = [a for a in range(source.rank) if starts[a] != 0 or sizes[a] != source.shape[a]]
+            if not cut:
+                return source, 0
+            axis = cut[-1]
+            if any(sizes[a] != 1 for a in range(axis)):
+                return None
+            offset: Dimension = 0
+            for a in range(axis + 1):
+                offset = offset + starts[a] * dims.product(source.shape[a + 1 :])
+            itemsize = TensorType(source.dtype, ()).nbytes
+            return source, offset * itemsize
+    return None
+
+
+def known_at_entry(graph: Graph) -> set[str]:
+    """The dimension variables that the inputs' shapes tell."""
+    return {s.name for v in graph.inputs if isinstance(v.type, TensorType) for d in v.shape for s in dims.symbols(d)}
+
+
+class _Planner:
+    def __init__(self, graph: Graph, codes: Mapping[Node, Code]):
+        self.graph, self.codes, self.plan = graph, codes, Plan()
+        self.entry = known_at_entry(graph)
+        self.position = {node: k for k, node in enumerate(walk(graph))}
+        self.end = len(self.position)
+        self.source: dict[Value, tuple[Value, Dimension]] = {}  # views and region inputs → what they are part of
+        self.keeps: dict[Value, list[Value]] = {}  # results of regions → what they may point to
+        self.first: dict[Value, int] = {}
+        self.last: dict[Value, int] = {}
+        self._aliases(graph)
+        self._lifetimes(graph, self.end)
+        self._extend()
+        self._place(graph)
+
+    # What is part of what ------------------------------------------------------------------------
+
+    def _aliases(self, graph: Graph) -> None:
+        for node in graph.nodes:
+            view = view_of(node)
+            if view is not None:
+                self.source[node.outputs[0]] = view
+            match node.op:
+                case If(then=then, otherwise=otherwise):
+                    for branch in (then, otherwise):
+                        self.source.update((inner, (outer, 0)) for inner, outer in zip(branch.inputs, node.inputs[1:]))
+                        self._aliases(branch)
+                    for k, output in enumerate(node.outputs):
+                        self.keeps[output] = [then.outputs[k], otherwise.outputs[k]]
+                case Loop(body=body, carried=carried):
+                    captured = zip(body.inputs[2 + carried :], node.inputs[2 + carried :])
+                    self.source.update((inner, (outer, 0)) for inner, outer in captured)
+                    for k in range(carried):
+                        self.source[node.outputs[k]] = (body.inputs[2 + k], 0)
+                    self._aliases(body)
+
+    def root(self, value: Value) -> tuple[Value, Dimension]:
+        """(the value whose memory it is, offset in bytes)"""
+        offset: Dimension = 0
+        while value in self.source:
+            value, more = self.source[value]
+            offset = offset + more
+        return value, offset
+
+    # Lifetimes -----------------------------------------------------------------------------------
+
+    def _lifetimes(self, graph: Graph, end: int) -> None:
+        """First and last use of every root; `end` is the position at which the graph's outputs are read."""
+        for node in graph.nodes:
+            here = self.position[node]
+            for value in node.inputs:
+                self._use(value, here)
+            start = here
+            match node.op:
+                case If(then=then, otherwise=otherwise):
+                    self._lifetimes(then, here)
+                    self._lifetimes(otherwise, here)
+                case Loop(body=body, carried=carried):
+                    start = min((self.position[n] for n in walk(body)), default=here)
+                    for value in body.inputs[: 2 + carried]:
+                        self.first[value] = start
+                        self._use(value, here)
+                    self._lifetimes(body, here)
+            for value in node.outputs:
+                self.first.setdefault(value, start)
+                self._use(value, here)
+        for value in graph.outputs:
+            self._use(value, end)
+
+    def _use(self, value: Value, position: int) -> None:
+        value, _ = self.root(value)
+        self.last[value] = max(self.last.get(value, -1), position)
+
+    def _extend(self) -> None:
+        """What the result of a region may point to lives as long as the result, innermost regions last."""
+        for output, kept in reversed(self.keeps.items()):
+            last = self.last.get(self.root(output)[0], -1)
+            for value in kept:
+                self._use(value, last)
+
+    # Locations -----------------------------------------------------------------------------------
+
+    def _place(self, graph: Graph) -> None:
+        for index, value in enumerate(graph.inputs):
+            self.plan.locations[value] = Location("input", index)
+        self._claim_outputs(graph)
+        self._locate(graph)
+        for index, value in enumerate(graph.outputs):
+            if self.plan.locations.get(value) is None:
+                self._of(value)
+            if self.plan.locations[value].kind != "output" or self.plan.locations[value].index != index:
+                self.plan.copies.append((index, value))
+        buffers = self.plan.buffers
+        self.plan.static = all(isinstance(b.nbytes, int) for b in buffers)
+        if self.plan.static:
+            self.plan.arena_bytes = place(buffers)
+
+    def _claim_outputs(self, graph: Graph) -> None:
+        """Lets nodes write straight into the caller's outputs where sizes are known by then."""
+        defined, at = set(self.entry), {}
+        for node in graph.nodes:
+            at[node] = set(defined)
+            defined |= _bound(node)
+            at[node] = set(defined) if isinstance(node.op, RuntimeCall) else at[node]
+        for index, value in enumerate(graph.outputs):
+            root, offset = self.root(value)
+            node = root.producer
+            if not isinstance(value.type, TensorType) or node is None or node not in at or root in self.plan.locations:
+                continue
+            if isinstance(node.op, (If, Loop, RuntimeCall)) or offset != 0 or root.type.nbytes != value.type.nbytes:
+                continue
+            if {s.name for d in value.shape for s in dims.symbols(d)} <= at[node]:
+                self.plan.locations[root] = Location("output", index, 0, self._slot())
+
+    def _locate(self, graph: Graph) -> None:
+        for node in graph.nodes:
+            for value in node.inputs:
+                self._of(value)
+            match node.op:
+                case If(then=then, otherwise=otherwise):
+                    self._locate(then)
+                    self._locate(otherwise)
+                case Loop(body=body, carried=carried):
+                    for value in body.inputs[: 2 + carried]:
+                        self._new(value)
+                    self._locate(body)
+            for value in node.outputs:
+                self._of(value)
+            if node in self.codes:
+                here = self.position[node]
+                self.plan.temporaries[node] = [
+                    self._buffer(nbytes, here, here) for nbytes in self.codes[node].temporaries
+                ]
+        for value in graph.outputs:
+            self._of(value)
+
+    def _of(self, value: Value) -> None:
+        """Gives a value its location, through what it is part of."""
+        if value in self.plan.locations:
+            return
+        root, offset = self.root(value)
+        if root not in self.plan.locations:
+            if root.constant is not None:
+                self.plan.locations[root] = Location("constant", self._constant(root.constant))
+            elif root in self.keeps or not isinstance(root.type, TensorType):
+                self.plan.locations[root] = Location("pointer", 0, 0, self._slot())
+            elif root.producer is not None and isinstance(root.producer.op, RuntimeCall):
+                self.plan.locations[root] = self._heap()
+            else:
+                self._new(root)
+        base = self.plan.locations[root]
+        if root is not value:
+            self.plan.locations[value] = Location(base.kind, base.index, base.offset + offset, base.slot)
+
+    def _new(self, value: Value) -> None:
+        if not isinstance(value.type, TensorType):
+            self.plan.locations[value] = Location("pointer", 0, 0, self._slot())
+        else:
+            first = self.first.get(value, 0)
+            self.plan.locations[value] = self._buffer(value.type.nbytes, first, self.last.get(value, first))
+
+    def _buffer(self, nbytes: Dimension, first: int, last: int) -> Location:
+        if {s.name for s in dims.symbols(nbytes)} <= self.entry:
+            self.plan.buffers.append(Buffer(nbytes, first, last))
+            return Location("arena", len(self.plan.buffers) - 1)
+        return self._heap()
+
+    def _heap(self) -> Location:
+        self.plan.heaps += 1
+        return Location("heap", self.plan.heaps - 1, 0, self._slot())
+
+    def _slot(self) -> int:
+        self.plan.slots += 1
+        return self.plan.slots - 1
+
+    def _constant(self, constant: Constant) -> int:
+        self.plan.constants.append(constant)
+        return len(self.plan.constants) - 1
+
+
+def _bound(node: Node) -> set[str]:
+    """The variables that a node gives a value."""
+    names = {s.name for s in getattr(node.op, "symbols", ())}
+    types: list[Type] = [v.type for v in node.outputs] if isinstance(node.op, (If, Loop, RuntimeCall)) else []
+    return names | {s.name for t in types if isinstance(t, TensorType) for d in t.shape for s in dims.symbols(d)}
+
+
+def place(buffers: list[Buffer]) -> int:
+    """Gives buffers of known sizes their offsets, the largest first, each at the lowest place that is free while it is in use
+    (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"); the bytes of the whole."""
+    placed: list[Buffer] = []
+    end = 0
+    for buffer in sorted(buffers, key=lambda b: -b.nbytes):
+        offset = 0
+        size = -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
+        for other in placed:  # ascending offsets
+            if other.last < buffer.first or buffer.last < other.first:
+                continue
+            if offset + size <= other.offset:
+                break
+            offset = max(offset, -(-(other.offset + other.nbytes) // ALIGNMENT) * ALIGNMENT)
+        buffer.offset = offset
+        end = max(end, offset + size)
+        low, high = 0, len(placed)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if placed[middle].offset < offset else (low, middle)
+        placed.insert(low, buffer)
+    return end
