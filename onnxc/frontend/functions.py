@@ -108,7 +108,7 @@ def inline_functions(model: onnx.ModelProto, max_nodes: int = MAX_NODES) -> Inli
     names = NameSupply(_all_names(model))
     if not any(call_key(node) in functions for node in _nested_nodes(model.graph.node)):
         return Inlined(model.graph, opsets, {}, names)
-    _check_expansion(model, functions, max_nodes)
+    check_expansion(model, max_nodes)
     expansion = _Expansion(functions, names, max_nodes)
     graph = GraphProto()
     _run(expansion.copy_graph(model.graph, graph, _Place()))
@@ -388,11 +388,13 @@ class _Cost:
     nesting: int
 
 
-def _check_expansion(model: onnx.ModelProto, functions: Mapping[FunctionKey, FunctionProto],
-                     max_nodes: int) -> None:
-    """Raise before the work if expansion recurses or makes too much."""
+def check_expansion(model: onnx.ModelProto, max_nodes: int = MAX_NODES) -> None:
+    """Raise ModelError if functions recurse, LimitError if expanding them would make too much.
+
+    Costs a look at each function, whatever the size of the expansion."""
+    functions = local_functions(model)
     costs: dict[FunctionKey, _Cost] = {}
-    for key in _callees_first(model, functions):
+    for key in _callees_first(functions):
         function = functions[key]
         costs[key] = _cost(function.node, function.ByteSize(), functions, costs, max_nodes)
     total = _cost(model.graph.node, 0, functions, costs, max_nodes)
@@ -413,9 +415,8 @@ def _cost(nodes: Iterable[NodeProto], size: int, functions: Mapping, costs: Mapp
     return _Cost(count, size, nesting)
 
 
-def _callees_first(model: onnx.ModelProto,
-                   functions: Mapping[FunctionKey, FunctionProto]) -> list[FunctionKey]:
-    """The functions that the main graph reaches, each after all that it calls."""
+def _callees_first(functions: Mapping[FunctionKey, FunctionProto]) -> list[FunctionKey]:
+    """Every function, each after all that it calls; ModelError if some call themselves."""
     def calls(nodes: Iterable[NodeProto]) -> Iterable[FunctionKey]:
         return iter(dict.fromkeys(key for node in _nested_nodes(nodes)
                                   if (key := call_key(node)) in functions))
@@ -423,7 +424,7 @@ def _callees_first(model: onnx.ModelProto,
     order: list[FunctionKey] = []
     done: set[FunctionKey] = set()
     active: dict[FunctionKey, None] = {}
-    stack: list[tuple[FunctionKey | None, Iterable]] = [(None, calls(model.graph.node))]
+    stack: list[tuple[FunctionKey | None, Iterable]] = [(None, iter(functions))]
     while stack:
         key, callees = stack[-1]
         callee = next(callees, None)

@@ -1,0 +1,189 @@
+"""What the ONNX specification says of an operator, and what a node does against it.
+
+Schemas come from onnx.defs: for each operator the newest one that the imported operator set
+selects. `node_problems` compares arity, required inputs and attributes; types and shapes are left
+to the import rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import onnx
+from onnx import AttributeProto, NodeProto
+
+from onnxc.errors import quote
+
+MIN_IR_VERSION, MAX_IR_VERSION = 3, 14
+
+# The field of AttributeProto that each attribute type uses.
+VALUE_FIELDS = {
+    AttributeProto.FLOAT: "f", AttributeProto.INT: "i", AttributeProto.STRING: "s",
+    AttributeProto.TENSOR: "t", AttributeProto.GRAPH: "g",
+    AttributeProto.SPARSE_TENSOR: "sparse_tensor", AttributeProto.TYPE_PROTO: "tp",
+    AttributeProto.FLOATS: "floats", AttributeProto.INTS: "ints",
+    AttributeProto.STRINGS: "strings", AttributeProto.TENSORS: "tensors",
+    AttributeProto.GRAPHS: "graphs", AttributeProto.SPARSE_TENSORS: "sparse_tensors",
+    AttributeProto.TYPE_PROTOS: "type_protos",
+}
+FIELD_NAMES = frozenset(VALUE_FIELDS.values())
+MESSAGE_TYPES = {AttributeProto.TENSOR, AttributeProto.GRAPH, AttributeProto.SPARSE_TENSOR,
+                 AttributeProto.TYPE_PROTO}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A formal input or output; the last one may be variadic and stand for many."""
+
+    name: str
+    required: bool
+    variadic: bool = False
+
+
+@dataclass(frozen=True)
+class Signature:
+    """An operator's or function's inputs, outputs and attributes.
+
+    attributes: name -> (AttributeProto type or None for any, whether it is required)."""
+
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    min_inputs: int
+    max_inputs: int
+    min_outputs: int
+    max_outputs: int
+    attributes: dict[str, tuple[int | None, bool]]
+
+
+def version_range(domain: str) -> tuple[int, int] | None:
+    """The operator-set versions of a domain that are supported, or None for a foreign domain."""
+    return onnx.defs.C.schema_version_map().get(domain)
+
+
+@cache
+def first_version(domain: str, op_type: str) -> int | None:
+    """The operator set in which an operator first appeared."""
+    return min((schema.since_version for schema in onnx.defs.get_all_schemas_with_history()
+                if (schema.domain, schema.name) == (domain, op_type)), default=None)
+
+
+@cache
+def signature(domain: str, op_type: str, version: int) -> Signature | None:
+    """The signature of an operator in a version that `version_range` allows, if it exists."""
+    try:
+        schema = onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    option = onnx.defs.OpSchema.FormalParameterOption
+
+    def parameters(formals) -> tuple[Parameter, ...]:
+        return tuple(Parameter(formal.name, formal.option == option.Single,
+                               formal.option == option.Variadic) for formal in formals)
+
+    attributes = {name: (int(attribute.type.value), attribute.required)
+                  for name, attribute in schema.attributes.items()}
+    return Signature(parameters(schema.inputs), parameters(schema.outputs), schema.min_input,
+                     schema.max_input, schema.min_output, schema.max_output, attributes)
+
+
+def function_signature(function: onnx.FunctionProto) -> Signature:
+    """The signature of a model-local function: any input, output and attribute may be left out."""
+    attributes: dict[str, tuple[int | None, bool]] = {}
+    attributes.update((name, (None, False)) for name in function.attribute)
+    attributes.update((proto.name, (proto.type, False)) for proto in function.attribute_proto)
+    return Signature(tuple(Parameter(name, False) for name in function.input),
+                     tuple(Parameter(name, False) for name in function.output),
+                     0, len(function.input), 0, len(function.output), attributes)
+
+
+def unknown_operator(domain: str, op_type: str, version: int) -> tuple[str, str]:
+    """(reason, remedy) for an operator that the operator set `version` of `domain` lacks."""
+    first = first_version(domain, op_type)
+    if first is not None and first > version:
+        return (f"the operator appeared in operator set {first}, the model imports {version}",
+                f"export the model with operator set {first} or newer")
+    others = [other for other in onnx.defs.C.schema_version_map()
+              if first_version(other, op_type) is not None]
+    if others:
+        return ("unknown operator", f"an operator of this name is in the domain "
+                                    f"{others[0] or 'ai.onnx'}")
+    return "unknown operator", ""
+
+
+def node_problems(node: NodeProto, signature: Signature, in_function: bool) -> Iterator[str]:
+    """A sentence for everything in which the node departs from the signature."""
+    yield from _arity_problems("input", node.input, signature.inputs, signature.min_inputs,
+                               signature.max_inputs)
+    yield from _arity_problems("output", node.output, signature.outputs, signature.min_outputs,
+                               signature.max_outputs)
+    for attribute in node.attribute:
+        if attribute.name in signature.attributes:
+            expected, _ = signature.attributes[attribute.name]
+            if expected and attribute.type and attribute.type != expected:
+                yield (f"the attribute {quote(attribute.name)} has the type "
+                       f"{type_name(attribute.type)}, it must be {type_name(expected)}")
+        elif not attribute.name.startswith("__"):  # left to tools by convention
+            yield f"unknown attribute {quote(attribute.name)}"
+    given = {attribute.name for attribute in node.attribute}
+    for name, (_, required) in signature.attributes.items():
+        if required and name not in given:
+            yield f"the required attribute {quote(name)} is missing"
+    yield from attribute_problems(node, in_function)
+
+
+def _arity_problems(kind: str, names, formals: tuple[Parameter, ...], least: int,
+                    most: int) -> Iterator[str]:
+    if len(names) > most:
+        yield f"it has {len(names)} {kind}s, {_at(most)} at most are allowed"
+    elif len(names) < least:
+        required = ", ".join(quote(formal.name) for formal in formals[:least])
+        yield f"it has {len(names)} {kind}s, {_at(least)} at least are needed ({required})"
+    for index, name in enumerate(names[:most]):
+        formal = formals[min(index, len(formals) - 1)]
+        if not name and (formal.required or formal.variadic):
+            yield f"the required {kind} {quote(formal.name)} is missing (position {index})"
+
+
+def _at(count: int) -> str:
+    return "none" if count == 0 else str(count)
+
+
+def attribute_problems(node: NodeProto, in_function: bool) -> Iterator[str]:
+    """Problems of attributes that need no signature: duplicates, and values unlike their type."""
+    for name, count in Counter(attribute.name for attribute in node.attribute).items():
+        if count > 1:
+            yield f"the attribute {quote(name)} is given {count} times"
+        if not name:
+            yield "an attribute has no name"
+    for attribute in node.attribute:
+        problem = _value_problem(attribute, in_function)
+        if problem:
+            yield f"the attribute {quote(attribute.name)} {problem}"
+
+
+def _value_problem(attribute: AttributeProto, in_function: bool) -> str:
+    """What is wrong between the attribute's declared type and the fields that hold its value.
+
+    A scalar field may be absent: writers may leave out a value that is zero."""
+    filled = {descriptor.name for descriptor, _ in attribute.ListFields()} & FIELD_NAMES
+    if attribute.ref_attr_name:
+        if not in_function:
+            return "refers to an attribute of a function, but is in no function"
+        return "has a value and refers to another attribute" if filled else ""
+    field = VALUE_FIELDS.get(attribute.type)
+    if field is None:
+        return "has no type" if attribute.type == 0 else f"has the unknown type {attribute.type}"
+    wrong = filled - {field}
+    if wrong:
+        return f"is declared as {type_name(attribute.type)} but has a value in {min(wrong)}"
+    if not filled and attribute.type in MESSAGE_TYPES:
+        return f"is declared as {type_name(attribute.type)} but has no value"
+    return ""
+
+
+def type_name(code: int) -> str:
+    """`INTS` and the like, for messages."""
+    return AttributeProto.AttributeType.Name(code) if code in VALUE_FIELDS else f"number {code}"
