@@ -13,15 +13,14 @@ from dataclasses import dataclass
 
 from .. import dtypes
 from ..target import Target
-from .emitter import Function, literal, mangled, memory_type, scalar_type, splat, vector_type
-
-UNROLL = 4  # steps of k in one iteration; more gains nothing and costs compile time
+from .emitter import Function, mangled, memory_type, scalar_type, splat, vector_type
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A block of `rows` x (`vectors` * `lanes`) accumulators. `lhs` and `rhs` are the element types in memory of the
-    broadcast and of the panel operand; both are widened to `accumulate` when they are loaded."""
+    """A block of `rows` x (`vectors` * `lanes`) accumulators. `lhs` and `rhs` are the element types
+    in memory of the broadcast and of the panel operand; both are widened to `accumulate` when they
+    are loaded."""
 
     rows: int
     vectors: int
@@ -52,10 +51,11 @@ class Tile:
 class Rows:
     """Where the broadcast operand is: element k of row r lies at
 
-        pointers[p] + scale * stride + displacement + k * step      with (p, stride, scale, displacement) = places[r]
+        pointers[p] + scale * stride + displacement + k * step
+        with (p, stride, scale, displacement) = places[r]
 
-    Few pointers with constant displacements, or with one run-time stride scaled by 1, 2, 4 or 8, leave the general registers
-    free, which many separate row pointers would exhaust."""
+    Few pointers with constant displacements, or with a run-time stride scaled by 1, 2, 4 or 8,
+    leave the general registers free, which many separate row pointers would exhaust."""
 
     pointers: tuple[str, ...]
     places: tuple[tuple[int, str | None, int, int], ...]
@@ -66,7 +66,7 @@ class Rows:
 
 
 def fixed_rows(base: str, displacements: Sequence[int], step: int) -> Rows:
-    """Rows at constant distances in bytes from base: a matrix of static width, pixels of an image."""
+    """Rows at constant distances in bytes from base: a matrix of static width, pixels."""
     return Rows((base,), tuple((0, None, 1, d) for d in displacements), step)
 
 
@@ -99,33 +99,30 @@ def strided_rows(f: Function, base: str, stride: int | str, count: int, step: in
 
 def supported(lhs: str, rhs: str, accumulate: str) -> bool:
     """Whether a tile can widen both element types to the accumulator's."""
+
     def widens(dtype: str) -> bool:
         if dtype == accumulate:
             return True
-        if dtype in dtypes.FLOATS:
-            return accumulate in ("float32", "float64") and dtypes.itemsize(dtype) < dtypes.itemsize(accumulate)
-        return (
-            dtypes.is_integer(dtype) and dtypes.is_integer(accumulate)
-            and dtypes.itemsize(dtype) < dtypes.itemsize(accumulate)
-        )
+        families = (dtypes.FLOATS, {**dtypes.SIGNED, **dtypes.UNSIGNED})
+        same = any(dtype in family and accumulate in family for family in families)
+        return same and dtypes.itemsize(dtype) < dtypes.itemsize(accumulate)
 
     whole = dtypes.is_integer(accumulate) and dtypes.bits(accumulate) >= 8
     return (accumulate in ("float32", "float64") or whole) and widens(lhs) and widens(rhs)
 
 
-def lanes_of(target: Target, accumulate: str) -> int:
-    return target.lanes(accumulate)
-
-
 def most_rows(target: Target, vectors: int) -> int:
-    """The greatest tile height that leaves registers for the panel's vectors, one broadcast and, without a fused
-    multiply-add, one product: 14 x 2, 9 x 3, 6 x 4 of 32 registers; 6 x 2, 4 x 3 of 16."""
-    spare = vectors + (1 if target.fused_multiply_add else 2)
+    """The greatest tile height that leaves registers for the panel's vectors, the broadcasts in
+    flight and, without a fused multiply-add, one product: AVX-512 14 x 2, 9 x 3, 6 x 4; AVX2 6 x 2,
+    4 x 3; NEON 13 x 2, 8 x 3, 6 x 4."""
+    in_flight = 1 if target.triple.startswith("x86") else 4  # more loads are hoisted elsewhere
+    spare = vectors + in_flight + (0 if target.fused_multiply_add else 1)
     return max(1, (target.vector_registers - spare) // vectors)
 
 
 def step_time(target: Target, rows: int, vectors: int, chains: int = 1) -> float:
-    """Estimated nanoseconds of one step of k: the multiply-adds, the loads, or the latency of too few accumulators."""
+    """Estimated nanoseconds of one step of k: the greatest of the time of the multiply-adds, of the
+    loads, and of the latency that too few accumulators leave open."""
     latency = 8.0 / chains  # four cycles, two multiply-adds each
     multiply_adds = rows * vectors * (1 if target.fused_multiply_add else 2)
     loads = (rows + vectors) * 2 / target.load_ports
@@ -144,53 +141,63 @@ def equal_heights(rows: int, most: int) -> list[int]:
 # The loop ----------------------------------------------------------------------------------------
 
 
-def multiply_add(f: Function, tile: Tile, accumulators: Sequence[str], rows: Rows, panel: str, depth: int | str, *,
-                 chains: int = 1, unroll: int = UNROLL, prefetch: int | str | None = None,
-                 panel_step: int | str | None = None) -> list[str]:
-    """accumulators[r * vectors + j] + sum over k < depth of A[r, k] * B[k, j]: the values after the loop.
+def multiply_add(
+    f: Function, tile: Tile, accumulators: Sequence[str], rows: Rows, panel: str, depth: int | str,
+    *, chains: int = 1, unroll: int = 1, prefetch: int | str | None = None,
+    panel_step: int | str | None = None,
+) -> list[str]:
+    """accumulators[r * vectors + j] + sum over k < depth of A[r, k] * B[k, j], after the loop.
 
-    `panel` is [depth][vectors][lanes], steps of k `panel_step` bytes apart (default: contiguous). `depth` is a number
-    or an i64. More `chains` split the sum into that many independent ones, k modulo `chains`, added pairwise at the end: for
-    tiles too small to hide the latency of an addition. `prefetch`: bytes ahead of the panel's lines to fetch, such as
-    the next panel. Loops around it (over the taps of a convolution, blocks of channels) carry the accumulators.
+    `panel` is [depth][vectors][lanes], its steps of k `panel_step` bytes apart (default: packed).
+    `depth` is a number or an i64. More `chains`, a power of two, split the sum into that many
+    independent ones, k modulo `chains`, added pairwise at the end: for tiles too small to hide the
+    latency of an addition. `prefetch`: bytes ahead of the panel's lines to fetch, such as the next
+    panel. Loops around this one (over taps, over blocks of channels) carry the accumulators.
+
+    `unroll` steps, a power of two, make one iteration, and a static depth up to it needs no loop.
+    One step of a tile that fills the registers fills the processor too, while LLVM's scheduler mixes
+    the steps of an iteration and then spills; unroll small tiles only.
     """
     if len(accumulators) != tile.rows * tile.vectors or len(rows) != tile.rows:
-        raise ValueError(f"{len(accumulators)} accumulators and {len(rows)} rows for a {tile.rows} x {tile.vectors} tile")
+        raise ValueError(f"{len(accumulators)} accumulators, {len(rows)} rows for a tile {tile}")
+    if unroll & (unroll - 1) or chains & (chains - 1):
+        raise ValueError(f"{unroll} steps or {chains} chains are not a power of two")
+    unroll, width, sources = max(unroll, chains), len(accumulators), len(rows.pointers) + 1
     panel_step = tile.panel_step if panel_step is None else panel_step
-    unroll = max(unroll, chains)
-    state = [*accumulators, *["zeroinitializer"] * (len(accumulators) * (chains - 1))]
-    pointers = [*rows.pointers, panel]
+    kinds = ["ptr"] * sources + [tile.vector] * (width * chains)
+    values = [*rows.pointers, panel, *accumulators, *["zeroinitializer"] * (width * (chains - 1))]
 
     def steps(values: Sequence[str], count: int) -> list[str]:
         """`count` steps of k from the pointers and accumulators in values."""
-        at, current = values[: len(pointers)], list(values[len(pointers) :])
+        at, current = values[:sources], list(values[sources:])
         for k in range(count):
-            part = k % chains * len(accumulators)
-            current[part : part + len(accumulators)] = _step(
-                f, tile, current[part : part + len(accumulators)], rows, at, k, panel_step, prefetch
-            )
-        advanced = [f.offset(p, count * rows.step) for p in at[:-1]]
-        return [*advanced, f.offset(at[-1], f.mul(panel_step, count)), *current]
+            part = slice(k % chains * width, (k % chains + 1) * width)
+            current[part] = _step(f, tile, current[part], rows, at, k, panel_step, prefetch)
+        # A frozen pointer is no induction variable to LLVM, which therefore keeps these addresses
+        # and does not spend one register a row.
+        distances = [rows.step] * (sources - 1) + [panel_step]
+        moved = [f.offset(p, f.mul(d, count)) for p, d in zip(at, distances, strict=True)]
+        return [*(f.value(f"freeze ptr {p}") for p in moved), *current]
 
-    static = isinstance(depth, int) or depth.isdigit()
-    values = [*pointers, *state]
-    if static and int(depth) <= unroll:
-        values = steps(values, int(depth)) if int(depth) else values
+    def repeated(values: Sequence[str], start: int | str, stop: int | str, count: int) -> list[str]:
+        with f.loop(start, stop, count, list(zip(kinds, values, strict=True))) as loop:
+            loop.carry(*steps(loop.carried, count))
+        return loop.results
+
+    if isinstance(depth, int) or depth.isdigit():
+        whole, rest = divmod(int(depth), unroll)
+        if whole == 1:
+            values = steps(values, unroll)
+        elif whole:
+            values = repeated(values, 0, whole * unroll, unroll)
+        if rest:
+            values = steps(values, rest)
+    elif unroll == 1:
+        values = repeated(values, 0, depth, 1)
     else:
-        whole = int(depth) // unroll * unroll if static else f.value(f"and i64 {depth}, {-unroll}")
-        if unroll & (unroll - 1):
-            raise ValueError(f"{unroll} steps are not a power of two")
-        kinds = ["ptr"] * len(pointers) + [tile.vector] * len(state)
-        with f.loop(0, whole, unroll, list(zip(kinds, values, strict=True))) as loop:
-            loop.carry(*steps(loop.carried, unroll))
-        values = loop.results
-        if not static:
-            with f.loop(whole, depth, 1, list(zip(kinds, values, strict=True))) as loop:
-                loop.carry(*steps(loop.carried, 1))
-            values = loop.results
-        elif int(depth) % unroll:
-            values = steps(values, int(depth) % unroll)
-    return _combine(f, tile, values[len(pointers) :], chains)
+        whole = f.value(f"and i64 {depth}, {-unroll}")
+        values = repeated(repeated(values, 0, whole, unroll), whole, depth, 1)
+    return _combine(f, tile, values[sources:], chains)
 
 
 def _step(f: Function, tile: Tile, accumulators: list[str], rows: Rows, at: Sequence[str], k: int,
@@ -199,8 +206,8 @@ def _step(f: Function, tile: Tile, accumulators: list[str], rows: Rows, at: Sequ
     size = tile.lanes * dtypes.itemsize(tile.rhs)
     columns = []
     for j in range(tile.vectors):
-        address = f.offset(panel, j * size)
-        columns.append(load_widened(f, tile.rhs, tile.accumulate, tile.lanes, address, align=_alignment(tile, panel_step)))
+        at_j, align = f.offset(panel, j * size), _alignment(tile, panel_step)
+        columns.append(load_widened(f, tile.rhs, tile.accumulate, tile.lanes, at_j, align))
     if prefetch is not None:
         for byte in range(0, tile.panel_step, 64):
             prefetch_line(f, f.offset(f.offset(panel, byte), prefetch))
@@ -213,14 +220,15 @@ def _step(f: Function, tile: Tile, accumulators: list[str], rows: Rows, at: Sequ
         element = load_widened(f, tile.lhs, tile.accumulate, 1, address, align=dtypes.itemsize(tile.lhs))
         a = f.broadcast(scalar_type(tile.accumulate), element, tile.lanes)
         for j in range(tile.vectors):
-            result.append(fused(f, tile.accumulate, tile.lanes, a, columns[j], accumulators[r * tile.vectors + j]))
+            total = accumulators[r * tile.vectors + j]
+            result.append(fused(f, tile.accumulate, tile.lanes, a, columns[j], total))
     return result
 
 
 def _alignment(tile: Tile, panel_step: int | str) -> int:
     """Packed panels begin at multiples of 64 bytes; others are aligned as their elements are."""
-    size = tile.lanes * dtypes.itemsize(tile.rhs)
-    return min(64, size) if panel_step == tile.panel_step and size & (size - 1) == 0 else dtypes.itemsize(tile.rhs)
+    size = dtypes.itemsize(tile.rhs)
+    return min(64, tile.lanes * size) if panel_step == tile.panel_step else size
 
 
 def _combine(f: Function, tile: Tile, values: Sequence[str], chains: int) -> list[str]:
@@ -266,7 +274,7 @@ def widened(f: Function, value: str, dtype: str, wide: str, lanes: int) -> str:
     source, result = vector_type(memory_type(dtype), lanes), vector_type(scalar_type(wide), lanes)
     if dtype == "float16" and not _converts_half(f.target):
         single = _half_bits_to_single(f, value, lanes)
-        return single if wide == "float32" else f.value(f"fpext {vector_type('float', lanes)} {single} to {result}")
+        return widened(f, single, "float32", wide, lanes)
     operation = "fpext" if dtypes.is_float(dtype) else "sext" if dtypes.is_signed(dtype) else "zext"
     return f.value(f"{operation} {source} {value} to {result}")
 
@@ -276,23 +284,22 @@ def _converts_half(target: Target) -> bool:
 
 
 def _half_bits_to_single(f: Function, value: str, lanes: int) -> str:
-    """float16 to float32 in integer arithmetic: the exponent is rebiased by a multiplication with 2**112, which also
-    makes subnormal numbers normal; the greatest exponent stays the greatest."""
-    short, word, single = (vector_type(e, lanes) for e in ("i16", "i32", "float"))
-    half = vector_type("half", lanes)
+    """float16 to float32 in integer arithmetic: the exponent is rebiased by a multiplication with
+    2**112, which also makes subnormal numbers normal; the greatest exponent stays the greatest."""
+    short, word, single, half = (vector_type(e, lanes) for e in ("i16", "i32", "float", "half"))
 
-    def constant(number: int) -> str:
-        return splat(number, "int32", lanes)
+    def combine(operation: str, a: str, number: int) -> str:
+        return f.value(f"{operation} {word} {a}, {splat(number, 'int32', lanes)}")
 
     bits = f.value(f"zext {short} {f.value(f'bitcast {half} {value} to {short}')} to {word}")
-    magnitude = f.value(f"shl {word} {f.value(f'and {word} {bits}, {constant(0x7FFF)}')}, {constant(13)}")
-    sign = f.value(f"shl {word} {f.value(f'and {word} {bits}, {constant(0x8000)}')}, {constant(16)}")
-    scaled = f.value(f"fmul {single} {f.value(f'bitcast {word} {magnitude} to {single}')}, {splat(2.0**112, 'float32', lanes)}")
-    special = f.value(f"icmp uge {word} {magnitude}, {constant(0x7C00 << 13)}")
-    greatest = f.value(
-        f"select {vector_type('i1', lanes)} {special}, {word} {constant(0x7F800000)}, {word} {constant(0)}"
-    )
-    joined = f.value(f"or {word} {f.value(f'bitcast {single} {scaled} to {word}')}, {greatest}")
+    magnitude = combine("shl", combine("and", bits, 0x7FFF), 13)
+    sign = combine("shl", combine("and", bits, 0x8000), 16)
+    number = f.value(f"bitcast {word} {magnitude} to {single}")
+    scaled = f.value(f"fmul {single} {number}, {splat(2.0**112, 'float32', lanes)}")
+    special = combine("icmp uge", magnitude, 0x7C00 << 13)
+    greatest, none = splat(0x7F800000, "int32", lanes), splat(0, "int32", lanes)
+    top = f.value(f"select {vector_type('i1', lanes)} {special}, {word} {greatest}, {word} {none}")
+    joined = f.value(f"or {word} {f.value(f'bitcast {single} {scaled} to {word}')}, {top}")
     return f.value(f"bitcast {word} {f.value(f'or {word} {joined}, {sign}')} to {single}")
 
 
@@ -320,12 +327,14 @@ def lane_mask(f: Function, dtype: str, lanes: int, count: int | str) -> str:
 
 
 def _whole(lanes: int, count: Count) -> bool:
-    return count is None or (not isinstance(count, str) and count >= lanes) or (
-        isinstance(count, str) and count.isdigit() and int(count) >= lanes)
+    if isinstance(count, str):
+        return count.isdigit() and int(count) >= lanes
+    return count is None or count >= lanes
 
 
-def load_lanes(f: Function, dtype: str, lanes: int, pointer: str, count: Count = None, align: int | None = None) -> str:
-    """A vector whose first `count` lanes are in memory; the others are zero and their memory is not touched."""
+def load_lanes(f: Function, dtype: str, lanes: int, pointer: str, count: Count = None,
+               align: int | None = None) -> str:
+    """A vector of the first `count` lanes in memory; the others are zero, their memory untouched."""
     element, align = memory_type(dtype), align or dtypes.itemsize(dtype)
     vector = vector_type(element, lanes)
     if _whole(lanes, count):
@@ -362,39 +371,35 @@ def lanes_left(f: Function, tile: Tile, columns: Count, vector: int) -> Count:
 Address = Callable[[int, int], str]  # (row, vector) → the address of that vector of the tile
 
 
-def store_tile(f: Function, tile: Tile, values: Sequence[str], address: Address, columns: Count = None) -> None:
+def store_tile(f: Function, tile: Tile, values: Sequence[str], address: Address,
+               columns: Count = None) -> None:
     """Stores the accumulators as they are; only the first `columns` columns."""
     for r in range(tile.rows):
         for j in range(tile.vectors):
-            count = lanes_left(f, tile, columns, j)
+            count, value = lanes_left(f, tile, columns, j), values[r * tile.vectors + j]
             if count != 0:
-                store_lanes(f, tile.accumulate, tile.lanes, values[r * tile.vectors + j], address(r, j), count)
+                store_lanes(f, tile.accumulate, tile.lanes, value, address(r, j), count)
 
 
-def load_tile(f: Function, tile: Tile, address: Address, columns: Count = None) -> list[str]:
-    """The tile as it is in memory, to be added to; columns beyond `columns` are zero."""
-    values = []
+def load_tile(f: Function, tile: Tile, address: Address, columns: Count = None,
+              dtype: str | None = None) -> list[str]:
+    """The tile as it is in memory, widened, to be added to; columns beyond `columns` are zero."""
+    dtype, values = dtype or tile.accumulate, []
     for r in range(tile.rows):
         for j in range(tile.vectors):
             count = lanes_left(f, tile, columns, j)
-            empty = count == 0
-            values.append("zeroinitializer" if empty else load_lanes(f, tile.accumulate, tile.lanes, address(r, j), count))
+            if count == 0:
+                values.append("zeroinitializer")
+            else:
+                loaded = load_lanes(f, dtype, tile.lanes, address(r, j), count)
+                values.append(widened(f, loaded, dtype, tile.accumulate, tile.lanes))
     return values
 
 
-def row_of_vectors(f: Function, tile: Tile, pointer: str, dtype: str | None = None, columns: Count = None) -> list[str]:
-    """One row of the tile's width from memory (a bias), widened; repeat it for all rows with `[...] * tile.rows`."""
-    dtype = dtype or tile.accumulate
-    values = []
-    for j in range(tile.vectors):
-        count = lanes_left(f, tile, columns, j)
-        if count == 0:
-            values.append("zeroinitializer")
-            continue
-        loaded = load_lanes(f, dtype, tile.lanes, f.element(pointer, j * tile.lanes, dtypes.itemsize(dtype)), count)
-        values.append(widened(f, loaded, dtype, tile.accumulate, tile.lanes))
-    return values
-
-
-def zero(dtype: str) -> str:
-    return literal(0, dtype)
+def load_row(f: Function, tile: Tile, pointer: str, columns: Count = None,
+             dtype: str | None = None) -> list[str]:
+    """Accumulators that all begin with one row in memory: a bias."""
+    size = dtypes.itemsize(dtype or tile.accumulate)
+    row = Tile(1, tile.vectors, tile.lanes, tile.lhs, tile.rhs, tile.accumulate)
+    return load_tile(f, row, lambda _, j: f.offset(pointer, j * tile.lanes * size), columns,
+                     dtype) * tile.rows
