@@ -50,6 +50,7 @@ class Plan:
     locations: dict[Value, Location] = field(default_factory=dict)
     temporaries: dict[Node, list[Location]] = field(default_factory=dict)
     buffers: list[Buffer] = field(default_factory=list)
+    packed: dict[tuple[Node, int], Location] = field(default_factory=dict)  # operands in the form their kernel wants
     constants: list[Constant] = field(default_factory=list)
     copies: list[tuple[int, Value]] = field(default_factory=list)  # outputs that are copied when the run ends
     static: bool = True
@@ -207,8 +208,12 @@ class _Planner:
 
     def _locate(self, graph: Graph) -> None:
         for node in graph.nodes:
-            for value in node.inputs:
-                self._of(value)
+            for index, value in enumerate(node.inputs):
+                packed = _packed(node, index)
+                if packed is None:
+                    self._of(value)
+                else:
+                    self.plan.packed[node, index] = Location("constant", self._constant(packed))
             match node.op:
                 case If(then=then, otherwise=otherwise):
                     self._locate(then)
@@ -269,6 +274,13 @@ class _Planner:
     def _constant(self, constant: Constant) -> int:
         self.plan.constants.append(constant)
         return len(self.plan.constants) - 1
+
+
+def _packed(node: Node, index: int) -> Constant | None:
+    """A constant operand as the node's kernel packs it; None where it is read as it is."""
+    if node.inputs[index].constant is None or node.choice is None or index not in node.choice.packed:
+        return None
+    return node.choice.kernel.pack(node, node.choice, index)
 
 
 def _bound(node: Node) -> set[str]:
