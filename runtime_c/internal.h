@@ -1,0 +1,167 @@
+/* internal.h - the contract between generated code and the runtime.
+ *
+ * Generated code reads the first fields of the context, of values and of the function table by
+ * offset (codegen/abi.py holds the numbers; a test compares them with these structs) and calls the
+ * runtime only through `context->api`. Kernels are i32 kernel(args, first, last, scratch). */
+#ifndef ONNXC_INTERNAL_H
+#define ONNXC_INTERNAL_H
+
+#include "onnxc.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define ONNXC_HIDDEN __attribute__((visibility("hidden")))
+#define ONNXC_ALIGNMENT 64
+
+/* Runs parts [first, last). `args` are 8-byte words that the run function laid out. `scratch` is
+ * this thread's: 64-byte aligned, context->scratch_bytes long and at least 64. Returns 0, or a
+ * status after storing one i64 value for the sentence at scratch[0]; of several failing parts it
+ * reports the lowest. */
+typedef int32_t onnxc_kernel(const uint64_t *args, int64_t first, int64_t last, void *scratch);
+
+/* An operator written in C. `attributes` begins with the slot of each output, then what the
+ * operator documents. Of an input tensor kind, dtype, rank, dims and data are set, of a sequence,
+ * optional or map kind and object; inputs left out have kind ONNXC_NONE. Outputs are allocated with
+ * onnxc_call_output. Returns 0, or what onnxc_raise returned. */
+typedef int32_t onnxc_operator(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                               onnxc_value *out, int32_t out_count, const int64_t *attributes);
+
+/* What generated code may call; nodes are indices of the table of node names, -1 for none. */
+typedef struct onnxc_api {
+    /* Cuts [0, parts) into one contiguous piece for each thread; serial when `work_ns`, the time of
+     * all parts on one thread, is short. Records the lowest failing part. */
+    int32_t (*parallel)(onnxc_context *context, onnxc_kernel *kernel, const uint64_t *args,
+                        int64_t parts, int64_t work_ns, int32_t node);
+    /* Records an error of a node and returns `code`, which must not be 0. */
+    int32_t (*fail)(onnxc_context *context, int32_t node, int32_t code, int64_t value);
+    /* Memory of at least `bytes` in a slot that the context keeps: it grows at least twofold, keeps
+     * its contents and may move. Null after recording an error. */
+    void *(*buffer)(onnxc_context *context, int32_t slot, int64_t bytes);
+    /* Where output `index` of these dims is to be written, which may have any alignment; called at
+     * most once a run for each output. Null after recording an error. */
+    void *(*output)(onnxc_context *context, onnxc_value *outputs, int32_t index, int32_t rank,
+                    const int64_t *dims);
+    /* Makes a value of a sequence, optional or map (or a tensor's object) the output `index`. */
+    int32_t (*output_value)(onnxc_context *context, onnxc_value *outputs, int32_t index,
+                            const onnxc_value *value);
+    /* Runs operator `op` of the library's table. `out` needs no initialisation; afterwards it
+     * describes the results, valid until their slots are written again; slots of outputs may not
+     * hold inputs unless the operator says so. */
+    int32_t (*call)(onnxc_context *context, int32_t op, const onnxc_value *in, int32_t in_count,
+                    onnxc_value *out, int32_t out_count, const int64_t *attributes, int32_t node);
+    /* Whether the run shall stop; records the error when it shall. For loops, once a round. */
+    int32_t (*cancelled)(onnxc_context *context);
+    /* As `fail`, for what was expected of a node and what it got. */
+    int32_t (*fail_expected)(onnxc_context *context, int32_t node, int32_t code, int64_t expected,
+                             int64_t got);
+    /* For `bind`: dimension `axis` of an input is not `expected`. */
+    int32_t (*fail_input)(onnxc_context *context, int32_t input, int32_t axis, int64_t expected);
+    /* Slot `slot` holds `object` (its reference is counted) instead of what it held; null clears. */
+    void (*hold)(onnxc_context *context, int32_t slot, onnxc_object *object);
+    /* Moves the object (or, if there is none, swaps the memory) of slot `from` to slot `to`. */
+    void (*move)(onnxc_context *context, int32_t to, int32_t from);
+} onnxc_api;
+
+/* Memory or an object that a run keeps under a number. */
+typedef struct onnxc_slot {
+    char *data; /* 64-byte aligned */
+    int64_t capacity;
+    void *allocation;
+    onnxc_object *object;
+} onnxc_slot;
+
+typedef struct onnxc_piece {
+    int32_t code;
+    int64_t value;
+} onnxc_piece;
+
+enum { ONNXC_ERROR_BYTES = 768 };
+
+struct onnxc_context {
+    /* Read by generated code, in this order. */
+    const onnxc_api *api;
+    int64_t *dims;          /* one for each dimension variable */
+    void **values;          /* data pointer or object of each value */
+    char *arena;            /* 64-byte aligned */
+    int64_t *offsets;       /* of each planned buffer in the arena; null when compiled in */
+    int64_t *sizes;         /* bytes of each planned buffer, filled by bind */
+    const char *weights;    /* base of the constant data */
+    int64_t scratch_bytes;  /* for each thread, set by bind */
+    int64_t run_count;      /* runs begun before this one, for unseeded random numbers */
+
+    /* Private to the runtime. */
+    int64_t *planned_sizes; /* the sizes that offsets were placed for; -1 before the first plan */
+    int64_t *plan_order;    /* the planner's working memory */
+    int64_t arena_bytes;    /* that the plan takes */
+    char *workspace;        /* arena, then scratch of each thread */
+    int64_t workspace_bytes;
+    void *workspace_allocation; /* null when the caller gave the workspace */
+    char *scratch;
+    int64_t scratch_stride;
+    onnxc_slot *slots;
+    onnxc_value *inputs;    /* the caller's, checked and copied */
+    onnxc_value *outputs;
+    int64_t *output_dims;   /* of outputs in the caller's memory */
+    onnxc_object **borrowed; /* objects made of inputs that are sequences */
+    onnxc_piece *pieces;    /* of the parallel region under way */
+    onnxc_pool *pool;
+    onnxc_pool *own_pool;
+    int32_t threads;
+    int32_t node;           /* that a running operator belongs to */
+    void *temporaries;      /* that operator's working memory, a list */
+    atomic_int cancel_requested;
+    atomic_int running;
+    int32_t status;
+    char error[ONNXC_ERROR_BYTES];
+};
+
+/* First and last step, both included, of a run at which a planned buffer is in use. */
+typedef struct onnxc_lifetime {
+    int32_t first;
+    int32_t last;
+} onnxc_lifetime;
+
+/* What model.c tells the runtime about the model, in `onnxc_tables`. */
+typedef struct onnxc_library {
+    const onnxc_model *model;
+    int32_t (*bind)(onnxc_context *context, const onnxc_value *inputs);
+    int32_t (*run)(onnxc_context *context, const onnxc_value *inputs, onnxc_value *outputs);
+    onnxc_operator *const *operators;
+    int32_t operator_count;
+    int32_t node_count;
+    const char *const *node_names;
+    int32_t dim_count;
+    int32_t value_count;
+    int32_t slot_count;
+    int32_t buffer_count;            /* planned at run time; 0 when the arena is static */
+    const onnxc_lifetime *lifetimes; /* of each planned buffer */
+    int64_t arena_bytes;             /* of a static model */
+    int64_t scratch_bytes;           /* of a static model, for each thread */
+    int32_t threads;                 /* default number; 0: one for each processor */
+    const char *const *weights;      /* where the address of the weights is; null: side file */
+    const char *weights_file;        /* name of the side file */
+    uint64_t weights_bytes;
+    uint8_t weights_digest[32];      /* begins the side file */
+} onnxc_library;
+
+static const onnxc_library onnxc_tables;
+
+/* For operators written in C. */
+
+/* Bytes of one element, 0 for an unknown type. */
+static int64_t onnxc_dtype_bytes(int32_t dtype);
+/* Bytes of a tensor, or -1 when a dimension is negative or the product overflows. */
+static int64_t onnxc_tensor_bytes(int32_t dtype, int32_t rank, const int64_t *dims);
+/* Records an error of the node whose operator runs and returns `code`. */
+static int32_t onnxc_raise(onnxc_context *context, int32_t code, int64_t value);
+/* Makes *out a tensor of these dims in `slot` and returns its data, null after an error. */
+static void *onnxc_call_output(onnxc_context *context, onnxc_value *out, int64_t slot,
+                               int32_t dtype, int32_t rank, const int64_t *dims);
+/* Makes *out the object's value and the slot its holder. Takes over the caller's reference. */
+static int32_t onnxc_call_object(onnxc_context *context, onnxc_value *out, int64_t slot,
+                                 onnxc_object *object);
+/* Working memory until the operator returns, 64-byte aligned; null after an error. */
+static void *onnxc_call_scratch(onnxc_context *context, int64_t bytes);
+
+#endif
