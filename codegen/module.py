@@ -275,8 +275,12 @@ class _Run(_Body):
     def at(self, location: Location) -> str:
         f = self.f
         match location.kind:
-            case "input":
+            case "input" if isinstance(self.graph.inputs[location.index].type, TensorType):
                 base = self.input_field(location.index, "data", "ptr")
+            case "input":
+                base = self._at("%inputs", location.index * abi.VALUE_BYTES)
+            case "object":
+                base = self._arena(location.slot)
             case "constant":
                 base = self._at(self.context("weights"), self.offsets[location.index])
             case "arena":
@@ -401,61 +405,66 @@ class _Run(_Body):
         for k, symbol in enumerate(node.op.symbols):
             value = self.f.load("i64", self.f.offset(address, 8 * k))
             if symbol.minimum is not None:
-                self.fail_if(self.f.compare("slt", value, symbol.minimum), node.origin, "invalid_argument", value)
+                self.fail_if(self.f.compare("slt", value, symbol.minimum), node.origin, "invalid_value", value)
             self.set_variable(symbol.name, value)
             self.defined.add(symbol.name)
         self._forget({s.name for s in node.op.symbols})
 
     def _call(self, node: Node) -> None:
-        """A runtime function: operands and results as onnxc_value, then the sizes it returned."""
+        """A runtime function: operands and results as onnxc_value, the attributes behind them, then the sizes it returned."""
         f, op = self.f, node.op
-        count = len(node.inputs) + len(node.outputs)
-        self.words = max(self.words, (count * abi.VALUE_BYTES + 8 * (len(op.attributes) + sum(_rank(v) for v in node.inputs))) // 8)
-        place = count * abi.VALUE_BYTES
+        results = len(node.inputs) * abi.VALUE_BYTES
+        place = results + len(node.outputs) * abi.VALUE_BYTES
         for k, value in enumerate(node.inputs):
             place = self._fill_value(k * abi.VALUE_BYTES, value, place)
-        for k, value in enumerate(node.outputs, len(node.inputs)):
-            self._fill_result(k * abi.VALUE_BYTES, value)
-        for k, attribute in enumerate(op.attributes):
-            f.store("i64", str(attribute), f.offset("%words", place + 8 * k), 8)
-        results = f.offset("%words", len(node.inputs) * abi.VALUE_BYTES)
+        attributes = place
+        for number in (*(self.plan.locations[v].index for v in node.outputs), *op.attributes):
+            f.store("i64", str(number), f.offset("%words", place), 8)
+            place += 8
+        self.words = max(self.words, place // 8)
+        operation = self.tables.operations.setdefault(op.symbol, len(self.tables.operations))
         status = f.call(
-            "i32", self.service("call"), "ptr %ctx", f"i32 {self.tables.operations.setdefault(op.symbol, len(self.tables.operations))}",
-            "ptr %words", f"i32 {len(node.inputs)}", f"ptr {results}", f"i32 {len(node.outputs)}",
-            f"ptr {f.offset('%words', place)}", f"i32 {self.tables.node(node.origin)}",
+            "i32", self.service("call"), "ptr %ctx", f"i32 {operation}", "ptr %words", f"i32 {len(node.inputs)}",
+            f"ptr {f.offset('%words', results)}", f"i32 {len(node.outputs)}", f"ptr {f.offset('%words', attributes)}",
+            f"i32 {self.tables.node(node.origin)}",
         )
         self.leave_if_failed(status)
         fresh = self._fresh(node)
         for k, value in enumerate(node.outputs, len(node.inputs)):
-            base = k * abi.VALUE_BYTES
-            data = f.load("ptr", f.offset("%words", base + abi.VALUE["data"]), 8)
-            f.store("ptr", data, self.slot("values", self.plan.locations[value].slot), 8)
+            result = f.offset("%words", k * abi.VALUE_BYTES)
             if isinstance(value.type, TensorType):
-                self._take_shape(value, f.load("ptr", f.offset("%words", base + abi.VALUE["dims"]), 8), fresh, node.origin)
+                data = f.load("ptr", f.offset(result, abi.VALUE["data"]), 8)
+                f.store("ptr", data, self.slot("values", self.plan.locations[value].slot), 8)
+                self._take_shape(value, f.load("ptr", f.offset(result, abi.VALUE["dims"]), 8), fresh, node.origin)
+            else:
+                self._copy_object(value, result, hold=False)
         self._forget(fresh)
 
     def _fill_value(self, base: int, value: Value, place: int) -> int:
         """Writes an operand's onnxc_value at byte `base` of the words, its dims at `place`; the next free place."""
-        f = self.f
-        tensor = isinstance(value.type, TensorType)
-        self._fill_header(base, value)
-        f.store("ptr", self.address(value), f.offset("%words", base + abi.VALUE["data"]), 8)
-        f.store("ptr", f.offset("%words", place), f.offset("%words", base + abi.VALUE["dims"]), 8)
-        for axis, size in enumerate(value.shape if tensor else ()):
-            f.store("i64", self.dimension(size), f.offset("%words", place + 8 * axis), 8)
-        return place + 8 * _rank(value)
-
-    def _fill_result(self, base: int, value: Value) -> None:
-        self._fill_header(base, value)
-        slot = self.plan.locations[value].index if isinstance(value.type, TensorType) else -1
-        self.f.store("i64", str(slot), self.f.offset("%words", base + abi.VALUE["capacity"]), 8)
-
-    def _fill_header(self, base: int, value: Value) -> None:
-        f, tensor = self.f, isinstance(value.type, TensorType)
-        kind = abi.KINDS["tensor"] if tensor else abi.KINDS[type(value.type).__name__.removesuffix("Type").lower()]
-        fields = {"struct_size": abi.VALUE_BYTES, "kind": kind, "dtype": abi.DTYPES[value.dtype] if tensor else 0, "rank": _rank(value)}
+        f, words = self.f, "%words"
+        if not isinstance(value.type, TensorType):
+            self.copy(f.offset(words, base), self.address(value), str(abi.VALUE_BYTES))
+            return place
+        fields = {"struct_size": abi.VALUE_BYTES, "kind": abi.KINDS["tensor"], "dtype": abi.DTYPES[value.dtype], "rank": value.rank}
         for name, number in fields.items():
-            f.store("i32", str(number), f.offset("%words", base + abi.VALUE[name]), 4)
+            f.store("i32", str(number), f.offset(words, base + abi.VALUE[name]), 4)
+        f.store("ptr", f.offset(words, place), f.offset(words, base + abi.VALUE["dims"]), 8)
+        f.store("ptr", self.address(value), f.offset(words, base + abi.VALUE["data"]), 8)
+        nbytes = self.dimension(value.type.nbytes)
+        for name, number in (("bytes", nbytes), ("capacity", nbytes), ("object", "0")):
+            f.store("i64", number, f.offset(words, base + abi.VALUE[name]), 8)
+        for axis, size in enumerate(value.shape):
+            f.store("i64", self.dimension(size), f.offset(words, place + 8 * axis), 8)
+        return place + 8 * value.rank
+
+    def _copy_object(self, value: Value, source: str, hold: bool) -> None:
+        """Lets a sequence, optional or map be what the onnxc_value at `source` says; `hold`: and keeps it alive."""
+        f, location = self.f, self.plan.locations[value]
+        self.copy(self.address(value), source, str(abi.VALUE_BYTES))
+        if hold:
+            found = f.load("ptr", f.offset(source, abi.VALUE["object"]), 8)
+            f.statement(f"call void {self.service('hold')}(ptr %ctx, i32 {location.index}, ptr {found})")
 
     def _take_shape(self, value: Value, array: str, fresh: set[str], origin: str) -> None:
         """Binds the variables that are new in a result's type from the shape that the run found."""
@@ -500,7 +509,10 @@ class _Run(_Body):
             with self.region():
                 self.nodes(branch.nodes)
                 for inner, outer in zip(branch.outputs, node.outputs):
-                    f.store("ptr", self.address(inner), self.slot("values", self.plan.locations[outer].slot), 8)
+                    if isinstance(outer.type, TensorType):
+                        f.store("ptr", self.address(inner), self.slot("values", self.plan.locations[outer].slot), 8)
+                    else:
+                        self._copy_object(outer, self.address(inner), hold=True)
                 self._give_shapes(branch.outputs, node, fresh)
             f.branch(labels[2])
         f.label(labels[2])
@@ -519,8 +531,8 @@ class _Run(_Body):
                     given.add(str(size))
                     self.set_variable(str(size), number)
                 elif isinstance(size, Dim) and str(size) in given:
-                    stored = f_load = self.f.load("i64", self.slot("dims", self.tables.variable(str(size))), 8)
-                    self.fail_if(self.f.compare("ne", f_load, number), node.origin, "dims_mismatch", stored)
+                    stored = self.f.load("i64", self.slot("dims", self.tables.variable(str(size))), 8)
+                    self.fail_if(self.f.compare("ne", stored, number), node.origin, "dims_mismatch", stored)
 
     def _loop(self, node: Node) -> None:
         f, op, body = self.f, node.op, node.op.body
@@ -589,7 +601,7 @@ class _Run(_Body):
             if source is None:
                 continue
             if not source[1]:
-                f.store("ptr", source[0], self.slot("values", self.plan.locations[into].slot), 8)
+                self._copy_object(into, source[0], hold=True)
             else:
                 self.copy(self.make(into), *source)
 
@@ -664,7 +676,7 @@ class _Run(_Body):
             wrong = self.f.compare("ne", x, y)
             if kind == "broadcast":
                 wrong = self.f.value(f"and i1 {wrong}, {self.f.compare('ne', x, 1)}")
-            self.fail_if(wrong, node.origin, "shape_mismatch", x)
+            self.fail_if(wrong, node.origin, "dims_mismatch", x)
 
 
 def requirements(node: Node) -> list[tuple[str, Dimension, Dimension]]:
@@ -699,7 +711,3 @@ def requirements(node: Node) -> list[tuple[str, Dimension, Dimension]]:
                     if k != axis:
                         equal(a, b)
     return found
-
-
-def _rank(value: Value) -> int:
-    return value.rank if isinstance(value.type, TensorType) else 0

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .. import dims
+from ..codegen.abi import VALUE_BYTES
 from ..codegen.kernel import Code
 from ..dims import Dimension
 from ..ir import Constant, Graph, Node, TensorType, Type, Value, walk
@@ -24,8 +25,9 @@ class Location:
     """Where a value's first byte is: `kind`[index] + offset.
 
     `input`, `output`: what the caller gave · `constant`: entry of Plan.constants · `arena`: entry of Plan.buffers · `heap`: a
-    buffer of the context · `pointer`: wherever the run says (the result of a branch, an object). The last two, and outputs,
-    keep their address in slot `slot` of the context's values."""
+    buffer of the context · `pointer`: wherever the run says (the result of a branch). The last two, and outputs, keep their
+    address in slot `slot` of the context's values. `object`: a sequence, optional or map, described by an onnxc_value in arena
+    buffer `slot` and kept alive by the context's slot `index`."""
 
     kind: str
     index: int
@@ -240,7 +242,9 @@ class _Planner:
         if root not in self.plan.locations:
             if root.constant is not None:
                 self.plan.locations[root] = Location("constant", self._constant(root.constant))
-            elif root in self.keeps or not isinstance(root.type, TensorType):
+            elif not isinstance(root.type, TensorType):
+                self._new(root)
+            elif root in self.keeps:
                 self.plan.locations[root] = Location("pointer", 0, 0, self._slot())
             elif root.producer is not None and isinstance(root.producer.op, RuntimeCall):
                 self.plan.locations[root] = self._heap()
@@ -251,11 +255,13 @@ class _Planner:
             self.plan.locations[value] = Location(base.kind, base.index, base.offset + offset, base.slot)
 
     def _new(self, value: Value) -> None:
-        if not isinstance(value.type, TensorType):
-            self.plan.locations[value] = Location("pointer", 0, 0, self._slot())
+        first = self.first.get(value, 0)
+        last = self.last.get(value, first)
+        if isinstance(value.type, TensorType):
+            self.plan.locations[value] = self._buffer(value.type.nbytes, first, last)
         else:
-            first = self.first.get(value, 0)
-            self.plan.locations[value] = self._buffer(value.type.nbytes, first, self.last.get(value, first))
+            self.plan.heaps += 1
+            self.plan.locations[value] = Location("object", self.plan.heaps - 1, 0, self._buffer(VALUE_BYTES, first, last).index)
 
     def _buffer(self, nbytes: Dimension, first: int, last: int) -> Location:
         if {s.name for s in dims.symbols(nbytes)} <= self.entry:

@@ -1,0 +1,96 @@
+"""fold_constants: computes what depends on constants alone, within a budget of bytes.
+
+%0 = map(constant 2.0, constant 3.0) { mul($0, $1) }   →   constant 6.0
+
+A constant that repeats one value stays a splat. What widens stored data (a Cast of float16 weights, DequantizeLinear) is left to
+the kernels; a node whose folding fails stays.
+"""
+from __future__ import annotations
+
+from .. import dtypes, interpret
+from ..expr import topological
+from ..ir import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ops import Broadcast, Map, Random, Reshape, Transpose
+from ..target import Target
+from .regions import in_regions
+
+VALUE_LIMIT = 64 << 20  # bytes of one folded value
+TOTAL_LIMIT = 1 << 30  # bytes folded in all
+
+
+def fold_constants(graph: Graph, target: Target) -> Graph:
+    """graph with nodes over constants replaced by their results."""
+    budget = [TOTAL_LIMIT]
+    return _fold(graph, budget)
+
+
+def _fold(graph: Graph, budget: list[int]) -> Graph:
+    rewriter = Rewriter()
+    for node in graph.nodes:
+        inputs = tuple(rewriter.of(v) for v in node.inputs)
+        node_in = in_regions(node, lambda g: _fold(g, budget))
+        folded = _results(node_in, inputs, budget)
+        if folded is not None:
+            rewriter.replace(node.outputs, folded)
+        else:
+            rewriter.copy(node_in, inputs)
+            rewriter.replace(node.outputs, rewriter.nodes[-1].outputs)
+    return rewriter.finish(graph)
+
+
+def _results(node: Node, inputs: tuple[Value, ...], budget: list[int]) -> tuple[Value, ...] | None:
+    if not inputs or any(v.constant is None for v in inputs) or isinstance(node.op, Random):
+        return None
+    types = [v.type for v in node.outputs]
+    if not all(isinstance(t, TensorType) and isinstance(t.nbytes, int) for t in types):
+        return None
+    constants = [v.constant for v in inputs]
+    if all(c.splat is not None for c in constants) and len(types) == 1:
+        return _splat(node, constants)
+    nbytes = sum(t.nbytes for t in types)
+    if nbytes > VALUE_LIMIT or nbytes > budget[0] or _widens(node, constants):
+        return None
+    if isinstance(node.op, (Reshape, Transpose)) and len(constants) == 1:
+        return (_lazily(node, constants[0]),)
+    arrays = interpret.fold(node.op, [c.array for c in constants])
+    if arrays is None:
+        return None
+    budget[0] -= nbytes
+    return tuple(_value(v, Constant.of(a)) for v, a in zip(node.outputs, arrays))
+
+
+def _lazily(node: Node, constant: Constant) -> Value:
+    """A reshaped or transposed constant, made when it is written into the library."""
+    op, output = node.op, node.outputs[0]
+    return _value(output, Constant(constant.dtype, output.shape, lambda: interpret.fold(op, [constant.array])[0]))
+
+
+def _splat(node: Node, constants: list[Constant]) -> tuple[Value, ...] | None:
+    """A node over repeated values whose result repeats one value too."""
+    output = node.outputs[0]
+    if isinstance(node.op, Map) and not any(n.op in ("index", "size") for n in topological(node.op.body)):
+        scalars = [_scalar(c) for c in constants]
+        arrays = interpret.fold(Map(node.op.body), scalars)
+        if arrays is None:
+            return None
+        return (_value(output, Constant(output.dtype, output.shape, splat=arrays[0].reshape(-1)[0])),)
+    if isinstance(node.op, (Broadcast, Reshape, Transpose)):
+        return (_value(output, Constant(output.dtype, output.shape, splat=constants[0].splat)),)
+    return None
+
+
+def _scalar(constant: Constant):
+    import numpy as np
+
+    return np.asarray(constant.splat, dtypes.numpy_dtype(constant.dtype))
+
+
+def _widens(node: Node, constants: list[Constant]) -> bool:
+    """Whether folding would replace stored data by more than twice its bytes."""
+    if node.outputs[0].type.nbytes <= 4096:
+        return False
+    return node.outputs[0].type.nbytes > sum(c.nbytes for c in constants)
+
+
+def _value(output: Value, constant: Constant) -> Value:
+    return Value(output.type, output.name, constant, output.elements)

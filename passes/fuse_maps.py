@@ -1,0 +1,119 @@
+"""fuse_maps: a Map enters the Map that reads it.
+
+%1 = map(%0: map(%x) { exp($0) }, %y) { add($0, $1) }   →   %1 = map(%x, %y) { add(exp($0), $1) }
+
+It does so when nothing else reads it, or when it is so cheap that computing it twice costs less than storing it; a body keeps to
+about MAX_INSTRUCTIONS and MAX_OPERANDS. A Broadcast of an operand vanishes where the Map's other operands give the shape.
+"""
+from __future__ import annotations
+
+from collections import Counter
+
+from .. import expr
+from ..expr import Expr
+from ..ir import Graph, Node, Rewriter, Value
+from ..ops import Broadcast, Map, TypeMismatch, broadcast_shapes
+from ..target import Target
+from .regions import in_regions
+
+MAX_INSTRUCTIONS = 64
+MAX_OPERANDS = 8
+CHEAP = 1  # instructions that may be repeated for every reader
+
+#: Operations far dearer than an addition: these are never repeated, and never computed for more elements than stored.
+_DEAR = {"exp", "log", "pow", "tanh", "erf", "sin", "cos", "tan", "sqrt", "div", "mod", "fmod", "sinh", "cosh", "asin", "acos", "atan"}
+
+
+def fuse_maps(graph: Graph, target: Target) -> Graph:
+    """graph with chains of Maps as single Maps."""
+    readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs)
+    rewriter = Rewriter()
+    counts: Counter[Value] = Counter()  # of values in the new graph
+    for old, count in readers.items():
+        counts[old] += count
+    for node in graph.nodes:
+        inner = in_regions(node, lambda g: fuse_maps(g, target))
+        inputs = tuple(rewriter.of(v) for v in node.inputs)
+        if isinstance(node.op, Map):
+            op, inputs = _fused(node, inputs, counts)
+            (output,) = rewriter.add(op, inputs, node.origin, [node.outputs[0].name])
+            output.elements = node.outputs[0].elements
+            counts[output] = readers[node.outputs[0]]
+            rewriter.replace(node.outputs, (output,))
+        else:
+            copied = rewriter.copy(inner, inputs)
+            rewriter.replace(node.outputs, copied.outputs)
+            for before, after in zip(node.outputs, copied.outputs):
+                counts[after] = readers[before]
+    return rewriter.finish(graph)
+
+
+def _fused(node: Node, inputs: tuple[Value, ...], counts: Counter[Value]) -> tuple[Map, tuple[Value, ...]]:
+    """node's Map with as many of its producers inside as fit."""
+    body, operands, shape = node.op.body, list(inputs), node.op.shape
+    k = 0
+    while k < len(operands):
+        producer = operands[k].producer
+        if producer is not None and isinstance(producer.op, Broadcast) and _still(operands, k, producer.inputs[0], node):
+            operands[k] = producer.inputs[0]
+        elif producer is not None and isinstance(producer.op, Map) and _worth(producer, operands[k], node, counts):
+            candidate = _composed(body, operands, k, producer)
+            if candidate is not None:
+                body, operands = candidate
+                if shape is None and not _gives(operands, node):
+                    shape = node.outputs[0].shape
+                continue
+        k += 1
+    return Map(body, shape), tuple(operands)
+
+
+def _still(operands: list[Value], k: int, source: Value, node: Node) -> bool:
+    """Whether the shape stays what it is when operand k is replaced by what it repeats."""
+    return _gives([*operands[:k], source, *operands[k + 1 :]], node)
+
+
+def _gives(operands: list[Value], node: Node) -> bool:
+    try:
+        return broadcast_shapes(*(v.shape for v in operands)) == node.outputs[0].shape
+    except TypeMismatch:
+        return False
+
+
+def _worth(producer: Node, value: Value, node: Node, counts: Counter[Value]) -> bool:
+    """Whether computing the producer's body where it is read beats storing its result."""
+    body = producer.op.body
+    if any(n.op == "index" for n in expr.topological(body)) and value.shape != node.outputs[0].shape:
+        return False  # the index would be one of another shape
+    if any(n.op == "check" for n in expr.topological(body)) and counts[value] > 1:
+        return False
+    repeats = value.shape != node.outputs[0].shape
+    dear = any(n.op in _DEAR for n in expr.topological(body))
+    if counts[value] > 1 or repeats:
+        return not dear and expr.instructions(body) <= CHEAP and len(producer.inputs) <= 1 and not _grows(producer)
+    return True
+
+
+def _grows(producer: Node) -> bool:
+    """Whether the producer reads wider elements than it writes, so that repeating it reads more."""
+    from ..dtypes import itemsize
+
+    return any(itemsize(v.dtype) > itemsize(producer.outputs[0].dtype) for v in producer.inputs)
+
+
+def _composed(body: Expr, operands: list[Value], k: int, producer: Node) -> tuple[Expr, list[Value]] | None:
+    """The body with operand k replaced by the producer's body, equal operands merged; None where it grows too large."""
+    merged = [v for j, v in enumerate(operands) if j != k]
+    for value in producer.inputs:
+        if value not in merged:
+            merged.append(value)
+    if len(merged) > MAX_OPERANDS:
+        return None
+    place = {v: j for j, v in enumerate(merged)}
+    inner = expr.substitute(producer.op.body, {
+        j: expr.input_(place[v], v.dtype) for j, v in enumerate(producer.inputs)
+    })
+    outer = {j: expr.input_(place[v], v.dtype) for j, v in enumerate(operands) if j != k}
+    whole = expr.substitute(body, {**outer, k: inner})
+    if expr.instructions(whole) > MAX_INSTRUCTIONS:
+        return None
+    return whole, merged

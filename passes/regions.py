@@ -1,0 +1,21 @@
+"""Applying a pass inside the regions of control flow."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..ir import Graph, Node
+from ..ops import If, Loop
+
+
+def in_regions(node: Node, function: Callable[[Graph], Graph]) -> Node:
+    """node with its branches or its body transformed; fused groups are left alone."""
+    if not isinstance(node.op, (If, Loop)):
+        return node
+    changed = {name: function(value) for name, value in vars(node.op).items() if isinstance(value, Graph)}
+    return replace_op(node, replace(node.op, **changed))
+
+
+def replace_op(node: Node, op) -> Node:
+    """node with another op of the same operands and results."""
+    return Node(op, node.inputs, node.outputs, node.origin, node.choice)
