@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx
 from onnx import GraphProto, NodeProto
@@ -51,17 +51,19 @@ class _Body:
     """A list of nodes to check: the main graph, a subgraph, or a function's body.
 
     scopes: the names defined here and around here, innermost first. label: what precedes the
-    position of a node that has no name; empty in the main graph. attributes: that references may
-    name, None outside functions."""
+    position of a node that has no name; empty in the main graph. function: what precedes the name
+    of every node. attributes: that references may name, None outside functions."""
 
     nodes: Iterable[NodeProto]
     opsets: Mapping[str, int]
     scopes: tuple[set[str], ...]
     label: str = ""
     attributes: frozenset[str] | None = None
+    function: str = ""
 
     def origin(self, index: int, node: NodeProto) -> Origin:
-        name = node.name or (f"{self.label}#{index}" if self.label else "")
+        name = self.function + node.name if node.name else f"{self.label}#{index}"
+        name = "" if name == f"#{index}" else name
         domain = local.normal_domain(node.domain)
         return Origin("", name, node.op_type, domain, self.opsets.get(domain), index)
 
@@ -90,7 +92,7 @@ class _Check:
                            for key, function in self.functions.items()}
         if self.proto.HasField("graph"):
             self.graph_inputs()
-            self.bodies(self.graph_body(self.proto.graph, opsets, (), ""))
+            self.bodies(self.graph_body(self.proto.graph, "", _Body((), opsets, ())))
             if not self.proto.graph.output:
                 self.add("the graph has no outputs")
         else:
@@ -155,7 +157,8 @@ class _Check:
         opsets = local.imported_opsets(function.opset_import)
         self.opsets(opsets, origin)
         defined = set(function.input)
-        body = _Body(function.node, opsets, (defined,), f"{function.name}/", frozenset(attributes))
+        body = _Body(function.node, opsets, (defined,), f"{function.name}/", frozenset(attributes),
+                     f"{function.name}/")
         self.define_outputs(body, defined)
         self.bodies(body)
         for name in function.output:
@@ -181,12 +184,9 @@ class _Check:
                     else:
                         inner.append((graph, f"{label}/{name}/"))
             self.cycles(body)
-            pending += [self.graph_body(graph, body.opsets, body.scopes, label, body.attributes)
-                        for graph, label in reversed(inner)]
+            pending += [self.graph_body(graph, label, body) for graph, label in reversed(inner)]
 
-    def graph_body(self, graph: GraphProto, opsets: Mapping[str, int],
-                   scopes: tuple[set[str], ...], label: str,
-                   attributes: frozenset[str] | None = None) -> _Body:
+    def graph_body(self, graph: GraphProto, label: str, around: _Body) -> _Body:
         """A graph's nodes with the names that they see, after checks of how names are defined."""
         where = f" of the subgraph {quote(label.rstrip('/'))}" if label else ""
         defined: set[str] = set()
@@ -195,7 +195,7 @@ class _Check:
         initialized: set[str] = set()
         self.unique((tensor.name for tensor in values), f"initializer{where}", initialized)
         defined |= initialized
-        body = _Body(graph.node, opsets, (defined, *scopes), label, attributes)
+        body = replace(around, nodes=graph.node, scopes=(defined, *around.scopes), label=label)
         self.define_outputs(body, defined)
         for tensor in [*values, *(sparse.indices for sparse in graph.sparse_initializer)]:
             self.tensor(tensor, Origin())
