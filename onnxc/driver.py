@@ -21,12 +21,15 @@ from .errors import CompileError, LimitError
 from .frontend.importer import Imported, Options, import_model
 from .ir import Graph, Node, walk
 from .passes import (
+    absorb_transposes,
     eliminate_common,
     eliminate_dead,
     fold_affine,
     fold_constants,
+    fuse_attention,
     fuse_epilogues,
     fuse_maps,
+    fuse_rows,
 )
 from .passes.plan_memory import Plan, plan_memory
 from .passes.select_kernels import select_kernels
@@ -38,10 +41,14 @@ PASSES: tuple[Callable[[Graph, Target], Graph], ...] = (
     eliminate_dead.eliminate_dead,
     fold_constants.fold_constants,
     eliminate_common.eliminate_common,
+    absorb_transposes.absorb_transposes,
+    fuse_attention.fuse_attention,
+    eliminate_dead.eliminate_dead,
     fuse_maps.fuse_maps,
     fold_affine.fold_affine,
     eliminate_dead.eliminate_dead,
     fuse_epilogues.fuse_epilogues,
+    fuse_rows.fuse_rows,
     eliminate_dead.eliminate_dead,
 )
 

@@ -1,0 +1,222 @@
+"""fuse_rows: Maps and Reduces over the same rows become one group, which a kernel runs row by row in cache.
+
+%m = reduce max(%x); %e = map(%x, %m) { exp(sub($0, $1)) }; %s = reduce sum(%e); %y = map(%e, %s) { div($0, $1) }
+→   %y = fused rows(%x) { the same }
+
+A row is what Reduces over the last axes go over, keeping them as 1; Maps join that have the shape of the whole or of one number a row.
+Softmax, the normalisations and all their relatives are found like this, without a pattern for any of them.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ..dims import Dimension
+from ..expr import topological
+from ..ir import Graph, Node, Rewriter, Value
+from ..ops import Fused, Map, Reduce
+from ..target import Target
+from .regions import in_regions
+
+MAX_NODES = 24
+MAX_OPERANDS = 12
+_KINDS = ("sum", "prod", "min", "max")
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
+
+
+@dataclass
+class _Group:
+    """Nodes over rows: the shape of the whole, the number of axes that make a row, the members in order."""
+
+    shape: tuple[Dimension, ...]
+    depth: int
+    members: list[Node] = field(default_factory=list)
+
+    @property
+    def per_row(self) -> tuple[Dimension, ...]:
+        """The shape with one number a row."""
+        return (*self.shape[: len(self.shape) - self.depth], *(1,) * self.depth)
+
+
+def fuse_rows(graph: Graph, target: Target) -> Graph:
+    """graph with Fused groups of kind "rows"."""
+    groups = [g for g in _grow(graph) if _worth(g)]
+    group_of = {node: g for g in groups for node in g.members}
+    rewriter = Rewriter()
+    outside = Counter(graph.outputs)
+    for node in graph.nodes:
+        for value in node.inputs:
+            producer = value.producer
+            if producer is None or group_of.get(producer) is None or group_of.get(producer) is not group_of.get(node):
+                outside[value] += 1
+    for unit in _ordered(graph, group_of):
+        if isinstance(unit, _Group):
+            _emit(rewriter, unit, outside)
+        else:
+            copied = rewriter.copy(in_regions(unit, lambda g: fuse_rows(g, target)))
+            rewriter.replace(unit.outputs, copied.outputs)
+    return rewriter.finish(graph)
+
+
+# Growing -----------------------------------------------------------------------------------------
+
+
+def _grow(graph: Graph) -> list[_Group]:
+    """Groups grown along the graph from each Reduce; a node joins the group of one of its operands when no other operand depends on
+    that group from outside."""
+    groups: list[_Group] = []
+    member: dict[Node, _Group] = {}
+    behind: dict[Value, frozenset[int]] = {}  # groups that a value outside of them depends on
+    for node in graph.nodes:
+        group = _joins(node, member, behind) or _seeds(node, member, behind, groups)
+        if group is not None:
+            group.members.append(node)
+            member[node] = group
+        inherited: set[int] = set()
+        for value in node.inputs:
+            inherited |= behind.get(value, frozenset())
+            owner = member.get(value.producer) if value.producer is not None else None
+            if owner is not None and owner is not group:
+                inherited.add(id(owner))
+        if group is not None:
+            inherited.discard(id(group))
+        for value in node.outputs:
+            behind[value] = frozenset(inherited)
+    return groups
+
+
+def _joins(node: Node, member: dict[Node, _Group], behind: dict[Value, frozenset[int]]) -> _Group | None:
+    for value in node.inputs:
+        group = member.get(value.producer) if value.producer is not None else None
+        if group is None or len(group.members) >= MAX_NODES or not _fits(node, group):
+            continue
+        others = [v for v in node.inputs if member.get(v.producer) is not group]
+        if not any(id(group) in behind.get(v, frozenset()) for v in others):
+            return group
+    return None
+
+
+def _seeds(node: Node, member: dict[Node, _Group], behind: dict[Value, frozenset[int]], groups: list[_Group]) -> _Group | None:
+    """A new group for a Reduce, together with the Map that makes what it reduces."""
+    depth = _row_depth(node)
+    if depth is None:
+        return None
+    source = node.inputs[0]
+    group = _Group(source.shape, depth)
+    groups.append(group)
+    producer = source.producer
+    if producer is not None and producer not in member and isinstance(producer.op, Map) and _fits(producer, group):
+        group.members.append(producer)
+        member[producer] = group
+    return group
+
+
+def _row_depth(node: Node) -> int | None:
+    """How many axes the rows that a node reduces have; None if it is no reduction of rows."""
+    op = node.op
+    if not isinstance(op, Reduce) or op.kind not in _KINDS or not op.keepdims or op.body is not None or not op.axes:
+        return None
+    rank = node.inputs[0].rank
+    if node.inputs[0].dtype not in _FLOATS or op.axes != tuple(range(rank - len(op.axes), rank)):
+        return None
+    return len(op.axes)
+
+
+def _fits(node: Node, group: _Group) -> bool:
+    if isinstance(node.op, Reduce):
+        return _row_depth(node) == group.depth and node.inputs[0].shape == group.shape
+    if not isinstance(node.op, Map) or node.op.shape is not None:
+        return False
+    if any(n.op in ("index", "check") for n in topological(node.op.body)):
+        return False
+    return node.outputs[0].shape in (group.shape, group.per_row)
+
+
+def _worth(group: _Group) -> bool:
+    """Whether the group goes over its rows more than once: else the nodes are as well off alone."""
+    reduced = {n.outputs[0] for n in group.members if isinstance(n.op, Reduce)}
+    wide = [n for n in group.members if isinstance(n.op, Map) and n.outputs[0].shape == group.shape]
+    depends = set(reduced)
+    for node in group.members:
+        if any(v in depends for v in node.inputs):
+            depends.update(node.outputs)
+    operands = {v for n in group.members for v in n.inputs if v.producer not in group.members}
+    return bool(reduced) and any(n.outputs[0] in depends for n in wide) and len(operands) <= MAX_OPERANDS
+
+
+# Rebuilding --------------------------------------------------------------------------------------
+
+
+def _ordered(graph: Graph, group_of: dict[Node, _Group]) -> list[Node | _Group]:
+    """Nodes and groups in an order in which they can run: as before, a group where its last member stood, and what reads a group
+    after it."""
+    units: list[Node | _Group] = []
+    done: set[int] = set()
+    waiting: list[Node] = []
+    remaining = Counter(id(g) for g in group_of.values())
+
+    def ready(node: Node) -> bool:
+        for value in node.inputs:
+            producer = value.producer
+            if producer is not None and id(group_of.get(producer, producer)) not in done and producer in known:
+                return False
+        return True
+
+    known = set(graph.nodes)
+    for node in graph.nodes:
+        group = group_of.get(node)
+        if group is not None:
+            remaining[id(group)] -= 1
+            if remaining[id(group)] == 0:
+                units.append(group)
+                done.add(id(group))
+        elif ready(node):
+            units.append(node)
+            done.add(id(node))
+            continue
+        else:
+            waiting.append(node)
+            continue
+        progress = True
+        while progress:
+            progress = False
+            for late in list(waiting):
+                if ready(late):
+                    waiting.remove(late)
+                    units.append(late)
+                    done.add(id(late))
+                    progress = True
+    return units
+
+
+def _emit(rewriter: Rewriter, group: _Group, outside: Counter[Value]) -> None:
+    inner: dict[Value, Value] = {}
+    operands: list[Value] = []
+    parameters: list[Value] = []
+    nodes: list[Node] = []
+    inside = {v for n in group.members for v in n.outputs}
+    for node in sorted(group.members, key=_member_order(group)):
+        inputs = []
+        for value in node.inputs:
+            if value not in inside and value.constant is None and value not in inner:
+                inner[value] = Value(value.type, value.name)
+                operands.append(rewriter.of(value))
+                parameters.append(inner[value])
+            inputs.append(inner.get(value, value))
+        copied = Node(node.op, tuple(inputs), tuple(Value(v.type, v.name) for v in node.outputs), node.origin)
+        nodes.append(copied)
+        inner.update(zip(node.outputs, copied.outputs))
+    results = [v for n in group.members for v in n.outputs if outside[v]]
+    region = Graph(tuple(parameters), tuple(inner[v] for v in results), tuple(nodes))
+    origin = group.members[-1].origin
+    outputs = rewriter.add(Fused("rows", region), operands, origin, [v.name for v in results])
+    rewriter.replace(results, outputs)
+
+
+def _member_order(group: _Group):
+    """Members were found in order, but a seed's Map was added late."""
+    produced = {v: n for n in group.members for v in n.outputs}
+    rank: dict[Node, int] = {}
+    for node in group.members:
+        rank[node] = 1 + max((rank.get(produced[v], 0) for v in node.inputs if v in produced), default=0)
+    return rank.__getitem__
