@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 from onnxc.errors import LimitError, ModelError, Origin, quote, shorten
@@ -232,38 +233,33 @@ class _Expansion:
             function = self.functions.get(call_key(node))
             copy = NodeProto() if function else target.add()
             yield self.copy_node(node, copy, place)
-            if function is None:
-                self._spend(1, copy.ByteSize() if place.scopes is not None else 0)
-            else:
+            if function is not None:
                 yield self.expand(copy, function, target, place)
 
     def copy_node(self, node: NodeProto, copy: NodeProto, place: _Place) -> _Steps:
         """`node` into the empty `copy`, references resolved and names read as at `place`."""
-        copy.CopyFrom(node)
+        copy.op_type, copy.domain, copy.overload = node.op_type, node.domain, node.overload
+        copy.input.extend(place.rename(name) for name in node.input)
+        copy.output.extend(place.rename(name) for name in node.output)
+        copy.name = node.name
         if place.scopes is not None:
             inner = shorten(node.name or node.op_type, LABEL_LIMIT)
             copy.name = self.names.fresh(f"{place.label}/{inner}")
             self.node_opsets[copy.name] = place.opsets
-            copy.input[:] = [place.rename(name) for name in node.input]
-            copy.output[:] = [place.rename(name) for name in node.output]
-        elif not any(attribute.ref_attr_name or attribute.HasField("g") or attribute.graphs
-                     for attribute in node.attribute):
-            return
-        del copy.attribute[:]
+        self._spend(1, copy.ByteSize())
+        inside = replace(place, nesting=place.nesting + 1)
         for attribute in node.attribute:
             if attribute.ref_attr_name:
                 self._bind(attribute, copy, place)
-                continue
-            kept = copy.attribute.add()
-            kept.CopyFrom(attribute)
-            inside = replace(place, nesting=place.nesting + 1)
-            if attribute.HasField("g"):
-                kept.g.Clear()
-                yield self.copy_graph(attribute.g, kept.g, inside)
-            if attribute.graphs:
-                del kept.graphs[:]
+            elif attribute.HasField("g") or attribute.graphs:
+                kept = copy.attribute.add(name=attribute.name, type=attribute.type)
+                if attribute.HasField("g"):
+                    yield self.copy_graph(attribute.g, kept.g, inside)
                 for graph in attribute.graphs:
                     yield self.copy_graph(graph, kept.graphs.add(), inside)
+            else:
+                copy.attribute.add().CopyFrom(attribute)
+                self._spend(0, attribute.ByteSize() if place.scopes is not None else 0)
 
     def expand(self, call: NodeProto, function: FunctionProto, target, place: _Place,
                defaults: Mapping[str, AttributeProto] | None = None) -> _Steps:
@@ -307,7 +303,10 @@ class _Expansion:
         graphs = [value.g] if value.HasField("g") else list(value.graphs)
         for graph in graphs:
             self._spend(*_measure(graph, MAX_NESTING - place.nesting))
-        copy.attribute.add().CopyFrom(value)
+        try:
+            copy.attribute.add().CopyFrom(value)
+        except DecodeError:  # protobuf copies fewer levels than can be built
+            raise _too_deep() from None
         copy.attribute[-1].name = reference.name
 
     def _fresh(self, place: _Place, name: str) -> str:
@@ -371,12 +370,13 @@ def _nested_nodes_and_levels(nodes: Iterable[NodeProto]) -> Iterable[tuple[NodeP
 
 def _measure(graph: GraphProto, max_nesting: int) -> tuple[int, int]:
     """(nodes, bytes) of a graph; LimitError if subgraphs in it nest deeper than `max_nesting`."""
-    count = 0
-    for _, level in _nested_nodes_and_levels(graph.node):
+    count = size = 0
+    for node, level in _nested_nodes_and_levels(graph.node):
         count += 1
+        size += node.ByteSize() if not any(subgraphs(node)) else 0
         if level + 1 > max_nesting:
             raise _too_deep()
-    return count, graph.ByteSize()
+    return count, size
 
 
 @dataclass(frozen=True)

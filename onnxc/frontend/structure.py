@@ -139,10 +139,11 @@ class _Check:
                 self.add("a function has no name", origin)
         for function in self.proto.functions:
             self.function(function)
-        try:
-            local.check_expansion(self.proto)
-        except OnnxcError as error:
-            self.found.append(Diagnostic.of(error))
+        if self.proto.functions:
+            try:
+                local.check_expansion(self.proto)
+            except OnnxcError as error:
+                self.found.append(Diagnostic.of(error))
 
     def function(self, function: onnx.FunctionProto) -> None:
         origin = Origin(op_type=function.name, domain=local.normal_domain(function.domain))
@@ -177,12 +178,12 @@ class _Check:
                 origin = body.origin(index, node)
                 self.node(body, node, origin)
                 label = origin.node or f"#{index}"
-                for name, graph in subgraphs(node):
-                    if len(body.scopes) > local.MAX_NESTING:
-                        self.add(f"subgraphs nest deeper than {local.MAX_NESTING} levels", origin,
-                                 "limit")
-                    else:
-                        inner.append((graph, f"{label}/{name}/"))
+                graphs = [(graph, f"{label}/{name}/") for name, graph in subgraphs(node)]
+                if graphs and len(body.scopes) > local.MAX_NESTING:
+                    self.add(f"subgraphs nest deeper than {local.MAX_NESTING} levels", origin,
+                             "limit")
+                else:
+                    inner += graphs
             self.cycles(body)
             pending += [self.graph_body(graph, label, body) for graph, label in reversed(inner)]
 
