@@ -15,7 +15,6 @@ import numpy as np
 
 from .. import dims, dtypes, expr
 from ..dims import Dimension
-from ..expr import Expr
 from ..ir import Constant, Layout, Node, TensorType, Value
 from .emitter import Function, scalar_type, vector_type
 from .kernel import KernelText
@@ -405,28 +404,61 @@ class Epilogue:
             value = keep_channels(f, self.dtype, self.block, value, f.sub("%channels", vector * self.block))
         return value
 
-    def finish(self, k: KernelText, f: Function, values: Sequence[str], shape: tuple[int, int], vectors: int, out: Image,
-               pointer: str, step: tuple[int, int] = (1, 1)) -> None:
-        """Stores a tile of shape (rows, columns) pixels, `values` being its accumulators [pixel][vector], from `pointer` on;
-        `step` pixels lie between neighbours."""
+    def put(self, k: KernelText, f: Function, value: str, vector: int, y: str | int, x: str | int,
+            place: Place, constants: dict[tuple[int, int], str]) -> None:
+        """Stores the result for the sums `value`, or the sums themselves where `rework` follows."""
+        if not self.looped:
+            value = self.apply(k, f, value, vector, y, x, constants)
         kind = vector_type(scalar_type(self.dtype), self.block)
+        f.store(kind, value, place(y, x, vector), self.block * dtypes.itemsize(self.dtype))
 
-        def place(y: str | int, x: str | int, j: int) -> str:
-            strides = out.row * step[0], out.pixel * step[1], out.plane
-            return displaced(k, f, pointer, tuple(zip((y, x, j), strides)))
+    def rework(self, k: KernelText, f: Function, pixels: tuple[Sequence[int], Sequence[int]], vectors: int,
+               origin: tuple[str | int, str | int], place: Place, constants: dict[tuple[int, int], str]) -> None:
+        """Where the body runs in a loop: applies it to the stored rows and columns of `pixels`, equally
+        spaced each, relative to `origin`."""
+        if not self.looped:
+            return
+        kind = vector_type(scalar_type(self.dtype), self.block)
+        (rows, columns), align = pixels, self.block * dtypes.itemsize(self.dtype)
+        steps = [line[1] - line[0] if len(line) > 1 else 1 for line in pixels]
+        with f.loop(0, len(rows)) as down, f.loop(0, len(columns)) as along:
+            y = f.add(origin[0], f.mul(down.index, steps[0]))
+            x = f.add(origin[1], f.mul(along.index, steps[1]))
+            for j in range(vectors):
+                address = place(y, x, j)
+                value = self.apply(k, f, f.load(kind, address, align), j, y, x, constants)
+                f.store(kind, value, address, align)
 
-        constants = self.constants(k, f, vectors)
-        for index, value in enumerate(values):
-            pixel, j = divmod(index, vectors)
-            y, x = divmod(pixel, shape[1])
-            if not self.looped:
-                value = self.apply(k, f, value, j, step[0] * y, step[1] * x, constants)
-            f.store(kind, value, place(y, x, j), out.pixel)
-        if self.looped:
-            with f.loop(0, shape[0]) as rows, f.loop(0, shape[1]) as columns:
-                y, x = rows.index, columns.index
-                for j in range(vectors):
-                    address = place(y, x, j)
-                    value = f.load(kind, address, out.pixel)
-                    value = self.apply(k, f, value, j, f.mul(y, step[0]), f.mul(x, step[1]), constants)
-                    f.store(kind, value, address, out.pixel)
+
+#: The address of a position of the output: (row, column, block of channels), relative to a tile's first.
+Place = Callable[["str | int", "str | int", int], str]
+
+
+def place_in(k: KernelText, f: Function, image: Image, pointer: str) -> Place:
+    """Positions relative to `pointer`."""
+    strides = image.row, image.pixel, image.plane
+    return lambda y, x, j: displaced(k, f, pointer, tuple(zip((y, x, j), strides)))
+
+
+# Sliding a window --------------------------------------------------------------------------------
+
+
+def slide(window: Window, rows: int, columns: int, load: Callable[[int, int], str],
+          combine: Callable[[str | None, str, int, int], str], done: Callable[[int, int, str], None]) -> None:
+    """Moves a window over rows x columns outputs, reading every input once, column by column: `load(iy, ix)` reads,
+    `combine(state, value, ky, kx)` adds a tap to an output's state (None: the first), `done(y, x, state)` stores it.
+    Few states are open at a time: those of the outputs whose window covers the column."""
+    open_: dict[tuple[int, int], str] = {}
+    (height, width), (sy, sx), (dy, dx) = window.kernel, window.strides, window.dilations
+    reads: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
+    for y, x in np.ndindex(rows, columns):
+        for ky, kx in np.ndindex(height, width):
+            reads.setdefault((x * sx + kx * dx, y * sy + ky * dy), []).append((y, x, ky, kx))
+    left = dict.fromkeys(np.ndindex(rows, columns), height * width)
+    for ix, iy in sorted(reads):
+        value = load(iy, ix)
+        for y, x, ky, kx in reads[ix, iy]:
+            open_[y, x] = combine(open_.get((y, x)), value, ky, kx)
+            left[y, x] -= 1
+            if not left[y, x]:
+                done(y, x, open_.pop((y, x)))

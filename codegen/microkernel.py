@@ -59,23 +59,23 @@ class Rows:
 
     pointers: tuple[str, ...]
     places: tuple[tuple[int, str | None, int, int], ...]
-    step: int
+    step: int | str
 
     def __len__(self) -> int:
         return len(self.places)
 
 
-def fixed_rows(base: str, displacements: Sequence[int], step: int) -> Rows:
+def fixed_rows(base: str, displacements: Sequence[int], step: int | str) -> Rows:
     """Rows at constant distances in bytes from base: a matrix of static width, pixels."""
     return Rows((base,), tuple((0, None, 1, d) for d in displacements), step)
 
 
-def separate_rows(pointers: Sequence[str], step: int) -> Rows:
+def separate_rows(pointers: Sequence[str], step: int | str) -> Rows:
     """Rows that have nothing to do with each other; for few of them."""
     return Rows(tuple(pointers), tuple((r, None, 1, 0) for r in range(len(pointers))), step)
 
 
-def strided_rows(f: Function, base: str, stride: int | str, count: int, step: int) -> Rows:
+def strided_rows(f: Function, base: str, stride: int | str, count: int, step: int | str) -> Rows:
     """`count` rows, `stride` bytes apart; the stride may be known only to the run."""
     if isinstance(stride, int) or stride.lstrip("-").isdigit():
         return fixed_rows(base, [r * int(stride) for r in range(count)], step)
@@ -129,6 +129,15 @@ def step_time(target: Target, rows: int, vectors: int, chains: int = 1) -> float
     return max(multiply_adds, loads, latency) / target.fma_per_ns
 
 
+def chains_for(target: Target, rows: int, vectors: int) -> int:
+    """How many independent sums a tile needs to hide the latency of additions: 1, 2 or 4."""
+    chains = 1
+    spare = target.vector_registers - vectors - 2
+    while chains < 4 and rows * vectors * chains < 8 and 2 * chains * rows * vectors <= spare:
+        chains *= 2
+    return chains
+
+
 def equal_heights(rows: int, most: int) -> list[int]:
     """rows cut into as few tiles as possible of nearly equal height: 49 by 14 → 13, 12, 12, 12."""
     if rows <= 0:
@@ -144,7 +153,7 @@ def equal_heights(rows: int, most: int) -> list[int]:
 def multiply_add(
     f: Function, tile: Tile, accumulators: Sequence[str], rows: Rows, panel: str, depth: int | str,
     *, chains: int = 1, unroll: int = 1, prefetch: int | str | None = None,
-    panel_step: int | str | None = None,
+    panel_step: int | str | None = None, columns: Count = None,
 ) -> list[str]:
     """accumulators[r * vectors + j] + sum over k < depth of A[r, k] * B[k, j], after the loop.
 
@@ -152,7 +161,8 @@ def multiply_add(
     `depth` is a number or an i64. More `chains`, a power of two, split the sum into that many
     independent ones, k modulo `chains`, added pairwise at the end: for tiles too small to hide the
     latency of an addition. `prefetch`: bytes ahead of the panel's lines to fetch, such as the next
-    panel. Loops around this one (over taps, over blocks of channels) carry the accumulators.
+    panel. `columns`: how many are in memory, for a panel that is not padded. Loops around this one
+    (over taps, over blocks of channels) carry the accumulators.
 
     `unroll` steps, a power of two, make one iteration, and a static depth up to it needs no loop.
     One step of a tile that fills the registers fills the processor too, while LLVM's scheduler mixes
@@ -172,7 +182,9 @@ def multiply_add(
         at, current = values[:sources], list(values[sources:])
         for k in range(count):
             part = slice(k % chains * width, (k % chains + 1) * width)
-            current[part] = _step(f, tile, current[part], rows, at, k, panel_step, prefetch)
+            current[part] = _step(
+                f, tile, current[part], rows, at, k, panel_step, prefetch, columns
+            )
         # A frozen pointer is no induction variable to LLVM, which therefore keeps these addresses
         # and does not spend one register a row.
         distances = [rows.step] * (sources - 1) + [panel_step]
@@ -201,13 +213,16 @@ def multiply_add(
 
 
 def _step(f: Function, tile: Tile, accumulators: list[str], rows: Rows, at: Sequence[str], k: int,
-          panel_step: int | str, prefetch: int | str | None) -> list[str]:
+          panel_step: int | str, prefetch: int | str | None, columns: Count) -> list[str]:
     panel = f.offset(at[-1], f.mul(panel_step, k))
-    size = tile.lanes * dtypes.itemsize(tile.rhs)
-    columns = []
+    size, align = tile.lanes * dtypes.itemsize(tile.rhs), _alignment(tile, panel_step)
+    b = []
     for j in range(tile.vectors):
-        at_j, align = f.offset(panel, j * size), _alignment(tile, panel_step)
-        columns.append(load_widened(f, tile.rhs, tile.accumulate, tile.lanes, at_j, align))
+        count = lanes_left(f, tile, columns, j)
+        vector = "zeroinitializer"
+        if count != 0:
+            vector = load_lanes(f, tile.rhs, tile.lanes, f.offset(panel, j * size), count, align)
+        b.append(widened(f, vector, tile.rhs, tile.accumulate, tile.lanes))
     if prefetch is not None:
         for byte in range(0, tile.panel_step, 64):
             prefetch_line(f, f.offset(f.offset(panel, byte), prefetch))
@@ -216,12 +231,12 @@ def _step(f: Function, tile: Tile, accumulators: list[str], rows: Rows, at: Sequ
         address = at[pointer]
         if stride is not None:
             address = f.value(f"getelementptr [{scale} x i8], ptr {address}, i64 {stride}")
-        address = f.offset(address, displacement + k * rows.step)
-        element = load_widened(f, tile.lhs, tile.accumulate, 1, address, align=dtypes.itemsize(tile.lhs))
+        address = f.offset(address, f.add(displacement, f.mul(rows.step, k)))
+        element = load_widened(f, tile.lhs, tile.accumulate, 1, address, dtypes.itemsize(tile.lhs))
         a = f.broadcast(scalar_type(tile.accumulate), element, tile.lanes)
         for j in range(tile.vectors):
             total = accumulators[r * tile.vectors + j]
-            result.append(fused(f, tile.accumulate, tile.lanes, a, columns[j], total))
+            result.append(fused(f, tile.accumulate, tile.lanes, a, b[j], total))
     return result
 
 

@@ -67,11 +67,13 @@ def _grow(graph: Graph) -> list[_Group]:
     groups: list[_Group] = []
     member: dict[Node, _Group] = {}
     behind: dict[Value, frozenset[int]] = {}  # groups that a value outside of them depends on
+    read: set[Value] = set()
     for node in graph.nodes:
-        group = _joins(node, member, behind) or _seeds(node, member, behind, groups)
+        group = _joins(node, member, behind) or _seeds(node, member, read, groups)
         if group is not None:
             group.members.append(node)
             member[node] = group
+        read.update(node.inputs)
         inherited: set[int] = set()
         for value in node.inputs:
             inherited |= behind.get(value, frozenset())
@@ -96,8 +98,8 @@ def _joins(node: Node, member: dict[Node, _Group], behind: dict[Value, frozenset
     return None
 
 
-def _seeds(node: Node, member: dict[Node, _Group], behind: dict[Value, frozenset[int]], groups: list[_Group]) -> _Group | None:
-    """A new group for a Reduce, together with the Map that makes what it reduces."""
+def _seeds(node: Node, member: dict[Node, _Group], read: set[Value], groups: list[_Group]) -> _Group | None:
+    """A new group for a Reduce, together with the Map that makes what it reduces, unless something read that before."""
     depth = _row_depth(node)
     if depth is None:
         return None
@@ -105,7 +107,7 @@ def _seeds(node: Node, member: dict[Node, _Group], behind: dict[Value, frozenset
     group = _Group(source.shape, depth)
     groups.append(group)
     producer = source.producer
-    if producer is not None and producer not in member and isinstance(producer.op, Map) and _fits(producer, group):
+    if producer is not None and producer not in member and source not in read and _is_map(producer, group):
         group.members.append(producer)
         member[producer] = group
     return group
@@ -130,6 +132,10 @@ def _fits(node: Node, group: _Group) -> bool:
     if any(n.op in ("index", "check") for n in topological(node.op.body)):
         return False
     return node.outputs[0].shape in (group.shape, group.per_row)
+
+
+def _is_map(node: Node, group: _Group) -> bool:
+    return isinstance(node.op, Map) and _fits(node, group)
 
 
 def _worth(group: _Group) -> bool:

@@ -12,8 +12,8 @@ from .. import dims
 from ..codegen.kernel import Choice
 from ..dims import Dimension
 from ..errors import UnsupportedError
-from ..ir import Graph, Layout, Node, TensorType, Value, regions
-from ..ops import Bind, Elements, If, Loop, Op, Reorder, RuntimeCall
+from ..ir import Graph, Layout, Node, TensorType, Value
+from ..ops import Bind, Elements, Fused, If, Loop, Op, Reorder, RuntimeCall
 from ..target import Target
 from .plan_memory import view_of
 
@@ -46,8 +46,13 @@ class _Selection:
         """Choices on all nodes; produced values have their block, but no halo yet."""
         new: dict[Value, Value] = {}
         nodes = []
-        for node in graph.nodes:
+        pending = list(reversed(graph.nodes))
+        while pending:
+            node = pending.pop()
             inputs = tuple(new.get(v, v) for v in node.inputs)
+            if isinstance(node.op, Fused) and not self.candidates(Node(node.op, inputs, tuple(_stored(v, None) for v in node.outputs))):
+                pending.extend(reversed(_inlined(node)))
+                continue
             op = self._inner(node.op)
             dense = Node(op, inputs, tuple(_stored(v, None) for v in node.outputs), node.origin)
             if runs_kernel(dense) or any(_layout(v) for v in inputs):
@@ -141,6 +146,19 @@ class _Selection:
 
     def _reorder(self, node: Node) -> Choice:
         return min(self.candidates(node), key=lambda choice: choice.cost)
+
+
+def _inlined(node: Node) -> list[Node]:
+    """The nodes of a group that no kernel takes; its operands and results are theirs from now on."""
+    region = node.op.region
+    stands = dict(zip(region.inputs, node.inputs))
+    results = dict(zip(region.outputs, node.outputs))
+    nodes = []
+    for inner in region.nodes:
+        outputs = tuple(results.get(v) or Value(v.type, v.name) for v in inner.outputs)
+        nodes.append(Node(inner.op, tuple(stands.get(v, v) for v in inner.inputs), outputs, inner.origin))
+        stands.update(zip(inner.outputs, outputs))
+    return nodes
 
 
 def _layout(value: Value) -> Layout | None:

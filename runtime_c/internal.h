@@ -67,7 +67,6 @@ typedef struct onnxc_api {
 typedef struct onnxc_slot {
     char *data; /* 64-byte aligned */
     int64_t capacity;
-    void *allocation;
     onnxc_object *object;
 } onnxc_slot;
 
@@ -92,11 +91,11 @@ struct onnxc_context {
 
     /* Private to the runtime. */
     int64_t *planned_sizes; /* the sizes that offsets were placed for; -1 before the first plan */
-    int64_t *plan_order;    /* the planner's working memory */
+    int64_t *plan_memory;   /* the planner's working memory: three words for each buffer */
     int64_t arena_bytes;    /* that the plan takes */
     char *workspace;        /* arena, then scratch of each thread */
     int64_t workspace_bytes;
-    void *workspace_allocation; /* null when the caller gave the workspace */
+    char *own_workspace;    /* the same, unless the caller gave it */
     char *scratch;
     int64_t scratch_stride;
     onnxc_slot *slots;
@@ -107,6 +106,8 @@ struct onnxc_context {
     onnxc_piece *pieces;    /* of the parallel region under way */
     onnxc_pool *pool;
     onnxc_pool *own_pool;
+    void *weights_map;      /* of the side file */
+    int64_t weights_map_bytes;
     int32_t threads;
     int32_t node;           /* that a running operator belongs to */
     void *temporaries;      /* that operator's working memory, a list */

@@ -19,7 +19,7 @@ from ...ops import Conv
 from ...target import Target
 from ..blocked import (
     Epilogue, Image, Window, clear_border, cover, equal_width, image_of, operand_layouts, pack_operand, packed_operands,
-    plane_axes, typical, window_of, without_halo,
+    plane_axes, place_in, typical, window_of, without_halo,
 )
 from ..emitter import Function
 from ..kernel import ENTRY, Choice, Code, KernelText, single
@@ -308,7 +308,11 @@ def _tile(k: KernelText, plan: Plan, vectors: int, width: int) -> None:
     with k.text.function(_tile_name(vectors, width), parameters, attributes="noinline nounwind") as f:
         sums = plan.epilogue.start(k, f, vectors) * len(pixels)
         sums = accumulate(k, f, tile, sums, plan.x, plan.window, displacements)
-        plan.epilogue.finish(k, f, sums, (plan.rows, width), vectors, plan.out, "%out")
+        place, constants = place_in(k, f, plan.out, "%out"), plan.epilogue.constants(k, f, vectors)
+        for p, (y, x) in enumerate(pixels):
+            for j in range(vectors):
+                plan.epilogue.put(k, f, sums[p * vectors + j], j, y, x, place, constants)
+        plan.epilogue.rework(k, f, (range(plan.rows), range(width)), vectors, (0, 0), place, constants)
         f.statement("ret void")
 
 

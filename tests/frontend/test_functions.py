@@ -205,7 +205,8 @@ def test_the_default_domain_has_two_names_and_the_highest_version_binds():
 
 def test_unused_functions_are_left_out():
     unused = function("F", "a", "b", node("Abs", "a", "b"))
-    assert operators(inline_functions(model(node("Relu", "x", "y"), functions=[unused]))) == ["Relu"]
+    inlined = inline_functions(model(node("Relu", "x", "y"), functions=[unused]))
+    assert operators(inlined) == ["Relu"]
 
 
 @pytest.mark.parametrize("levels", [20, 40, 3000])
