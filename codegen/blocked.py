@@ -430,6 +430,14 @@ class Epilogue:
                 f.store(kind, value, address, align)
 
 
+def oriented(x: Image, out: Image, window: Window, epilogue: Epilogue) -> tuple[Image, Image, Window, Epilogue]:
+    """The same with an image of one column turned into one row, so that tiles along rows suit it."""
+    column = x.width == out.width == window.kernel[1] == 1 and window.before[1] == 0
+    if column and x.halo[1] == out.halo[1] == 0 and out.height != 1:
+        return x.turned, out.turned, window.turned, epilogue.turned
+    return x, out, window, epilogue
+
+
 #: The address of a position of the output: (row, column, block of channels), relative to a tile's first.
 Place = Callable[["str | int", "str | int", int], str]
 

@@ -22,6 +22,12 @@ def shorten(text: str, limit: int = NAME_LIMIT) -> str:
     if len(text) > limit:
         head = (limit - 1) // 2
         text = f"{text[:head]}…{text[len(text) - (limit - 1 - head):]}"
+    return _printable(text)
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
@@ -34,8 +40,7 @@ def quote(name: str | bytes) -> str:
 
 def one_line(text: str, limit: int = MESSAGE_LIMIT) -> str:
     """`text` as one printable line of at most `limit` bytes of UTF-8; the end is cut first."""
-    text = " ".join(text[: 4 * limit].split())
-    text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    text = _printable(" ".join(text[: 4 * limit].split()))
     encoded = text.encode("utf-8", "backslashreplace")
     if len(encoded) > limit:
         encoded = encoded[: limit - 3] + "…".encode()

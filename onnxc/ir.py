@@ -68,7 +68,7 @@ class TensorType:
         return dims.product(self.storage) * dtypes.itemsize(self.dtype)
 
     def __str__(self) -> str:
-        layout = f", {self.layout}" if self.layout else ""
+        layout = f"; {self.layout}" if self.layout else ""
         return f"{self.dtype}[{', '.join(map(str, self.shape))}{layout}]"
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from . import dims
 from .dims import Dimension, Symbol
-from .expr import Expr
+from .expr import Expr, topological
 from .ir import Graph, TensorType, Type
 
 Shape = tuple[Dimension, ...]
@@ -483,3 +483,21 @@ class Reorder(Op):
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         return (TensorType(x.dtype, x.shape, self.layout),)
+
+
+def dimensions(op: Op) -> list[Dimension]:
+    """Every dimension in the op's fields: sizes, those that its expressions read, and those of its types. What regions hold
+    is their own."""
+    found: list[Dimension] = []
+    fields = list(vars(op).values())
+    while fields:
+        match fields.pop():
+            case int() | dims.Dim() as value:
+                found.append(value)
+            case tuple() as several:
+                fields.extend(several)
+            case TensorType(shape=shape):
+                fields.extend(shape)
+            case Expr() as body:
+                found.extend(node.value for node in topological(body) if node.op == "size")
+    return found

@@ -30,7 +30,7 @@ class Target:
     level2_bytes: int = 512 << 10
     fma_per_ns: float = 4.0  # vector multiply-adds, one core: a scale for cost estimates, no promise
     bytes_per_ns: float = 20.0  # from the outer caches
-    abilities: tuple[str, ...] = ()  # optional instructions kernels may use: "scale_exponent", "dot_u8s8", ...
+    abilities: tuple[str, ...] = ()  # optional instructions kernels may use: "scale_exponent", "convert_half", "dot_u8s8", ...
 
     def lanes(self, dtype: str) -> int:
         """Elements of one vector register."""
@@ -48,10 +48,10 @@ _LINUX_X86 = "x86_64-unknown-linux-gnu"
 TARGETS: dict[str, Target] = {
     t.name: t
     for t in (
-        Target("x86-64-v4", _LINUX_X86, "x86-64-v4", _V4, 512, 32, True, True, abilities=("scale_exponent",)),
-        Target("x86-64-v3", _LINUX_X86, "x86-64-v3", _V3, 256, 16, False, True),
+        Target("x86-64-v4", _LINUX_X86, "x86-64-v4", _V4, 512, 32, True, True, abilities=("scale_exponent", "convert_half")),
+        Target("x86-64-v3", _LINUX_X86, "x86-64-v3", _V3, 256, 16, False, True, abilities=("convert_half",)),
         Target("x86-64-v2", _LINUX_X86, "x86-64-v2", _V2, 128, 16, False, False),
-        Target("aarch64", "aarch64-unknown-linux-gnu", "generic", ("asimd",), 128, 32, False, True),
+        Target("aarch64", "aarch64-unknown-linux-gnu", "generic", ("asimd",), 128, 32, False, True, abilities=("convert_half",)),
     )
 }
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..dims import Dimension
 from ..expr import topological
-from ..ir import Graph, Node, Rewriter, Value
+from ..ir import Graph, Node, Rewriter, Value, make_node
 from ..ops import Fused, Map, Reduce
 from ..target import Target
 from .regions import in_regions
@@ -116,10 +116,10 @@ def _seeds(node: Node, member: dict[Node, _Group], read: set[Value], groups: lis
 def _row_depth(node: Node) -> int | None:
     """How many axes the rows that a node reduces have; None if it is no reduction of rows."""
     op = node.op
-    if not isinstance(op, Reduce) or op.kind not in _KINDS or not op.keepdims or op.body is not None or not op.axes:
+    if not isinstance(op, Reduce) or op.kind not in _KINDS or not op.keepdims or len(node.inputs) != 1 or not op.axes:
         return None
     rank = node.inputs[0].rank
-    if node.inputs[0].dtype not in _FLOATS or op.axes != tuple(range(rank - len(op.axes), rank)):
+    if node.outputs[0].dtype not in _FLOATS or op.axes != tuple(range(rank - len(op.axes), rank)):
         return None
     return len(op.axes)
 
@@ -209,7 +209,12 @@ def _emit(rewriter: Rewriter, group: _Group, outside: Counter[Value]) -> None:
                 operands.append(rewriter.of(value))
                 parameters.append(inner[value])
             inputs.append(inner.get(value, value))
-        copied = Node(node.op, tuple(inputs), tuple(Value(v.type, v.name) for v in node.outputs), node.origin)
+        op = node.op
+        if isinstance(op, Reduce) and op.body is not None:  # what is reduced becomes a Map of its own
+            before = make_node(Map(op.body), inputs, node.origin)
+            nodes.append(before)
+            op, inputs = Reduce(op.kind, op.axes, op.keepdims), list(before.outputs)
+        copied = Node(op, tuple(inputs), tuple(Value(v.type, v.name) for v in node.outputs), node.origin)
         nodes.append(copied)
         inner.update(zip(node.outputs, copied.outputs))
     results = [v for n in group.members for v in n.outputs if outside[v]]

@@ -213,7 +213,8 @@ class _Expansion:
         if place.nesting > MAX_NESTING:
             raise _too_deep()
         if place.scopes is not None:
-            fresh = {name: self._fresh(place, name) for name in sorted(definitions(source)) if name}
+            fresh = {name: self._fresh(place.label, name)
+                     for name in sorted(definitions(source)) if name}
             place = replace(place, scopes=(fresh, *place.scopes))
         target.name = source.name
         for kind in ("input", "output", "initializer", "value_info", "sparse_initializer"):
@@ -247,12 +248,12 @@ class _Expansion:
             copy.name = self.names.fresh(f"{place.label}/{inner}")
             self.node_opsets[copy.name] = place.opsets
         self._spend(1, copy.ByteSize())
-        inside = replace(place, nesting=place.nesting + 1)
         for attribute in node.attribute:
             if attribute.ref_attr_name:
                 self._bind(attribute, copy, place)
             elif attribute.HasField("g") or attribute.graphs:
                 kept = copy.attribute.add(name=attribute.name, type=attribute.type)
+                inside = replace(place, nesting=place.nesting + 1)
                 if attribute.HasField("g"):
                     yield self.copy_graph(attribute.g, kept.g, inside)
                 for graph in attribute.graphs:
@@ -268,7 +269,6 @@ class _Expansion:
         label = shorten(call.name or call.op_type, LABEL_LIMIT)
         attributes = {**(defaults or {}), **{a.name: a for a in function.attribute_proto},
                       **{a.name: a for a in call.attribute}}
-        inner = _Place((), attributes, imported_opsets(function.opset_import), label, place.nesting)
         names = dict.fromkeys(function.input, "")
         names.update(zip(function.input, call.input, strict=False))
         produced = {name for node in function.node for name in node.output if name}
@@ -279,8 +279,9 @@ class _Expansion:
             elif actual:  # an input passed through, or a second output of the same value
                 copies.append((formal, actual))
         for name in sorted(produced - names.keys()):
-            names[name] = self._fresh(inner, name)
-        inner = replace(inner, scopes=(names,))
+            names[name] = self._fresh(label, name)
+        opsets = imported_opsets(function.opset_import)
+        inner = _Place((names,), attributes, opsets, label, place.nesting)
         yield self.copy_nodes(function.node, target, inner)
         for formal, actual in copies:
             self._spend(1, 0)
@@ -309,8 +310,8 @@ class _Expansion:
             raise _too_deep() from None
         copy.attribute[-1].name = reference.name
 
-    def _fresh(self, place: _Place, name: str) -> str:
-        return self.names.fresh(f"{place.label}/{shorten(name, LABEL_LIMIT)}")
+    def _fresh(self, label: str, name: str) -> str:
+        return self.names.fresh(f"{label}/{shorten(name, LABEL_LIMIT)}")
 
     def _spend(self, nodes: int, size: int) -> None:
         self._nodes += nodes
