@@ -2,8 +2,10 @@
 
 import json
 import time
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from frontend.bad_models import (
     branch,
@@ -260,3 +262,11 @@ def test_the_type_of_an_input_of_a_subgraph_may_be_missing():
     body.input[2].CopyFrom(value("a"))
     body.input[2].ClearField("type")
     assert reasons(looping(body)) == []
+
+
+def test_no_model_of_the_onnx_package_is_refused():
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data"
+    paths = [*folder.glob("light/*.onnx"), *folder.glob("*/*/model.onnx")]
+    refused = {path.parent.name: reasons(open_model(path)) for path in paths}
+    assert {name: found for name, found in refused.items() if found} == {}
+    assert len(paths) >= 9
