@@ -127,10 +127,10 @@ class Window:
         """The border that holds all padding, None where it has no usable bound."""
         found = []
         for side in zip(self.before, self.after):
-            highest = [dims.bounds(p)[1] for p in side]
-            if None in highest or max(highest) > GREATEST_HALO:
+            most = [highest(padding) for padding in side]
+            if None in most or max(most) > GREATEST_HALO:
                 return None
-            found.append(max(0, *highest))
+            found.append(max(0, *most))
         return tuple(found)
 
     @property
@@ -143,6 +143,40 @@ def window_of(kernel: Sequence[int], strides: Sequence[int], dilations: Sequence
     rank = len(kernel)
     return Window(plane_axes(kernel, 1), plane_axes(strides, 1), plane_axes(dilations, 1),
                   plane_axes(pads[:rank], 0), plane_axes(pads[rank:], 0))
+
+
+def highest(value: Dimension) -> int | None:
+    """A bound of value from above that knows a - b * (a // b) < b, with which padding to a multiple of
+    the stride is made; None where there is none."""
+    known = dims.bounds(value)[1]
+    if known is not None:
+        return known
+    total: int | None = 0
+    for monomial, coefficient in value.terms:
+        alone = len(monomial) == 1 and monomial[0][1] == 1
+        atom, term = monomial[0][0], dims.Dim(((monomial, coefficient),))
+        applied = alone and isinstance(atom, dims.Apply)
+        if applied and atom.kind == "floordiv" and isinstance(atom.right, int) and atom.right > 0:
+            multiple, rest = divmod(coefficient, atom.right)
+            if not rest:  # the term is multiple * (left - left % right)
+                most = highest(value - term + multiple * atom.left)
+                return None if most is None else most + max(0, -multiple) * (atom.right - 1)
+        most = _highest_term(atom, coefficient) if applied else dims.bounds(term)[1]
+        total = None if most is None or total is None else total + most
+    return total
+
+
+def _highest_term(atom: dims.Apply, coefficient: int) -> int | None:
+    low, high = dims.bounds(atom.left)[0], highest(atom.left)
+    if coefficient < 0:
+        least = dims.bounds(dims.Dim(((((atom, 1),), 1),)))[0]
+        return None if least is None else coefficient * least
+    if atom.kind == "floordiv" and isinstance(atom.right, int) and atom.right > 0 and low is not None:
+        return None if high is None else coefficient * (high // atom.right)
+    if atom.kind == "max":
+        other = highest(atom.right)
+        return None if high is None or other is None else coefficient * max(high, other)
+    return None
 
 
 def typical(value: Dimension) -> int:
@@ -212,7 +246,7 @@ def cover(f: Function, start: str | int, stop: str | int, widths: Sequence[int],
 
 @dataclass(frozen=True)
 class Reading:
-    """How operand `index` is read at a position of the output: bytes from one image, block of channels, row and pixel to the
+    """How the node's operand `index`, number index - 1 of the Expr, is read at a position of the output: bytes from one image, block of channels, row and pixel to the
     next, 0 where it repeats; `vector`: a position holds a block of channels, not one element for all of them."""
 
     index: int
@@ -313,8 +347,8 @@ class Epilogue:
         self.dtype = self.out.dtype
         self.bias, self.body = None, node.op.epilogue
         if self.body is not None:
-            self._split_bias({r.index: r for r in found})
-        used = set(expr.inputs(self.body)) if self.body is not None else set()
+            self._split_bias({r.index - 1: r for r in found})
+        used = {i + 1 for i in expr.inputs(self.body)} if self.body is not None else set()
         self.readings = [r for r in found if r.index in used or r is self.bias]
         self.partial = self.out.shape[1] % block != 0
 
@@ -397,8 +431,8 @@ class Epilogue:
             operands = {0: value}
             for index in expr.inputs(self.body):
                 if index:
-                    r = next(r for r in self.readings if r.index == index)
-                    operands[index] = constants.get((index, vector)) or self._load(k, f, r, vector, y, x)
+                    r = next(r for r in self.readings if r.index == index + 1)
+                    operands[index] = constants.get((r.index, vector)) or self._load(k, f, r, vector, y, x)
             value = lower(f, self.body, operands, self.block)
         if self.partial and not self._keeps_zero:
             value = keep_channels(f, self.dtype, self.block, value, f.sub("%channels", vector * self.block))

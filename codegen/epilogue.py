@@ -1,31 +1,32 @@
 """What happens to a tile of sums before it is done: the epilogue's Expr, and the store.
 
-A cheap epilogue (a bias, a residual, a clip) runs on the accumulators in registers. Anything longer runs
-as a loop over the tile just stored, which is still in the first-level cache: on the accumulators it would
+A cheap epilogue (a bias, a residual, a clip) runs on the accumulators in registers. A longer one runs as
+a loop over the tile just stored, which the first-level cache still holds: on the accumulators it would
 need the registers that they occupy.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import dtypes, expr
+from ..dims import Dimension
 from ..expr import Expr
 from .emitter import Function, memory_type, vector_type
 from .microkernel import Count, Tile, lanes_left, load_lanes, store_lanes
+from .scalar import lower
 
-
-CHEAP = {
-    "input", "const", "neg", "abs", "add", "sub", "mul", "min", "max", "eq", "ne", "lt", "le", "gt", "ge", "select",
-    "cast", "wrap",
-}
+CHEAP = frozenset((
+    "input", "const", "size", "neg", "abs", "add", "sub", "mul", "min", "max", "select",
+    "eq", "ne", "lt", "le", "gt", "ge", "cast", "wrap",
+))
 MOST_IN_REGISTERS = 6  # instructions
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand where a tile begins: `row` bytes lie between its rows (0: one row serves all); `along` says whether it has an
-    element for every column or one for all."""
+    """An operand where a tile begins: `row` bytes lie between its rows (0: one row serves all), and
+    `along` says whether it has an element for every column or one for all."""
 
     pointer: str
     dtype: str
@@ -42,94 +43,104 @@ class Place:
     row: int | str
 
 
+@dataclass(frozen=True)
+class Epilogue:
+    """The body (None: the sums themselves) with its operands, numbered from 1 on as its inputs are.
+    `size` gives the code's word for a dimension."""
+
+    body: Expr | None
+    operands: Mapping[int, Operand]
+    size: Callable[[Dimension], str] | None = None
+
+
 def supported(body: Expr | None) -> bool:
-    """Whether the epilogue depends on nothing but its operands: no index of the element, no check."""
-    return body is None or not any(node.op in ("index", "check", "size") for node in expr.topological(body))
+    """Whether the body depends on nothing but operands and sizes: no element's index, no check."""
+    return body is None or all(n.op not in ("index", "check") for n in expr.topological(body))
 
 
 def in_registers(body: Expr | None) -> bool:
     if body is None:
         return True
-    return expr.instructions(body) <= MOST_IN_REGISTERS and all(n.op in CHEAP for n in expr.topological(body))
+    cheap = all(node.op in CHEAP for node in expr.topological(body))
+    return cheap and expr.instructions(body) <= MOST_IN_REGISTERS
 
 
 def scratch_bytes(tile: Tile, body: Expr | None, result: str) -> int:
-    """What `finish` needs of its own memory: a tile of sums, where they have another type than the result."""
+    """What `finish` needs as scratch: a tile of sums, where the result is of another type."""
     if in_registers(body) or result == tile.accumulate:
         return 0
     return tile.rows * tile.columns * dtypes.itemsize(tile.accumulate)
 
 
-def finish(f: Function, tile: Tile, sums: Sequence[str], body: Expr | None, operands: Mapping[int, Operand], out: Place,
+def finish(f: Function, tile: Tile, sums: Sequence[str], epilogue: Epilogue, out: Place,
            columns: Count = None, scratch: str | None = None) -> None:
-    """Stores body(sums, operands) as a tile of the output; only its first `columns` columns. `operands` are numbered as the
-    body's inputs, from 1 on; `scratch` holds `scratch_bytes`."""
-    size = dtypes.itemsize(out.dtype)
-
-    def address(r: int | str, j: int) -> str:
-        return f.offset(f.offset(out.pointer, f.mul(out.row, r)), j * tile.lanes * size)
-
-    if in_registers(body):
-        loaded: dict[tuple, str] = {}
-        for r in range(tile.rows):
-            for j in range(tile.vectors):
-                count = lanes_left(f, tile, columns, j)
-                if count != 0:
-                    value = _apply(f, tile, sums[r * tile.vectors + j], body, operands, r, j, count, loaded)
-                    _store(f, tile, out.dtype, value, address(r, j), count)
-        return
-    raw = out if scratch is None else Place(scratch, tile.accumulate, tile.columns * dtypes.itemsize(tile.accumulate))
-    width = tile.lanes * dtypes.itemsize(tile.accumulate)
+    """Stores body(sums, operands) as a tile of the output; only its first `columns` columns."""
     counts = [lanes_left(f, tile, columns, j) for j in range(tile.vectors)]
+    present = [(j, count) for j, count in enumerate(counts) if count != 0]
+    if in_registers(epilogue.body):
+        shared: dict[tuple, str] = {}
+        for r in range(tile.rows):
+            for j, count in present:
+                total = sums[r * tile.vectors + j]
+                value = _apply(f, tile, total, epilogue, r, j, count, shared)
+                _store(f, tile, value, out, r, j, count)
+        return
+    raw = out
+    if scratch_bytes(tile, epilogue.body, out.dtype):
+        raw = Place(scratch, tile.accumulate, tile.columns * dtypes.itemsize(tile.accumulate))
     for r in range(tile.rows):
-        for j, count in enumerate(counts):
-            if count != 0:
-                place = f.offset(f.offset(raw.pointer, f.mul(raw.row, r)), j * width)
-                store_lanes(f, tile.accumulate, tile.lanes, sums[r * tile.vectors + j], place, count)
-    with f.loop(0, tile.rows) as rows:
-        loaded = {}
-        for j, count in enumerate(counts):
-            if count != 0:
-                place = f.offset(f.offset(raw.pointer, f.mul(raw.row, rows.index)), j * width)
-                total = load_lanes(f, tile.accumulate, tile.lanes, place, count)
-                value = _apply(f, tile, total, body, operands, rows.index, j, count, loaded)
-                _store(f, tile, out.dtype, value, address(rows.index, j), count)
+        for j, count in present:
+            _store(f, tile, sums[r * tile.vectors + j], raw, r, j, count)
+    with f.loop(0, tile.rows) as loop:
+        shared = {}
+        for j, count in present:
+            place = _address(f, tile, raw, loop.index, j)
+            total = load_lanes(f, raw.dtype, tile.lanes, place, count)
+            value = _apply(f, tile, total, epilogue, loop.index, j, count, shared)
+            _store(f, tile, value, out, loop.index, j, count)
 
 
-def _apply(f: Function, tile: Tile, total: str, body: Expr | None, operands: Mapping[int, Operand], r: int | str, j: int,
-           count: Count, loaded: dict[tuple, str]) -> str:
-    """The body for the vector (r, j) of the tile; `loaded` keeps operands that several vectors share."""
-    if body is None:
+def _address(f: Function, tile: Tile, place: Place, r: int | str, j: int) -> str:
+    row = f.offset(place.pointer, f.mul(place.row, r))
+    return f.offset(row, j * tile.lanes * dtypes.itemsize(place.dtype))
+
+
+def _apply(f: Function, tile: Tile, total: str, epilogue: Epilogue, r: int | str, j: int,
+           count: Count, shared: dict[tuple, str]) -> str:
+    """The body for vector (r, j) of the tile; `shared` keeps what several vectors read."""
+    if epilogue.body is None:
         return total
-    values = {0: total}
-    for index in expr.inputs(body):
+
+    def operand(index: int) -> str:
         if index == 0:
-            continue
-        operand = operands[index]
-        key = index, (0 if str(operand.row) == "0" else r), (j if operand.along else 0)
-        if key not in loaded:
-            loaded[key] = _load(f, tile, operand, r, j, count)
-        values[index] = loaded[key]
-    from .scalar import lower
+            return total
+        reads = epilogue.operands[index]
+        key = index, (0 if str(reads.row) == "0" else r), (j if reads.along else 0)
+        if key not in shared:
+            shared[key] = _load(f, tile, reads, r, j, count)
+        return shared[key]
 
-    return lower(f, body, values, tile.lanes)
-
-
-def _load(f: Function, tile: Tile, operand: Operand, r: int | str, j: int, count: Count) -> str:
-    row = f.offset(operand.pointer, f.mul(operand.row, r))
-    size = dtypes.itemsize(operand.dtype)
-    if operand.along:
-        value = load_lanes(f, operand.dtype, tile.lanes, f.offset(row, j * tile.lanes * size), count)
-    else:
-        value = f.broadcast(memory_type(operand.dtype), f.load(memory_type(operand.dtype), row, size), tile.lanes)
-    if operand.dtype == "bool":
-        value = f.value(f"icmp ne {vector_type('i8', tile.lanes)} {value}, {'0' if tile.lanes == 1 else 'zeroinitializer'}")
+    (value,) = lower(f, [epilogue.body], operand, tile.lanes, epilogue.size)
     return value
 
 
-def _store(f: Function, tile: Tile, dtype: str, value: str, pointer: str, count: Count) -> None:
-    if dtype == "bool":
-        value = f.value(f"zext {vector_type('i1', tile.lanes)} {value} to {vector_type('i8', tile.lanes)}")
-    store_lanes(f, dtype, tile.lanes, value, pointer, count)
+def _load(f: Function, tile: Tile, reads: Operand, r: int | str, j: int, count: Count) -> str:
+    row, size = f.offset(reads.pointer, f.mul(reads.row, r)), dtypes.itemsize(reads.dtype)
+    kind = memory_type(reads.dtype)
+    if reads.along:
+        place = f.offset(row, j * tile.lanes * size)
+        value = load_lanes(f, reads.dtype, tile.lanes, place, count)
+    else:
+        value = f.broadcast(kind, f.load(kind, row, size), tile.lanes)
+    if reads.dtype == "bool":
+        zero = "0" if tile.lanes == 1 else "zeroinitializer"
+        value = f.value(f"icmp ne {vector_type(kind, tile.lanes)} {value}, {zero}")
+    return value
 
 
+def _store(f: Function, tile: Tile, value: str, place: Place, r: int | str, j: int,
+           count: Count) -> None:
+    if place.dtype == "bool":
+        condition, byte = (vector_type(kind, tile.lanes) for kind in ("i1", "i8"))
+        value = f.value(f"zext {condition} {value} to {byte}")
+    store_lanes(f, place.dtype, tile.lanes, value, _address(f, tile, place, r, j), count)

@@ -1,10 +1,10 @@
-"""The register tile: the one emitter of multiply-adds behind GEMM, convolution, attention and recurrence.
+"""The register tile: the multiply-adds behind GEMM, convolution, attention and recurrence.
 
     A (rows, broadcast)         B (packed panel [k][vectors * lanes])
     row 0    a0 ──┐            b0        b1
     row 1    a1 ──┼──▶  acc00 += a0*b0  acc01 += a0*b1
-    ...           │     acc10 += a1*b0  acc11 += a1*b1      rows x vectors accumulators stay in registers
-Nothing here knows an instruction set: widths, register counts and fused multiply-add come from the Target.
+    ...           │     acc10 += a1*b0  acc11 += a1*b1      rows x vectors sums in registers
+Nothing here knows an instruction set: widths, registers and fused multiply-add are the Target's.
 """
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from .. import dtypes
 from ..target import Target
-from .emitter import Function, mangled, memory_type, scalar_type, splat, vector_type
+from .conversion import cast, to_computed
+from .emitter import Function, mangled, memory_type, scalar_type, vector_type
+from .vectors import Vectors
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def strided_rows(f: Function, base: str, stride: int | str, count: int, step: in
         reach |= {3: (triple, 1), 6: (triple, 2), 12: (triple, 4)}
     places: list[tuple[int, str | None, int, int] | None] = [None] * count
     pointers: list[str] = []
-    while None in places:  # a new pointer at the first row that no pointer reaches by a scaled index
+    while None in places:  # a new pointer at the first row that no other reaches
         start = places.index(None)
         pointers.append(f.offset(base, f.mul(stride, start)))
         for distance, (register, scale) in reach.items():
@@ -98,14 +100,13 @@ def strided_rows(f: Function, base: str, stride: int | str, count: int, step: in
 
 
 def supported(lhs: str, rhs: str, accumulate: str) -> bool:
-    """Whether a tile can widen both element types to the accumulator's."""
+    """Whether a tile can add in `accumulate` what the element types hold, without loss."""
 
     def widens(dtype: str) -> bool:
         if dtype == accumulate:
             return True
-        families = (dtypes.FLOATS, {**dtypes.SIGNED, **dtypes.UNSIGNED})
-        same = any(dtype in family and accumulate in family for family in families)
-        return same and dtypes.itemsize(dtype) < dtypes.itemsize(accumulate)
+        same = dtypes.is_float(dtype) == dtypes.is_float(accumulate)
+        return same and dtype != "bool" and dtypes.itemsize(dtype) < dtypes.itemsize(accumulate)
 
     whole = dtypes.is_integer(accumulate) and dtypes.bits(accumulate) >= 8
     return (accumulate in ("float32", "float64") or whole) and widens(lhs) and widens(rhs)
@@ -139,7 +140,7 @@ def chains_for(target: Target, rows: int, vectors: int) -> int:
 
 
 def equal_heights(rows: int, most: int) -> list[int]:
-    """rows cut into as few tiles as possible of nearly equal height: 49 by 14 → 13, 12, 12, 12."""
+    """rows cut into as few tiles as possible, nearly equally high: 49 by 14 → 13, 12, 12, 12."""
     if rows <= 0:
         return []
     count = -(-rows // most)
@@ -165,8 +166,8 @@ def multiply_add(
     (over taps, over blocks of channels) carry the accumulators.
 
     `unroll` steps, a power of two, make one iteration, and a static depth up to it needs no loop.
-    One step of a tile that fills the registers fills the processor too, while LLVM's scheduler mixes
-    the steps of an iteration and then spills; unroll small tiles only.
+    One step of a tile that fills the registers fills the processor too, while LLVM's scheduler
+    mixes the steps of an iteration and then spills; unroll small tiles only.
     """
     if len(accumulators) != tile.rows * tile.vectors or len(rows) != tile.rows:
         raise ValueError(f"{len(accumulators)} accumulators, {len(rows)} rows for a tile {tile}")
@@ -277,45 +278,19 @@ def plus(f: Function, dtype: str, lanes: int, a: str, b: str) -> str:
     return f.value(f"{operation} {vector_type(scalar_type(dtype), lanes)} {a}, {b}")
 
 
-def load_widened(f: Function, dtype: str, wide: str, lanes: int, pointer: str, align: int = 1) -> str:
+def load_widened(f: Function, dtype: str, wide: str, lanes: int, pointer: str,
+                 align: int = 1) -> str:
     """`lanes` elements of dtype in memory as a vector of the type `wide`."""
-    return widened(f, f.load(vector_type(memory_type(dtype), lanes), pointer, align), dtype, wide, lanes)
+    loaded = f.load(vector_type(memory_type(dtype), lanes), pointer, align)
+    return widened(f, loaded, dtype, wide, lanes)
 
 
 def widened(f: Function, value: str, dtype: str, wide: str, lanes: int) -> str:
     """value, a vector of dtype, as the type `wide`; see `supported`."""
     if dtype == wide:
         return value
-    source, result = vector_type(memory_type(dtype), lanes), vector_type(scalar_type(wide), lanes)
-    if dtype == "float16" and not _converts_half(f.target):
-        single = _half_bits_to_single(f, value, lanes)
-        return widened(f, single, "float32", wide, lanes)
-    operation = "fpext" if dtypes.is_float(dtype) else "sext" if dtypes.is_signed(dtype) else "zext"
-    return f.value(f"{operation} {source} {value} to {result}")
-
-
-def _converts_half(target: Target) -> bool:
-    return "f16c" in target.features or target.triple.startswith("aarch64")
-
-
-def _half_bits_to_single(f: Function, value: str, lanes: int) -> str:
-    """float16 to float32 in integer arithmetic: the exponent is rebiased by a multiplication with
-    2**112, which also makes subnormal numbers normal; the greatest exponent stays the greatest."""
-    short, word, single, half = (vector_type(e, lanes) for e in ("i16", "i32", "float", "half"))
-
-    def combine(operation: str, a: str, number: int) -> str:
-        return f.value(f"{operation} {word} {a}, {splat(number, 'int32', lanes)}")
-
-    bits = f.value(f"zext {short} {f.value(f'bitcast {half} {value} to {short}')} to {word}")
-    magnitude = combine("shl", combine("and", bits, 0x7FFF), 13)
-    sign = combine("shl", combine("and", bits, 0x8000), 16)
-    number = f.value(f"bitcast {word} {magnitude} to {single}")
-    scaled = f.value(f"fmul {single} {number}, {splat(2.0**112, 'float32', lanes)}")
-    special = combine("icmp uge", magnitude, 0x7C00 << 13)
-    greatest, none = splat(0x7F800000, "int32", lanes), splat(0, "int32", lanes)
-    top = f.value(f"select {vector_type('i1', lanes)} {special}, {word} {greatest}, {word} {none}")
-    joined = f.value(f"or {word} {f.value(f'bitcast {single} {scaled} to {word}')}, {top}")
-    return f.value(f"bitcast {word} {f.value(f'or {word} {joined}, {sign}')} to {single}")
+    v = Vectors(f, dtype, lanes)
+    return cast(v, wide, to_computed(v, value))
 
 
 def prefetch_line(f: Function, pointer: str) -> None:
@@ -326,7 +301,7 @@ def prefetch_line(f: Function, pointer: str) -> None:
 
 # Vectors in memory, whole or in part -------------------------------------------------------------
 
-Count = int | str | None  # how many lanes are there: all of them (None), a number, or an i64 of the run
+Count = int | str | None  # how many lanes are there: all (None), a number, or an i64 of the run
 
 
 def lane_mask(f: Function, dtype: str, lanes: int, count: int | str) -> str:
@@ -338,7 +313,8 @@ def lane_mask(f: Function, dtype: str, lanes: int, count: int | str) -> str:
     if word == "i32":
         limit = f.value(f"trunc i64 {limit} to i32")
     numbers = "<" + ", ".join(f"{word} {lane}" for lane in range(lanes)) + ">"
-    return f.value(f"icmp ult {vector_type(word, lanes)} {numbers}, {f.broadcast(word, limit, lanes)}")
+    limits = f.broadcast(word, limit, lanes)
+    return f.value(f"icmp ult {vector_type(word, lanes)} {numbers}, {limits}")
 
 
 def _whole(lanes: int, count: Count) -> bool:
@@ -349,14 +325,15 @@ def _whole(lanes: int, count: Count) -> bool:
 
 def load_lanes(f: Function, dtype: str, lanes: int, pointer: str, count: Count = None,
                align: int | None = None) -> str:
-    """A vector of the first `count` lanes in memory; the others are zero, their memory untouched."""
+    """A vector of the first `count` lanes in memory; the others are 0, their memory untouched."""
     element, align = memory_type(dtype), align or dtypes.itemsize(dtype)
     vector = vector_type(element, lanes)
     if _whole(lanes, count):
         return f.load(vector, pointer, align)
     mask = f"<{lanes} x i1>"
     name = f.text.declare(f"llvm.masked.load.{mangled(vector)}.p0", vector, ["ptr", mask, vector])
-    return f.call(vector, name, f"ptr align {align} {pointer}", f"{mask} {lane_mask(f, dtype, lanes, count)}",
+    present = lane_mask(f, dtype, lanes, count)
+    return f.call(vector, name, f"ptr align {align} {pointer}", f"{mask} {present}",
                   f"{vector} zeroinitializer")
 
 

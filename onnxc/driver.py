@@ -167,6 +167,7 @@ def _build(imported: Imported, graph: Graph, plan: Plan, codes: dict[Node, Code]
     source = model_c.model_source(description)
     compiled = objects.compile_objects(module.text, kernels, target, work, jobs)
     stages("link")
+    imported.model.check_unchanged()
     link.link(compiled, source, work / "weights.bin", output, prefix=prefix, target=target)
     if header is not None:
         link.write_beside(Path(header), model_c.model_header(description).encode())

@@ -122,7 +122,7 @@ def by_depth(weights: np.ndarray, block: int) -> np.ndarray:
     outputs, channels = weights.shape[:2]
     taps = weights.reshape(outputs, channels, -1)
     whole = channels - channels % block
-    blocked = taps[:, :whole].reshape(outputs, whole // block, block, -1).swapaxes(2, 3)
+    blocked = taps[:, :whole].reshape(outputs, whole // block, block, taps.shape[2]).swapaxes(2, 3)
     rest = taps[:, whole:].swapaxes(1, 2)
     return np.concatenate([blocked.reshape(outputs, -1), rest.reshape(outputs, -1)], axis=1)
 
@@ -237,7 +237,7 @@ def partition(plan: Plan, target: Target, work: float) -> Partition:
     """Lines whose input fits half the second-level cache, fewer where that makes enough parts; in the
     order that reads less from outside that cache."""
     total, half = typical(plan.x.blocks * plan.x.plane), target.level2_bytes // 2
-    wanted = min(FEW_PARTS, work / PART_NS) / (plan.panels * typical(plan.out.batch))
+    wanted = min(FEW_PARTS, work / PART_NS) / max(1, plan.panels * typical(plan.out.batch))
     lines = lines_of_part(plan.length, plan.line_step, max(-(-total // half), wanted))
     count = dims.maximum(1, plan.length // lines)
     weights = plan.panels * plan.panel_bytes

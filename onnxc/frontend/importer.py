@@ -14,6 +14,7 @@ import onnx
 from onnx import AttributeProto, helper
 
 from .. import dims as dimension
+from .. import dtypes
 from ..builder import Builder, Session, identifier
 from ..dims import Dimension
 from ..errors import DiagnosticList, ModelError, ModelErrors, OnnxcError, Origin, UnsupportedError
@@ -277,6 +278,8 @@ class Importer:
                 dtype = tensors.DTYPE_NAMES.get(tensor.elem_type)
                 if dtype is None:
                     raise ModelError(f"its element type {tensor.elem_type} is unknown")
+                if dtype not in dtypes.ALL:
+                    raise UnsupportedError(f"element type {dtype}")
                 return TensorType(dtype, tuple(self._dimension(d, f"{name}_{k}") for k, d in enumerate(tensor.shape.dim)))
             case "sequence_type":
                 return SequenceType(self._element_type(proto.sequence_type.elem_type, name))
@@ -354,7 +357,7 @@ class Imported:
 def import_model(source: object, options: Options | None = None) -> Imported:
     """Reads a model (path, bytes, ModelProto) into core ops. What is wrong with it is raised as ModelErrors, all at once."""
     model = source if isinstance(source, ModelFile) else open_model(source)
-    found = structure.check_structure(model.proto)
+    found = structure.check_structure(model)
     if found:
         raise ModelErrors(found, model.name)
     importer = Importer(model, functions.inline_functions(model.proto), options or Options())
