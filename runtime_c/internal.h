@@ -61,6 +61,8 @@ typedef struct onnxc_api {
     void (*hold)(onnxc_context *context, int32_t slot, onnxc_object *object);
     /* Moves the object (or, if there is none, swaps the memory) of slot `from` to slot `to`. */
     void (*move)(onnxc_context *context, int32_t to, int32_t from);
+    /* Makes each thread's scratch at least `bytes` long, where that depends on data. */
+    int32_t (*scratch)(onnxc_context *context, int64_t bytes);
 } onnxc_api;
 
 /* Memory or an object that a run keeps under a number. */
@@ -96,8 +98,10 @@ struct onnxc_context {
     char *workspace;        /* arena, then scratch of each thread */
     int64_t workspace_bytes;
     char *own_workspace;    /* the same, unless the caller gave it */
-    char *scratch;
+    char *scratch;          /* of thread 0; in the workspace or, when data asked for more, ... */
     int64_t scratch_stride;
+    char *own_scratch;      /* ... here */
+    int64_t own_scratch_bytes;
     onnxc_slot *slots;
     onnxc_value *inputs;    /* the caller's, checked and copied */
     onnxc_value *outputs;

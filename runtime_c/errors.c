@@ -1,0 +1,124 @@
+/* errors.c - one sentence for every failure, kept in the context.
+ *
+ * Calls without a context leave theirs in a buffer of the thread. Names are cut at 80 bytes. */
+
+static _Thread_local char onnxc_thread_error[ONNXC_ERROR_BYTES];
+
+static const char *onnxc_dtype_name(int32_t dtype) {
+    static const char *const names[] = {
+        [ONNXC_FLOAT32] = "float32", [ONNXC_UINT8] = "uint8", [ONNXC_INT8] = "int8",
+        [ONNXC_UINT16] = "uint16", [ONNXC_INT16] = "int16", [ONNXC_INT32] = "int32",
+        [ONNXC_INT64] = "int64", [ONNXC_STRING] = "string", [ONNXC_BOOL] = "bool",
+        [ONNXC_FLOAT16] = "float16", [ONNXC_FLOAT64] = "float64", [ONNXC_UINT32] = "uint32",
+        [ONNXC_UINT64] = "uint64", [ONNXC_COMPLEX64] = "complex64",
+        [ONNXC_COMPLEX128] = "complex128", [ONNXC_BFLOAT16] = "bfloat16",
+        [ONNXC_FLOAT8E4M3FN] = "float8e4m3fn", [ONNXC_FLOAT8E4M3FNUZ] = "float8e4m3fnuz",
+        [ONNXC_FLOAT8E5M2] = "float8e5m2", [ONNXC_FLOAT8E5M2FNUZ] = "float8e5m2fnuz",
+        [ONNXC_UINT4] = "uint4", [ONNXC_INT4] = "int4", [ONNXC_FLOAT4E2M1] = "float4e2m1",
+        [ONNXC_FLOAT8E8M0] = "float8e8m0", [ONNXC_UINT2] = "uint2", [ONNXC_INT2] = "int2"};
+    return dtype > 0 && dtype <= ONNXC_INT2 ? names[dtype] : "an unknown type";
+}
+
+static const char *onnxc_kind_name(int32_t kind) {
+    static const char *const names[] = {"nothing", "a tensor", "a sequence", "an optional", "a map"};
+    return kind >= 0 && kind <= ONNXC_MAP ? names[kind] : "an unknown kind";
+}
+
+/* Records the sentence and returns the status, so that callers write `return onnxc_report(...)`. */
+__attribute__((format(printf, 3, 4)))
+static int32_t onnxc_report(onnxc_context *context, int32_t status, const char *format, ...) {
+    char *text = context != NULL ? context->error : onnxc_thread_error;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, ONNXC_ERROR_BYTES, format, arguments);
+    va_end(arguments);
+    if (context != NULL) context->status = status;
+    return status;
+}
+
+static const char *onnxc_last_error(const onnxc_context *context) {
+    return context != NULL ? context->error : onnxc_thread_error;
+}
+
+static int32_t onnxc_out_of_memory(onnxc_context *context, int64_t bytes) {
+    return onnxc_report(context, ONNXC_OUT_OF_MEMORY, "out of memory: %lld bytes are needed",
+                        (long long)bytes);
+}
+
+/* "[2, N, 3]" of dims, -1 printed as its symbol or `?`; cut when it does not fit. */
+static const char *onnxc_shape_text(char *text, size_t room, int32_t rank, const int64_t *dims,
+                                    const char *const *symbols) {
+    size_t used = 0;
+    text[used++] = '[';
+    for (int32_t axis = 0; axis < rank && used + 44 < room; axis++) {
+        const char *comma = axis > 0 ? ", " : "";
+        const char *symbol = symbols != NULL && symbols[axis] != NULL ? symbols[axis] : "?";
+        int written = dims[axis] == -1 && symbols != NULL
+            ? snprintf(text + used, room - used, "%s%.20s", comma, symbol)
+            : snprintf(text + used, room - used, "%s%lld", comma, (long long)dims[axis]);
+        used += written > 0 ? (size_t)written : 0;
+    }
+    snprintf(text + used, room - used, "]");
+    return text;
+}
+
+/* What went wrong in a node, without its name. */
+static void onnxc_failure_text(char *text, size_t room, int32_t code, int64_t value) {
+    const char *format;
+    switch (code) {
+    case ONNXC_WRONG_SHAPE: format = "a dimension is %lld, which does not fit"; break;
+    case ONNXC_DIMS_MISMATCH: format = "dimensions do not match: %lld"; break;
+    case ONNXC_RANK_MISMATCH: format = "a value has rank %lld, which is not allowed here"; break;
+    case ONNXC_INDEX_OUT_OF_RANGE: format = "index %lld is out of range"; break;
+    case ONNXC_DIVISION_BY_ZERO: format = "integer division by zero"; break;
+    case ONNXC_INVALID_VALUE: format = "%lld is not a valid value"; break;
+    case ONNXC_INVALID_RESHAPE: format = "%lld elements cannot take the requested shape"; break;
+    case ONNXC_SIZE_OVERFLOW: format = "the size of a value overflows (%lld)"; break;
+    case ONNXC_OUT_OF_MEMORY: format = "out of memory: %lld bytes are needed"; break;
+    case ONNXC_CANCELLED: format = "the run was cancelled"; break;
+    case ONNXC_EMPTY_OPTIONAL: format = "the optional holds no value"; break;
+    case ONNXC_UNSUPPORTED: format = "this input is not supported (%lld)"; break;
+    default: snprintf(text, room, "failed with status %d (%lld)", (int)code, (long long)value); return;
+    }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-extra-args"
+    snprintf(text, room, format, (long long)value);
+#pragma GCC diagnostic pop
+}
+
+static const char *onnxc_node_name(int32_t node) {
+    return node >= 0 && node < onnxc_tables.node_count ? onnxc_tables.node_names[node] : "the model";
+}
+
+static int32_t onnxc_fail(onnxc_context *context, int32_t node, int32_t code, int64_t value) {
+    char text[160];
+    onnxc_failure_text(text, sizeof text, code, value);
+    return onnxc_report(context, code, "%.300s: %s", onnxc_node_name(node), text);
+}
+
+static int32_t onnxc_fail_expected(onnxc_context *context, int32_t node, int32_t code,
+                                   int64_t expected, int64_t got) {
+    static const char *const what[] = {
+        [ONNXC_WRONG_SHAPE] = "dimension", [ONNXC_DIMS_MISMATCH] = "dimensions do not match",
+        [ONNXC_RANK_MISMATCH] = "rank", [ONNXC_INVALID_RESHAPE] = "number of elements"};
+    int32_t known = (int32_t)(sizeof what / sizeof *what);
+    const char *subject = code > 0 && code < known ? what[code] : NULL;
+    return onnxc_report(context, code, "%.300s: %s: expected %lld, got %lld", onnxc_node_name(node),
+                        subject != NULL ? subject : "invalid value", (long long)expected,
+                        (long long)got);
+}
+
+static int32_t onnxc_fail_input(onnxc_context *context, int32_t input, int32_t axis,
+                                int64_t expected) {
+    const onnxc_port *port = &onnxc_tables.model->inputs[input];
+    const char *symbol = port->symbols != NULL && axis < port->rank ? port->symbols[axis] : NULL;
+    return onnxc_report(context, ONNXC_WRONG_SHAPE,
+                        "input '%.80s': dimension %d%s%.40s%s: expected %lld, got %lld", port->name,
+                        (int)axis, symbol ? " (" : "", symbol ? symbol : "", symbol ? ")" : "",
+                        (long long)expected, (long long)context->inputs[input].dims[axis]);
+}
+
+static int32_t onnxc_raise(onnxc_context *context, int32_t code, int64_t value) {
+    return onnxc_fail(context, context->node, code, value);
+}

@@ -1,0 +1,127 @@
+/* features.c - whether the processor, and the system's saving of its registers, has what the model's
+ * code was generated for. Runs before any generated code, in code for the baseline processor.
+ *
+ * x86-64: bits of cpuid, and of xgetbv for the vector registers. aarch64: the kernel's hardware
+ * capabilities. Names are LLVM's. */
+
+#if defined(__x86_64__)
+
+enum { ONNXC_EAX, ONNXC_EBX, ONNXC_ECX, ONNXC_EDX };
+enum { ONNXC_NO_STATE = 0, ONNXC_YMM = 0x6, ONNXC_ZMM = 0xe6, ONNXC_AMX = 0x60000 };
+
+/* Where cpuid tells of a feature, and the register state that the system must save for it. */
+static const struct onnxc_feature {
+    const char *name;
+    uint32_t leaf, subleaf;
+    uint8_t word, bit;
+    uint32_t state;
+} onnxc_features[] = {
+    {"sse3", 1, 0, ONNXC_ECX, 0, ONNXC_NO_STATE},
+    {"pclmul", 1, 0, ONNXC_ECX, 1, ONNXC_NO_STATE},
+    {"ssse3", 1, 0, ONNXC_ECX, 9, ONNXC_NO_STATE},
+    {"fma", 1, 0, ONNXC_ECX, 12, ONNXC_YMM},
+    {"cx16", 1, 0, ONNXC_ECX, 13, ONNXC_NO_STATE},
+    {"sse4.1", 1, 0, ONNXC_ECX, 19, ONNXC_NO_STATE},
+    {"sse4.2", 1, 0, ONNXC_ECX, 20, ONNXC_NO_STATE},
+    {"movbe", 1, 0, ONNXC_ECX, 22, ONNXC_NO_STATE},
+    {"popcnt", 1, 0, ONNXC_ECX, 23, ONNXC_NO_STATE},
+    {"aes", 1, 0, ONNXC_ECX, 25, ONNXC_NO_STATE},
+    {"avx", 1, 0, ONNXC_ECX, 28, ONNXC_YMM},
+    {"f16c", 1, 0, ONNXC_ECX, 29, ONNXC_YMM},
+    {"sse", 1, 0, ONNXC_EDX, 25, ONNXC_NO_STATE},
+    {"sse2", 1, 0, ONNXC_EDX, 26, ONNXC_NO_STATE},
+    {"bmi", 7, 0, ONNXC_EBX, 3, ONNXC_NO_STATE},
+    {"avx2", 7, 0, ONNXC_EBX, 5, ONNXC_YMM},
+    {"bmi2", 7, 0, ONNXC_EBX, 8, ONNXC_NO_STATE},
+    {"avx512f", 7, 0, ONNXC_EBX, 16, ONNXC_ZMM},
+    {"avx512dq", 7, 0, ONNXC_EBX, 17, ONNXC_ZMM},
+    {"adx", 7, 0, ONNXC_EBX, 19, ONNXC_NO_STATE},
+    {"avx512ifma", 7, 0, ONNXC_EBX, 21, ONNXC_ZMM},
+    {"avx512cd", 7, 0, ONNXC_EBX, 28, ONNXC_ZMM},
+    {"avx512bw", 7, 0, ONNXC_EBX, 30, ONNXC_ZMM},
+    {"avx512vl", 7, 0, ONNXC_EBX, 31, ONNXC_ZMM},
+    {"avx512vbmi", 7, 0, ONNXC_ECX, 1, ONNXC_ZMM},
+    {"avx512vbmi2", 7, 0, ONNXC_ECX, 6, ONNXC_ZMM},
+    {"gfni", 7, 0, ONNXC_ECX, 8, ONNXC_NO_STATE},
+    {"vaes", 7, 0, ONNXC_ECX, 9, ONNXC_YMM},
+    {"vpclmulqdq", 7, 0, ONNXC_ECX, 10, ONNXC_YMM},
+    {"avx512vnni", 7, 0, ONNXC_ECX, 11, ONNXC_ZMM},
+    {"avx512bitalg", 7, 0, ONNXC_ECX, 12, ONNXC_ZMM},
+    {"avx512vpopcntdq", 7, 0, ONNXC_ECX, 14, ONNXC_ZMM},
+    {"amx-bf16", 7, 0, ONNXC_EDX, 22, ONNXC_AMX},
+    {"avx512fp16", 7, 0, ONNXC_EDX, 23, ONNXC_ZMM},
+    {"amx-tile", 7, 0, ONNXC_EDX, 24, ONNXC_AMX},
+    {"amx-int8", 7, 0, ONNXC_EDX, 25, ONNXC_AMX},
+    {"avxvnni", 7, 1, ONNXC_EAX, 4, ONNXC_YMM},
+    {"avx512bf16", 7, 1, ONNXC_EAX, 5, ONNXC_ZMM},
+    {"avxvnniint8", 7, 1, ONNXC_EDX, 4, ONNXC_YMM},
+    {"avxneconvert", 7, 1, ONNXC_EDX, 5, ONNXC_YMM},
+    {"lzcnt", 0x80000001, 0, ONNXC_ECX, 5, ONNXC_NO_STATE},
+};
+
+static bool onnxc_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t words[4]) {
+    uint32_t highest = __get_cpuid_max(leaf & 0x80000000u, NULL);
+    if (highest == 0 || highest < leaf) return false;
+    __cpuid_count(leaf, subleaf, words[0], words[1], words[2], words[3]);
+    return true;
+}
+
+/* The register states that the system saves. */
+static uint64_t onnxc_saved_state(void) {
+    uint32_t words[4], low, high;
+    if (!onnxc_cpuid(1, 0, words) || !(words[ONNXC_ECX] >> 27 & 1)) return 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+static bool onnxc_has_feature(const char *name) {
+    for (size_t i = 0; i < sizeof onnxc_features / sizeof *onnxc_features; i++) {
+        const struct onnxc_feature *feature = &onnxc_features[i];
+        uint32_t words[4];
+        if (strcmp(feature->name, name) != 0) continue;
+        return onnxc_cpuid(feature->leaf, feature->subleaf, words)
+            && (words[feature->word] >> feature->bit & 1)
+            && (onnxc_saved_state() & feature->state) == feature->state;
+    }
+    return false;
+}
+
+#elif defined(__aarch64__) && defined(__linux__)
+
+static bool onnxc_has_feature(const char *name) {
+    static const struct { const char *name; int which; uint8_t bit; } features[] = {
+        {"fp-armv8", 0, 0}, {"asimd", 0, 1}, {"neon", 0, 1}, {"lse", 0, 8}, {"fullfp16", 0, 10},
+        {"dotprod", 0, 20}, {"sve", 0, 22}, {"fp16fml", 0, 23}, {"sve2", 1, 1}, {"i8mm", 1, 13},
+        {"bf16", 1, 14}};
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+        if (strcmp(features[i].name, name) == 0)
+            return getauxval(features[i].which ? AT_HWCAP2 : AT_HWCAP) >> features[i].bit & 1;
+    return false;
+}
+
+#else
+
+/* No way to ask: a library for another processor does not load in the first place. */
+static bool onnxc_has_feature(const char *name) {
+    (void)name;
+    return true;
+}
+
+#endif
+
+/* An error that lists all features that are missing. */
+static int32_t onnxc_check_processor(void) {
+    const onnxc_model *model = onnxc_tables.model;
+    char missing[512] = "";
+    size_t used = 0;
+    for (int32_t i = 0; i < model->feature_count; i++) {
+        if (onnxc_has_feature(model->features[i])) continue;
+        int written = snprintf(missing + used, sizeof missing - used, "%s%.32s",
+                               used > 0 ? ", " : "", model->features[i]);
+        if (written > 0 && used + (size_t)written < sizeof missing) used += (size_t)written;
+    }
+    if (missing[0] == 0) return ONNXC_OK;
+    return onnxc_report(NULL, ONNXC_UNSUPPORTED_PROCESSOR,
+                        "model '%.80s' was compiled for another processor: this one lacks %s",
+                        model->name, missing);
+}

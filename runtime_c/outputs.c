@@ -1,0 +1,199 @@
+/* outputs.c - what generated code calls for memory and results: slots, outputs, operators. */
+
+static void onnxc_free_list(void *list) {
+    for (void *next; list != NULL; list = next) {
+        next = *(void **)list;
+        onnxc_free(list);
+    }
+}
+
+static void *onnxc_buffer(onnxc_context *context, int32_t slot_index, int64_t bytes) {
+    onnxc_slot *slot = &context->slots[slot_index];
+    if (bytes <= slot->capacity && slot->data != NULL && bytes >= 0) return slot->data;
+    if (bytes < 0) {
+        onnxc_fail(context, context->node, ONNXC_SIZE_OVERFLOW, bytes);
+        return NULL;
+    }
+    int64_t room = slot->capacity <= INT64_MAX / 2 && 2 * slot->capacity > bytes ? 2 * slot->capacity
+                                                                               : bytes;
+    char *data = onnxc_allocate(room);
+    if (data == NULL) data = onnxc_allocate(room = bytes);
+    if (data == NULL) {
+        onnxc_fail(context, context->node, ONNXC_OUT_OF_MEMORY, bytes);
+        return NULL;
+    }
+    if (slot->capacity > 0) memcpy(data, slot->data, (size_t)slot->capacity);
+    onnxc_free(slot->data);
+    slot->data = data;
+    slot->capacity = room;
+    return data;
+}
+
+static void onnxc_hold(onnxc_context *context, int32_t slot, onnxc_object *object) {
+    onnxc_retain(object); /* first: it may be the one that the slot holds */
+    onnxc_drop(context->slots[slot].object);
+    context->slots[slot].object = object;
+}
+
+static void onnxc_move(onnxc_context *context, int32_t to, int32_t from) {
+    if (to == from) return;
+    onnxc_slot *target = &context->slots[to], *source = &context->slots[from], swapped = *target;
+    onnxc_drop(target->object);
+    *target = *source;
+    source->data = swapped.data;
+    source->capacity = swapped.capacity;
+    source->object = NULL;
+}
+
+static int32_t onnxc_scratch(onnxc_context *context, int64_t bytes) {
+    int64_t stride, total;
+    if (bytes <= context->scratch_stride) return ONNXC_OK;
+    if (!onnxc_round_up(bytes, &stride) || !onnxc_multiply(stride, context->threads, &total))
+        return onnxc_fail(context, -1, ONNXC_SIZE_OVERFLOW, bytes);
+    if (total > context->own_scratch_bytes) {
+        onnxc_free(context->own_scratch);
+        context->own_scratch_bytes = 0;
+        context->own_scratch = onnxc_allocate(total);
+        if (context->own_scratch == NULL) return onnxc_out_of_memory(context, total);
+        context->own_scratch_bytes = total;
+    }
+    context->scratch = context->own_scratch;
+    context->scratch_stride = stride;
+    return ONNXC_OK;
+}
+
+/* Memory for output `index`, whose value is described completely. */
+static void *onnxc_tensor_output(onnxc_context *context, onnxc_value *outputs, int32_t index,
+                                 int32_t dtype, int32_t rank, const int64_t *dims) {
+    const onnxc_port *port = &onnxc_tables.model->outputs[index];
+    onnxc_value *output = &outputs[index];
+    char shape[256];
+    int64_t bytes = rank >= 0 && rank <= ONNXC_MAX_RANK ? onnxc_tensor_bytes(dtype, rank, dims) : -1;
+    if (bytes < 0) {
+        onnxc_report(context, ONNXC_SIZE_OVERFLOW, "output '%.80s': rank %d or its size overflows",
+                     port->name, (int)rank);
+        return NULL;
+    }
+    if (output->data == NULL || output->object != NULL) {
+        onnxc_object *object = onnxc_new_tensor(dtype, rank, dims);
+        if (object == NULL) {
+            onnxc_out_of_memory(context, bytes);
+            return NULL;
+        }
+        onnxc_drop(output->object);
+        *output = object->value;
+        return output->data;
+    }
+    if (output->capacity < (uint64_t)bytes) {
+        onnxc_report(context, ONNXC_BUFFER_TOO_SMALL,
+                     "output '%.80s': %lld bytes are needed for shape %s, got %llu", port->name,
+                     (long long)bytes, onnxc_shape_text(shape, sizeof shape, rank, dims, NULL),
+                     (unsigned long long)output->capacity);
+        return NULL;
+    }
+    int64_t *own_dims = context->output_dims + (int64_t)ONNXC_MAX_RANK * index;
+    if (rank > 0) memcpy(own_dims, dims, sizeof *dims * (size_t)rank);
+    output->kind = ONNXC_TENSOR;
+    output->dtype = dtype;
+    output->rank = rank;
+    output->dims = own_dims;
+    output->bytes = (uint64_t)bytes;
+    return output->data;
+}
+
+static void *onnxc_output(onnxc_context *context, onnxc_value *outputs, int32_t index, int32_t rank,
+                          const int64_t *dims) {
+    return onnxc_tensor_output(context, outputs, index, onnxc_tables.model->outputs[index].dtype,
+                               rank, dims);
+}
+
+static int32_t onnxc_output_value(onnxc_context *context, onnxc_value *outputs, int32_t index,
+                                  const onnxc_value *value) {
+    onnxc_value *output = &outputs[index];
+    if (value->kind == ONNXC_TENSOR && (value->object == NULL || output->data != NULL)) {
+        void *data = onnxc_tensor_output(context, outputs, index, value->dtype, value->rank,
+                                         value->dims);
+        if (data == NULL) return context->status;
+        if (output->bytes > 0) memcpy(data, value->data, output->bytes);
+        return ONNXC_OK;
+    }
+    onnxc_object *object = onnxc_own(value);
+    if (object == NULL) return onnxc_out_of_memory(context, (int64_t)value->bytes);
+    onnxc_drop(output->object);
+    *output = object->value;
+    return ONNXC_OK;
+}
+
+/* The characters of string results become the outputs' own. */
+static int32_t onnxc_own_strings(onnxc_context *context, onnxc_value *output) {
+    char *text;
+    int64_t count = onnxc_elements(output->rank, output->dims);
+    if (output->kind != ONNXC_TENSOR || output->dtype != ONNXC_STRING) return ONNXC_OK;
+    if (output->object != NULL && output->object->text != NULL) return ONNXC_OK; /* has them */
+    if (output->object == NULL) { /* the caller's array: an object owns the characters alone */
+        output->object = onnxc_new_tensor(ONNXC_UINT8, 0, NULL);
+        if (output->object == NULL) return onnxc_out_of_memory(context, 1);
+    }
+    if (!onnxc_own_text(output->data, count, &text)) return onnxc_out_of_memory(context, count);
+    output->object->text = text;
+    return ONNXC_OK;
+}
+
+/* The bytes before a result's elements hold its dims. */
+enum { ONNXC_DIMS_BYTES = 8 * ONNXC_MAX_RANK };
+
+static void *onnxc_call_output(onnxc_context *context, onnxc_value *out, int64_t slot, int32_t dtype,
+                               int32_t rank, const int64_t *dims) {
+    int64_t total, bytes = onnxc_tensor_bytes(dtype, rank, dims);
+    if (bytes < 0 || !onnxc_add(bytes, ONNXC_DIMS_BYTES, &total)) {
+        onnxc_raise(context, ONNXC_SIZE_OVERFLOW, bytes);
+        return NULL;
+    }
+    char *memory = onnxc_buffer(context, (int32_t)slot, total);
+    if (memory == NULL) return NULL;
+    if (rank > 0) memcpy(memory, dims, sizeof *dims * (size_t)rank);
+    *out = (onnxc_value){sizeof *out, ONNXC_TENSOR, dtype, rank, (int64_t *)memory,
+                         memory + ONNXC_DIMS_BYTES, (uint64_t)bytes, 0, NULL};
+    return out->data;
+}
+
+static int32_t onnxc_call_object(onnxc_context *context, onnxc_value *out, int64_t slot,
+                                 onnxc_object *object) {
+    if (object == NULL) return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, sizeof *object);
+    onnxc_hold(context, (int32_t)slot, object);
+    onnxc_drop(object);
+    *out = object->value;
+    return ONNXC_OK;
+}
+
+static void *onnxc_call_scratch(onnxc_context *context, int64_t bytes) {
+    int64_t total;
+    void **memory = NULL;
+    if (bytes >= 0 && onnxc_add(bytes, ONNXC_ALIGNMENT, &total)) memory = onnxc_allocate(total);
+    if (memory == NULL) {
+        onnxc_raise(context, ONNXC_OUT_OF_MEMORY, bytes);
+        return NULL;
+    }
+    *memory = context->temporaries;
+    context->temporaries = memory;
+    return (char *)memory + ONNXC_ALIGNMENT;
+}
+
+static int32_t onnxc_call(onnxc_context *context, int32_t op, const onnxc_value *in,
+                          int32_t in_count, onnxc_value *out, int32_t out_count,
+                          const int64_t *attributes, int32_t node) {
+    if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
+    context->node = node;
+    for (int32_t i = 0; i < out_count; i++) out[i] = (onnxc_value){.struct_size = sizeof *out};
+    int32_t status = onnxc_tables.operators[op](context, in, in_count, out, out_count, attributes);
+    onnxc_free_list(context->temporaries);
+    context->temporaries = NULL;
+    context->node = -1;
+    return status;
+}
+
+static const onnxc_api onnxc_functions = {
+    onnxc_parallel, onnxc_fail, onnxc_buffer, onnxc_output, onnxc_output_value, onnxc_call,
+    onnxc_cancelled, onnxc_fail_expected, onnxc_fail_input, onnxc_hold, onnxc_move,
+    onnxc_scratch,
+};

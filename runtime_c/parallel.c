@@ -1,0 +1,92 @@
+/* parallel.c - runs a kernel's parts on a pool, and the state of the floating point unit.
+ *
+ * Parts are cut into contiguous pieces, one a thread. What a part computes never depends on the cut,
+ * so results are the same bits for any number of threads; of failing parts the lowest is reported. */
+
+/* Starting and joining threads costs about a microsecond: a piece shorter than this stays whole. */
+enum { ONNXC_PIECE_NS = 4000 };
+
+/* Rounding to nearest, no flushing of subnormals, all exceptions masked: results must not depend on
+ * the caller's mode, which is put back afterwards. */
+#if defined(__x86_64__)
+typedef unsigned onnxc_float_mode;
+static onnxc_float_mode onnxc_enter_float_mode(void) {
+    onnxc_float_mode before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(0x1f80);
+    return before;
+}
+static void onnxc_leave_float_mode(onnxc_float_mode mode) { __builtin_ia32_ldmxcsr(mode); }
+#elif defined(__aarch64__)
+typedef uint64_t onnxc_float_mode;
+static onnxc_float_mode onnxc_enter_float_mode(void) {
+    onnxc_float_mode before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" ::"r"((uint64_t)0));
+    return before;
+}
+static void onnxc_leave_float_mode(onnxc_float_mode mode) {
+    __asm__ volatile("msr fpcr, %0" ::"r"(mode));
+}
+#else
+typedef int onnxc_float_mode;
+static onnxc_float_mode onnxc_enter_float_mode(void) { return 0; }
+static void onnxc_leave_float_mode(onnxc_float_mode mode) { (void)mode; }
+#endif
+
+typedef struct onnxc_region {
+    onnxc_context *context;
+    onnxc_kernel *kernel;
+    const uint64_t *args;
+    int64_t parts;
+    int32_t pieces;
+} onnxc_region;
+
+/* Where piece `index` of `pieces` begins: the first ones are longer by one part if need be. */
+static int64_t onnxc_piece_begin(int64_t parts, int32_t pieces, int32_t index) {
+    int64_t each = parts / pieces, longer = parts % pieces;
+    return each * index + (index < longer ? index : longer);
+}
+
+static void onnxc_run_piece(void *data, int32_t index) {
+    const onnxc_region *region = data;
+    onnxc_context *context = region->context;
+    onnxc_float_mode mode = onnxc_enter_float_mode();
+    char *scratch = context->scratch + context->scratch_stride * index;
+    int32_t code = region->kernel(region->args,
+                                  onnxc_piece_begin(region->parts, region->pieces, index),
+                                  onnxc_piece_begin(region->parts, region->pieces, index + 1),
+                                  scratch);
+    context->pieces[index].code = code;
+    if (code != 0) memcpy(&context->pieces[index].value, scratch, sizeof(int64_t));
+    onnxc_leave_float_mode(mode);
+}
+
+static int32_t onnxc_cancelled(onnxc_context *context) {
+    if (!atomic_load_explicit(&context->cancel_requested, memory_order_relaxed)) return 0;
+    return onnxc_report(context, ONNXC_CANCELLED, "the run was cancelled");
+}
+
+static int32_t onnxc_parallel(onnxc_context *context, onnxc_kernel *kernel, const uint64_t *args,
+                              int64_t parts, int64_t work_ns, int32_t node) {
+    if (parts <= 0) return 0;
+    if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
+    int64_t pieces = context->threads;
+    if (pieces > work_ns / ONNXC_PIECE_NS) pieces = work_ns / ONNXC_PIECE_NS;
+    if (pieces > parts) pieces = parts;
+    if (pieces <= 1) { /* no detour: this is every region of a context with one thread */
+        int32_t code = kernel(args, 0, parts, context->scratch);
+        if (code == 0) return 0;
+        int64_t value;
+        memcpy(&value, context->scratch, sizeof value);
+        return onnxc_fail(context, node, code, value);
+    }
+    onnxc_region region = {context, kernel, args, parts, (int32_t)pieces};
+    if (!context->pool->run(context->pool, region.pieces, onnxc_run_piece, &region)) {
+        region.pieces = 1;
+        onnxc_run_piece(&region, 0);
+    }
+    for (int32_t i = 0; i < region.pieces; i++)
+        if (context->pieces[i].code != 0)
+            return onnxc_fail(context, node, context->pieces[i].code, context->pieces[i].value);
+    return 0;
+}

@@ -1,0 +1,216 @@
+/* pool.c - threads that wait spinning, then asleep, each before a mailbox of its own.
+ *
+ * The caller is thread 0. Every worker has one word, its state, in its own cache line: the caller
+ * writes WORK, the worker writes IDLE when done. Who waits for a word spins for 50 microseconds and
+ * then sleeps on it (a futex; elsewhere a condition variable). Threads start with the first region,
+ * block all signals, and are started anew in the child of a fork. */
+
+enum { ONNXC_IDLE, ONNXC_WORK, ONNXC_STOP, ONNXC_MAX_THREADS = 256, ONNXC_SPIN_NS = 50000 };
+
+typedef struct onnxc_threads onnxc_threads;
+
+typedef struct onnxc_worker {
+    atomic_uint state;
+    atomic_int worker_sleeps;
+    atomic_int caller_sleeps;
+    int32_t index;
+    onnxc_threads *pool;
+    pthread_t thread;
+    char padding[ONNXC_ALIGNMENT]; /* no two workers in one cache line */
+} onnxc_worker;
+
+struct onnxc_threads {
+    onnxc_pool base;
+    atomic_int busy;
+    atomic_int generation; /* of the process that started the workers; -1 while restarting */
+    bool tried;            /* to start workers */
+    int32_t started;       /* workers that run */
+    void (*work)(void *data, int32_t index);
+    void *data;
+    int32_t count;
+    int32_t taking_part;   /* threads, the caller included */
+    onnxc_worker *workers;
+};
+
+/* Counts forks, in the child. */
+static atomic_int onnxc_fork_generation;
+static pthread_once_t onnxc_fork_once = PTHREAD_ONCE_INIT;
+static int onnxc_fork_status;
+
+static void onnxc_count_fork(void) {
+    atomic_fetch_add(&onnxc_fork_generation, 1);
+}
+
+static void onnxc_watch_forks(void) {
+    onnxc_fork_status = pthread_atfork(NULL, NULL, onnxc_count_fork);
+}
+
+static void onnxc_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+static int64_t onnxc_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+#ifdef __linux__
+static void onnxc_sleep_on(atomic_uint *word, unsigned value) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void onnxc_wake(atomic_uint *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+#else
+static pthread_mutex_t onnxc_sleep_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t onnxc_sleep_condition = PTHREAD_COND_INITIALIZER;
+
+static void onnxc_sleep_on(atomic_uint *word, unsigned value) {
+    pthread_mutex_lock(&onnxc_sleep_mutex);
+    while (atomic_load(word) == value) pthread_cond_wait(&onnxc_sleep_condition, &onnxc_sleep_mutex);
+    pthread_mutex_unlock(&onnxc_sleep_mutex);
+}
+
+static void onnxc_wake(atomic_uint *word) {
+    (void)word;
+    pthread_mutex_lock(&onnxc_sleep_mutex);
+    pthread_cond_broadcast(&onnxc_sleep_condition);
+    pthread_mutex_unlock(&onnxc_sleep_mutex);
+}
+#endif
+
+static void onnxc_wait_while(atomic_uint *word, unsigned value, atomic_int *sleeps) {
+    for (int64_t deadline = 0;;) {
+        for (int i = 0; i < 64; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != value) return;
+            onnxc_pause();
+        }
+        int64_t now = onnxc_now_ns();
+        if (deadline == 0) deadline = now + ONNXC_SPIN_NS;
+        if (now >= deadline) break;
+    }
+    atomic_store(sleeps, 1); /* before the word is read again: whoever writes it sees this */
+    while (atomic_load(word) == value) onnxc_sleep_on(word, value);
+    atomic_store(sleeps, 0);
+}
+
+static void onnxc_post(atomic_uint *word, unsigned value, atomic_int *sleeps) {
+    atomic_store(word, value);
+    if (atomic_load(sleeps)) onnxc_wake(word);
+}
+
+/* Thread t takes indices t, t + threads, ...: one each unless threads could not be started. */
+static void onnxc_take_part(onnxc_threads *pool, int32_t thread) {
+    for (int32_t i = thread; i < pool->count; i += pool->taking_part) pool->work(pool->data, i);
+}
+
+static void *onnxc_worker_main(void *argument) {
+    onnxc_worker *worker = argument;
+    for (;;) {
+        onnxc_wait_while(&worker->state, ONNXC_IDLE, &worker->worker_sleeps);
+        if (atomic_load(&worker->state) == ONNXC_STOP) return NULL;
+        onnxc_take_part(worker->pool, worker->index);
+        onnxc_post(&worker->state, ONNXC_IDLE, &worker->caller_sleeps);
+    }
+}
+
+/* Starts as many workers as the system lets us. */
+static void onnxc_start_workers(onnxc_threads *pool) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pool->tried = true;
+    while (pool->started < pool->base.threads - 1) {
+        onnxc_worker *worker = &pool->workers[pool->started];
+        atomic_init(&worker->state, ONNXC_IDLE);
+        atomic_init(&worker->worker_sleeps, 0);
+        atomic_init(&worker->caller_sleeps, 0);
+        worker->index = pool->started + 1;
+        worker->pool = pool;
+        if (pthread_create(&worker->thread, NULL, onnxc_worker_main, worker) != 0) break;
+        pool->started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Takes the pool for the caller; false when another thread has it. In the child of a fork the
+ * workers, and whoever had the pool, are gone: it begins anew. */
+static bool onnxc_take_pool(onnxc_threads *pool) {
+    int current = atomic_load(&onnxc_fork_generation), seen = atomic_load(&pool->generation);
+    if (seen == current) return atomic_exchange(&pool->busy, 1) == 0;
+    if (seen < 0 || !atomic_compare_exchange_strong(&pool->generation, &seen, -1)) return false;
+    pool->started = 0;
+    pool->tried = false;
+    atomic_store(&pool->busy, 1);
+    atomic_store(&pool->generation, current);
+    return true;
+}
+
+static int32_t onnxc_pool_run(onnxc_pool *base, int32_t count,
+                              void (*work)(void *data, int32_t index), void *data) {
+    onnxc_threads *pool = (onnxc_threads *)base;
+    if (!onnxc_take_pool(pool)) return 0;
+    if (!pool->tried) onnxc_start_workers(pool);
+    int32_t threads = pool->started + 1 < count ? pool->started + 1 : count;
+    pool->work = work;
+    pool->data = data;
+    pool->count = count;
+    pool->taking_part = threads;
+    for (int32_t i = 0; i < threads - 1; i++)
+        onnxc_post(&pool->workers[i].state, ONNXC_WORK, &pool->workers[i].worker_sleeps);
+    onnxc_take_part(pool, 0);
+    for (int32_t i = 0; i < threads - 1; i++)
+        onnxc_wait_while(&pool->workers[i].state, ONNXC_WORK, &pool->workers[i].caller_sleeps);
+    atomic_store(&pool->busy, 0);
+    return 1;
+}
+
+/* Processors that this process may run on. */
+static int32_t onnxc_processors(void) {
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return (int32_t)CPU_COUNT(&set);
+#endif
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count > 0 ? (int32_t)(count < ONNXC_MAX_THREADS ? count : ONNXC_MAX_THREADS) : 1;
+}
+
+static int32_t onnxc_clamp_threads(int32_t threads) {
+    if (threads <= 0) threads = onnxc_processors();
+    return threads < 1 ? 1 : threads > ONNXC_MAX_THREADS ? ONNXC_MAX_THREADS : threads;
+}
+
+static int32_t onnxc_pool_create(int32_t threads, onnxc_pool **result) {
+    if (result == NULL) return onnxc_report(NULL, ONNXC_NULL_POINTER, "pool is null");
+    *result = NULL;
+    threads = onnxc_clamp_threads(threads);
+    pthread_once(&onnxc_fork_once, onnxc_watch_forks);
+    int64_t workers = (int64_t)sizeof(onnxc_worker) * (threads - 1);
+    onnxc_threads *pool = onnxc_allocate((int64_t)sizeof *pool + ONNXC_ALIGNMENT + workers);
+    if (pool == NULL) return onnxc_out_of_memory(NULL, (int64_t)sizeof *pool + workers);
+    memset(pool, 0, sizeof *pool + ONNXC_ALIGNMENT + (size_t)workers);
+    pool->base.run = onnxc_pool_run;
+    pool->base.threads = threads;
+    pool->tried = onnxc_fork_status != 0; /* forks go unseen: no threads, everything runs serially */
+    pool->workers = (onnxc_worker *)((char *)pool + sizeof *pool
+                                     + (ONNXC_ALIGNMENT - sizeof *pool % ONNXC_ALIGNMENT));
+    atomic_init(&pool->generation, atomic_load(&onnxc_fork_generation));
+    *result = &pool->base;
+    return ONNXC_OK;
+}
+
+static void onnxc_pool_destroy(onnxc_pool *base) {
+    onnxc_threads *pool = (onnxc_threads *)base;
+    if (pool == NULL) return;
+    bool ours = atomic_load(&pool->generation) == atomic_load(&onnxc_fork_generation);
+    for (int32_t i = 0; ours && i < pool->started; i++)
+        onnxc_post(&pool->workers[i].state, ONNXC_STOP, &pool->workers[i].worker_sleeps);
+    for (int32_t i = 0; ours && i < pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
+    onnxc_free(pool);
+}

@@ -1,0 +1,166 @@
+/* values.c - heap values: tensors, sequences, optionals and maps that outlive a step of the run.
+ *
+ * An object holds an onnxc_value, exactly as callers see it, and counts its references. Objects are
+ * immutable once shared; at a count of one they may change in place. Items of a sequence are
+ * onnxc_values: with an object they hold a reference to it, without one they are tensors that the
+ * caller lent for the run, copied before they leave it. */
+
+struct onnxc_object {
+    atomic_int references;
+    onnxc_value value;
+    char *text;     /* what the elements of a string tensor point to */
+    int64_t room;   /* items that fit; of sequences */
+    int64_t dims[]; /* what value.dims points to */
+};
+
+static void onnxc_retain(onnxc_object *object) {
+    if (object != NULL) atomic_fetch_add_explicit(&object->references, 1, memory_order_relaxed);
+}
+
+static void onnxc_drop(onnxc_object *object) {
+    if (object == NULL) return;
+    if (atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) != 1) return;
+    if (object->value.kind != ONNXC_TENSOR) {
+        onnxc_value *items = object->value.data;
+        for (int64_t i = 0; i < object->dims[0]; i++) onnxc_drop(items[i].object);
+        onnxc_free(items);
+    }
+    onnxc_free(object->text);
+    onnxc_free(object);
+}
+
+static void onnxc_release(onnxc_value *value) {
+    if (value == NULL || value->object == NULL) return;
+    onnxc_drop(value->object);
+    value->object = NULL;
+    value->data = NULL;
+    value->dims = NULL;
+    value->bytes = 0;
+}
+
+/* A tensor of these (valid) dims, its elements not initialised; null when there is no memory. */
+static onnxc_object *onnxc_new_tensor(int32_t dtype, int32_t rank, const int64_t *dims) {
+    int64_t head, bytes = onnxc_tensor_bytes(dtype, rank, dims), total;
+    onnxc_round_up((int64_t)sizeof(onnxc_object) + 8 * rank, &head);
+    if (bytes < 0 || !onnxc_add(head, bytes, &total)) return NULL;
+    onnxc_object *object = onnxc_allocate(total);
+    if (object == NULL) return NULL;
+    memset(object, 0, sizeof *object);
+    atomic_init(&object->references, 1);
+    if (rank > 0) memcpy(object->dims, dims, sizeof *dims * (size_t)rank);
+    object->value = (onnxc_value){sizeof(onnxc_value), ONNXC_TENSOR, dtype, rank, object->dims,
+                                  (char *)object + head, (uint64_t)bytes, 0, object};
+    return object;
+}
+
+/* Gives `count` strings bytes of their own, in one block; false when there is no memory. */
+static bool onnxc_own_text(onnxc_string *strings, int64_t count, char **block) {
+    int64_t total = 0;
+    *block = NULL;
+    for (int64_t i = 0; i < count; i++)
+        if (strings[i].length < 0 || !onnxc_add(total, strings[i].length, &total)) return false;
+    char *text = onnxc_allocate(total);
+    if (text == NULL) return false;
+    *block = text;
+    for (int64_t i = 0; i < count; i++) {
+        size_t length = (size_t)strings[i].length;
+        if (length > 0) memcpy(text, strings[i].data, length);
+        strings[i].data = text;
+        text += length;
+    }
+    return true;
+}
+
+/* An object with the tensor's elements; null when there is no memory. */
+static onnxc_object *onnxc_copy_tensor(const onnxc_value *tensor) {
+    onnxc_object *copy = onnxc_new_tensor(tensor->dtype, tensor->rank, tensor->dims);
+    if (copy == NULL) return NULL;
+    if (copy->value.bytes > 0) memcpy(copy->value.data, tensor->data, copy->value.bytes);
+    int64_t count = onnxc_elements(tensor->rank, tensor->dims);
+    if (tensor->dtype == ONNXC_STRING && !onnxc_own_text(copy->value.data, count, &copy->text)) {
+        onnxc_drop(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+/* An empty sequence, optional or map with room for items; null when there is no memory. */
+static onnxc_object *onnxc_new_list(int32_t kind, int32_t dtype, int64_t room) {
+    int64_t bytes;
+    if (!onnxc_multiply(room > 0 ? room : 1, (int64_t)sizeof(onnxc_value), &bytes)) return NULL;
+    onnxc_object *object = onnxc_allocate((int64_t)sizeof *object + 8);
+    onnxc_value *items = onnxc_allocate(bytes);
+    if (object == NULL || items == NULL) {
+        onnxc_free(object);
+        onnxc_free(items);
+        return NULL;
+    }
+    memset(object, 0, sizeof *object + 8);
+    atomic_init(&object->references, 1);
+    object->room = room;
+    object->value = (onnxc_value){sizeof(onnxc_value), kind, dtype, 1, object->dims, items, 0, 0,
+                                  object};
+    return object;
+}
+
+static int64_t onnxc_list_length(const onnxc_object *list) {
+    return list->dims[0];
+}
+
+static onnxc_value *onnxc_list_items(const onnxc_object *list) {
+    return list->value.data;
+}
+
+/* Inserts `item`, whose reference (if any) the list takes over, at `position`; false, the item
+ * untouched, when there is no memory. */
+static bool onnxc_list_insert(onnxc_object *list, int64_t position, onnxc_value item) {
+    int64_t count = onnxc_list_length(list), bytes;
+    if (count >= list->room) {
+        int64_t room = list->room < 4 ? 8 : list->room / 2 * 3;
+        if (!onnxc_multiply(room, (int64_t)sizeof(onnxc_value), &bytes)) return false;
+        onnxc_value *items = onnxc_allocate(bytes);
+        if (items == NULL) return false;
+        memcpy(items, list->value.data, sizeof *items * (size_t)count);
+        onnxc_free(list->value.data);
+        list->value.data = items;
+        list->room = room;
+    }
+    onnxc_value *items = onnxc_list_items(list);
+    memmove(items + position + 1, items + position, sizeof *items * (size_t)(count - position));
+    items[position] = item;
+    list->dims[0] = count + 1;
+    list->value.bytes += sizeof(onnxc_value);
+    return true;
+}
+
+/* The same items, lent ones stay lent; null when there is no memory. */
+static onnxc_object *onnxc_copy_list(const onnxc_object *list) {
+    int64_t count = onnxc_list_length(list);
+    onnxc_object *copy = onnxc_new_list(list->value.kind, list->value.dtype, count + 1);
+    if (copy == NULL) return NULL;
+    for (int64_t i = 0; i < count; i++) {
+        onnxc_value item = onnxc_list_items(list)[i];
+        onnxc_retain(item.object);
+        onnxc_list_insert(copy, i, item); /* there is room */
+    }
+    return copy;
+}
+
+/* A new reference to the value that depends on no lent memory; null when there is no memory. */
+static onnxc_object *onnxc_own(const onnxc_value *value) {
+    if (value->kind == ONNXC_TENSOR) {
+        if (value->object == NULL) return onnxc_copy_tensor(value);
+        onnxc_retain(value->object);
+        return value->object;
+    }
+    onnxc_object *copy = onnxc_new_list(value->kind, value->dtype, onnxc_list_length(value->object));
+    for (int64_t i = 0; copy != NULL && i < onnxc_list_length(value->object); i++) {
+        onnxc_object *item = onnxc_own(&onnxc_list_items(value->object)[i]);
+        if (item == NULL) {
+            onnxc_drop(copy);
+            return NULL;
+        }
+        onnxc_list_insert(copy, i, item->value);
+    }
+    return copy;
+}
