@@ -124,10 +124,13 @@ def most_rows(target: Target, vectors: int) -> int:
 def step_time(target: Target, rows: int, vectors: int, chains: int = 1) -> float:
     """Estimated nanoseconds of one step of k: the greatest of the time of the multiply-adds, of the
     loads, and of the latency that too few accumulators leave open."""
-    latency = 8.0 / chains  # four cycles, two multiply-adds each
-    multiply_adds = rows * vectors * (1 if target.fused_multiply_add else 2)
+    latency = 8.0 / chains  # in halves of a cycle: four cycles, two multiply-adds each
     loads = (rows + vectors) * 2 / target.load_ports
-    return max(multiply_adds, loads, latency) / target.fma_per_ns
+    if target.fused_multiply_add:
+        issue = rows * vectors
+    else:  # a copy, a product and a sum each, and a shuffle for each broadcast, four a cycle
+        issue = (rows * (3 * vectors + 2) + vectors) / 2
+    return max(issue, loads, latency) / target.fma_per_ns
 
 
 def chains_for(target: Target, rows: int, vectors: int) -> int:

@@ -24,9 +24,9 @@ def pack_columns(matrix: np.ndarray, width: int, lanes: int) -> np.ndarray:
     total = padded(columns, lanes)
     result = np.zeros((*batch, depth * total), matrix.dtype)
     for first in range(0, columns, width):
-        present = min(width, columns - first)
-        panel = result[..., depth * first : depth * (first + min(width, total - first))]
-        panel = panel.reshape(*batch, depth, -1)  # a view: the panel is contiguous
+        present, wide = min(width, columns - first), min(width, total - first)
+        panel = result[..., depth * first : depth * (first + wide)]
+        panel = panel.reshape(*batch, depth, wide)  # a view: the panel is contiguous
         panel[..., :present] = matrix[..., first : first + present]
     return result
 
