@@ -428,12 +428,13 @@ class Epilogue:
               constants: dict[tuple[int, int], str]) -> str:
         """The result for the sums `value` in the tile's vector number `vector` at its pixel (y, x)."""
         if self.body is not None:
-            operands = {0: value}
-            for index in expr.inputs(self.body):
-                if index:
-                    r = next(r for r in self.readings if r.index == index + 1)
-                    operands[index] = constants.get((r.index, vector)) or self._load(k, f, r, vector, y, x)
-            value = lower(f, self.body, operands, self.block)
+            def operand(index: int) -> str:
+                if index == 0:
+                    return value
+                r = next(r for r in self.readings if r.index == index + 1)
+                return constants.get((r.index, vector)) or self._load(k, f, r, vector, y, x)
+
+            value, = lower(f, [self.body], operand, self.block, lambda d: k.size(f, d))
         if self.partial and not self._keeps_zero:
             value = keep_channels(f, self.dtype, self.block, value, f.sub("%channels", vector * self.block))
         return value

@@ -36,7 +36,7 @@ def assembly(text, target):
     return machine(target, jit=False).emit_assembly(llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}'))
 
 
-def aligned(nbytes, alignment=64, fill=0xA5):
+def aligned(nbytes, alignment=64, fill=0xFF):
     """Uninitialised memory as the arena gives it: aligned, and full of garbage."""
     raw = np.full(nbytes + alignment + 64, fill, np.uint8)
     start = -raw.ctypes.data % alignment
@@ -50,7 +50,7 @@ def to_storage(array, type_, env):
         block, halo = type_.layout.block, type_.layout.halo or (0,) * (array.ndim - 2)
         padding = [(0, 0), (0, -array.shape[1] % block), *((h, h) for h in halo)]
         padded = np.pad(array, padding)
-        split = padded.reshape(padded.shape[0], -1, block, *padded.shape[2:])
+        split = padded.reshape(padded.shape[0], padded.shape[1] // block, block, *padded.shape[2:])
         array = np.ascontiguousarray(np.moveaxis(split, 2, -1))
     memory = aligned(max(1, array.nbytes))
     memory[: array.nbytes] = array.view(np.uint8).reshape(-1)
@@ -66,7 +66,7 @@ def from_storage(memory, type_, env):
     shape = [dims.evaluate(d, env) for d in type_.shape]
     halo = type_.layout.halo or (0,) * (len(shape) - 2)
     inside = whole[(slice(None), slice(None), *(slice(h, h + n) for h, n in zip(halo, shape[2:])))]
-    array = np.moveaxis(inside, -1, 2).reshape(shape[0], -1, *shape[2:])
+    array = np.moveaxis(inside, -1, 2).reshape(shape[0], storage[1] * storage[-1], *shape[2:])
     border_clear = np.count_nonzero(whole) == np.count_nonzero(array[:, : shape[1]])
     return np.ascontiguousarray(array[:, : shape[1]]), border_clear
 

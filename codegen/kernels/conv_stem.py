@@ -1,0 +1,132 @@
+"""A network's first convolution: few channels, read from a dense image, written in blocks of channels.
+
+Each part copies the rows it needs, padding included, to its scratch memory. There they are an image of
+blocks of one channel, over which the tiles of conv.py run as they are.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ... import dims, dtypes
+from ...dims import Dimension
+from ...ir import Constant, Node
+from ...target import Target
+from ..blocked import (
+    Epilogue, Image, Window, image_of, operand_layouts, pack_operand, packed_operands, plane_axes, typical,
+    without_halo,
+)
+from ..emitter import Function
+from ..kernel import Choice, Code, KernelText, single
+from ..microkernel import most_rows
+from .conv import (
+    FEW_PARTS, PART_NS, Partition, Plan, emit_panel, emit_tiles, estimate, is_plain, lines_at,
+    lines_of_part, packed_panels, panel_width, tile_shape, window,
+)
+
+MOST_CHANNELS = 16
+SCRATCH_BYTES = 128 << 10  # what a part's rows may take where several rows fit
+
+
+def candidates(node: Node, target: Target):
+    """One, where the input has few channels."""
+    if not is_plain(node) or node.op.transposed or node.op.groups != 1:
+        return
+    x, out, win = node.inputs[0].type, node.outputs[0].type, window(node)
+    block, rank = target.lanes(x.dtype), x.rank - 2
+    operands = operand_layouts(node, block)
+    if x.shape[1] > MOST_CHANNELS or operands is None or win.halo is None:
+        return
+    from . import conv_stem
+
+    vectors = panel_width(target, -(-out.shape[1] // block))
+    copying = 2 * typical(x.nbytes) / target.bytes_per_ns
+    yield Choice(
+        conv_stem, estimate(node, target, vectors) + copying,
+        (("vectors", vectors), ("rows", most_rows(target, vectors))),
+        (None, None, *operands), without_halo(block, rank), (1, *packed_operands(node)),
+    )
+
+
+def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+    """Weights as [panel][channel][tap][vectors * block]."""
+    if operand != 1:
+        return pack_operand(node.inputs[operand], node.outputs[0].type.rank, choice.output.block)
+    return packed_panels(node, choice, 1)
+
+
+def emit(node: Node, choice: Choice, target: Target) -> Code:
+    type_, out, win = node.inputs[0].type, image_of(node.outputs[0].type), window(node)
+    dense = Image(type_.shape[0], type_.shape[1], *plane_axes(type_.shape[2:], 1), 1,
+                  dtypes.itemsize(type_.dtype), (0, 0))
+    rows, widths = tile_shape(
+        target, out.height, out.width, choice["vectors"], dense.channels * win.taps)
+    plan = Plan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, choice["vectors"], rows, widths)
+    work = estimate(node, target, plan.vectors)
+    cut = _partition(plan, work)
+    plan = replace(plan, x=_scratch(plan, dense, 2 * cut.lines - 1))
+    k = KernelText(target)
+    with k.entry() as f, f.loop("%first", "%last") as part:
+        n, chunk = f.divide(part.index, k.size(f, cut.count))
+        first, last = lines_at(k, f, cut, chunk, plan.length)
+        image = f.offset(k.input(f, 0), f.mul(n, k.size(f, dense.blocks * dense.plane)))
+        _copy(k, f, plan, dense, image, first, last)
+        source = f.offset("%scratch", f.mul(f.sub("0", first), k.size(f, plan.line_bytes)))
+        with f.loop(0, plan.panels) as panel:
+            emit_panel(k, f, plan, source, n, panel.index, (first, last))
+    emit_tiles(k, plan)
+    return single(k.step(out.batch * cut.count, int(work), dims.maximum(64, plan.x.blocks * plan.x.plane)))
+
+
+def _partition(plan: Plan, work: float) -> Partition:
+    """Lines that make enough parts, and whose input does not fill the scratch memory."""
+    total = typical(plan.x.blocks * plan.x.plane) * max(1, plan.window.kernel[0] / plan.window.strides[0])
+    wanted = min(FEW_PARTS, work / PART_NS) / max(1, typical(plan.out.batch))
+    lines = lines_of_part(plan.length, plan.line_step, max(wanted, 2 * total / SCRATCH_BYTES))
+    return Partition(lines, dims.maximum(1, plan.length // lines), False)
+
+
+def _scratch(plan: Plan, dense: Image, lines: int) -> Image:
+    """The copied part of the image: what `lines` lines of the output read."""
+    (sy, sx), (height, width) = plan.window.strides, plan.window.extent
+    if plan.single_row:
+        return replace(dense, height=height, width=(lines - 1) * sx + width)
+    return replace(dense, height=(lines - 1) * sy + height, width=(plan.out.width - 1) * sx + width)
+
+
+def _copy(k: KernelText, f: Function, plan: Plan, dense: Image, image: str, first: str, last: str) -> None:
+    """Copies what lines first..last-1 read; the origin of the scratch image is the first tap of the
+    first of them."""
+    x, win = plan.x, plan.window
+    count = f.sub(last, first)
+    top, left = (k.size(f, -b) for b in win.before)  # the image's row and column at the scratch's origin
+    if plan.single_row:
+        left = f.add(left, f.mul(first, win.strides[1]))
+        height = str(win.extent[0])
+        width = f.add(f.mul(f.sub(count, 1), win.strides[1]), win.extent[1])
+    else:
+        top = f.add(top, f.mul(first, win.strides[0]))
+        height = f.add(f.mul(f.sub(count, 1), win.strides[0]), win.extent[0])
+        width = k.size(f, x.width)
+    start = f.minimum(f.maximum(f.sub("0", left), 0), width)  # the first column that the image has
+    stop = f.minimum(f.maximum(f.sub(k.size(f, dense.width), left), start), width)
+    with f.loop(0, x.channels) as channel, f.loop(0, height) as row:
+        y = f.add(top, row.index)
+        target = x.address(k, f, "%scratch", 0, channel.index, row.index)
+        inside = f.value(f"icmp ult i64 {y}, {k.size(f, dense.height)}")
+        until = f.select(inside, "i64", start, width)
+        _fill(f, target, f.mul(until, x.itemsize))
+        with f.when(inside):
+            column = f.maximum(f.add(left, start), 0)
+            begin = dense.address(k, f, image, 0, channel.index, y, column)
+            _move(f, f.element(target, start, x.itemsize), begin, f.mul(f.sub(stop, start), x.itemsize))
+            _fill(f, f.element(target, stop, x.itemsize), f.mul(f.sub(width, stop), x.itemsize))
+
+
+def _move(f: Function, target: str, source: str, nbytes: str) -> None:
+    function = f.text.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
+    f.statement(f"call void {function}(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
+
+
+def _fill(f: Function, target: str, nbytes: str) -> None:
+    function = f.text.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
+    f.statement(f"call void {function}(ptr {target}, i8 0, i64 {nbytes}, i1 false)")
