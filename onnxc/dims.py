@@ -51,8 +51,8 @@ class Apply:
 
     def __str__(self) -> str:
         if self.kind in _INFIX:
-            left, right = (f"({d})" if " " in str(d) or "*" in str(d) else str(d) for d in (self.left, self.right))
-            return f"({left}{_INFIX[self.kind]}{right})"
+            left, right = (str(d) if _is_plain(d) else f"({d})" for d in (self.left, self.right))
+            return f"{left}{_INFIX[self.kind]}{right}"
         return f"{self.kind}({self.left}, {self.right})"
 
 
@@ -130,7 +130,9 @@ class Dim:
     def __str__(self) -> str:
         text = ""
         for monomial, coefficient in self.terms:
-            factors = [str(atom) for atom, power in monomial for _ in range(power)]
+            atoms = [atom for atom, power in monomial for _ in range(power)]
+            alone = len(atoms) == 1 and (coefficient == 1 or (coefficient == -1 and text))
+            factors = [str(a) if alone or getattr(a, "kind", "") not in _INFIX else f"({a})" for a in atoms]
             if abs(coefficient) != 1 or not factors:
                 factors.insert(0, str(abs(coefficient)))
             sign = " - " if coefficient < 0 else " + "
@@ -310,6 +312,12 @@ def floor_divide(a: Dimension, b: Dimension) -> Dimension:
     if isinstance(inner, Apply) and inner.kind == "floordiv" and isinstance(inner.right, int) and b > 0 < inner.right:
         return quotient + floor_divide(inner.left, inner.right * b)
     return quotient + _atom(Apply("floordiv", rest, b))
+
+
+def _is_plain(value: Dimension) -> bool:
+    """Whether value's text needs no parentheses beside an operator."""
+    atom = _single_atom(value)
+    return isinstance(value, int) or (atom is not None and getattr(atom, "kind", "") not in _INFIX)
 
 
 def _single_atom(value: Dimension) -> Symbol | Apply | None:
