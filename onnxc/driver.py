@@ -15,6 +15,7 @@ from pathlib import Path
 
 from . import dims
 from .codegen import link, model_c, objects
+from .codegen.description import describe
 from .codegen.kernel import Code
 from .codegen.module import emit_module
 from .errors import CompileError, LimitError
@@ -161,8 +162,8 @@ def _build(imported: Imported, graph: Graph, plan: Plan, codes: dict[Node, Code]
     report.weights_bytes = (work / "weights.bin").stat().st_size
     stages("generate code")
     module = emit_module(graph, plan, codes, kernels, offsets, target, prefix)
-    description = model_c.describe(imported, graph, plan, codes, module, target, prefix=prefix, name=name, threads=threads,
-                                   weights_bytes=report.weights_bytes)
+    description = describe(imported, graph, plan, codes, module, target, prefix=prefix, name=name, threads=threads,
+                           weights_bytes=report.weights_bytes)
     report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
     source = model_c.model_source(description)
     compiled = objects.compile_objects(module.text, kernels, target, work, jobs)

@@ -187,7 +187,8 @@ class _Planner:
             if self.plan.locations[value].kind != "output" or self.plan.locations[value].index != index:
                 self.plan.copies.append((index, value))
         buffers = self.plan.buffers
-        self.plan.static = all(isinstance(b.nbytes, int) for b in buffers)
+        scratch = [step.scratch for code in self.codes.values() for step in code.steps]
+        self.plan.static = all(isinstance(size, int) for size in (*(b.nbytes for b in buffers), *scratch))
         if self.plan.static:
             self.plan.arena_bytes = place(buffers)
 

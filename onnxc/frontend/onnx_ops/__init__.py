@@ -1,8 +1,22 @@
 """The import rules: every ONNX operator in terms of core ops, one file a family, all named in this list."""
-from . import elementwise
+from . import (
+    casting,
+    constants,
+    control,
+    convolution,
+    elementwise,
+    indexing,
+    linear,
+    movement,
+    pooling,
+    quantization,
+    reductions,
+)
 from .rules import Rule, rule_table
 
-FAMILIES = (elementwise,)
+FAMILIES = (
+    casting, constants, control, convolution, elementwise, indexing, linear, movement, pooling, quantization, reductions,
+)
 
 RULES = rule_table(FAMILIES)
 
