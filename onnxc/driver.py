@@ -104,7 +104,7 @@ def compile_model(model: object, output: str | os.PathLike, *, dims: Mapping[str
     the C header. jobs: child processes that generate code. Errors are of the `OnnxcError` family.
     """
     output, report = Path(output), Report(output=os.fspath(output))
-    _check_writable(output)
+    link.check_output(output)
     chosen = find_target(target)
     report.target = chosen.name
     stages = _Stages(report, progress)
@@ -165,13 +165,18 @@ def _build(imported: Imported, graph: Graph, plan: Plan, codes: dict[Node, Code]
     description = describe(imported, graph, plan, codes, module, target, prefix=prefix, name=name, threads=threads,
                            weights_bytes=report.weights_bytes)
     report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
-    source = model_c.model_source(description)
-    compiled = objects.compile_objects(module.text, kernels, target, work, jobs)
-    stages("link")
-    imported.model.check_unchanged()
-    link.link(compiled, source, work / "weights.bin", output, prefix=prefix, target=target)
+    kind = "o" if output.suffix == ".o" else "so"
+    runtime = link.start_compile(model_c.model_source(description), work, kind=kind)
+    try:
+        compiled = objects.compile_objects(module.text, kernels, target, work, jobs)
+        stages("link")
+        imported.model.check_unchanged()
+        link.link(compiled, runtime, work / "weights.bin", output, prefix=prefix, directory=work, kind=kind)
+    except BaseException:
+        runtime.stop()
+        raise
     if header is not None:
-        link.write_beside(Path(header), model_c.model_header(description).encode())
+        link.write_text(Path(header), model_c.model_header(description))
     report.library_bytes = output.stat().st_size
 
 
@@ -225,17 +230,6 @@ def default_name(output: Path) -> str:
 def _check_arena(plan: Plan) -> None:
     if plan.static and plan.arena_bytes > ARENA_LIMIT:
         raise LimitError(f"the model needs {plan.arena_bytes:,} bytes for its intermediate values, more than the limit of {ARENA_LIMIT:,}")
-
-
-def _check_writable(output: Path) -> None:
-    """Refuses before the work begins what could not be written at its end."""
-    folder = output.parent
-    if not folder.is_dir():
-        raise CompileError(f"the folder of the output {output} does not exist")
-    if output.is_dir():
-        raise CompileError(f"the output {output} is a folder")
-    if not os.access(folder, os.W_OK):
-        raise CompileError(f"the folder of the output {output} cannot be written to")
 
 
 class _Dump:
