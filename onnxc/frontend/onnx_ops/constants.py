@@ -1,0 +1,148 @@
+"""Import rules of operators that make tensors of nothing but sizes and numbers."""
+from __future__ import annotations
+
+import numpy as np
+
+from ... import dims, dtypes, expr, ops
+from ...ir import TensorType
+from .common import checked, element_type, generate, insert_axes, onnx_op, scalar, wide, zeros
+
+# Constants ---------------------------------------------------------------------------------------
+
+
+@onnx_op(since=1)
+def Constant(b, *, value=None, sparse_value=None, value_float=None, value_floats=None, value_int=None,
+             value_ints=None, value_string=None, value_strings=None):
+    given = {
+        np.float32: value_float if value_floats is None else value_floats,
+        np.int64: value_int if value_ints is None else value_ints,
+        object: value_string if value_strings is None else value_strings,
+    }
+    found = [np.asarray(data, dtype) for dtype, data in given.items() if data is not None]
+    found += [array for array in (value, sparse_value) if array is not None]
+    if len(found) != 1:
+        raise ops.TypeMismatch(f"it has {len(found)} values where one is needed")
+    return b.constant(found[0])
+
+
+@onnx_op(since=9)
+def ConstantOfShape(b, input, *, value=None):
+    shape = b.dimensions(input, 0, "size")
+    if any(isinstance(d, int) and d < 0 for d in shape):
+        raise ops.TypeMismatch(f"the size {min(d for d in shape if isinstance(d, int))} is negative")
+    if value is None:
+        return zeros(b, "float32", shape)
+    if value.size != 1:
+        raise ops.TypeMismatch(f"its value has {value.size} elements where one is needed")
+    return zeros(b, dtypes.from_numpy(value.dtype), shape, value.reshape(-1)[0])
+
+
+# Numbers from indices ----------------------------------------------------------------------------
+
+
+@onnx_op(since=11)
+def Range(b, start, limit, delta, *, stash_type=1):
+    """max(ceil((limit - start) / delta), 0) numbers: start + i * delta. 16-bit floats compute in float32."""
+    dtype = start.dtype
+    start, limit, delta = (scalar(b, v) for v in (start, limit, delta))
+    if all(v.elements is not None for v in (start, limit, delta)):
+        first, end, step = (b.dimension(v) for v in (start, limit, delta))
+        if step == 0:
+            raise ops.TypeMismatch("delta is 0")
+        count = dims.maximum(-dims.floor_divide(first - end, step), 0)
+    else:
+        count = b.dimension(_range_length(b, start, limit, delta), 0, "count")
+    at = expr.index(0).cast(wide(dtype))
+    first, step = (expr.input_(k, dtype).cast(wide(dtype)) for k in range(2))
+    return generate(b, (count,), (first + at * step).cast(dtype), start, delta)
+
+
+def _range_length(b, start, limit, delta):
+    if dtypes.is_integer(start.dtype):
+        start, limit, delta = (b.cast(v, "int64") for v in (start, limit, delta))
+        delta = checked(b, delta, lambda d: d._with("ne", 0), "invalid_value")
+        return b.map(start, limit, delta, lambda s, e, d: (-_floor_quotient(s - e, d)).maximum(0))
+    start, limit, delta = (b.cast(v, "float64") for v in (start, limit, delta))
+    delta = checked(b, delta, lambda d: d._with("ne", 0), "invalid_value")
+    return b.map(start, limit, delta, lambda s, e, d: expr.ceil((e - s) / d).maximum(0).cast("int64"))
+
+
+def _floor_quotient(x: expr.Expr, y: expr.Expr) -> expr.Expr:
+    """x / y rounded down, of integers."""
+    return (x - x % y) / y
+
+
+@onnx_op(since=9)
+def EyeLike(b, input, *, dtype=None, k=0):
+    """1 on the k-th diagonal of a matrix of the input's shape."""
+    if input.rank != 2:
+        raise ops.TypeMismatch(f"{input.type} is no matrix")
+    name = input.dtype if dtype is None else element_type(dtype)
+    return generate(b, input.shape, (expr.index(0) + k).equals(expr.index(1)).cast(name))
+
+
+@onnx_op(since=14)
+def Trilu(b, input, k=None, *, upper=1):
+    """The triangle on and above (below) the k-th diagonal; zeros elsewhere."""
+    if input.rank < 2:
+        raise ops.TypeMismatch(f"{input.type} is no matrix")
+    offset = b.constant(0, "int64") if k is None else b.cast(scalar(b, k, "diagonal"), "int64")
+    row, column = expr.index(input.rank - 2), expr.index(input.rank - 1)
+
+    def triangle(x: expr.Expr, k: expr.Expr) -> expr.Expr:
+        return expr.where(column - row >= k if upper else column - row <= k, x, 0)
+
+    return b.map(input, offset, triangle)
+
+
+@onnx_op(since=9)
+def OneHot(b, indices, depth, values, *, axis=-1):
+    """values[1] where the place along a new axis is the index, else values[0]; negative indices count from the end."""
+    if dims.equal(values.type.count, 2) is False:
+        raise ops.TypeMismatch(f"its values are {values.type} where two are needed")
+    place = b.axis(axis, indices.rank + 1)
+    count = b.dimension(b.cast(depth, "int64"), 0, "depth")
+    if isinstance(count, int) and count < 0:
+        raise ops.TypeMismatch(f"the depth {count} is negative")
+    off, on = (b.reshape(b.take(values, 0, k, 1), ()) for k in range(2))
+    hot = insert_axes(b, b.cast(indices, "int64"), [place])
+    shape = (*hot.shape[:place], count, *hot.shape[place + 1 :])
+    at, low, high = expr.input_(0, "int64"), expr.input_(1, values.dtype), expr.input_(2, values.dtype)
+    at = expr.where(at < 0, at + expr.size(count), at)
+    return generate(b, shape, expr.where(expr.index(place).equals(at), high, low), hot, off, on)
+
+
+# Places found in data ----------------------------------------------------------------------------
+
+
+def nonzero(b, x):
+    """The places of the elements of x that are not zero, int64 [rank, n]."""
+    return b.call("nonzero", [x], [TensorType("int64", (x.rank, b.fresh("nonzero")))])[0]
+
+
+@onnx_op(since=9)
+def NonZero(b, X):
+    return nonzero(b, X)
+
+
+@onnx_op(since=9)
+def Compress(b, input, condition, *, axis=None):
+    """The slices along an axis (the elements, without one) whose condition is true."""
+    if condition.rank != 1 or condition.dtype != "bool":
+        raise ops.TypeMismatch(f"the condition is {condition.type} where a vector of bool is needed")
+    if axis is None:
+        input, axis = b.reshape(input, (input.type.count,)), 0
+    place = b.axis(axis, input.rank)
+    chosen = nonzero(b, condition)
+    return b.emit(ops.Gather("axis", place), input, b.reshape(chosen, (chosen.shape[1],)))[0]
+
+
+@onnx_op(since=11)
+def Unique(b, X, *, axis=None, sorted=1):
+    """The distinct elements (slices along an axis), where each is first, which one each is, and how often it occurs."""
+    count = b.fresh("unique")
+    place = -1 if axis is None else b.axis(axis, X.rank)
+    shape = (count,) if axis is None else (*X.shape[:place], count, *X.shape[place + 1 :])
+    length = X.type.count if axis is None else X.shape[place]
+    places = [TensorType("int64", (n,)) for n in (count, length, count)]
+    return b.call("unique", [X], [TensorType(X.dtype, shape), *places], [place, int(bool(sorted))])

@@ -1,0 +1,183 @@
+"""Import rules of convolutions and pools: attributes become the pads, strides and sizes of Conv and Pool.
+
+Integer forms subtract the zero points first, so that padding stays zero. Spatial sizes may be symbolic.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ... import dims, dtypes, expr, ops
+from ...builder import Builder
+from ...dims import Dimension
+from ...ir import Value
+from .common import along, floating, integers, length, onnx_op, one_of, scalar, wide
+from .quantization import centred, quantised, refuse_bad_scale
+
+# Windows -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """Where a kernel is laid over the spatial axes; pads are (before..., after...)."""
+
+    kernel: tuple[Dimension, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[Dimension, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.kernel)
+
+    @property
+    def extents(self) -> tuple[Dimension, ...]:
+        """How far the kernel reaches along each axis."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations))
+
+    def padding(self, axis: int) -> Dimension:
+        return self.pads[axis] + self.pads[axis + self.rank]
+
+    def sizes(self, image: Sequence[Dimension], round_up: bool = False) -> tuple[Dimension, ...]:
+        """The number of windows along each axis. Rounding up, the last must still start inside the image or before it."""
+        found = []
+        for axis, (size, extent, stride) in enumerate(zip(image, self.extents, self.strides)):
+            free = size + self.padding(axis) - extent
+            if isinstance(free, int) and free < 0:
+                raise ops.TypeMismatch(f"a kernel that reaches {extent} is greater than an axis of {size + self.padding(axis)}")
+            count = dims.floor_divide(free, stride) + 1
+            if round_up:
+                starts = dims.floor_divide(size + self.pads[axis] - 1, stride) + 1
+                count = dims.minimum(dims.ceil_divide(free, stride) + 1, starts)
+            found.append(count)
+        return tuple(found)
+
+
+def window(x: Value, kernel: Sequence[Dimension], strides: Sequence[int] | None, dilations: Sequence[int] | None,
+           pads: Sequence[int] | None, auto_pad: str) -> Window:
+    """The window over x [N, C, spatial...] that the attributes describe."""
+    rank = len(kernel)
+    if x.rank != rank + 2 or rank < 1:
+        raise ops.TypeMismatch(f"{x.type} is no batch of images for a kernel of {rank} axes")
+    if any(isinstance(k, int) and k < 1 for k in kernel):
+        raise ops.TypeMismatch(f"the kernel has the size {min(k for k in kernel if isinstance(k, int))}")
+    strides = integers(strides, rank, 1, "strides", 1)
+    dilations = integers(dilations, rank, 1, "dilations", 1)
+    one_of(auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), "auto_pad")
+    if auto_pad == "NOTSET":
+        return Window(tuple(kernel), strides, dilations, integers(pads, 2 * rank, 0, "pads", 0))
+    plain = Window(tuple(kernel), strides, dilations, (0,) * (2 * rank))
+    if auto_pad == "VALID":
+        return plain
+    totals = [
+        dims.maximum((dims.ceil_divide(size, stride) - 1) * stride + extent - size, 0)
+        for size, stride, extent in zip(x.shape[2:], strides, plain.extents)
+    ]
+    return Window(tuple(kernel), strides, dilations, _halved(totals, auto_pad == "SAME_UPPER"))
+
+
+def _halved(totals: Sequence[Dimension], more_after: bool) -> tuple[Dimension, ...]:
+    """Pads of these totals, an odd element after the image or before it."""
+    small = [dims.floor_divide(t, 2) for t in totals]
+    large = [t - s for t, s in zip(totals, small)]
+    return tuple([*small, *large] if more_after else [*large, *small])
+
+
+# Convolutions ------------------------------------------------------------------------------------
+
+
+def _kernel(w: Value, kernel_shape: Sequence[int] | None) -> tuple[Dimension, ...]:
+    shape = w.shape[2:]
+    if kernel_shape and (len(kernel_shape) != len(shape) or any(dims.equal(k, s) is False for k, s in zip(kernel_shape, shape))):
+        raise ops.TypeMismatch(f"kernel_shape {tuple(kernel_shape)} does not fit the weights {w.type}")
+    return shape
+
+
+def _checked_groups(x: Value, w: Value, group: int, transposed: bool = False) -> None:
+    if group < 1:
+        raise ops.TypeMismatch(f"the number of groups is {group}")
+    if w.rank < 3 or x.rank != w.rank:
+        raise ops.TypeMismatch(f"{x.type} and {w.type} are no images and kernels of the same rank")
+    if isinstance(w.shape[0], int) and w.shape[0] % group:
+        raise ops.TypeMismatch(f"the {w.shape[0]} kernels of {w.type} are not divisible into {group} groups")
+
+
+def convolved(b: Builder, x: Value, w: Value, place: Window, group: int, bias: Value | None = None,
+              accumulate: str | None = None) -> Value:
+    """The convolution, plus the bias of each output channel."""
+    _checked_groups(x, w, group)
+    length(bias, w.shape[0], "the bias")
+    exact = accumulate or wide(x.dtype)
+    epilogue = None if exact == x.dtype or accumulate else expr.input_(0, exact).cast(x.dtype)
+    op = ops.Conv(place.strides, place.pads, place.dilations, group, accumulate=exact, epilogue=epilogue)
+    return _biased(b, b.emit(op, x, w)[0], bias)
+
+
+def _biased(b: Builder, y: Value, bias: Value | None) -> Value:
+    return y if bias is None else b.map(y, along(b, bias, 0, y.rank - 1), lambda e, c: e + c)
+
+
+@onnx_op(since=1)
+def Conv(b, X, W, B=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None):
+    place = window(X, _kernel(W, kernel_shape), strides, dilations, pads, auto_pad)
+    return convolved(b, X, W, place, group, B)
+
+
+@onnx_op(since=1)
+def ConvTranspose(b, X, W, B=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None,
+                  output_padding=None, output_shape=None, pads=None, strides=None):
+    """Sizes (in - 1) * stride + extent + output_padding - pads; a given output shape decides the pads."""
+    _checked_groups(X, W, group)
+    one_of(auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), "auto_pad")
+    place = window(X, _kernel(W, kernel_shape), strides, dilations, pads, auto_pad if auto_pad == "NOTSET" else "VALID")
+    more = integers(output_padding, place.rank, 0, "output_padding", 0)
+    wanted = None
+    if output_shape:
+        wanted = integers(output_shape[-place.rank :], place.rank, 0, "output_shape", 0)
+    elif auto_pad.startswith("SAME"):
+        wanted = [d * s for d, s in zip(X.shape[2:], place.strides)]
+    border = place.pads
+    if wanted is not None:
+        reach = [(d - 1) * s + e for d, s, e in zip(X.shape[2:], place.strides, place.extents)]
+        border = _halved([r + m - w for r, m, w in zip(reach, more, wanted)], auto_pad == "SAME_UPPER")
+    length(B, W.shape[1] * group, "the bias")
+    exact = wide(X.dtype)
+    epilogue = None if exact == X.dtype else expr.input_(0, exact).cast(X.dtype)
+    op = ops.Conv(place.strides, border, place.dilations, group, True, more, exact, epilogue)
+    return _biased(b, b.emit(op, X, W)[0], B)
+
+
+@onnx_op(since=10)
+def ConvInteger(b, x, w, x_zero_point=None, w_zero_point=None, *, auto_pad="NOTSET", dilations=None, group=1,
+                kernel_shape=None, pads=None, strides=None):
+    place = window(x, _kernel(w, kernel_shape), strides, dilations, pads, auto_pad)
+    return convolved(b, _centred(b, x, x_zero_point), _centred(b, w, w_zero_point), place, group, None, "int32")
+
+
+def _centred(b: Builder, x: Value, zero: Value | None) -> Value:
+    """x - zero; a vector of zero points has one for each kernel."""
+    known = b.known(zero)
+    if zero is None or (known is not None and not known.any()):
+        return x
+    return b.map(x, _per_kernel(b, zero, x.shape[0], x.rank), centred)
+
+
+def _per_kernel(b: Builder, value: Value, count: Dimension, rank: int) -> Value:
+    if value.type.count == 1:
+        return b.reshape(value, ())
+    length(value, count, "a scale or zero point")
+    return along(b, value, 0, rank)
+
+
+@onnx_op(since=10)
+def QLinearConv(b, x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, B=None, *,
+                auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None):
+    for scale in (x_scale, w_scale, y_scale):
+        refuse_bad_scale(b, scale)
+    place = window(x, _kernel(w, kernel_shape), strides, dilations, pads, auto_pad)
+    data, kernels = _centred(b, x, x_zero_point), _centred(b, w, w_zero_point)
+    total = convolved(b, data, kernels, place, group, B, "int32")
+    per_channel = _per_kernel(b, w_scale, w.shape[0], total.rank - 1)
+    factor = b.map(scalar(b, x_scale), per_channel, scalar(b, y_scale), lambda p, q, r: p * q / r)
+    zero = scalar(b, y_zero_point)
+    return b.map(total, factor, zero, lambda t, f, z: quantised(t.cast("float32") * f, z, y_zero_point.dtype))

@@ -1,0 +1,196 @@
+"""Import rules of matrix products and what is made of them; each is a Contract, with the operands' axes named.
+
+Axes of size 1 that broadcast leave the operand that has them, so that a product's axes either agree or stand alone.
+"""
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+
+from ... import dims, dtypes, expr, ops
+from ...builder import Builder
+from ...dims import Dimension
+from ...ir import TensorType, Value
+from .common import drop_axes, floating, insert_axes, onnx_op, wide
+from .quantization import centred, quantised, refuse_bad_scale
+
+# Products ----------------------------------------------------------------------------------------
+
+
+def product(b: Builder, x: Value, y: Value, accumulate: str | None = None) -> Value:
+    """numpy's matmul: the last two axes are matrices, those before broadcast; a vector is a row or a column."""
+    if not x.rank or not y.rank:
+        raise ops.TypeMismatch(f"{x.type} and {y.type} are no matrices")
+    batch = max(x.rank, y.rank, 2) - 2
+    if batch > 20:
+        raise ops.TypeMismatch(f"{batch} batch axes are too many")
+    letters = "abcdefghijopqrstuvwx"[:batch]
+    rows, columns = letters[batch - max(x.rank - 2, 0) :], letters[batch - max(y.rank - 2, 0) :]
+    left, right = rows + ("mk" if x.rank > 1 else "k"), columns + ("kn" if y.rank > 1 else "k")
+    out = letters + ("m" if x.rank > 1 else "") + ("n" if y.rank > 1 else "")
+    inner = x.shape[-1], y.shape[max(y.rank - 2, 0)]
+    if dims.equal(*inner) is False:
+        raise ops.TypeMismatch(f"the sizes {inner[0]} and {inner[1]} of {x.type} and {y.type} do not match")
+    (left, x), (right, y) = _agreed(b, [(left, x), (right, y)], letters)
+    return b.contract(left, right, out, x, y, accumulate)
+
+
+def _agreed(b: Builder, operands: Sequence[tuple[str, Value]], broadcasting: str) -> list[tuple[str, Value]]:
+    """The operands with one size for each label in `broadcasting`: axes of size 1 go where another operand has that axis,
+    and those of which only the run knows whether they are 1 are repeated."""
+    common: dict[str, Dimension] = {}
+    for labels, value in operands:
+        for label, size in zip(labels, value.shape):
+            if label in broadcasting:
+                try:
+                    common[label] = dims.broadcast(common.get(label, 1), size)
+                except ValueError as error:
+                    types = " and ".join(str(v.type) for _, v in operands)
+                    raise ops.TypeMismatch(f"{error}, of {types}") from None
+    seen: set[str] = set()
+    result = []
+    for labels, value in operands:
+        drop = [a for a, (c, d) in enumerate(zip(labels, value.shape))
+                if d == 1 and c in common and (common[c] != 1 or c in seen)]
+        labels, value = "".join(c for a, c in enumerate(labels) if a not in drop), drop_axes(b, value, drop)
+        seen |= set(labels)
+        result.append((labels, b.broadcast(value, [common.get(c, d) for c, d in zip(labels, value.shape)])))
+    return result
+
+
+@onnx_op(since=1)
+def MatMul(b, A, B):
+    return product(b, A, B)
+
+
+@onnx_op(since=7)
+def Gemm(b, A, B, C=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
+    """alpha * A B + beta * C"""
+    if A.rank != 2 or B.rank != 2:
+        raise ops.TypeMismatch(f"{A.type} and {B.type} are no matrices")
+    y = b.contract("km" if transA else "mk", "nk" if transB else "kn", "mn", A, B)
+    if alpha != 1:
+        y = b.map(y, floating(lambda e: e * alpha))
+    if C is None or beta == 0:
+        return y
+    if C.rank > 2 or any(dims.equal(c, d) is False and c != 1 for c, d in zip(C.shape[::-1], y.shape[::-1])):
+        raise ops.TypeMismatch(f"{C.type} does not broadcast to {y.type}")
+    if beta != 1:
+        return b.map(y, C, floating(lambda e, c: e + c * beta))
+    return b.map(y, C, lambda e, c: e + c)
+
+
+@onnx_op(since=1, name="Gemm")
+def _gemm_1(b, A, B, C, *, alpha=1.0, beta=1.0, broadcast=0, transA=0, transB=0):
+    return Gemm(b, A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
+
+
+# Quantised products ------------------------------------------------------------------------------
+
+
+def _parameter(b: Builder, value: Value, operand: Value, rows: bool) -> Value:
+    """A scale or zero point in a shape that broadcasts to the matrices: a vector has one element a row or a column."""
+    if value.type.count == 1:
+        return b.reshape(value, ())
+    return insert_axes(b, value, [1]) if value.rank == 1 and rows and operand.rank > 1 else value
+
+
+def _centred(b: Builder, x: Value, zero: Value | None, rows: bool) -> Value:
+    """x - zero, or x itself without a zero point: products widen it."""
+    known = b.known(zero)
+    if zero is None or (known is not None and not known.any()):
+        return x
+    return b.map(x, _parameter(b, zero, x, rows), centred)
+
+
+@onnx_op(since=10)
+def MatMulInteger(b, A, B, a_zero_point=None, b_zero_point=None):
+    return product(b, _centred(b, A, a_zero_point, True), _centred(b, B, b_zero_point, False), "int32")
+
+
+@onnx_op(since=10)
+def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scale, y_zero_point):
+    for scale in (a_scale, b_scale, y_scale):
+        refuse_bad_scale(b, scale)
+    accumulate = "int32" if dtypes.is_integer(a.dtype) else "float32"
+    total = product(b, _centred(b, a, a_zero_point, True), _centred(b, b_, b_zero_point, False), accumulate)
+    scales = (_parameter(b, a_scale, a, True), _parameter(b, b_scale, b_, False), _parameter(b, y_scale, a, True))
+    factor = b.map(*(b.cast(s, "float32") for s in scales), lambda p, q, r: p * q / r)
+    zero = _parameter(b, y_zero_point, a, True)
+    return b.map(total, factor, zero, lambda t, f, z: quantised(t.cast("float32") * f, z, y_zero_point.dtype))
+
+
+# Einsum ------------------------------------------------------------------------------------------
+
+
+@onnx_op(since=12)
+def Einsum(b, *Inputs, equation):
+    """Operands are contracted one after the other; each keeps the axes that the output or later operands name."""
+    terms, out, dots = _parsed(equation, [v.rank for v in Inputs])
+    operands = _agreed(b, [_diagonal(b, term, value) for term, value in zip(terms, Inputs)], dots)
+    for label in out:
+        if all(label not in labels for labels, _ in operands):
+            raise ops.TypeMismatch(f"the output's axis {label} of '{equation}' is none of an input")
+    labels, total = operands[0]
+    for k, (more, value) in enumerate(operands[1:], 2):
+        needed = set(out).union(*(later for later, _ in operands[k:]))
+        kept = out if k == len(operands) else "".join(c for c in dict.fromkeys(labels + more) if c in needed)
+        labels, total = kept, b.contract(labels, more, kept, total, value)
+    summed = [a for a, c in enumerate(labels) if c not in out]
+    if summed:
+        exact = wide(total.dtype)
+        total = b.cast(b.reduce("sum", total, summed, False, lambda e: e.cast(exact)), total.dtype)
+        labels = "".join(c for c in labels if c in out)
+    return b.transpose(total, [labels.index(c) for c in out])
+
+
+def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str, str]:
+    """Every operand's labels, the output's, and the letters that stand for ellipses."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise ops.TypeMismatch(f"'{equation}' has {len(terms)} terms for {len(ranks)} inputs")
+    free = [c for c in string.ascii_letters if c not in equation]
+    depth = max([r - len(t.replace("...", "")) for t, r in zip(terms, ranks) if "..." in t], default=0)
+    if depth > len(free):
+        raise ops.TypeMismatch(f"'{equation}' has too many axes")
+    dots = "".join(free[: max(depth, 0)])
+    named = []
+    for term, rank in zip(terms, ranks):
+        covered = rank - len(term.replace("...", ""))
+        labels = term.replace("...", dots[len(dots) - max(covered, 0) :], 1)
+        if len(labels) != rank or not all(c in string.ascii_letters for c in labels):
+            raise ops.TypeMismatch(f"the term '{term}' of '{equation}' does not name {rank} axes")
+        named.append(labels)
+    if not arrow:
+        letters = "".join(terms).replace("...", "")
+        right = ("..." if dots else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    out = right.replace("...", dots, 1)
+    if len(set(out)) != len(out) or not all(c in string.ascii_letters for c in out):
+        raise ops.TypeMismatch(f"the output '{right}' of '{equation}' does not name axes once")
+    return named, out, dots
+
+
+def _diagonal(b: Builder, labels: str, x: Value) -> tuple[str, Value]:
+    """x with axes of the same label merged: what lies off their diagonal is dropped by a sum."""
+    for label in dict.fromkeys(labels):
+        while labels.count(label) > 1:
+            first = labels.index(label)
+            second = labels.index(label, first + 1)
+            if dims.equal(x.shape[first], x.shape[second]) is False:
+                raise ops.TypeMismatch(f"axes {first} and {second} of {x.type} differ in size")
+            on = expr.index(first).equals(expr.index(second))
+            masked = b.map(x, lambda e, on=on: expr.where(on, e, 0))
+            labels = labels[:second] + labels[second + 1 :]
+            x = b.reduce("sum", masked, [second])
+    return labels, x
+
+
+# Determinants ------------------------------------------------------------------------------------
+
+
+@onnx_op(since=11)
+def Det(b, X):
+    if X.rank < 2 or dims.equal(X.shape[-1], X.shape[-2]) is False:
+        raise ops.TypeMismatch(f"{X.type} is no square matrix")
+    return b.call("determinant", [X], [TensorType(X.dtype, X.shape[:-2])])[0]

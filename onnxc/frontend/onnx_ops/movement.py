@@ -1,0 +1,380 @@
+"""Import rules of operators that move elements: reshapes, slices, pads, joins and repeats.
+
+Every size may be symbolic or come from data; bounds are clamped by formulas (`dims.clamp`), which vanish where known.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ... import dims, dtypes, expr, ops
+from ...builder import Builder
+from ...dims import Dimension
+from ...ir import Value
+from .common import (
+    axis_numbers, checked, integers, named, one_of, onnx_op, scalar, with_ones, without, zeros,
+)
+
+# Shapes ------------------------------------------------------------------------------------------
+
+
+@onnx_op(since=5)
+def Reshape(b, data, shape, *, allowzero=0):
+    """A size 0 copies the input's unless allowzero; -1 is what remains. Sizes that are data may be either."""
+    wanted = b.dimensions(shape, None, "shape")
+    free = [_is_open(d) for d in wanted]
+    sizes = [_copied(d, k, data, allowzero) if open_ or d == 0 else d for k, (d, open_) in enumerate(zip(wanted, free))]
+    if sum(isinstance(d, int) and d == -1 for d in sizes) > 1:
+        raise ops.TypeMismatch("more than one size is -1")
+    if any(isinstance(d, int) and d < -1 for d in sizes):
+        raise ops.TypeMismatch(f"the size {min(d for d in sizes if isinstance(d, int))} is negative")
+    inferred = [dims.compare("eq", d, -1) if open_ or isinstance(d, int) else 0 for d, open_ in zip(wanted, free)]
+    known = dims.product(d + 2 * i for d, i in zip(sizes, inferred))  # -1 counts as 1
+    rest = dims.floor_divide(data.type.count, known) if any(isinstance(i, dims.Dim) or i for i in inferred) else 1
+    return b.reshape(data, [d + i * (rest + 1) for d, i in zip(sizes, inferred)])
+
+
+def _is_open(size: Dimension) -> bool:
+    """Whether a size is data that may be -1 or 0, both with a meaning of their own."""
+    return isinstance(size, dims.Dim) and len(dims.symbols(size)) == 1 and dims.bounds(size)[0] is None
+
+
+def _copied(size: Dimension, axis: int, data: Value, allowzero: int) -> Dimension:
+    """The size, or that of data's axis where it is 0."""
+    if allowzero:
+        return size
+    is_zero = dims.compare("eq", size, 0)
+    if axis >= data.rank:
+        if is_zero == 1:
+            raise ops.TypeMismatch(f"size {axis} is 0, which copies an axis that {data.type} does not have")
+        return size
+    return size + is_zero * data.shape[axis]
+
+
+@onnx_op(since=1, name="Reshape")
+def _reshape_1(b, data, *, shape=(), consumed_inputs=None):
+    return Reshape(b, data, b.constant(np.array(shape, np.int64)))
+
+
+@onnx_op(since=1)
+def Flatten(b, input, *, axis=1):
+    """[d0, ..., dn] as a matrix whose rows are the axes before `axis`."""
+    if not -input.rank <= axis <= input.rank:
+        raise ops.TypeMismatch(f"axis {axis} is outside a tensor of {input.rank} axes")
+    axis = axis + input.rank if axis < 0 else axis
+    return b.reshape(input, (dims.product(input.shape[:axis]), dims.product(input.shape[axis:])))
+
+
+@onnx_op(since=13)
+def Squeeze(b, data, axes=None):
+    """Without axes every axis of size 1 goes, so that all sizes must be known."""
+    if axes is None:
+        unknown = [d for d in data.shape if dims.equal(d, 1) is None]
+        if unknown:
+            raise _unknown_rank(unknown[0])
+        return b.reshape(data, [d for d in data.shape if d != 1])
+    flags = named(axis_numbers(b, axes, data.rank), data.rank)
+    for axis, (size, flag) in enumerate(zip(data.shape, flags)):
+        if flag == 1 and dims.equal(size, 1) is False:
+            raise ops.TypeMismatch(f"axis {axis} of {data.type} is not of size 1")
+    return b.reshape(data, without(data.shape, flags, data.rank - _count(axes)))
+
+
+def _unknown_rank(size: Dimension) -> Exception:
+    from ...errors import UnsupportedError
+
+    return UnsupportedError(f"whether it drops the axis of size {size} depends on the run", "name the axes, or fix the size")
+
+
+def _count(axes: Value | Sequence[int]) -> int:
+    count = axes.type.count if isinstance(axes, Value) else len(axes)
+    if not isinstance(count, int):
+        raise ops.TypeMismatch(f"the number of axes, {count}, is not known")
+    return count
+
+
+@onnx_op(since=1, name="Squeeze")
+def _squeeze_1(b, data, *, axes=None):
+    return Squeeze(b, data, axes)
+
+
+@onnx_op(since=13)
+def Unsqueeze(b, data, axes):
+    rank = data.rank + _count(axes)
+    return b.reshape(data, with_ones(data.shape, named(axis_numbers(b, axes, rank), rank)))
+
+
+@onnx_op(since=1, name="Unsqueeze")
+def _unsqueeze_1(b, data, *, axes):
+    return Unsqueeze(b, data, axes)
+
+
+@onnx_op(since=1)
+def Transpose(b, data, *, perm=None):
+    return b.transpose(data, range(data.rank)[::-1] if perm is None else perm)
+
+
+@onnx_op(since=1)
+def Shape(b, data, *, start=0, end=None):
+    shape = b.shape(data)
+    low, high = (min(max(k + data.rank if k < 0 else k, 0), data.rank) for k in (start, data.rank if end is None else end))
+    return b.take(shape, 0, low, max(high - low, 0))
+
+
+@onnx_op(since=1)
+def Size(b, data):
+    return b.elements(np.array(data.type.count, object))
+
+
+# Joins and cuts ----------------------------------------------------------------------------------
+
+
+@onnx_op(since=4)
+def Concat(b, *inputs, axis):
+    if not inputs:
+        raise ops.TypeMismatch("it has no inputs")
+    return b.concat(inputs, axis)
+
+
+@onnx_op(since=1, name="Concat")
+def _concat_1(b, *inputs, axis=1):
+    return Concat(b, *inputs, axis=axis)
+
+
+@onnx_op(since=13)
+def Split(b, input, split=None, *, axis=0, num_outputs=None):
+    """Parts of the sizes given, or as many equal ones as there are outputs, the last of which may be smaller."""
+    axis, count = b.axis(axis, input.rank), len(b.wanted)
+    length = input.shape[axis]
+    if split is not None:
+        return _parts(b, input, axis, _split_sizes(b, split, length, count))
+    if num_outputs is not None and num_outputs != count:
+        raise ops.TypeMismatch(f"num_outputs is {num_outputs} where it has {count} outputs")
+    if num_outputs is None and isinstance(length, int) and length % count:
+        raise ops.TypeMismatch(f"{length} elements cannot be split into {count} equal parts")
+    size = (dims.floor_divide if num_outputs is None else dims.ceil_divide)(length, count)
+    return _parts(b, input, axis, [size] * (count - 1) + [length - size * (count - 1)])
+
+
+def _split_sizes(b: Builder, split: Value | Sequence[int], length: Dimension, count: int) -> list[Dimension]:
+    sizes = list(split) if not isinstance(split, Value) else b.dimensions(split, 0, "split")
+    if len(sizes) != count:
+        raise ops.TypeMismatch(f"{len(sizes)} sizes are given for {count} outputs")
+    if any(isinstance(s, int) and s < 0 for s in sizes):
+        raise ops.TypeMismatch("a size of a part is negative")
+    if dims.equal(sum(sizes), length) is False:
+        raise ops.TypeMismatch(f"the parts have {sum(sizes)} elements together where there are {length}")
+    return sizes
+
+
+def _parts(b: Builder, x: Value, axis: int, sizes: Sequence[Dimension]) -> tuple[Value, ...]:
+    """x cut into parts; sizes that may reach beyond its end are clamped."""
+    length, start, parts = x.shape[axis], 0, []
+    fits = dims.equal(sum(sizes), length) is True and all(dims.at_least(s, 0) for s in sizes)
+    for size in sizes:
+        if not fits:
+            start = dims.minimum(start, length)
+            size = dims.maximum(dims.minimum(size, length - start), 0)
+        parts.append(b.take(x, axis, start, size))
+        start = start + size
+    return tuple(parts)
+
+
+@onnx_op(since=2, name="Split")
+def _split_2(b, input, *, split=None, axis=0):
+    return Split(b, input, split, axis=axis)
+
+
+@onnx_op(since=1, name="Split")
+def _split_1(b, input, split=None, *, axis=None):
+    return Split(b, input, split, axis=axis or 0)
+
+
+@onnx_op(since=10)
+def Slice(b, data, starts, ends, axes=None, steps=None):
+    """x[start:end:step] along some axes, with Python's meaning of negative numbers and of those out of range."""
+    count = _count(starts)
+    if any(v is not None and _count(v) != count for v in (ends, axes, steps)):
+        raise ops.TypeMismatch("starts, ends, axes and steps differ in length")
+    if axes is None and count > data.rank:
+        raise ops.TypeMismatch(f"{count} axes are sliced of {data.type}")
+    places = list(range(count)) if axes is None else axis_numbers(b, axes, data.rank)
+    if steps is not None and b.known(steps) is None and steps.elements is None:
+        steps = checked(b, steps, lambda s: s._with("ne", 0), "invalid_value")
+    first, last = (b.dimensions(v, None, hint) for v, hint in ((starts, "start"), (ends, "end")))
+    stride = [1] * count if steps is None else b.dimensions(steps, None, "step")
+    if any(s == 0 for s in stride):
+        raise ops.TypeMismatch("a step is 0")
+    flags = named(places, data.rank)
+    start, size, step = list(data.shape), list(data.shape), list(data.shape)
+    for axis, (length, flag) in enumerate(zip(data.shape, flags)):
+        if isinstance(flag, int) and not flag:
+            start[axis], size[axis], step[axis] = 0, length, 1
+            continue
+        hits = [dims.compare("eq", p, axis) for p in places]
+        low, high, by = (sum((h * v for h, v in zip(hits, values)), 0) for values in (first, last, stride))
+        if not isinstance(flag, int):  # an axis that is perhaps not named is taken whole
+            high, by = high + (1 - flag) * length, by + 1 - flag
+        start[axis], size[axis], step[axis] = slice_range(low, high, by, length)
+    return b.slice(data, start, size, step)
+
+
+def slice_range(start: Dimension, end: Dimension, step: Dimension, length: Dimension) -> tuple[Dimension, ...]:
+    """Python's slice(start, end, step).indices(length) as (start, number of elements, step)."""
+    backward = dims.compare("lt", step, 0)
+    low, high = (dims.clamp(_from_end(p, length), -backward, length - backward) for p in (start, end))
+    return low, dims.maximum(-dims.floor_divide(low - high, step), 0), step
+
+
+#: "To the end" of an axis of unknown size is written as the greatest int32 or int64 (the specification of Slice).
+_ENDLESS = (1 << 31) - 1
+
+
+def _from_end(place: Dimension, length: Dimension) -> Dimension:
+    if isinstance(place, int) and place >= _ENDLESS:
+        return length
+    return place + length * dims.compare("lt", place, 0)
+
+
+@onnx_op(since=1, name="Slice")
+def _slice_1(b, data, *, starts, ends, axes=None):
+    return Slice(b, data, *(None if v is None else b.constant(np.array(v, np.int64)) for v in (starts, ends, axes)))
+
+
+# Pads --------------------------------------------------------------------------------------------
+
+
+@onnx_op(since=11)
+def Pad(b, data, pads, constant_value=None, axes=None, *, mode="constant"):
+    """Negative pads cut elements away, before others are added."""
+    one_of(mode, ("constant", "edge", "reflect", "wrap"), "mode")
+    amounts = b.dimensions(pads, None, "pad")
+    places = list(range(data.rank)) if axes is None else axis_numbers(b, axes, data.rank)
+    if len(amounts) != 2 * len(places):
+        raise ops.TypeMismatch(f"{len(amounts)} pads are given for {len(places)} axes")
+    before, after = (_per_axis(part, places, data.rank) for part in (amounts[: len(places)], amounts[len(places) :]))
+    return padded(b, data, before, after, mode, constant_value)
+
+
+def _per_axis(values: Sequence[Dimension], places: Sequence[Dimension], rank: int) -> list[Dimension]:
+    """values put at the axes that places name, 0 elsewhere."""
+    named(places, rank)
+    return [sum((v * dims.compare("eq", p, axis) for v, p in zip(values, places)), 0) for axis in range(rank)]
+
+
+def padded(b: Builder, x: Value, before: Sequence[Dimension], after: Sequence[Dimension], mode: str = "constant",
+           value: Value | None = None) -> Value:
+    """x with elements added on each axis, or cut away where the amounts are negative."""
+    cut = [(dims.maximum(-p, 0), dims.maximum(-q, 0)) for p, q in zip(before, after)]
+    sizes = [d - p - q for d, (p, q) in zip(x.shape, cut)]
+    if any(isinstance(d, int) and d < 0 for d in sizes):
+        raise ops.TypeMismatch(f"the negative pads cut more away than {x.type} has")
+    x = b.slice(x, [p for p, _ in cut], sizes)
+    added = [tuple(dims.maximum(p, 0) for p in part) for part in (before, after)]
+    if not any(isinstance(p, dims.Dim) or p for part in added for p in part):
+        return x
+    if mode != "constant":
+        return b.emit(ops.Pad(mode, *added), x)[0]
+    fill = zeros(b, x.dtype, (), "" if x.dtype == "string" else 0) if value is None else scalar(b, value, "pad value")
+    return b.emit(ops.Pad(mode, *added), x, fill)[0]
+
+
+@onnx_op(since=2, name="Pad")
+def _pad_2(b, data, *, pads, mode="constant", value=0.0):
+    return Pad(b, data, b.constant(np.array(pads, np.int64)), b.constant(value, data.dtype), mode=mode)
+
+
+@onnx_op(since=1, name="Pad")
+def _pad_1(b, data, *, paddings, mode="constant", value=0.0):
+    return _pad_2(b, data, pads=paddings, mode=mode, value=value)
+
+
+@onnx_op(since=18)
+def CenterCropPad(b, input_data, shape, *, axes=None):
+    """The middle of what is too long, and zeros around what is too short."""
+    chosen = [b.axis(a, input_data.rank) for a in (range(input_data.rank) if axes is None else axes)]
+    target = b.dimensions(shape, 0, "size")
+    if len(target) != len(chosen):
+        raise ops.TypeMismatch(f"{len(target)} sizes are given for {len(chosen)} axes")
+    starts, sizes = [0] * input_data.rank, list(input_data.shape)
+    before, after = [0] * input_data.rank, [0] * input_data.rank
+    for axis, size in zip(chosen, target):
+        length = input_data.shape[axis]
+        sizes[axis] = dims.minimum(length, size)
+        starts[axis] = dims.floor_divide(length - sizes[axis], 2)
+        before[axis] = dims.floor_divide(size - sizes[axis], 2)
+        after[axis] = size - sizes[axis] - before[axis]
+    return padded(b, b.slice(input_data, starts, sizes), before, after)
+
+
+# Repeats -----------------------------------------------------------------------------------------
+
+
+@onnx_op(since=8)
+def Expand(b, input, shape):
+    return b.broadcast(input, b.dimensions(shape, 0, "size"))
+
+
+@onnx_op(since=6)
+def Tile(b, input, repeats):
+    times = b.dimensions(repeats, 0, "repeats")
+    if len(times) != input.rank:
+        raise ops.TypeMismatch(f"{len(times)} repeats are given for {input.rank} axes")
+    if any(isinstance(t, int) and t < 0 for t in times):
+        raise ops.TypeMismatch(f"the number of repeats {min(t for t in times if isinstance(t, int))} is negative")
+    return tiled(b, input, times)
+
+
+def tiled(b: Builder, x: Value, times: Sequence[Dimension]) -> Value:
+    """x repeated along each axis: an axis of size 1 before it, broadcast and merged into it."""
+    apart = [(1, d) if t != 1 else (d,) for d, t in zip(x.shape, times)]
+    repeated = [(t, d) if t != 1 else (d,) for d, t in zip(x.shape, times)]
+    flat = [[d for part in parts for d in part] for parts in (apart, repeated)]
+    whole = b.reshape(x, flat[0])
+    whole = whole if whole.shape == tuple(flat[1]) else b.emit(ops.Broadcast(tuple(flat[1])), whole)[0]
+    return b.reshape(whole, [d * t for d, t in zip(x.shape, times)])
+
+
+@onnx_op(since=1, name="Tile")
+def _tile_1(b, input, tiles, axis):
+    times, place = (b.dimension(b.cast(v, "int64"), 0) for v in (tiles, axis))
+    return tiled(b, input, [1 + dims.compare("eq", place, a) * (times - 1) for a in range(input.rank)])
+
+
+# Blocks ------------------------------------------------------------------------------------------
+
+
+@onnx_op(since=1)
+def DepthToSpace(b, input, *, blocksize, mode="DCR"):
+    """Channels become blocks of pixels; `mode` says whether the block's place or the channel is outermost in depth."""
+    one_of(mode, ("DCR", "CRD"), "mode")
+    n, depth, h, w = _image(input, blocksize)
+    channels = _exactly(depth, blocksize**2)
+    if mode == "DCR":
+        parts, order = (n, blocksize, blocksize, channels, h, w), (0, 3, 4, 1, 5, 2)
+    else:
+        parts, order = (n, channels, blocksize, blocksize, h, w), (0, 1, 4, 2, 5, 3)
+    return b.reshape(b.transpose(b.reshape(input, parts), order), (n, channels, h * blocksize, w * blocksize))
+
+
+@onnx_op(since=1)
+def SpaceToDepth(b, input, *, blocksize, mode="DCR"):
+    one_of(mode, ("DCR", "CRD"), "mode")
+    n, channels, h, w = _image(input, blocksize)
+    rows, columns = _exactly(h, blocksize), _exactly(w, blocksize)
+    parts = b.reshape(input, (n, channels, rows, blocksize, columns, blocksize))
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return b.reshape(b.transpose(parts, order), (n, channels * blocksize**2, rows, columns))
+
+
+def _image(x: Value, blocksize: int) -> tuple[Dimension, ...]:
+    if x.rank != 4 or blocksize < 1:
+        raise ops.TypeMismatch(f"blocks of {blocksize} of {x.type}, where a batch of images is needed")
+    return x.shape
+
+
+def _exactly(size: Dimension, divisor: int) -> Dimension:
+    if isinstance(size, int) and size % divisor:
+        raise ops.TypeMismatch(f"{size} is no multiple of {divisor}")
+    return dims.floor_divide(size, divisor)

@@ -1,0 +1,133 @@
+"""Import rules of conversions between real numbers and quantised ones: x = (q - zero) * scale.
+
+Scales are one for all, one for each index along an axis, or one for each block along an axis; blocks become an axis of
+their own, so that scales broadcast.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ... import dims, dtypes, expr, ops
+from ...builder import Builder
+from ...dims import Dimension
+from ...expr import Expr
+from ...ir import Value
+from .casting import convert
+from .common import along, element_type, generate, onnx_op
+
+QUANTISED = ("uint8", "int8", "uint16", "int16", "uint4", "int4", "uint2", "int2", *dtypes.SMALL_FLOATS)
+
+
+def quantised(ratio: Expr, zero: Expr | None, dtype: str, saturate: bool = True) -> Expr:
+    """ratio, which is x / scale, rounded to the nearest even, plus the zero point, as dtype."""
+    if not dtypes.is_integer(dtype):
+        ratio = ratio if zero is None else ratio + zero.cast(ratio.dtype)
+        return convert(ratio, dtype, saturate)
+    rounded = expr.round_(ratio).cast("float32")
+    low, high = dtypes.integer_range(dtype)
+    return (rounded if zero is None else rounded + zero.cast("float32")).clip(low, high).cast(dtype)
+
+
+def centred(x: Expr, zero: Expr | None) -> Expr:
+    """x - zero: int32 for integers, float32 for small floats."""
+    target = "int32" if dtypes.is_integer(x.dtype) else "float32"
+    return x.cast(target) if zero is None else x.cast(target) - zero.cast(target)
+
+
+def refuse_bad_scale(b: Builder, scale: Value, name: str = "scale") -> None:
+    """A known scale must be a number other than 0."""
+    data = b.known(scale)
+    if data is None or dtypes.is_integer(scale.dtype):
+        return
+    wide = data.astype(np.float32)
+    if np.any(np.isnan(wide)) or np.any(wide == 0):
+        raise ops.TypeMismatch(f"the {name} is {'NaN' if np.any(np.isnan(wide)) else 0} somewhere")
+
+
+# Granularity -------------------------------------------------------------------------------------
+
+
+def _views(b: Builder, x: Value, axis: int, block_size: int, parameters: Sequence[Value | None]):
+    """x and its scale and zero point in shapes that broadcast."""
+    scale = parameters[0]
+    for other in parameters[1:]:
+        if other is not None and (other.rank != scale.rank or any(map(_differ, other.shape, scale.shape))):
+            raise ops.TypeMismatch(f"the scale {scale.type} and zero point {other.type} differ in shape")
+    if scale.type.count == 1 and (scale.rank < 2 or not block_size):
+        return x, [None if p is None else b.reshape(p, ()) for p in parameters]
+    axis = b.axis(axis, x.rank)
+    if scale.rank == 1 and not block_size:
+        if _differ(scale.shape[0], x.shape[axis]):
+            raise ops.TypeMismatch(f"the scale {scale.type} does not fit axis {axis} of {x.type}")
+        return x, [None if p is None else along(b, p, axis, x.rank) for p in parameters]
+    return _blocks(b, x, axis, block_size, parameters)
+
+
+def _differ(x: Dimension, y: Dimension) -> bool:
+    return dims.equal(x, y) is False
+
+
+def _blocks(b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Value | None]):
+    """The axis of x as (blocks, size); where it does not divide, scales are gathered for each index instead."""
+    scale, whole = parameters[0], x.shape[axis]
+    expected = [dims.ceil_divide(d, size) if a == axis and size > 0 else d for a, d in enumerate(x.shape)]
+    if size < 1 or scale.rank != x.rank or any(map(_differ, scale.shape, expected)):
+        raise ops.TypeMismatch(f"the scale {scale.type} does not fit blocks of {size} along axis {axis} of {x.type}")
+    if isinstance(whole, int) and whole % size == 0:
+        x = b.reshape(x, (*x.shape[:axis], whole // size, size, *x.shape[axis + 1 :]))
+        spread = lambda p: b.reshape(p, (*p.shape[: axis + 1], 1, *p.shape[axis + 1 :]))  # noqa: E731
+    else:
+        block = generate(b, (whole,), expr.index(0) / size)
+        spread = lambda p: b.emit(ops.Gather("axis", axis), p, block)[0]  # noqa: E731
+    return x, [None if p is None else spread(p) for p in parameters]
+
+
+# Rules -------------------------------------------------------------------------------------------
+
+
+@onnx_op(since=10)
+def QuantizeLinear(b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_size=0, output_dtype=0, precision=0):
+    """The division is of the type `precision`, by default that of the scale."""
+    dtype = element_type(output_dtype) if output_dtype else "uint8"
+    if y_zero_point is not None:
+        if output_dtype and dtype != y_zero_point.dtype:
+            raise ops.TypeMismatch(f"output_dtype is {dtype} where the zero point is {y_zero_point.dtype}")
+        dtype = y_zero_point.dtype
+    if dtype not in QUANTISED:
+        raise ops.TypeMismatch(f"{dtype} is no quantised type")
+    refuse_bad_scale(b, y_scale)
+    exact = element_type(precision) if precision else y_scale.dtype
+    exact = exact if exact in dtypes.FLOATS else "float32"
+    viewed, (scale, zero) = _views(b, x, axis, block_size, (y_scale, y_zero_point))
+    operands = [viewed, scale] if zero is None else [viewed, scale, zero]
+
+    def body(e: Expr, s: Expr, z: Expr | None = None) -> Expr:
+        return quantised(e.cast(exact) / s.cast(exact), z, dtype, bool(saturate))
+
+    return b.reshape(b.map(*operands, body), x.shape)
+
+
+@onnx_op(since=10)
+def DequantizeLinear(b, x, x_scale, x_zero_point=None, *, axis=1, block_size=0, output_dtype=0):
+    dtype = element_type(output_dtype) if output_dtype else x_scale.dtype
+    refuse_bad_scale(b, x_scale)
+    viewed, (scale, zero) = _views(b, x, axis, block_size, (x_scale, x_zero_point))
+    operands = [viewed, scale] if zero is None else [viewed, scale, zero]
+
+    def body(e: Expr, s: Expr, z: Expr | None = None) -> Expr:
+        return (centred(e, z).cast("float32") * s.cast("float32")).cast(dtype)
+
+    return b.reshape(b.map(*operands, body), x.shape)
+
+
+@onnx_op(since=11)
+def DynamicQuantizeLinear(b, x):
+    """uint8 with the range of x, extended to hold 0; of nothing but zeros the scale is 1."""
+    axes = range(x.rank)
+    low, high = (b.reduce(kind, x, axes) if x.rank else x for kind in ("min", "max"))
+    span = b.map(high, low, lambda h, l: (h.maximum(0) - l.minimum(0)) / 255)  # noqa: E741
+    scale = b.map(span, lambda s: expr.where(s.equals(0), 1, s))
+    zero = b.map(low, scale, lambda l, s: expr.round_((-l.minimum(0) / s).clip(0, 255)).cast("uint8"))  # noqa: E741
+    return b.map(x, scale, zero, lambda e, s, z: quantised(e / s, z, "uint8")), scale, zero

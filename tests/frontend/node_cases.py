@@ -1,0 +1,74 @@
+"""The node cases of the onnx package's backend suite, imported and run by the interpreter of the core ops.
+
+`python tests/frontend/node_cases.py [part of a name...]` prints how many agree and why each other one does not.
+"""
+from __future__ import annotations
+
+import sys
+import warnings
+
+import numpy as np
+from onnx.backend.test import loader
+from onnx.backend.test.case.test_case import TestCase
+
+from onnxc.frontend.importer import import_model
+from onnxc.interpret import run_graph
+
+
+def node_cases(*parts: str) -> list[TestCase]:
+    """Every case whose name has one of the parts, in the order of names."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = loader.load_model_tests(kind="node")
+    return sorted((c for c in cases if not parts or any(part in c.name for part in parts)), key=lambda c: c.name)
+
+
+def difference(expected: object, found: object, rtol: float, atol: float) -> str:
+    """Why found is not what was expected, or nothing."""
+    if isinstance(expected, list):
+        if not isinstance(found, list) or len(found) != len(expected):
+            return f"{len(expected)} values expected"
+        pairs = zip(expected, found, strict=True)
+        return next(filter(None, (difference(e, f, rtol, atol) for e, f in pairs)), "")
+    if expected is None or found is None:
+        return "" if expected is found else "nothing and something"
+    expected, found = np.asarray(expected), np.asarray(found)
+    if expected.dtype.kind in "US":
+        expected = expected.astype(object)
+    if expected.dtype != found.dtype:
+        return f"type {found.dtype} instead of {expected.dtype}"
+    if expected.shape != found.shape:
+        return f"shape {list(found.shape)} instead of {list(expected.shape)}"
+    if expected.dtype.kind in "OSU":
+        return "" if np.array_equal(expected, found) else "strings differ"
+    exact = np.complex128 if expected.dtype.kind == "c" else np.float64
+    if np.allclose(expected.astype(exact), found.astype(exact), rtol, atol, equal_nan=True):
+        return ""
+    with np.errstate(all="ignore"):
+        return f"values differ by {np.nanmax(np.abs(expected.astype(exact) - found.astype(exact)), initial=0):.3g}"
+
+
+def verdict(case: TestCase) -> str:
+    """Nothing where the case agrees, else the reason."""
+    try:
+        graph = import_model(case.model).graph
+        for inputs, outputs in case.data_sets:
+            found = run_graph(graph, [np.asarray(x) if np.isscalar(x) else x for x in inputs])
+            for expected, result in zip(outputs, found, strict=True):
+                if problem := difference(expected, result, case.rtol, max(case.atol, 1e-6)):
+                    return problem
+    except Exception as error:  # every way to fail counts as one
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def main(parts: list[str]) -> None:
+    cases = node_cases(*parts)
+    failures = {case.name: reason for case in cases if (reason := verdict(case))}
+    for name, reason in failures.items():
+        print(f"{name}: {reason[:200]}")
+    print(f"{len(cases) - len(failures)} of {len(cases)} cases agree")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
