@@ -91,7 +91,7 @@ class OnnxcError(Exception):
 
     kind = "error"
 
-    def __init__(self, reason: str, *, origin: Origin | None = None, remedy: str = "") -> None:
+    def __init__(self, reason: str, remedy: str = "", *, origin: Origin | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.remedy = remedy
