@@ -1,0 +1,226 @@
+"""Ops that only move elements, as copies between strided views: Reshape, Transpose, Slice, Broadcast, Concat, Pad, Reorder.
+
+Each says where an iteration's element comes from and where it goes; `copies.py` finds the way in which memory is walked.
+A blocked image [N, C/b, H + 2h, W + 2h, b] is a dense array of its storage: its inside is copied, whatever surrounds it
+(halo, lanes beyond the channels) is filled with zeros.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ... import dims, dtypes
+from ...dims import Dimension
+from ...ir import Node, TensorType
+from ...ops import Broadcast, Concat, Pad, Reorder, Reshape, Slice, Transpose
+from ...target import Target
+from ..emitter import Function
+from ..kernel import Code, KernelText, Step
+from ..nest import (
+    View, address, block_rows, broadcasting, dense, displaced, elements_per_part, fail, input_view, loops, moving_cost,
+    output_view, row_major, step,
+)
+from .copies import Copy, copy_bytes, copy_step
+
+OPS = (Reshape, Transpose, Slice, Broadcast, Concat, Pad, Reorder)
+COPIES_A_STEP = 16
+
+
+def emit(node: Node, target: Target) -> Code:
+    """The code of a node whose op is one of OPS."""
+    if isinstance(node.op, Pad) and node.op.mode != "constant":
+        return Code((copy_step(target, _inside(node, target)), *_folded(node, target)))
+    if isinstance(node.op, Reorder):
+        stages, temporaries = reordering(target, node.inputs[0].type, node.outputs[0].type)
+        return Code(tuple(s for stage in stages for s in steps(target, stage)), temporaries)
+    return Code(tuple(steps(target, copies(node, target))))
+
+
+def steps(target: Target, found: Sequence[Copy]) -> list[Step]:
+    """Copies, not too many in one kernel."""
+    return [copy_step(target, found[k : k + COPIES_A_STEP]) for k in range(0, len(found), COPIES_A_STEP)]
+
+
+def copies(node: Node, target: Target) -> list[Copy]:
+    """What a node over dense tensors copies."""
+    x, out = node.inputs[0].type if node.inputs else None, output_view(node)
+    shape = node.outputs[0].shape
+    match node.op:
+        case Reshape():
+            return [Copy(target, shape, out, replace(out, kind="input"))]
+        case Transpose(perm):
+            return [Copy(target, shape, out, input_view(node, 0).pick(perm))]
+        case Slice(starts, sizes, strides):
+            source = input_view(node, 0)
+            begin = sum((s * d for s, d in zip(starts, source.strides)), 0)
+            walked = replace(source, strides=tuple(s * d for s, d in zip(strides, source.strides)), origin=begin)
+            return [Copy(target, sizes, out, walked)]
+        case Broadcast():
+            return [Copy(target, shape, out, broadcasting("input", 0, x, shape))]
+        case Concat(axis):
+            found, begin = [], 0
+            for index, value in enumerate(node.inputs):
+                if value.shape[axis] != 0:
+                    found.append(Copy(target, value.shape, out.moved(begin * out.strides[axis]), input_view(node, index)))
+                begin = begin + value.shape[axis]
+            return found
+        case Pad():
+            return [*_inside(node, target), *_borders(node, target)]
+    raise TypeError(f"{type(node.op).__name__} is no movement")
+
+
+# Padding -----------------------------------------------------------------------------------------
+
+
+def _inside(node: Node, target: Target) -> list[Copy]:
+    out, before = output_view(node), node.op.before
+    begin = sum((b * s for b, s in zip(before, out.strides)), 0)
+    return [Copy(target, node.inputs[0].shape, out.moved(begin), input_view(node, 0))]
+
+
+def _borders(node: Node, target: Target) -> list[Copy]:
+    """A constant border: for each axis the slabs before and after the input, as wide as the result along the later axes."""
+    x, out, whole = node.inputs[0], output_view(node), node.outputs[0].shape
+    value = View("input", 1, x.dtype, (0,) * x.rank)
+    return slabs(target, x.shape, whole, node.op.before, out, value)
+
+
+def slabs(target: Target, inner: Sequence[Dimension], whole: Sequence[Dimension], before: Sequence[Dimension], out: View,
+          value: View | None) -> list[Copy]:
+    """Fills what `inner`, `before` elements into `whole` along each axis, leaves uncovered."""
+    found, begin = [], 0
+    for axis, size in enumerate(inner):
+        for start, length in ((0, before[axis]), (before[axis] + size, whole[axis] - before[axis] - size)):
+            if length != 0:
+                sizes = (*inner[:axis], length, *whole[axis + 1 :])
+                found.append(Copy(target, sizes, out.moved(begin + start * out.strides[axis]), value))
+        begin = begin + before[axis] * out.strides[axis]
+    return found
+
+
+def _folded(node: Node, target: Target) -> list[Step]:
+    """Borders made of the image, one axis after the other from the last: then what a border copies, a run of all later axes,
+    is complete already."""
+    op, x = node.op, node.inputs[0]
+    return [
+        _folded_axis(node, target, axis) for axis in reversed(range(x.rank)) if op.before[axis] != 0 or op.after[axis] != 0
+    ]
+
+
+def _folded_axis(node: Node, target: Target, axis: int) -> Step:
+    op, x, out = node.op, node.inputs[0], output_view(node)
+    before, size, run = op.before[axis], x.shape[axis], out.strides[axis]
+    begin = sum((b * s for b, s in zip(op.before[:axis], out.strides)), 0)
+    view = View("output", 0, x.dtype, (*out.strides[:axis], run), begin)
+    sizes = (*x.shape[:axis], before + op.after[axis])
+    k = KernelText(target)
+    cost = moving_cost(target, 2 * (run if isinstance(run, int) else 256)) + 2000
+    blocks = block_rows(sizes, elements_per_part(cost), unit=1)
+    with k.entry() as f:
+        length, ahead, nbytes = (k.size(f, d) for d in (size, before, run))
+        with f.when(f.compare("eq", length, 0)):
+            fail(f, "invalid_value", "0")
+        with blocks.each(k, f) as block, loops(f, block.extents) as inside:
+            *outer, place = (f.add(a, b) for a, b in zip(block.starts, inside))
+            line = address(k, f, view, (*outer, 0))
+            # The two sides of the border lie side by side in `place`.
+            beyond = f.compare("sge", place, ahead)
+            place = f.add(place, f.select(beyond, "i64", length, "0"))
+            source = f.add(_folded_index(f, op.mode, f.sub(place, ahead), ahead, length), ahead)
+            copy_bytes(f, displaced(f, line, place, nbytes), displaced(f, line, source, nbytes), nbytes)
+    return step(k, blocks, cost)
+
+
+def _folded_index(f: Function, mode: str, index: str, before: str, length: str) -> str:
+    """Where in 0..length-1 an index outside of it (never less than -before) finds its element."""
+    if mode == "edge":
+        return f.maximum(f.minimum(index, f.sub(length, 1)), 0)
+    if mode == "wrap":
+        turns = f.value(f"udiv i64 {f.add(before, f.sub(length, 1))}, {length}")
+        return f.value(f"urem i64 {f.add(index, f.mul(turns, length))}, {length}")
+    period = f.maximum(f.mul(f.sub(length, 1), 2), 1)
+    magnitude = f.maximum(index, f.sub(0, index))
+    once = f.value(f"urem i64 {magnitude}, {period}")
+    return f.minimum(once, f.sub(f.mul(f.sub(length, 1), 2), once))
+
+
+# Layouts -----------------------------------------------------------------------------------------
+
+
+def reordering(target: Target, x: TensorType, out: TensorType) -> tuple[list[list[Copy]], tuple[Dimension, ...]]:
+    """(copies of each stage, sizes of temporaries) that turn one layout into the other."""
+    plain = replace(out, layout=None)
+    if x.layout is None and out.layout is None:
+        return [[Copy(target, x.shape, dense("output", 0, out), dense("input", 0, x))]], ()
+    if x.layout is None:
+        return [_blocked(target, out, dense("input", 0, x))], ()
+    if out.layout is None:
+        return [_unblocked(target, x, dense("output", 0, out))], ()
+    if x.layout.block == out.layout.block:
+        source = stored("input", 0, x)
+        return [[Copy(target, _inside_blocks(out), stored("output", 0, out), source), *_halo(target, out)]], ()
+    between = dense("temporary", 0, plain)
+    return [_unblocked(target, x, between), _blocked(target, out, between)], (plain.nbytes,)
+
+
+def stored(kind: str, index: int, type_: TensorType) -> View:
+    """A blocked value seen from a nest over (batch, blocks of channels, spatial..., lanes), the halo left out."""
+    strides = row_major(type_.storage, dtypes.itemsize(type_.dtype))
+    return View(kind, index, type_.dtype, strides, sum((h * s for h, s in zip(type_.layout.halo, strides[2:])), 0))
+
+
+def in_blocks(view: View, block: int) -> View:
+    """A view over (batch, channels, spatial...) seen from the nest over blocks."""
+    batch, channel, *spatial = view.strides
+    return replace(view, strides=(batch, channel * block, *spatial, channel))
+
+
+def _inside_blocks(type_: TensorType) -> tuple[Dimension, ...]:
+    return (*type_.storage[:2], *type_.shape[2:], type_.layout.block)
+
+
+def _halo(target: Target, type_: TensorType) -> list[Copy]:
+    """Zeros around the image of a blocked output."""
+    whole = replace(stored("output", 0, type_), origin=0)
+    before = (0, 0, *(type_.layout.halo or (0,) * (type_.rank - 2)), 0)
+    return slabs(target, _inside_blocks(type_), type_.storage, before, whole, None)
+
+
+def _blocked(target: Target, type_: TensorType, source: View) -> list[Copy]:
+    """A dense value in blocks of channels."""
+    (batch, channels, *spatial), block, item = type_.shape, type_.layout.block, source.itemsize
+    to, source = stored("output", 0, type_), in_blocks(source, block)
+    whole = dims.floor_divide(channels, block)
+    rest, blank = channels - whole * block, dims.ceil_divide(channels, block) * block - channels
+    last = to.moved(whole * to.strides[1])
+    found = [
+        Copy(target, (batch, whole, *spatial, block), to, source),
+        Copy(target, (batch, 1, *spatial, rest), last, source.moved(whole * source.strides[1])),
+        Copy(target, (batch, 1, *spatial, blank), last.moved(rest * item), None),
+    ]
+    return [copy for copy in found if 0 not in copy.sizes] + _halo(target, type_)
+
+
+def _unblocked(target: Target, type_: TensorType, to: View) -> list[Copy]:
+    """A blocked value made dense."""
+    (batch, channels, *spatial), block = type_.shape, type_.layout.block
+    order = (0, 1, type_.rank, *range(2, type_.rank))  # the result's axes: lanes outside of pixels
+    source, to = stored("input", 0, type_).pick(order), in_blocks(to, block).pick(order)
+    whole = dims.floor_divide(channels, block)
+    found = [
+        Copy(target, (batch, whole, block, *spatial), to, source),
+        Copy(target, (batch, 1, channels - whole * block, *spatial), to.moved(whole * to.strides[1]),
+             source.moved(whole * source.strides[1])),
+    ]
+    return [copy for copy in found if 0 not in copy.sizes]
+
+
+def estimate(node: Node, target: Target) -> float:
+    """Nanoseconds on one core."""
+    op = node.op
+    if isinstance(op, Reorder):
+        stages, _ = reordering(target, node.inputs[0].type, node.outputs[0].type)
+        found = [copy for stage in stages for copy in stage]
+    else:
+        found = _inside(node, target) if isinstance(op, Pad) else copies(node, target)
+    return sum(copy.nanoseconds for copy in found)
