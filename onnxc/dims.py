@@ -239,10 +239,8 @@ def _atom_bounds(atom: Symbol | Apply) -> tuple[int | None, int | None]:
                 max((low for low in (a0, b0) if low is not None), default=None),
                 None if a1 is None or b1 is None else max(a1, b1),
             )
-        case "floordiv" | "truncdiv" if b0 is not None and b0 > 0 and a0 is not None:
-            if a0 >= 0:
-                return (a0 // b1 if b1 else 0), (None if a1 is None else a1 // b0)
-            return (a0 // b0, None if a1 is None else a1 // (b0 if a1 >= 0 else b1 or b0))
+        case "floordiv" | "truncdiv" if b0 is not None and b0 >= 0:
+            return _quotient_bounds((a0, a1), (max(b0, 1), b1), atom.kind, b0 == 0)
         case "mod" if b0 is not None and b0 > 0:
             return 0, None if b1 is None else b1 - 1
         case "broadcast":
@@ -251,6 +249,16 @@ def _atom_bounds(atom: Symbol | Apply) -> tuple[int | None, int | None]:
                 None if a1 is None or b1 is None else max(a1, b1),
             )
     return None, None
+
+
+def _quotient_bounds(a: tuple, b: tuple, kind: str, maybe_zero: bool) -> tuple[int | None, int | None]:
+    """Bounds of a divided by a positive b; 0 is among them where b may be zero, which gives 0."""
+    divide, far = APPLICATIONS[kind], -1 if kind == "floordiv" else 0  # of a small negative a by a huge b
+    low = None if a[0] is None else divide(a[0], b[0]) if a[0] < 0 else divide(a[0], b[1]) if b[1] else 0
+    high = None if a[1] is None else divide(a[1], b[0]) if a[1] >= 0 else divide(a[1], b[1]) if b[1] else far
+    if maybe_zero:
+        return None if low is None else min(low, 0), None if high is None else max(high, 0)
+    return low, high
 
 
 def at_least(value: Dimension, limit: int) -> bool:
@@ -348,7 +356,7 @@ def _exact_quotient(a: Dimension, b: Dim) -> Dimension | None:
 
 
 def ceil_divide(a: Dimension, b: Dimension) -> Dimension:
-    return -((-a) // b) if isinstance(a, int) and isinstance(b, int) else floor_divide(a + b - 1, b)
+    return floor_divide(a + b - 1, b) if b != 0 and at_least(b, 0) else -floor_divide(-a, b)
 
 
 def truncated_divide(a: Dimension, b: Dimension) -> Dimension:

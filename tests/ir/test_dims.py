@@ -1,0 +1,271 @@
+"""Symbolic dimensions: canonical forms, exact arithmetic, bounds, text."""
+import operator
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from onnxc import dims
+from onnxc.dims import symbol
+
+n, m, h = symbol("n"), symbol("m"), symbol("h", 1)
+z = symbol("z", None)
+
+
+def test_equal_polynomials_look_equal():
+    assert (n + m) * (n - m) == n * n - m * m
+    assert n + m == m + n
+    assert (n + 1) * 2 - 2 == 2 * n
+
+
+def test_numbers_come_out_as_plain_ints():
+    assert type(n - n) is int
+    assert n - n == 0
+    assert (n + 3) - n == 3
+    assert n * 0 == 0
+    assert (n * 6) // n == 6
+
+
+def test_a_dimension_has_no_truth():
+    with pytest.raises(TypeError, match="not known at compile time"):
+        bool(n)
+
+
+def test_a_dimension_is_no_number():
+    assert n != 0
+    assert symbol("n") == n
+    assert symbol("n", 1) != n
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (2 * n + 1, "2*n + 1"),
+    (1 - n, "-n + 1"),
+    ((h - 1) // 2 + 1, "(h + 1)//2"),
+    (3 * (n // 2), "3*(n//2)"),
+    (n - m // 2, "-(m//2) + n"),
+    (dims.maximum(n, 3) // m, "max(n, 3)//m"),
+    (n // (m + 1), "n//(m + 1)"),
+    (n * n * m, "m*n*n"),
+])
+def test_text_is_python_syntax(value, text):
+    assert str(value) == text
+    assert dims.parse(text, {"h": 1}) == value
+
+
+def test_division_keeps_what_is_exact():
+    assert (2 * n + 4) // 2 == n + 2
+    assert (2 * n + 3) // 2 == n + 1
+    assert (n * m) // m == n
+    assert ((n + 1) * (m + 2)) // (m + 2) == n + 1
+
+
+def test_nested_divisions_join():
+    assert (n // 2) // 3 == n // 6
+
+
+def test_a_division_that_cannot_reach_the_next_number_vanishes():
+    small = dims.clamp(n, 0, 3)
+    assert (4 * m + small) // 4 == m
+
+
+def test_division_by_zero_gives_zero():
+    assert dims.floor_divide(5, 0) == 0
+    assert dims.truncated_divide(5, 0) == 0
+    assert dims.remainder(5, 0) == 0
+    assert dims.evaluate(n // m, {"n": 5, "m": 0}) == 0
+
+
+def test_truncated_division_rounds_toward_zero():
+    assert dims.truncated_divide(-7, 2) == -3
+    assert dims.truncated_divide(n, 2) == n // 2
+    assert dims.evaluate(dims.truncated_divide(z, 2), {"z": -7}) == -3
+
+
+def test_minimum_and_maximum_of_ordered_dimensions_are_one_of_them():
+    assert dims.minimum(n, n + 1) == n
+    assert dims.maximum(n, n + 1) == n + 1
+    assert dims.maximum(n, 0) == n
+    assert dims.maximum(n, m) == dims.maximum(m, n)
+
+
+def test_broadcast_is_not_maximum():
+    assert dims.broadcast(1, n) == n
+    assert dims.broadcast(n, n) == n
+    assert dims.broadcast(n, 5) == 5
+    assert dims.broadcast(0, 1) == 0
+    assert dims.evaluate(dims.broadcast(n, m), {"n": 1, "m": 0}) == 0
+    assert dims.evaluate(dims.broadcast(n, m), {"n": 0, "m": 1}) == 0
+
+
+def test_sizes_that_cannot_broadcast_are_an_error():
+    with pytest.raises(ValueError, match="2 and 3"):
+        dims.broadcast(2, 3)
+
+
+def test_broadcasting_a_part_with_its_whole_gives_the_whole():
+    assert dims.broadcast(dims.minimum(n, 7), n) == n
+    assert dims.broadcast(dims.broadcast(n, m), m) == dims.broadcast(n, m)
+
+
+def test_equality_is_true_false_or_unknown():
+    assert dims.equal(n + m, m + n) is True
+    assert dims.equal(n, n + 1) is False
+    assert dims.equal(n, -1) is False
+    assert dims.equal(n, m) is None
+
+
+def test_order_is_true_false_or_unknown():
+    assert dims.less(n, n + 1) is True
+    assert dims.less(n + 1, n) is False
+    assert dims.less(-1, n) is True
+    assert dims.less(n, m) is None
+
+
+@pytest.mark.parametrize(("value", "expected"), [
+    (n, (0, None)),
+    (z, (None, None)),
+    (h + 2, (3, None)),
+    (-n, (None, 0)),
+    (1 - n, (None, 1)),
+    (n // 2, (0, None)),
+    (dims.clamp(n, 2, 5), (2, 5)),
+    (3 * dims.clamp(n, 2, 5) - 1, (5, 14)),
+    (dims.compare("lt", n, m), (0, 1)),
+    (1 - dims.compare("eq", n, m), (0, 1)),
+])
+def test_bounds(value, expected):
+    assert dims.bounds(value) == expected
+
+
+def test_comparisons_that_are_known_are_numbers():
+    assert dims.compare("eq", n, n) == 1
+    assert dims.compare("eq", n, -1) == 0
+    assert dims.compare("lt", n, n + 1) == 1
+
+
+def test_substitution_simplifies_again():
+    assert dims.substitute(n // 2 + m, {"n": 2 * m}) == 2 * m
+    assert dims.substitute(dims.maximum(n, m), {"n": 3, "m": 4}) == 4
+    assert dims.substitute(n + m, {}) == n + m
+
+
+def test_symbols_are_found_inside_operations():
+    names = {s.name for s in dims.symbols((n + 1) // 2 + dims.maximum(m, h))}
+    assert names == {"n", "m", "h"}
+
+
+@pytest.mark.parametrize("text", ["n +", "n.x", "f(n)", "1.5", "n if m else h", ""])
+def test_text_that_is_no_dimension_is_refused(text):
+    with pytest.raises(ValueError, match="is not a dimension"):
+        dims.parse(text)
+
+
+# Against Python's arithmetic on random expressions -----------------------------------------------
+
+NAMES = {"n": 0, "m": 0, "h": 1, "z": None}
+ENVIRONMENTS = st.fixed_dictionaries({
+    "n": st.integers(0, 9), "m": st.integers(0, 300), "h": st.integers(1, 9), "z": st.integers(-20, 20),
+})
+
+
+class Invalid(Exception):
+    """A division by zero, or sizes that do not broadcast."""
+
+
+def _python_broadcast(a, b):
+    if a != b and 1 not in (a, b):
+        raise Invalid
+    return b if a == 1 else a
+
+
+def _nonzero(function):
+    def checked(a, b):
+        if b == 0:
+            raise Invalid
+        return function(a, b)
+
+    return checked
+
+
+def _truncate(a, b):
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+OPERATIONS = [
+    (operator.add, operator.add), (operator.sub, operator.sub), (operator.mul, operator.mul),
+    (operator.floordiv, _nonzero(operator.floordiv)), (operator.mod, _nonzero(operator.mod)),
+    (dims.truncated_divide, _nonzero(_truncate)), (dims.ceil_divide, _nonzero(lambda a, b: -(-a // b))),
+    (dims.minimum, min), (dims.maximum, max), (dims.broadcast, _python_broadcast),
+    (lambda a, b: dims.compare("eq", a, b), lambda a, b: int(a == b)),
+    (lambda a, b: dims.compare("lt", a, b), lambda a, b: int(a < b)),
+]
+
+
+def _symbolic(tree):
+    if isinstance(tree, int):
+        return tree
+    if isinstance(tree, str):
+        return symbol(tree, NAMES[tree])
+    function, left, right = tree
+    return OPERATIONS[function][0](_symbolic(left), _symbolic(right))
+
+
+def _number(tree, env):
+    if isinstance(tree, int):
+        return tree
+    if isinstance(tree, str):
+        return env[tree]
+    function, left, right = tree
+    return OPERATIONS[function][1](_number(left, env), _number(right, env))
+
+
+TREES = st.recursive(
+    st.one_of(st.integers(-9, 9), st.sampled_from(list(NAMES))),
+    lambda inner: st.tuples(st.integers(0, len(OPERATIONS) - 1), inner, inner), max_leaves=8)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(TREES, ENVIRONMENTS)
+def test_evaluation_agrees_with_python(tree, env):
+    try:
+        expected = _number(tree, env)
+    except Invalid:
+        assume(False)
+    try:
+        value = _symbolic(tree)
+    except (ValueError, ZeroDivisionError):
+        assume(False)
+    assert dims.evaluate(value, env) == expected
+
+
+@settings(max_examples=1000, deadline=None)
+@given(TREES, ENVIRONMENTS)
+def test_bounds_hold(tree, env):
+    try:
+        expected, value = _number(tree, env), _symbolic(tree)
+    except (Invalid, ValueError, ZeroDivisionError):
+        assume(False)
+    low, high = dims.bounds(value)
+    assert low is None or low <= expected
+    assert high is None or expected <= high
+
+
+@settings(max_examples=500, deadline=None)
+@given(TREES)
+def test_text_is_parsed_to_the_same_dimension(tree):
+    try:
+        value = _symbolic(tree)
+    except (ValueError, ZeroDivisionError):
+        assume(False)
+    assert dims.parse(str(value), NAMES) == value
+
+
+@settings(max_examples=500, deadline=None)
+@given(TREES, ENVIRONMENTS)
+def test_substituting_numbers_evaluates(tree, env):
+    try:
+        expected, value = _number(tree, env), _symbolic(tree)
+    except (Invalid, ValueError, ZeroDivisionError):
+        assume(False)
+    assert dims.substitute(value, env) == expected
