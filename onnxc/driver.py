@@ -27,10 +27,12 @@ from .passes import (
     eliminate_dead,
     fold_affine,
     fold_constants,
+    fold_pads,
     fuse_attention,
     fuse_epilogues,
     fuse_maps,
     fuse_rows,
+    inline_scalars,
 )
 from .passes.plan_memory import Plan, plan_memory
 from .passes.select_kernels import select_kernels
@@ -41,8 +43,11 @@ from .verify import verify
 PASSES: tuple[Callable[[Graph, Target], Graph], ...] = (
     eliminate_dead.eliminate_dead,
     fold_constants.fold_constants,
+    inline_scalars.inline_scalars,
     eliminate_common.eliminate_common,
+    fold_pads.fold_pads,
     absorb_transposes.absorb_transposes,
+    eliminate_dead.eliminate_dead,
     fuse_attention.fuse_attention,
     eliminate_dead.eliminate_dead,
     fuse_maps.fuse_maps,

@@ -81,16 +81,11 @@ def _softmax_of(value: Value, readers: Counter[Value]) -> Value | None:
     division = expr.input_(0, "float32") / expr.input_(1, "float32")
     if quotient.op.body is not division or not _reduces(total, "sum", powers):
         return None
-    power = powers.producer
-    if power is None or not isinstance(power.op, Map):
-        return None
-    chain = _composed(powers, 3)
-    body, operands = chain
-    if len(operands) != 2:
-        return None
-    logits, highest = operands
-    if body is expr.exp(expr.input_(0, "float32") - expr.input_(1, "float32")) and _reduces(highest, "max", logits):
-        return logits
+    shifted = expr.exp(expr.input_(0, "float32") - expr.input_(1, "float32"))
+    for depth in (1, 2):  # exp and the difference may be two Maps
+        body, operands = _composed(powers, depth)
+        if body is shifted and _reduces(operands[1], "max", operands[0]):
+            return operands[0]
     return None
 
 
