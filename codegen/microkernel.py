@@ -151,6 +151,38 @@ def equal_heights(rows: int, most: int) -> list[int]:
     return [low + 1] * larger + [low] * (count - larger)
 
 
+def for_equal_tiles(f: Function, rows: int | str, most: int, body: Callable[[int, str, str], None],
+                    first: int | str = 0, last: int | str | None = None) -> None:
+    """body(height, first row, tile) for the tiles first..last of rows cut as by `equal_heights`. A
+    number of rows that only the run knows needs every height up to `most`: a switch picks one."""
+    static = isinstance(rows, int) or rows.isdigit()
+    tiles, _ = f.divide(f.add(rows, most - 1), most)
+    low, extra = f.divide(rows, f.maximum(tiles, 1))  # the first `extra` tiles are a row higher
+    last = tiles if last is None else last
+    ranges = [(f.add(low, 1), "0", first, f.minimum(last, extra))] if extra != "0" else []
+    ranges += [(low, extra, f.maximum(first, extra), last)] if low != "0" else []
+    for height, skipped, start, stop in ranges:
+        with f.loop(start, stop) as loop:
+            row = f.add(f.mul(loop.index, height), skipped)
+            if static:
+                body(int(height), row, loop.index)
+            else:
+                _switch(f, height, most, lambda h, at=row, tile=loop.index: body(h, at, tile))
+
+
+def _switch(f: Function, number: str, most: int, body: Callable[[int], None]) -> None:
+    """body(n) where n is the number, which is 1, 2, ... or most."""
+    after = f.fresh_label("after")
+    labels = {n: f.fresh_label("height") for n in range(1, most + 1)}
+    cases = " ".join(f"i64 {n}, label %{label}" for n, label in labels.items())
+    f.statement(f"switch i64 {number}, label %{after} [{cases}]")
+    for n, label in labels.items():
+        f.label(label)
+        body(n)
+        f.branch(after)
+    f.label(after)
+
+
 # The loop ----------------------------------------------------------------------------------------
 
 

@@ -352,34 +352,11 @@ class _Gemm:
 
     def for_tiles(self, k: KernelText, f: Function, block: str,
                   body: Callable[[int, str], None]) -> None:
-        """body(height, first row) for the tiles of a block; the first `extra` of all tiles are a
-        row higher than the others."""
-        m, first = self.product.m.size, f.mul(block, self.tiling.block)
-        last = f.minimum(f.add(first, self.tiling.block), k.size(f, self.tiles))
-        low, extra = f.divide(k.size(f, m), f.maximum(k.size(f, self.tiles), 1))
-        ranges = [(f.add(low, 1), "0", first, f.minimum(last, extra)),
-                  (low, extra, f.maximum(first, extra), last)]
-        for height, skipped, start, stop in ranges:
-            if isinstance(m, int) and int(height) not in self.heights:
-                continue
-            with f.loop(start, stop) as loop:
-                row = f.add(f.mul(loop.index, height), skipped)
-                if isinstance(m, int):
-                    body(int(height), row)
-                else:
-                    self.switch(f, height, lambda height, row=row: body(height, row))
-
-    def switch(self, f: Function, height: str, body: Callable[[int], None]) -> None:
-        """body(height) for a height that only the run knows."""
-        after = f.fresh_label("after")
-        labels = {h: f.fresh_label("height") for h in self.heights}
-        cases = " ".join(f"i64 {h}, label %{label}" for h, label in labels.items())
-        f.statement(f"switch i64 {height}, label %{after} [{cases}]")
-        for h, label in labels.items():
-            f.label(label)
-            body(h)
-            f.branch(after)
-        f.label(after)
+        """body(height, first row) for the tiles of a block."""
+        rows, most, size = k.size(f, self.product.m.size), self.tiling.rows, self.tiling.block
+        first = f.mul(block, size)
+        last = f.minimum(f.add(first, size), k.size(f, self.tiles))
+        mk.for_equal_tiles(f, rows, most, lambda h, row, _: body(h, row), first, last)
 
     def for_panels(self, k: KernelText, f: Function, group: str,
                    body: Callable[[str, str, str], None]) -> None:
