@@ -146,37 +146,36 @@ def window_of(kernel: Sequence[int], strides: Sequence[int], dilations: Sequence
 
 
 def highest(value: Dimension) -> int | None:
-    """A bound of value from above that knows a - b * (a // b) < b, with which padding to a multiple of
-    the stride is made; None where there is none."""
+    """A bound of value from above, None where there is none. Beyond `dims.bounds` it knows what the
+    terms of padding and of rounded sizes have to do with each other: a - b * (a // b) < b."""
     known = dims.bounds(value)[1]
     if known is not None:
         return known
-    total: int | None = 0
-    for monomial, coefficient in value.terms:
-        alone = len(monomial) == 1 and monomial[0][1] == 1
-        atom, term = monomial[0][0], dims.Dim(((monomial, coefficient),))
-        applied = alone and isinstance(atom, dims.Apply)
-        if applied and atom.kind == "floordiv" and isinstance(atom.right, int) and atom.right > 0:
-            multiple, rest = divmod(coefficient, atom.right)
-            if not rest:  # the term is multiple * (left - left % right)
-                most = highest(value - term + multiple * atom.left)
-                return None if most is None else most + max(0, -multiple) * (atom.right - 1)
-        most = _highest_term(atom, coefficient) if applied else dims.bounds(term)[1]
-        total = None if most is None or total is None else total + most
-    return total
+    for monomial, factor in value.terms:
+        atom = monomial[0][0]
+        if len(monomial) != 1 or monomial[0][1] != 1 or not isinstance(atom, dims.Apply):
+            continue
+        rest = value - dims.Dim(((monomial, factor),))
+        if atom.kind == "floordiv" and isinstance(atom.right, int) and atom.right > 0 == factor % atom.right:
+            times = factor // atom.right  # the term is times * (left - left % right)
+            most = highest(rest + times * atom.left)
+            return None if most is None else most + max(0, -times) * (atom.right - 1)
+        if atom.kind in ("min", "max"):
+            either = [highest(rest + factor * side) for side in (atom.left, atom.right)]
+            if (atom.kind == "min") == (factor > 0):
+                return min((e for e in either if e is not None), default=None)
+            return None if None in either else max(either)
+    terms = [_highest_term(monomial, factor) for monomial, factor in value.terms]
+    return None if None in terms else sum(terms)
 
 
-def _highest_term(atom: dims.Apply, coefficient: int) -> int | None:
-    low, high = dims.bounds(atom.left)[0], highest(atom.left)
-    if coefficient < 0:
-        least = dims.bounds(dims.Dim(((((atom, 1),), 1),)))[0]
-        return None if least is None else coefficient * least
-    if atom.kind == "floordiv" and isinstance(atom.right, int) and atom.right > 0 and low is not None:
-        return None if high is None else coefficient * (high // atom.right)
-    if atom.kind == "max":
-        other = highest(atom.right)
-        return None if high is None or other is None else coefficient * max(high, other)
-    return None
+def _highest_term(monomial: dims.Monomial, factor: int) -> int | None:
+    atom = monomial[0][0]
+    if len(monomial) == 1 and isinstance(atom, dims.Apply) and atom.kind == "floordiv" and factor > 0:
+        most, least = highest(atom.left), dims.bounds(atom.left)[0]
+        if isinstance(atom.right, int) and atom.right > 0 and None not in (most, least):
+            return factor * (most // atom.right)
+    return dims.bounds(dims.Dim(((monomial, factor),)))[1]
 
 
 def typical(value: Dimension) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from .. import dims, dtypes
 from ..dims import Dimension
@@ -23,6 +24,7 @@ from .kernel import KernelText, Step
 TYPICAL = 64
 #: Time that one part should take: enough to pay for finding its first iteration, little enough to balance.
 PART_NS = 2000
+ERROR_BYTES = 64  # of a thread's scratch memory, kept for what an error has to say
 
 
 def typical(value: Dimension) -> int:
@@ -206,8 +208,40 @@ def nanoseconds(count: Dimension, picoseconds: float) -> Dimension:
     return dims.floor_divide(count * max(1, round(picoseconds)), 1000)
 
 
-def step(k: KernelText, blocks: Blocks, picoseconds: float, scratch: Dimension = 64) -> Step:
+def step(k: KernelText, blocks: Blocks, picoseconds: float, scratch: Dimension = ERROR_BYTES) -> Step:
     return k.step(blocks.parts, nanoseconds(dims.product(blocks.sizes), picoseconds), scratch)
+
+
+class Piece(Protocol):
+    """A nest that can emit any of its blocks; `cost` is in picoseconds an iteration, `scratch` in bytes."""
+
+    sizes: tuple[Dimension, ...]
+    blocks: Blocks
+    cost: float
+    scratch: Dimension
+
+    def emit(self, k: KernelText, f: Function, block: Block) -> None: ...
+
+
+def parts_step(target: Target, pieces: Sequence[Piece]) -> Step:
+    """One step for all pieces: their parts follow each other."""
+    k = KernelText(target)
+    pieces = [piece for piece in pieces if 0 not in piece.sizes]
+    before: Dimension = 0
+    work: Dimension = 0
+    scratch: Dimension = ERROR_BYTES
+    with k.entry() as f:
+        for piece in pieces:
+            parts, bounds = piece.blocks.parts, ("%first", "%last")
+            if len(pieces) > 1:
+                bounds = tuple(
+                    f.minimum(f.maximum(f.sub(p, k.size(f, before)), 0), k.size(f, parts)) for p in bounds
+                )
+            with piece.blocks.each(k, f, *bounds) as block:
+                piece.emit(k, f, block)
+            before, work = before + parts, work + nanoseconds(dims.product(piece.sizes), piece.cost)
+            scratch = dims.maximum(scratch, piece.scratch)
+    return k.step(before, work, scratch)
 
 
 # Addresses ---------------------------------------------------------------------------------------

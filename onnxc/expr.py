@@ -28,19 +28,33 @@ class Operation:
     result: str | None = None
 
 
+def _is_float(dtype: np.dtype) -> bool:
+    return "float" in dtype.name or dtype.kind == "c"  # ml_dtypes have no kind of their own
+
+
 def _integer_or(on_integers: Callable, on_floats: Callable) -> Callable:
-    return lambda *a: (on_floats if a[0].dtype.kind in "fcV" else on_integers)(*a)
+    return lambda *a: (on_floats if _is_float(a[0].dtype) else on_integers)(*a)
+
+
+def _nonzero(b: np.ndarray) -> np.ndarray:
+    """b with 1 in place of 0."""
+    return np.where(b == np.zeros_like(b), np.ones_like(b), b)
 
 
 def _truncated_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    safe = np.where(b == 0, np.ones_like(b), b)
+    safe, zero = _nonzero(b), np.zeros((), a.dtype)
     quotient = np.floor_divide(a, safe)
-    inexact = (quotient * safe != a) & ((a < 0) != (safe < 0))
-    return (quotient + inexact).astype(a.dtype)
+    inexact = (quotient * safe != a) & ((a < zero) != (safe < zero))
+    return np.where(inexact, quotient + np.ones_like(quotient), quotient)
 
 
 def _floor_mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.mod(a, np.where(b == 0, np.ones_like(b), b))
+    return np.mod(a, _nonzero(b))
+
+
+def _truncated_mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    safe = _nonzero(b)
+    return a - safe * _truncated_quotient(a, safe)
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
@@ -57,10 +71,12 @@ def _shift(numpy_shift: Callable) -> Callable:
 
 
 def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.dtype.kind not in "iu":
+    if _is_float(a.dtype):
         return np.power(a, b.astype(a.dtype) if b.dtype.kind == "V" else b).astype(a.dtype)
-    if b.dtype.kind not in "iu":
-        return saturating_cast(np.power(a.astype(np.float64), b), a.dtype)
+    if _is_float(b.dtype):
+        return saturating_cast(np.power(a.astype(np.float64), b.astype(np.float64)), a.dtype)
+    if a.dtype.kind == "V" or b.dtype.kind == "V":
+        return _power(a.astype(np.int64), b.astype(np.int64)).astype(a.dtype)
     result, base, exponent = np.ones_like(a + b.astype(a.dtype)), a + np.zeros_like(b, a.dtype), b + np.zeros_like(a, b.dtype)
     negative = exponent < 0
     with np.errstate(all="ignore"):
@@ -89,7 +105,7 @@ OPERATIONS: dict[str, Operation] = {
     "add": Operation(2, np.add), "sub": Operation(2, np.subtract), "mul": Operation(2, np.multiply),
     "div": Operation(2, _integer_or(_truncated_quotient, np.divide)),  # integers: toward zero
     "mod": Operation(2, _integer_or(_floor_mod, np.mod)),  # the divisor's sign
-    "fmod": Operation(2, _integer_or(lambda a, b: a - b * _truncated_quotient(a, b), np.fmod)),  # the dividend's sign
+    "fmod": Operation(2, _integer_or(_truncated_mod, np.fmod)),  # the dividend's sign
     "pow": Operation(2, _power),
     "min": Operation(2, np.minimum), "max": Operation(2, np.maximum),
     "and": Operation(2, np.bitwise_and), "or": Operation(2, np.bitwise_or), "xor": Operation(2, np.bitwise_xor),
@@ -192,7 +208,8 @@ def input_(index: int, dtype: str) -> Expr:
 def const(value: Scalar, dtype: str) -> Expr:
     """A constant of that type; it is rounded to it, and integers must fit."""
     if dtypes.is_float(dtype):
-        value = float(np.asarray(value, np.float64).astype(dtypes.numpy_dtype(dtype)))
+        with np.errstate(all="ignore"):
+            value = float(np.asarray(value, np.float64).astype(dtypes.numpy_dtype(dtype)))
     elif dtype == "bool":
         value = bool(value)
     elif dtypes.is_integer(dtype):
@@ -278,12 +295,12 @@ def check(condition: Expr, x: Expr, code: str) -> Expr:
 
 def saturating_cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """array as dtype without undefined behaviour: floats saturate to integers, NaN becomes 0."""
-    if dtype.kind in "iu" and array.dtype.kind in "fV":
+    if _is_float(array.dtype) and dtypes.is_integer(dtypes.from_numpy(dtype)):
+        low, high = (np.asarray(limit).astype(dtype) for limit in dtypes.integer_range(dtypes.from_numpy(dtype)))
         wide = array.astype(np.float64)
-        info = np.iinfo(dtype)
         wide = np.where(np.isnan(wide), 0.0, np.trunc(wide))
-        inside = np.where((wide > float(info.min)) & (wide < float(info.max)), wide, 0.0).astype(dtype)
-        return np.where(wide >= float(info.max), dtype.type(info.max), np.where(wide <= float(info.min), dtype.type(info.min), inside))
+        above, below = wide >= high.astype(np.float64), wide <= low.astype(np.float64)
+        return np.where(above, high, np.where(below, low, np.where(above | below, 0.0, wide).astype(dtype)))
     if dtype.kind == "b":
         return array != np.zeros((), array.dtype)
     with np.errstate(all="ignore"):
@@ -356,7 +373,7 @@ def evaluate(root: Expr, operands: Sequence[np.ndarray], shape: Sequence[int], e
     with np.errstate(all="ignore"):
         for node in topological(root):
             args = [done[id(a)] for a in node.args]
-            target = dtypes.numpy_dtype(node.dtype) if node.dtype != "string" else None
+            target = dtypes.numpy_dtype(node.dtype)
             match node.op:
                 case "input":
                     value = operands[node.value]
@@ -371,7 +388,7 @@ def evaluate(root: Expr, operands: Sequence[np.ndarray], shape: Sequence[int], e
                 case "cast" | "wrap":
                     value = saturating_cast(args[0], target)
                 case "bitcast":
-                    value = np.ascontiguousarray(args[0]).view(target)
+                    value = args[0].view(target)
                 case "check":
                     condition, value = args
                     if not np.all(np.broadcast_to(condition, shape)):

@@ -2,16 +2,19 @@
 
 contract(transpose(%x) perm=(0, 2, 1, 3), %y) "bhqd", "bhdk" -> "bhqk"   →   contract(%x, %y) "bqhd", "bhdk" -> "bhqk"
 
-Kernels read operands by strides, so that the heads of an attention are never moved. A result is permuted in place only where its
+Kernels read operands by strides, so that the heads of an attention are never moved. A Transpose is found behind a Map of one operand
+too, and a Reshape that only adds or drops axes of size 1 is a change of labels as well. A result is permuted in place only where its
 innermost axis stays, since kernels write along it.
 """
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from string import ascii_letters
 
+from ..expr import topological
 from ..ir import Graph, Rewriter, Value
-from ..ops import Contract, Transpose
+from ..ops import Contract, Map, Reshape, Transpose
 from ..target import Target
 from .regions import in_regions
 
@@ -23,7 +26,7 @@ def absorb_transposes(graph: Graph, target: Target) -> Graph:
     for node in graph.nodes:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
         if isinstance(node.op, Contract):
-            outputs = rewriter.add(*_operands(node.op, inputs), node.origin, [node.outputs[0].name])
+            outputs = rewriter.add(*_operands(rewriter, node.op, inputs), node.origin, [node.outputs[0].name])
             rewriter.replace(node.outputs, outputs)
         elif isinstance(node.op, Transpose) and _writes_so(inputs[0], node.op.perm) and readers[node.inputs[0]] == 1:
             host = inputs[0].producer
@@ -36,17 +39,50 @@ def absorb_transposes(graph: Graph, target: Target) -> Graph:
     return rewriter.finish(graph)
 
 
-def _operands(op: Contract, inputs: tuple[Value, ...]) -> tuple[Contract, tuple[Value, ...]]:
+def _operands(rewriter: Rewriter, op: Contract, inputs: tuple[Value, ...]) -> tuple[Contract, tuple[Value, ...]]:
     """op with the labels of what its operands were before they were transposed."""
-    labels, values = [], []
-    for text, value in zip((op.lhs, op.rhs), inputs):
-        while value.producer is not None and isinstance(value.producer.op, Transpose):
-            perm = value.producer.op.perm
+    (lhs, x), (rhs, y) = (op.lhs, inputs[0]), (op.rhs, inputs[1])
+    lhs, x = _moved_back(rewriter, lhs, x, rhs, y, op.out)
+    rhs, y = _moved_back(rewriter, rhs, y, lhs, x, op.out)
+    return replace(op, lhs=lhs, rhs=rhs), (x, y, *inputs[2:])
+
+
+def _moved_back(rewriter: Rewriter, text: str, value: Value, other_text: str, other: Value, out: str) -> tuple[str, Value]:
+    """The labels of an operand, and the operand, as they were before Transposes and changes of unit axes."""
+    while value.producer is not None:
+        node = value.producer
+        inner = node.inputs[0] if node.inputs else None
+        if isinstance(node.op, Transpose):
+            perm = node.op.perm
+            text, value = "".join(text[perm.index(axis)] for axis in range(len(perm))), inner
+        elif isinstance(node.op, Reshape):
+            labels = _unit_labels(text, value, inner, other_text, other, out)
+            if labels is None:
+                break
+            text, value = labels, inner
+        elif isinstance(node.op, Map) and len(node.inputs) == 1 and inner.producer and isinstance(inner.producer.op, Transpose):
+            if any(n.op in ("index", "check") for n in topological(node.op.body)) or node.op.shape is not None:
+                break
+            perm, source = inner.producer.op.perm, inner.producer.inputs[0]
             text = "".join(text[perm.index(axis)] for axis in range(len(perm)))
-            value = value.producer.inputs[0]
-        labels.append(text)
-        values.append(value)
-    return replace(op, lhs=labels[0], rhs=labels[1]), (*values, *inputs[2:])
+            (value,) = rewriter.add(node.op, (source,), node.origin)
+        else:
+            break
+    return text, value
+
+
+def _unit_labels(text: str, value: Value, source: Value, other_text: str, other: Value, out: str) -> str | None:
+    """The labels of `source`, of which `value`, labelled `text`, is a Reshape, if it only adds or drops axes of size 1."""
+    if [d for d in source.shape if d != 1] != [d for d in value.shape if d != 1]:
+        return None
+    named = iter(c for c, d in zip(text, value.shape) if d != 1)
+    units = [c for c, d in zip(text, value.shape) if d == 1]
+    if any(c in out and c not in other_text for c in units):
+        return None  # the result has an axis that only this operand gives
+    shared = [c for c, d in zip(other_text, other.shape) if d == 1 and c not in text and c in out]
+    fresh = [c for c in ascii_letters if c not in text + other_text + out]
+    spare = iter([*shared, *units, *fresh])
+    return "".join(next(spare) if d == 1 else next(named) for d in source.shape)
 
 
 def _writes_so(value: Value, perm: tuple[int, ...]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import expr
 from ..expr import Expr
@@ -65,11 +65,24 @@ def _match(node: Node, readers: Counter[Value]) -> _Found | None:
         op = _labels(contract.op, side, other, node.op.out, scale)
         if op is None:
             continue
-        first, second = contract.inputs
+        (first, one), (second, two) = map(_unscaled, contract.inputs)
         if op[1]:
             first, second = second, first
-        return _Found(op[0], (first, second, node.inputs[values]), bias)
+        return _Found(replace(op[0], scale=scale * one * two), (first, second, node.inputs[values]), bias)
     return None
+
+
+def _unscaled(value: Value) -> tuple[Value, float]:
+    """(x, c) where value = c * x with a positive number c."""
+    node = value.producer
+    if node is not None and isinstance(node.op, Map) and len(node.inputs) == 1 and node.op.shape is None:
+        body, x = node.op.body, node.inputs[0]
+        if body.op in ("mul", "div") and x.shape == value.shape:
+            numbers = [a.value for a in body.args if a.op == "const"]
+            inputs = [a for a in body.args if a.op == "input"]
+            if len(numbers) == len(inputs) == 1 and numbers[0] > 0 and (body.op == "mul" or body.args[1].op == "const"):
+                return x, numbers[0] if body.op == "mul" else 1 / numbers[0]
+    return value, 1.0
 
 
 def _softmax_of(value: Value, readers: Counter[Value]) -> Value | None:

@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ... import dims
 from ...dims import Dimension
 from ...target import Target
 from ..emitter import Function, vector_type
-from ..kernel import KernelText, Step
+from ..kernel import KernelText
 from ..nest import (
-    Block, Blocks, View, address, all_of, block_rows, collapse, displaced, elements_per_part, moving_cost, nanoseconds,
-    typical,
+    ERROR_BYTES, Block, Blocks, View, address, all_of, block_rows, collapse, displaced, elements_per_part, moving_cost,
 )
 
 TILED = 64  # iterations of a block along both axes of a transposition: its lines stay in the first-level cache
@@ -346,6 +344,8 @@ class Copy:
             return "deinterleave"
         return None
 
+    scratch = ERROR_BYTES
+
     @property
     def cost(self) -> float:
         """Picoseconds an element."""
@@ -366,11 +366,6 @@ class Copy:
             size = self.sizes[axis]
             lengths[axis] = max(1, size if axis == short else min(size, most)) if isinstance(size, int) else most
         return Blocks(self.sizes, tuple(lengths))
-
-    @property
-    def nanoseconds(self) -> float:
-        """The estimated time on one core."""
-        return typical(dims.product(self.sizes)) * self.cost / 1000
 
     def emit(self, k: KernelText, f: Function, block: Block) -> None:
         """One block."""
@@ -440,24 +435,3 @@ class Copy:
         most = min(tile_rows(self.target, self.item), 1 << (min(rows, columns).bit_length() - 1))
         line = min(LINE // self.item, 1 << (columns.bit_length() - 1))
         return list(dict.fromkeys((r, c) for r, c in ((most, max(line, most)), (most, most), (4, 4), (1, 1)) if r <= most))
-
-
-def copy_step(target: Target, copies: Sequence[Copy]) -> Step:
-    """One step for all copies: their parts follow each other."""
-    k = KernelText(target)
-    first_part: Dimension = 0
-    work: Dimension = 0
-    copies = [copy for copy in copies if 0 not in copy.sizes]
-    with k.entry() as f:
-        for copy in copies:
-            blocks = copy.blocks
-            bounds = ("%first", "%last")
-            if len(copies) > 1:
-                bounds = tuple(
-                    f.minimum(f.maximum(f.sub(p, k.size(f, first_part)), 0), k.size(f, blocks.parts)) for p in bounds
-                )
-            with blocks.each(k, f, *bounds) as block:
-                copy.emit(k, f, block)
-            first_part = first_part + blocks.parts
-            work = work + nanoseconds(dims.product(copy.sizes), copy.cost)
-    return k.step(first_part, work)

@@ -18,9 +18,9 @@ from ..emitter import Function
 from ..kernel import Code, KernelText, Step
 from ..nest import (
     View, address, block_rows, broadcasting, dense, displaced, elements_per_part, fail, input_view, loops, moving_cost,
-    output_view, row_major, step,
+    output_view, parts_step, row_major, step, typical,
 )
-from .copies import Copy, copy_bytes, copy_step
+from .copies import Copy, copy_bytes
 
 OPS = (Reshape, Transpose, Slice, Broadcast, Concat, Pad, Reorder)
 COPIES_A_STEP = 16
@@ -29,7 +29,7 @@ COPIES_A_STEP = 16
 def emit(node: Node, target: Target) -> Code:
     """The code of a node whose op is one of OPS."""
     if isinstance(node.op, Pad) and node.op.mode != "constant":
-        return Code((copy_step(target, _inside(node, target)), *_folded(node, target)))
+        return Code((parts_step(target, _inside(node, target)), *_folded(node, target)))
     if isinstance(node.op, Reorder):
         stages, temporaries = reordering(target, node.inputs[0].type, node.outputs[0].type)
         return Code(tuple(s for stage in stages for s in steps(target, stage)), temporaries)
@@ -38,7 +38,7 @@ def emit(node: Node, target: Target) -> Code:
 
 def steps(target: Target, found: Sequence[Copy]) -> list[Step]:
     """Copies, not too many in one kernel."""
-    return [copy_step(target, found[k : k + COPIES_A_STEP]) for k in range(0, len(found), COPIES_A_STEP)]
+    return [parts_step(target, found[k : k + COPIES_A_STEP]) for k in range(0, len(found), COPIES_A_STEP)]
 
 
 def copies(node: Node, target: Target) -> list[Copy]:
@@ -158,7 +158,7 @@ def reordering(target: Target, x: TensorType, out: TensorType) -> tuple[list[lis
         return [_unblocked(target, x, dense("output", 0, out))], ()
     if x.layout.block == out.layout.block:
         source = stored("input", 0, x)
-        return [[Copy(target, _inside_blocks(out), stored("output", 0, out), source), *_halo(target, out)]], ()
+        return [[Copy(target, inside_blocks(out), stored("output", 0, out), source), *halo_copies(target, out)]], ()
     between = dense("temporary", 0, plain)
     return [_unblocked(target, x, between), _blocked(target, out, between)], (plain.nbytes,)
 
@@ -175,15 +175,16 @@ def in_blocks(view: View, block: int) -> View:
     return replace(view, strides=(batch, channel * block, *spatial, channel))
 
 
-def _inside_blocks(type_: TensorType) -> tuple[Dimension, ...]:
+def inside_blocks(type_: TensorType) -> tuple[Dimension, ...]:
+    """The sizes of the nest over a blocked value without its halo."""
     return (*type_.storage[:2], *type_.shape[2:], type_.layout.block)
 
 
-def _halo(target: Target, type_: TensorType) -> list[Copy]:
+def halo_copies(target: Target, type_: TensorType) -> list[Copy]:
     """Zeros around the image of a blocked output."""
     whole = replace(stored("output", 0, type_), origin=0)
     before = (0, 0, *(type_.layout.halo or (0,) * (type_.rank - 2)), 0)
-    return slabs(target, _inside_blocks(type_), type_.storage, before, whole, None)
+    return slabs(target, inside_blocks(type_), type_.storage, before, whole, None)
 
 
 def _blocked(target: Target, type_: TensorType, source: View) -> list[Copy]:
@@ -198,7 +199,7 @@ def _blocked(target: Target, type_: TensorType, source: View) -> list[Copy]:
         Copy(target, (batch, 1, *spatial, rest), last, source.moved(whole * source.strides[1])),
         Copy(target, (batch, 1, *spatial, blank), last.moved(rest * item), None),
     ]
-    return [copy for copy in found if 0 not in copy.sizes] + _halo(target, type_)
+    return [copy for copy in found if 0 not in copy.sizes] + halo_copies(target, type_)
 
 
 def _unblocked(target: Target, type_: TensorType, to: View) -> list[Copy]:
@@ -223,4 +224,4 @@ def estimate(node: Node, target: Target) -> float:
         found = [copy for stage in stages for copy in stage]
     else:
         found = _inside(node, target) if isinstance(op, Pad) else copies(node, target)
-    return sum(copy.nanoseconds for copy in found)
+    return sum(typical(dims.product(copy.sizes)) * copy.cost / 1000 for copy in found)

@@ -7,15 +7,19 @@ from . import (
     elementwise,
     indexing,
     linear,
+    loss,
     movement,
+    normalization,
     pooling,
     quantization,
+    recurrent,
     reductions,
 )
 from .rules import Rule, rule_table
 
 FAMILIES = (
-    casting, constants, control, convolution, elementwise, indexing, linear, movement, pooling, quantization, reductions,
+    casting, constants, control, convolution, elementwise, indexing, linear, loss, movement, normalization, pooling,
+    quantization, recurrent, reductions,
 )
 
 RULES = rule_table(FAMILIES)

@@ -40,7 +40,7 @@ def wide(dtype: str) -> str:
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
-def widened(b: Builder, x: Value, least: str = "float32") -> Value:
+def widened(b: Builder, x: Value) -> Value:
     """x in its wide type."""
     return b.cast(x, wide(x.dtype))
 
@@ -215,9 +215,17 @@ def _variant(rule: Callable, attributes: dict[str, object], call: Callable) -> C
     return old
 
 
+def with_unused(rule: Callable, **attributes: object) -> Callable:
+    """The form of operator set 1 with further attributes, which say nothing about the result."""
+    def call(*args, **keywords):
+        return rule(*args, **{k: v for k, v in keywords.items() if k not in attributes})
+
+    return _variant(rule, attributes, call)
+
+
 def with_consumed_inputs(rule: Callable) -> Callable:
-    """The form of operator set 1, whose attribute consumed_inputs says nothing about the result."""
-    return _variant(rule, {"consumed_inputs": None}, lambda *a, consumed_inputs=None, **k: rule(*a, **k))
+    """The form of operator set 1, whose attribute consumed_inputs is about memory."""
+    return with_unused(rule, consumed_inputs=None)
 
 
 def with_axis(rule: Callable, **more: object) -> Callable:
@@ -237,5 +245,5 @@ def with_axis(rule: Callable, **more: object) -> Callable:
 __all__ = [
     "along", "axis_numbers", "checked", "choose", "drop_axes", "element_type", "floating", "generate",
     "insert_axes", "integers", "length", "mean", "named", "one_of", "onnx_op", "scalar", "wide", "widened",
-    "with_axis", "with_consumed_inputs", "with_ones", "without", "zeros",
+    "with_axis", "with_consumed_inputs", "with_ones", "with_unused", "without", "zeros",
 ]

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ... import dims, dtypes, expr, ops
+from ... import dims, expr, ops
 from ...builder import Builder
 from ...dims import Dimension
 from ...ir import Value
-from .common import along, floating, integers, length, onnx_op, one_of, scalar, wide
+from .common import along, integers, length, one_of, onnx_op, scalar, wide
 from .quantization import centred, quantised, refuse_bad_scale
 
 # Windows -----------------------------------------------------------------------------------------

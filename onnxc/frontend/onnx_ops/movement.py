@@ -8,12 +8,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import dims, dtypes, expr, ops
+from ... import dims, ops
 from ...builder import Builder
 from ...dims import Dimension
 from ...ir import Value
 from .common import (
-    axis_numbers, checked, integers, named, one_of, onnx_op, scalar, with_ones, without, zeros,
+    axis_numbers,
+    checked,
+    named,
+    one_of,
+    onnx_op,
+    scalar,
+    with_ones,
+    without,
+    zeros,
 )
 
 # Shapes ------------------------------------------------------------------------------------------

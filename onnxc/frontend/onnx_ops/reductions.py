@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-
 from ... import dims, dtypes, expr, ops
 from ...builder import Builder
 from ...dims import Dimension
 from ...expr import Expr
 from ...ir import TensorType, Value
-from .common import axis_numbers, choose, floating, mean, named, onnx_op, scalar, wide, widened, without
+from .common import axis_numbers, choose, floating, named, onnx_op, scalar, wide, widened, without
 
 # Reduce* -----------------------------------------------------------------------------------------
 
