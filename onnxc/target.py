@@ -55,6 +55,9 @@ TARGETS: dict[str, Target] = {
     )
 }
 
+#: LLVM's intrinsic behind the ability `scale_exponent`, which has no portable name; `.ps.512` and the like follow.
+SCALE_EXPONENT = "llvm.x86.avx512.mask.scalef"
+
 #: The runtime's feature names in /proc/cpuinfo's spelling, where they differ.
 _CPUINFO = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1"}
 

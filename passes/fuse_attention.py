@@ -137,7 +137,7 @@ def _scores(logits: Value, readers: Counter[Value]):
         host = value.producer
         if host is None or not isinstance(host.op, Contract) or host.op.epilogue is not None or value.shape != logits.shape:
             continue
-        if readers[value] != 1:
+        if readers[value] != (2 if value is logits else 1):  # the maximum and the exponential read the logits
             continue
         parts = _scaled(body, k, operands)
         if parts is None:
