@@ -1,0 +1,469 @@
+"""Attention without its matrix of weights: softmax(scale * Q K' + bias) V for a few rows at a time.
+
+    for each block of keys:  K' → panels [d][NR] in scratch
+        for each tile of query rows:  weights [rows][keys] = Q K'   (first-level cache)
+                                      weights = exp(weights - max)  row by row
+                                      out = out * correction + weights V
+Up to BLOCK keys make one block. More are taken block by block, every row keeping its running maximum
+and sum (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A part is one batch
+element and some rows.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ... import dims
+from ...dims import Dim, Dimension
+from ...ir import Node
+from ...ops import Attention
+from ...target import Target
+from .. import microkernel as mk
+from ..contraction import estimate
+from ..emitter import Function, Text, literal
+from ..kernel import ENTRY, Choice, Code, KernelText, single
+from ..packing import pack_panel, padded
+from ..vector_math import function as math_function
+from ..vectors import Vectors
+
+BLOCK = 512  # keys whose weights for one tile still fit the first-level cache
+PART_ROWS = 96  # query rows that pay for packing the keys once more
+VECTORS = 2  # of a panel of keys and of a chunk of the output
+CHAINS = 4  # independent maxima and sums in a row
+EXPONENTIAL = 24  # instructions that one vector of weights takes from maximum to sum
+FLOAT, SIZE = "float32", 4
+
+
+def candidates(node: Node, target: Target) -> Iterable[Choice]:
+    """float32 with known depths; rows of V, of the output and of the bias must be contiguous."""
+    shape = _shape_of(node)
+    if shape is None:
+        return
+    queries, keys, repeats = (estimate(d) for d in (shape.queries, shape.keys, shape.repeats))
+    long = not isinstance(shape.keys, int) or keys > BLOCK // 2
+    rows = min(8 if long else 14, mk.most_rows(target, VECTORS))
+    if isinstance(shape.queries, int):
+        rows = max(1, min(rows, shape.queries))
+    lanes = target.lanes(FLOAT)
+    sums = shape.depth * -(-keys // lanes) + keys * -(-shape.extent // lanes)
+    exponentials = -(-keys // lanes) * EXPONENTIAL
+    packing = -(-queries // PART_ROWS) * keys * shape.depth * SIZE * 2 / target.bytes_per_ns
+    cost = queries * (sums + exponentials) / target.fma_per_ns + packing
+    tiling = (("rows", rows), ("lanes", lanes), ("block", BLOCK), ("part", PART_ROWS))
+    yield Choice(sys.modules[__name__], 50.0 + repeats * cost, tiling)
+
+
+def pack(node: Node, choice: Choice, operand: int) -> None:
+    return None
+
+
+def emit(node: Node, choice: Choice, target: Target) -> Code:
+    return _Attention(node, _shape_of(node), choice, target).code()
+
+
+# Shapes ------------------------------------------------------------------------------------------
+
+Q, K, V, OUT, BIAS = range(5)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Sizes, and strides in bytes: of each operand along the batch axes, the rows (of queries for Q,
+    OUT and BIAS, of keys for K and V) and within a row."""
+
+    batch: tuple[Dimension, ...]
+    queries: Dimension
+    keys: Dimension
+    depth: int
+    extent: int
+    batch_steps: tuple[tuple[Dimension, ...], ...]  # [operand][batch axis]
+    row_steps: tuple[Dimension, ...]
+    inner_steps: tuple[Dimension, ...]
+
+    @property
+    def repeats(self) -> Dimension:
+        return dims.product(self.batch)
+
+    @property
+    def biased(self) -> bool:
+        return len(self.row_steps) > BIAS
+
+
+def _shape_of(node: Node) -> _Shape | None:
+    op = node.op
+    if not isinstance(op, Attention):
+        return None
+    values = (*node.inputs[:3], node.outputs[0], *node.inputs[3:])
+    if any(v.dtype != FLOAT or v.type.layout is not None for v in values):
+        return None
+    batch = [label for label in op.q if label not in "qd"]
+    names = [op.q, op.k, op.v, op.out]
+    sizes = {}
+    for labels, value in zip(names, values, strict=False):
+        for label, size in zip(labels, value.shape, strict=True):
+            if not isinstance(sizes.get(label), int):
+                sizes[label] = size
+    if not set("qkde") <= set(sizes) or not isinstance(sizes["d"], int) or not isinstance(sizes["e"], int):
+        return None
+    strides = [_strides(labels, value.shape) for labels, value in zip(names, values, strict=False)]
+    if len(values) > BIAS:
+        shape = (1,) * (len(batch) + 2 - values[BIAS].rank) + values[BIAS].shape
+        steps = _strides("".join([*batch, "qk"]), shape)
+        strides.append({
+            label: 0 if size == 1 else steps[label] * (1 - _repeats(size, sizes[label]))
+            for label, size in zip(steps, shape, strict=True)
+        })
+    rows, inner = "qkkqq", "ddeek"
+    result = _Shape(
+        tuple(sizes[label] for label in batch), sizes["q"], sizes["k"], sizes["d"], sizes["e"],
+        tuple(tuple(s.get(label, 0) for label in batch) for s in strides),
+        tuple(s[label] for s, label in zip(strides, rows, strict=False)),
+        tuple(s[label] for s, label in zip(strides, inner, strict=False)),
+    )
+    contiguous = result.extent == 1 or all(step == SIZE for step in result.inner_steps[V:BIAS])
+    if result.biased:
+        contiguous = contiguous and result.inner_steps[BIAS] in (0, SIZE)
+    return result if contiguous else None
+
+
+def _strides(labels: str, shape: tuple[Dimension, ...]) -> dict[str, Dimension]:
+    """Of a dense array, in bytes."""
+    steps, step = {}, SIZE
+    for label, size in zip(reversed(labels), reversed(shape), strict=True):
+        steps[label] = step
+        step = step * size
+    return dict(reversed(steps.items()))
+
+
+def _repeats(size: Dimension, whole: Dimension) -> Dimension:
+    """1 where an axis of `size` stands for each of the `whole` axis' elements, else 0."""
+    known = isinstance(size, int) or dims.equal(size, whole)
+    return 0 if known else dims.compare("eq", size, 1)
+
+
+# Emission ----------------------------------------------------------------------------------------
+
+
+class _Attention:
+    """Writes the one step. Distances are in bytes, words as in matrix products: numbers stand in the
+    code, what only the run knows is handed to the functions."""
+
+    def __init__(self, node: Node, shape: _Shape, choice: Choice, target: Target):
+        self.shape, self.target, self.scale = shape, target, node.op.scale
+        self.rows, self.lanes = choice["rows"], choice["lanes"]
+        self.width = VECTORS * self.lanes
+        keys = shape.keys
+        self.one_block = isinstance(keys, int) and keys <= choice["block"]
+        self.block = padded(keys, self.width) if self.one_block else choice["block"]
+        self.weights_row = self.block * SIZE + 64  # rows a multiple of 4 KiB apart share cache sets
+        self.tiles = dims.ceil_divide(shape.queries, self.rows)
+        self.part = max(1, choice["part"] // self.rows)
+        needed = (*shape.row_steps, shape.inner_steps[Q])
+        self.words = list(dict.fromkeys(d for d in needed if isinstance(d, Dim)))
+        self.count = str(keys) if self.one_block else "%count"  # keys of a block, in the functions
+
+    def word(self, dimension: Dimension) -> int | str:
+        is_word = isinstance(dimension, Dim)
+        return f"%w{self.words.index(dimension)}" if is_word else dimension
+
+    def tile(self, height: int, vectors: int) -> mk.Tile:
+        return mk.Tile(height, vectors, self.lanes)
+
+    # The entry -----------------------------------------------------------------------------------
+
+    def code(self) -> Code:
+        k, shape = KernelText(self.target), self.shape
+        self.emit_softmax(k.text)
+        heights = range(1, self.rows + 1)
+        if isinstance(shape.queries, int):
+            heights = sorted(set(mk.equal_heights(shape.queries, self.rows)))
+        for height in heights:
+            self.emit_tile(k.text, height)
+        groups = dims.ceil_divide(self.tiles, self.part)
+        with k.entry() as f, f.loop("%first", "%last") as parts:
+            index, group = f.divide(parts.index, k.size(f, groups))
+            self.emit_part(k, f, self.places(k, f, index), group)
+        parts_ = shape.repeats * groups
+        rate = max(1, int(self.target.fma_per_ns * self.lanes))
+        steps = shape.repeats * shape.queries * shape.keys * (shape.depth + shape.extent + 24)
+        work = dims.floor_divide(steps, rate) + parts_ * 50
+        return single(k.step(parts_, work, self.scratch()["end"]))
+
+    def scratch(self) -> dict[str, int]:
+        """Where a thread's own memory holds what, in bytes: packed keys, weights, the factors of a
+        tile's rows, and each row's running maximum and sum."""
+        sizes = {
+            "panels": padded(self.block, self.width) * self.shape.depth * SIZE,
+            "weights": self.rows * self.weights_row,
+            "factors": padded(self.rows * 2 * SIZE, 64),
+            "state": padded(self.part * self.rows * 2 * SIZE, 64),
+        }
+        places, total = {}, 0
+        for name, size in sizes.items():
+            places[name], total = total, total + padded(size, 64)
+        return places | {"end": total}
+
+    def places(self, k: KernelText, f: Function, index: str) -> list[str]:
+        """The addresses of the operands for an index of the batch axes."""
+        shape = self.shape
+        base = [k.input(f, 0), k.input(f, 1), k.input(f, 2), k.output(f)]
+        base += [k.input(f, 3)] if shape.biased else []
+        for axis in reversed(range(len(shape.batch))):
+            index, here = f.divide(index, k.size(f, shape.batch[axis]))
+            for operand, steps in enumerate(shape.batch_steps):
+                distance = f.mul(here, k.size(f, steps[axis]))
+                base[operand] = f.offset(base[operand], distance)
+        return base
+
+    def emit_part(self, k: KernelText, f: Function, places: list[str], group: str) -> None:
+        """Blocks of keys, for each the tiles of query rows."""
+        shape, first = self.shape, f.mul(group, self.part)
+        keys = k.size(f, shape.keys)
+        last = f.minimum(f.add(first, self.part), k.size(f, self.tiles))
+        words = [f"i64 {k.size(f, word)}" for word in self.words]
+        at = {name: f.offset("%scratch", place) for name, place in self.scratch().items()}
+        step = [k.size(f, d) for d in shape.row_steps]
+        blocks = 1
+        if not self.one_block:  # no keys at all make an empty block, whose sums are zeros
+            blocks = f.maximum(f.divide(f.add(keys, self.block - 1), self.block)[0], 1)
+        with f.loop(0, blocks) as loop:
+            before = f.mul(loop.index, self.block) if not self.one_block else "0"
+            count = f.minimum(f.sub(keys, before), self.block)
+            key_rows = f.offset(places[K], f.mul(before, step[K]))
+            self.pack_keys(k, f, key_rows, at["panels"], count)
+            values = f.offset(places[V], f.mul(before, step[V]))
+            begin, end = "1", "1"
+            if not self.one_block:
+                begin = f.value(f"zext i1 {f.compare('eq', loop.index, 0)} to i64")
+                final = f.compare("sge", f.add(before, self.block), keys)
+                end = f.value(f"zext i1 {final} to i64")
+
+            def tile(height: int, row: str, number: str) -> None:
+                mine = f.mul(f.sub(number, first), self.rows * 2 * SIZE)
+                pointers = [
+                    f.offset(places[Q], f.mul(row, step[Q])), at["panels"], at["weights"],
+                    at["factors"], values, f.offset(places[OUT], f.mul(row, step[OUT])),
+                    f.offset(at["state"], mine),
+                ]
+                if shape.biased:
+                    bias = f.offset(places[BIAS], f.mul(row, step[BIAS]))
+                    inner = k.size(f, shape.inner_steps[BIAS])
+                    pointers.append(f.offset(bias, f.mul(before, inner)))
+                numbers = [f"i64 {x}" for x in (count, begin, end)]
+                arguments = ", ".join([*(f"ptr {p}" for p in pointers), *numbers, *words])
+                f.statement(f"call void @{ENTRY}.rows{height}({arguments})")
+
+            mk.for_equal_tiles(f, k.size(f, shape.queries), self.rows, tile, first, last)
+
+    def pack_keys(self, k: KernelText, f: Function, keys: str, panels: str, count: str) -> None:
+        """K' of a block of keys as panels."""
+        shape = self.shape
+        row, inner = k.size(f, shape.row_steps[K]), k.size(f, shape.inner_steps[K])
+        with f.loop(0, count, self.width) as loop:
+            source = f.offset(keys, f.mul(loop.index, row))
+            target = f.offset(panels, f.mul(loop.index, shape.depth * SIZE))
+            left = f.sub(count, loop.index)
+            pack_panel(f, FLOAT, self.lanes, VECTORS, source, target, shape.depth, inner, row, left)
+
+    # A tile of rows ------------------------------------------------------------------------------
+
+    def emit_tile(self, text: Text, height: int) -> None:
+        """rows{height}: weights of some query rows for a block of keys, and their share of the sum."""
+        names = ["%q", "%panels", "%weights", "%factors", "%v", "%out", "%state"]
+        names += ["%bias"] if self.shape.biased else []
+        numbers = ["%count", "%begin", "%end", *(f"%w{k}" for k in range(len(self.words)))]
+        parameters = [f"ptr {n}" for n in names] + [f"i64 {n}" for n in numbers]
+        with text.function(f"{ENTRY}.rows{height}", parameters, attributes="nounwind noinline") as f:
+            self.scores(f, height)
+            with f.loop(0, height) as loop:
+                pointers = [
+                    f.offset("%weights", f.mul(loop.index, self.weights_row)),
+                    f.offset("%factors", f.mul(loop.index, 2 * SIZE)),
+                    f.offset("%state", f.mul(loop.index, 2 * SIZE)),
+                ]
+                if self.shape.biased:
+                    step = self.word(self.shape.row_steps[BIAS])
+                    pointers.append(f.offset("%bias", f.mul(loop.index, step)))
+                arguments = [f"ptr {p}" for p in pointers]
+                arguments += [f"i64 {n}" for n in ("%count", "%begin", "%end")]
+                f.statement(f"call void @{ENTRY}.softmax({', '.join(arguments)})")
+            self.values(f, height)
+            f.statement("ret void")
+
+    def scores(self, f: Function, height: int) -> None:
+        """weights[r, key] = sum over d of q[r, d] * panels[d, key]"""
+        tile, shape = self.tile(height, VECTORS), self.shape
+        step = self.word(shape.row_steps[Q])
+        with f.loop(0, self.count, self.width) as loop:
+            panel = f.offset("%panels", f.mul(loop.index, shape.depth * SIZE))
+            place = f.offset("%weights", f.mul(loop.index, SIZE))
+            rows = mk.strided_rows(f, "%q", step, height, self.word(shape.inner_steps[Q]))
+            chains = mk.chains_for(self.target, height, VECTORS)
+            sums = mk.multiply_add(f, tile, tile.zeros(), rows, panel, shape.depth, chains=chains)
+            mk.store_tile(f, tile, sums, lambda r, j: f.offset(
+                place, r * self.weights_row + j * self.lanes * SIZE))
+
+    def values(self, f: Function, height: int) -> None:
+        """out = (out * correction + weights V) * normaliser, a chunk of columns at a time."""
+        extent, row_step = self.shape.extent, self.word(self.shape.row_steps[V])
+        for first in range(0, extent, self.width):
+            vectors = min(VECTORS, -(-(extent - first) // self.lanes))
+            tile = self.tile(height, vectors)
+            columns = min(extent - first, tile.columns)
+            rows = mk.strided_rows(f, "%weights", self.weights_row, height, SIZE)
+            out_step = self.word(self.shape.row_steps[OUT])
+
+            def place(r: int, j: int, first: int = first, step: int | str = out_step) -> str:
+                return f.offset(f.offset("%out", f.mul(step, r)), (first + j * self.lanes) * SIZE)
+
+            start = tile.zeros() if self.one_block else self.corrected(f, tile, place, columns)
+            sums = mk.multiply_add(
+                f, tile, start, rows, f.offset("%v", first * SIZE), self.count, panel_step=row_step,
+                columns=columns, chains=mk.chains_for(self.target, height, vectors),
+            )
+            v = Vectors(f, FLOAT, self.lanes)
+            scaled = []
+            for r in range(height):
+                factor = v.broadcast(f.load("float", f.offset("%factors", 2 * SIZE * r), SIZE))
+                scaled += [v.mul(x, factor) for x in sums[r * vectors : (r + 1) * vectors]]
+            mk.store_tile(f, tile, scaled, place, columns)
+
+    def corrected(self, f: Function, tile: mk.Tile, place: Callable[[int, int], str],
+                  columns: int) -> list[str]:
+        """The sums so far, for the row's new maximum; zeros in the first block."""
+        v, result = Vectors(f, FLOAT, self.lanes), []
+        begin = f.compare("ne", "%begin", 0)
+        for r, j in ((r, j) for r in range(tile.rows) for j in range(tile.vectors)):
+            old = mk.load_lanes(f, FLOAT, self.lanes, place(r, j), mk.lanes_left(f, tile, columns, j))
+            factor = v.broadcast(f.load("float", f.offset("%factors", 2 * SIZE * r + SIZE), SIZE))
+            result.append(f.select(begin, v.type, v.constant(0), v.mul(old, factor)))
+        return result
+
+    # A row of weights ----------------------------------------------------------------------------
+
+    def emit_softmax(self, text: Text) -> None:
+        """softmax: exp(weight - maximum) in place. factors: what the sum over V is multiplied with,
+        and what the sum so far is. state: the row's maximum and sum so far."""
+        names = ["%row", "%factors", "%state"] + (["%bias"] if self.shape.biased else [])
+        numbers = [f"i64 {n}" for n in ("%count", "%begin", "%end")]
+        parameters = [f"ptr {n}" for n in names] + numbers
+        with text.function(f"{ENTRY}.softmax", parameters, attributes="nounwind noinline") as f:
+            v = Vectors(f, FLOAT, self.lanes)
+            folded = not self.shape.biased and self.scale > 0  # the scale is part of the exponent
+            lowest, none = v.constant(float("-inf")), v.constant(0)
+            greatest = self.over_row(f, v, lowest, v.greater, self.scored(f, v, folded, lowest))
+            greatest = across(v, greatest, v.greater)
+            if folded:
+                greatest = v.mul(greatest, v.constant(self.scale))
+            if not self.one_block:
+                greatest, old, old_total = self.continued(f, v, greatest)
+            # A row of nothing but -inf has no finite maximum to subtract.
+            shift = v.select(v.compare("eq", greatest, lowest), none, greatest)
+            total = self.over_row(f, v, none, v.add, self.exponential(f, v, folded, shift))
+            total = across(v, total, v.add)
+            if not self.one_block:
+                correction = math_function(v, "exp", v.sub(old, shift))
+                total = v.fma(old_total, correction, total)
+                self.keep(f, v, "%factors", correction, SIZE)
+                self.keep(f, v, "%state", greatest)
+                self.keep(f, v, "%state", total, SIZE)
+            factor = v.div(v.constant(1), total)
+            factor = f.select(f.compare("eq", self.count, 0), v.type, none, factor)
+            if not self.one_block:
+                final = f.compare("ne", "%end", 0)
+                factor = f.select(final, v.type, factor, v.constant(1))
+            self.keep(f, v, "%factors", factor)
+            f.statement("ret void")
+
+    def over_row(self, f: Function, v: Vectors, start: str, combine: Callable[[str, str], str],
+                 element: Callable[[str, str | None], str]) -> str:
+        """The vectors element(index, mask) of a row combined into one, four chains in turn."""
+        lanes, count = self.lanes, self.count
+        chunk = CHAINS * lanes
+        if count.isdigit():
+            chunks, whole = int(count) // chunk * chunk, int(count) // lanes * lanes
+        else:
+            chunks, whole = f.value(f"and i64 {count}, {-chunk}"), count
+        with f.loop(0, chunks, chunk, [(v.type, start)] * CHAINS) as loop:
+            values = [element(f.add(loop.index, c * lanes), None) for c in range(CHAINS)]
+            loop.carry(*map(combine, values, loop.carried))
+        first, *others = loop.results
+        for other in others:
+            first = combine(first, other)
+        with f.loop(chunks, whole, lanes, [(v.type, first)]) as loop:
+            mask = None
+            if not count.isdigit():
+                mask = mk.lane_mask(f, FLOAT, lanes, f.sub(count, loop.index))
+            loop.carry(combine(element(loop.index, mask), loop.carried[0]))
+        (total,) = loop.results
+        if count.isdigit() and int(count) % lanes:
+            mask = mk.lane_mask(f, FLOAT, lanes, int(count) % lanes)
+            total = combine(element(str(whole), mask), total)
+        return total
+
+    def scored(self, f: Function, v: Vectors, folded: bool, lowest: str) -> Callable:
+        """The element of the first pass: scale * weight + bias, the least in idle lanes."""
+        biased, scale = self.shape.biased, v.constant(self.scale)
+
+        def element(index: str, mask: str | None) -> str:
+            place = f.element("%row", index, SIZE)
+            x = f.load(v.type, place, SIZE)
+            if not folded:
+                x = v.fma(x, scale, self.bias(f, v, index, mask)) if biased else v.mul(x, scale)
+            if mask is not None:
+                x = v.select(mask, x, lowest)
+            if not folded:
+                f.store(v.type, x, place, SIZE)
+            return x
+
+        return element
+
+    def bias(self, f: Function, v: Vectors, index: str, mask: str | None) -> str:
+        """The bias of `lanes` keys from index on."""
+        if self.shape.inner_steps[BIAS] == 0:
+            return v.broadcast(f.load("float", "%bias", SIZE))
+        left = None if mask is None else f.sub(self.count, index)
+        return mk.load_lanes(f, FLOAT, self.lanes, f.element("%bias", index, SIZE), left)
+
+    def exponential(self, f: Function, v: Vectors, folded: bool, shift: str) -> Callable:
+        """The element of the second pass: exp(weight - shift), stored; 0 in idle lanes."""
+        scale, away = v.constant(self.scale), v.neg(shift)
+
+        def element(index: str, mask: str | None) -> str:
+            place = f.element("%row", index, SIZE)
+            x = f.load(v.type, place, SIZE)
+            x = v.fma(x, scale, away) if folded else v.sub(x, shift)
+            x = math_function(v, "exp", x)
+            if mask is not None:
+                x = v.select(mask, x, v.constant(0))
+            f.store(v.type, x, place, SIZE)
+            return x
+
+        return element
+
+    def continued(self, f: Function, v: Vectors, greatest: str) -> tuple[str, str, str]:
+        """(the maximum with that of earlier blocks, theirs, their sum)"""
+        begin = f.compare("ne", "%begin", 0)
+        old, total = (
+            v.broadcast(f.select(begin, "float", literal(none, FLOAT), f.load("float", place, SIZE)))
+            for place, none in (("%state", float("-inf")), (f.offset("%state", SIZE), 0.0))
+        )
+        return v.greater(greatest, old), old, total
+
+    def keep(self, f: Function, v: Vectors, pointer: str, value: str, displacement: int = 0) -> None:
+        """Stores the first lane."""
+        first = value if v.lanes == 1 else f.value(f"extractelement {v.type} {value}, i64 0")
+        f.store("float", first, f.offset(pointer, displacement), SIZE)
+
+
+def across(v: Vectors, value: str, combine: Callable[[str, str], str]) -> str:
+    """All lanes combined, the result in every lane."""
+    distance = v.lanes // 2
+    while distance:
+        picks = ", ".join(f"i32 {lane ^ distance}" for lane in range(v.lanes))
+        other = v.f.value(
+            f"shufflevector {v.type} {value}, {v.type} poison, <{v.lanes} x i32> <{picks}>"
+        )
+        value, distance = combine(value, other), distance // 2
+    return value
