@@ -205,7 +205,7 @@ def _emit(rewriter: Rewriter, group: _Group, outside: Counter[Value]) -> None:
         inputs = []
         for value in node.inputs:
             if value not in inside and value.constant is None and value not in inner:
-                inner[value] = Value(value.type, value.name)
+                inner[value] = Value(value.type)
                 operands.append(rewriter.of(value))
                 parameters.append(inner[value])
             inputs.append(inner.get(value, value))
