@@ -1,0 +1,342 @@
+"""Pools of blocked images, windows and whole images; a vector is a block of channels.
+
+Windows are combined in two passes: along the rows into the part's scratch memory, then down the columns,
+so that a k x k window takes 2k steps. Sums read zeros from the halo where the window leaves the image. A
+maximum must not, so it reads the nearest pixel of the image instead, which the window holds anyway.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+
+from ... import dims, dtypes, expr
+from ...dims import Dimension
+from ...ir import Constant, Layout, Node
+from ...ops import Pool, Reduce
+from ...target import Target
+from ..blocked import (
+    GREATEST_HALO, Image, Window, clear_border, cover, equal_width, highest, image_of, keep_channels, plane_axes, place_in,
+    slide, typical, window_of, without_halo,
+)
+from ..emitter import Function, scalar_type, splat, vector_type
+from ..kernel import ENTRY, Choice, Code, KernelText, single
+from ..microkernel import store_lanes
+from ..scalar import lower
+from ..vectors import Vectors
+from .conv import FEW_PARTS, PART_NS, Partition, lines_at, lines_of_part
+
+COLUMNS = 8  # outputs that one iteration computes
+SUMS = 4  # of a whole image, at once
+MOST_TAPS = 32  # along an axis: the taps are unrolled
+SCRATCH_BYTES = 48 << 10
+
+
+def candidates(node: Node, target: Target):
+    """One, for windows of one or two spatial axes and for reductions of all of them, of floats."""
+    x, out = node.inputs[0].type, node.outputs[0].type
+    if not isinstance(node.op, (Pool, Reduce)) or x.rank not in (3, 4) or not isinstance(x.shape[1], int):
+        return
+    if x.dtype not in ("float32", "float64") or out.dtype != x.dtype or x.shape[1] == 0:
+        return
+    block, rank = target.lanes(x.dtype), x.rank - 2
+    if _is_whole(node):
+        halo = (0, 0)
+    elif isinstance(node.op, Reduce) or (halo := _halo(node.op, x.shape[2:])) is None:
+        return
+    from . import pool
+
+    blocked = not isinstance(node.op, Reduce) or node.op.keepdims
+    cost = typical(x.nbytes + out.nbytes) / target.bytes_per_ns
+    yield Choice(pool, cost, (), (Layout(block, halo[2 - rank :]),), without_halo(block, rank) if blocked else None)
+
+
+def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+    return None
+
+
+def emit(node: Node, choice: Choice, target: Target) -> Code:
+    return _emit_whole(node, target) if _is_whole(node) else _emit_windows(node, target)
+
+
+# What windows need of the image ------------------------------------------------------------------
+
+
+def _window(op: Pool) -> Window:
+    return window_of(op.kernel, op.strides, op.dilations, op.pads)
+
+
+def _halo(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
+    """The border that the windows read, None where they cannot be computed here."""
+    win, halo = _window(op), []
+    if op.kind not in ("max", "sum", "mean") or max(win.kernel) > MOST_TAPS:
+        return None
+    for axis, (size, count) in enumerate(zip(plane_axes(image, 1), plane_axes(op.sizes, 1))):
+        before = win.before[axis]
+        last = (count - 1) * win.strides[axis] - before  # where the last window starts
+        most, beyond = highest(before), highest(last + win.extent[axis] - size)
+        starts = highest(last - size)
+        if None in (most, beyond, starts) or starts >= 0 or most >= win.extent[axis]:
+            return None
+        border = max(0, most, beyond)
+        if border > GREATEST_HALO or (op.kind == "max" and border and win.dilations[axis] > 1):
+            return None
+        halo.append(0 if op.kind == "max" else border)
+    return tuple(halo)
+
+
+# Windows -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pool over images as they are stored; `across` is the image of the first pass, of one block."""
+
+    kind: str
+    x: Image
+    out: Image
+    window: Window
+    dtype: str
+    across: Image
+
+    @property
+    def vector(self) -> str:
+        return vector_type(scalar_type(self.dtype), self.out.block)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        width = self.out.width
+        return (equal_width(width, COLUMNS),) if isinstance(width, int) else (COLUMNS, COLUMNS // 2, 1)
+
+    @property
+    def leaves(self) -> tuple[bool, bool]:
+        """Along which axes windows may leave the image."""
+        found = []
+        for axis, size in enumerate((self.x.height, self.x.width)):
+            start = (self.out.height, self.out.width)[axis] - 1
+            end = start * self.window.strides[axis] + self.window.extent[axis] - self.window.before[axis]
+            beyond = highest(end - size)
+            found.append(self.window.before[axis] != 0 or beyond is None or beyond > 0)
+        return tuple(found)
+
+    @property
+    def clamped(self) -> tuple[bool, bool]:
+        """Along which axes the nearest pixel is read where a window leaves the image."""
+        return self.leaves if self.kind == "max" else (False, False)
+
+    def combine(self, f: Function, state: str | None, value: str) -> str:
+        if state is None:
+            return value
+        if self.kind != "max":
+            return f.value(f"fadd {self.vector} {state}, {value}")
+        greater = f.value(f"fcmp ogt {self.vector} {value}, {state}")
+        return f.value(f"select <{self.out.block} x i1> {greater}, {self.vector} {value}, {self.vector} {state}")
+
+
+def _emit_windows(node: Node, target: Target) -> Code:
+    x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), _window(node.op)
+    taps, pixels = sum(win.kernel), typical(out.batch * out.height * out.width) * out.blocks
+    work = pixels * taps / target.fma_per_ns + typical(x.batch * x.blocks * x.plane) / target.bytes_per_ns
+    row_bytes = typical(out.width) * out.pixel * win.strides[0]
+    wanted = min(FEW_PARTS, work / PART_NS) / max(1, out.blocks * typical(out.batch))
+    lines = lines_of_part(out.height, 1, max(wanted, 2 * typical(out.height) * row_bytes / SCRATCH_BYTES))
+    cut = Partition(lines, dims.maximum(1, out.height // lines), False)
+    rows = (2 * lines - 2) * win.strides[0] + win.extent[0]
+    across = Image(1, out.block, rows, out.width, out.block, out.itemsize, (0, 0))
+    plan = Plan(node.op.kind, x, out, win, node.outputs[0].dtype, across)
+    k = KernelText(target)
+    with k.entry() as f, f.loop("%first", "%last") as part:
+        _windows_part(k, f, plan, cut, part.index)
+    _across(k, plan)
+    _down(k, plan)
+    return single(k.step(out.batch * out.blocks * cut.count, int(work), dims.maximum(64, across.plane)))
+
+
+def _windows_part(k: KernelText, f: Function, plan: Plan, cut: Partition, part: str) -> None:
+    """Some rows of one plane."""
+    x, out, win = plan.x, plan.out, plan.window
+    plane, chunk = f.divide(part, k.size(f, cut.count))
+    first, last = lines_at(k, f, cut, chunk, out.height)
+    source = f.offset(k.input(f, 0), f.add(f.mul(plane, k.size(f, x.plane)), k.size(f, x.origin)))
+    target = f.offset(k.output(f), f.mul(plane, k.size(f, out.plane)))
+    clear_border(k, f, out, target, first, last)
+    start = f.sub(f.mul(first, win.strides[0]), k.size(f, win.before[0]))  # the first row that is read
+    stop = f.add(start, f.add(f.mul(f.sub(f.sub(last, first), 1), win.strides[0]), win.extent[0]))
+    if plan.clamped[0]:
+        start, stop = f.maximum(start, 0), f.minimum(stop, k.size(f, x.height))
+    with f.loop(start, stop) as row:
+        line = f.offset(source, f.mul(row.index, k.size(f, x.row)))
+        sums = f.offset("%scratch", f.mul(f.sub(row.index, start), k.size(f, plan.across.row)))
+        f.statement(f"call void @{ENTRY}.across(ptr %args, ptr {line}, ptr {sums})")
+    with f.loop(first, last) as row:
+        pixel = f.offset(target, f.add(k.size(f, out.origin), f.mul(row.index, k.size(f, out.row))))
+        f.statement(f"call void @{ENTRY}.down(ptr %args, i64 {row.index}, i64 {start}, i64 {stop}, "
+                    f"ptr %scratch, ptr {pixel})")
+
+
+def _across(k: KernelText, plan: Plan) -> None:
+    """Combines along one row of the image: %x is its first pixel, %sums the row of the result."""
+    x, win, size = plan.x, plan.window, plan.out.pixel
+    line = Window((1, win.kernel[1]), (1, win.strides[1]), (1, win.dilations[1]), (0, 0), (0, 0))
+    with k.text.function(f"{ENTRY}.across", ["ptr %args", "ptr noalias %x", "ptr noalias %sums"],
+                         attributes="noinline nounwind") as f:
+        read = partial(f.load, plan.vector, align=size)
+
+        def tile(width: int, column: str) -> None:
+            first = f.sub(f.mul(column, win.strides[1]), k.size(f, win.before[1]))
+            base = f.offset("%x", f.mul(first, size))
+
+            def outputs(load) -> None:
+                slide(line, 1, width, load, lambda state, value, ky, kx: plan.combine(f, state, value),
+                      lambda _, at, state: f.store(
+                          plan.vector, state, f.offset("%sums", f.mul(f.add(column, at), size)), size))
+
+            def nearest(_: int, ix: int) -> str:
+                inside = f.minimum(f.maximum(f.add(first, ix), 0), k.size(f, x.width - 1))
+                return read(f.offset("%x", f.mul(inside, size)))
+
+            def direct(_: int, ix: int) -> str:
+                return read(f.offset(base, ix * size))
+
+            if not plan.clamped[1]:
+                outputs(direct)
+                return
+            reach = (width - 1) * win.strides[1] + win.extent[1]
+            low = f.compare("sge", first, 0)
+            high = f.compare("sle", f.add(first, reach), k.size(f, x.width))
+            both = f.value(f"and i1 {low}, {high}")
+            with f.when(both):
+                outputs(direct)
+            with f.when(f.value(f"xor i1 {both}, true")):
+                outputs(nearest)
+
+        cover(f, 0, k.size(f, plan.out.width), plan.widths, tile)
+        f.statement("ret void")
+
+
+def _down(k: KernelText, plan: Plan) -> None:
+    """Combines the rows %start..%stop-1 of the first pass at %sums to the row %y of the output at %out."""
+    x, win, size = plan.x, plan.window, plan.out.pixel
+    parameters = ["ptr %args", "i64 %y", "i64 %start", "i64 %stop", "ptr noalias %sums", "ptr noalias %out"]
+    with k.text.function(f"{ENTRY}.down", parameters, attributes="noinline nounwind") as f:
+        first = f.sub(f.mul("%y", win.strides[0]), k.size(f, win.before[0]))
+        rows = []
+        for tap in range(win.kernel[0]):
+            at = f.add(first, tap * win.dilations[0])
+            if plan.clamped[0]:
+                at = f.minimum(f.maximum(at, "%start"), f.sub("%stop", 1))
+            rows.append(f.offset("%sums", f.mul(f.sub(at, "%start"), k.size(f, plan.across.row))))
+        height = _inside(k, f, plan, 0, first)
+
+        def tile(width: int, column: str) -> None:
+            place = place_in(k, f, plan.out, "%out")
+            states: list[str | None] = [None] * width
+            for row in rows:
+                start = f.offset(row, f.mul(column, size))
+                for at in range(width):
+                    value = f.load(plan.vector, f.offset(start, at * size), size)
+                    states[at] = plan.combine(f, states[at], value)
+            for at, state in enumerate(states):
+                here = f.add(column, at)
+                if plan.kind == "mean":
+                    left = f.sub(f.mul(here, win.strides[1]), k.size(f, win.before[1]))
+                    state = _divided(f, plan, state, f.mul(height, _inside(k, f, plan, 1, left)))
+                f.store(plan.vector, state, place(0, here, 0), size)
+
+        cover(f, 0, k.size(f, plan.out.width), plan.widths, tile)
+        f.statement("ret void")
+
+
+def _inside(k: KernelText, f: Function, plan: Plan, axis: int, first: str) -> str:
+    """How many taps of the window that starts at `first` lie inside the image."""
+    taps, step = plan.window.kernel[axis], plan.window.dilations[axis]
+    size = (plan.x.height, plan.x.width)[axis]
+    if not plan.leaves[axis]:
+        return str(taps)
+    skipped, _ = f.divide(f.add(f.maximum(f.sub("0", first), 0), step - 1), step)
+    room, _ = f.divide(f.add(f.maximum(f.sub(k.size(f, size), first), 0), step - 1), step)
+    return f.maximum(f.sub(f.minimum(room, taps), skipped), 1)
+
+
+def _divided(f: Function, plan: Plan, total: str, count: str) -> str:
+    element, lanes = scalar_type(plan.dtype), plan.out.block
+    if count.isdigit():
+        divisor = splat(int(count), plan.dtype, lanes)
+    else:
+        divisor = f.broadcast(element, f.value(f"sitofp i64 {count} to {element}"), lanes)
+    return f.value(f"fdiv {plan.vector} {total}, {divisor}")
+
+
+# Whole images ------------------------------------------------------------------------------------
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether all pixels of an image become one, by a reduction or by a pool of one window."""
+    op, x = node.op, node.inputs[0].type
+    if isinstance(op, Pool):
+        one = op.kernel == x.shape[2:] and all(d == 1 for d in (*op.sizes, *op.dilations))
+        return one and all(p == 0 for p in op.pads) and op.kind in ("max", "sum", "mean")
+    body = op.body
+    plain = body is None or not any(e.op in ("index", "check") for e in expr.topological(body))
+    spatial = op.axes == tuple(range(2, x.rank))
+    return spatial and plain and len(node.inputs) == 1 and op.kind in ("max", "min", "sum")
+
+
+def _emit_whole(node: Node, target: Target) -> Code:
+    x, type_ = image_of(node.inputs[0].type), node.outputs[0].type
+    k = KernelText(target)
+    with k.entry() as f, f.loop("%first", "%last") as part:
+        n, block = f.divide(part.index, x.blocks)
+        plane = f.offset(k.input(f, 0), f.mul(part.index, k.size(f, x.plane)))
+        value = _total(k, f, node, x, plane)
+        left = f.sub(x.channels, f.mul(block, x.block))
+        if type_.layout is None:
+            first = f.add(f.mul(n, x.channels), f.mul(block, x.block))
+            place, count = f.element(k.output(f), first, x.itemsize), left if x.channels % x.block else None
+            store_lanes(f, type_.dtype, x.block, value, place, count)
+        else:
+            out = image_of(type_)
+            clear_border(k, f, out, f.offset(k.output(f), f.mul(part.index, k.size(f, out.plane))), 0, 1)
+            if x.channels % x.block and isinstance(node.op, Reduce) and node.op.body is not None:
+                value = keep_channels(f, type_.dtype, x.block, value, left)
+            f.store(vector_type(scalar_type(type_.dtype), x.block), value,
+                    out.address(k, f, k.output(f), n, block), out.pixel)
+    work = typical(x.batch * x.blocks * x.plane) / target.bytes_per_ns
+    return single(k.step(x.batch * x.blocks, int(work)))
+
+
+def _total(k: KernelText, f: Function, node: Node, x: Image, plane: str) -> str:
+    """All pixels of a plane combined, with as many sums at once as hide the latency of an addition."""
+    op, dtype = node.op, node.outputs[0].dtype
+    if x.halo == (0, 0):
+        x = x.flat
+    vectors = Vectors(f, dtype, x.block)
+    neutral = vectors.constant({"max": -inf, "min": inf}.get(op.kind, 0.0))
+    step = {"max": vectors.greater, "min": vectors.smaller}.get(op.kind, vectors.add)
+    body, width = op.body if isinstance(op, Reduce) else None, k.size(f, x.width)
+
+    def add(states: Sequence[str], row: str, column: str) -> list[str]:
+        result = []
+        for at, state in enumerate(states):
+            value = f.load(vectors.type, f.offset(row, f.mul(f.add(column, at), x.pixel)), x.pixel)
+            if body is not None:
+                value, = lower(f, [body], lambda index, value=value: value, x.block, partial(k.size, f))
+            result.append(step(value, state))
+        return result
+
+    kinds = [vectors.type] * SUMS
+    with f.loop(0, k.size(f, x.height), carried=list(zip(kinds, [neutral] * SUMS))) as rows:
+        row = f.offset(plane, f.add(k.size(f, x.origin), f.mul(rows.index, k.size(f, x.row))))
+        whole = f.sub(width, f.divide(width, SUMS)[1])
+        with f.loop(0, whole, SUMS, list(zip(kinds, rows.carried))) as columns:
+            columns.carry(*add(columns.carried, row, columns.index))
+        with f.loop(whole, width, 1, list(zip(kinds, columns.results))) as columns:
+            columns.carry(*add(columns.carried[:1], row, columns.index), *columns.carried[1:])
+        rows.carry(*columns.results)
+    total, *others = rows.results
+    for other in others:
+        total = step(other, total)
+    if isinstance(op, Pool) and op.kind == "mean":
+        total = vectors.div(total, vectors.constant(dims.product(op.kernel)))
+    return total

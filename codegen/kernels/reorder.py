@@ -1,0 +1,250 @@
+"""Reorder: dense to blocked channels and back, and from one halo to another.
+
+Rows of up to 16 dense channels and blocked pixels are the two sides of a square of elements, which is
+transposed in registers: halves of pairs of vectors change places, then quarters, down to single lanes.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ... import dims, dtypes
+from ...dims import Dimension
+from ...ir import Constant, Node, TensorType
+from ...ops import Reorder
+from ...target import Target
+from ..blocked import Image, clear_border, cover, image_of, typical
+from ..emitter import Function, vector_type
+from ..kernel import ENTRY, Choice, Code, KernelText, Step
+from .conv import FEW_PARTS, PART_NS, Partition, lines_at, lines_of_part
+
+SQUARE = 16  # the most channels that are transposed at once
+
+End = Callable[[KernelText, Function], str]  # where a step reads or writes
+
+
+def candidates(node: Node, target: Target):
+    """One, between two layouts of a type of known channels, not both dense."""
+    if not isinstance(node.op, Reorder):
+        return
+    x, out = node.inputs[0].type, node.outputs[0].type
+    blocked = [t for t in (x, out) if t.layout is not None]
+    if not blocked or x.dtype == "string" or any(_image(t) is None for t in blocked):
+        return
+    from . import reorder
+
+    cost = typical(x.nbytes + out.nbytes) / target.bytes_per_ns
+    yield Choice(reorder, cost, (), (x.layout,), out.layout)
+
+
+def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+    return None
+
+
+def emit(node: Node, choice: Choice, target: Target) -> Code:
+    x, out = node.inputs[0].type, node.outputs[0].type
+
+    def source(k: KernelText, f: Function) -> str:
+        return k.input(f, 0)
+
+    def result(k: KernelText, f: Function) -> str:
+        return k.output(f)
+
+    def between(k: KernelText, f: Function) -> str:
+        return k.temporary(f, 0)
+
+    if x.layout is None:
+        return Code((_transposed(target, _image(out), source, result, True),))
+    if out.layout is None:
+        return Code((_transposed(target, _image(x), result, source, False),))
+    if x.layout.block == out.layout.block:
+        return Code((_moved(target, _image(x), _image(out), source, result),))
+    steps = (_transposed(target, _image(x), between, source, False),
+             _transposed(target, _image(out), between, result, True))
+    return Code(steps, (x.count * dtypes.itemsize(x.dtype),))
+
+
+def _image(type_: TensorType) -> Image | None:
+    """The image behind a blocked type; more than two spatial axes, without halo, are one row."""
+    if type_.rank < 3 or not isinstance(type_.shape[1], int):
+        return None
+    if type_.rank < 5:
+        return image_of(type_)
+    if any(type_.layout.halo):
+        return None
+    width, size = dims.product(type_.shape[2:]), dtypes.itemsize(type_.dtype)
+    return Image(type_.shape[0], type_.shape[1], 1, width, type_.layout.block, size, (0, 0))
+
+
+def _cut(image: Image, target: Target, step: int) -> tuple[Partition, Dimension]:
+    """How a plane's lines are cut into parts, and their number; a line is a pixel of a single row."""
+    single = image.height == 1
+    length = image.width if single else image.height
+    work = 2 * typical(image.batch * image.blocks * image.plane) / target.bytes_per_ns
+    wanted = min(FEW_PARTS, work / PART_NS) / max(1, image.blocks * typical(image.batch))
+    lines = lines_of_part(length, step if single else 1, wanted)
+    return Partition(lines, dims.maximum(1, length // lines), False), length
+
+
+def _clear(k: KernelText, f: Function, image: Image, plane: str, first: str, last: str) -> None:
+    """The border around some lines; around a single row, with its first pixel."""
+    if image.height == 1:
+        first, last = "0", f.value(f"zext i1 {f.compare('eq', first, 0)} to i64")
+    clear_border(k, f, image, plane, first, last)
+
+
+# Between halos -----------------------------------------------------------------------------------
+
+
+def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> Step:
+    """Rows of pixels as they are."""
+    cut, length = _cut(new, target, 1)
+    k = KernelText(target)
+    with k.entry() as f, f.loop("%first", "%last") as part:
+        plane, chunk = f.divide(part.index, k.size(f, cut.count))
+        first, last = lines_at(k, f, cut, chunk, length)
+        here = f.offset(source(k, f), f.mul(plane, k.size(f, old.plane)))
+        there = f.offset(result(k, f), f.mul(plane, k.size(f, new.plane)))
+        _clear(k, f, new, there, first, last)
+        rows, columns = (("0", "1"), (first, last)) if new.height == 1 else \
+            ((first, last), ("0", k.size(f, new.width)))
+        kind = f"<{new.pixel} x i8>"
+        with f.loop(*rows) as row:
+            begin = old.address(k, f, here, y=row.index)
+            end = new.address(k, f, there, y=row.index)
+            with f.loop(*columns) as column:
+                at = f.mul(column.index, new.pixel)
+                f.store(kind, f.load(kind, f.offset(begin, at), 1), f.offset(end, at), min(64, new.pixel))
+    work = 2 * typical(new.batch * new.blocks * new.plane) / target.bytes_per_ns
+    return k.step(new.batch * new.blocks * cut.count, int(work))
+
+
+# Between dense and blocked -----------------------------------------------------------------------
+
+
+def _transposed(target: Target, image: Image, dense: End, blocked: End, to_blocks: bool) -> Step:
+    """Dense rows to blocked pixels of `image`, or back."""
+    square = min(image.block, SQUARE)
+    image = image.flat if image.halo == (0, 0) else image
+    widths = _widths(square, image.width)
+    cut, length = _cut(image, target, widths[0])
+    k = KernelText(target)
+    with k.entry() as f, f.loop("%first", "%last") as part:
+        plane, chunk = f.divide(part.index, k.size(f, cut.count))
+        n, block = f.divide(plane, image.blocks)
+        first, last = lines_at(k, f, cut, chunk, length)
+        here = f.offset(blocked(k, f), f.mul(plane, k.size(f, image.plane)))
+        if to_blocks:
+            _clear(k, f, image, here, first, last)
+        rows, columns = (("0", "1"), (first, last)) if image.height == 1 else \
+            ((first, last), ("0", k.size(f, image.width)))
+        with f.loop(*rows) as row, f.loop(0, image.block, square) as group:
+            channel = f.add(f.mul(block, image.block), group.index)
+            index = f.add(f.mul(n, image.channels), channel)
+            at = f.add(f.mul(index, k.size(f, image.height)), row.index)
+            line = f.offset(dense(k, f), f.mul(at, k.size(f, image.width * image.itemsize)))
+            pixels = f.offset(image.address(k, f, here, y=row.index), f.mul(group.index, image.itemsize))
+            _call_line(f, image, square, channel, [line, pixels, *columns])
+    for count in _counts(image, square):
+        _line(k, image, square, count, widths, to_blocks)
+    work = 2 * typical(image.batch * image.blocks * image.plane) / target.bytes_per_ns
+    return k.step(image.batch * image.blocks * cut.count, int(work))
+
+
+def _widths(square: int, width: Dimension) -> tuple[int, ...]:
+    """Pixels that are transposed at once: powers of two, one of them where the width is known."""
+    if isinstance(width, int):
+        return (min(square, 1 << max(0, width.bit_length() - 1)),)
+    return tuple(square >> shift for shift in range(square.bit_length()))
+
+
+def _counts(image: Image, square: int) -> list[int]:
+    """How many of a square's channels exist: all, some, or none at the end of the last block."""
+    whole, rest = divmod(image.channels, square)
+    idle = image.blocks * image.block - image.channels >= square
+    return [square] * (whole > 0) + [rest] * (rest > 0) + [0] * idle
+
+
+def _call_line(f: Function, image: Image, square: int, channel: str, words: Sequence[str]) -> None:
+    """Calls the function for as many channels as there are from `channel` on."""
+    kinds = ("ptr", "ptr", "i64", "i64")
+    arguments = ", ".join(["ptr %args", *(f"{t} {w}" for t, w in zip(kinds, words))])
+    whole = image.channels - image.channels % square
+    counts = _counts(image, square)
+    for count in counts:
+        call = f"call void @{ENTRY}.line{count}({arguments})"
+        if len(counts) == 1:
+            f.statement(call)
+            continue
+        if count == square:
+            condition = f.compare("slt", channel, whole)
+        elif count:
+            condition = f.compare("eq", channel, whole)
+        else:
+            condition = f.compare("sge", channel, image.channels)
+        with f.when(condition):
+            f.statement(call)
+
+
+def _line(k: KernelText, image: Image, square: int, count: int, widths: Sequence[int], to_blocks: bool) -> None:
+    """The pixels %start..%stop-1 of one row: %line is its first element in the first channel, %pixels the
+    first pixel; `count` of the channels exist, the others are zero in blocks and nowhere in rows."""
+    parameters = ["ptr %args", "ptr noalias %line", "ptr noalias %pixels", "i64 %start", "i64 %stop"]
+    size = image.itemsize
+    element, plane = f"i{8 * size}", image.height * image.width * size
+    with k.text.function(f"{ENTRY}.line{count}", parameters, attributes="noinline nounwind") as f:
+        rows = [f.offset("%line", k.size(f, channel * plane)) for channel in range(count)]
+        start, stop = (0, k.size(f, image.width)) if image.height != 1 else ("%start", "%stop")
+
+        def tile(width: int, column: str) -> None:
+            side, at = max(square, width), f.mul(column, size)
+            row, pixels = vector_type(element, width), f.offset("%pixels", f.mul(column, image.pixel))
+            lanes = vector_type(element, square)
+            if to_blocks:
+                vectors = [_resized(f, element, f.load(row, f.offset(r, at), size), width, side) for r in rows]
+                vectors += ["zeroinitializer"] * (side - count)
+                for x, vector in enumerate(transposed(f, element, vectors)[:width]):
+                    f.store(lanes, _resized(f, element, vector, side, square), f.offset(pixels, x * image.pixel), size)
+            else:
+                vectors = [f.load(lanes, f.offset(pixels, x * image.pixel), size) for x in range(width)]
+                vectors += ["zeroinitializer"] * (side - width)
+                for r, vector in zip(rows, transposed(f, element, vectors)):
+                    f.store(row, _resized(f, element, vector, side, width), f.offset(r, at), size)
+
+        if count or to_blocks:
+            cover(f, start, stop, widths, tile)
+        f.statement("ret void")
+
+
+def _resized(f: Function, element: str, value: str, lanes: int, wanted: int) -> str:
+    """The first lanes of a vector, or the vector with undefined lanes behind it."""
+    if lanes == wanted:
+        return value
+    kind = vector_type(element, lanes)
+    if lanes == 1:
+        return f.value(f"insertelement {vector_type(element, wanted)} poison, {element} {value}, i64 0")
+    if wanted == 1:
+        return f.value(f"extractelement {kind} {value}, i64 0")
+    mask = ", ".join(f"i32 {lane if lane < lanes else 'poison'}".replace("i32 poison", "i32 poison")
+                     for lane in range(wanted))
+    return f.value(f"shufflevector {kind} {value}, {kind} poison, <{wanted} x i32> <{mask}>")
+
+
+def transposed(f: Function, element: str, vectors: Sequence[str]) -> list[str]:
+    """n vectors of n lanes, a power of two, with rows and columns exchanged."""
+    count = len(vectors)
+    if count == 1:
+        return list(vectors)
+    kind, current, half = vector_type(element, count), list(vectors), count // 2
+    while half:
+        lanes = range(count)
+        low = [lane if not lane & half else count + lane - half for lane in lanes]
+        high = [lane + half if not lane & half else count + lane for lane in lanes]
+        following = list(current)
+        for i in range(count):
+            if not i & half:
+                pair = f"{kind} {current[i]}, {kind} {current[i + half]}"
+                for place, order in ((i, low), (i + half, high)):
+                    mask = ", ".join(f"i32 {lane}" for lane in order)
+                    following[place] = f.value(f"shufflevector {pair}, <{count} x i32> <{mask}>")
+        current, half = following, half // 2
+    return current
