@@ -170,13 +170,12 @@ def _build(imported: Imported, graph: Graph, plan: Plan, codes: dict[Node, Code]
     description = describe(imported, graph, plan, codes, module, target, prefix=prefix, name=name, threads=threads,
                            weights_bytes=report.weights_bytes)
     report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
-    kind = "o" if output.suffix == ".o" else "so"
-    runtime = link.start_compile(model_c.model_source(description), work, kind=kind)
+    runtime = link.start_compile(model_c.model_source(description), work, target, kind=link.output_kind(output))
     try:
         compiled = objects.compile_objects(module.text, kernels, target, work, jobs)
         stages("link")
         imported.model.check_unchanged()
-        link.link(compiled, runtime, work / "weights.bin", output, prefix=prefix, directory=work, kind=kind)
+        link.link(compiled, runtime, work / "weights.bin", output, prefix=prefix, target=target)
     except BaseException:
         runtime.stop()
         raise
