@@ -1,4 +1,5 @@
 """Symbolic dimensions: canonical forms, exact arithmetic, bounds, text."""
+
 import operator
 
 import pytest
@@ -37,16 +38,19 @@ def test_a_dimension_is_no_number():
     assert symbol("n", 1) != n
 
 
-@pytest.mark.parametrize(("value", "text"), [
-    (2 * n + 1, "2*n + 1"),
-    (1 - n, "-n + 1"),
-    ((h - 1) // 2 + 1, "(h + 1)//2"),
-    (3 * (n // 2), "3*(n//2)"),
-    (n - m // 2, "-(m//2) + n"),
-    (dims.maximum(n, 3) // m, "max(n, 3)//m"),
-    (n // (m + 1), "n//(m + 1)"),
-    (n * n * m, "m*n*n"),
-])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2 * n + 1, "2*n + 1"),
+        (1 - n, "-n + 1"),
+        ((h - 1) // 2 + 1, "(h + 1)//2"),
+        (3 * (n // 2), "3*(n//2)"),
+        (n - m // 2, "-(m//2) + n"),
+        (dims.maximum(n, 3) // m, "max(n, 3)//m"),
+        (n // (m + 1), "n//(m + 1)"),
+        (n * n * m, "m*n*n"),
+    ],
+)
 def test_text_is_python_syntax(value, text):
     assert str(value) == text
     assert dims.parse(text, {"h": 1}) == value
@@ -121,18 +125,21 @@ def test_order_is_true_false_or_unknown():
     assert dims.less(n, m) is None
 
 
-@pytest.mark.parametrize(("value", "expected"), [
-    (n, (0, None)),
-    (z, (None, None)),
-    (h + 2, (3, None)),
-    (-n, (None, 0)),
-    (1 - n, (None, 1)),
-    (n // 2, (0, None)),
-    (dims.clamp(n, 2, 5), (2, 5)),
-    (3 * dims.clamp(n, 2, 5) - 1, (5, 14)),
-    (dims.compare("lt", n, m), (0, 1)),
-    (1 - dims.compare("eq", n, m), (0, 1)),
-])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (n, (0, None)),
+        (z, (None, None)),
+        (h + 2, (3, None)),
+        (-n, (None, 0)),
+        (1 - n, (None, 1)),
+        (n // 2, (0, None)),
+        (dims.clamp(n, 2, 5), (2, 5)),
+        (3 * dims.clamp(n, 2, 5) - 1, (5, 14)),
+        (dims.compare("lt", n, m), (0, 1)),
+        (1 - dims.compare("eq", n, m), (0, 1)),
+    ],
+)
 def test_bounds(value, expected):
     assert dims.bounds(value) == expected
 
@@ -163,9 +170,14 @@ def test_text_that_is_no_dimension_is_refused(text):
 # Against Python's arithmetic on random expressions -----------------------------------------------
 
 NAMES = {"n": 0, "m": 0, "h": 1, "z": None}
-ENVIRONMENTS = st.fixed_dictionaries({
-    "n": st.integers(0, 9), "m": st.integers(0, 300), "h": st.integers(1, 9), "z": st.integers(-20, 20),
-})
+ENVIRONMENTS = st.fixed_dictionaries(
+    {
+        "n": st.integers(0, 9),
+        "m": st.integers(0, 300),
+        "h": st.integers(1, 9),
+        "z": st.integers(-20, 20),
+    }
+)
 
 
 class Invalid(Exception):
@@ -193,10 +205,16 @@ def _truncate(a, b):
 
 
 OPERATIONS = [
-    (operator.add, operator.add), (operator.sub, operator.sub), (operator.mul, operator.mul),
-    (operator.floordiv, _nonzero(operator.floordiv)), (operator.mod, _nonzero(operator.mod)),
-    (dims.truncated_divide, _nonzero(_truncate)), (dims.ceil_divide, _nonzero(lambda a, b: -(-a // b))),
-    (dims.minimum, min), (dims.maximum, max), (dims.broadcast, _python_broadcast),
+    (operator.add, operator.add),
+    (operator.sub, operator.sub),
+    (operator.mul, operator.mul),
+    (operator.floordiv, _nonzero(operator.floordiv)),
+    (operator.mod, _nonzero(operator.mod)),
+    (dims.truncated_divide, _nonzero(_truncate)),
+    (dims.ceil_divide, _nonzero(lambda a, b: -(-a // b))),
+    (dims.minimum, min),
+    (dims.maximum, max),
+    (dims.broadcast, _python_broadcast),
     (lambda a, b: dims.compare("eq", a, b), lambda a, b: int(a == b)),
     (lambda a, b: dims.compare("lt", a, b), lambda a, b: int(a < b)),
 ]
@@ -222,7 +240,9 @@ def _number(tree, env):
 
 TREES = st.recursive(
     st.one_of(st.integers(-9, 9), st.sampled_from(list(NAMES))),
-    lambda inner: st.tuples(st.integers(0, len(OPERATIONS) - 1), inner, inner), max_leaves=8)
+    lambda inner: st.tuples(st.integers(0, len(OPERATIONS) - 1), inner, inner),
+    max_leaves=8,
+)
 
 
 @settings(max_examples=1000, deadline=None)

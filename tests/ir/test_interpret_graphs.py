@@ -1,0 +1,299 @@
+"""The interpreter: graphs, control flow, variables, functions of the runtime, folding."""
+
+import numpy as np
+import pytest
+from ir.interpreting import close, fails, integers, normal, random, run, runtime, same
+
+from onnxc import dims, interpret, ops
+from onnxc.expr import input_
+from onnxc.interpret import InterpretError, run_graph, run_op
+from onnxc.ir import TensorType
+from onnxc.text import parse
+
+x32 = input_(0, "float32")
+
+# Sizes -------------------------------------------------------------------------------------------
+
+
+def test_elements_are_the_values_of_dimensions():
+    n, m = dims.symbol("n"), dims.symbol("m")
+    same(run(ops.Elements((n, m * 2, 3), (3,)), n=5, m=7), np.array([5, 14, 3]))
+    same(run(ops.Elements((n,), (), "int32"), n=5), np.array(5, np.int32))
+
+
+def test_bind_fills_the_environment():
+    env = {}
+    run_op(ops.Bind((dims.Symbol("n"), dims.Symbol("m", None))), [np.array([3, -2])], env)
+    assert env == {"n": 3, "m": -2}
+    assert fails("invalid_value", ops.Bind((dims.Symbol("n"),)), np.array([-1])) == -1
+
+
+def test_a_variable_that_nothing_bound_is_an_error():
+    assert fails("unbound_variable", ops.Reshape((dims.symbol("n"),)), np.zeros(3)) == "n"
+
+
+# Graphs ------------------------------------------------------------------------------------------
+
+
+def test_inputs_bind_their_variables():
+    graph = parse("""graph (%x: float32[n, 2*m + 1]) {
+      %s = elements() dims=(n, m) shape=(2)
+      return %s
+    }""")
+    assert run_graph(graph, [np.zeros((4, 7), np.float32)])[0].tolist() == [4, 3]
+
+
+@pytest.mark.parametrize(
+    ("code", "inputs"),
+    [
+        ("wrong_shape", [np.zeros((2, 3), np.float32), np.zeros(4, np.float32)]),
+        ("wrong_shape", [np.zeros((2, 2), np.float32), np.zeros(2, np.float32)]),
+        ("wrong_rank", [np.zeros(2, np.float32), np.zeros(2, np.float32)]),
+        ("wrong_dtype", [np.zeros((2, 3)), np.zeros(2, np.float32)]),
+        ("wrong_count", [np.zeros((2, 3), np.float32)]),
+    ],
+)
+def test_inputs_of_other_types_are_refused(code, inputs):
+    graph = parse("graph (%x: float32[n, 3], %y: float32[n]) { return %x }")
+    with pytest.raises(InterpretError) as caught:
+        run_graph(graph, inputs)
+    assert caught.value.code == code
+
+
+def test_a_graph_may_return_inputs_constants_and_a_value_twice():
+    graph = parse("""graph (%x: float32[2]) {
+      %c = constant float32[2] splat 3.0
+      %y = map(%x, %c) { add($0, $1) }
+      return %x, %c, %y, %y
+    }""")
+    results = run_graph(graph, [np.array([1, 2], np.float32)])
+    assert [r.tolist() for r in results] == [[1, 2], [3, 3], [4, 5], [4, 5]]
+
+
+def test_a_result_of_another_shape_than_its_type_is_an_error():
+    graph = parse(
+        "graph (%x: float32[n], %y: float32[m]) {"
+        "  %z = map(%x, %y) { add($0, $1) } : float32[n] return %z }"
+    )
+    with pytest.raises(InterpretError):
+        run_graph(graph, [np.zeros(1, np.float32), np.zeros(3, np.float32)])
+
+
+CHOOSE = parse("""graph (%c: bool[], %x: float32[n]) {
+  %y = if(%c, %x) then=(%a: float32[n]) {
+    %t = concat(%a, %a) axis=0
+    return %t
+  } otherwise=(%a: float32[n]) {
+    %t = map(%a) { neg($0) }
+    return %t
+  } : float32[k]
+  %s = elements() dims=(k) shape=(1)
+  return %y, %s
+}""")
+
+
+@pytest.mark.parametrize(("condition", "expected"), [(True, [1, 2, 1, 2]), (False, [-1, -2])])
+def test_if_runs_one_branch_and_binds_the_sizes_of_its_outputs(condition, expected):
+    y, size = run_graph(CHOOSE, [np.array(condition), np.array([1, 2], np.float32)])
+    assert y.tolist() == expected
+    assert size.tolist() == [len(expected)]
+
+
+GROW = parse("""graph (%trips: int64[], %x: float32[n]) {
+  %true = constant bool[] (true)
+  %last, %all = loop(%trips, %true, %x, %x)
+    body=(%i: int64[], %c: bool[], %state: float32[k], %captured: float32[n]) {
+      %longer = concat(%state, %captured) axis=0
+      %sum = reduce(%state) kind=sum axes=(0)
+      %less = constant int64[] (3)
+      %more = map(%i, %less) { lt($0, $1) }
+      return %more, %longer, %sum
+    } carried=1 : float32[l], float32[t]
+  return %last, %all
+}""")
+
+
+@pytest.mark.parametrize(("trips", "rounds"), [(0, 0), (1, 1), (2, 2), (100, 4)])
+def test_a_loop_may_carry_a_tensor_that_grows(trips, rounds):
+    last, every = run_graph(GROW, [np.array(trips), np.array([1, 2], np.float32)])
+    assert last.tolist() == [1, 2] * (rounds + 1)
+    assert every.tolist() == [3.0 * (k + 1) for k in range(rounds)]
+
+
+def test_a_scanned_value_must_keep_its_shape():
+    graph = parse("""graph (%trips: int64[], %x: float32[n]) {
+      %true = constant bool[] (true)
+      %last, %all = loop(%trips, %true, %x) carried=1
+        body=(%i: int64[], %c: bool[], %state: float32[k]) {
+        %longer = concat(%state, %state) axis=0
+        return %c, %longer, %longer
+      } : float32[l], float32[t, m]
+      return %all
+    }""")
+    with pytest.raises(InterpretError, match="dims mismatch"):
+        run_graph(graph, [np.array(3), np.zeros(2, np.float32)])
+
+
+def test_a_fused_group_is_its_region():
+    graph = parse("""graph (%x: float32[n, 4]) {
+      %y = fused(%x) kind=rows region=(%a: float32[n, 4]) {
+        %m = reduce(%a) kind=max axes=(1) keepdims=true
+        %e = map(%a, %m) { exp(sub($0, $1)) }
+        %s = reduce(%e) kind=sum axes=(1) keepdims=true
+        %r = map(%e, %s) { div($0, $1) }
+        return %r
+      }
+      return %y
+    }""")
+    a = normal(3, 4)
+    e = np.exp(a - a.max(1, keepdims=True))
+    close(run_graph(graph, [a])[0], e / e.sum(1, keepdims=True))
+
+
+def test_layouts_are_ignored():
+    graph = parse("graph (%x: float32[1, 5, 2, 2]) { %y = reorder(%x) layout=c8h1x1 return %y }")
+    a = normal(1, 5, 2, 2)
+    same(run_graph(graph, [a])[0], a)
+
+
+# Runtime calls -----------------------------------------------------------------------------------
+
+
+def call(symbol, *inputs, attributes=()):
+    results = run_op(ops.RuntimeCall(symbol, (), attributes), inputs, {})
+    return results[0] if len(results) == 1 else results
+
+
+@pytest.mark.parametrize("shape", [(5,), (1,), (3, 4), (0, 3)])
+def test_nonzero(shape):
+    a = integers(*shape, low=0, high=2)
+    same(call("nonzero", a), runtime("NonZero", [a])[0])
+
+
+def test_positions_in_a_scalar_have_no_axes():
+    assert call("nonzero", np.array(3)).shape == (0, 1)
+    assert call("nonzero", np.array(0)).shape == (0, 0)
+
+
+def test_the_size_of_nonzero_is_bound():
+    graph = parse("""graph (%x: float32[n]) {
+      %at = runtime_call(%x) symbol=nonzero : int64[1, k]
+      %s = elements() dims=(k) shape=(1)
+      return %s
+    }""")
+    assert run_graph(graph, [np.array([1, 0, 3], np.float32)])[0].tolist() == [2]
+
+
+@pytest.mark.parametrize("ascending", [0, 1])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((12,), -1), ((4, 3), -1), ((6, 2), 0), ((2, 6), 1), ((0,), -1)]
+)
+def test_unique(shape, axis, ascending):
+    a = integers(*shape, dtype="float32", low=0, high=3)
+    given = {} if axis < 0 else {"axis": axis}
+    expected = runtime("Unique", [a], 4, sorted=ascending, **given)
+    for actual, wanted in zip(
+        call("unique", a, attributes=(axis, ascending)), expected, strict=True
+    ):
+        same(actual, wanted)
+
+
+@pytest.mark.parametrize("centred", [0, 1])
+def test_non_max_suppression(centred):
+    boxes, scores = random.random((2, 30, 4), np.float32), random.random((2, 3, 30), np.float32)
+    limits = [np.array([4]), np.array([0.4], np.float32), np.array([0.3], np.float32)]
+    expected = runtime("NonMaxSuppression", [boxes, scores, *limits], center_point_box=centred)[0]
+    same(call("non_max_suppression", boxes, scores, *limits, attributes=(centred,)), expected)
+
+
+def test_no_boxes_are_suppressed_to_nothing():
+    none = call(
+        "non_max_suppression",
+        np.zeros((1, 0, 4), np.float32),
+        np.zeros((1, 1, 0), np.float32),
+        np.array([5]),
+        np.array([0.5]),
+        np.array([0.0]),
+        attributes=(0,),
+    )
+    same(none, np.zeros((0, 3), np.int64))
+
+
+def test_sequences():
+    a, b, c = np.zeros(1), np.ones(2), np.full(3, 2.0)
+    sequence = call("sequence_construct", a, b)
+    assert call("sequence_length", sequence) == 2
+    assert call("sequence_at", sequence, np.array(-1)) is b
+    assert call("sequence_insert", sequence, c) == [a, b, c]
+    assert call("sequence_insert", sequence, c, np.array(-1)) == [a, c, b]
+    assert call("sequence_insert", sequence, c, np.array(2)) == [a, b, c]
+    assert call("sequence_erase", sequence) == [a]
+    assert call("sequence_erase", sequence, np.array(0)) == [b]
+    assert call("sequence_empty") == []
+    assert sequence == [a, b]
+
+
+@pytest.mark.parametrize("place", [2, -3])
+def test_a_place_outside_a_sequence_fails(place):
+    sequence = [np.zeros(1), np.zeros(1)]
+    for symbol, inputs in (("sequence_at", [sequence]), ("sequence_erase", [sequence])):
+        assert (
+            fails("index_out_of_range", ops.RuntimeCall(symbol, ()), *inputs, np.array(place))
+            == place
+        )
+
+
+def test_sequences_are_joined():
+    a, b = normal(2, 3), normal(2, 3)
+    same(call("concat_from_sequence", [a, b], attributes=(1, 0)), np.concatenate([a, b], 1))
+    same(call("concat_from_sequence", [a, b], attributes=(1, 1)), np.stack([a, b], 1))
+    fails("dims_mismatch", ops.RuntimeCall("concat_from_sequence", (), (0, 1)), [a, b[:1]])
+
+
+def test_tensors_are_split_into_sequences():
+    a = normal(5, 2)
+    assert [p.shape for p in call("split_to_sequence", a, attributes=(0, 1))] == [(1, 2)] * 5
+    assert [p.shape for p in call("split_to_sequence", a, attributes=(0, 0))] == [(2,)] * 5
+    parts = call("split_to_sequence", a, np.array(2), attributes=(0, 1))
+    assert [len(p) for p in parts] == [2, 2, 1]
+    same(np.concatenate(parts), a)
+    assert [
+        len(p) for p in call("split_to_sequence", a, np.array([1, 0, 4]), attributes=(0, 1))
+    ] == [1, 0, 4]
+    fails("invalid_value", ops.RuntimeCall("split_to_sequence", (), (0, 1)), a, np.array([1, 2]))
+
+
+# Folding -----------------------------------------------------------------------------------------
+
+
+def test_constants_fold():
+    (result,) = interpret.fold(ops.Map(x32 * 2), [np.array([1, 2], np.float32)])
+    assert result.tolist() == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("op", "constants"),
+    [
+        (ops.Gather("axis"), [np.zeros(3), np.array([9])]),
+        (ops.Reshape((dims.symbol("n"),)), [np.zeros(3)]),
+        (ops.Random("uniform", "float32", (2,), 0.0, 1.0), []),
+        (ops.Contract("mk", "kn", "mn", "float32"), [normal(2, 3), normal(2, 3)]),
+        (ops.RuntimeCall("no_such_function", ()), []),
+    ],
+)
+def test_what_fails_or_varies_does_not_fold(op, constants):
+    assert interpret.fold(op, constants) is None
+
+
+def test_every_op_has_a_meaning():
+    named = {cls.__name__ for cls in ops.Op.__subclasses__()}
+    with open(interpret.__file__) as source:
+        text = source.read()
+    assert {name for name in named if f"case ops.{name}(" not in text} == set()
+
+
+def test_types_of_results_follow_inference():
+    a = TensorType("float16", (2, 3))
+    op = ops.Reduce("sum", (1,), body=input_(0, "float16").cast("float32"))
+    assert op.infer(a) == (TensorType("float32", (2,)),)
+    assert run(op, normal(2, 3, dtype="float16")).dtype == np.float32
