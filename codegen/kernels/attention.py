@@ -6,12 +6,12 @@
                                       out = out * correction + weights V
 Up to BLOCK keys make one block. More are taken block by block, every row keeping its running maximum
 and sum (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A part is one batch
-element and some rows.
+element and some rows. FEW rows read the keys where they are, at the speed of memory.
 """
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ... import dims
@@ -30,6 +30,8 @@ from ..vectors import Vectors
 BLOCK = 512  # keys whose weights for one tile still fit the first-level cache
 PART_ROWS = 96  # query rows that pay for packing the keys once more
 VECTORS = 2  # of a panel of keys and of a chunk of the output
+FEW = 2  # query rows that do not pay for packing the keys
+AHEAD = 16  # keys whose rows are fetched before they are needed, for few queries
 CHAINS = 4  # independent maxima and sums in a row
 EXPONENTIAL = 24  # instructions that one vector of weights takes from maximum to sum
 FLOAT, SIZE = "float32", 4
@@ -48,8 +50,11 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
     lanes = target.lanes(FLOAT)
     sums = shape.depth * -(-keys // lanes) + keys * -(-shape.extent // lanes)
     exponentials = -(-keys // lanes) * EXPONENTIAL
-    packing = -(-queries // PART_ROWS) * keys * shape.depth * SIZE * 2 / target.bytes_per_ns
-    cost = queries * (sums + exponentials) / target.fma_per_ns + packing
+    cost = queries * (sums + exponentials) / target.fma_per_ns
+    if queries > FEW:
+        cost += -(-queries // PART_ROWS) * keys * shape.depth * SIZE * 2 / target.bytes_per_ns
+    else:
+        cost = max(cost, keys * (shape.depth + shape.extent) * SIZE / target.bytes_per_ns)
     tiling = (("rows", rows), ("lanes", lanes), ("block", BLOCK), ("part", PART_ROWS))
     yield Choice(sys.modules[__name__], 50.0 + repeats * cost, tiling)
 
@@ -163,6 +168,14 @@ class _Attention:
         self.words = list(dict.fromkeys(d for d in needed if isinstance(d, Dim)))
         self.count = str(keys) if self.one_block else "%count"  # keys of a block, in the functions
 
+    @property
+    def few(self) -> bool | None:
+        """Whether there are only FEW queries; None where the run tells."""
+        contiguous = all(self.shape.inner_steps[x] == SIZE for x in (Q, K)) or self.shape.depth == 1
+        if not contiguous:
+            return False
+        return self.shape.queries <= FEW if isinstance(self.shape.queries, int) else None
+
     def word(self, dimension: Dimension) -> int | str:
         is_word = isinstance(dimension, Dim)
         return f"%w{self.words.index(dimension)}" if is_word else dimension
@@ -179,7 +192,10 @@ class _Attention:
         if isinstance(shape.queries, int):
             heights = sorted(set(mk.equal_heights(shape.queries, self.rows)))
         for height in heights:
-            self.emit_tile(k.text, height)
+            if self.few is not True:
+                self.emit_tile(k.text, "rows", height)
+            if self.few is not False and height <= FEW:
+                self.emit_tile(k.text, "few", height)
         groups = dims.ceil_divide(self.tiles, self.part)
         with k.entry() as f, f.loop("%first", "%last") as parts:
             index, group = f.divide(parts.index, k.size(f, groups))
@@ -231,7 +247,12 @@ class _Attention:
             before = f.mul(loop.index, self.block) if not self.one_block else "0"
             count = f.minimum(f.sub(keys, before), self.block)
             key_rows = f.offset(places[K], f.mul(before, step[K]))
-            self.pack_keys(k, f, key_rows, at["panels"], count)
+            few = f.compare("sle", k.size(f, shape.queries), FEW) if self.few is None else None
+            if few is not None:
+                with f.when(f.value(f"xor i1 {few}, true")):
+                    self.pack_keys(k, f, key_rows, at["panels"], count)
+            elif not self.few:
+                self.pack_keys(k, f, key_rows, at["panels"], count)
             values = f.offset(places[V], f.mul(before, step[V]))
             begin, end = "1", "1"
             if not self.one_block:
@@ -242,9 +263,9 @@ class _Attention:
             def tile(height: int, row: str, number: str) -> None:
                 mine = f.mul(f.sub(number, first), self.rows * 2 * SIZE)
                 pointers = [
-                    f.offset(places[Q], f.mul(row, step[Q])), at["panels"], at["weights"],
-                    at["factors"], values, f.offset(places[OUT], f.mul(row, step[OUT])),
-                    f.offset(at["state"], mine),
+                    f.offset(places[Q], f.mul(row, step[Q])), key_rows, at["panels"],
+                    at["weights"], at["factors"], values,
+                    f.offset(places[OUT], f.mul(row, step[OUT])), f.offset(at["state"], mine),
                 ]
                 if shape.biased:
                     bias = f.offset(places[BIAS], f.mul(row, step[BIAS]))
@@ -252,7 +273,14 @@ class _Attention:
                     pointers.append(f.offset(bias, f.mul(before, inner)))
                 numbers = [f"i64 {x}" for x in (count, begin, end)]
                 arguments = ", ".join([*(f"ptr {p}" for p in pointers), *numbers, *words])
-                f.statement(f"call void @{ENTRY}.rows{height}({arguments})")
+                name = "few" if self.few else "rows"
+                if few is not None and height <= FEW:
+                    with f.when(few):
+                        f.statement(f"call void @{ENTRY}.few{height}({arguments})")
+                    with f.when(f.value(f"xor i1 {few}, true")):
+                        f.statement(f"call void @{ENTRY}.{name}{height}({arguments})")
+                else:
+                    f.statement(f"call void @{ENTRY}.{name}{height}({arguments})")
 
             mk.for_equal_tiles(f, k.size(f, shape.queries), self.rows, tile, first, last)
 
@@ -268,14 +296,19 @@ class _Attention:
 
     # A tile of rows ------------------------------------------------------------------------------
 
-    def emit_tile(self, text: Text, height: int) -> None:
-        """rows{height}: weights of some query rows for a block of keys, and their share of the sum."""
-        names = ["%q", "%panels", "%weights", "%factors", "%v", "%out", "%state"]
+    def emit_tile(self, text: Text, name: str, height: int) -> None:
+        """{name}{height}: weights of some query rows for a block of keys, and their share of the
+        sum; "rows" reads the keys from panels, "few" where they are."""
+        names = ["%q", "%keys", "%panels", "%weights", "%factors", "%v", "%out", "%state"]
         names += ["%bias"] if self.shape.biased else []
         numbers = ["%count", "%begin", "%end", *(f"%w{k}" for k in range(len(self.words)))]
         parameters = [f"ptr {n}" for n in names] + [f"i64 {n}" for n in numbers]
-        with text.function(f"{ENTRY}.rows{height}", parameters, attributes="nounwind noinline") as f:
-            self.scores(f, height)
+        name = f"{ENTRY}.{name}{height}"
+        with text.function(name, parameters, attributes="nounwind noinline") as f:
+            if name.startswith(f"{ENTRY}.few"):
+                self.few_scores(f, height)
+            else:
+                self.scores(f, height)
             with f.loop(0, height) as loop:
                 pointers = [
                     f.offset("%weights", f.mul(loop.index, self.weights_row)),
@@ -304,11 +337,51 @@ class _Attention:
             mk.store_tile(f, tile, sums, lambda r, j: f.offset(
                 place, r * self.weights_row + j * self.lanes * SIZE))
 
+    def few_scores(self, f: Function, height: int) -> None:
+        """weights[r, key] = q[r] . K[key], `lanes` keys at a time; in the last ones the last key
+        stands for those beyond it."""
+        lanes, count = self.lanes, self.count
+        whole = int(count) // lanes * lanes if count.isdigit() else f.value(f"and i64 {count}, {-lanes}")
+        last = f.sub(count, 1)
+        with f.loop(0, whole, lanes) as loop:
+            self.dots(f, height, loop.index, lambda lane: f.add(loop.index, lane))
+        with f.loop(whole, count, lanes) as loop:
+            self.dots(f, height, loop.index, lambda lane: f.minimum(f.add(loop.index, lane), last))
+
+    def dots(self, f: Function, height: int, index: str, key: Callable[[int], str]) -> None:
+        """The weights of `lanes` keys; the key of lane i is key(i)."""
+        v, lanes = Vectors(f, FLOAT, self.lanes), self.lanes
+        step, depth = self.word(self.shape.row_steps[K]), self.shape.depth
+        products: list[list[str]] = [[] for _ in range(height)]
+        for lane in range(lanes):
+            row = f.offset("%keys", f.mul(key(lane), step))
+            sums = [v.constant(0)] * height
+            for d in range(0, depth, lanes):
+                mk.prefetch_line(f, f.offset(f.offset(row, f.mul(step, AHEAD)), d * SIZE))
+                k = mk.load_lanes(f, FLOAT, lanes, f.offset(row, d * SIZE), depth - d)
+                for r in range(height):
+                    at = f.offset("%q", f.mul(self.word(self.shape.row_steps[Q]), r))
+                    q = mk.load_lanes(f, FLOAT, lanes, f.offset(at, d * SIZE), depth - d)
+                    sums[r] = v.fma(q, k, sums[r])
+            for r in range(height):
+                products[r].append(sums[r])
+        for r in range(height):
+            place = f.offset(f.element("%weights", index, SIZE), r * self.weights_row)
+            f.store(v.type, row_sums(v, products[r]), place, SIZE)
+
+    def chunk(self, height: int) -> int:
+        """Vectors of the output that the rows of a tile take at once."""
+        vectors = VECTORS
+        while vectors < 8 and mk.most_rows(self.target, 2 * vectors) >= height:
+            vectors *= 2
+        return vectors
+
     def values(self, f: Function, height: int) -> None:
         """out = (out * correction + weights V) * normaliser, a chunk of columns at a time."""
         extent, row_step = self.shape.extent, self.word(self.shape.row_steps[V])
-        for first in range(0, extent, self.width):
-            vectors = min(VECTORS, -(-(extent - first) // self.lanes))
+        chunk = self.chunk(height)
+        for first in range(0, extent, chunk * self.lanes):
+            vectors = min(chunk, -(-(extent - first) // self.lanes))
             tile = self.tile(height, vectors)
             columns = min(extent - first, tile.columns)
             rows = mk.strided_rows(f, "%weights", self.weights_row, height, SIZE)
@@ -321,6 +394,7 @@ class _Attention:
             sums = mk.multiply_add(
                 f, tile, start, rows, f.offset("%v", first * SIZE), self.count, panel_step=row_step,
                 columns=columns, chains=mk.chains_for(self.target, height, vectors),
+                prefetch=f.mul(row_step, AHEAD) if height <= FEW else None,
             )
             v = Vectors(f, FLOAT, self.lanes)
             scaled = []
@@ -461,9 +535,34 @@ def across(v: Vectors, value: str, combine: Callable[[str, str], str]) -> str:
     """All lanes combined, the result in every lane."""
     distance = v.lanes // 2
     while distance:
-        picks = ", ".join(f"i32 {lane ^ distance}" for lane in range(v.lanes))
-        other = v.f.value(
-            f"shufflevector {v.type} {value}, {v.type} poison, <{v.lanes} x i32> <{picks}>"
-        )
+        other = _shuffled(v, value, "poison", [lane ^ distance for lane in range(v.lanes)])
         value, distance = combine(value, other), distance // 2
     return value
+
+
+def row_sums(v: Vectors, rows: Sequence[str]) -> str:
+    """The vector of the sums of `lanes` vectors' lanes: each round adds the halves of two vectors and
+    puts them side by side."""
+    values, lanes = list(rows), v.lanes
+    while len(values) > 1:
+        half = len(values) // 2
+        joined = []
+        for low, high in zip(values[:half], values[half:], strict=True):
+            # Lane blocks of length `half`: the even ones of both vectors plus the odd ones.
+            even, odd = [], []
+            for lane in range(lanes):
+                block, place = divmod(lane, half)
+                own = (block // 2 * 2) * half + place
+                base = lanes if block % 2 else 0
+                even.append(base + own)
+                odd.append(base + own + half)
+            joined.append(v.add(*(_shuffled(v, low, high, picks) for picks in (even, odd))))
+        values = joined
+    return values[0]
+
+
+def _shuffled(v: Vectors, low: str, high: str, picks: Sequence[int]) -> str:
+    mask = ", ".join(f"i32 {p}" for p in picks)
+    return v.f.value(
+        f"shufflevector {v.type} {low}, {v.type} {high}, <{v.lanes} x i32> <{mask}>"
+    )
