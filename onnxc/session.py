@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,16 +82,26 @@ def _argument(port) -> NodeArg:
 
 def _library(source: object, dims, shapes, target: str) -> Path:
     """The library to load for a path, bytes or ModelProto."""
-    if isinstance(source, (str, os.PathLike)):
-        with open(source, "rb") as file:
-            if file.read(4) == b"\x7fELF":
-                return Path(source)
+    if isinstance(source, (str, os.PathLike)) and is_library(source):
+        return Path(source)
     return cached_library(source, dims, shapes, target)
 
 
+def is_library(path: str | os.PathLike) -> bool:
+    """Whether to take a file for a library: by what it begins with, or else by its name."""
+    named_so = os.fspath(path).endswith(".so")
+    try:
+        if not os.path.isfile(path):
+            return named_so
+        with open(path, "rb") as file:
+            return named_so or file.read(4) == b"\x7fELF"
+    except (OSError, ValueError):
+        return named_so
+
+
 def cached_library(source: object, dims: Mapping[str, int] | None = None, shapes: Mapping | None = None,
-                   target: str = "native") -> Path:
-    """The compiled library of a model, from the cache or newly made."""
+                   target: str = "native", progress: Callable[[str], None] | None = None) -> Path:
+    """The compiled library of a model, from the cache or newly made. progress: as for `compile`."""
     from .driver import compile_model
     from .frontend.model_file import open_model
     from .target import find_target
@@ -100,11 +110,11 @@ def cached_library(source: object, dims: Mapping[str, int] | None = None, shapes
     chosen = find_target(target)
     key = hashlib.sha256()
     options = (sorted((dims or {}).items()), sorted((k, tuple(v)) for k, v in (shapes or {}).items()), chosen.name)
-    for part in (model.content_hash(), repr(options), _compiler_hash()):
+    for part in (model.content_hash, repr(options), _compiler_hash()):
         key.update(part.encode() if isinstance(part, str) else part)
     path = cache_folder() / f"{key.hexdigest()[:40]}.so"
     if not path.exists():
-        compile_model(model, path, dims=dims, shapes=shapes, target=target, name="model")
+        compile_model(model, path, dims=dims, shapes=shapes, target=target, name="model", progress=progress)
     return path
 
 

@@ -132,7 +132,7 @@ class ExprParser:
             return expr.input_(int(found[1:]), self.operands[int(found[1:])])
         if (found := reader.match(_NUMBER)) is not None:
             literal = _Literal(found)
-            return literal.typed(reader.word("type")) if reader.accept(":") else literal
+            return literal.typed(_element_type(reader)) if reader.accept(":") else literal
         name = reader.word("expression")
         if name in ("true", "false"):
             return expr.const(name == "true", "bool")
@@ -151,7 +151,7 @@ class ExprParser:
         if name in ("cast", "wrap", "bitcast"):
             x = self.whole()
             reader.expect(",", "comma")
-            dtype = self.closed(reader.word("type"))
+            dtype = self.closed(_element_type(reader))
             if name == "bitcast":
                 return expr.bitcast(x, dtype)
             return expr.cast(x, dtype, name == "wrap")
@@ -165,8 +165,10 @@ class ExprParser:
             raise reader.error(f"{name} is no operation")
         arguments = reader.items(self.argument)
         told = next((a.dtype for a in arguments[alike(name)] if isinstance(a, Expr)), None)
+        if told is None:
+            raise reader.error("the type of a number is missing")
         try:
-            typed = [a if isinstance(a, Expr) else a.typed(told or "") for a in arguments]
+            typed = [a if isinstance(a, Expr) else a.typed(told) for a in arguments]
             return expr.apply(name, *typed)
         except (TypeError, ValueError) as error:
             raise reader.error(f"{error}") from None
@@ -174,6 +176,13 @@ class ExprParser:
     def closed(self, found: str) -> str:
         self.reader.expect(r"\)", ")")
         return found
+
+
+def _element_type(reader: Reader) -> str:
+    name = reader.word("type")
+    if name not in dtypes.ALL:
+        raise reader.error(f"{name} is no element type")
+    return name
 
 
 def _dimension(reader: Reader, text: str, minimums: Minimums) -> Dimension:
@@ -362,14 +371,13 @@ class Parser:
 
     def type(self) -> Type:
         reader = self.reader
-        kind = reader.word("type")
-        if kind in ("seq", "optional"):
+        kind = reader.match(r"(?:seq|optional)(?=\s*<)")
+        if kind is not None:
             reader.expect("<", "<")
             element = None if reader.accept("?") else self.type()
             reader.expect(">", ">")
             return (SequenceType if kind == "seq" else OptionalType)(element)
-        if kind not in dtypes.ALL:
-            raise reader.error(f"{kind} is no element type")
+        kind = _element_type(reader)
         reader.expect(r"\[", "[")
         shape = []
         while reader.match(r"(?=[;\]])") is None:

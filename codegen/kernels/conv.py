@@ -163,8 +163,13 @@ class Plan:
         return -(-self.out.blocks // self.vectors)
 
     @property
-    def panel_bytes(self) -> int:
-        return self.x.channels * self.window.taps * self.vectors * self.out.pixel
+    def depth(self) -> int:
+        """Products that make one sum."""
+        return self.x.channels * self.window.taps
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.depth * self.out.blocks * self.out.pixel
 
     @property
     def single_row(self) -> bool:
@@ -187,6 +192,33 @@ class Plan:
         sy, sx = self.window.strides
         return self.x.pixel * sx if self.single_row else self.x.row * sy
 
+    #: What a tile's function gets of its panel.
+    panel_parameters = ("ptr noalias %b",)
+
+    def panel_words(self, k: KernelText, f: Function, panel: str) -> list[str]:
+        """The arguments for panel_parameters."""
+        return [f"ptr {f.offset(k.input(f, 1), f.mul(panel, self.depth * self.vectors * self.out.pixel))}"]
+
+    def accumulate(self, k: KernelText, f: Function, tile: Tile, sums: list[str],
+                   displacements: Sequence[int]) -> list[str]:
+        """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and channels."""
+        whole, rest = divmod(self.x.channels, self.x.block)
+        a, b = "%a", "%b"
+        if whole:
+            loops, depth = merged([(whole, self.x.plane), *self.taps], self.x.block, self.x.itemsize)
+            sums, b = nest(k, f, tile, sums, a, b, loops, depth, displacements)
+        if rest:
+            a = f.offset(a, k.size(f, whole * self.x.plane))
+            loops, depth = merged(self.taps, rest, self.x.itemsize)
+            sums, b = nest(k, f, tile, sums, a, b, loops, depth, displacements)
+        return sums
+
+    @property
+    def taps(self) -> list[tuple[int, Dimension]]:
+        """The loops over the window: (count, bytes a step)."""
+        (height, width), (dy, dx) = self.window.kernel, self.window.dilations
+        return [(height, self.x.row * dy), (width, self.x.pixel * dx)]
+
 
 def plan_of(node: Node, target: Target, vectors: int) -> Plan:
     x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), window(node)
@@ -197,7 +229,7 @@ def plan_of(node: Node, target: Target, vectors: int) -> Plan:
     else:
         x, out, win, epilogue = oriented(x, out, win, epilogue)
     start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
-    tiles = tile_shape(target, out.height, out.width, vectors, x.channels * win.taps)
+    tiles = tile_shape(target, out.height, out.width, vectors, x.channels * win.taps // node.op.groups)
     return Plan(x, out, win, start, epilogue, node.outputs[0].dtype, vectors, *tiles)
 
 
@@ -240,9 +272,8 @@ def partition(plan: Plan, target: Target, work: float) -> Partition:
     wanted = min(FEW_PARTS, work / PART_NS) / max(1, plan.panels * typical(plan.out.batch))
     lines = lines_of_part(plan.length, plan.line_step, max(-(-total // half), wanted))
     count = dims.maximum(1, plan.length // lines)
-    weights = plan.panels * plan.panel_bytes
-    by_rows = weights * typical(count) + total
-    by_panels = weights + total * (plan.panels if total > half else 1)
+    by_rows = plan.weight_bytes * typical(count) + total
+    by_panels = plan.weight_bytes + total * (plan.panels if total > half else 1)
     return Partition(lines, count, by_panels <= by_rows)
 
 
@@ -256,8 +287,12 @@ def lines_of_part(length: Dimension, step: int, wanted: float) -> int:
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     plan = plan_of(node, target, choice["vectors"])
+    return emit_plan(plan, target, estimate(node, target, plan.vectors))
+
+
+def emit_plan(plan: Plan, target: Target, work: float) -> Code:
+    """The code of a plan over a blocked image, estimated to take `work` nanoseconds."""
     k = KernelText(target)
-    work = estimate(node, target, plan.vectors)
     cut = partition(plan, target, work)
     with k.entry() as f, f.loop("%first", "%last") as part:
         if cut.outermost:
@@ -296,7 +331,7 @@ def emit_panel(k: KernelText, f: Function, plan: Plan, source: str, n: str, pane
 def _emit_panel(k: KernelText, f: Function, plan: Plan, source: str, n: str, panel: str, vectors: int,
                 lines: tuple[str, str]) -> None:
     out, block = plan.out, f.mul(panel, plan.vectors)
-    weights = f.offset(k.input(f, 1), f.mul(panel, plan.panel_bytes))
+    weights = plan.panel_words(k, f, panel)
     clear_planes(k, f, plan, n, block, vectors, lines)
     name, column_step = f"@{ENTRY}.tile{vectors}x", plan.x.pixel * plan.window.strides[1]
 
@@ -304,7 +339,7 @@ def _emit_panel(k: KernelText, f: Function, plan: Plan, source: str, n: str, pan
         row = f.offset(source, f.mul(y, k.size(f, plan.x.row * plan.window.strides[0])))
 
         def tile(width: int, x: str) -> None:
-            words = ["ptr %args", f"ptr {f.offset(row, f.mul(x, column_step))}", f"ptr {weights}",
+            words = ["ptr %args", f"ptr {f.offset(row, f.mul(x, column_step))}", *weights,
                      f"ptr {out.address(k, f, k.output(f), n, block, y, x)}",
                      *plan.epilogue.arguments(k, f, n, block, y, x)]
             f.statement(f"call void {name}{width}({', '.join(words)})")
@@ -341,7 +376,7 @@ def emit_tiles(k: KernelText, plan: Plan) -> None:
 
 def _emit_tile(k: KernelText, plan: Plan, vectors: int, width: int) -> None:
     """Computes one tile: %a is the first tap of its first pixel, %b the panel, %out the pixel."""
-    parameters = ["ptr %args", "ptr noalias %a", "ptr noalias %b", "ptr noalias %out"]
+    parameters = ["ptr %args", "ptr noalias %a", *plan.panel_parameters, "ptr noalias %out"]
     pixels, epilogue = [(y, x) for y in range(plan.rows) for x in range(width)], plan.epilogue
     tile = Tile(len(pixels), vectors, plan.out.block, plan.dtype, plan.dtype, plan.dtype)
     (sy, sx), row, pixel = plan.window.strides, plan.x.row, plan.x.pixel
@@ -349,30 +384,13 @@ def _emit_tile(k: KernelText, plan: Plan, vectors: int, width: int) -> None:
     with k.text.function(f"{ENTRY}.tile{vectors}x{width}", [*parameters, *epilogue.parameters],
                          attributes="noinline nounwind") as f:
         sums = epilogue.start(k, f, vectors) * len(pixels)
-        sums = accumulate(k, f, tile, sums, plan.x, plan.window, displacements)
+        sums = plan.accumulate(k, f, tile, sums, displacements)
         place, constants = place_in(k, f, plan.out, "%out"), epilogue.constants(k, f, vectors)
         for p, (y, x) in enumerate(pixels):
             for j in range(vectors):
                 epilogue.put(k, f, sums[p * vectors + j], j, y, x, place, constants)
         epilogue.rework(k, f, (range(plan.rows), range(width)), vectors, (0, 0), place, constants)
         f.statement("ret void")
-
-
-def accumulate(k: KernelText, f: Function, tile: Tile, sums: list[str], x: Image, win: Window,
-               displacements: Sequence[int]) -> list[str]:
-    """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and channels; %b
-    is the panel."""
-    whole, rest = divmod(x.channels, x.block)
-    taps = [(win.kernel[0], x.row * win.dilations[0]), (win.kernel[1], x.pixel * win.dilations[1])]
-    a, b = "%a", "%b"
-    if whole:
-        loops, depth = merged([(whole, x.plane), *taps], x.block, x.itemsize)
-        sums, b = _nest(k, f, tile, sums, a, b, loops, depth, displacements)
-    if rest:
-        a = f.offset(a, k.size(f, whole * x.plane))
-        loops, depth = merged(taps, rest, x.itemsize)
-        sums, b = _nest(k, f, tile, sums, a, b, loops, depth, displacements)
-    return sums
 
 
 def merged(loops: Sequence[tuple[int, Dimension]], depth: int, size: int,
@@ -385,17 +403,17 @@ def merged(loops: Sequence[tuple[int, Dimension]], depth: int, size: int,
     return kept, depth
 
 
-def _nest(k: KernelText, f: Function, tile: Tile, sums: list[str], a: str, b: str,
-          loops: Sequence[tuple[int, Dimension]], depth: int, displacements: Sequence[int],
-          ) -> tuple[list[str], str]:
+def nest(k: KernelText, f: Function, tile: Tile, sums: list[str], a: str, b: str,
+         loops: Sequence[tuple[int, Dimension]], depth: int | str, displacements: Sequence[int],
+         ) -> tuple[list[str], str]:
     """multiply_add in loops that carry the accumulators; returns them and where the panel goes on."""
     if not loops:
         rows = fixed_rows(a, displacements, dtypes.itemsize(tile.lhs))
-        return multiply_add(f, tile, sums, rows, b, depth), f.offset(b, depth * tile.panel_step)
+        return multiply_add(f, tile, sums, rows, b, depth), f.offset(b, f.mul(depth, tile.panel_step))
     (count, stride), *inner = loops
     kinds = ["ptr", "ptr", *[tile.vector] * len(sums)]
     with f.loop(0, count, carried=list(zip(kinds, [a, b, *sums]))) as loop:
         at, panel, *values = loop.carried
-        values, panel = _nest(k, f, tile, values, at, panel, inner, depth, displacements)
+        values, panel = nest(k, f, tile, values, at, panel, inner, depth, displacements)
         loop.carry(f.offset(at, k.size(f, stride)), panel, *values)
     return loop.results[2:], loop.results[1]

@@ -17,7 +17,7 @@ from .. import dims as dimension
 from .. import dtypes
 from ..builder import Builder, Session, identifier
 from ..dims import Dimension
-from ..errors import DiagnosticList, ModelError, ModelErrors, OnnxcError, Origin, UnsupportedError
+from ..errors import Diagnostic, DiagnosticList, ModelError, ModelErrors, OnnxcError, Origin, UnsupportedError
 from ..ir import Graph, OptionalType, SequenceType, TensorType, Type, Value
 from ..ops import If, TypeMismatch
 from . import functions, structure, tensors
@@ -148,13 +148,29 @@ class Importer:
 
     def _variants(self, scope: Scope, differ: RanksDiffer, node: onnx.NodeProto, rest: Sequence[onnx.NodeProto],
                   output_names: Sequence[str]) -> list[Value]:
-        """The remaining nodes once in each branch of an If, under it."""
-        from .onnx_ops.control import joined
+        """The remaining nodes once in each branch of an If, under it. Where they cannot follow one of the branches, taking it is an
+        error of the run."""
+        from .onnx_ops.control import failing, joined
 
         following = (list(node.output), rest, output_names)
-        then, otherwise = (
-            self.region(scope, graph, (), facts, following) for graph, facts in zip(differ.branches, differ.facts)
-        )
+        regions: list[Region | None] = []
+        refused: list[Diagnostic] = []
+        for graph, facts in zip(differ.branches, differ.facts):
+            before = len(self.diagnostics)
+            try:
+                region = self.region(scope, graph, (), facts, following)
+            except Refused:
+                region = None
+            found = self.diagnostics[before:]
+            refused += found
+            del self.diagnostics[before:]
+            regions.append(None if found else region)
+        then, otherwise = regions
+        if then is None and otherwise is None:
+            self.diagnostics.extend(refused)
+            raise Refused
+        then = then or failing(scope.builder, otherwise)
+        otherwise = otherwise or failing(scope.builder, then)
         branches = joined(scope.builder, then, otherwise)
         if branches is None:
             raise UnsupportedError("the rank of a graph's output depends on the run",
@@ -181,9 +197,9 @@ class Importer:
         except ModelErrors as errors:
             self.diagnostics.extend(errors.diagnostics)
         except OnnxcError as error:
-            self.diagnostics.append(_diagnostic(error.at(origin)))
+            self.diagnostics.append(Diagnostic.of(error.at(origin)))
         except (TypeMismatch, TypeError, ValueError, IndexError, OverflowError, KeyError) as error:
-            self.diagnostics.append(_diagnostic(ModelError(str(error) or type(error).__name__, origin=origin)))
+            self.diagnostics.append(Diagnostic.of(ModelError(str(error) or type(error).__name__, origin=origin)))
         return None
 
     def node(self, scope: Scope, node: onnx.NodeProto) -> None:
@@ -311,12 +327,6 @@ class Importer:
 def _sorted(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     order, _ = topological_order(nodes)
     return [nodes[k] for k in order]
-
-
-def _diagnostic(error: OnnxcError):
-    from ..errors import Diagnostic
-
-    return Diagnostic.of(error)
 
 
 def _arguments(rule: Rule, operands: Sequence[Value | None], attributes: Mapping[str, object]) -> inspect.BoundArguments:

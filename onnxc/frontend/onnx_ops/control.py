@@ -93,6 +93,19 @@ def joined(b: Builder, then: Region, otherwise: Region) -> Branches | None:
     return Branches(graphs, tuple(types), tuple(outer))
 
 
+def failing(b: Builder, other: Region) -> Region:
+    """A branch that fails the run, with results of the ranks and types of the other branch."""
+    builder = Builder(b.session, b, b.facts)
+    builder.origin = b.origin
+    outputs = []
+    for value in other.outputs:
+        if not isinstance(value.type, TensorType):
+            raise UnsupportedError("a sequence whose making depends on the rank of a value")
+        nothing = expr.check(expr.const(False, "bool"), expr.const(0, value.dtype), "rank_mismatch")
+        outputs += builder.emit(ops.Map(nothing, (1,) * value.rank))
+    return Region(builder, outputs, [])
+
+
 def region_graph(region: Region, captured: Sequence[Value], outputs: Sequence[Value] | None = None) -> Graph:
     """The region as a graph whose inputs are its own and then the captured values of the graph around it."""
     inner = dict((outer, value) for outer, value in region.builder.captured())
