@@ -1,0 +1,160 @@
+"""Grouped convolution of blocked images, for groups of any number of channels.
+
+A panel of output channels belongs to one group, or to the few that meet in it. It sums over the channels
+of just these groups; where they are several, the weights that join different groups are zeros.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ... import dims, dtypes
+from ...ir import Constant, Node
+from ...target import Target
+from ..blocked import operand_layouts, pack_operand, packed_operands, typical, without_halo
+from ..emitter import Function
+from ..kernel import ENTRY, Choice, Code, KernelText
+from ..microkernel import Tile, most_rows, step_time
+from .conv import Plan, emit_plan, halo_layout, is_plain, merged, nest, plan_of, window
+
+
+def candidates(node: Node, target: Target):
+    """One, with the panel width that wastes least on panels shared by groups."""
+    if not is_plain(node) or node.op.transposed or node.op.groups == 1:
+        return
+    x, out = node.inputs[0].type, node.outputs[0].type
+    block, halo, rank = target.lanes(x.dtype), window(node).halo, x.rank - 2
+    operands = operand_layouts(node, block)
+    if halo is None or operands is None:
+        return
+    from . import conv_grouped
+
+    blocks = -(-out.shape[1] // block)
+    cost, vectors = min((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1))
+    yield Choice(
+        conv_grouped, cost, (("vectors", vectors), ("rows", most_rows(target, vectors))),
+        (halo_layout(halo, block, rank), None, *operands), without_halo(block, rank),
+        (1, *packed_operands(node)),
+    )
+
+
+def channel_ranges(channels: int, outputs: int, groups: int, block: int, vectors: int) -> list[tuple[int, int]]:
+    """For each panel the input channels (first, beyond the last) of the groups that it belongs to."""
+    inside, made, width = channels // groups, outputs // groups, block * vectors
+    ranges = []
+    for first in range(0, outputs, width):
+        last = min(first + width, outputs) - 1
+        ranges.append((first // made * inside, (last // made + 1) * inside))
+    return ranges
+
+
+def _ranges(node: Node, block: int, vectors: int) -> list[tuple[int, int]]:
+    return channel_ranges(node.inputs[0].shape[1], node.outputs[0].shape[1], node.op.groups, block, vectors)
+
+
+def _estimate(node: Node, target: Target, vectors: int) -> float:
+    x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
+    rows = most_rows(target, vectors)
+    tiles = typical(dims.product(out.shape[2:]) * out.shape[0]) / rows
+    ranges = _ranges(node, target.lanes(x.dtype), vectors)
+    depth = sum(high - low for low, high in ranges) * dims.product(w.shape[2:])
+    overhead = len(ranges) * 2 * rows * vectors / target.fma_per_ns
+    moved = typical(x.nbytes + out.nbytes) + w.nbytes
+    return tiles * (depth * step_time(target, rows, vectors) + overhead) + moved / target.bytes_per_ns
+
+
+def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+    """Weights as [panel][input block][tap][channel][vectors * block], only the channels of its range."""
+    out, block = node.outputs[0].type, choice.output.block
+    if operand != 1:
+        return pack_operand(node.inputs[operand], out.rank, block)
+    weights, ranges = node.inputs[1], _ranges(node, block, choice["vectors"])
+    sizes = _panel_sizes(ranges, out.shape[1], dims.product(weights.shape[2:]), block, choice["vectors"])
+
+    def make() -> np.ndarray:
+        array, width = weights.constant.array, block * choice["vectors"]
+        parts = [_panel(array, node.op.groups, first, *span, block, width)
+                 for first, span in zip(range(0, out.shape[1], width), ranges)]
+        return np.concatenate(parts)
+
+    return Constant(weights.dtype, (sum(sizes),), make)
+
+
+def _panel_sizes(ranges: Sequence[tuple[int, int]], outputs: int, taps: int, block: int, vectors: int) -> list[int]:
+    """Elements of each panel."""
+    padded, width = -(-outputs // block) * block, block * vectors
+    return [(high - low) * taps * min(width, padded - p * width) for p, (low, high) in enumerate(ranges)]
+
+
+def _panel(weights: np.ndarray, groups: int, first: int, low: int, high: int, block: int, width: int) -> np.ndarray:
+    """The panel of output channels first.. over the input channels low..high-1."""
+    made, inside = weights.shape[0] // groups, weights.shape[1]
+    rows = weights[first : first + width].reshape(-1, inside, int(np.prod(weights.shape[2:])))
+    lanes = -(-len(rows) // block) * block
+    spread = np.zeros((high - low, rows.shape[2], lanes), weights.dtype)
+    for lane, row in enumerate(rows):
+        start = (first + lane) // made * inside - low
+        spread[start : start + inside, :, lane] = row
+    cuts = [*range(-(-(low + 1) // block) * block - low, high - low, block)]
+    segments = np.split(spread, cuts)  # of the channels that share an input block
+    return np.concatenate([s.swapaxes(0, 1).reshape(-1) for s in segments])
+
+
+@dataclass(frozen=True)
+class GroupedPlan(Plan):
+    """A plan whose panels sum over a range of input channels each."""
+
+    groups: int = 1
+
+    panel_parameters = ("ptr noalias %b", "i64 %low", "i64 %high")
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        x, out = self.x, self.out
+        return channel_ranges(x.channels, out.channels, self.groups, out.block, self.vectors)
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(self._sizes()) * self.out.itemsize
+
+    def _sizes(self) -> list[int]:
+        return _panel_sizes(self.ranges, self.out.channels, self.window.taps, self.out.block, self.vectors)
+
+    def panel_words(self, k: KernelText, f: Function, panel: str) -> list[str]:
+        sizes = self._sizes()
+        starts = [sum(sizes[:p]) * self.out.itemsize for p in range(len(sizes))]
+        table = [str(n) for start, span in zip(starts, self.ranges) for n in (start, *span)]
+        entry = f.element(k.text.table("i64", table, f"{ENTRY}.panels"), panel, 24)
+        start, low, high = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
+        return [f"ptr {f.offset(k.input(f, 1), start)}", f"i64 {low}", f"i64 {high}"]
+
+    def accumulate(self, k: KernelText, f: Function, tile: Tile, sums: list[str],
+                   displacements: Sequence[int]) -> list[str]:
+        """Block by block of the input, over the lanes of it that are in the range."""
+        x, block = self.x, self.x.block
+        first, _ = f.divide("%low", block)
+        last, _ = f.divide(f.add("%high", block - 1), block)
+        whole = x.channels // self.groups % block == 0  # ranges are of whole blocks
+        kinds = ["ptr", *[tile.vector] * len(sums)]
+        with f.loop(first, last, 1, list(zip(kinds, ["%b", *sums]))) as loop:
+            b, *values = loop.carried
+            a = f.offset("%a", f.mul(loop.index, k.size(f, x.plane)))
+            if whole:
+                loops, depth = merged(self.taps, block, x.itemsize)
+            else:
+                base = f.mul(loop.index, block)
+                lane = f.maximum(f.sub("%low", base), 0)
+                a = f.offset(a, f.mul(lane, x.itemsize))
+                loops = [loop_ for loop_ in self.taps if loop_[0] != 1]
+                depth = f.sub(f.minimum(f.sub("%high", base), block), lane)
+            values, b = nest(k, f, tile, values, a, b, loops, depth, displacements)
+            loop.carry(b, *values)
+        return loop.results[1:]
+
+
+def emit(node: Node, choice: Choice, target: Target) -> Code:
+    plan = plan_of(node, target, choice["vectors"])
+    grouped = GroupedPlan(*(getattr(plan, field.name) for field in fields(Plan)), groups=node.op.groups)
+    return emit_plan(grouped, target, _estimate(node, target, plan.vectors))
