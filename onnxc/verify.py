@@ -215,7 +215,7 @@ def _inferred(node: Node) -> tuple[Type, ...]:
             _require(isinstance(value.type, TensorType), f"{_name(value)} is no tensor")
     try:
         return node.op.infer(*(v.type for v in node.inputs))
-    except (TypeError, ValueError, LookupError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
         raise _Broken(f"its types do not fit: {error}") from None
 
 
