@@ -22,8 +22,10 @@ def name_kernels(texts: Sequence[str], prefix: str) -> dict[str, str]:
 
 def compile_objects(main: str, kernels: Mapping[str, str], target: Target, directory: Path, threads: int | None = None) -> list[Path]:
     """Objects of the main module and of every kernel, written into directory. Kernels are dealt out to as many children as there are
-    processors; equal texts are compiled once."""
+    processors, or `threads` says; 0 stays in this process, which an abort of LLVM then ends."""
     modules = [("main", main)] + [(name, text.replace(f"@{ENTRY}", f"@{name}")) for text, name in kernels.items()]
+    if threads == 0:
+        return [_compile_here(name, text, target, directory) for name, text in modules]
     workers = max(1, min(threads or os.cpu_count() or 1, len(modules)))
     shares: list[list[tuple[str, str]]] = [[] for _ in range(workers)]
     for module in sorted(modules, key=lambda m: -len(m[1])):
@@ -40,6 +42,17 @@ def compile_objects(main: str, kernels: Mapping[str, str], target: Target, direc
         children.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
     _wait(children)
     return objects
+
+
+def _compile_here(name: str, text: str, target: Target, directory: Path) -> Path:
+    from .worker import compile_text
+
+    output = directory / f"{name}.o"
+    try:
+        output.write_bytes(compile_text(text, target.name))
+    except RuntimeError as error:
+        raise CompileError(f"code generation failed: {error}") from None
+    return output
 
 
 def _wait(children: Sequence[subprocess.Popen]) -> None:

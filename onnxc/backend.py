@@ -18,9 +18,10 @@ class CompiledModel(BackendRep):
     """A model compiled into a library of its own, which is gone with this object."""
 
     def __init__(self, model: onnx.ModelProto, **options: Any):
+        options.setdefault("jobs", 1)
         self._folder = tempfile.TemporaryDirectory(prefix="onnxc-backend-")
         path = Path(self._folder.name) / "model.so"
-        compile_model(model, path, jobs=1, **options)
+        compile_model(model, path, **options)
         self._model = load(path)
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
