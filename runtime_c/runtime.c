@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -41,3 +42,8 @@
 #include "outputs.c"
 #include "weights.c"
 #include "context.c"
+
+#include "ops_elements.c"
+#include "ops_select.c"
+#include "ops_sequence.c"
+#include "ops_regions.c"

@@ -130,6 +130,7 @@ static bool onnxc_list_insert(onnxc_object *list, int64_t position, onnxc_value 
     items[position] = item;
     list->dims[0] = count + 1;
     list->value.bytes += sizeof(onnxc_value);
+    if (list->value.dtype == 0) list->value.dtype = item.dtype;
     return true;
 }
 

@@ -1,0 +1,238 @@
+/* ops_select.c - operators whose results are as long as the data says: NonZero, Unique and
+ * NonMaxSuppression. Their numpy twins are in onnxc/runtime_twins.py. */
+
+/* nonzero: x -> int64 [rank, n], the positions of the elements that are not zero in row-major order.
+ * No attributes. */
+static int32_t onnxc_op_nonzero(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int32_t rank = in->rank, dtype = in->dtype;
+    int64_t elements = onnxc_elements(rank, in->dims), size = onnxc_dtype_bytes(dtype), count = 0;
+    uint64_t mask = onnxc_value_bits(dtype);
+    const char *x = in->data;
+    for (int64_t i = 0; i < elements; i++) count += onnxc_is_nonzero(dtype, mask, x + size * i);
+    int64_t *positions = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, 2,
+                                           (int64_t[]){rank, count});
+    if (positions == NULL) return context->status;
+    int64_t place[ONNXC_MAX_RANK] = {0}, found = 0;
+    for (int64_t i = 0; i < elements && found < count; i++) {
+        if (onnxc_is_nonzero(dtype, mask, x + size * i)) {
+            for (int32_t axis = 0; axis < rank; axis++) positions[count * axis + found] = place[axis];
+            found++;
+        }
+        for (int32_t axis = rank - 1; axis >= 0 && ++place[axis] == in->dims[axis]; axis--)
+            place[axis] = 0;
+    }
+    return ONNXC_OK;
+}
+
+/* Slices of x along an axis: slice s consists of `outer` runs of `inner` elements. */
+typedef struct onnxc_slices {
+    const char *data;
+    int32_t dtype;
+    int64_t size, count, outer, inner;
+} onnxc_slices;
+
+static onnxc_slices onnxc_slices_of(const onnxc_value *x, int64_t axis) {
+    onnxc_slices slices = {x->data, x->dtype, onnxc_dtype_bytes(x->dtype), 0, 1, 1};
+    if (axis < 0) {
+        slices.count = onnxc_elements(x->rank, x->dims);
+        return slices;
+    }
+    slices.count = x->dims[axis];
+    slices.outer = onnxc_elements((int32_t)axis, x->dims);
+    slices.inner = onnxc_elements(x->rank - (int32_t)axis - 1, x->dims + axis + 1);
+    return slices;
+}
+
+static const char *onnxc_slice_run(const onnxc_slices *x, int64_t slice, int64_t outer) {
+    return x->data + x->size * x->inner * (x->count * outer + slice);
+}
+
+static int onnxc_compare_slices(const onnxc_slices *x, int64_t a, int64_t b) {
+    for (int64_t o = 0; o < x->outer; o++) {
+        const char *left = onnxc_slice_run(x, a, o), *right = onnxc_slice_run(x, b, o);
+        for (int64_t i = 0; i < x->inner; i++) {
+            int order = onnxc_compare(x->dtype, left + x->size * i, right + x->size * i);
+            if (order != 0) return order;
+        }
+    }
+    return 0;
+}
+
+static bool onnxc_slice_has_nan(const onnxc_slices *x, int64_t slice) {
+    for (int64_t o = 0; o < x->outer; o++)
+        for (int64_t i = 0; i < x->inner; i++)
+            if (onnxc_is_nan(x->dtype, onnxc_slice_run(x, slice, o) + x->size * i)) return true;
+    return false;
+}
+
+/* Sorts slice numbers, equal ones by number: a merge sort from the bottom up. `other` is as long. */
+static int64_t *onnxc_sort_slices(const onnxc_slices *x, int64_t *order, int64_t *other) {
+    int64_t count = x->count;
+    for (int64_t i = 0; i < count; i++) order[i] = i;
+    for (int64_t width = 1; width < count; width *= 2) {
+        for (int64_t begin = 0; begin < count; begin += 2 * width) {
+            int64_t middle = begin + width < count ? begin + width : count;
+            int64_t end = middle + width < count ? middle + width : count;
+            for (int64_t a = begin, b = middle, k = begin; k < end; k++) {
+                bool left = b >= end
+                    || (a < middle && onnxc_compare_slices(x, order[a], order[b]) <= 0);
+                other[k] = left ? order[a++] : order[b++];
+            }
+        }
+        int64_t *swapped = order;
+        order = other;
+        other = swapped;
+    }
+    return order;
+}
+
+/* unique: x -> its distinct slices along the axis; where each is first; which one each slice is; how
+ * often each occurs. A NaN is distinct from every other. Attributes: axis (-1: elements of the
+ * flattened x), 1 to sort them (0: in order of first occurrence). */
+static int32_t onnxc_op_unique(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                               onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t axis = attributes[4], sorted = attributes[5];
+    onnxc_slices x = onnxc_slices_of(in, axis);
+    int64_t n = x.count, groups = 0;
+    int64_t *memory = onnxc_call_scratch(context, 8 * 5 * n);
+    if (memory == NULL) return context->status;
+    int64_t *order = onnxc_sort_slices(&x, memory, memory + n);
+    int64_t *group_of = memory + 2 * n, *first = memory + 3 * n, *rank_of = memory + 4 * n;
+    for (int64_t k = 0; k < n; k++) { /* equal slices are neighbours, the first of them leads */
+        bool same = k > 0 && onnxc_compare_slices(&x, order[k - 1], order[k]) == 0
+            && !onnxc_slice_has_nan(&x, order[k]);
+        if (!same) first[groups++] = order[k];
+        group_of[order[k]] = groups - 1;
+    }
+    for (int64_t g = 0; g < groups; g++) rank_of[g] = g;
+    if (!sorted) {
+        int64_t rank = 0;
+        for (int64_t s = 0; s < n; s++)
+            if (first[group_of[s]] == s) rank_of[group_of[s]] = rank++;
+    }
+    int64_t dims[ONNXC_MAX_RANK];
+    if (axis >= 0) memcpy(dims, in->dims, sizeof *dims * (size_t)in->rank);
+    dims[axis < 0 ? 0 : axis] = groups;
+    char *y = onnxc_call_output(context, &out[0], attributes[0], in->dtype, axis < 0 ? 1 : in->rank,
+                                dims);
+    if (y == NULL) return context->status;
+    int64_t *places[3]; /* first, inverse, counts */
+    for (int k = 0; k < 3; k++) {
+        places[k] = onnxc_call_output(context, &out[k + 1], attributes[k + 1], ONNXC_INT64, 1,
+                                      k == 1 ? &n : &groups);
+        if (places[k] == NULL) return context->status;
+    }
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t run = x.size * x.inner, r = rank_of[g];
+        places[0][r] = first[g];
+        places[2][r] = 0;
+        for (int64_t o = 0; o < x.outer && run > 0; o++)
+            memcpy(y + run * (groups * o + r), onnxc_slice_run(&x, first[g], o), (size_t)run);
+    }
+    for (int64_t s = 0; s < n; s++) {
+        places[1][s] = rank_of[group_of[s]];
+        places[2][places[1][s]]++;
+    }
+    return ONNXC_OK;
+}
+
+/* A box as (low y, low x, high y, high x). */
+typedef struct onnxc_box {
+    float low[2], high[2], area;
+} onnxc_box;
+
+static onnxc_box onnxc_read_box(const char *data, bool centred) {
+    float v[4];
+    onnxc_box box;
+    memcpy(v, data, sizeof v);
+    for (int k = 0; k < 2; k++) {
+        float half = v[k + 2] / 2;
+        box.low[k] = centred ? v[k] - half : v[k] < v[k + 2] ? v[k] : v[k + 2];
+        box.high[k] = centred ? v[k] + half : v[k] < v[k + 2] ? v[k + 2] : v[k];
+    }
+    box.area = (box.high[0] - box.low[0]) * (box.high[1] - box.low[1]);
+    return box;
+}
+
+/* Whether the area that two boxes share is more than `limit` of that which they cover. */
+static bool onnxc_boxes_overlap(const onnxc_box *a, const onnxc_box *b, float limit) {
+    float shared = 1;
+    for (int k = 0; k < 2; k++) {
+        float low = a->low[k] > b->low[k] ? a->low[k] : b->low[k];
+        float high = a->high[k] < b->high[k] ? a->high[k] : b->high[k];
+        shared *= high > low ? high - low : 0;
+    }
+    float covered = a->area + b->area - shared;
+    return (covered > 0 ? shared / covered : 0) > limit;
+}
+
+/* Sorts box numbers by falling score, equal ones by number. `other` is as long. */
+static int64_t *onnxc_sort_scores(const float *scores, int64_t *order, int64_t *other, int64_t count) {
+    for (int64_t width = 1; width < count; width *= 2) {
+        for (int64_t begin = 0; begin < count; begin += 2 * width) {
+            int64_t middle = begin + width < count ? begin + width : count;
+            int64_t end = middle + width < count ? middle + width : count;
+            for (int64_t a = begin, b = middle, k = begin; k < end; k++) {
+                bool left = b >= end || (a < middle && scores[order[a]] >= scores[order[b]]);
+                other[k] = left ? order[a++] : order[b++];
+            }
+        }
+        int64_t *swapped = order;
+        order = other;
+        other = swapped;
+    }
+    return order;
+}
+
+/* non_max_suppression: boxes float32 [B, N, 4], scores float32 [B, C, N], most boxes a class (int64),
+ * greatest overlap (float32), score that must be exceeded (float32) -> int64 [n, 3] of (batch, class,
+ * box), best first. Attribute: 1 where boxes are (centre x, centre y, width, height), 0 for (y, x, y,
+ * x) of two opposite corners. */
+static int32_t onnxc_op_non_max_suppression(onnxc_context *context, const onnxc_value *in,
+                                            int32_t in_count, onnxc_value *out, int32_t out_count,
+                                            const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t batches = in[1].dims[0], classes = in[1].dims[1], count = in[1].dims[2], found = 0;
+    int64_t most = ONNXC_LOAD(int64_t, in[2].data);
+    float overlap = ONNXC_LOAD(float, in[3].data), least = ONNXC_LOAD(float, in[4].data);
+    if (in[0].dims[0] != batches || in[0].dims[1] != count || in[0].dims[2] != 4)
+        return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in[0].dims[1]);
+    if (most > count) most = count;
+    if (most < 0) most = 0;
+    onnxc_box *boxes = onnxc_call_scratch(context, (int64_t)sizeof(onnxc_box) * count);
+    float *scores = onnxc_call_scratch(context, 4 * count);
+    int64_t *memory = onnxc_call_scratch(context, 8 * 2 * count), rows, *kept;
+    if (boxes == NULL || scores == NULL || memory == NULL) return context->status;
+    if (!onnxc_multiply(batches, classes, &rows) || !onnxc_multiply(rows, most, &rows)
+        || !onnxc_multiply(rows, 24, &rows))
+        return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, classes);
+    kept = onnxc_call_scratch(context, rows);
+    if (kept == NULL) return context->status;
+    for (int64_t row = 0; row < batches * classes && most > 0; row++) {
+        int64_t batch = row / classes, candidates = 0, first = found;
+        for (int64_t i = 0; i < count && row % classes == 0; i++)
+            boxes[i] = onnxc_read_box((const char *)in[0].data + 16 * (batch * count + i),
+                                      attributes[1] != 0);
+        memcpy(scores, (const char *)in[1].data + 4 * count * row, (size_t)(4 * count));
+        for (int64_t i = 0; i < count; i++)
+            if (scores[i] > least) memory[candidates++] = i;
+        int64_t *order = onnxc_sort_scores(scores, memory, memory + count, candidates);
+        for (int64_t k = 0; k < candidates && found - first < most; k++) {
+            bool covered = false;
+            for (int64_t j = first; j < found && !covered; j++)
+                covered = onnxc_boxes_overlap(&boxes[kept[3 * j + 2]], &boxes[order[k]], overlap);
+            if (covered) continue;
+            kept[3 * found] = batch;
+            kept[3 * found + 1] = row % classes;
+            kept[3 * found++ + 2] = order[k];
+        }
+    }
+    void *selected = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, 2,
+                                       (int64_t[]){found, 3});
+    if (selected == NULL) return context->status;
+    if (found > 0) memcpy(selected, kept, (size_t)(24 * found));
+    return ONNXC_OK;
+}

@@ -1,0 +1,274 @@
+/* ops_sequence.c - operators on sequences and optionals. Their numpy twins are in
+ * onnxc/runtime_twins.py.
+ *
+ * The slot of a result holds a reference to it. Tensors that enter a sequence are copied once, from
+ * then on only references move. */
+
+/* Where a position tensor points to in a list, counted from the end if negative; `length` itself is
+ * allowed when `past` is set. False, the error recorded, when it is outside. */
+static bool onnxc_position(onnxc_context *context, const onnxc_value *tensor, int64_t length, bool past,
+                           int64_t *position) {
+    int64_t given = onnxc_to_integer(tensor->dtype, tensor->data);
+    *position = given < 0 ? given + length : given;
+    if (*position >= 0 && *position < length + past) return true;
+    onnxc_raise(context, ONNXC_INDEX_OUT_OF_RANGE, given);
+    return false;
+}
+
+/* Appends a copy of, or a new reference to, a value; false when there is no memory. */
+static bool onnxc_append(onnxc_object *list, const onnxc_value *value, int64_t position) {
+    onnxc_object *item = onnxc_own(value);
+    if (item != NULL && onnxc_list_insert(list, position, item->value)) return true;
+    onnxc_drop(item);
+    return false;
+}
+
+/* Makes `out` the list, or records that there is no memory for it. */
+static int32_t onnxc_return_list(onnxc_context *context, onnxc_value *out, int64_t slot,
+                                 onnxc_object *list, bool complete) {
+    if (!complete) {
+        onnxc_drop(list);
+        list = NULL;
+    }
+    return onnxc_call_object(context, out, slot, list);
+}
+
+static int32_t onnxc_make_list(onnxc_context *context, int32_t kind, const onnxc_value *in,
+                               int32_t count, onnxc_value *out, int64_t slot) {
+    onnxc_object *list = onnxc_new_list(kind, count > 0 ? in->dtype : 0, count);
+    bool complete = list != NULL;
+    for (int32_t i = 0; i < count && complete; i++) complete = onnxc_append(list, &in[i], i);
+    return onnxc_return_list(context, out, slot, list, complete);
+}
+
+/* Makes `out` one of a list's items. One that the caller lent stays lent. */
+static int32_t onnxc_return_item(onnxc_context *context, onnxc_value *out, int64_t slot,
+                                 const onnxc_value *item) {
+    if (item->object != NULL) onnxc_hold(context, (int32_t)slot, item->object);
+    *out = *item;
+    return ONNXC_OK;
+}
+
+/* sequence_construct: values... -> the sequence of them. No attributes. */
+static int32_t onnxc_op_sequence_construct(onnxc_context *context, const onnxc_value *in,
+                                           int32_t in_count, onnxc_value *out, int32_t out_count,
+                                           const int64_t *attributes) {
+    (void)out_count;
+    return onnxc_make_list(context, ONNXC_SEQUENCE, in, in_count, out, attributes[0]);
+}
+
+/* sequence_empty: -> the sequence of nothing. No attributes. */
+static int32_t onnxc_op_sequence_empty(onnxc_context *context, const onnxc_value *in,
+                                       int32_t in_count, onnxc_value *out, int32_t out_count,
+                                       const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    return onnxc_make_list(context, ONNXC_SEQUENCE, in, 0, out, attributes[0]);
+}
+
+/* sequence_at: sequence, position -> the value there. No attributes. */
+static int32_t onnxc_op_sequence_at(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                    onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t position;
+    if (!onnxc_position(context, &in[1], onnxc_list_length(in->object), false, &position))
+        return context->status;
+    return onnxc_return_item(context, out, attributes[0], &onnxc_list_items(in->object)[position]);
+}
+
+/* sequence_length: sequence -> its number of values, int64 scalar. No attributes. */
+static int32_t onnxc_op_sequence_length(onnxc_context *context, const onnxc_value *in,
+                                        int32_t in_count, onnxc_value *out, int32_t out_count,
+                                        const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t *length = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, 0, NULL);
+    if (length == NULL) return context->status;
+    *length = onnxc_list_length(in->object);
+    return ONNXC_OK;
+}
+
+/* sequence_insert: sequence, value[, position] -> the sequence with the value before that position,
+ * or at its end. No attributes. */
+static int32_t onnxc_op_sequence_insert(onnxc_context *context, const onnxc_value *in,
+                                        int32_t in_count, onnxc_value *out, int32_t out_count,
+                                        const int64_t *attributes) {
+    (void)out_count;
+    int64_t position = onnxc_list_length(in->object);
+    if (in_count > 2 && in[2].kind != ONNXC_NONE
+        && !onnxc_position(context, &in[2], position, true, &position))
+        return context->status;
+    onnxc_object *list = onnxc_copy_list(in->object);
+    bool complete = list != NULL && onnxc_append(list, &in[1], position);
+    return onnxc_return_list(context, out, attributes[0], list, complete);
+}
+
+/* sequence_erase: sequence[, position] -> the sequence without the value there, or the last. No
+ * attributes. */
+static int32_t onnxc_op_sequence_erase(onnxc_context *context, const onnxc_value *in,
+                                       int32_t in_count, onnxc_value *out, int32_t out_count,
+                                       const int64_t *attributes) {
+    (void)out_count;
+    int64_t length = onnxc_list_length(in->object), position = length - 1;
+    if (in_count > 1 && in[1].kind != ONNXC_NONE) {
+        if (!onnxc_position(context, &in[1], length, false, &position)) return context->status;
+    } else if (length == 0) {
+        return onnxc_raise(context, ONNXC_INDEX_OUT_OF_RANGE, -1);
+    }
+    onnxc_object *list = onnxc_copy_list(in->object);
+    if (list != NULL) {
+        onnxc_value *items = onnxc_list_items(list);
+        onnxc_drop(items[position].object);
+        memmove(items + position, items + position + 1,
+                sizeof *items * (size_t)(length - position - 1));
+        list->dims[0] = length - 1;
+        list->value.bytes -= sizeof *items;
+    }
+    return onnxc_return_list(context, out, attributes[0], list, list != NULL);
+}
+
+/* optional: [value] -> the optional that holds it, or nothing. No attributes. */
+static int32_t onnxc_op_optional(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                 onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+    (void)out_count;
+    bool given = in_count > 0 && in->kind != ONNXC_NONE;
+    return onnxc_make_list(context, ONNXC_OPTIONAL, in, given, out, attributes[0]);
+}
+
+/* optional_get_element: optional -> what it holds. Anything else is returned as it is. No attributes. */
+static int32_t onnxc_op_optional_get_element(onnxc_context *context, const onnxc_value *in,
+                                             int32_t in_count, onnxc_value *out, int32_t out_count,
+                                             const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    if (in->kind != ONNXC_OPTIONAL) return onnxc_return_item(context, out, attributes[0], in);
+    if (onnxc_list_length(in->object) == 0) return onnxc_raise(context, ONNXC_EMPTY_OPTIONAL, 0);
+    return onnxc_return_item(context, out, attributes[0], onnxc_list_items(in->object));
+}
+
+/* optional_has_element: [optional] -> whether it holds a value, bool scalar. No attributes. */
+static int32_t onnxc_op_optional_has_element(onnxc_context *context, const onnxc_value *in,
+                                             int32_t in_count, onnxc_value *out, int32_t out_count,
+                                             const int64_t *attributes) {
+    (void)out_count;
+    uint8_t *has = onnxc_call_output(context, out, attributes[0], ONNXC_BOOL, 0, NULL);
+    if (has == NULL) return context->status;
+    bool given = in_count > 0 && in->kind != ONNXC_NONE;
+    *has = given && (in->kind != ONNXC_OPTIONAL || onnxc_list_length(in->object) > 0);
+    return ONNXC_OK;
+}
+
+/* The result's memory: strings need an object, which keeps their characters. */
+static char *onnxc_joined_output(onnxc_context *context, onnxc_value *out, int64_t slot, int32_t dtype,
+                                 int32_t rank, const int64_t *dims) {
+    if (dtype != ONNXC_STRING) return onnxc_call_output(context, out, slot, dtype, rank, dims);
+    onnxc_object *object = onnxc_tensor_bytes(dtype, rank, dims) < 0 ? NULL
+        : onnxc_new_tensor(dtype, rank, dims);
+    return onnxc_call_object(context, out, slot, object) == ONNXC_OK ? out->data : NULL;
+}
+
+/* Sets the dims of tensors joined along an axis, an old one or a new one; a status. */
+static int32_t onnxc_joined_dims(onnxc_context *context, const onnxc_object *list, int64_t axis,
+                                 bool new_axis, int64_t *dims) {
+    const onnxc_value *items = onnxc_list_items(list), *first = items;
+    int32_t rank = first->rank + new_axis;
+    int64_t count = onnxc_list_length(list);
+    for (int32_t a = 0, from = 0; a < rank; a++) dims[a] = new_axis && a == axis ? count : first->dims[from++];
+    for (int64_t i = 1; i < count; i++) {
+        if (items[i].kind != ONNXC_TENSOR || items[i].rank != first->rank || items[i].dtype != first->dtype)
+            return onnxc_raise(context, ONNXC_RANK_MISMATCH, items[i].rank);
+        for (int32_t a = 0; a < first->rank; a++)
+            if ((new_axis || a != axis) && items[i].dims[a] != first->dims[a])
+                return onnxc_raise(context, ONNXC_DIMS_MISMATCH, items[i].dims[a]);
+        if (!new_axis && !onnxc_add(dims[axis], items[i].dims[axis], &dims[axis]))
+            return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, dims[axis]);
+    }
+    return ONNXC_OK;
+}
+
+/* concat_from_sequence: sequence -> its tensors one after the other. Attributes: axis (negative: from
+ * the end), 1 where that is a new axis. */
+static int32_t onnxc_op_concat_from_sequence(onnxc_context *context, const onnxc_value *in,
+                                             int32_t in_count, onnxc_value *out, int32_t out_count,
+                                             const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    const onnxc_value *items = onnxc_list_items(in->object);
+    int64_t count = onnxc_list_length(in->object), axis = attributes[1], dims[ONNXC_MAX_RANK + 1];
+    bool new_axis = attributes[2] != 0;
+    if (count == 0 || items->kind != ONNXC_TENSOR) return onnxc_raise(context, ONNXC_INVALID_VALUE, count);
+    int32_t rank = items->rank + new_axis, dtype = items->dtype;
+    if (axis < 0) axis += rank;
+    if (axis < 0 || axis >= rank || rank > ONNXC_MAX_RANK)
+        return onnxc_raise(context, ONNXC_RANK_MISMATCH, items->rank);
+    int32_t status = onnxc_joined_dims(context, in->object, axis, new_axis, dims);
+    if (status != ONNXC_OK) return status;
+    char *joined = onnxc_joined_output(context, out, attributes[0], dtype, rank, dims);
+    if (joined == NULL) return context->status;
+    int64_t outer = onnxc_elements((int32_t)axis, dims);
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < count; i++) {
+            size_t run = (size_t)(items[i].bytes / (uint64_t)outer);
+            if (run > 0) memcpy(joined, (const char *)items[i].data + run * (size_t)o, run);
+            joined += run;
+        }
+    if (dtype == ONNXC_STRING
+        && !onnxc_own_text(out->data, onnxc_elements(rank, dims), &out->object->text))
+        return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, (int64_t)out->bytes);
+    return ONNXC_OK;
+}
+
+/* The part [begin, end) of a tensor along an axis, which is dropped unless `keeps`; null when there is
+ * no memory. */
+static onnxc_object *onnxc_cut(const onnxc_value *x, int64_t axis, int64_t begin, int64_t end, bool keeps) {
+    int64_t dims[ONNXC_MAX_RANK], size = onnxc_dtype_bytes(x->dtype);
+    int32_t rank = 0;
+    for (int32_t a = 0; a < x->rank; a++)
+        if (a != axis || keeps) dims[rank++] = a == axis ? end - begin : x->dims[a];
+    onnxc_object *part = onnxc_new_tensor(x->dtype, rank, dims);
+    if (part == NULL) return NULL;
+    int64_t outer = onnxc_elements((int32_t)axis, x->dims);
+    int64_t inner = size * onnxc_elements(x->rank - (int32_t)axis - 1, x->dims + axis + 1);
+    char *to = part->value.data;
+    for (int64_t o = 0; o < outer && (end - begin) * inner > 0; o++, to += (end - begin) * inner)
+        memcpy(to, (const char *)x->data + inner * (x->dims[axis] * o + begin),
+               (size_t)((end - begin) * inner));
+    if (x->dtype == ONNXC_STRING
+        && !onnxc_own_text(part->value.data, onnxc_elements(rank, dims), &part->text)) {
+        onnxc_drop(part);
+        return NULL;
+    }
+    return part;
+}
+
+/* split_to_sequence: x[, split] -> x cut along an axis: into parts of the sizes listed, into parts of
+ * one size (the last may be smaller) when split is a scalar, else into single slices. Attributes:
+ * axis, 0 where single slices lose the axis. */
+static int32_t onnxc_op_split_to_sequence(onnxc_context *context, const onnxc_value *in,
+                                          int32_t in_count, onnxc_value *out, int32_t out_count,
+                                          const int64_t *attributes) {
+    (void)out_count;
+    const onnxc_value *split = in_count > 1 && in[1].kind != ONNXC_NONE ? &in[1] : NULL;
+    int64_t axis = attributes[1], length = in->dims[axis], begin = 0;
+    bool listed = split != NULL && split->rank > 0, keeps = split != NULL || attributes[2] != 0;
+    int64_t size = split != NULL && !listed ? onnxc_to_integer(split->dtype, split->data) : 1;
+    if (size < 1) return onnxc_raise(context, ONNXC_INVALID_VALUE, size);
+    int64_t parts = listed ? split->dims[0] : length / size + (length % size != 0);
+    onnxc_object *list = onnxc_new_list(ONNXC_SEQUENCE, in->dtype, parts);
+    bool complete = list != NULL;
+    for (int64_t k = 0; k < parts && complete; k++) {
+        if (listed)
+            size = onnxc_to_integer(split->dtype, (const char *)split->data
+                                                      + onnxc_dtype_bytes(split->dtype) * k);
+        if (size < 0 || (listed && size > length - begin)) {
+            onnxc_drop(list);
+            return onnxc_raise(context, ONNXC_INVALID_VALUE, size);
+        }
+        int64_t end = size < length - begin ? begin + size : length;
+        onnxc_object *part = onnxc_cut(in, axis, begin, end, keeps);
+        complete = part != NULL;
+        if (complete) onnxc_list_insert(list, k, part->value); /* there is room */
+        begin = end;
+    }
+    if (complete && begin != length) {
+        onnxc_drop(list);
+        return onnxc_raise(context, ONNXC_INVALID_VALUE, length - begin);
+    }
+    return onnxc_return_list(context, out, attributes[0], list, complete);
+}
