@@ -1,156 +1,246 @@
-"""Depthwise convolution of blocked images: one filter a channel, a vector being a block of channels.
+"""Convolutions whose groups share a block: depthwise, and groups of few channels.
 
-    weights of all taps in registers; a window slides along `rows` output rows at once, so that every
-    input pixel is loaded once a strip and only the outputs whose window covers it are open
-Where the taps do not fit the registers, their weights are read from the first-level cache instead.
+    a window slides along `rows` output rows at once, so that every input pixel is loaded once a strip and
+    only the outputs whose window covers it are open; a vector is a block of output channels
+A lane needs the input channels of its own group. Depthwise, that is the same lane; else the vector is
+permuted once for each channel of a group. Weights stay in registers where all taps fit.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from ... import dims, dtypes
+from ...dims import Dimension
 from ...ir import Constant, Node
-from ...ops import Conv
 from ...target import Target
 from ..blocked import (
-    Epilogue, Image, Window, clear_border, cover, equal_width, image_of, operand_layouts, pack_operand,
-    packed_operands, place_in, plane_axes, slide, typical, without_halo,
+    Epilogue, Image, Window, clear_border, cover, equal_width, image_of, operand_layouts, oriented,
+    pack_operand, packed_operands, place_in, plane_axes, slide, typical, without_halo,
 )
 from ..emitter import Function, scalar_type, vector_type
 from ..kernel import ENTRY, Choice, Code, KernelText, single
 from ..microkernel import fused
-from .conv import FEW_PARTS, PART_NS, halo_layout, is_plain, window
+from .conv import (
+    FEW_PARTS, PART_NS, Partition, halo_layout, is_plain, lines_at, lines_of_part, window,
+)
 
+
+@dataclass(frozen=True)
+class Lanes:
+    """Which input channels a block of output channels reads: `span` contiguous ones, of which lane l uses
+    the `inside` from number l // made * inside on."""
+
+    block: int
+    inside: int  # input channels of a group
+    made: int  # output channels of a group
+
+    @property
+    def span(self) -> int:
+        return self.block // self.made * self.inside
+
+    @property
+    def plain(self) -> bool:
+        """Whether every lane reads its own channel."""
+        return self.inside == self.made == 1
+
+    def permutation(self, channel: int) -> list[int]:
+        """The lane of the span that each lane reads for one channel of its group."""
+        return [lane // self.made * self.inside + channel for lane in range(self.block)]
 
 
 def candidates(node: Node, target: Target):
-    """One, for as many groups as input and as output channels."""
-    op = node.op
-    if not isinstance(op, Conv) or not is_plain(node) or op.transposed:
+    """One, for groups that divide a block of output channels and read no more than a block."""
+    if not is_plain(node) or node.op.transposed or node.op.groups == 1:
         return
     x, out = node.inputs[0].type, node.outputs[0].type
-    if op.groups != x.shape[1] or op.groups != out.shape[1]:
-        return
     block, win, rank = target.lanes(x.dtype), window(node), x.rank - 2
+    lanes = _lanes(node, block)
     operands = operand_layouts(node, block)
-    if win.halo is None or operands is None:
+    if lanes is None or win.halo is None or operands is None:
         return
     from . import depthwise
 
     yield Choice(
-        depthwise, _estimate(node, target, win), (("rows", _rows(out.shape)),),
+        depthwise, _estimate(node, target, win, lanes), (("rows", _rows(out.shape)),),
         (halo_layout(win.halo, block, rank), None, *operands), without_halo(block, rank),
         (1, *packed_operands(node)),
     )
 
 
-def _rows(shape: Sequence[dims.Dimension]) -> int:
+def _lanes(node: Node, block: int) -> Lanes | None:
+    inside, made = (t.shape[1] // node.op.groups for t in (node.inputs[0], node.outputs[0]))
+    lanes = Lanes(block, inside, made)
+    return lanes if block % made == 0 and block % lanes.span == 0 else None
+
+
+def _rows(shape: Sequence[Dimension]) -> int:
     """Output rows of a strip: two share what they read, where no strip is left with one."""
     height = plane_axes(shape[2:], 1)[0]
     return 2 if isinstance(height, int) and height % 2 == 0 else 1
 
 
-def _widths(win: Window, width: dims.Dimension) -> tuple[int, ...]:
-    """Outputs along a row that one iteration computes; code grows with them and with the taps."""
-    most = 8 if win.taps <= 25 else 4
-    return (equal_width(width, most),) if isinstance(width, int) else (most, most // 2, 1)
+def _widths(products: int, width: Dimension) -> tuple[int, ...]:
+    """Outputs along a row that one iteration computes; code grows with them and with the products."""
+    most = 8 if products <= 25 else 4 if products <= 49 else 2
+    if isinstance(width, int):
+        return (equal_width(width, most),)
+    return tuple(w for w in (8, 4, 2, 1) if w <= most)
 
 
-def _estimate(node: Node, target: Target, win: Window) -> float:
+def _estimate(node: Node, target: Target, win: Window, lanes: Lanes) -> float:
     """The greater of the multiply-adds and of moving input and output through the outer caches."""
     x, out = node.inputs[0].type, node.outputs[0].type
-    vectors = typical(dims.product(out.shape) // target.lanes(x.dtype))
-    return max(1.3 * vectors * (win.taps + 1) / target.fma_per_ns,
+    vectors = typical(dims.product(out.shape) // lanes.block)
+    products = win.taps * lanes.inside * (1.3 if lanes.plain else 1.6)
+    return max(vectors * (products + 1) / target.fma_per_ns,
                typical(x.nbytes + out.nbytes) / target.bytes_per_ns / 2)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
-    """Weights as [block of channels][tap][block], zeros for the lanes without a channel."""
+    """Weights as [block of output channels][tap][channel of the group][block], idle lanes zero."""
     block = choice.output.block
     if operand != 1:
         return pack_operand(node.inputs[operand], node.outputs[0].type.rank, block)
     weights = node.inputs[1]
-    channels, taps = weights.shape[0], dims.product(weights.shape[2:])
-    blocks = -(-channels // block)
+    outputs, inside = weights.shape[:2]
+    taps, blocks = dims.product(weights.shape[2:]), -(-outputs // block)
 
     def make() -> np.ndarray:
-        padded = np.zeros((blocks * block, taps), dtypes.numpy_dtype(weights.dtype))
-        padded[:channels] = weights.constant.array.reshape(channels, taps)
-        return np.ascontiguousarray(padded.reshape(blocks, block, taps).swapaxes(1, 2))
+        padded = np.zeros((blocks * block, inside, taps), dtypes.numpy_dtype(weights.dtype))
+        padded[:outputs] = weights.constant.array.reshape(outputs, inside, taps)
+        return np.ascontiguousarray(padded.reshape(blocks, block, inside, taps).transpose(0, 3, 2, 1))
 
-    return Constant(weights.dtype, (blocks, taps, block), make)
+    return Constant(weights.dtype, (blocks, taps, inside, block), make)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A convolution over images as they are stored, in strips of `rows` rows."""
+
+    x: Image
+    out: Image
+    window: Window
+    epilogue: Epilogue
+    lanes: Lanes
+    rows: int
+
+    @property
+    def single_row(self) -> bool:
+        return self.out.height == 1
+
+    @property
+    def length(self) -> Dimension:
+        """Rows of the output, or pixels of a single row."""
+        return self.out.width if self.single_row else self.out.height
+
+    @property
+    def products(self) -> int:
+        return self.window.taps * self.lanes.inside
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return _widths(self.products, self.out.width)
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), window(node)
-    epilogue = Epilogue(node, out.block)
-    k = KernelText(target)
-    height, work = choice["rows"], _estimate(node, target, win)
-    lines, count = _lines(out, height, work)
-    start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
+    lanes = _lanes(node, out.block)
+    work = _estimate(node, target, win, lanes)
+    x, out, win, epilogue = oriented(x, out, win, Epilogue(node, out.block))
+    rows = choice["rows"] if isinstance(out.height, int) and out.height % choice["rows"] == 0 else 1
+    plan = Plan(x, out, win, epilogue, lanes, rows)
+    k, cut = KernelText(target), _partition(plan, work)
     with k.entry() as f, f.loop("%first", "%last") as part:
-        plane_number, chunk = f.divide(part.index, k.size(f, count))
-        n, block = f.divide(plane_number, out.blocks)
-        plane = f.offset(k.input(f, 0), f.add(k.size(f, start), f.mul(plane_number, k.size(f, x.plane))))
-        weights = f.offset(k.input(f, 1), f.mul(block, win.taps * out.pixel))
-        first, length = f.mul(chunk, lines), k.size(f, out.height)
-        final = f.compare("eq", chunk, k.size(f, count - 1))
-        last = f.select(final, "i64", length, f.add(first, lines))
-        clear_border(k, f, out, f.offset(k.output(f), f.mul(plane_number, k.size(f, out.plane))), first, last)
-
-        with f.loop(first, last, height) as row:
-            y = row.index
-            words = [
-                "ptr %args", f"ptr {f.offset(plane, f.mul(y, k.size(f, x.row * win.strides[0])))}",
-                f"ptr {weights}", f"ptr {out.address(k, f, k.output(f), n, block, y)}",
-                *epilogue.arguments(k, f, n, block, y, 0),
-            ]
-            f.statement(f"call void @{ENTRY}.strip({', '.join(words)})")
-    _strip(k, x, out, win, epilogue, height)
-    return single(k.step(out.batch * out.blocks * count, int(work)))
+        _part(k, f, plan, cut, part.index)
+    _strip(k, plan)
+    return single(k.step(out.batch * out.blocks * cut.count, int(work)))
 
 
-def _lines(out: Image, height: int, work: float) -> tuple[int, dims.Dimension]:
-    """(rows a part, parts a plane): few parts, each worth handing out."""
-    planes = out.blocks * typical(out.batch)
-    wanted = max(1, min(FEW_PARTS, work / PART_NS) / planes)
-    lines = max(height, int(typical(out.height) / wanted) // height * height)
-    return lines, dims.maximum(1, out.height // lines)
+def _partition(plan: Plan, work: float) -> Partition:
+    wanted = min(FEW_PARTS, work / PART_NS) / max(1, plan.out.blocks * typical(plan.out.batch))
+    lines = lines_of_part(plan.length, plan.widths[0] if plan.single_row else plan.rows, wanted)
+    return Partition(lines, dims.maximum(1, plan.length // lines), False)
 
 
-def _strip(k: KernelText, x: Image, out: Image, win: Window, epilogue: Epilogue, height: int) -> None:
-    """The function that computes `height` rows of one block of channels: %a is the first tap of the
-    first pixel, %b the weights, %out the pixel."""
-    parameters = ["ptr noalias %args", "ptr noalias %a", "ptr noalias %b", "ptr noalias %out",
-                  *epilogue.parameters]
-    name, dtype, lanes = f"{ENTRY}.strip", epilogue.dtype, out.block
-    kind = vector_type(scalar_type(dtype), lanes)
-    open_ = height * -(-win.extent[1] // win.strides[1])
-    resident = win.taps + open_ + 2 <= k.target.vector_registers
-    with k.text.function(name, parameters, attributes="noinline nounwind") as f:
-        read = partial(f.load, kind, align=out.pixel)
-        weights = [read(f.offset("%b", tap * out.pixel)) for tap in range(win.taps)] if resident else None
-        start, constants = epilogue.start(k, f, 1)[0], epilogue.constants(k, f, 1)
+def _part(k: KernelText, f: Function, plan: Plan, cut: Partition, part: str) -> None:
+    """Some lines of one block of output channels."""
+    x, out, win, lanes = plan.x, plan.out, plan.window, plan.lanes
+    plane, chunk = f.divide(part, k.size(f, cut.count))
+    n, block = f.divide(plane, out.blocks)
+    first, last = lines_at(k, f, cut, chunk, plan.length)
+    source, lane = f.divide(f.mul(block, lanes.span), lanes.block)
+    start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
+    image = f.offset(k.input(f, 0), f.mul(n, k.size(f, x.blocks * x.plane)))
+    pixels = f.offset(f.offset(image, k.size(f, start)), f.mul(source, k.size(f, x.plane)))
+    pixels = f.offset(pixels, f.mul(lane, x.itemsize))
+    weights = f.offset(k.input(f, 1), f.mul(block, plan.products * out.pixel))
+    target = f.offset(k.output(f), f.mul(plane, k.size(f, out.plane)))
+    whole = ("0", k.size(f, out.width))
+    if plan.single_row:  # the part with the first pixel clears the border
+        clear_border(k, f, out, target, 0, f.value(f"zext i1 {f.compare('eq', first, 0)} to i64"))
+    else:
+        clear_border(k, f, out, target, first, last)
+    rows, columns = (("0", "1"), (first, last)) if plan.single_row else ((first, last), whole)
+    with f.loop(*rows, plan.rows) as row:
+        y = row.index
+        words = [
+            "ptr %args", f"ptr {f.offset(pixels, f.mul(y, k.size(f, x.row * win.strides[0])))}",
+            f"ptr {weights}", f"ptr {out.address(k, f, k.output(f), n, block, y)}",
+            *(f"i64 {c}" for c in columns), *plan.epilogue.arguments(k, f, n, block, y, 0),
+        ]
+        f.statement(f"call void @{ENTRY}.strip({', '.join(words)})")
+
+
+def _strip(k: KernelText, plan: Plan) -> None:
+    """The function that computes columns %start..%stop-1 of a strip: %a is the first tap of its first
+    pixel, %b the weights, %out the pixel."""
+    x, out, win, epilogue, lanes = plan.x, plan.out, plan.window, plan.epilogue, plan.lanes
+    parameters = ["ptr %args", "ptr noalias %a", "ptr noalias %b", "ptr noalias %out", "i64 %start",
+                  "i64 %stop", *epilogue.parameters]
+    element = scalar_type(epilogue.dtype)
+    kind, source = vector_type(element, out.block), vector_type(element, lanes.span)
+    open_ = plan.rows * -(-win.extent[1] // win.strides[1])
+    resident = plan.products + open_ + lanes.inside + 1 <= k.target.vector_registers
+    start, stop = ("%start", "%stop") if plan.single_row else ("0", None)
+    with k.text.function(f"{ENTRY}.strip", parameters, attributes="noinline nounwind") as f:
+        weight = partial(f.load, kind, align=out.pixel)
+        weights = [weight(f.offset("%b", p * out.pixel)) for p in range(plan.products)] if resident else None
+        initial, constants = epilogue.start(k, f, 1)[0], epilogue.constants(k, f, 1)
         place = place_in(k, f, out, "%out")
-        sources = [f.offset("%a", k.size(f, iy * x.row))
-                   for iy in range((height - 1) * win.strides[0] + win.extent[0])]
+        lines = [f.offset("%a", k.size(f, iy * x.row))
+                 for iy in range((plan.rows - 1) * win.strides[0] + win.extent[0])]
 
         def tile(width: int, column: str) -> None:
-            at = [f.offset(s, f.mul(column, win.strides[1] * x.pixel)) for s in sources]
+            at = [f.offset(line, f.mul(column, win.strides[1] * x.pixel)) for line in lines]
 
-            def combine(state: str | None, value: str, ky: int, kx: int) -> str:
-                tap = ky * win.kernel[1] + kx
-                weight = weights[tap] if weights else read(f.offset("%b", tap * out.pixel))
-                return fused(f, dtype, lanes, value, weight, start if state is None else state)
+            def load(iy: int, ix: int) -> list[str]:
+                value = f.load(source, f.offset(at[iy], ix * x.pixel), lanes.span * x.itemsize)
+                return [value] if lanes.plain else [
+                    _permuted(f, source, value, lanes.permutation(c)) for c in range(lanes.inside)]
 
-            def done(y: int, column_: int, state: str) -> None:
-                epilogue.put(k, f, state, 0, y, f.add(column, column_), place, constants)
+            def combine(state: str | None, values: list[str], ky: int, kx: int) -> str:
+                state, first = initial if state is None else state, (ky * win.kernel[1] + kx) * lanes.inside
+                for p, value in enumerate(values, first):
+                    tap = weights[p] if weights else weight(f.offset("%b", p * out.pixel))
+                    state = fused(f, epilogue.dtype, out.block, value, tap, state)
+                return state
 
-            slide(win, height, width, lambda iy, ix: read(f.offset(at[iy], ix * x.pixel)), combine, done)
-            epilogue.rework(k, f, (range(height), range(width)), 1, (0, column), place, constants)
+            def done(y: int, at_: int, state: str) -> None:
+                epilogue.put(k, f, state, 0, y, f.add(column, at_), place, constants)
 
-        cover(f, 0, k.size(f, out.width), _widths(win, out.width), tile)
+            slide(win, plan.rows, width, load, combine, done)
+            epilogue.rework(k, f, (range(plan.rows), range(width)), 1, (0, column), place, constants)
+
+        cover(f, start, stop or k.size(f, out.width), plan.widths, tile)
         f.statement("ret void")
+
+
+def _permuted(f: Function, kind: str, value: str, lanes: Sequence[int]) -> str:
+    mask = ", ".join(f"i32 {lane}" for lane in lanes)
+    if not kind.startswith("<"):
+        return f.broadcast(kind, value, len(lanes))
+    return f.value(f"shufflevector {kind} {value}, {kind} poison, <{len(lanes)} x i32> <{mask}>")

@@ -76,6 +76,16 @@ def test_empty_images(target):
     check(case((4, 0), (3, 3), pads=(0, 2, 0, 2)), depthwise, target)
 
 
-def test_other_groups_are_not_depthwise():
-    node = convolution((1, 8, 5, 5), (16, 1, 3, 3), groups=8).node()
-    assert not list(depthwise.candidates(node, harness.RUNNABLE[0]))
+@TARGETS
+@pytest.mark.parametrize("channels", [(5, 1, 2), (5, 2, 2), (9, 4, 4), (3, 1, 4), (6, 2, 4), (4, 2, 1), (11, 1, 8)])
+def test_groups_of_few_channels(target, channels):
+    groups, inside, made = channels
+    block = target.lanes("float32")
+    bias = random(groups * made, 1, 1), True
+    for kernel, pads in ((3, 1), (1, 0)):
+        case_ = convolution((2, groups * inside, 6, 9), (groups * made, inside, kernel, kernel), 1, pads,
+                            groups=groups, epilogue=relu_of_bias(), extra=[bias])
+        if block % made == 0 and block % (block // made * inside) == 0:
+            check(case_, depthwise, target, output_halo=1)
+        else:
+            assert not list(depthwise.candidates(case_.node(), target))
