@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .. import __version__, dims
+from .. import __version__, dims, inspection
 from ..dims import Dimension
 from ..frontend.importer import Imported
 from ..ir import Graph, Node, OptionalType, TensorType, Type, Value
@@ -31,7 +31,7 @@ def describe(imported: Imported, graph: Graph, plan: Plan, codes: Mapping[Node, 
         arena_bytes=plan.arena_bytes, scratch_bytes=max(scratch, 64), threads=threads or 0, weights_bytes=weights_bytes,
         details={
             "graph": graph.name, "producer": proto.producer_name, "model_version": proto.model_version, "domain": proto.domain,
-            "doc": proto.doc_string[:1000],
+            "doc": proto.doc_string[:1000], **inspection.details(imported, graph),
         },
     )
 
