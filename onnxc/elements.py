@@ -218,7 +218,7 @@ def _select(condition: Dimension, a: Dimension, b: Dimension) -> Dimension:
 
 #: Operations on 0 and 1.
 _LOGIC: dict[str, Callable[..., Dimension]] = {
-    "and": lambda a, b: a * b,
+    "and": dims.minimum,
     "or": dims.maximum,
     "xor": lambda a, b: _not(dims.compare("eq", a, b)),
     "not": _not,

@@ -61,7 +61,10 @@ image, kernel = TensorType("float32", (1, 4, 8, 8)), TensorType("float32", (6, 4
         CHAIN,
         "graph() { return }",
         "graph(%x: float32[n]) { return %x, %x }",
-        "graph(%x: seq<float32[n]>) { %y = runtime_call(%x) symbol=sequence_length : int64[] return %y }",
+        """graph(%x: seq<float32[n]>) {
+          %y = runtime_call(%x) symbol=sequence_length : int64[]
+          return %y
+        }""",
         """graph(%x: float32[n]) {
           %at = runtime_call(%x) symbol=nonzero : int64[1, k]
           %s = elements() dims=(k, n) shape=(2)
