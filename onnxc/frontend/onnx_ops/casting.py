@@ -43,6 +43,8 @@ def convert(x: Expr, dtype: str, saturate: bool = True, round_mode: str = "up") 
             x = x.cast("float32")
         if x.dtype in dtypes.FLOATS:
             x = x.clip(-_GREATEST[dtype], _GREATEST[dtype])
+    if dtypes.is_float(x.dtype) and dtypes.is_integer(dtype) and dtypes.bits(dtype) < 8:
+        x = x.cast("int32")  # small integers keep the low bits
     return x.cast(dtype)
 
 

@@ -1,7 +1,7 @@
 """What import rules of several families share: element types, checks, axes, and forms of old operator sets.
 
-Sizes and axes may be numbers, symbolic, or data of the run: everything here works on dimensions, whose comparisons
-(`dims.compare`) are 0 or 1, so that one formula serves all three.
+Axes are nearly always known. Where they are data, tensors of one element an axis are computed by the run and bound to
+fresh dimensions, so that ranks stay known and only sizes depend on the run.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...ir import TensorType, Value
 from ..regions import Region
 from ..tensors import DTYPE_NAMES
 from .control import region_graph
-from .rules import Rule, onnx_op
+from .rules import Rule
 
 # Element types -----------------------------------------------------------------------------------
 
@@ -160,42 +160,73 @@ def length(x: Value | None, expected: Dimension, name: str) -> None:
 # Axes that may be data ---------------------------------------------------------------------------
 
 
-def axis_numbers(b: Builder, axes: Value | Sequence[int], rank: int) -> list[Dimension]:
-    """Axes from 0; those outside the rank are refused here where known, else by the run."""
-    if isinstance(axes, Value):
-        if b.known(axes) is None and axes.elements is None:
-            inside = lambda a: (a >= -rank) & (a < rank)  # noqa: E731
-            axes = checked(b, b.cast(axes, "int64"), inside, "invalid_value")
-        axes = b.dimensions(axes, None, "axis")
-    return [b.axis(a, rank) if isinstance(a, int) else a + rank * dims.compare("lt", a, 0) for a in axes]
-
-
-def named(axes: Sequence[Dimension], rank: int) -> list[Dimension]:
-    """For each axis of a rank 1 if it is among axes, else 0."""
-    flags = [sum((dims.compare("eq", a, k) for a in axes), 0) for k in range(rank)]
-    if any(isinstance(f, int) and f > 1 for f in flags):
-        raise ops.TypeMismatch(f"the axes {', '.join(map(str, axes))} repeat one")
-    return flags
-
-
-def without(shape: Sequence[Dimension], flags: Sequence[Dimension], count: int) -> list[Dimension]:
-    """The sizes of the axes that are not flagged, of which there are `count`."""
-    before, found = 0, [0] * count
-    for size, flag in zip(shape, flags):
-        for k in range(count):
-            found[k] = found[k] + size * (1 - flag) * dims.compare("eq", before, k)
-        before = before + 1 - flag
+def known_axes(b: Builder, axes: Value | Sequence[int], rank: int) -> list[int] | None:
+    """Axes from 0, none twice; None where only the run knows them."""
+    numbers = b.known(axes).reshape(-1) if isinstance(axes, Value) and b.known(axes) is not None else axes
+    if isinstance(numbers, Value):
+        return None
+    found = [b.axis(int(a), rank) for a in numbers]
+    if len(set(found)) != len(found):
+        raise ops.TypeMismatch(f"the axes {', '.join(map(str, found))} repeat one")
     return found
 
 
-def with_ones(shape: Sequence[Dimension], flags: Sequence[Dimension]) -> list[Dimension]:
-    """The shape with axes of size 1 where a flag is set: the inverse of `without`."""
-    before, found = 0, []
-    for flag in flags:
-        size = sum((d * dims.compare("eq", before, k) for k, d in enumerate(shape)), 0)
-        found.append(flag + (1 - flag) * size)
-        before = before + 1 - flag
-    return found
+def number_of(x: Value | Sequence, what: str) -> int:
+    """How many elements a vector has, which must be known."""
+    count = x.type.count if isinstance(x, Value) else len(x)
+    if not isinstance(count, int):
+        raise UnsupportedError(f"the number of {what}, {count}, depends on the run", f"fix the number of {what}")
+    return count
+
+
+def at_axes(b: Builder, values: Value, axes: Value | Sequence[int] | None, rank: int, default: int) -> list[Dimension]:
+    """For each axis the value given for it, or the default: axes name whom values belong to, without them the first."""
+    places = list(range(number_of(values, "values"))) if axes is None else known_axes(b, axes, rank)
+    if number_of(values, "values") != (number_of(axes, "axes") if places is None else len(places)):
+        raise ops.TypeMismatch(f"{number_of(values, 'values')} values are given for {number_of(axes, 'axes')} axes")
+    if places is not None:
+        if len(places) > rank:
+            raise ops.TypeMismatch(f"{len(places)} axes are named of {rank}")
+        found: list[Dimension] = [default] * rank
+        for place, value in zip(places, b.dimensions(values, None)):
+            found[place] = value
+        return found
+    return b.dimensions(_scattered(b, values, axes, rank, default), None)
+
+
+def _scattered(b: Builder, values: Value, axes: Value, rank: int, default: int) -> Value:
+    whole = b.constant(np.full(rank, default, np.int64))
+    flat = (b.reshape(v, (v.type.count,)) for v in (axes, b.cast(values, "int64")))
+    return b.emit(ops.Scatter("elements"), whole, *flat)[0]
+
+
+def axis_flags(b: Builder, axes: Value, rank: int) -> Value:
+    """int64 [rank]: 1 for the axes that only the run knows, 0 for the others."""
+    return _scattered(b, b.constant(np.ones(number_of(axes, "axes"), np.int64)), axes, rank, 0)
+
+
+def without(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int]) -> list[Dimension]:
+    """The sizes of all axes but these."""
+    rank, known = len(shape), known_axes(b, axes, len(shape))
+    if known is not None:
+        return [d for a, d in enumerate(shape) if a not in known]
+    order = b.emit(ops.Sort(0), axis_flags(b, axes, rank))[1]
+    kept = b.take(order, 0, 0, rank - number_of(axes, "axes"))
+    return b.dimensions(b.emit(ops.Gather("axis"), b.elements(shape), kept)[0], 0)
+
+
+def with_ones(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int]) -> list[Dimension]:
+    """The shape with axes of size 1 that have these places in the result."""
+    rank = len(shape) + number_of(axes, "axes")
+    known = known_axes(b, axes, rank)
+    if known is not None:
+        sizes = iter(shape)
+        return [1 if a in known else next(sizes) for a in range(rank)]
+    flags = axis_flags(b, axes, rank)
+    before = b.emit(ops.Cumulate("sum", 0, True), b.map(flags, lambda f: 1 - f))[0]
+    padded = b.elements([*shape, 1])
+    sizes = b.emit(ops.Gather("axis"), padded, b.map(before, lambda k: k.minimum(len(shape))))[0]
+    return b.dimensions(b.map(flags, sizes, lambda f, s: expr.where(f.cast("bool"), 1, s)), 0)
 
 
 # Old call forms ----------------------------------------------------------------------------------
@@ -240,10 +271,3 @@ def with_axis(rule: Callable, **more: object) -> Callable:
         return rule(b, A, B)
 
     return _variant(rule, {"broadcast": 0, "axis": None, **more}, call)
-
-
-__all__ = [
-    "along", "axis_numbers", "checked", "choose", "drop_axes", "element_type", "floating", "generate",
-    "insert_axes", "integers", "length", "mean", "named", "one_of", "onnx_op", "scalar", "wide", "widened",
-    "with_axis", "with_consumed_inputs", "with_ones", "with_unused", "without", "zeros",
-]

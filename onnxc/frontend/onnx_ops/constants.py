@@ -5,7 +5,8 @@ import numpy as np
 
 from ... import dims, dtypes, expr, ops
 from ...ir import TensorType
-from .common import checked, element_type, generate, insert_axes, onnx_op, scalar, wide, zeros
+from .common import checked, element_type, generate, insert_axes, scalar, wide, zeros
+from .rules import onnx_op
 
 # Constants ---------------------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ from ... import dims, expr, ops
 from ...builder import Builder
 from ...dims import Dimension
 from ...ir import Value
-from .common import along, integers, length, one_of, onnx_op, scalar, wide
+from .common import along, integers, length, one_of, scalar, wide
 from .quantization import centred, quantised, refuse_bad_scale
+from .rules import onnx_op
 
 # Windows -----------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 from ... import dims, expr, ops
 from ...ir import TensorType, Value
-from .common import along, checked, generate, length, one_of, onnx_op, scalar
+from .common import along, checked, generate, length, one_of, scalar
+from .rules import onnx_op
 
 
 def _indices(x: Value) -> Value:

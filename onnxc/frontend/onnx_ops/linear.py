@@ -11,8 +11,9 @@ from ... import dims, dtypes, expr, ops
 from ...builder import Builder
 from ...dims import Dimension
 from ...ir import TensorType, Value
-from .common import drop_axes, floating, insert_axes, onnx_op, wide
+from .common import drop_axes, floating, insert_axes, wide
 from .quantization import centred, quantised, refuse_bad_scale
+from .rules import onnx_op
 
 # Products ----------------------------------------------------------------------------------------
 

@@ -11,18 +11,10 @@ import numpy as np
 from ... import dims, ops
 from ...builder import Builder
 from ...dims import Dimension
+from ...errors import UnsupportedError
 from ...ir import Value
-from .common import (
-    axis_numbers,
-    checked,
-    named,
-    one_of,
-    onnx_op,
-    scalar,
-    with_ones,
-    without,
-    zeros,
-)
+from .common import at_axes, checked, known_axes, number_of, one_of, scalar, with_ones, without, zeros
+from .rules import onnx_op
 
 # Shapes ------------------------------------------------------------------------------------------
 
@@ -80,26 +72,13 @@ def Squeeze(b, data, axes=None):
     if axes is None:
         unknown = [d for d in data.shape if dims.equal(d, 1) is None]
         if unknown:
-            raise _unknown_rank(unknown[0])
+            raise UnsupportedError(f"whether it drops the axis of size {unknown[0]} depends on the run",
+                                   "name the axes, or fix the size")
         return b.reshape(data, [d for d in data.shape if d != 1])
-    flags = named(axis_numbers(b, axes, data.rank), data.rank)
-    for axis, (size, flag) in enumerate(zip(data.shape, flags)):
-        if flag == 1 and dims.equal(size, 1) is False:
+    for axis in known_axes(b, axes, data.rank) or ():
+        if dims.equal(data.shape[axis], 1) is False:
             raise ops.TypeMismatch(f"axis {axis} of {data.type} is not of size 1")
-    return b.reshape(data, without(data.shape, flags, data.rank - _count(axes)))
-
-
-def _unknown_rank(size: Dimension) -> Exception:
-    from ...errors import UnsupportedError
-
-    return UnsupportedError(f"whether it drops the axis of size {size} depends on the run", "name the axes, or fix the size")
-
-
-def _count(axes: Value | Sequence[int]) -> int:
-    count = axes.type.count if isinstance(axes, Value) else len(axes)
-    if not isinstance(count, int):
-        raise ops.TypeMismatch(f"the number of axes, {count}, is not known")
-    return count
+    return b.reshape(data, without(b, data.shape, axes))
 
 
 @onnx_op(since=1, name="Squeeze")
@@ -109,8 +88,7 @@ def _squeeze_1(b, data, *, axes=None):
 
 @onnx_op(since=13)
 def Unsqueeze(b, data, axes):
-    rank = data.rank + _count(axes)
-    return b.reshape(data, with_ones(data.shape, named(axis_numbers(b, axes, rank), rank)))
+    return b.reshape(data, with_ones(b, data.shape, axes))
 
 
 @onnx_op(since=1, name="Unsqueeze")
@@ -134,6 +112,9 @@ def Shape(b, data, *, start=0, end=None):
 def Size(b, data):
     return b.elements(np.array(data.type.count, object))
 
+
+#: "To the end" of an axis of unknown size is written as the greatest int32 or more (the specification of Slice).
+_ENDLESS = (1 << 31) - 1
 
 # Joins and cuts ----------------------------------------------------------------------------------
 
@@ -202,30 +183,15 @@ def _split_1(b, input, split=None, *, axis=None):
 @onnx_op(since=10)
 def Slice(b, data, starts, ends, axes=None, steps=None):
     """x[start:end:step] along some axes, with Python's meaning of negative numbers and of those out of range."""
-    count = _count(starts)
-    if any(v is not None and _count(v) != count for v in (ends, axes, steps)):
-        raise ops.TypeMismatch("starts, ends, axes and steps differ in length")
-    if axes is None and count > data.rank:
-        raise ops.TypeMismatch(f"{count} axes are sliced of {data.type}")
-    places = list(range(count)) if axes is None else axis_numbers(b, axes, data.rank)
-    if steps is not None and b.known(steps) is None and steps.elements is None:
+    if steps is not None and steps.elements is None:
         steps = checked(b, steps, lambda s: s._with("ne", 0), "invalid_value")
-    first, last = (b.dimensions(v, None, hint) for v, hint in ((starts, "start"), (ends, "end")))
-    stride = [1] * count if steps is None else b.dimensions(steps, None, "step")
-    if any(s == 0 for s in stride):
+    first = at_axes(b, starts, axes, data.rank, 0)
+    last = at_axes(b, ends, axes, data.rank, np.iinfo(np.int64).max)
+    by = [1] * data.rank if steps is None else at_axes(b, steps, axes, data.rank, 1)
+    if any(isinstance(s, int) and s == 0 for s in by):
         raise ops.TypeMismatch("a step is 0")
-    flags = named(places, data.rank)
-    start, size, step = list(data.shape), list(data.shape), list(data.shape)
-    for axis, (length, flag) in enumerate(zip(data.shape, flags)):
-        if isinstance(flag, int) and not flag:
-            start[axis], size[axis], step[axis] = 0, length, 1
-            continue
-        hits = [dims.compare("eq", p, axis) for p in places]
-        low, high, by = (sum((h * v for h, v in zip(hits, values)), 0) for values in (first, last, stride))
-        if not isinstance(flag, int):  # an axis that is perhaps not named is taken whole
-            high, by = high + (1 - flag) * length, by + 1 - flag
-        start[axis], size[axis], step[axis] = slice_range(low, high, by, length)
-    return b.slice(data, start, size, step)
+    ranges = (slice_range(*place) for place in zip(first, last, by, data.shape))
+    return b.slice(data, *(zip(*ranges) if data.rank else ((), ())))
 
 
 def slice_range(start: Dimension, end: Dimension, step: Dimension, length: Dimension) -> tuple[Dimension, ...]:
@@ -233,10 +199,6 @@ def slice_range(start: Dimension, end: Dimension, step: Dimension, length: Dimen
     backward = dims.compare("lt", step, 0)
     low, high = (dims.clamp(_from_end(p, length), -backward, length - backward) for p in (start, end))
     return low, dims.maximum(-dims.floor_divide(low - high, step), 0), step
-
-
-#: "To the end" of an axis of unknown size is written as the greatest int32 or int64 (the specification of Slice).
-_ENDLESS = (1 << 31) - 1
 
 
 def _from_end(place: Dimension, length: Dimension) -> Dimension:
@@ -257,18 +219,11 @@ def _slice_1(b, data, *, starts, ends, axes=None):
 def Pad(b, data, pads, constant_value=None, axes=None, *, mode="constant"):
     """Negative pads cut elements away, before others are added."""
     one_of(mode, ("constant", "edge", "reflect", "wrap"), "mode")
-    amounts = b.dimensions(pads, None, "pad")
-    places = list(range(data.rank)) if axes is None else axis_numbers(b, axes, data.rank)
-    if len(amounts) != 2 * len(places):
-        raise ops.TypeMismatch(f"{len(amounts)} pads are given for {len(places)} axes")
-    before, after = (_per_axis(part, places, data.rank) for part in (amounts[: len(places)], amounts[len(places) :]))
+    count = data.rank if axes is None else number_of(axes, "axes")
+    if number_of(pads, "pads") != 2 * count:
+        raise ops.TypeMismatch(f"{number_of(pads, 'pads')} pads are given for {count} axes")
+    before, after = (at_axes(b, b.take(pads, 0, k * count, count), axes, data.rank, 0) for k in range(2))
     return padded(b, data, before, after, mode, constant_value)
-
-
-def _per_axis(values: Sequence[Dimension], places: Sequence[Dimension], rank: int) -> list[Dimension]:
-    """values put at the axes that places name, 0 elsewhere."""
-    named(places, rank)
-    return [sum((v * dims.compare("eq", p, axis) for v, p in zip(values, places)), 0) for axis in range(rank)]
 
 
 def padded(b: Builder, x: Value, before: Sequence[Dimension], after: Sequence[Dimension], mode: str = "constant",
@@ -346,8 +301,8 @@ def tiled(b: Builder, x: Value, times: Sequence[Dimension]) -> Value:
 
 @onnx_op(since=1, name="Tile")
 def _tile_1(b, input, tiles, axis):
-    times, place = (b.dimension(b.cast(v, "int64"), 0) for v in (tiles, axis))
-    return tiled(b, input, [1 + dims.compare("eq", place, a) * (times - 1) for a in range(input.rank)])
+    times = at_axes(b, b.cast(tiles, "int64"), b.cast(axis, "int64"), input.rank, 1)
+    return tiled(b, input, times)
 
 
 # Blocks ------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from ... import dims, expr, ops
 from ...builder import Builder
 from ...dims import Dimension
 from ...ir import TensorType, Value
-from .common import integers, length, mean, one_of, onnx_op, wide, zeros
+from .common import integers, length, mean, one_of, wide, zeros
 from .convolution import Window, window
+from .rules import onnx_op
 
 # Windows -----------------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from ...dims import Dimension
 from ...expr import Expr
 from ...ir import Value
 from .casting import convert
-from .common import along, element_type, generate, onnx_op
+from .common import along, element_type, generate
+from .rules import onnx_op
 
 QUANTISED = ("uint8", "int8", "uint16", "int16", "uint4", "int4", "uint2", "int2", *dtypes.SMALL_FLOATS)
 

@@ -11,13 +11,29 @@ from ...builder import Builder
 from ...dims import Dimension
 from ...expr import Expr
 from ...ir import TensorType, Value
-from .common import axis_numbers, choose, floating, named, onnx_op, scalar, wide, widened, without
+from .common import (
+    axis_flags,
+    checked,
+    choose,
+    floating,
+    generate,
+    known_axes,
+    number_of,
+    scalar,
+    wide,
+    widened,
+    without,
+)
+from .rules import onnx_op
+
+Axes = Value | Sequence[int] | None
 
 # Reduce* -----------------------------------------------------------------------------------------
 
 
-def _reduced(b: Builder, kind: str, data: Value, axes: Value | Sequence[int] | None, keepdims: int, noop: int,
-             before: Callable[[Expr], Expr] | None = None, after: Callable[[Expr], Expr] | None = None) -> Value:
+def _reduced(b: Builder, kind: str, data: Value, axes: Axes, keepdims: int, noop: int,
+             before: Callable[[Expr], Expr] | None = None,
+             after: Callable[[Expr], Expr] | None = None) -> Value:
     """after(reduction of before(x)) in the type of data. Without axes all are reduced, or none when `noop`."""
     return _finished(b, _combined(b, kind, data, axes, keepdims, noop, before), data.dtype, after)
 
@@ -26,7 +42,7 @@ def _finished(b: Builder, x: Value, dtype: str, after: Callable[[Expr], Expr] | 
     return b.map(x, lambda e: (after(e) if after else e).cast(dtype)) if after else b.cast(x, dtype)
 
 
-def _combined(b: Builder, kind: str, data: Value, axes: Value | Sequence[int] | None, keepdims: int, noop: int,
+def _combined(b: Builder, kind: str, data: Value, axes: Axes, keepdims: int, noop: int,
               before: Callable[[Expr], Expr] | None = None) -> Value:
     """The reduction of before(x), in the wide type of data for sums and products."""
     target = wide(data.dtype) if kind in ("sum", "prod") else data.dtype
@@ -42,17 +58,17 @@ def _combined(b: Builder, kind: str, data: Value, axes: Value | Sequence[int] | 
     x = b.map(data, body) if body else data
     for axis, flag in enumerate(flags):
         x = _maybe_reduced(b, kind, x, axis, flag)
-    return x if keepdims else b.reshape(x, without(data.shape, flags, data.rank - axes.shape[0]))
+    return x if keepdims else b.reshape(x, without(b, data.shape, axes))
 
 
-def _flags(b: Builder, data: Value, axes: Value | Sequence[int] | None, noop: int) -> list[Dimension]:
+def _flags(b: Builder, data: Value, axes: Axes, noop: int) -> list[Dimension]:
     """For each axis of data 1 if it is reduced, else 0."""
-    count = 0 if axes is None else axes.type.count if isinstance(axes, Value) else len(axes)
-    if not isinstance(count, int):
-        raise ops.TypeMismatch(f"the number of axes, {count}, is not known")
-    if count == 0:
+    if axes is None or number_of(axes, "axes") == 0:
         return [0 if noop else 1] * data.rank
-    return named(axis_numbers(b, axes, data.rank), data.rank)
+    known = known_axes(b, axes, data.rank)
+    if known is None:
+        return b.dimensions(axis_flags(b, axes, data.rank), 0, "reduced")
+    return [int(a in known) for a in range(data.rank)]
 
 
 def _maybe_reduced(b: Builder, kind: str, x: Value, axis: int, flag: Dimension) -> Value:
@@ -60,7 +76,8 @@ def _maybe_reduced(b: Builder, kind: str, x: Value, axis: int, flag: Dimension) 
     shape = list(x.shape)
     shape[axis] = flag + (1 - flag) * shape[axis]
     return choose(b, flag, TensorType(x.dtype, tuple(shape)),
-                  lambda inner: inner.reduce(kind, inner.capture(x), [axis], True), lambda inner: inner.capture(x))
+                  lambda inner: inner.reduce(kind, inner.capture(x), [axis], True),
+                  lambda inner: inner.capture(x))
 
 
 def _square(x: Expr) -> Expr:
@@ -124,11 +141,11 @@ def ReduceLogSumExp(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     exponentials = b.map(x, shift, lambda e, m: expr.exp(e - m))
     total = _combined(b, "sum", exponentials, axes, 1, noop_with_empty_axes)
     result = b.map(total, shift, lambda t, m: (expr.log(t) + m).cast(data.dtype))
-    if keepdims:
+    reduced = _flags(b, data, axes, noop_with_empty_axes)
+    if keepdims or not any(reduced[k] != 0 for k in range(data.rank)):
         return result
-    flags = _flags(b, data, axes, noop_with_empty_axes)
-    reduced = axes.shape[0] if isinstance(axes, Value) and axes.shape[0] else sum(flags)
-    return b.reshape(result, without(data.shape, flags, data.rank - reduced))
+    everything = axes is None or number_of(axes, "axes") == 0
+    return b.reshape(result, [] if everything else without(b, data.shape, axes))
 
 
 @onnx_op(since=1, name="ReduceSum")
@@ -186,12 +203,14 @@ def _reduce_log_sum_exp_1(b, data, *, axes=None, keepdims=1):
 
 @onnx_op(since=1)
 def ArgMax(b, data, *, axis=0, keepdims=1, select_last_index=0):
-    return b.reduce("argmax_last" if select_last_index else "argmax", data, [b.axis(axis, data.rank)], bool(keepdims))
+    kind = "argmax_last" if select_last_index else "argmax"
+    return b.reduce(kind, data, [b.axis(axis, data.rank)], bool(keepdims))
 
 
 @onnx_op(since=1)
 def ArgMin(b, data, *, axis=0, keepdims=1, select_last_index=0):
-    return b.reduce("argmin_last" if select_last_index else "argmin", data, [b.axis(axis, data.rank)], bool(keepdims))
+    kind = "argmin_last" if select_last_index else "argmin"
+    return b.reduce(kind, data, [b.axis(axis, data.rank)], bool(keepdims))
 
 
 # Running sums ------------------------------------------------------------------------------------
@@ -201,7 +220,11 @@ def _cumulated(b: Builder, kind: str, x: Value, axis: Value, exclusive: int, rev
     """The axis may be data: then each possible one is a branch."""
     if x.rank == 0:
         raise ops.TypeMismatch("its input has no axes")
-    (chosen,) = axis_numbers(b, scalar(b, axis, "axis"), x.rank)
+    known = known_axes(b, axis, x.rank)
+    if known is None:
+        inside = checked(b, b.cast(scalar(b, axis, "axis"), "int64"), lambda a: (a >= -x.rank) & (a < x.rank),
+                         "invalid_value")
+        chosen = b.dimension(b.map(inside, lambda a: expr.where(a < 0, a + x.rank, a)), 0, "axis")
 
     def along_axis(inner: Builder, k: int) -> Value:
         return inner.emit(ops.Cumulate(kind, k, bool(exclusive), bool(reverse)), inner.capture(x))[0]
@@ -212,7 +235,7 @@ def _cumulated(b: Builder, kind: str, x: Value, axis: Value, exclusive: int, rev
         return choose(inner, dims.compare("eq", chosen, k), x.type,
                       lambda i: along_axis(i, k), lambda i: from_axis(i, k + 1))
 
-    return along_axis(b, chosen) if isinstance(chosen, int) else from_axis(b, 0)
+    return from_axis(b, 0) if known is None else along_axis(b, known[0])
 
 
 @onnx_op(since=11)
@@ -247,8 +270,8 @@ def log_softmax(b: Builder, x: Value, axes: Sequence[int]) -> Value:
 def hardmax(b: Builder, x: Value, axis: int) -> Value:
     """1 at the first greatest element along an axis, 0 elsewhere."""
     place = b.reduce("argmax", x, [axis], True)
-    one, zero = (expr.const(v, x.dtype) for v in (1, 0))
-    return b.emit(ops.Map(expr.where(expr.index(axis).equals(expr.input_(0, "int64")), one, zero), x.shape), place)[0]
+    here = expr.index(axis).equals(expr.input_(0, "int64"))
+    return generate(b, x.shape, here.cast(x.dtype), place)
 
 
 def _trailing(b: Builder, x: Value, axis: int) -> range:

@@ -1,0 +1,190 @@
+"""Import rules of normalizations: reductions over trailing axes, then one Map, which passes fuse as rows."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ... import dims, expr, ops
+from ...builder import Builder
+from ...expr import Expr
+from ...ir import Value
+from .common import along, element_type, length, mean, wide, with_consumed_inputs
+from .rules import onnx_op
+
+# Rows --------------------------------------------------------------------------------------------
+
+
+def standardized(b: Builder, x: Value, axes: Sequence[int], dtype: str) -> tuple[Value, Value, Value]:
+    """(x - mean, mean, variance) over axes, in dtype."""
+    average = mean(b, x, axes, True, lambda e: e.cast(dtype))
+    centred = b.map(x, average, lambda e, m: e.cast(dtype) - m)
+    return centred, average, mean(b, centred, axes, True, lambda d: d * d)
+
+
+def _stash(code: int, dtype: str) -> str:
+    """The type that stage one computes in; never less exact than the data."""
+    return "float64" if dtype == "float64" else element_type(code)
+
+
+def _broadcasts_to(value: Value | None, x: Value, name: str) -> None:
+    if value is None:
+        return
+    fits = [c == 1 or dims.equal(c, d) is not False for c, d in zip(value.shape[::-1], x.shape[::-1])]
+    if value.rank > x.rank or not all(fits):
+        raise ops.TypeMismatch(f"the {name} {value.type} does not broadcast to {x.type}")
+
+
+@onnx_op(since=17)
+def LayerNormalization(b, X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type=1):
+    axes = range(b.axis(axis, X.rank), X.rank)
+    _broadcasts_to(Scale, X, "scale")
+    _broadcasts_to(B, X, "bias")
+    centred, average, variance = standardized(b, X, axes, _stash(stash_type, X.dtype))
+
+    def body(d: Expr, v: Expr, scale: Expr, *bias: Expr) -> Expr:
+        y = (d * (1 / expr.sqrt(v + epsilon))).cast(X.dtype) * scale
+        return y + bias[0] if bias else y
+
+    y = b.map(centred, variance, Scale, *([] if B is None else [B]), body)
+    if not any(b.wanted[1:]):
+        return y
+    return y, average, b.map(variance, lambda v: 1 / expr.sqrt(v + epsilon))
+
+
+@onnx_op(since=23)
+def RMSNormalization(b, X, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
+    axes, dtype = range(b.axis(axis, X.rank), X.rank), _stash(stash_type, X.dtype)
+    _broadcasts_to(scale, X, "scale")
+    squares = mean(b, X, axes, True, lambda x: x.cast(dtype) * x.cast(dtype))
+    return b.map(X, squares, scale, lambda x, v, s: (x.cast(dtype) / expr.sqrt(v + epsilon)).cast(s.dtype) * s)
+
+
+@onnx_op(since=6)
+def InstanceNormalization(b, input, scale, B, *, epsilon=1e-5):
+    if input.rank < 3:
+        raise ops.TypeMismatch(f"{input.type} is no batch of images")
+    length(scale, input.shape[1], "the scale")
+    length(B, input.shape[1], "the bias")
+    centred, _, variance = standardized(b, input, range(2, input.rank), wide(input.dtype))
+    factor, bias = (along(b, v, 0, input.rank - 1) for v in (scale, B))
+    return b.map(centred, variance, factor, bias, lambda d, v, s, c: _scaled(d / expr.sqrt(v + epsilon), s, c))
+
+
+def _scaled(x: Expr, scale: Expr, bias: Expr) -> Expr:
+    return x.cast(scale.dtype) * scale + bias
+
+
+_instance_normalization_1 = with_consumed_inputs(InstanceNormalization)
+
+
+@onnx_op(since=21)
+def GroupNormalization(b, X, scale, bias, *, epsilon=1e-5, num_groups, stash_type=1):
+    return _grouped(b, X, scale, bias, epsilon, num_groups, _stash(stash_type, X.dtype), True)
+
+
+@onnx_op(since=18, name="GroupNormalization")
+def _group_normalization_18(b, X, scale, bias, *, epsilon=1e-5, num_groups):
+    """Before operator set 21 scale and bias have one element for each group."""
+    return _grouped(b, X, scale, bias, epsilon, num_groups, wide(X.dtype), False)
+
+
+def _grouped(b: Builder, x: Value, scale: Value, bias: Value, epsilon: float, groups: int, dtype: str,
+             each_channel: bool) -> Value:
+    if x.rank < 3:
+        raise ops.TypeMismatch(f"{x.type} is no batch of images")
+    channels = x.shape[1]
+    if groups < 1 or (isinstance(channels, int) and channels % groups):
+        raise ops.TypeMismatch(f"{channels} channels are not divisible into {groups} groups")
+    size = dims.floor_divide(channels, groups)
+    for value, name in ((scale, "the scale"), (bias, "the bias")):
+        length(value, channels if each_channel else groups, name)
+    parts = b.reshape(x, (x.shape[0], groups, size, *x.shape[2:]))
+    centred, _, variance = standardized(b, parts, range(2, parts.rank), dtype)
+    shape = (groups, size if each_channel else 1, *(1,) * (x.rank - 2))
+    factor, shift = b.reshape(scale, shape), b.reshape(bias, shape)
+    y = b.map(centred, variance, factor, shift, lambda d, v, s, c: _scaled(d / expr.sqrt(v + epsilon), s, c))
+    return b.reshape(y, x.shape)
+
+
+@onnx_op(since=9)
+def MeanVarianceNormalization(b, X, *, axes=(0, 2, 3)):
+    centred, _, variance = standardized(b, X, axes, wide(X.dtype))
+    return b.map(centred, variance, lambda d, v: (d / (expr.sqrt(v) + 1e-9)).cast(X.dtype))
+
+
+@onnx_op(since=1)
+def LpNormalization(b, input, *, axis=-1, p=2):
+    """x / its norm along an axis; 0 where the norm is 0."""
+    if p not in (1, 2):
+        raise ops.TypeMismatch(f"the norm's order is {p}, neither 1 nor 2")
+    dtype = wide(input.dtype)
+    power = abs if p == 1 else lambda x: x * x
+    total = b.reduce("sum", input, [b.axis(axis, input.rank)], True, lambda x: power(x.cast(dtype)))
+
+    def body(x: Expr, t: Expr) -> Expr:
+        norm = t if p == 1 else expr.sqrt(t)
+        return expr.where(norm.equals(0), 0, x.cast(dtype) / norm).cast(input.dtype)
+
+    return b.map(input, total, body)
+
+
+@onnx_op(since=1)
+def LRN(b, X, *, alpha=0.0001, beta=0.75, bias=1.0, size):
+    """x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta"""
+    if X.rank < 3 or size < 1:
+        raise ops.TypeMismatch(f"{size} neighbours in the channels of {X.type}")
+    rows = b.reshape(X, (X.shape[0], 1, X.shape[1], dims.product(X.shape[2:])))
+    squares = b.map(rows, lambda x: x.cast(wide(x.dtype)) * x.cast(wide(x.dtype)))
+    before = (size - 1) // 2
+    pool = ops.Pool("sum", (size, 1), (1, 1), (before, 0, size - 1 - before, 0), (1, 1), rows.shape[2:])
+    total = b.emit(pool, squares)[0]
+    y = b.map(rows, total, lambda x, t: (x.cast(t.dtype) / expr.power(bias + alpha / size * t,
+                                                                    expr.const(beta, t.dtype))).cast(X.dtype))
+    return b.reshape(y, X.shape)
+
+
+# Batch normalization -----------------------------------------------------------------------------
+
+
+@onnx_op(since=14)
+def BatchNormalization(b, X, scale, B, input_mean, input_var, *, epsilon=1e-5, momentum=0.9, training_mode=0):
+    """With known statistics x * factor + shift; training, with those of the batch, which move the running ones."""
+    channels = X.shape[1] if X.rank > 1 else 1
+    for value, name in ((scale, "scale"), (B, "bias"), (input_mean, "mean"), (input_var, "variance")):
+        length(value, channels, f"the {name}")
+    if not training_mode:
+        return _affine(b, X, [along(b, v, 0, max(X.rank - 1, 1)) for v in (scale, B, input_mean, input_var)], epsilon)
+    axes = [a for a in range(X.rank) if a != 1]
+    exact = wide(X.dtype)
+    _, average, variance = standardized(b, X, axes, exact)
+    y = _affine(b, X, [*(along(b, v, 0, X.rank - 1) for v in (scale, B)),
+                       *(b.reshape(v, v.shape[1:]) for v in (average, variance))], epsilon)
+    moved = (
+        b.map(old, b.reshape(new, old.shape), lambda o, n: (o * momentum + n.cast(o.dtype) * (1 - momentum)))
+        for old, new in ((input_mean, average), (input_var, variance))
+    )
+    return y, *moved
+
+
+def _affine(b: Builder, x: Value, parameters: Sequence[Value], epsilon: float) -> Value:
+    """x * factor + shift, which a convolution before can take into its weights."""
+    exact = "float64" if "float64" in (x.dtype, parameters[2].dtype) else wide(x.dtype)
+    scale, bias, average, variance = (b.cast(p, exact) for p in parameters)
+    factor = b.map(scale, variance, lambda s, v: s / expr.sqrt(v + epsilon))
+    shift = b.map(bias, average, factor, lambda c, m, f: c - m * f)
+    return b.map(x, factor, shift, lambda e, f, s: (e.cast(exact) * f + s).cast(x.dtype))
+
+
+@onnx_op(since=9, name="BatchNormalization")
+def _batch_normalization_9(b, X, scale, B, mean, var, *, epsilon=1e-5, momentum=0.9):
+    return BatchNormalization(b, X, scale, B, mean, var, epsilon=epsilon)
+
+
+@onnx_op(since=1, name="BatchNormalization")
+def _batch_normalization_1(b, X, scale, B, mean, var, *, consumed_inputs=None, epsilon=1e-5, is_test=0, momentum=0.9,
+                           spatial=1):
+    """Not spatial, there are statistics for each element of a sample."""
+    if spatial:
+        return BatchNormalization(b, X, scale, B, mean, var, epsilon=epsilon)
+    for value in (scale, B, mean, var):
+        _broadcasts_to(value, X, "parameter")
+    return _affine(b, X, (scale, B, mean, var), epsilon)
