@@ -72,7 +72,7 @@ def cast(source: Vectors, dtype: str, x: str, within: bool = False) -> str:
         wide = source.of(kind)
         return x if kind == "bool" else wide.compare("ne", x, wide.constant(0))
     if dtypes.is_float(dtype):
-        if kind == "float64" and dtype in NARROW:
+        if kind == "float64" and dtype in NARROW and dtype != "bfloat16":  # as ml_dtypes, through float32
             return rounded(v, _to_odd(source, x))
         return rounded(v, _to_float(source.of(kind), computed_in(dtype), x))
     if dtypes.is_float(kind):

@@ -90,7 +90,9 @@ class _Lowering:
     def __init__(self, f, lanes, operand, size, index, fail):
         self.f, self.lanes, self.operand, self.size, self.index, self.fail = f, lanes, operand, size, index, fail
         self.values: dict[int, str] = {}
-        self.narrow: dict[int, str] = {}
+        # LLVM keeps a bfloat that lives on into another block as a float and calls a library to round it
+        # again, so these are used within their block only.
+        self.narrow: dict[tuple[int, str], str] = {}
 
     def vectors(self, dtype: str) -> Vectors:
         return Vectors(self.f, dtype, self.lanes)
@@ -99,9 +101,10 @@ class _Lowering:
         """The node's value in the form of its type."""
         if node.dtype not in NARROW:
             return self.values[id(node)]
-        if id(node) not in self.narrow:
-            self.narrow[id(node)] = from_computed(self.vectors(node.dtype), self.values[id(node)])
-        return self.narrow[id(node)]
+        key = id(node), self.f.block
+        if key not in self.narrow:
+            self.narrow[key] = from_computed(self.vectors(node.dtype), self.values[id(node)])
+        return self.narrow[key]
 
     def add(self, node: Expr) -> None:
         if id(node) in self.values:
@@ -118,8 +121,8 @@ class _Lowering:
             case "input":
                 value = self.operand(node.value)
                 if node.dtype in NARROW:
-                    self.narrow[id(node)] = value
-                return to_computed(v, value)
+                    self.narrow[id(node), self.f.block] = value
+                return wrapped(v, to_computed(v, value))
             case "const":
                 return splat(node.value, kind, self.lanes)
             case "size":
@@ -257,10 +260,8 @@ def _on_integers(v: Vectors, node: Expr, args: list[str]) -> str:
             return _shift(v, node, args)
         case "div":
             return _quotient(v, node.args[1], args)
-        case "fmod":
-            return v.sub(args[0], v.mul(_quotient(v, node.args[1], args), args[1]))
-        case "mod":
-            return _floor_remainder(v, node.args[1], args)
+        case "fmod" | "mod":
+            return _remainder(v, node, args)
     raise TypeError(f"{node.op} is not defined on {v.dtype}")
 
 
@@ -309,13 +310,13 @@ def _divide(v: Vectors, a: str, b: str) -> str:
     return whole if bits == 32 else cast(words, v.dtype, whole)
 
 
-def _floor_remainder(v: Vectors, divisor: Expr, args: list[str]) -> str:
-    """a mod b with the divisor's sign; 0 where b is 0, as for division by one."""
+def _remainder(v: Vectors, node: Expr, args: list[str]) -> str:
+    """The remainder with the dividend's sign, or for `mod` the divisor's; 0 where the divisor is 0."""
     a, b = args
     zero = v.constant(0)
-    rest = v.sub(a, v.mul(wrapped(v, _quotient(v, divisor, args)), b))
+    rest = v.sub(a, v.mul(wrapped(v, _quotient(v, node.args[1], args)), b))
     rest = v.select(v.compare("eq", b, zero), zero, wrapped(v, rest))
-    if not dtypes.is_signed(v.dtype):
+    if node.op == "fmod" or not dtypes.is_signed(v.dtype):
         return rest
     against = v.compare("lt", v.bit_xor(rest, b), zero)
     return v.select(v.both(against, v.compare("ne", rest, zero)), v.add(rest, b), rest)

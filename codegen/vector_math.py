@@ -320,7 +320,7 @@ def constant_power(v: Vectors, x: str, exponent: float) -> str | None:
         root = v.unary("sqrt", v.add(x, v.constant(0)))  # -0 becomes 0
         return v.select(v.compare("eq", x, v.constant(-inf)), v.constant(inf), root)
     count = abs(exponent)
-    if count not in (1, 2, 3, 4):
+    if exponent not in (-3, -2, -1, 1, 2, 3, 4):
         return None
     if exponent < 0:
         x = v.div(v.constant(1), x)
