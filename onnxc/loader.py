@@ -9,6 +9,7 @@ while a model runs. Outputs of known shape are numpy's own memory, others own th
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 import sys
@@ -403,13 +404,24 @@ def _open(path: Path) -> tuple[_File, ctypes.CDLL]:
     """The checked file, and the library mapped from it: opened by descriptor, not by path, it is what
     was checked, and not an older one that had the same path."""
     file = _File(path)
-    name = f"/proc/self/fd/{file.number}"
+    name = _fresh_name(file.number)
     try:
         check_trailer(file.number, path)
         return file, ctypes.CDLL(name) if os.path.exists(name) else _open_copy(path, file.number)
     except OSError as error:
         raise LoadError(f"cannot be loaded: {str(error).replace(name, path.name)}",
                         origin=Origin(file=os.fspath(path))) from None
+
+
+_loads = itertools.count(1)
+
+
+def _fresh_name(number: int) -> str:
+    """A name of an open file that no library had before: dlopen returns an old library for a name it has
+    seen, and descriptors are used again. The bits of a counter are spelt in `/` and `./`, which mean
+    nothing in a path."""
+    spelt = "".join("./" if bit == "1" else "/" for bit in f"{next(_loads):b}")
+    return f"/proc/self/fd/{spelt}{number}"
 
 
 def _open_copy(path: Path, number: int) -> ctypes.CDLL:
