@@ -27,7 +27,7 @@ from .expr import Expr
 from .ir import Constant, Graph, Node, OptionalType, SequenceType, Value, regions, walk
 
 INLINE_ELEMENTS = 32  # constants of up to this many elements are printed whole
-HASHED_BYTES = 1 << 20  # larger ones that are not stored are not made only to be hashed
+HASHED_BYTES = 1 << 20  # of larger ones a sample is hashed, or none of those that are not stored
 NESTING = 12  # operations of an expression inside each other
 
 
@@ -275,7 +275,8 @@ def _data_text(constant: Constant) -> str:
     if constant.dtype == "string":
         data = json.dumps([str(v) for v in constant.array.flat]).encode()
     else:
-        data = np.ascontiguousarray(constant.array).tobytes()
+        data = np.ascontiguousarray(constant.array).reshape(-1).view(np.uint8)
+        data = np.ascontiguousarray(data[:: 1 + data.size // HASHED_BYTES])
     return f"#{hashlib.blake2b(data, digest_size=4).hexdigest()}"
 
 
@@ -283,8 +284,9 @@ def _data_text(constant: Constant) -> str:
 
 
 def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
-    """The graph that the text describes. `constants` gives, by name, the data of those that the
-    text only names. Types of outputs may be left out; given ones are checked. Raises TextError."""
+    """The graph that the text describes. `constants` gives the data of those that the text does not
+    hold, by their name (its number where it has none) or hash. Types of outputs may be left out;
+    given ones are checked. Raises TextError."""
     from .text_parser import Parser
 
     return Parser(text, constants or {}).top()

@@ -415,7 +415,7 @@ class Parser:
             constant = Constant.of(values.reshape(type_.shape))
         else:
             kind = reader.expect(r"#\w+", "data")
-            array = self.data.get(_meaning(name))
+            array = self.data.get(_meaning(name) or name, self.data.get(kind[1:]))
             if array is None or array.dtype != dtype or array.shape != type_.shape:
                 raise reader.error(f"data for %{name} must be given to parse", start)
             lazy = Constant(type_.dtype, type_.shape, lambda: array)
