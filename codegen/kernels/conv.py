@@ -14,13 +14,21 @@ import numpy as np
 
 from ... import dims, dtypes
 from ...dims import Dimension
-from ...ir import Constant, Layout, Node
+from ...ir import Constant, Node
 from ...ops import Conv
 from ...target import Target
 from ..blocked import (
-    Epilogue, Image, Window, clear_border, cover, equal_width, image_of, operand_layouts, oriented,
-    pack_operand, packed_operands, place_in, typical, window_of, without_halo,
+    Image,
+    Window,
+    clear_border,
+    cover,
+    halo_layout,
+    image_of,
+    typical,
+    window_of,
+    without_halo,
 )
+from ..blocked_epilogue import Epilogue, operand_layouts, oriented, pack_operand, packed_operands, place_in
 from ..emitter import Function
 from ..kernel import ENTRY, Choice, Code, KernelText, single
 from ..microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
@@ -48,10 +56,6 @@ def is_plain(node: Node) -> bool:
 def window(node: Node) -> Window:
     op = node.op
     return window_of(node.inputs[1].shape[2:], op.strides, op.dilations, op.pads)
-
-
-def halo_layout(halo: tuple[int, int], block: int, rank: int) -> Layout:
-    return Layout(block, halo[2 - rank :])
 
 
 def candidates(node: Node, target: Target):
@@ -268,7 +272,7 @@ class Partition:
 def partition(plan: Plan, target: Target, work: float) -> Partition:
     """Lines whose input fits half the second-level cache, fewer where that makes enough parts; in the
     order that reads less from outside that cache."""
-    total, half = typical(plan.x.blocks * plan.x.plane), target.level2_bytes // 2
+    total, half = typical(plan.x.image), target.level2_bytes // 2
     wanted = min(FEW_PARTS, work / PART_NS) / max(1, plan.panels * typical(plan.out.batch))
     lines = lines_of_part(plan.length, plan.line_step, max(-(-total // half), wanted))
     count = dims.maximum(1, plan.length // lines)
@@ -302,7 +306,7 @@ def emit_plan(plan: Plan, target: Target, work: float) -> Code:
             rest, panel = f.divide(part.index, plan.panels)
             n, chunk = f.divide(rest, k.size(f, cut.count))
         lines = lines_at(k, f, cut, chunk, plan.length)
-        image = f.offset(k.input(f, 0), f.mul(n, k.size(f, plan.x.blocks * plan.x.plane)))
+        image = f.offset(k.input(f, 0), f.mul(n, k.size(f, plan.x.image)))
         emit_panel(k, f, plan, f.offset(image, k.size(f, plan.start)), n, panel, lines)
     emit_tiles(k, plan)
     return single(k.step(plan.out.batch * plan.panels * cut.count, int(work)))
@@ -389,7 +393,7 @@ def _emit_tile(k: KernelText, plan: Plan, vectors: int, width: int) -> None:
         for p, (y, x) in enumerate(pixels):
             for j in range(vectors):
                 epilogue.put(k, f, sums[p * vectors + j], j, y, x, place, constants)
-        epilogue.rework(k, f, (range(plan.rows), range(width)), vectors, (0, 0), place, constants)
+        epilogue.rework(k, f, (plan.rows, width), vectors, 0, place, constants)
         f.statement("ret void")
 
 

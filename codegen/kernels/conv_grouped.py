@@ -13,11 +13,12 @@ import numpy as np
 from ... import dims, dtypes
 from ...ir import Constant, Node
 from ...target import Target
-from ..blocked import operand_layouts, pack_operand, packed_operands, typical, without_halo
+from ..blocked import halo_layout, typical, without_halo
+from ..blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..emitter import Function
 from ..kernel import ENTRY, Choice, Code, KernelText
 from ..microkernel import Tile, most_rows, step_time
-from .conv import Plan, emit_plan, halo_layout, is_plain, merged, nest, plan_of, window
+from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, window
 
 
 def candidates(node: Node, target: Target):

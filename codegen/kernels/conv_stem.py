@@ -8,19 +8,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ... import dims, dtypes
-from ...dims import Dimension
 from ...ir import Constant, Node
 from ...target import Target
-from ..blocked import (
-    Epilogue, Image, Window, image_of, operand_layouts, pack_operand, packed_operands, plane_axes, typical,
-    without_halo,
-)
+from ..blocked import Image, image_of, plane_axes, typical, without_halo
+from ..blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..emitter import Function
 from ..kernel import Choice, Code, KernelText, single
 from ..microkernel import most_rows
 from .conv import (
-    FEW_PARTS, PART_NS, Partition, Plan, emit_panel, emit_tiles, estimate, is_plain, lines_at,
-    lines_of_part, packed_panels, panel_width, tile_shape, window,
+    FEW_PARTS,
+    PART_NS,
+    Partition,
+    Plan,
+    emit_panel,
+    emit_tiles,
+    estimate,
+    is_plain,
+    lines_at,
+    lines_of_part,
+    packed_panels,
+    panel_width,
+    tile_shape,
+    window,
 )
 
 MOST_CHANNELS = 16
@@ -57,7 +66,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     type_, out, win = node.inputs[0].type, image_of(node.outputs[0].type), window(node)
     dense = Image(type_.shape[0], type_.shape[1], *plane_axes(type_.shape[2:], 1), 1,
-                  dtypes.itemsize(type_.dtype), (0, 0))
+                  dtypes.itemsize(type_.dtype))
     rows, widths = tile_shape(
         target, out.height, out.width, choice["vectors"], dense.channels * win.taps)
     plan = Plan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, choice["vectors"], rows, widths)
@@ -68,18 +77,18 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     with k.entry() as f, f.loop("%first", "%last") as part:
         n, chunk = f.divide(part.index, k.size(f, cut.count))
         first, last = lines_at(k, f, cut, chunk, plan.length)
-        image = f.offset(k.input(f, 0), f.mul(n, k.size(f, dense.blocks * dense.plane)))
+        image = f.offset(k.input(f, 0), f.mul(n, k.size(f, dense.image)))
         _copy(k, f, plan, dense, image, first, last)
         source = f.offset("%scratch", f.mul(f.sub("0", first), k.size(f, plan.line_bytes)))
         with f.loop(0, plan.panels) as panel:
             emit_panel(k, f, plan, source, n, panel.index, (first, last))
     emit_tiles(k, plan)
-    return single(k.step(out.batch * cut.count, int(work), dims.maximum(64, plan.x.blocks * plan.x.plane)))
+    return single(k.step(out.batch * cut.count, int(work), dims.maximum(64, plan.x.image)))
 
 
 def _partition(plan: Plan, work: float) -> Partition:
     """Lines that make enough parts, and whose input does not fill the scratch memory."""
-    total = typical(plan.x.blocks * plan.x.plane) * max(1, plan.window.kernel[0] / plan.window.strides[0])
+    total = typical(plan.x.image) * max(1, plan.window.kernel[0] / plan.window.strides[0])
     wanted = min(FEW_PARTS, work / PART_NS) / max(1, typical(plan.out.batch))
     lines = lines_of_part(plan.length, plan.line_step, max(wanted, 2 * total / SCRATCH_BYTES))
     return Partition(lines, dims.maximum(1, plan.length // lines), False)

@@ -18,15 +18,23 @@ from ...dims import Dimension
 from ...ir import Constant, Node
 from ...target import Target
 from ..blocked import (
-    Epilogue, Image, Window, clear_border, cover, equal_width, image_of, operand_layouts, oriented,
-    pack_operand, packed_operands, place_in, plane_axes, slide, typical, without_halo,
+    Image,
+    Window,
+    clear_border,
+    cover,
+    equal_width,
+    halo_layout,
+    image_of,
+    plane_axes,
+    slide,
+    typical,
+    without_halo,
 )
+from ..blocked_epilogue import Epilogue, operand_layouts, oriented, pack_operand, packed_operands, place_in
 from ..emitter import Function, scalar_type, vector_type
 from ..kernel import ENTRY, Choice, Code, KernelText, single
 from ..microkernel import fused
-from .conv import (
-    FEW_PARTS, PART_NS, Partition, halo_layout, is_plain, lines_at, lines_of_part, window,
-)
+from .conv import FEW_PARTS, PART_NS, Partition, is_plain, lines_at, lines_of_part, window
 
 
 @dataclass(frozen=True)
@@ -174,7 +182,7 @@ def _part(k: KernelText, f: Function, plan: Plan, cut: Partition, part: str) -> 
     first, last = lines_at(k, f, cut, chunk, plan.length)
     source, lane = f.divide(f.mul(block, lanes.span), lanes.block)
     start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
-    image = f.offset(k.input(f, 0), f.mul(n, k.size(f, x.blocks * x.plane)))
+    image = f.offset(k.input(f, 0), f.mul(n, k.size(f, x.image)))
     pixels = f.offset(f.offset(image, k.size(f, start)), f.mul(source, k.size(f, x.plane)))
     pixels = f.offset(pixels, f.mul(lane, x.itemsize))
     weights = f.offset(k.input(f, 1), f.mul(block, plan.products * out.pixel))
@@ -233,7 +241,7 @@ def _strip(k: KernelText, plan: Plan) -> None:
                 epilogue.put(k, f, state, 0, y, f.add(column, at_), place, constants)
 
             slide(win, plan.rows, width, load, combine, done)
-            epilogue.rework(k, f, (range(plan.rows), range(width)), 1, (0, column), place, constants)
+            epilogue.rework(k, f, (plan.rows, width), 1, column, place, constants)
 
         cover(f, start, stop or k.size(f, out.width), plan.widths, tile)
         f.statement("ret void")

@@ -13,12 +13,25 @@ from math import inf
 
 from ... import dims, dtypes, expr
 from ...dims import Dimension
-from ...ir import Constant, Layout, Node
+from ...ir import Constant, Node
 from ...ops import Pool, Reduce
 from ...target import Target
 from ..blocked import (
-    GREATEST_HALO, Image, Window, clear_border, cover, equal_width, highest, image_of, keep_channels, plane_axes, place_in,
-    slide, typical, window_of, without_halo,
+    GREATEST_HALO,
+    Image,
+    Window,
+    clear_border,
+    cover,
+    equal_width,
+    halo_layout,
+    highest,
+    image_of,
+    keep_channels,
+    plane_axes,
+    slide,
+    typical,
+    window_of,
+    without_halo,
 )
 from ..emitter import Function, scalar_type, splat, vector_type
 from ..kernel import ENTRY, Choice, Code, KernelText, single
@@ -49,7 +62,7 @@ def candidates(node: Node, target: Target):
 
     blocked = not isinstance(node.op, Reduce) or node.op.keepdims
     cost = typical(x.nbytes + out.nbytes) / target.bytes_per_ns
-    yield Choice(pool, cost, (), (Layout(block, halo[2 - rank :]),), without_halo(block, rank) if blocked else None)
+    yield Choice(pool, cost, (), (halo_layout(halo, block, rank),), without_halo(block, rank) if blocked else None)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -137,13 +150,13 @@ class Plan:
 def _emit_windows(node: Node, target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), _window(node.op)
     taps, pixels = sum(win.kernel), typical(out.batch * out.height * out.width) * out.blocks
-    work = pixels * taps / target.fma_per_ns + typical(x.batch * x.blocks * x.plane) / target.bytes_per_ns
+    work = pixels * taps / target.fma_per_ns + typical(x.batch * x.image) / target.bytes_per_ns
     row_bytes = typical(out.width) * out.pixel * win.strides[0]
     wanted = min(FEW_PARTS, work / PART_NS) / max(1, out.blocks * typical(out.batch))
     lines = lines_of_part(out.height, 1, max(wanted, 2 * typical(out.height) * row_bytes / SCRATCH_BYTES))
     cut = Partition(lines, dims.maximum(1, out.height // lines), False)
     rows = (2 * lines - 2) * win.strides[0] + win.extent[0]
-    across = Image(1, out.block, rows, out.width, out.block, out.itemsize, (0, 0))
+    across = Image(1, out.block, rows, out.width, out.block, out.itemsize)
     plan = Plan(node.op.kind, x, out, win, node.outputs[0].dtype, across)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
@@ -230,7 +243,6 @@ def _down(k: KernelText, plan: Plan) -> None:
         height = _inside(k, f, plan, 0, first)
 
         def tile(width: int, column: str) -> None:
-            place = place_in(k, f, plan.out, "%out")
             states: list[str | None] = [None] * width
             for row in rows:
                 start = f.offset(row, f.mul(column, size))
@@ -242,7 +254,7 @@ def _down(k: KernelText, plan: Plan) -> None:
                 if plan.kind == "mean":
                     left = f.sub(f.mul(here, win.strides[1]), k.size(f, win.before[1]))
                     state = _divided(f, plan, state, f.mul(height, _inside(k, f, plan, 1, left)))
-                f.store(plan.vector, state, place(0, here, 0), size)
+                f.store(plan.vector, state, f.offset("%out", f.mul(here, size)), size)
 
         cover(f, 0, k.size(f, plan.out.width), plan.widths, tile)
         f.statement("ret void")
@@ -302,7 +314,7 @@ def _emit_whole(node: Node, target: Target) -> Code:
                 value = keep_channels(f, type_.dtype, x.block, value, left)
             f.store(vector_type(scalar_type(type_.dtype), x.block), value,
                     out.address(k, f, k.output(f), n, block), out.pixel)
-    work = typical(x.batch * x.blocks * x.plane) / target.bytes_per_ns
+    work = typical(x.batch * x.image) / target.bytes_per_ns
     return single(k.step(x.batch * x.blocks, int(work)))
 
 

@@ -72,14 +72,14 @@ def _image(type_: TensorType) -> Image | None:
     if any(type_.layout.halo):
         return None
     width, size = dims.product(type_.shape[2:]), dtypes.itemsize(type_.dtype)
-    return Image(type_.shape[0], type_.shape[1], 1, width, type_.layout.block, size, (0, 0))
+    return Image(type_.shape[0], type_.shape[1], 1, width, type_.layout.block, size)
 
 
 def _cut(image: Image, target: Target, step: int) -> tuple[Partition, Dimension]:
     """How a plane's lines are cut into parts, and their number; a line is a pixel of a single row."""
     single = image.height == 1
     length = image.width if single else image.height
-    work = 2 * typical(image.batch * image.blocks * image.plane) / target.bytes_per_ns
+    work = 2 * typical(image.batch * image.image) / target.bytes_per_ns
     wanted = min(FEW_PARTS, work / PART_NS) / max(1, image.blocks * typical(image.batch))
     lines = lines_of_part(length, step if single else 1, wanted)
     return Partition(lines, dims.maximum(1, length // lines), False), length
@@ -114,7 +114,7 @@ def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> 
             with f.loop(*columns) as column:
                 at = f.mul(column.index, new.pixel)
                 f.store(kind, f.load(kind, f.offset(begin, at), 1), f.offset(end, at), min(64, new.pixel))
-    work = 2 * typical(new.batch * new.blocks * new.plane) / target.bytes_per_ns
+    work = 2 * typical(new.batch * new.image) / target.bytes_per_ns
     return k.step(new.batch * new.blocks * cut.count, int(work))
 
 
@@ -146,7 +146,7 @@ def _transposed(target: Target, image: Image, dense: End, blocked: End, to_block
             _call_line(f, image, square, channel, [line, pixels, *columns])
     for count in _counts(image, square):
         _line(k, image, square, count, widths, to_blocks)
-    work = 2 * typical(image.batch * image.blocks * image.plane) / target.bytes_per_ns
+    work = 2 * typical(image.batch * image.image) / target.bytes_per_ns
     return k.step(image.batch * image.blocks * cut.count, int(work))
 
 

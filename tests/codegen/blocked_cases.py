@@ -1,9 +1,9 @@
 """Cases for kernels over blocked channels: a node, its arrays, and a check of every choice against the interpreter."""
 from dataclasses import dataclass, replace
 
-from codegen import harness
 import numpy as np
 
+from codegen import harness
 from onnxc import dims, dtypes, expr
 from onnxc.interpret import run_op
 from onnxc.ir import Constant, Layout, Node, TensorType, Value, make_node

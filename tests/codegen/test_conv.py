@@ -1,12 +1,12 @@
 """Convolutions over blocked channels against the interpreter: direct, stem, grouped and transposed."""
 
-from codegen import harness
 import numpy as np
 import pytest
 from codegen.blocked_cases import check, convolution, random, relu_of_bias, symbols
-
-from onnxc import expr
 from onnxc.codegen.kernels import conv, conv_grouped, conv_stem
+
+from codegen import harness
+from onnxc import expr
 from onnxc.expr import input_, sigmoid
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)

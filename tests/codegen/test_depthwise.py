@@ -1,9 +1,9 @@
 """Depthwise convolutions over blocked channels against the interpreter."""
 import pytest
-from codegen import harness
 from codegen.blocked_cases import check, convolution, random, relu_of_bias, symbols
-
 from onnxc.codegen.kernels import depthwise
+
+from codegen import harness
 from onnxc.expr import input_, sigmoid
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)

@@ -1,11 +1,11 @@
 """Pools over blocked channels against the interpreter: windows, and whole images."""
 import numpy as np
 import pytest
-from codegen import harness
 from codegen.blocked_cases import Case, check, random, symbols
-
-from onnxc import dims, expr
 from onnxc.codegen.kernels import pool
+
+from codegen import harness
+from onnxc import dims, expr
 from onnxc.ops import Pool, Reduce
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)

@@ -1,10 +1,10 @@
 """Changes of layout against what the layouts mean."""
 import numpy as np
 import pytest
-from codegen import harness
-
-from onnxc import dims, dtypes
 from onnxc.codegen.kernels import reorder
+
+from codegen import harness
+from onnxc import dims, dtypes
 from onnxc.ir import Layout, Node, TensorType, Value
 from onnxc.ops import Reorder
 
