@@ -230,7 +230,7 @@ class Importer:
             return self._expanded(scope, node, opset, operands)
         while operands and operands[-1] is None:
             operands.pop()
-        attributes = {a.name: self._attribute(a) for a in node.attribute}
+        attributes = {a.name: self._attribute(a) for a in node.attribute if not a.name.startswith("__")}
         builder.wanted = tuple(bool(name) for name in node.output)
         builder.opset = opset
         builder.context = (self, scope)
