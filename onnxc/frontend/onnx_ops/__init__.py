@@ -14,12 +14,13 @@ from . import (
     quantization,
     recurrent,
     reductions,
+    resize,
 )
 from .rules import Rule, rule_table
 
 FAMILIES = (
     casting, constants, control, convolution, elementwise, indexing, linear, loss, movement, normalization, pooling,
-    quantization, recurrent, reductions,
+    quantization, recurrent, reductions, resize,
 )
 
 RULES = rule_table(FAMILIES)
