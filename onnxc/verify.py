@@ -127,13 +127,12 @@ class _Scope:
             self.known.add(dimension)
 
     def value_type(self, value: Value) -> None:
-        """The sizes and elements of a value are defined. Those inside sequences are nobody's."""
+        """The sizes of a value are defined. Those inside sequences are nobody's."""
         if isinstance(value.type, TensorType):
             self.uses(value.type.shape)
             blocked = value.type.layout is not None and self.stage == "core"
             _require(not blocked, f"{_name(value)} is blocked before layouts are chosen")
-        if value.elements is not None:
-            self.uses(value.elements.flat)
+        if value.elements is not None:  # they may name variables that a later Bind makes of them
             _require(
                 value.elements.shape == value.type.shape,
                 f"{_name(value)} has elements of another shape")

@@ -1,4 +1,4 @@
-"""Memory that ends at a page nobody may touch, so that a kernel that reads or writes behind its operands dies."""
+"""Memory before a page that nobody may touch: a kernel that goes beyond its operands dies."""
 import ctypes
 import mmap
 

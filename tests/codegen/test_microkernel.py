@@ -13,9 +13,11 @@ from onnxc import dtypes
 from onnxc.target import TARGETS
 
 EVERY = list(TARGETS.values())
-DTYPES = [("float32", "float32", "float32"), ("float64", "float64", "float64"), ("float16", "float16", "float32"),
-          ("bfloat16", "bfloat16", "float32"), ("float16", "float32", "float32"), ("uint8", "int8", "int32"),
-          ("int64", "int64", "int64"), ("int16", "int16", "int32"), ("float32", "float32", "float64")]
+DTYPES = [
+    ("float32", "float32", "float32"), ("float64", "float64", "float64"), ("float16", "float16", "float32"),
+    ("bfloat16", "bfloat16", "float32"), ("float16", "float32", "float32"), ("uint8", "int8", "int32"),
+    ("int64", "int64", "int64"), ("int16", "int16", "int32"), ("float32", "float32", "float64"),
+]
 
 
 def text_of(target, rows, vectors, types=DTYPES[0], depth="%k", row_step=None, **options):
@@ -25,10 +27,13 @@ def text_of(target, rows, vectors, types=DTYPES[0], depth="%k", row_step=None, *
     text = Text(target)
     parameters = ["ptr noalias %a", "ptr noalias %b", "ptr noalias %c", "i64 %k", "i64 %step"]
     with text.function("KERNEL", parameters, linkage="") as f:
-        places = mk.strided_rows(f, "%a", "%step" if row_step is None else row_step, rows, dtypes.itemsize(lhs))
+        step = "%step" if row_step is None else row_step
+        places = mk.strided_rows(f, "%a", step, rows, dtypes.itemsize(lhs))
         sums = mk.multiply_add(f, tile, tile.zeros(), places, "%b", depth, **options)
         size = dtypes.itemsize(accumulate)
-        mk.store_tile(f, tile, sums, lambda r, j: f.offset("%c", (r * tile.columns + j * tile.lanes) * size))
+        mk.store_tile(
+            f, tile, sums, lambda r, j: f.offset("%c", (r * tile.columns + j * tile.lanes) * size)
+        )
         f.statement("ret void")
     return str(text), tile
 
@@ -113,8 +118,9 @@ def inner_loops(assembly):
     for block in re.split(r"(?m)^(?=\.LBB)", assembly):
         label = re.match(r"(\.LBB\d+_\d+):", block)
         body = re.split(r"(?m)^(?:#|//) %bb", block)[0].splitlines()[1:]
-        instructions = [line for line in body if line.startswith("\t") and not line.strip().startswith((".", "#", "//"))]
-        if label and any(re.search(rf"\b(j|b|cb|tb)\w*\W.*{re.escape(label[1])}\b", line) for line in instructions):
+        instructions = [line for line in body if re.match(r"\t[^.#/]", line)]
+        back = label and re.compile(rf"\b(j|b|cb|tb)\w*\W.*{re.escape(label[1])}\b")
+        if back and any(back.search(line) for line in instructions):
             found.append(instructions)
     return found
 
@@ -152,7 +158,8 @@ def test_code_cuts_rows_as_equal_heights_does(static, first, last):
         out = aligned(16 * 16, fill=0).view(np.int64).reshape(16, 2)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
         if last is None or last <= len(mk.equal_heights(rows, 14)):
-            kind(compiled(str(text), RUNNABLE[0]).get_function_address("KERNEL"))(out.ctypes.data, rows)
+            function = kind(compiled(str(text), RUNNABLE[0]).get_function_address("KERNEL"))
+            function(out.ctypes.data, rows)
             heights = mk.equal_heights(rows, 14)
             expected = [[h, sum(heights[:k])] for k, h in enumerate(heights)]
             stop = len(heights) if last is None else last
