@@ -8,6 +8,7 @@ A constant B is packed when compiling, another by a step of its own if enough ti
 """
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ from ..packing import pack_columns, pack_panel, padded
 
 TILE_OVERHEAD = 12.0  # nanoseconds: a call, stores, the misprediction where its loop ends
 PART_TIME = 4000.0  # nanoseconds that a part should take at least
-MOST_ROWS = 24  # taller tiles suffer when rows lie a multiple of 4 KiB apart
+MOST_ROWS = 24  # of a tile
+SHARED_SET = 6  # rows whose elements at one k may fall into one set of the first-level cache
 ALL = 1 << 30  # panels or tiles: as many as there are
 
 
@@ -67,9 +69,18 @@ def _tilings(product: Product, target: Target) -> Iterator[Tiling]:
     for vectors in range(1, 5):
         if vectors > 1 and (vectors - 1) * lanes >= estimate(product.n.size):
             break
-        most = min(MOST_ROWS, mk.most_rows(target, vectors))
+        most = min(_most_rows(product), mk.most_rows(target, vectors))
         rows = max(1, min(most, m)) if isinstance(m, int) else most
         yield _tiling(product, target, rows, vectors, lanes)
+
+
+def _most_rows(product: Product) -> int:
+    """How many rows of A a tile may read: rows a multiple of 4 KiB apart evict each other."""
+    step = product.m.strides[A]
+    if not isinstance(step, int) or step == 0:
+        return MOST_ROWS
+    sets = 4096 // math.gcd(step * dtypes.itemsize(product.lhs), 4096)
+    return min(MOST_ROWS, SHARED_SET * sets)
 
 
 def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: int) -> Tiling:
@@ -123,7 +134,8 @@ def _time(node: Node, product: Product, tiling: Tiling, target: Target) -> float
     moved = depth * n * sizes[B] + m * depth * sizes[A] + m * n * sizes[C]
     if tiling.source == "packed":
         compute += 2.5 * depth * n * sizes[B] / target.bytes_per_ns
-    return 20.0 + repeats * max(compute, moved / target.bytes_per_ns)
+    memory = moved / target.bytes_per_ns
+    return 20.0 + repeats * (max(compute, memory) + 0.05 * min(compute, memory))
 
 
 # Packing -----------------------------------------------------------------------------------------
