@@ -1,0 +1,348 @@
+"""Operators written in C compute what their numpy twins do, for every element type."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from handmade_models import HERE, build
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from onnxc.codegen.abi import ERRORS
+from onnxc.codegen.model_c import LibraryDescription, Port
+
+from onnxc import dtypes
+from onnxc.errors import RunError
+from onnxc.loader import load
+from onnxc.runtime_twins import TWINS
+
+SYMBOLS = (
+    "nonzero", "unique", "non_max_suppression", "sequence_construct", "sequence_empty", "sequence_at",
+    "sequence_length", "sequence_insert", "sequence_erase", "concat_from_sequence", "split_to_sequence",
+    "optional", "optional_get_element", "optional_has_element", "roi_align", "max_roi_pool", "determinant",
+)
+TENSORS, SEQUENCE, OPTIONAL = "abcde", "s", "o"
+ANY = {"dtype": None, "shape": None}
+OPERATORS = LibraryDescription(
+    prefix="operators", name="operators", version="test", target="test", slot_count=8, scratch_bytes=64,
+    inputs=(Port("program", "int64", (None,)), *(Port(name, **ANY, optional=True) for name in TENSORS),
+            Port(SEQUENCE, **ANY, kind="sequence", optional=True),
+            Port(OPTIONAL, **ANY, kind="optional", optional=True)),
+    outputs=tuple(Port(f"r{k}", **ANY) for k in range(4)), node_names=("node 'op'",),
+    operators=tuple(f"onnxc_op_{symbol}" for symbol in SYMBOLS),
+)
+RESULTS = {"unique": 4}
+NUMBERS = [t for t in dtypes.ALL if t != "string"]
+
+
+class Runner:
+    """Calls operators: tensors in the order of the operands, a list is the sequence, a tuple (x,) or ()
+    the optional, None an operand left out."""
+
+    def __init__(self, path):
+        self.model = load(path, threads=1)
+
+    def __call__(self, symbol: str, *operands, attributes=()):
+        feeds, places = {}, []
+        for operand in operands:
+            name = (SEQUENCE if isinstance(operand, list) else OPTIONAL if isinstance(operand, tuple)
+                    else next(name for name in TENSORS if name not in feeds))
+            feeds[name] = (operand or (None,))[0] if isinstance(operand, tuple) else operand
+            places.append(1 + (TENSORS + SEQUENCE + OPTIONAL).index(name))
+        count = RESULTS.get(symbol, 1)
+        program = [SYMBOLS.index(symbol), len(operands), *places, count, *range(count), *attributes]
+        results = self.model.run(None, {"program": np.array(program, np.int64), **feeds})
+        return results[:count]
+
+    def repeat(self, sequence: list, value: np.ndarray, times: int) -> list:
+        program = np.array([-1, 0, SYMBOLS.index("sequence_insert"), times], np.int64)
+        return self.model.run(["r0"], {"program": program, "s": sequence, "a": value})[0]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return Runner(build(tmp_path_factory.mktemp("operators"), HERE / "operators.c", OPERATORS))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def warm_bfloat16():
+    assert ml_dtypes.bfloat16  # registers the types with numpy
+
+
+def same(got: object, wanted: object) -> None:
+    if isinstance(wanted, list):
+        assert isinstance(got, list) and len(got) == len(wanted)
+        for g, w in zip(got, wanted):
+            same(g, w)
+        return
+    assert got.dtype == wanted.dtype and got.shape == wanted.shape
+    np.testing.assert_array_equal(got, wanted)
+
+
+def refused(run, status: str, symbol: str, *operands, attributes=()) -> None:
+    with pytest.raises(RunError, match="node 'op'") as caught:
+        run(symbol, *operands, attributes=attributes)
+    assert caught.value.status == ERRORS[status], str(caught.value)
+    same(run("nonzero", np.array([0.0, 1.0])), [np.array([[1]], np.int64)])
+
+
+def values_of(dtype: str, shape: tuple[int, ...], seed: int = 0, special: bool = True) -> np.ndarray:
+    """Few distinct values, zeros of both signs and NaNs among them where the type has them."""
+    random = np.random.default_rng(seed)
+    numbers = random.integers(-1 if dtypes.is_float(dtype) or dtypes.is_signed(dtype) else 0, 2, shape)
+    x = numbers.astype(np.float32).astype(dtypes.numpy_dtype(dtype))
+    if special and (dtypes.is_float(dtype) or dtype in dtypes.COMPLEX) and dtype not in (
+            "float4e2m1", "float8e8m0"):
+        x[random.random(shape) < 0.2] = np.nan
+        if not dtype.endswith("fnuz"):
+            x[random.random(shape) < 0.2] = -0.0
+    return x
+
+
+# NonZero, Unique ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_nonzero_of_every_type(run, dtype):
+    for shape in ((), (0,), (1,), (7,), (3, 5), (2, 0, 3), (2, 3, 4, 5)):
+        x = values_of(dtype, shape) if shape else values_of(dtype, (1,)).reshape(())
+        wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+        same(run("nonzero", x), TWINS["nonzero"]([wide], []))
+
+
+@pytest.mark.parametrize("dtype", [t for t in NUMBERS if t not in dtypes.COMPLEX])
+@pytest.mark.parametrize("is_sorted", [0, 1])
+def test_unique_elements_of_every_type(run, dtype, is_sorted):
+    for shape in ((0,), (1,), (50,), (4, 9)):
+        x = values_of(dtype, shape)
+        wide = x.astype(np.float64)
+        y, *places = TWINS["unique"]([wide], [-1, is_sorted])
+        got = run("unique", x, attributes=(-1, is_sorted))
+        same([got[0].astype(np.float64), *got[1:]], [y, *places])
+        assert got[0].dtype == x.dtype
+
+
+@pytest.mark.parametrize("is_sorted", [0, 1])
+def test_unique_slices_along_every_axis(run, is_sorted):
+    for shape in ((6,), (4, 2), (2, 6, 1), (3, 0), (1, 1, 9), (2, 2, 2, 5)):
+        x = values_of("int32", shape, seed=len(shape))
+        for axis in range(len(shape)):
+            if 0 in shape and shape[axis]:
+                continue  # numpy cannot compare slices of nothing
+            same(run("unique", x, attributes=(axis, is_sorted)), TWINS["unique"]([x], [axis, is_sorted]))
+
+
+def test_unique_orders_64_bit_integers_exactly_and_complex_by_parts(run):
+    big = np.array([2**62 + 1, 2**62, 2**62 + 1, -(2**62)], np.int64)
+    same(run("unique", big, attributes=(-1, 1)), TWINS["unique"]([big], [-1, 1]))
+    pairs = np.array([1 + 2j, 1 + 1j, 0 + 5j, 1 + 2j], np.complex64)
+    same(run("unique", pairs, attributes=(-1, 1)), TWINS["unique"]([pairs], [-1, 1]))
+
+
+def test_unique_strings_own_their_characters(run):
+    x = np.array(["b", "", "ä", "b", "aa", ""], object)
+    y, first, inverse, counts = run("unique", x, attributes=(-1, 1))
+    assert list(y) == ["", "aa", "b", "ä"]
+    assert (list(first), list(inverse), list(counts)) == ([1, 4, 0, 2], [2, 0, 3, 2, 1, 0], [2, 1, 2, 1])
+
+
+@settings(deadline=None, max_examples=60)
+@given(x=hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=20),
+                    elements=st.sampled_from([0.0, -0.0, 1.0, -1.5, np.nan, np.inf])),
+       is_sorted=st.integers(0, 1))
+def test_unique_of_any_floats(run, x, is_sorted):
+    same(run("unique", x, attributes=(-1, is_sorted)), TWINS["unique"]([x], [-1, is_sorted]))
+
+
+# NonMaxSuppression ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("centred", [0, 1])
+@pytest.mark.parametrize("shape", [(1, 1, 0), (1, 1, 1), (2, 3, 40), (1, 5, 100)])
+def test_non_max_suppression(run, centred, shape):
+    batches, _, count = shape
+    random = np.random.default_rng(count)
+    boxes = random.random((batches, count, 4), np.float32)
+    scores = random.integers(0, 9, shape).astype(np.float32)  # ties go to the lower number
+    limits = ((0, 0.5, 0), (3, 0.3, 2.5), (1000, 0.0, -np.inf), (1000, 1.0, 8), (5, 0.5, 4))
+    for most, overlap, least in limits:
+        operands = [boxes, scores, np.int64(most), np.float32(overlap), np.float32(least)]
+        same(run("non_max_suppression", *operands, attributes=(centred,)),
+             TWINS["non_max_suppression"]([*map(np.asarray, operands)], [centred]))
+
+
+# Sequences --------------------------------------------------------------------------------------------
+
+ITEMS = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 4), np.int64), np.array("text", object),
+         np.array(True)]
+AT = [np.array(k, t) for k in (-4, -1, 0, 3) for t in (np.int32, np.int64)]
+
+
+def test_a_sequence_is_built_and_returned(run):
+    same(run("sequence_construct", *ITEMS), [ITEMS])
+    same(run("sequence_empty"), [[]])
+
+
+def test_a_sequence_passes_through_and_keeps_nothing_that_was_lent(run):
+    lent = [np.arange(1000.0), np.array(["x", "yz"], object)]
+    result, = run("sequence_insert", lent, np.ones(3))
+    lent[0][:] = 7
+    same(result[0], np.arange(1000.0))
+    assert list(result[1]) == ["x", "yz"]
+
+
+@pytest.mark.parametrize("at", AT)
+def test_values_are_taken_inserted_and_erased_at_a_position(run, at):
+    same(run("sequence_at", ITEMS, at), TWINS["sequence_at"]([ITEMS, at], []))
+    same(run("sequence_insert", ITEMS, ITEMS[0], at), TWINS["sequence_insert"]([ITEMS, ITEMS[0], at], []))
+    same(run("sequence_erase", ITEMS, at), TWINS["sequence_erase"]([ITEMS, at], []))
+
+
+def test_without_a_position_it_is_the_end(run):
+    same(run("sequence_insert", ITEMS, ITEMS[0]), TWINS["sequence_insert"]([ITEMS, ITEMS[0]], []))
+    same(run("sequence_insert", ITEMS, ITEMS[0], np.int64(4)), [[*ITEMS, ITEMS[0]]])
+    same(run("sequence_erase", ITEMS), [ITEMS[:-1]])
+    same(run("sequence_length", ITEMS), [np.array(4)])
+
+
+def test_positions_outside_are_refused(run):
+    for at in (-5, 4, 2**62, -(2**63)):
+        refused(run, "index_out_of_range", "sequence_at", ITEMS, np.int64(at))
+        refused(run, "index_out_of_range", "sequence_erase", ITEMS, np.int64(at))
+    refused(run, "index_out_of_range", "sequence_insert", ITEMS, ITEMS[0], np.int64(5))
+    refused(run, "index_out_of_range", "sequence_erase", [])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "string"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("new_axis", [0, 1])
+def test_tensors_are_concatenated(run, dtype, axis, new_axis):
+    parts = [np.arange(12).reshape(3, 4).astype(dtype if dtype != "string" else str) for _ in range(3)]
+    parts = [p.astype(object) if dtype == "string" else p for p in parts]
+    if not new_axis:
+        parts.append(np.take(parts[0], [], axis))
+    same(run("concat_from_sequence", parts, attributes=(axis, new_axis)),
+         TWINS["concat_from_sequence"]([parts], [axis, new_axis]))
+
+
+def test_tensors_that_do_not_fit_together_are_not_concatenated(run):
+    a, b = np.zeros((2, 3)), np.zeros((2, 4))
+    refused(run, "dims_mismatch", "concat_from_sequence", [a, b], attributes=(0, 0))
+    refused(run, "dims_mismatch", "concat_from_sequence", [a, b], attributes=(0, 1))
+    refused(run, "rank_mismatch", "concat_from_sequence", [a, np.zeros(2)], attributes=(0, 0))
+    refused(run, "rank_mismatch", "concat_from_sequence", [a, a.astype(np.int64)], attributes=(0, 0))
+    refused(run, "invalid_value", "concat_from_sequence", [], attributes=(0, 0))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_tensor_is_split(run, axis):
+    x = np.arange(35.0).reshape(5, 7)
+    n = x.shape[axis]
+    for split, keepdims in ((None, 0), (None, 1), (np.int64(1), 1), (np.int32(2), 1), (np.int64(99), 0),
+                            (np.array([n], np.int32), 1), (np.array([1, 0, n - 1]), 1)):
+        operands = [x] if split is None else [x, np.asarray(split)]
+        same(run("split_to_sequence", *operands, attributes=(axis, keepdims)),
+             TWINS["split_to_sequence"](operands, [axis, keepdims]))
+    same(run("split_to_sequence", np.zeros((0, 2)), attributes=(0, 1)), [[]])
+
+
+def test_splits_that_do_not_add_up_are_refused(run):
+    x = np.zeros((4, 2))
+    for split in ([1, 2], [5], [2, 3], [-1, 5], [2**62, 2**62]):
+        refused(run, "invalid_value", "split_to_sequence", x, np.array(split), attributes=(0, 1))
+    for size in (0, -1):
+        refused(run, "invalid_value", "split_to_sequence", x, np.int64(size), attributes=(0, 1))
+
+
+def test_a_loop_grows_a_sequence(run):
+    start = [np.array(1.0)]
+    same(run.repeat(start, np.array([2.0, 3.0]), 300), start + [np.array([2.0, 3.0])] * 300)
+    same(run.repeat(start, np.array(0.0), 0), start)
+
+
+def test_optionals(run):
+    x = np.arange(3.0)
+    assert run("optional", x)[0] is not None
+    same(run("optional", x)[0], x)
+    assert run("optional")[0] is None
+    same(run("optional_get_element", (x,)), [x])
+    same(run("optional_get_element", x), [x])
+    refused(run, "empty_optional", "optional_get_element", ())
+    for operand, has in (((x,), True), ((), False), (x, True)):
+        same(run("optional_has_element", operand), [np.array(has)])
+
+
+# Regions and determinants -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("half", [0, 1])
+def test_roi_align_agrees_with_onnx(run, dtype, mode, half):
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
+
+    random = np.random.default_rng(1)
+    x = random.random((2, 3, 7, 9)).astype(dtype)
+    low = random.uniform(-2, 8, (6, 2))
+    rois = np.concatenate([low, low + random.uniform(0, 9, (6, 2))], 1).astype(dtype)
+    images = np.array([0, 1, 1, 0, 1, 0])
+    for height, width, samples in ((1, 1, 0), (3, 2, 2), (2, 4, 0)):
+        node = helper.make_node(
+            "RoiAlign", ["X", "rois", "images"], ["Y"], output_height=height, output_width=width, mode=mode,
+            sampling_ratio=samples, spatial_scale=0.5,
+            coordinate_transformation_mode="half_pixel" if half else "output_half_pixel")
+        wanted, = ReferenceEvaluator(node).run(None, {"X": x, "rois": rois, "images": images})
+        got, = run("roi_align", x, rois, images, np.float32(0.5),
+                   attributes=(height, width, samples, mode == "max", half))
+        np.testing.assert_allclose(got, wanted, rtol=2e-3 if dtype == "float16" else 1e-5, atol=1e-6)
+
+
+def test_regions_of_images_that_are_not_there_are_refused(run):
+    x, rois = np.zeros((2, 1, 4, 4), np.float32), np.zeros((1, 4), np.float32)
+    for image in (-1, 2):
+        refused(run, "index_out_of_range", "roi_align", x, rois, np.array([image]), np.float32(1),
+                attributes=(1, 1, 0, 0, 0))
+        box = np.array([[image, 0, 0, 1, 1]], np.float32)
+        refused(run, "index_out_of_range", "max_roi_pool", x, box, np.float32(1), attributes=(1, 1))
+    for bad in (np.nan, 1e30):
+        refused(run, "invalid_value", "roi_align", x, np.array([[0, 0, bad, bad]], np.float32),
+                np.array([0]), np.float32(1), attributes=(1, 1, 0, 0, 1))
+
+
+def test_max_roi_pool_agrees_with_onnxruntime(run):
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    random = np.random.default_rng(2)
+    x = random.standard_normal((2, 3, 8, 10)).astype(np.float32)
+    low = random.integers(-3, 18, (7, 2))
+    rois = np.concatenate([random.integers(0, 2, (7, 1)), low, low + random.integers(-1, 12, (7, 2))], 1)
+    rois = rois.astype(np.float32)
+    node = helper.make_node("MaxRoiPool", ["X", "R"], ["Y"], pooled_shape=[3, 2], spatial_scale=0.5)
+    graph = helper.make_graph([node], "g", [
+        helper.make_tensor_value_info("X", TensorProto.FLOAT, x.shape),
+        helper.make_tensor_value_info("R", TensorProto.FLOAT, rois.shape)],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted, = session.run(None, {"X": x, "R": rois})
+    same(run("max_roi_pool", x, rois, np.float32(0.5), attributes=(3, 2)), [wanted])
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (1, 1), (3, 3), (4, 5, 5), (2, 0, 3, 3)])
+def test_determinants(run, shape):
+    x = np.random.default_rng(3).standard_normal(shape)
+    np.testing.assert_allclose(run("determinant", x)[0], np.linalg.det(x), rtol=1e-12, atol=1e-14)
+    assert run("determinant", np.zeros((3, 3), np.float32))[0] == 0
+
+
+@settings(deadline=None, max_examples=40)
+@given(x=hnp.arrays(np.float64, (1,), elements=st.floats(-1e6, 1e6)))
+def test_float16_results_are_rounded_to_the_nearest(run, x):
+    """A float16 matrix of one element is its own determinant."""
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        with np.errstate(over="ignore"):
+            half = x.astype(np.float32).astype(dtype).reshape(1, 1)
+        same(run("determinant", half), [half.reshape(())])
