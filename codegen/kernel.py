@@ -51,7 +51,7 @@ class Argument:
 
     `input`/`output`: the address of the node's operand or result `index` (packed constants at their packed form; bytes of
     the storage, halo included, from its first byte). `temporary`: the address of the code's own buffer `index`.
-    `size`: the number that `dimension` has in this run."""
+    `size`: the number that `dimension` has in this run. `run`: how many runs the context began before."""
 
     kind: str
     index: int = 0
@@ -97,7 +97,7 @@ class KernelText:
             yield f
             f.statement("ret i32 0")
 
-    def _word(self, f: Function, argument: Argument, type_: str) -> str:
+    def word(self, f: Function, argument: Argument, type_: str) -> str:
         if argument not in self.arguments:
             self.arguments.append(argument)
         place = 8 * self.arguments.index(argument)
@@ -106,17 +106,17 @@ class KernelText:
 
     def input(self, f: Function, index: int) -> str:
         """The address of operand `index`; only in the entry function."""
-        return self._word(f, Argument("input", index), "ptr")
+        return self.word(f, Argument("input", index), "ptr")
 
     def output(self, f: Function, index: int = 0) -> str:
-        return self._word(f, Argument("output", index), "ptr")
+        return self.word(f, Argument("output", index), "ptr")
 
     def temporary(self, f: Function, index: int) -> str:
-        return self._word(f, Argument("temporary", index), "ptr")
+        return self.word(f, Argument("temporary", index), "ptr")
 
     def size(self, f: Function, dimension: Dimension) -> str:
         """A dimension as an i64: a literal when it is a number, else a word of the arguments."""
-        return str(dimension) if isinstance(dimension, int) else self._word(f, Argument("size", 0, dimension), "i64")
+        return str(dimension) if isinstance(dimension, int) else self.word(f, Argument("size", 0, dimension), "i64")
 
     def step(self, parts: Dimension, work: Dimension, scratch: Dimension = 64) -> Step:
         return Step(str(self.text), tuple(self.arguments), parts, work, scratch)

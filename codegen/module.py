@@ -365,7 +365,7 @@ class _Run(_Body):
         temporaries = [self.obtain(at, nbytes) for at, nbytes in zip(self.plan.temporaries[node], code.temporaries)]
         for step in code.steps:
             words = [self._argument(node, a, outputs, temporaries) for a in step.arguments]
-            self._word_array(words, ["i64" if a.kind == "size" else "ptr" for a in step.arguments])
+            self._word_array(words, ["i64" if a.kind in ("size", "run") else "ptr" for a in step.arguments])
             self._scratch(step.scratch)
             status = f.call(
                 "i32", self.service("parallel"), "ptr %ctx", f"ptr @{self.kernels[step.text]}", "ptr %words",
@@ -382,6 +382,8 @@ class _Run(_Body):
                 return outputs[argument.index]
             case "temporary":
                 return temporaries[argument.index]
+            case "run":
+                return self.f.hoisted(f"load i64, ptr {self._at('%ctx', abi.CONTEXT['run_count'])}, align 8")
         return self.dimension(argument.dimension)
 
     def _scratch(self, nbytes: Dimension) -> None:

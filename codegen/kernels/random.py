@@ -1,0 +1,79 @@
+"""Random: numbers from a counter, so that parts and threads do not matter.
+
+The element's index, the seed and the number of runs of the context are mixed by the finaliser of SplitMix64 (Steele, Lea and Flood,
+"Fast Splittable Pseudorandom Number Generators"); normal numbers come in pairs of uniform ones by Box and Muller's formula.
+"""
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from collections.abc import Iterable
+
+from ... import dtypes, expr
+from ...dims import ceil_divide
+from ...expr import Expr
+from ...ir import Constant, Node
+from ...ops import Random
+from ...target import Target
+from ..kernel import Argument, Choice, Code, KernelText, single
+from ..nest import typical
+from ..scalar import lower, store_vector
+
+PART = 4096
+NANOSECONDS = 4
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def candidates(node: Node, target: Target) -> Iterable[Choice]:
+    if isinstance(node.op, Random):
+        yield Choice(sys.modules[__name__], NANOSECONDS * typical(node.outputs[0].type.count))
+
+
+def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+    return None
+
+
+def emit(node: Node, choice: Choice, target: Target) -> Code:
+    op, output = node.op, node.outputs[0]
+    count, width = output.type.count, dtypes.itemsize(op.dtype)
+    k = KernelText(target)
+    body = _body(op)
+    with k.entry() as f:
+        run = k.word(f, Argument("run"), "i64") if op.seed is None else "0"
+        stop = f.minimum(f.mul("%last", PART), k.size(f, count))
+        with f.loop(f.mul("%first", PART), stop) as loop:
+            (value,) = lower(f, [body], [loop.index, run].__getitem__, 1)
+            store_vector(f, op.dtype, value, f.element(k.output(f), loop.index, width), 1)
+    return single(k.step(ceil_divide(count, PART), count * NANOSECONDS))
+
+
+def _body(op: Random) -> Expr:
+    """The number at index operand 0 in run operand 1, both uint64."""
+    wide = op.dtype if op.dtype in ("float32", "float64") else "float32"
+    index, run = expr.input_(0, "uint64"), expr.input_(1, "uint64")
+    seed = _mixed(run * _GOLDEN + _seed_bits(op.seed))
+    if op.kind == "uniform":
+        result = _unit(_mixed(index * _GOLDEN + seed), wide) * (op.b - op.a) + op.a
+    else:
+        one = 1 - _unit(_mixed(index * 2 * _GOLDEN + seed), wide)  # in (0, 1], so that its logarithm is finite
+        two = _unit(_mixed((index * 2 + 1) * _GOLDEN + seed), wide)
+        result = expr.sqrt(expr.log(one) * -2) * expr.apply("cos", two * (2 * math.pi)) * op.b + op.a
+    return result.cast(op.dtype)
+
+
+def _seed_bits(seed: float | None) -> int:
+    return 0x5DEECE66D if seed is None else struct.unpack("<Q", struct.pack("<d", seed))[0]
+
+
+def _mixed(x: Expr) -> Expr:
+    """64 bits that depend on every bit of x."""
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    return x ^ (x >> 31)
+
+
+def _unit(x: Expr, dtype: str) -> Expr:
+    """A number in [0, 1) from the upper bits."""
+    digits = 24 if dtype == "float32" else 53
+    return (x >> (64 - digits)).cast(dtype) * 2.0**-digits
