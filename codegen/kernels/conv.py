@@ -19,6 +19,7 @@ from ...ops import Conv
 from ...target import Target
 from ..blocked import (
     Image,
+    Lattice,
     Window,
     clear_border,
     cover,
@@ -199,6 +200,9 @@ class Plan:
     #: What a tile's function gets of its panel.
     panel_parameters = ("ptr noalias %b",)
 
+    def tile_name(self, vectors: int, width: int) -> str:
+        return f"{ENTRY}.tile{vectors}x{width}"
+
     def panel_words(self, k: KernelText, f: Function, panel: str) -> list[str]:
         """The arguments for panel_parameters."""
         return [f"ptr {f.offset(k.input(f, 1), f.mul(panel, self.depth * self.vectors * self.out.pixel))}"]
@@ -208,6 +212,8 @@ class Plan:
         """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and channels."""
         whole, rest = divmod(self.x.channels, self.x.block)
         a, b = "%a", "%b"
+        if self.window.taps == 0:
+            return sums
         if whole:
             loops, depth = merged([(whole, self.x.plane), *self.taps], self.x.block, self.x.itemsize)
             sums, b = nest(k, f, tile, sums, a, b, loops, depth, displacements)
@@ -254,7 +260,7 @@ def tile_shape(target: Target, height: Dimension, width: Dimension, vectors: int
         inside = depth * step_time(target, pixels, vectors) + 2 * pixels * vectors / target.fma_per_ns
         return lines * -(-width // columns) * (inside + CALL_NS)
 
-    heights = [r for r in range(1, most + 1) if r == 1 or isinstance(height, int) and height % r == 0]
+    heights = [r for r in range(1, most + 1) if r == 1 or (isinstance(height, int) and height % r == 0)]
     shapes = [(r, c) for r in heights for c in range(1, min(width, most // r) + 1)]
     rows, columns = min(shapes, key=time)
     return rows, (columns,)
@@ -336,8 +342,9 @@ def _emit_panel(k: KernelText, f: Function, plan: Plan, source: str, n: str, pan
                 lines: tuple[str, str]) -> None:
     out, block = plan.out, f.mul(panel, plan.vectors)
     weights = plan.panel_words(k, f, panel)
-    clear_planes(k, f, plan, n, block, vectors, lines)
-    name, column_step = f"@{ENTRY}.tile{vectors}x", plan.x.pixel * plan.window.strides[1]
+    if not isinstance(out, Lattice):
+        clear_planes(k, f, out, n, block, vectors, lines)
+    column_step = plan.x.pixel * plan.window.strides[1]
 
     def line(y: str, start: str, stop: str) -> None:
         row = f.offset(source, f.mul(y, k.size(f, plan.x.row * plan.window.strides[0])))
@@ -346,7 +353,7 @@ def _emit_panel(k: KernelText, f: Function, plan: Plan, source: str, n: str, pan
             words = ["ptr %args", f"ptr {f.offset(row, f.mul(x, column_step))}", *weights,
                      f"ptr {out.address(k, f, k.output(f), n, block, y, x)}",
                      *plan.epilogue.arguments(k, f, n, block, y, x)]
-            f.statement(f"call void {name}{width}({', '.join(words)})")
+            f.statement(f"call void @{plan.tile_name(vectors, width)}({', '.join(words)})")
 
         cover(f, start, stop, plan.widths, tile)
 
@@ -357,13 +364,12 @@ def _emit_panel(k: KernelText, f: Function, plan: Plan, source: str, n: str, pan
             line(rows.index, "0", k.size(f, out.width))
 
 
-def clear_planes(k: KernelText, f: Function, plan: Plan, n: str, block: str, count: int,
+def clear_planes(k: KernelText, f: Function, out: Image, n: str, block: str, count: int | str,
                  lines: tuple[str, str]) -> None:
     """The border of `count` planes around the lines; around a single row, with its first pixel."""
-    out = plan.out
     if out.halo == (0, 0):
         return
-    if plan.single_row:
+    if out.height == 1:
         lines = "0", f.value(f"zext i1 {f.compare('eq', lines[0], 0)} to i64")
     with f.loop(0, count) as loop:
         index = f.add(f.mul(n, out.blocks), f.add(block, loop.index))
@@ -385,7 +391,7 @@ def _emit_tile(k: KernelText, plan: Plan, vectors: int, width: int) -> None:
     tile = Tile(len(pixels), vectors, plan.out.block, plan.dtype, plan.dtype, plan.dtype)
     (sy, sx), row, pixel = plan.window.strides, plan.x.row, plan.x.pixel
     displacements = [(y * sy * row if y else 0) + x * sx * pixel for y, x in pixels]
-    with k.text.function(f"{ENTRY}.tile{vectors}x{width}", [*parameters, *epilogue.parameters],
+    with k.text.function(plan.tile_name(vectors, width), [*parameters, *epilogue.parameters],
                          attributes="noinline nounwind") as f:
         sums = epilogue.start(k, f, vectors) * len(pixels)
         sums = plan.accumulate(k, f, tile, sums, displacements)

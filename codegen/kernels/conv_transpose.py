@@ -1,0 +1,399 @@
+"""Transposed convolution: one ordinary convolution for every place in a square of strides.
+
+Output pixels whose coordinates leave the same remainder by the strides use the same taps; on the lattice
+that they form, their convolution has stride 1. All lattices are written by one part after the other, so
+that the input is read once. Few output channels would leave most lanes of blocks idle: where windows do
+not overlap, all results of one input pixel then share a vector, and the output is dense.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ... import dims, dtypes, expr
+from ...dims import Dimension
+from ...ir import Constant, Node
+from ...target import Target
+from ..blocked import (
+    Image,
+    Lattice,
+    Window,
+    bounded_halo,
+    cover,
+    equal_width,
+    halo_layout,
+    image_of,
+    lattice,
+    plane_axes,
+    typical,
+    without_halo,
+)
+from ..blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
+from ..emitter import Function, scalar_type, vector_type
+from ..kernel import ENTRY, Choice, Code, KernelText, single
+from ..microkernel import Tile, most_rows, step_time
+from ..scalar import lower
+from .conv import (
+    CALL_NS,
+    FEW_PARTS,
+    PART_NS,
+    Partition,
+    Plan,
+    by_depth,
+    clear_planes,
+    emit_panel,
+    emit_tiles,
+    is_plain,
+    lines_at,
+    lines_of_part,
+    panel_width,
+    panels,
+    tile_shape,
+)
+
+
+def candidates(node: Node, target: Target):
+    """Blocked output for any window; dense output for few channels and windows that do not overlap."""
+    op = node.op
+    if not is_plain(node) or not op.transposed or op.groups != 1 or not dims.is_static(op.pads):
+        return
+    from . import conv_transpose
+
+    x, out = node.inputs[0].type, node.outputs[0].type
+    block, rank = target.lanes(x.dtype), x.rank - 2
+    halo, operands = _halo(node), operand_layouts(node, block)
+    if halo is not None and operands is not None:
+        vectors = panel_width(target, -(-out.shape[1] // block))
+        yield Choice(
+            conv_transpose, _estimate(node, target, vectors),
+            (("vectors", vectors), ("rows", most_rows(target, vectors))),
+            (halo_layout(halo, block, rank), None, *operands), without_halo(block, rank),
+            (1, *packed_operands(node)),
+        )
+    lanes = _lanes(node, block)
+    if lanes is not None:
+        pixels = typical(dims.product(x.shape[2:]) * x.shape[0])
+        cost = pixels * x.shape[1] / target.fma_per_ns / 2 + typical(x.nbytes + out.nbytes) / target.bytes_per_ns
+        yield Choice(
+            conv_transpose, cost, (("lanes", lanes),),
+            (without_halo(block, rank), None, *(None for _ in node.inputs[2:])), None,
+            (1, *_channel_constants(node)),
+        )
+
+
+def _estimate(node: Node, target: Target, vectors: int) -> float:
+    x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
+    rows, places = most_rows(target, vectors), dims.product(node.op.strides)
+    pixels = typical(dims.product(out.shape[2:]) * out.shape[0])
+    tiles = pixels / rows * -(-out.shape[1] // target.lanes(x.dtype)) / vectors
+    depth = x.shape[1] * dims.product(w.shape[2:]) / places
+    inside = depth * step_time(target, rows, vectors) + 2 * rows * vectors / target.fma_per_ns + CALL_NS
+    return tiles * inside + (typical(x.nbytes + out.nbytes) + w.nbytes) / target.bytes_per_ns
+
+
+def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+    """Weights as the panels of each lattice, one after the other; or as [channel][lanes]."""
+    if choice.output is None:
+        return _pack_lanes(node, choice, operand)
+    block, weights = choice.output.block, node.inputs[1]
+    if operand != 1:
+        return pack_operand(node.inputs[operand], node.outputs[0].type.rank, block)
+    width, places = block * choice["vectors"], _places(node)
+    size = -(-weights.shape[1] // block) * block * dims.product((weights.shape[0], *weights.shape[2:]))
+
+    def make() -> np.ndarray:
+        array = weights.constant.array
+        array = array.reshape(*array.shape[:2], *plane_axes(array.shape[2:], 1)).swapaxes(0, 1)
+        parts = [array[:, :, rows.taps][:, :, :, columns.taps] for rows, columns in places]
+        return np.concatenate([panels(by_depth(p, block), width, block) for p in parts if p.size])
+
+    return Constant(weights.dtype, (size,), make)
+
+
+# Lattices ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Residue:
+    """The output's coordinates first, first + stride, ... along one axis: which taps they use, in the order
+    of the input that they read, how far these lie apart there, and the padding that they need."""
+
+    first: int
+    taps: tuple[int, ...]
+    dilation: int
+    before: int
+    after: Dimension
+
+
+def _residues(taps: int, stride: int, dilation: int, pad: int, size: Dimension, out: Dimension) -> list[Residue]:
+    """Output o gets input i through tap t where o + pad = i * stride + t * dilation."""
+    found = []
+    for first in range(stride):
+        start, rest = divmod(first + pad, stride)
+        used = [t for t in reversed(range(taps)) if t * dilation % stride == rest]
+        back = [(t * dilation - rest) // stride for t in used]  # input = start - back, for the first output
+        count = dims.ceil_divide(out - first, stride)
+        step = back[0] - back[1] if len(back) > 1 else 1
+        before, after = (back[0] - start, start + count - back[-1] - size) if used else (0, 0)
+        found.append(Residue(first, tuple(used), step, before, after))
+    return found
+
+
+def _axes(node: Node) -> list[list[Residue]]:
+    op, rank = node.op, len(node.op.strides)
+    kernel, strides, dilations, pads = (plane_axes(values, fill) for values, fill in (
+        (node.inputs[1].shape[2:], 1), (op.strides, 1), (op.dilations, 1), (op.pads[:rank], 0)))
+    sizes, outs = (plane_axes(v.shape[2:], 1) for v in (node.inputs[0], node.outputs[0]))
+    return [_residues(*facts) for facts in zip(kernel, strides, dilations, pads, sizes, outs)]
+
+
+def _places(node: Node) -> list[tuple[Residue, Residue]]:
+    rows, columns = _axes(node)
+    return [(row, column) for row in rows for column in columns]
+
+
+def _halo(node: Node) -> tuple[int, int] | None:
+    return bounded_halo([[side for r in axis for side in (r.before, r.after)] for axis in _axes(node)])
+
+
+@dataclass(frozen=True)
+class LatticePlan(Plan):
+    """The convolution of one lattice; `weights` bytes into the packed weights."""
+
+    weights: int = 0
+    one_row: bool = False
+
+    @property
+    def single_row(self) -> bool:
+        return self.one_row
+
+    def tile_name(self, vectors: int, width: int) -> str:
+        return f"{ENTRY}.tile{vectors}x{width}taps{'x'.join(map(str, self.window.kernel))}"
+
+    def panel_words(self, k: KernelText, f: Function, panel: str) -> list[str]:
+        at = f.add(self.weights, f.mul(panel, self.depth * self.vectors * self.out.pixel))
+        return [f"ptr {f.offset(k.input(f, 1), at)}"]
+
+
+def _plans(node: Node, target: Target, vectors: int) -> list[LatticePlan]:
+    x, out = image_of(node.inputs[0].type), image_of(node.outputs[0].type)
+    epilogue, strides = Epilogue(node, out.block), plane_axes(node.op.strides, 1)
+    plans, weights = [], 0
+    for rows, columns in _places(node):
+        pair = rows, columns
+        win = Window(tuple(len(r.taps) for r in pair), (1, 1), tuple(r.dilation for r in pair),
+                     tuple(r.before for r in pair), tuple(r.after for r in pair))
+        first = rows.first, columns.first
+        points = lattice(out, first, strides)
+        start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
+        depth = x.channels * win.taps
+        _, widths = tile_shape(target, None, points.width, vectors, depth)
+        plans.append(LatticePlan(
+            x, points, win, start, epilogue.on_lattice(first, strides), node.outputs[0].dtype, vectors, 1, widths,
+            weights, out.height == 1))
+        weights += depth * out.blocks * out.pixel
+    return [p for p in plans if p.out.height != 0 and p.out.width != 0]
+
+
+def emit(node: Node, choice: Choice, target: Target) -> Code:
+    if choice.output is None:
+        return _emit_lanes(node, choice, target)
+    plans, out = _plans(node, target, choice["vectors"]), image_of(node.outputs[0].type)
+    work, k = _estimate(node, target, choice["vectors"]), KernelText(target)
+    panel_count = -(-out.blocks // choice["vectors"])
+    cut = _partition(plans, work / max(1, panel_count * typical(out.batch)))
+    with k.entry() as f, f.loop("%first", "%last") as part:
+        rest, panel = f.divide(part.index, panel_count)
+        n, chunk = f.divide(rest, k.size(f, cut.count))
+        with f.when(f.compare("eq", chunk, 0)):
+            block = f.mul(panel, choice["vectors"])
+            count = f.minimum(f.sub(out.blocks, block), choice["vectors"])
+            clear_planes(k, f, out, n, block, count, ("0", k.size(f, out.height)))
+        for plan in plans:
+            image = f.offset(k.input(f, 0), f.mul(n, k.size(f, plan.x.image)))
+            source = f.offset(image, k.size(f, plan.start))
+            emit_panel(k, f, plan, source, n, panel, lines_at(k, f, cut, chunk, plan.length))
+    for plan in {(p.window.kernel, p.widths): p for p in plans}.values():
+        emit_tiles(k, plan)
+    return single(k.step(out.batch * panel_count * cut.count, int(work)))
+
+
+def _partition(plans: list[LatticePlan], work: float) -> Partition:
+    """Lines of all lattices, whose lengths differ by one at most."""
+    if not plans:
+        return Partition(1, 0, False)
+    step = max(p.widths[0] for p in plans) if plans[0].single_row else 1
+    lines = lines_of_part(plans[-1].length, step, min(FEW_PARTS, work / PART_NS))
+    return Partition(lines, dims.maximum(1, plans[-1].length // lines), False)
+
+
+# Few channels, windows side by side --------------------------------------------------------------
+
+
+def _lanes(node: Node, block: int) -> int | None:
+    """Lanes for all results of one input pixel, a power of two; None where they do not fit half a vector or
+    the epilogue reads more than numbers for channels."""
+    op, w, rank = node.op, node.inputs[1], len(node.op.strides)
+    apart = w.shape[2:] == op.strides and set(op.dilations) == {1} and not any(op.pads)
+    results = dims.product(w.shape[1:])
+    if not apart or any(op.output_padding) or not 1 < results <= block // 2:
+        return None
+    body, constants = op.epilogue, _channel_constants(node)
+    if body is not None and any(e.op in ("index", "check") for e in expr.topological(body)):
+        return None
+    others = [v for i, v in enumerate(node.inputs[2:], 2) if i not in constants]
+    if any(v.dtype != w.dtype or any(d != 1 for d in v.shape) or v.rank > rank + 2 for v in others):
+        return None
+    return 1 << (results - 1).bit_length()
+
+
+def _channel_constants(node: Node) -> tuple[int, ...]:
+    """Epilogue operands that are constant numbers for the channels."""
+    rank, channels = node.outputs[0].type.rank, node.outputs[0].shape[1]
+    found = []
+    for index, value in enumerate(node.inputs[2:], 2):
+        shape = (1,) * (rank - value.rank) + tuple(value.shape)
+        plain = shape[1] == channels and all(d == 1 for a, d in enumerate(shape) if a != 1)
+        if value.constant is not None and plain and value.dtype == node.outputs[0].dtype:
+            found.append(index)
+    return tuple(found)
+
+
+def _pack_lanes(node: Node, choice: Choice, operand: int) -> Constant:
+    """[channel][lanes] with the lane (output channel, row, column) of the window; and what goes with it."""
+    value, lanes, block = node.inputs[operand], choice["lanes"], choice.inputs[0].block
+    w = node.inputs[1]
+    results, places = dims.product(w.shape[1:]), dims.product(w.shape[2:])
+
+    def weights() -> np.ndarray:
+        padded = np.zeros((w.shape[0], lanes), dtypes.numpy_dtype(w.dtype))
+        padded[:, :results] = w.constant.array.reshape(w.shape[0], results)
+        return padded
+
+    def numbers() -> np.ndarray:
+        padded = np.zeros(lanes, dtypes.numpy_dtype(value.dtype))
+        padded[:results] = np.repeat(value.constant.array.reshape(-1), places)
+        return np.tile(padded, block // lanes)
+
+    if operand == 1:
+        return Constant(w.dtype, (w.shape[0], lanes), weights)
+    return Constant(value.dtype, (block,), numbers)
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """How the results of one input pixel, in `lanes` lanes, become an image of `channels` dense planes:
+    lane (channel, row, column) of a window of size (height, width)."""
+
+    x: Image
+    dtype: str
+    channels: int
+    height: int
+    width: int
+    lanes: int
+
+    @property
+    def joined(self) -> int:
+        """Input pixels whose results fill a vector."""
+        return self.x.block // self.lanes
+
+    @property
+    def row(self) -> Dimension:
+        """Bytes of a row of the output."""
+        return self.x.width * self.width * self.x.itemsize
+
+    @property
+    def plane(self) -> Dimension:
+        return self.x.height * self.height * self.row
+
+
+def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
+    x = image_of(node.inputs[0].type)
+    height, width = plane_axes(node.op.strides, 1)
+    shape = Scatter(x, node.outputs[0].dtype, node.outputs[0].shape[1], height, width, choice["lanes"])
+    most, k = min(16, most_rows(target, 1)), KernelText(target)
+    widths = (equal_width(x.width, most),) if isinstance(x.width, int) else (most, most // 2, most // 4, 1)
+    work = choice.cost
+    lines = lines_of_part(x.height, 1, min(FEW_PARTS, work / PART_NS) / typical(x.batch))
+    cut = Partition(lines, dims.maximum(1, x.height // lines), False)
+    operands = [i for i in range(2, len(node.inputs))]
+    with k.entry() as f, f.loop("%first", "%last") as part:
+        n, chunk = f.divide(part.index, k.size(f, cut.count))
+        first, last = lines_at(k, f, cut, chunk, x.height)
+        out = f.offset(k.output(f), f.mul(n, k.size(f, shape.channels * shape.plane)))
+        with f.loop(first, last) as row:
+            y = row.index
+            below = f.offset(out, f.mul(y, k.size(f, shape.height * shape.row)))
+            words = [f"ptr {k.input(f, i)}" for i in operands]
+
+            def tile(width: int, column: str) -> None:
+                a = x.address(k, f, k.input(f, 0), n, 0, y, column)
+                place = f.offset(below, f.mul(column, shape.width * x.itemsize))
+                arguments = ["ptr %args", f"ptr {a}", f"ptr {k.input(f, 1)}", f"ptr {place}", *words]
+                f.statement(f"call void @{ENTRY}.tile{width}({', '.join(arguments)})")
+
+            cover(f, 0, k.size(f, x.width), widths, tile)
+    for width in widths:
+        _lanes_tile(k, node, shape, width)
+    return single(k.step(x.batch * cut.count, int(work)))
+
+
+def _lanes_tile(k: KernelText, node: Node, shape: Scatter, width: int) -> None:
+    """`width` input pixels from %a on; their results go to rows of the output from %out on."""
+    x, one = shape.x, Window((1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+    operands = [f"ptr noalias %operand{i}" for i in range(2, len(node.inputs))]
+    parameters = ["ptr %args", "ptr noalias %a", "ptr noalias %b", "ptr noalias %out", *operands]
+    plan = Plan(x, x, one, 0, None, shape.dtype, 1, 1, (width,))
+    tile = Tile(width, 1, shape.lanes, shape.dtype, shape.dtype, shape.dtype)
+    with k.text.function(f"{ENTRY}.tile{width}", parameters, attributes="noinline nounwind") as f:
+        sums = plan.accumulate(k, f, tile, tile.zeros(), [p * x.pixel for p in range(width)])
+        for first in range(0, width, shape.joined):
+            vector = _joined(f, tile, sums[first : first + shape.joined], shape.joined)
+            vector = _finished(k, f, node, vector, x.block)
+            count = min(shape.joined, width - first)
+            _scatter(k, f, shape, vector, count, f.offset("%out", first * shape.width * x.itemsize))
+        f.statement("ret void")
+
+
+def _joined(f: Function, tile: Tile, parts: list[str], count: int) -> str:
+    """`count` vectors, a power of two, one after the other in one; missing ones are zero."""
+    parts, lanes = [*parts, *["zeroinitializer"] * (count - len(parts))], tile.lanes
+    while len(parts) > 1:
+        kind = vector_type(scalar_type(tile.accumulate), lanes)
+        mask = ", ".join(f"i32 {lane}" for lane in range(2 * lanes))
+        parts = [f.value(f"shufflevector {kind} {a}, {kind} {b}, <{2 * lanes} x i32> <{mask}>")
+                 for a, b in zip(parts[::2], parts[1::2])]
+        lanes *= 2
+    return parts[0]
+
+
+def _finished(k: KernelText, f: Function, node: Node, sums: str, lanes: int) -> str:
+    """The epilogue of a vector of results."""
+    dtype, constants = node.outputs[0].dtype, _channel_constants(node)
+
+    def operand(index: int) -> str:
+        if index == 0:
+            return sums
+        pointer, size = f"%operand{index + 1}", dtypes.itemsize(dtype)
+        if index + 1 in constants:
+            return f.load(vector_type(scalar_type(dtype), lanes), pointer, size)
+        return f.broadcast(scalar_type(dtype), f.load(scalar_type(dtype), pointer, size), lanes)
+
+    if node.op.epilogue is None:
+        return sums
+    return lower(f, [node.op.epilogue], operand, lanes, lambda d: k.size(f, d))[0]
+
+
+def _scatter(k: KernelText, f: Function, shape: Scatter, vector: str, count: int, out: str) -> None:
+    """Stores the results of `count` pixels, which are side by side in each row of the output."""
+    element, lanes = scalar_type(shape.dtype), shape.x.block
+    kind, length = vector_type(element, lanes), count * shape.width
+    for channel in range(shape.channels):
+        for row in range(shape.height):
+            first = (channel * shape.height + row) * shape.width
+            order = [p * shape.lanes + first + x for p in range(count) for x in range(shape.width)]
+            mask = ", ".join(f"i32 {lane}" for lane in order)
+            part = f.value(f"shufflevector {kind} {vector}, {kind} poison, <{length} x i32> <{mask}>")
+            place = f.offset(out, k.size(f, channel * shape.plane + row * shape.row))
+            f.store(f"<{length} x {element}>", part, place, shape.x.itemsize)
