@@ -86,9 +86,20 @@ def details(imported: Imported, graph: Graph) -> dict[str, object]:
         "operators": operators(imported.model),
         "parameters": sum(dims.product(t.dims) for t in weight_tensors(imported.model)),
         "initializer_bytes": sum(tensor_bytes(t) for t in weight_tensors(imported.model)),
-        "multiply_adds": _formula(multiply_adds(graph), imported.dim_names),
+        "multiply_adds": count if isinstance(count := multiply_adds(graph), int) else str(count),
+        "dims": {s.name: place for s, place in _places(imported.graph).items() if s in dims.symbols(count)},
         "opsets": opsets(imported.model),
     }
+
+
+def _places(graph: Graph) -> dict[dims.Symbol, list]:
+    """[input, axis] at which each dimension variable of the inputs is found."""
+    places: dict[dims.Symbol, list] = {}
+    for value in graph.inputs:
+        for axis, size in enumerate(getattr(value.type, "shape", ())):
+            for variable in dims.symbols(size):
+                places.setdefault(variable, [value.name, axis])
+    return places
 
 
 def operators(model: ModelFile) -> dict[str, int]:
@@ -154,7 +165,7 @@ def _size_text(size: Dimension, dim_names: Mapping[str, str]) -> str:
         return str(size)
     if not all(dim_names.get(s.name) for s in dims.symbols(size)):
         return "?"
-    return str(_formula(size, dim_names))
+    return re.sub(r"[A-Za-z_]\w*", lambda found: dim_names.get(found[0], found[0]), str(size))
 
 
 # Arithmetic --------------------------------------------------------------------------------------
@@ -195,21 +206,12 @@ def _of_node(node: Node) -> Dimension:
     return 0
 
 
-def _formula(value: Dimension, dim_names: Mapping[str, str]) -> int | str:
-    """A number, or its formula in the model's own names for dimensions where they are identifiers."""
-    if isinstance(value, int):
-        return value
-    named = {s.name: dims.symbol(dim_names[s.name]) for s in dims.symbols(value)
-             if re.fullmatch(r"[A-Za-z_]\w*", dim_names.get(s.name, ""))}
-    return str(dims.substitute(value, named))
-
-
-def evaluate(formula: int | str, sizes: Mapping[str, int]) -> int | None:
-    """The number that a formula is at these sizes of named dimensions; None where others occur in it."""
+def evaluate(formula: int | str, variables: Mapping[str, int]) -> int | None:
+    """The number that a formula is for these values of its variables; None where others occur in it."""
     if isinstance(formula, int):
         return formula
     try:
-        return dims.evaluate(dims.parse(formula), sizes)
+        return dims.evaluate(dims.parse(formula), variables)
     except (KeyError, ValueError, RecursionError):
         return None
 
@@ -226,19 +228,18 @@ def inspect_library(path: str | os.PathLike, sizes: Mapping[str, int] | None = N
     model = load(path)
     try:
         found = model.description
-        named = dict(sizes or {})
-        if sizes or shapes:
-            resolved = resolve_shapes(model.inputs, named, shapes or {})
-            for port in model.inputs:
-                named |= {d: n for d, n in zip(port.shape or (), resolved[port.name]) if isinstance(d, str)}
+        resolve_shapes(model.inputs, sizes or {}, shapes or {})  # refuses what the model does not have
+        known = {port.name: _known_sizes(port, sizes or {}, shapes or {}) for port in model.inputs}
+        variables = {name: known[port][axis] for name, (port, axis) in found["dims"].items()}
+        variables = {name: size for name, size in variables.items() if size is not None}
         peak = found["workspace_bytes"]
-        if peak is None and (sizes or shapes):
-            peak = model.workspace_bytes(resolved)
+        if peak is None and all(None not in shape for shape in known.values()):
+            peak = model.workspace_bytes(known)
         return Figures(
             os.fspath(path), "library", [_port(p) for p in model.inputs],
             [_port(p) for p in model.outputs], found["operators"], found["parameters"],
             found["weights_bytes"], found["multiply_adds"],
-            evaluate(found["multiply_adds"], named), peak, dict(model.metadata),
+            evaluate(found["multiply_adds"], variables), peak, dict(model.metadata),
             {**{key: found[key] for key in ("graph", "producer", "opsets", "target", "features",
                                             "onnxc", "initializer_bytes")},
              "threads": found["threads"] or "one a processor",
@@ -246,6 +247,14 @@ def inspect_library(path: str | os.PathLike, sizes: Mapping[str, int] | None = N
         )
     finally:
         model.close()
+
+
+def _known_sizes(port: Port, sizes: Mapping[str, int], shapes: Shapes) -> list[int | None]:
+    """An input's shape as far as it is declared or given."""
+    shape = list(port.shape if port.shape is not None else shapes.get(port.name, [None]))
+    asked = shapes.get(port.name, [None] * len(shape))
+    return [given if given is not None else sizes.get(size) if isinstance(size, str) else size
+            for size, given in zip(shape, asked)]
 
 
 def _port(port: Port) -> dict[str, str]:
