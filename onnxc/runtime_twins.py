@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from . import dtypes
 from .errors import RunError
 
 
@@ -152,6 +153,121 @@ def split_to_sequence(inputs: Sequence, attributes: Sequence[int]) -> list:
     return [[np.take(x, range(a, b), axis) for a, b in zip(starts, ends, strict=True)]]
 
 
+def optional(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """[value] -> the optional that holds it, or nothing. Optionals are their value or None."""
+    return [inputs[0] if inputs else None]
+
+
+def optional_get_element(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """optional -> what it holds."""
+    if inputs[0] is None:
+        raise InterpretError("empty_optional")
+    return [inputs[0]]
+
+
+def optional_has_element(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """[optional] -> whether it holds a value, bool scalar."""
+    return [np.asarray(bool(inputs) and inputs[0] is not None)]
+
+
+# Regions of images -------------------------------------------------------------------------------
+
+
+def roi_align(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """X [N, C, H, W], regions [R, 4] (x1, y1, x2, y2), the image of each [R], their scale ->
+    [R, C, height, width], each region resampled. Attributes: height, width, samples along each axis
+    of a cell (0: one a pixel), 1 for the greatest, not the mean, 1 for pixel centres at 1/2."""
+    (x, regions, images, scale), (height, width, asked, greatest, half) = inputs, attributes
+    result = np.zeros((len(regions), x.shape[1], height, width))
+    for region, image, out in zip(regions.astype(np.float64), images, result, strict=True):
+        if not 0 <= image < len(x):
+            raise InterpretError("index_out_of_range", int(image))
+        corners = region * float(scale) - 0.5 * half
+        extents = corners[2:] - corners[:2]
+        extents = extents if half else np.maximum(extents, 1)
+        if not np.all(np.abs(extents) < 1 << 20):
+            raise InterpretError("invalid_value", list(region))
+        axes = []
+        for start, extent, cells, size in zip(
+                corners[1::-1], extents[::-1], (height, width), x.shape[2:], strict=True):
+            count = asked or max(0, int(np.ceil(extent / cells)))
+            at = start + (np.arange(cells * count) + 0.5) * extent / (cells * max(count, 1))
+            axes.append((count, _neighbours(at, size)))
+        (rows, ys), (columns, xs) = axes
+        if rows * columns * x[image].size:
+            pairs = [(a, b, np.outer(p, q)) for a, p in ys for b, q in xs]
+            parts = np.stack([x[image][:, a][:, :, b] * weights for a, b, weights in pairs])
+            samples = parts.max(0) if greatest else parts.sum(0)
+            cells = samples.reshape(-1, height, rows, width, columns)
+            out[...] = cells.max((2, 4)) if greatest else cells.mean((2, 4))
+    return [result.astype(x.dtype)]
+
+
+def _neighbours(at: np.ndarray, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The pixels before and behind points of an axis, and their weights, 0 for points outside."""
+    inside = (at >= -1) & (at <= size)
+    at = np.clip(at, 0, size - 1)
+    low = np.floor(at).astype(np.int64)
+    part = at - low
+    return [(low, (1 - part) * inside), (np.minimum(low + 1, size - 1), part * inside)]
+
+
+def max_roi_pool(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """X [N, C, H, W], regions [R, 5] (image, x1, y1, x2, y2), scale of the regions -> the greatest
+    element of each cell of a grid over each region, 0 of empty ones. Attributes: height, width."""
+    (x, regions, scale), cells = inputs, attributes
+    result = np.zeros((len(regions), x.shape[1], *cells), x.dtype)
+    for (image, *corners), out in zip(regions.astype(np.float64), result, strict=True):
+        if not 0 <= image < len(x):
+            raise InterpretError("index_out_of_range", image)
+        scaled = np.array(corners) * float(scale)
+        x1, y1, x2, y2 = np.sign(scaled) * np.floor(np.abs(scaled) + 0.5)  # half away from zero
+        extents = max(y2 - y1 + 1, 1), max(x2 - x1 + 1, 1)
+        for cell in np.ndindex(*cells):
+            window = []
+            for k, start, extent, count, size in zip(
+                    cell, (y1, x1), extents, cells, x.shape[2:], strict=True):
+                ends = np.floor(k * extent / count), np.ceil((k + 1) * extent / count)
+                window.append(slice(*(int(np.clip(start + end, 0, size)) for end in ends)))
+            pixels = x[int(image)][:, window[0], window[1]]
+            if pixels[0].size:
+                out[:, cell[0], cell[1]] = pixels.max((1, 2))
+    return [result]
+
+
+def determinant(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """matrices [..., n, n] -> their determinants."""
+    return [np.asarray(np.linalg.det(inputs[0].astype(np.float64))).astype(inputs[0].dtype)]
+
+
+# Strings -----------------------------------------------------------------------------------------
+
+#: Element types by their code in runtime_c/onnxc.h, as far as strings are converted.
+_TYPES = (
+    "", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool",
+    "float16", "float64", "uint32", "uint64", "", "", "bfloat16",
+)
+
+
+def numbers_to_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x -> the shortest text of each element, 1 or 0 of a bool. Attributes: codes of both types."""
+    (x,) = inputs
+    texts = [str(int(v)) if x.dtype.kind == "b" else str(v) for v in x.flat]
+    return [np.array(texts, object).reshape(x.shape)]
+
+
+def strings_to_numbers(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x -> the number that each text is. Attributes: codes of both types."""
+    (x,), dtype = inputs, _TYPES[attributes[1]]
+    whole = dtypes.is_integer(dtype) or dtype == "bool"
+    try:
+        values = [int(text) if whole else float(text) for text in x.flat]
+        array = np.array(values, np.float64 if dtype == "bfloat16" else dtypes.numpy_dtype(dtype))
+    except (ValueError, OverflowError):
+        raise InterpretError("invalid_value", f"a text that is no {dtype}") from None
+    return [array.astype(dtypes.numpy_dtype(dtype)).reshape(x.shape)]
+
+
 TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "nonzero": nonzero,
     "unique": unique,
@@ -164,4 +280,12 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "sequence_erase": sequence_erase,
     "concat_from_sequence": concat_from_sequence,
     "split_to_sequence": split_to_sequence,
+    "optional": optional,
+    "optional_get_element": optional_get_element,
+    "optional_has_element": optional_has_element,
+    "roi_align": roi_align,
+    "max_roi_pool": max_roi_pool,
+    "determinant": determinant,
+    "numbers_to_strings": numbers_to_strings,
+    "strings_to_numbers": strings_to_numbers,
 }

@@ -263,6 +263,73 @@ def test_tensors_are_split_into_sequences():
     fails("invalid_value", ops.RuntimeCall("split_to_sequence", (), (0, 1)), a, np.array([1, 2]))
 
 
+def test_optionals():
+    a = np.ones(2)
+    assert call("optional", a) is a
+    assert call("optional") is None
+    assert call("optional_get_element", a) is a
+    assert call("optional_has_element", a)
+    assert not call("optional_has_element", None)
+    assert not call("optional_has_element")
+    fails("empty_optional", ops.RuntimeCall("optional_get_element", ()), None)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("samples", [0, 2])
+def test_roi_align(samples, mode, half):
+    x = normal(2, 3, 9, 12)
+    regions = np.array(
+        [[0, 0, 11, 8], [2.5, 1, 7, 4], [-3, 5, 30, 40], [4, 4, 4.1, 4.2]], np.float32
+    )
+    images, scale = np.array([0, 1, 1, 0]), np.float32(0.7)
+    names = ["output_half_pixel", "half_pixel"]
+    expected = runtime(
+        "RoiAlign",
+        [x, regions, images],
+        mode=mode,
+        output_height=3,
+        output_width=4,
+        sampling_ratio=samples,
+        spatial_scale=0.7,
+        coordinate_transformation_mode=names[half],
+    )[0]
+    attributes = (3, 4, samples, int(mode == "max"), half)
+    close(call("roi_align", x, regions, images, scale, attributes=attributes), expected, 1e-4)
+    wrong = np.array([0, 1, 2, 0])
+    fails(
+        "index_out_of_range", ops.RuntimeCall("roi_align", (), attributes), x, regions, wrong, scale
+    )
+
+
+def test_max_roi_pool():
+    x = normal(2, 3, 9, 12)
+    regions = [[0, 0, 0, 11, 8], [1, 2, 1, 7, 4], [1, 5, 5, 5, 5], [0, 9, 7, 30, 40]]
+    regions, scale = np.array(regions, np.float32), np.float32(1)
+    expected = runtime("MaxRoiPool", [x, regions], pooled_shape=(3, 2))[0]
+    close(call("max_roi_pool", x, regions, scale, attributes=(3, 2)), expected)
+    op = ops.RuntimeCall("max_roi_pool", (), (3, 2))
+    fails("index_out_of_range", op, x, regions + 2, scale)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2, 4, 4), (0, 3, 3), (2, 1, 1)])
+def test_determinant(shape):
+    x = normal(*shape)
+    close(call("determinant", x), runtime("Det", [x])[0], 1e-4)
+
+
+def test_numbers_and_texts():
+    numbers = np.array([[0.1, 1e-20], [np.inf, np.nan]], np.float32)
+    texts = call("numbers_to_strings", numbers, attributes=(1, 8))
+    assert texts.tolist() == [["0.1", "1e-20"], ["inf", "nan"]]
+    same(call("strings_to_numbers", texts, attributes=(8, 1)), numbers)
+    whole = np.array([-3, 7], np.int8)
+    same(call("strings_to_numbers", call("numbers_to_strings", whole), attributes=(8, 3)), whole)
+    assert call("numbers_to_strings", np.array([True, False])).tolist() == ["1", "0"]
+    op = ops.RuntimeCall("strings_to_numbers", (), (8, 7))
+    fails("invalid_value", op, np.array(["seven"], object))
+
+
 # Folding -----------------------------------------------------------------------------------------
 
 
