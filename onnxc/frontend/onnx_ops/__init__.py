@@ -15,12 +15,14 @@ from . import (
     recurrent,
     reductions,
     resize,
+    sampling,
+    signal,
 )
 from .rules import Rule, rule_table
 
 FAMILIES = (
     casting, constants, control, convolution, elementwise, indexing, linear, loss, movement, normalization, pooling,
-    quantization, recurrent, reductions, resize,
+    quantization, recurrent, reductions, resize, sampling, signal,
 )
 
 RULES = rule_table(FAMILIES)

@@ -128,6 +128,30 @@ def choose(b: Builder, condition: Dimension, type_: TensorType, then: Callable[[
     return b.emit(ops.If(*graphs, (type_,)), truth, *captured)[0]
 
 
+def axis_switch(b: Builder, axis: Value, rank: int, count: int, type_: Callable[[int], TensorType],
+                build: Callable[[Builder, int], Value]) -> Value:
+    """build(builder, axis) for an axis below `count` of a rank. An axis that is data becomes a branch for each; type_(axis)
+    is what the branch gives."""
+    known = known_axes(b, axis, rank)
+    if known is not None:
+        if len(known) != 1 or known[0] >= count:
+            raise ops.TypeMismatch(f"the axis is {known}, which is not one below {count}")
+        return build(b, known[0])
+    inside = checked(b, b.cast(scalar(b, axis, "axis"), "int64"), lambda a: (a >= -rank) & (a < rank), "invalid_value")
+    place = b.map(inside, lambda a: expr.where(a < 0, a + rank, a))
+    chosen = b.dimension(checked(b, place, lambda a: a < count, "invalid_value"), 0, "axis")
+    picks = [dims.compare("eq", chosen, k) for k in range(count)]
+    sizes = zip(*(type_(k).shape for k in range(count)))
+    shape = tuple(s[0] if len(set(s)) == 1 else sum((p * d for p, d in zip(picks, s)), 0) for s in sizes)
+
+    def branch(inner: Builder, k: int) -> Value:
+        if k == count - 1:
+            return build(inner, k)
+        return choose(inner, picks[k], TensorType(type_(0).dtype, shape), lambda i: build(i, k), lambda i: branch(i, k + 1))
+
+    return branch(b, 0)
+
+
 # Attributes --------------------------------------------------------------------------------------
 
 

@@ -13,13 +13,12 @@ from ...expr import Expr
 from ...ir import TensorType, Value
 from .common import (
     axis_flags,
-    checked,
+    axis_switch,
     choose,
     floating,
     generate,
     known_axes,
     number_of,
-    scalar,
     wide,
     widened,
     without,
@@ -220,22 +219,8 @@ def _cumulated(b: Builder, kind: str, x: Value, axis: Value, exclusive: int, rev
     """The axis may be data: then each possible one is a branch."""
     if x.rank == 0:
         raise ops.TypeMismatch("its input has no axes")
-    known = known_axes(b, axis, x.rank)
-    if known is None:
-        inside = checked(b, b.cast(scalar(b, axis, "axis"), "int64"), lambda a: (a >= -x.rank) & (a < x.rank),
-                         "invalid_value")
-        chosen = b.dimension(b.map(inside, lambda a: expr.where(a < 0, a + x.rank, a)), 0, "axis")
-
-    def along_axis(inner: Builder, k: int) -> Value:
-        return inner.emit(ops.Cumulate(kind, k, bool(exclusive), bool(reverse)), inner.capture(x))[0]
-
-    def from_axis(inner: Builder, k: int) -> Value:
-        if k == x.rank - 1:
-            return along_axis(inner, k)
-        return choose(inner, dims.compare("eq", chosen, k), x.type,
-                      lambda i: along_axis(i, k), lambda i: from_axis(i, k + 1))
-
-    return from_axis(b, 0) if known is None else along_axis(b, known[0])
+    op = lambda k: ops.Cumulate(kind, k, bool(exclusive), bool(reverse))  # noqa: E731
+    return axis_switch(b, axis, x.rank, x.rank, lambda k: x.type, lambda inner, k: inner.emit(op(k), x)[0])
 
 
 @onnx_op(since=11)

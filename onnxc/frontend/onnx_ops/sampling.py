@@ -1,0 +1,235 @@
+"""Import rules of operators that read images between their pixels: GridSample, AffineGrid, DeformConv, and Col2Im.
+
+Images are laid out as rows of channels, so that each sample is a weighted sum of a few gathered rows.
+"""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ... import dims, dtypes, expr, ops
+from ...builder import Builder
+from ...dims import Dimension
+from ...expr import Expr
+from ...ir import Value
+from .common import along, generate, integers, length, number_of, one_of, wide
+from .convolution import window
+from .rules import onnx_op
+
+# Sampling ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Border:
+    """What lies outside an image: zeros, its border, or its reflection at the pixels' centres or edges."""
+
+    kind: str
+    align_corners: bool = False
+
+    def reflected(self, x: Expr, size: Expr) -> Expr:
+        """A float coordinate brought inside by a triangle wave."""
+        low = 0.0 if self.align_corners else -0.5
+        span = size - (1 if self.align_corners else 0)
+        phase = expr.apply("fmod", abs(x - low), 2 * span)
+        wave = expr.where(phase <= span, low + phase, low + 2 * span - phase)
+        return expr.where(span > 0, wave, 0)
+
+    def inside(self, x: Expr, size: Expr) -> Expr:
+        """The coordinate that is sampled instead of x."""
+        low, high = (0.0, size - 1) if self.align_corners else (-0.5, size - 0.5)
+        if self.kind == "border":
+            return expr.where((x < low) | (x > high), x.clip(0, size - 1), x)
+        if self.kind == "reflection":
+            return expr.where((x < low) | (x > high), self.reflected(x, size), x)
+        return x
+
+    def pixel(self, x: Expr, size: Expr) -> Expr:
+        """The index of the pixel that stands for the whole number x."""
+        place = self.inside(x, size) if self.kind == "reflection" else x
+        return place.cast("int64").clip(0, (size - 1).cast("int64"))
+
+
+def _linear(x: Expr, tap: int) -> Expr:
+    fraction = x - expr.floor(x)
+    return fraction if tap else 1 - fraction
+
+
+def _cubic(x: Expr, tap: int) -> Expr:
+    """Keys' kernel with a = -0.75, by the distance from tap."""
+    distance, a = abs(expr.floor(x) + tap - x), -0.75
+    if tap in (0, 1):
+        return ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    return ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+
+
+_TAPS: dict[str, tuple[Callable[[Expr, int], Expr] | None, tuple[int, ...]]] = {
+    "nearest": (None, (0,)), "linear": (_linear, (0, 1)), "cubic": (_cubic, (-1, 0, 1, 2)),
+}
+
+
+def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, border: Border) -> Value:
+    """x [B, C, spatial...] at float coordinates [B, P], one tensor for each spatial axis: [B, P, C]."""
+    weigh, taps = _TAPS[kind]
+    sizes, count = x.shape[2:], coordinates[0].shape[1]
+    rows = b.transpose(b.reshape(x, (*x.shape[:2], dims.product(sizes))), (0, 2, 1))
+    dtype = wide(x.dtype) if dtypes.is_float(x.dtype) else "float32"
+    floats = [expr.size(d).cast(coordinates[0].dtype) for d in sizes]
+    points = [b.map(c, lambda e, size=size: border.inside(expr.round_(e) if weigh is None else e, size))
+              for c, size in zip(coordinates, floats)]
+    total = None
+    for offsets in itertools.product(taps, repeat=len(points)):
+
+        def place(*at: Expr, offsets: Sequence[int] = offsets) -> Expr:
+            flat = expr.const(0, "int64")
+            for e, tap, size, d in zip(at, offsets, floats, sizes):
+                flat = flat * expr.size(d) + border.pixel(expr.floor(e) + tap, size)
+            return flat
+
+        def weight(*at: Expr, offsets: Sequence[int] = offsets) -> Expr:
+            product = expr.const(1, dtype)
+            for e, tap, size in zip(at, offsets, floats):
+                share = (weigh(e, tap) if weigh else expr.const(1, e.dtype)).cast(dtype)
+                pixel = expr.floor(e) + tap
+                inside = (pixel >= 0) & (pixel <= size - 1)
+                product = product * (expr.where(inside, share, 0) if border.kind == "zeros" else share)
+            return product
+
+        index = b.reshape(b.map(*points, place), (*coordinates[0].shape, 1))
+        factor = b.reshape(b.map(*points, weight), (*coordinates[0].shape, 1))
+        pixels = b.emit(ops.Gather("nd", 0, 1), rows, index)[0]
+        if weigh is None:
+            return b.map(pixels, factor, lambda e, f: expr.where(f.equals(0), 0, e))
+        if total is None:
+            total = b.map(pixels, factor, lambda e, f: e.cast(dtype) * f)
+        else:
+            total = b.map(total, pixels, factor, lambda t, e, f: t + e.cast(dtype) * f)
+    assert total is not None and count is not None
+    return b.cast(total, x.dtype)
+
+
+@onnx_op(since=20)
+def GridSample(b, X, grid, *, align_corners=0, mode="linear", padding_mode="zeros"):
+    """X at the places that grid names, from -1 to 1 across the image, innermost axis first."""
+    kind = mode.removeprefix("bi")
+    one_of(kind, tuple(_TAPS), "mode")
+    one_of(padding_mode, ("zeros", "border", "reflection"), "padding_mode")
+    rank = X.rank - 2
+    if rank < 1 or grid.rank != X.rank or dims.equal(grid.shape[-1], rank) is False:
+        raise ops.TypeMismatch(f"the grid {grid.type} does not fit images {X.type}")
+    if dims.equal(grid.shape[0], X.shape[0]) is False:
+        raise ops.TypeMismatch(f"the batches of {X.type} and {grid.type} differ")
+    batch, out = X.shape[0], grid.shape[1:-1]
+    places = b.cast(b.reshape(grid, (batch, dims.product(out), rank)), wide(grid.dtype))
+
+    def coordinate(axis: int) -> Value:
+        size = expr.size(X.shape[axis + 2]).cast(places.dtype)
+        part = b.take(places, 2, rank - 1 - axis, 1)
+        part = b.reshape(part, part.shape[:2])
+        if align_corners:
+            return b.map(part, lambda e: (e + 1) / 2 * (size - 1))
+        return b.map(part, lambda e: ((e + 1) * size - 1) / 2)
+
+    border = Border(padding_mode, bool(align_corners))
+    y = sampled(b, X, [coordinate(axis) for axis in range(rank)], kind, border)
+    return b.reshape(b.transpose(y, (0, 2, 1)), (batch, X.shape[1], *out))
+
+
+@onnx_op(since=16, name="GridSample")
+def _grid_sample_16(b, X, grid, *, align_corners=0, mode="bilinear", padding_mode="zeros"):
+    return GridSample(b, X, grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode)
+
+
+@onnx_op(since=20)
+def AffineGrid(b, theta, size, *, align_corners=0):
+    """theta applied to the pixels' places (x, y[, z], 1), from -1 to 1 across an image of that size."""
+    rank = number_of(size, "sizes") - 2
+    if rank not in (2, 3) or theta.rank != 3 or theta.shape[1:] != (rank, rank + 1):
+        raise ops.TypeMismatch(f"{theta.type} is no batch of matrices for images of {rank} axes")
+    image = b.dimensions(size, 0, "size")[2:]
+
+    def position(axis: int) -> Expr:
+        i, count = (e.cast(wide(theta.dtype)) for e in (expr.index(axis + 1), expr.size(image[axis])))
+        if align_corners:
+            return expr.where(count > 1, 2 * i / (count - 1) - 1, -1)
+        return (2 * i + 1) / count - 1
+
+    columns = [b.reshape(b.take(theta, 2, k, 1), (theta.shape[0], *(1,) * rank, rank)) for k in range(rank + 1)]
+    values = [expr.input_(k, theta.dtype).cast(wide(theta.dtype)) for k in range(rank + 1)]
+    terms = [v * position(rank - 1 - k) for k, v in enumerate(values[:-1])]
+    return generate(b, (theta.shape[0], *image, rank), expr.sum_of([*terms, values[-1]]).cast(theta.dtype), *columns)
+
+
+# Deformable convolution --------------------------------------------------------------------------
+
+
+@onnx_op(since=19)
+def DeformConv(b, X, W, offset, B=None, mask=None, *, dilations=None, group=1, kernel_shape=None, offset_group=1,
+               pads=None, strides=None):
+    """A convolution whose every tap is moved by an offset of its own and scaled by the mask."""
+    place = window(X, W.shape[2:], strides, dilations, pads, "NOTSET")
+    if kernel_shape and tuple(kernel_shape) != W.shape[2:]:
+        raise ops.TypeMismatch(f"kernel_shape {tuple(kernel_shape)} does not fit the weights {W.type}")
+    rank, batch, channels = place.rank, X.shape[0], X.shape[1]
+    if group < 1 or offset_group < 1 or any(isinstance(c, int) and c % g for c, g in (
+        (channels, group), (channels, offset_group), (W.shape[0], group)
+    )):
+        raise ops.TypeMismatch(f"{X.type} and {W.type} are not divisible into {group} and {offset_group} groups")
+    if dims.equal(W.shape[1] * group, channels) is False:
+        raise ops.TypeMismatch(f"{X.type} has {channels} channels where {W.type} takes {W.shape[1] * group}")
+    out, taps = place.sizes(X.shape[2:]), dims.product(place.kernel)
+    lead = batch * offset_group
+    whole = (lead, *place.kernel, *out)
+    count = taps * dims.product(out)
+    moved = b.reshape(offset, (lead, taps, rank, dims.product(out)))
+
+    def coordinate(axis: int) -> Value:
+        shift = b.reshape(b.take(moved, 2, axis, 1), whole)
+        fixed = expr.index(1 + axis) * place.dilations[axis] + expr.index(1 + rank + axis) * place.strides[axis]
+        start = fixed - expr.size(place.pads[axis])
+        return b.reshape(b.map(shift, lambda e: e.cast(wide(e.dtype)) + start.cast(wide(e.dtype))), (lead, count))
+
+    per_group = dims.floor_divide(channels, offset_group)
+    images = b.reshape(X, (lead, per_group, *X.shape[2:]))
+    columns = sampled(b, images, [coordinate(a) for a in range(rank)], "linear", Border("zeros"))
+    if mask is not None:
+        columns = b.map(columns, b.reshape(mask, (lead, count, 1)), lambda e, m: e * m)
+    columns = b.transpose(b.reshape(columns, (lead, taps, dims.product(out), per_group)), (0, 3, 1, 2))
+    columns = b.reshape(columns, (batch, group, W.shape[1], taps, dims.product(out)))
+    kernels = dims.floor_divide(W.shape[0], group)
+    weights = b.reshape(W, (group, kernels, W.shape[1], taps))
+    y = b.reshape(b.contract("ngckp", "gock", "ngop", columns, weights), (batch, W.shape[0], *out))
+    length(B, W.shape[0], "the bias")
+    return y if B is None else b.map(y, along(b, B, 0, y.rank - 1), lambda e, c: e + c)
+
+
+# Columns to images -------------------------------------------------------------------------------
+
+
+@onnx_op(since=18)
+def Col2Im(b, input, image_shape, block_shape, *, dilations=None, pads=None, strides=None):
+    """Adds the columns of blocks to the image: a transposed convolution with weights of one 1 each."""
+    image, block = b.dimensions(image_shape, 0, "image"), b.dimensions(block_shape, 0, "block")
+    if input.rank != 3 or len(image) != len(block):
+        raise ops.TypeMismatch(f"{input.type} are no columns of blocks of {len(block)} axes in {len(image)} axes")
+    rank, taps = len(image), dims.product(block)
+    strides, dilations = integers(strides, rank, 1, "strides", 1), integers(dilations, rank, 1, "dilations", 1)
+    pads = integers(pads, 2 * rank, 0, "pads", 0)
+    before, after = pads[:rank], pads[rank:]
+    extents = [(k - 1) * d + 1 for k, d in zip(block, dilations)]
+    blocks: list[Dimension] = [
+        dims.floor_divide(size + p + q - extent, stride) + 1
+        for size, p, q, extent, stride in zip(image, before, after, extents, strides)
+    ]
+    channels = dims.floor_divide(input.shape[1], taps)
+    x = b.reshape(input, (input.shape[0] * channels, taps, *blocks))
+    flat = expr.const(0, "int64")
+    for axis, size in enumerate(block):
+        flat = flat * expr.size(size) + expr.index(axis + 2)
+    weights = generate(b, (taps, 1, *block), flat.equals(expr.index(0)).cast(x.dtype))
+    reach = [(n - 1) * s + e for n, s, e in zip(blocks, strides, extents)]
+    border = (*before, *(r - p - size for r, p, size in zip(reach, before, image)))
+    exact = wide(x.dtype)
+    epilogue = None if exact == x.dtype else expr.input_(0, exact).cast(x.dtype)
+    op = ops.Conv(strides, border, dilations, 1, True, (), exact, epilogue)
+    return b.reshape(b.emit(op, x, weights)[0], (input.shape[0], channels, *image))
