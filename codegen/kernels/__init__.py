@@ -1,4 +1,19 @@
 """The kernels, in the order that breaks ties between equal estimates; `loop_nest`, which takes everything, is last."""
-from . import attention, conv, conv_grouped, conv_stem, depthwise, gemm, indexing, loop_nest, pool, random, reorder, sort
+from . import (
+    attention,
+    conv,
+    conv_grouped,
+    conv_stem,
+    conv_transpose,
+    depthwise,
+    gemm,
+    indexing,
+    loop_nest,
+    pool,
+    random,
+    reorder,
+    sort,
+)
 
-KERNELS = (gemm, conv, conv_stem, conv_grouped, depthwise, conv_transpose, conv_grouped, pool, attention, reorder, indexing, sort, random, loop_nest)
+KERNELS = (gemm, conv, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, reorder, indexing, sort,
+           random, loop_nest)
