@@ -1,0 +1,134 @@
+"""A C program into which several models are linked, also under the sanitizers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from handmade_models import AFFINE, DIVIDE, HERE, Parts, cc, renamed, scale_bytes
+from onnxc.codegen import model_c
+
+FIRST, SECOND = renamed(AFFINE, "first"), renamed(AFFINE, "second")
+COUNTED = "void *counted_malloc(size_t);\nvoid counted_free(void *);\n"
+MODELS = ((FIRST, "affine.c", scale_bytes(2)), (SECOND, "affine.c", scale_bytes(5)),
+          (DIVIDE, "divide.c", b""))
+
+
+def build_program(folder: Path, *flags: str) -> Path:
+    """program.c with the models' sources, all compiled with the flags; allocations are counted."""
+    objects = []
+    for description, source, weights in MODELS:
+        work = folder / description.prefix
+        parts = Parts(work, HERE / source, description, weights, flags)
+        (folder / f"{description.prefix}.h").write_text(model_c.model_header(description))
+        text = "#include <stddef.h>\n" + COUNTED + model_c.model_source(description)
+        (work / "model.c").write_text(text)
+        cc("-c", "-fPIC", "-O1", *flags, "-DONNXC_MALLOC=counted_malloc", "-DONNXC_FREE=counted_free",
+           work / "model.c", "-o", work / "model.o")
+        objects += [parts.object, work / "model.o"]
+        if weights:
+            (work / "weights.s").write_text(
+                model_c.weights_assembly(description.prefix, str(work / "weights.bin")))
+            cc("-c", work / "weights.s", "-o", work / "weights.o")
+            objects.append(work / "weights.o")
+    cc("-O1", *flags, f"-I{folder}", HERE / "program.c", *objects, "-o", folder / "program", "-lm",
+       "-pthread")
+    return folder / "program"
+
+
+@pytest.fixture(scope="session", params=["plain", "address,undefined", "thread"])
+def program(request, tmp_path_factory) -> Path:
+    flags = [] if request.param == "plain" else [
+        f"-fsanitize={request.param}", "-fno-sanitize-recover=all", "-g"]
+    return build_program(tmp_path_factory.mktemp("program"), *flags)
+
+
+def run(program: Path, test: str) -> str:
+    done = subprocess.run([program, test], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Sanitizer" not in done.stderr
+    return done.stdout
+
+
+def test_two_models_called_by_four_threads_each_give_the_same_bits(program):
+    run(program, "bits")
+
+
+def test_wrong_calls_get_a_status_and_a_sentence(program):
+    sentences = run(program, "errors").splitlines()
+    assert len(sentences) == len(set(sentences)) == 25
+    for expected in (
+        "input 'b': dimension 0 (n): expected 100, got 99",
+        "input 'x': dimension 0 is negative: -1",
+        "input 'x': expected float32, got int32",
+        "input 'x': expected a tensor, got a sequence",
+        "input 'x': data is null",
+        "input 'x': 400 bytes are needed, got 399",
+        "output 'y': 400 bytes are needed for shape [100], got 399",
+        "model 'first' has 3 inputs, got 2",
+        "the memory of output 'y' overlaps input 'x'",
+        "node 'scale' (Mul): index 42 is out of range",
+        "node 'div' (Div): integer division by zero",
+    ):
+        assert expected in sentences
+
+
+def test_every_failing_allocation_is_survived(program):
+    run(program, "memory")
+
+
+def test_a_callers_workspace_is_all_that_a_run_needs(program):
+    assert "a workspace of 8256 bytes is needed, got 8128" in run(program, "workspace")
+
+
+def test_objects_for_static_linking_export_one_symbol_each(tmp_path):
+    """Two models of one hand-written source, whose inner names are the same but for the prefix."""
+    objects = []
+    for description, scale in ((FIRST, 2), (SECOND, 5)):
+        parts = Parts(tmp_path / description.prefix, HERE / "affine.c", description, scale_bytes(scale))
+        objects.append(parts.link(tmp_path / f"{description.prefix}.o"))
+        symbols = subprocess.run(["nm", "-g", "--defined-only", objects[-1]], capture_output=True, text=True,
+                                 check=True).stdout.split("\n")
+        assert [line.split()[-1] for line in symbols if line] == [f"{description.prefix}_model"]
+    (tmp_path / "main.c").write_text("""
+#include <stdio.h>
+extern void *first_model(void), *second_model(void);
+int main(void) { printf("%d", first_model() != second_model()); }
+""")
+    cc(tmp_path / "main.c", *objects, "-o", tmp_path / "main", "-lm", "-pthread")
+    assert subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout == "1"
+
+
+def test_a_library_exports_its_entry_and_the_loaders(affine_path):
+    symbols = subprocess.run(["nm", "-D", "--defined-only", affine_path], capture_output=True, text=True,
+                             check=True).stdout.split("\n")
+    assert sorted(line.split()[-1] for line in symbols if line) == ["affine_model", "onnxc_model"]
+
+
+def test_a_library_needs_the_c_library_alone_and_runs_nothing_when_loaded(affine_path):
+    text = subprocess.run(["readelf", "-d", affine_path], capture_output=True, text=True, check=True).stdout
+    needed = {line.split("[")[1].rstrip("]") for line in text.splitlines() if "NEEDED" in line}
+    assert {name for name in needed if not name.startswith("ld-")} <= {"libc.so.6", "libm.so.6"}
+    constructors = [line for line in text.splitlines() if "INIT_ARRAYSZ" in line]
+    assert [line.split(")")[1].strip() for line in constructors] == ["8 (bytes"]  # the compiler's own
+
+
+def test_headers_of_two_models_compile_together_as_c_and_as_cpp(tmp_path):
+    hostile = replace(
+        DIVIDE, prefix=model_c.symbol_prefix("*/ int main;"), name='*/ "quotes" \\ \n end',
+        inputs=tuple(replace(port, name=name) for port, name in zip(DIVIDE.inputs, ("int", "1 x*/\n??/"))),
+        outputs=(replace(DIVIDE.outputs[0], name="INT_"),))
+    for description in (FIRST, DIVIDE, hostile):
+        (tmp_path / f"{description.prefix}.h").write_text(model_c.model_header(description))
+    includes = "".join(f'#include "{d.prefix}.h"\n' for d in (FIRST, DIVIDE, hostile))
+    for suffix, standard in (("c", "c99"), ("c", "c11"), ("cpp", "c++11"), ("cpp", "c++20")):
+        source = tmp_path / f"all.{suffix}"
+        source.write_text(includes + "int main(void) { return 0; }\n")
+        command = ["g++" if suffix == "cpp" else "gcc", f"-std={standard}", "-Wall", "-Wextra", "-Werror",
+                   "-pedantic", "-fsyntax-only", str(source)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
