@@ -195,7 +195,7 @@ def block_rows(sizes: Sequence[Dimension], elements: int, unit: int = 64, rows: 
 
 def elements_per_part(picoseconds: float) -> int:
     """How many iterations of that cost make a part."""
-    return int(max(64, min(1 << 16, 1000 * PART_NS / max(1.0, picoseconds))))
+    return int(max(1, min(1 << 16, 1000 * PART_NS / max(1.0, picoseconds))))
 
 
 def moving_cost(target: Target, nbytes: float) -> float:
