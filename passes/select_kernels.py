@@ -72,6 +72,9 @@ class _Selection:
         if not runs_kernel(node):  # a view or control flow over blocked values reads them dense
             return node
         choices = self.candidates(node)
+        if any(_layout(v) for v in node.inputs):
+            inputs = tuple(_stored(v, None) for v in node.inputs)
+            choices += self.candidates(Node(node.op, inputs, node.outputs, node.origin))
         if not choices:
             raise UnsupportedError(f"no kernel takes {type(node.op).__name__} of {', '.join(str(v.type) for v in node.inputs)}")
         best = min(choices, key=lambda choice: choice.cost + self._reorders(node, choice))
