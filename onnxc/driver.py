@@ -109,7 +109,8 @@ def compile_model(model: object, output: str | os.PathLike, *, dims: Mapping[str
     the C header. jobs: child processes that generate code. Errors are of the `OnnxcError` family.
     """
     output, report = Path(output), Report(output=os.fspath(output))
-    link.check_output(output)
+    for path in (output, *([Path(header)] if header is not None else [])):
+        link.check_output(path)
     chosen = find_target(target)
     report.target = chosen.name
     stages = _Stages(report, progress)
@@ -180,7 +181,7 @@ def _build(imported: Imported, graph: Graph, plan: Plan, codes: dict[Node, Code]
         runtime.stop()
         raise
     if header is not None:
-        link.write_text(Path(header), model_c.model_header(description))
+        link.write_beside(Path(header), model_c.model_header(description).encode())
     report.library_bytes = output.stat().st_size
 
 
