@@ -72,7 +72,7 @@ def candidates(node: Node, target: Target):
 
     vectors = panel_width(target, -(-out.shape[1] // block))
     yield Choice(
-        conv, estimate(node, target, vectors),
+        conv, estimate(node, target, vectors, block),
         (("vectors", vectors), ("rows", most_rows(target, vectors))),
         (halo_layout(halo, block, rank), None, *operands), without_halo(block, rank),
         (1, *packed_operands(node)),
@@ -92,15 +92,17 @@ def panel_width(target: Target, blocks: int) -> int:
     return min(range(1, min(blocks, 4) + 1), key=lambda v: (round(time(v), 6), abs(v - 2)))
 
 
-def estimate(node: Node, target: Target, vectors: int) -> float:
-    """Nanoseconds on one core: the multiply-adds of full tiles, and moving everything once."""
+def estimate(node: Node, target: Target, vectors: int, block: int) -> float:
+    """Nanoseconds on one core: the multiply-adds of full tiles, and moving everything once, the input in
+    blocks of `block` channels."""
     x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
     pixels = typical(dims.product(out.shape[2:]) * out.shape[0])
     rows = most_rows(target, vectors)
     tiles = pixels / rows * -(-out.shape[1] // target.lanes(x.dtype)) / vectors
     depth = dims.product(w.shape[1:])
     compute = tiles * (depth * step_time(target, rows, vectors) + 2 * rows * vectors / target.fma_per_ns)
-    return compute + (typical(x.nbytes + out.nbytes) + w.nbytes) / target.bytes_per_ns
+    padded = -(-x.shape[1] // block) * block  # idle lanes are moved too
+    return compute + (typical(x.nbytes * padded // x.shape[1] + out.nbytes) + w.nbytes) / target.bytes_per_ns
 
 
 # Weights -----------------------------------------------------------------------------------------
@@ -297,7 +299,7 @@ def lines_of_part(length: Dimension, step: int, wanted: float) -> int:
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     plan = plan_of(node, target, choice["vectors"])
-    return emit_plan(plan, target, estimate(node, target, plan.vectors))
+    return emit_plan(plan, target, estimate(node, target, plan.vectors, plan.x.block))
 
 
 def emit_plan(plan: Plan, target: Target, work: float) -> Code:

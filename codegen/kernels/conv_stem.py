@@ -50,7 +50,7 @@ def candidates(node: Node, target: Target):
     vectors = panel_width(target, -(-out.shape[1] // block))
     copying = 2 * typical(x.nbytes) / target.bytes_per_ns
     yield Choice(
-        conv_stem, estimate(node, target, vectors) + copying,
+        conv_stem, estimate(node, target, vectors, 1) + copying,
         (("vectors", vectors), ("rows", most_rows(target, vectors))),
         (None, None, *operands), without_halo(block, rank), (1, *packed_operands(node)),
     )
@@ -70,7 +70,7 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     rows, widths = tile_shape(
         target, out.height, out.width, choice["vectors"], dense.channels * win.taps)
     plan = Plan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, choice["vectors"], rows, widths)
-    work = estimate(node, target, plan.vectors)
+    work = estimate(node, target, plan.vectors, 1)
     cut = _partition(plan, work)
     plan = replace(plan, x=_scratch(plan, dense, 2 * cut.lines - 1))
     k = KernelText(target)
