@@ -75,29 +75,45 @@ def scratch_bytes(tile: Tile, body: Expr | None, result: str) -> int:
 def finish(f: Function, tile: Tile, sums: Sequence[str], epilogue: Epilogue, out: Place,
            columns: Count = None, scratch: str | None = None) -> None:
     """Stores body(sums, operands) as a tile of the output; only its first `columns` columns."""
-    counts = [lanes_left(f, tile, columns, j) for j in range(tile.vectors)]
-    present = [(j, count) for j, count in enumerate(counts) if count != 0]
     if in_registers(epilogue.body):
-        shared: dict[tuple, str] = {}
-        for r in range(tile.rows):
-            for j, count in present:
+        finish_in_registers(f, tile, sums, epilogue, out, columns)
+    else:
+        raw = raw_place(tile, epilogue.body, out, scratch)
+        finish_in_registers(f, tile, sums, Epilogue(None, {}), raw, columns)
+        finish_rows(f, tile, tile.rows, epilogue, raw, out, columns)
+
+
+def raw_place(tile: Tile, body: Expr | None, out: Place, scratch: str | None) -> Place:
+    """Where sums wait for a body that does not run in registers."""
+    if scratch_bytes(tile, body, out.dtype):
+        return Place(scratch, tile.accumulate, tile.columns * dtypes.itemsize(tile.accumulate))
+    return out
+
+
+def finish_in_registers(f: Function, tile: Tile, sums: Sequence[str], epilogue: Epilogue,
+                        out: Place, columns: Count) -> None:
+    shared: dict[tuple, str] = {}
+    for r in range(tile.rows):
+        for j in range(tile.vectors):
+            count = lanes_left(f, tile, columns, j)
+            if count != 0:
                 total = sums[r * tile.vectors + j]
                 value = _apply(f, tile, total, epilogue, r, j, count, shared)
                 _store(f, tile, value, out, r, j, count)
-        return
-    raw = out
-    if scratch_bytes(tile, epilogue.body, out.dtype):
-        raw = Place(scratch, tile.accumulate, tile.columns * dtypes.itemsize(tile.accumulate))
-    for r in range(tile.rows):
-        for j, count in present:
-            _store(f, tile, sums[r * tile.vectors + j], raw, r, j, count)
-    with f.loop(0, tile.rows) as loop:
-        shared = {}
-        for j, count in present:
-            place = _address(f, tile, raw, loop.index, j)
-            total = load_lanes(f, raw.dtype, tile.lanes, place, count)
-            value = _apply(f, tile, total, epilogue, loop.index, j, count, shared)
-            _store(f, tile, value, out, loop.index, j, count)
+
+
+def finish_rows(f: Function, tile: Tile, rows: int | str, epilogue: Epilogue, raw: Place,
+                out: Place, columns: Count) -> None:
+    """The body for `rows` rows of sums in memory; of the tile only the width matters."""
+    with f.loop(0, rows) as loop:
+        shared: dict[tuple, str] = {}
+        for j in range(tile.vectors):
+            count = lanes_left(f, tile, columns, j)
+            if count != 0:
+                place = _address(f, tile, raw, loop.index, j)
+                total = load_lanes(f, raw.dtype, tile.lanes, place, count)
+                value = _apply(f, tile, total, epilogue, loop.index, j, count, shared)
+                _store(f, tile, value, out, loop.index, j, count)
 
 
 def _address(f: Function, tile: Tile, place: Place, r: int | str, j: int) -> str:

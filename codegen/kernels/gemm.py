@@ -244,23 +244,48 @@ class _Gemm:
         p = self.product
         return mk.Tile(height, vectors, self.tiling.lanes, p.lhs, p.rhs, p.accumulate)
 
-    def emit_tile(self, text: Text, name: str, tile: mk.Tile, columns: int | str | None) -> None:
-        """The function of one kind of tile: the sum over k, then the epilogue."""
-        p = self.product
+    def parameters(self) -> tuple[list[str], list[str]]:
+        """Pointers and numbers that a tile's function takes."""
         pointers = ["%a", "%b", "%c", *(f"%e{k}" for k in self.extra), "%scratch"]
-        words = [*(f"%w{k}" for k in range(len(self.words))), "%columns"]
-        parameters = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in words]
+        return pointers, [*(f"%w{k}" for k in range(len(self.words))), "%columns"]
+
+    def emit_tile(self, text: Text, name: str, tile: mk.Tile, columns: int | str | None) -> None:
+        """The function of one kind of tile: the sum over k, then the epilogue, or its call."""
+        pointers, numbers = self.parameters()
+        parameters = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in numbers]
+        with text.function(f"{name}{tile.rows}", parameters, attributes="nounwind noinline") as f:
+            sums = self.sums(f, tile, 0, "%a", "%b", tile.zeros(), columns)
+            done, out = self.epilogue(), self.out()
+            if epilogues.in_registers(self.body):
+                epilogues.finish_in_registers(f, tile, sums, done, out, columns)
+            else:
+                raw = epilogues.raw_place(tile, self.body, out, "%scratch")
+                plain = Epilogue(None, {})
+                epilogues.finish_in_registers(f, tile, sums, plain, raw, columns)
+                f.statement(f"call void @{name}.done({', '.join(parameters)}, i64 {tile.rows})")
+            f.statement("ret void")
+
+    def emit_done(self, text: Text, name: str, tile: mk.Tile, columns: int | str | None) -> None:
+        """The function that ends tiles of any height whose epilogue does not run in registers."""
+        pointers, numbers = self.parameters()
+        parameters = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, "%rows")]
+        with text.function(f"{name}.done", parameters, attributes="nounwind noinline") as f:
+            out = self.out()
+            raw = epilogues.raw_place(tile, self.body, out, "%scratch")
+            epilogues.finish_rows(f, tile, "%rows", self.epilogue(), raw, out, columns)
+            f.statement("ret void")
+
+    def out(self) -> Place:
+        return Place("%c", self.product.result, self.word(self.step_of(self.product.m, C)))
+
+    def epilogue(self) -> Epilogue:
+        p = self.product
         operands = {
             k - 1: Operand(f"%e{k}", p.extra[k - 2], self.word(self.step_of(p.m, k + 1)),
                            p.n.strides[k + 1] == 1)
             for k in self.extra
         }
-        out = Place("%c", p.result, self.word(self.step_of(p.m, C)))
-        with text.function(name, parameters, attributes="nounwind noinline") as f:
-            sums = self.sums(f, tile, 0, "%a", "%b", tile.zeros(), columns)
-            done = Epilogue(self.body, operands, lambda d: str(self.word(d)))
-            epilogues.finish(f, tile, sums, done, out, columns, "%scratch")
-            f.statement("ret void")
+        return Epilogue(self.body, operands, lambda d: str(self.word(d)))
 
     def sums(self, f: Function, tile: mk.Tile, level: int, a: str, b: str, start: Sequence[str],
              columns: int | str | None) -> list[str]:
@@ -304,7 +329,9 @@ class _Gemm:
             for height in self.heights:
                 tile = self.tile(height, vectors)
                 scratch = max(scratch, epilogues.scratch_bytes(tile, self.body, p.result))
-                self.emit_tile(k.text, f"{ENTRY}.{name}{height}", tile, columns)
+                self.emit_tile(k.text, f"{ENTRY}.{name}", tile, columns)
+            if self.heights and not epilogues.in_registers(self.body):
+                self.emit_done(k.text, f"{ENTRY}.{name}", self.tile(1, vectors), columns)
         blocks = dims.ceil_divide(self.tiles, t.block)
         groups = 1 if t.group == ALL else dims.ceil_divide(self.panels, t.group)
         with k.entry() as f, f.loop("%first", "%last") as parts:
