@@ -248,9 +248,10 @@ def _weights_object(weights: Path, prefix: str, tools: _Tools) -> Path:
 
 
 def _link_shared(parts: Sequence[Path], output: Path, prefix: str, tools: _Tools) -> None:
-    exports = tools.directory / "exports.map"
-    exports.write_text(f"{{ global: {prefix}_model; onnxc_model; local: *; }};\n", encoding="ascii")
-    tools.run(*SHARED, f"-Wl,--version-script={exports}", *map(str, parts), *LIBRARIES, result=output)
+    exports = f"{{ global: {prefix}_model; onnxc_model; local: *; }};\n"
+    (tools.directory / "exports.map").write_text(exports, encoding="ascii")
+    script = "-Wl,--version-script=exports.map"  # relative: a comma in the folder's name would cut it
+    tools.run(*SHARED, script, *map(str, parts), *LIBRARIES, result=output)
     append_trailer(output, section_range(output, WEIGHTS_SECTION))
 
 
