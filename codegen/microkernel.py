@@ -116,8 +116,7 @@ def most_rows(target: Target, vectors: int) -> int:
     """The greatest tile height that leaves registers for the panel's vectors, the broadcasts in
     flight and, without a fused multiply-add, one product: AVX-512 14 x 2, 9 x 3, 6 x 4; AVX2 6 x 2,
     4 x 3; NEON 13 x 2, 8 x 3, 6 x 4."""
-    in_flight = 1 if target.triple.startswith("x86") else 4  # more loads are hoisted elsewhere
-    spare = vectors + in_flight + (0 if target.fused_multiply_add else 1)
+    spare = vectors + target.broadcasts + (0 if target.fused_multiply_add else 1)
     return max(1, (target.vector_registers - spare) // vectors)
 
 

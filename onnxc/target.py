@@ -26,6 +26,7 @@ class Target:
     masked: bool  # lanes can be switched off by a mask register at no cost
     fused_multiply_add: bool
     load_ports: int = 2  # vector loads a cycle
+    broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     level1_bytes: int = 32 << 10
     level2_bytes: int = 512 << 10
     fma_per_ns: float = 4.0  # vector multiply-adds, one core: a scale for cost estimates, no promise
@@ -51,7 +52,7 @@ TARGETS: dict[str, Target] = {
         Target("x86-64-v4", _LINUX_X86, "x86-64-v4", _V4, 512, 32, True, True, abilities=("scale_exponent", "convert_half")),
         Target("x86-64-v3", _LINUX_X86, "x86-64-v3", _V3, 256, 16, False, True, abilities=("convert_half",)),
         Target("x86-64-v2", _LINUX_X86, "x86-64-v2", _V2, 128, 16, False, False),
-        Target("aarch64", "aarch64-unknown-linux-gnu", "generic", ("asimd",), 128, 32, False, True, abilities=("convert_half",)),
+        Target("aarch64", "aarch64-unknown-linux-gnu", "generic", ("asimd",), 128, 32, False, True, broadcasts=4, abilities=("convert_half",)),
     )
 }
 
