@@ -48,8 +48,10 @@ SCRATCH_BYTES = 48 << 10
 
 def candidates(node: Node, target: Target):
     """One, for windows of one or two spatial axes and for reductions of all of them, of floats."""
+    if not isinstance(node.op, (Pool, Reduce)):
+        return
     x, out = node.inputs[0].type, node.outputs[0].type
-    if not isinstance(node.op, (Pool, Reduce)) or x.rank not in (3, 4) or not isinstance(x.shape[1], int):
+    if x.rank not in (3, 4) or not isinstance(x.shape[1], int):
         return
     if x.dtype not in ("float32", "float64") or out.dtype != x.dtype or x.shape[1] == 0:
         return
