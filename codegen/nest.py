@@ -134,16 +134,16 @@ class Block:
 
 @dataclass(frozen=True)
 class Blocks:
-    """An iteration space cut into blocks of `blocks[k]` iterations along axis k; the last of an axis may be smaller."""
+    """An iteration space cut into blocks of `blocks[k]` iterations along axis k (None: the whole axis); the last of an axis may
+    be smaller."""
 
     sizes: tuple[Dimension, ...]
-    blocks: tuple[Dimension, ...]
+    blocks: tuple[Dimension | None, ...]
 
     @property
     def grid(self) -> tuple[Dimension, ...]:
         return tuple(
-            size if block == 1 else 1 if block == size and dims.at_least(size, 1) else dims.ceil_divide(size, block)
-            for size, block in zip(self.sizes, self.blocks)
+            1 if block is None else size if block == 1 else dims.ceil_divide(size, block) for size, block in zip(self.sizes, self.blocks)
         )
 
     @property
@@ -161,10 +161,11 @@ class Blocks:
         found: list[tuple[str, str]] = []
         counted = [a for a, count in enumerate(self.grid) if count != 1]
         for axis in reversed(range(len(self.sizes))):
-            size, block = k.size(f, self.sizes[axis]), k.size(f, self.blocks[axis])
+            size = k.size(f, self.sizes[axis])
             if axis not in counted:
                 found.append(("0", size))
                 continue
+            block = k.size(f, self.blocks[axis])
             if axis == counted[0]:
                 place = part
             else:

@@ -92,16 +92,6 @@ class Reader:
             f.store(word, elements[at % cycle], f.offset(place, at * item))
         self.pointer = place
 
-    def _typed(self, bits: str, lanes: int) -> str:
-        """A vector of the operand's type from its bits in memory. Vectors of narrow floats must not live from one basic block to
-        another: targets without registers of the type would convert them element by element."""
-        f, dtype = self.f, self.view.dtype
-        source = f"<{lanes} x i{8 * self.view.itemsize}>"
-        if dtype == "bool":
-            return f.value(f"icmp ne {source} {bits}, zeroinitializer")
-        result = f"<{lanes} x {scalar_type(dtype)}>"
-        return bits if source == result else f.value(f"bitcast {source} {bits} to {result}")
-
     def read(self, index: str | int, lanes: int, mask: str | None, cycle: str = "0") -> str:
         """`lanes` elements; those outside of the mask are anything, their memory untouched."""
         if self.kind == "same":
@@ -113,17 +103,15 @@ class Reader:
             return self._gather(index, lanes, mask)
         step = self.stride if self.kind in ("either", "stride") else self.view.itemsize
         pointer = displaced(self.f, self.pointer, index, step)
-        if mask is not None:
-            return self._typed(load_masked(self.f, f"int{8 * self.view.itemsize}", pointer, lanes, mask), lanes)
-        return load_vector(self.f, self.view.dtype, pointer, lanes)
+        return load_lanes(self.f, self.view.dtype, pointer, lanes, mask)
 
     def _same(self, lanes: int) -> str:
         if lanes == self.lanes:
-            return self._typed(self.all, lanes)
+            return from_bits(self.f, self.view.dtype, lanes, self.all)
         if lanes == 1:
             return load_vector(self.f, self.view.dtype, self.pointer, 1)
         word = f"i{8 * self.view.itemsize}"
-        return self._typed(self.f.broadcast(word, self.f.load(word, self.pointer), lanes), lanes)
+        return from_bits(self.f, self.view.dtype, lanes, self.f.broadcast(word, self.f.load(word, self.pointer), lanes))
 
     def _gather(self, index: str | int, lanes: int, mask: str | None) -> str:
         f, memory = self.f, f"i{8 * self.view.itemsize}"
@@ -137,7 +125,7 @@ class Reader:
             f"llvm.masked.gather.{mangled(vector)}.v{lanes}p0", vector, [f"<{lanes} x ptr>", masks, vector])
         loaded = f.call(vector, gather, f"<{lanes} x ptr> align 1 {places}", f"{masks} {mask or first_lanes(f, lanes, lanes)}",
                         f"{vector} zeroinitializer")
-        return self._typed(loaded, lanes)
+        return from_bits(f, self.view.dtype, lanes, loaded)
 
 
 def vector_constant(element: str, values: Sequence[int]) -> str:
@@ -167,6 +155,23 @@ def evaluate(k: KernelText, f: Function, roots: Sequence[Expr], readers: Mapping
              index: Callable[[int], str] | None = None, mask: str | None = None) -> list[str]:
     """The values of expressions whose operand i is what readers[i]() gives."""
     return lower(f, roots, lambda i: readers[i](), lanes, lambda d: k.size(f, d), index, Checks(f, "%scratch", mask))
+
+
+def from_bits(f: Function, dtype: str, lanes: int, bits: str) -> str:
+    """A vector of dtype from its bits in memory. Vectors of narrow floats must not live from one basic block to another: targets
+    without registers of the type would convert them element by element."""
+    source = f"<{lanes} x i{8 * dtypes.itemsize(dtype)}>"
+    if dtype == "bool":
+        return f.value(f"icmp ne {source} {bits}, zeroinitializer")
+    result = f"<{lanes} x {scalar_type(dtype)}>"
+    return bits if source == result else f.value(f"bitcast {source} {bits} to {result}")
+
+
+def load_lanes(f: Function, dtype: str, pointer: str, lanes: int, mask: str | None) -> str:
+    """Consecutive elements; those outside of the mask are anything, their memory untouched."""
+    if mask is None:
+        return load_vector(f, dtype, pointer, lanes)
+    return from_bits(f, dtype, lanes, load_masked(f, f"int{8 * dtypes.itemsize(dtype)}", pointer, lanes, mask))
 
 
 def store_lanes(f: Function, dtype: str, value: str, pointer: str, lanes: int, mask: str | None) -> None:

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from ...ir import Node, Value
-from ...ops import Map,Reduce,Contract
+from ...ops import Gather,Scatter,Map,Reduce,Contract
 from ...target import Target
 from ..kernel import Choice, Code
-from . import movement, elementwise, reduction
+from . import indexed, movement, elementwise, reduction
 
 
 def _module():
@@ -17,6 +17,8 @@ def _module():
 def candidates(node: Node, target: Target):
     if isinstance(node.op, movement.OPS):
         yield Choice(_module(), movement.estimate(node, target))
+    if isinstance(node.op, (Gather,Scatter)):
+        yield Choice(_module(), indexed.estimate(node, target))
     if isinstance(node.op, (Reduce,Contract)):
         yield Choice(_module(), reduction.estimate(node, target))
     if isinstance(node.op, Map):
@@ -35,6 +37,8 @@ def pack(node, choice, operand):
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     if isinstance(node.op, Map):
         return elementwise.emit(node, target)
+    if isinstance(node.op, (Gather,Scatter)):
+        return indexed.emit(node, target)
     if isinstance(node.op, (Reduce,Contract)):
         return reduction.emit(node, target)
     return movement.emit(node, target)
