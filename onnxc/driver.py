@@ -5,7 +5,7 @@ until the library is complete.
 """
 from __future__ import annotations
 
-import itertools
+import hashlib
 import os
 import tempfile
 import time
@@ -13,13 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from . import dims
 from .codegen import link, model_c, objects
 from .codegen.description import describe
 from .codegen.kernel import Code
 from .codegen.module import emit_module
+from .dtypes import ALL, itemsize
 from .errors import CompileError, LimitError
 from .frontend.importer import Imported, Options, import_model
+from .frontend.tensors import DTYPE_NAMES
+from .frontend.walk import all_tensors
 from .ir import Graph, Node, walk
 from .passes import (
     absorb_transposes,
@@ -187,8 +192,6 @@ def _build(imported: Imported, graph: Graph, plan: Plan, codes: dict[Node, Code]
 
 def write_constants(plan: Plan, path: Path) -> list[int]:
     """Writes the constants, equal ones once, each at a multiple of 64 bytes; the offset of each."""
-    import hashlib
-
     offsets: list[int] = []
     seen: dict[bytes, int] = {}
     made: dict[int, int] = {}
@@ -210,20 +213,14 @@ def write_constants(plan: Plan, path: Path) -> list[int]:
 
 
 def _bytes_of(array) -> memoryview:
-    import numpy as np
-
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
 
 def initializer_bytes(imported: Imported) -> int:
-    """Bytes of the model's stored weights."""
-    from .dtypes import itemsize
-    from .frontend.tensors import DTYPE_NAMES
-
-    graph = imported.model.proto.graph
+    """Bytes of the model's stored tensors, those of Constant nodes included."""
     return sum(
-        dims.product(t.dims) * itemsize(DTYPE_NAMES.get(t.data_type, "float32"))
-        for t in itertools.chain(graph.initializer)
+        dims.product(t.dims) * itemsize(DTYPE_NAMES[t.data_type])
+        for t in all_tensors(imported.model.proto) if DTYPE_NAMES.get(t.data_type) in ALL
     )
 
 
