@@ -82,8 +82,10 @@ def test_other_values_must_be_equal(expected, actual, words):
     assert re.search(words, found.reason)
 
 
-@pytest.mark.parametrize("value", [np.zeros((0, 2), np.float32), np.array(3), np.array(["a"], object), [], None,
-                                   np.array([1 + 2j], np.complex64), np.ones(2, ml_dtypes.float8_e4m3fn)])
+@pytest.mark.parametrize("value", [np.zeros((0, 2), np.float32), np.array(3),
+                                   np.array(["a"], object), [], None,
+                                   np.array([1 + 2j], np.complex64),
+                                   np.ones(2, ml_dtypes.float8_e4m3fn)])
 def test_every_kind_of_value_agrees_with_itself(value):
     assert compare("y", value, value).agrees
 
@@ -92,7 +94,7 @@ def test_every_kind_of_value_agrees_with_itself(value):
 
 def test_a_missing_package_is_told(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    with pytest.raises(CompileError, match="'onnxruntime' cannot be imported.*pip"):
+    with pytest.raises(CompileError, match=r"'onnxruntime' cannot be imported.*pip"):
         reference("model.onnx", "onnxruntime")
 
 
@@ -103,7 +105,6 @@ def test_a_model_that_the_other_cannot_load_is_told(tmp_path):
 
 def test_both_others_give_the_same(tmp_path):
     import onnx
-
     from frontend.bad_models import relu
 
     path = tmp_path / "relu.onnx"
@@ -115,7 +116,6 @@ def test_both_others_give_the_same(tmp_path):
 
 def test_every_float_of_the_main_graph_becomes_an_output_in_the_order_of_the_nodes(tmp_path):
     import onnx
-
     from frontend.bad_models import model, node
 
     path = tmp_path / "chain.onnx"

@@ -71,7 +71,8 @@ def test_integers_are_small(dtype):
 
 
 def test_the_seed_decides_the_values():
-    one, same, other = (make_inputs([IMAGE], shapes={"x": (1, 3, 4, 4)}, seed=s).feeds["x"] for s in (1, 1, 2))
+    one, same, other = (make_inputs([IMAGE], shapes={"x": (1, 3, 4, 4)}, seed=seed).feeds["x"]
+                        for seed in (1, 1, 2))
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
 
