@@ -1,5 +1,6 @@
 """The import rules: every ONNX operator in terms of core ops, one file a family, all named in this list."""
 from . import (
+    attention,
     casting,
     constants,
     control,
@@ -12,17 +13,19 @@ from . import (
     normalization,
     pooling,
     quantization,
+    random,
     recurrent,
     reductions,
     resize,
     sampling,
+    sequences,
     signal,
 )
 from .rules import Rule, rule_table
 
 FAMILIES = (
-    casting, constants, control, convolution, elementwise, indexing, linear, loss, movement, normalization, pooling,
-    quantization, recurrent, reductions, resize, sampling, signal,
+    attention, casting, constants, control, convolution, elementwise, indexing, linear, loss, movement, normalization, pooling,
+    quantization, random, recurrent, reductions, resize, sampling, sequences, signal,
 )
 
 RULES = rule_table(FAMILIES)

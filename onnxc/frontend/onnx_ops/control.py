@@ -180,10 +180,10 @@ def Loop(b, M=None, cond=None, *v_initial, body):
     def region(carried: Sequence[Type]) -> Region:
         return importer.region(scope, body, [TensorType("int64", ()), TensorType("bool", ()), *carried])
 
-    return _loop(b, trips, condition, v_initial, region)
+    return loop(b, trips, condition, v_initial, region)
 
 
-def _loop(b: Builder, trips: Value, condition: Value, initial: Sequence[Value],
+def loop(b: Builder, trips: Value, condition: Value, initial: Sequence[Value],
           region: Callable[[Sequence[Type]], Region]) -> tuple[Value, ...]:
     """A Loop whose body `region` imports for given types of the carried values."""
     carried = [v.type for v in initial]
@@ -213,8 +213,12 @@ def _loop(b: Builder, trips: Value, condition: Value, initial: Sequence[Value],
 
 def _widened(b: Builder, before: Type, after: Type, initial: Type) -> Type:
     """The carried type, with a fresh variable for each size that the body changes."""
+    if isinstance(before, (SequenceType, OptionalType)) and type(before) is type(after):
+        if before.element is None or after.element is None:
+            return type(before)(before.element or after.element)
+        return type(before)(_widened(b, before.element, after.element, initial))
     if not isinstance(before, TensorType) or not isinstance(after, TensorType):
-        return before if before == after else common_type(b, before, after)
+        return common_type(b, before, after)
     if before.dtype != after.dtype:
         raise ops.TypeMismatch(f"a carried value is {before} before and {after} after an iteration")
     if before.rank != after.rank:
@@ -273,7 +277,7 @@ def Scan(b, *initial_state_and_scan_inputs, body, num_scan_inputs, scan_input_ax
         return Region(step, [condition, *results], [iteration, condition, *states_in])
 
     trips = b.elements(np.array(length, object))
-    outputs = list(_loop(b, trips, b.constant(True), initial, region))
+    outputs = list(loop(b, trips, b.constant(True), initial, region))
     count = len(outputs) - states
     for k, (axis, backward) in enumerate(zip(scan_output_axes or (0,) * count, scan_output_directions or (0,) * count), states):
         value = outputs[k]

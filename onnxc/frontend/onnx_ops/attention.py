@@ -1,0 +1,213 @@
+"""Import rules of attention and of rotary positions.
+
+Heads that share keys are an axis of their own: queries have the axes (group, head in the group), keys the group alone.
+What no output exposes is one core op Attention, masks and limits its bias; else scores and probabilities are spelled out.
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ... import dims, expr, ops
+from ...builder import Builder
+from ...dims import Dimension
+from ...expr import Expr
+from ...ir import Value
+from .common import element_type, generate, insert_axes, one_of
+from .movement import padded
+from .reductions import softmax
+from .rules import onnx_op
+
+# Heads -------------------------------------------------------------------------------------------
+
+
+def _split_heads(b: Builder, x: Value, heads: int | None, name: str) -> Value:
+    """[batch, length, heads * size] as [batch, heads, length, size]."""
+    if x.rank == 4:
+        return x
+    width = x.shape[2] if x.rank == 3 else None
+    if width is None or heads is None or heads < 1 or (isinstance(width, int) and width % heads):
+        raise ops.TypeMismatch(f"{name} is {x.type}, which does not consist of {heads} heads")
+    parts = b.reshape(x, (x.shape[0], x.shape[1], heads, dims.floor_divide(width, heads)))
+    return b.transpose(parts, (0, 2, 1, 3))
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What limits the keys that a query may see; `offset` is the number of keys before the first query."""
+
+    given: Value | None
+    lengths: Value | None  # of each batch's keys
+    causal: bool
+    left: int
+    right: int
+    past: Dimension
+
+    @property
+    def may_hide_all(self) -> bool:
+        """Whether there may be queries that see no key."""
+        return self.given is not None or self.lengths is not None or self.left >= 0 or self.right >= 0
+
+    def bias(self, b: Builder, queries: Dimension, keys: Dimension, dtype: str) -> Value | None:
+        """0 or what a float mask adds where a query sees a key, -inf elsewhere; broadcasts to [B, H, queries, keys]."""
+        if not self.may_hide_all and not self.causal:
+            return None
+        operands, shape = [], (queries, keys)
+        if self.given is not None:
+            given = self._extended(b, keys)
+            operands.append(given)
+            shape = ops.broadcast_shapes(shape, given.shape)
+        if self.lengths is not None:
+            lengths = b.reshape(b.cast(self.lengths, "int64"), (self.lengths.type.count, 1, 1, 1))
+            operands.append(lengths)
+            shape = ops.broadcast_shapes(shape, lengths.shape)
+        return generate(b, shape, self._body(len(shape), queries, dtype, *operands), *operands)
+
+    def _extended(self, b: Builder, keys: Dimension) -> Value:
+        """The mask with all keys: those it does not mention are hidden."""
+        mask = self.given
+        missing = keys - mask.shape[-1]
+        if (isinstance(missing, int) and missing <= 0) or mask.shape[-1] == 1:
+            return mask
+        fill = b.constant(False) if mask.dtype == "bool" else b.constant(-math.inf, mask.dtype)
+        after = [0] * (mask.rank - 1) + [dims.maximum(missing, 0)]
+        return padded(b, mask, [0] * mask.rank, after, "constant", fill)
+
+    def _body(self, rank: int, queries: Dimension, dtype: str, *operands: Value) -> Expr:
+        values = [expr.input_(k, v.dtype) for k, v in enumerate(operands)]
+        bias, i, j = expr.const(0, dtype), expr.index(rank - 2), expr.index(rank - 1)
+        if self.given is not None:
+            mask = values.pop(0)
+            bias = expr.where(mask, bias, -math.inf) if mask.dtype == "bool" else mask.cast(dtype)
+        offset = expr.size(self.past)
+        if self.lengths is not None:
+            bias = expr.where(j < values[0], bias, -math.inf)
+            offset = values[0] - expr.size(queries)
+        place = i + offset
+        if self.causal:
+            bias = expr.where(j <= place, bias, -math.inf)
+        if self.left >= 0:
+            bias = expr.where(j >= place - self.left, bias, -math.inf)
+        if self.right >= 0:
+            bias = expr.where(j <= place + self.right, bias, -math.inf)
+        return bias
+
+
+# Attention ---------------------------------------------------------------------------------------
+
+
+@onnx_op(since=23)
+def Attention(b, Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, *, is_causal=0,
+              kv_num_heads=None, left_window_size=-1, q_num_heads=None, qk_matmul_output_mode=0, right_window_size=-1,
+              scale=None, softcap=0.0, softmax_precision=None):
+    one_of(qk_matmul_output_mode, (0, 1, 2, 3), "qk_matmul_output_mode")
+    if (past_key is None) != (past_value is None) or (past_key is not None and nonpad_kv_seqlen is not None):
+        raise ops.TypeMismatch("past keys and values go together, and not with nonpad_kv_seqlen")
+    if not Q.rank == K.rank == V.rank:
+        raise ops.TypeMismatch(f"{Q.type}, {K.type} and {V.type} differ in rank")
+    q = _split_heads(b, Q, q_num_heads, "the query")
+    k, v = _split_heads(b, K, kv_num_heads, "the key"), _split_heads(b, V, kv_num_heads, "the value")
+    past = 0 if past_key is None else past_key.shape[2]
+    if past_key is not None:
+        k, v = b.concat([past_key, k], 2), b.concat([past_value, v], 2)
+    heads, groups = q.shape[1], k.shape[1]
+    if not isinstance(heads, int) or not isinstance(groups, int) or groups < 1 or heads % groups:
+        raise ops.TypeMismatch(f"{heads} heads of the query share {groups} of the key")
+    factor = 1 / math.sqrt(q.shape[3]) if scale is None and isinstance(q.shape[3], int) and q.shape[3] else scale
+    if factor is None:
+        raise ops.TypeMismatch(f"the size {q.shape[3]} of a head must be known")
+    mask = Mask(attn_mask, nonpad_kv_seqlen, bool(is_causal), left_window_size, right_window_size, past)
+    bias = mask.bias(b, q.shape[2], k.shape[2], q.dtype)
+    grouped = b.reshape(q, (q.shape[0], groups, heads // groups, *q.shape[2:])) if groups != heads else q
+    exposed = b.wanted[3:4] == (True,)
+    if softcap == 0 and not exposed and softmax_precision in (None, 1):
+        y, scores = _fused(b, grouped, k, v, bias, factor, mask.may_hide_all), None
+    else:
+        y, scores = _spelled_out(b, grouped, k, v, bias, factor, mask.may_hide_all, softcap, softmax_precision,
+                                 qk_matmul_output_mode)
+        scores = b.reshape(scores, (*q.shape[:3], k.shape[2]))
+    y = b.reshape(y, (*q.shape[:3], v.shape[3]))
+    if Q.rank == 3:
+        y = b.reshape(b.transpose(y, (0, 2, 1, 3)), (q.shape[0], q.shape[2], heads * v.shape[3]))
+    return y, k, v, scores
+
+
+def _per_group(b: Builder, bias: Value, q: Value) -> Value:
+    """The bias with the heads' axis as the two of grouped queries."""
+    if q.rank == 4 or bias.rank < 3:
+        return bias
+    heads = bias.shape[bias.rank - 3]
+    split = (1, 1) if heads == 1 else q.shape[1:3]
+    return b.reshape(bias, (*bias.shape[: bias.rank - 3], *split, *bias.shape[bias.rank - 2 :]))
+
+
+def _hidden(b: Builder, bias: Value) -> Value:
+    """Whether a query sees no key: [..., queries, 1]."""
+    return b.map(b.reduce("max", bias, [bias.rank - 1], True), lambda m: m.equals(-math.inf))
+
+
+def _fused(b: Builder, q: Value, k: Value, v: Value, bias: Value | None, scale: float, may_hide_all: bool) -> Value:
+    head = "h" if q.rank == 5 else ""
+    op = ops.Attention(scale, f"bg{head}qd", "bgkd", "bgke", f"bg{head}qe")
+    if bias is None:
+        return b.emit(op, q, k, v)[0]
+    bias = _per_group(b, bias, q)
+    y = b.emit(op, q, k, v, bias)[0]
+    return b.map(_hidden(b, bias), y, lambda h, e: expr.where(h, 0, e)) if may_hide_all else y
+
+
+def _spelled_out(b: Builder, q: Value, k: Value, v: Value, bias: Value | None, scale: float, may_hide_all: bool,
+                 softcap: float, precision: int | None, mode: int) -> tuple[Value, Value]:
+    """(result, what the fourth output exposes): 0 the products, 1 capped, 2 with the bias, 3 probabilities."""
+    head = "h" if q.rank == 5 else ""
+    scores = b.contract(f"bg{head}qd", "bgkd", f"bg{head}qk", b.map(q, lambda e: e * scale), k)
+    exposed = [scores]
+    if softcap:
+        scores = b.map(scores, lambda e: softcap * expr.tanh(e / softcap))
+    exposed.append(scores)
+    if bias is not None:
+        bias = _per_group(b, bias, q)
+        scores = b.map(scores, bias, lambda e, m: e + m)
+    exposed.append(scores)
+    chances = softmax(b, b.cast(scores, element_type(precision)) if precision else scores, [scores.rank - 1])
+    chances = b.cast(chances, q.dtype)
+    if may_hide_all and bias is not None:
+        chances = b.map(_hidden(b, bias), chances, lambda h, e: expr.where(h, 0, e))
+    exposed.append(chances)
+    return b.contract(f"bg{head}qk", "bgke", f"bg{head}qe", chances, v), exposed[mode]
+
+
+# Rotary positions --------------------------------------------------------------------------------
+
+
+@onnx_op(since=23)
+def RotaryEmbedding(b, X, cos_cache, sin_cache, position_ids=None, *, interleaved=0, num_heads=None,
+                    rotary_embedding_dim=0):
+    """Turns pairs of a head's elements, neighbours or halves apart, by the angles of their position."""
+    x = _split_heads(b, X, num_heads or None, "its input")
+    size = x.shape[3]
+    turned = rotary_embedding_dim or size
+    if not isinstance(turned, int) or turned % 2 or (isinstance(size, int) and turned > size):
+        raise ops.TypeMismatch(f"{turned} of {size} elements of a head are to be turned in pairs")
+    half = turned // 2
+    if position_ids is not None:
+        cos_cache, sin_cache = (b.emit(ops.Gather("axis"), c, position_ids)[0] for c in (cos_cache, sin_cache))
+    for cache in (cos_cache, sin_cache):
+        if cache.rank != 3 or dims.equal(cache.shape[2], half) is False:
+            raise ops.TypeMismatch(f"the cache {cache.type} does not hold {half} angles for each position")
+    cosines, sines = (insert_axes(b, c, [1]) for c in (cos_cache, sin_cache))
+    starts, step = ((0, 1), 2) if interleaved else ((0, half), 1)
+    first, second = (
+        b.slice(x, (0, 0, 0, start), (*x.shape[:3], half), (1, 1, 1, step)) for start in starts
+    )
+    real = b.map(first, second, cosines, sines, lambda p, q, c, s: c * p - s * q)
+    imaginary = b.map(first, second, cosines, sines, lambda p, q, c, s: s * p + c * q)
+    if interleaved:
+        pairs = b.concat([insert_axes(b, part, [4]) for part in (real, imaginary)], 4)
+        parts = [b.reshape(pairs, (*x.shape[:3], turned))]
+    else:
+        parts = [real, imaginary]
+    if turned != size:
+        parts.append(b.take(x, 3, turned, size - turned))
+    y = b.concat(parts, 3)
+    return y if X.rank == 4 else b.reshape(b.transpose(y, (0, 2, 1, 3)), X.shape)

@@ -1,0 +1,70 @@
+"""Import rules of random numbers. Seeds make the stream; without one it differs from run to run."""
+from __future__ import annotations
+
+from ... import dtypes, expr, ops
+from ...builder import Builder
+from ...ir import Value
+from .common import element_type, one_of
+from .rules import onnx_op
+
+
+def _drawn(b: Builder, kind: str, dtype: str, shape, low: float, high: float, seed: float | None) -> Value:
+    one_of(dtype, tuple(dtypes.FLOATS), "dtype")
+    if any(isinstance(d, int) and d < 0 for d in shape):
+        raise ops.TypeMismatch("a size is negative")
+    return b.emit(ops.Random(kind, dtype, tuple(shape), low, high, seed))[0]
+
+
+def _like(dtype: int | None, other: Value) -> str:
+    """The type asked for; by default that of the other tensor, which may be no float."""
+    if dtype is not None:
+        return element_type(dtype)
+    return other.dtype if other.dtype in dtypes.FLOATS else "float32"
+
+
+@onnx_op(since=1)
+def RandomNormal(b, *, dtype=1, mean=0.0, scale=1.0, seed=None, shape):
+    return _drawn(b, "normal", element_type(dtype), shape, mean, scale, seed)
+
+
+@onnx_op(since=1)
+def RandomNormalLike(b, input, *, dtype=None, mean=0.0, scale=1.0, seed=None):
+    return _drawn(b, "normal", _like(dtype, input), input.shape, mean, scale, seed)
+
+
+@onnx_op(since=1)
+def RandomUniform(b, *, dtype=1, high=1.0, low=0.0, seed=None, shape):
+    return _drawn(b, "uniform", element_type(dtype), shape, low, high, seed)
+
+
+@onnx_op(since=1)
+def RandomUniformLike(b, input, *, dtype=None, high=1.0, low=0.0, seed=None):
+    return _drawn(b, "uniform", _like(dtype, input), input.shape, low, high, seed)
+
+
+@onnx_op(since=15)
+def Bernoulli(b, input, *, dtype=None, seed=None):
+    """1 with the probability that the input gives, else 0."""
+    target = input.dtype if dtype is None else element_type(dtype)
+    drawn = _drawn(b, "uniform", "float32", input.shape, 0.0, 1.0, seed)
+    return b.map(drawn, input, lambda u, p: (u < p.cast("float32")).cast(target))
+
+
+@onnx_op(since=7)
+def Multinomial(b, input, *, dtype=6, sample_size=1, seed=None):
+    """Classes [batch, samples] drawn by their unnormalized log-probabilities [batch, classes]."""
+    if input.rank != 2 or sample_size < 1:
+        raise ops.TypeMismatch(f"{sample_size} samples of {input.type}, where [batch, classes] is needed")
+    target = element_type(dtype)
+    one_of(target, ("int32", "int64"), "dtype")
+    batch, classes = input.shape
+    logits = b.cast(input, "float32")
+    weights = b.map(logits, b.reduce("max", logits, [1], True), lambda x, m: expr.exp(x - m))
+    running = b.emit(ops.Cumulate("sum", 1), weights)[0]
+    total = b.reduce("max", running, [1], True)
+    drawn = _drawn(b, "uniform", "float32", (batch, sample_size), 0.0, 1.0, seed)
+    places = (b.reshape(running, (batch, 1, classes)), b.reshape(drawn, (batch, sample_size, 1)),
+              b.reshape(total, (batch, 1, 1)))
+    below = b.map(*places, lambda r, u, t: (r <= u * t).cast("int64"))
+    last = expr.size(classes - 1)
+    return b.map(b.reduce("sum", below, [2]), lambda k: k.minimum(last).cast(target))
