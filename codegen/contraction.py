@@ -120,7 +120,7 @@ def _columns(op: Contract, sizes: dict[str, Dimension]) -> str | None:
     return op.lhs if last not in op.rhs else None
 
 
-def _strides(shape: Sequence[Dimension]) -> list[Dimension]:
+def strides_of(shape: Sequence[Dimension]) -> list[Dimension]:
     """Of a dense row-major array, in elements."""
     strides, step = [], 1
     for size in reversed(shape):
@@ -133,17 +133,17 @@ def _axes(node: Node, sizes: dict[str, Dimension], swapped: bool) -> dict[str, A
     op, values = node.op, node.inputs
     operands = [(op.lhs, values[0]), (op.rhs, values[1])][:: -1 if swapped else 1]
     operands.append((op.out, node.outputs[0]))
-    tables = [dict(zip(labels, _strides(value.shape))) for labels, value in operands]
+    tables = [dict(zip(labels, strides_of(value.shape))) for labels, value in operands]
     for value in values[2:]:
         tail = op.out[len(op.out) - value.rank :]
         tables.append({
-            label: _broadcast_stride(size, sizes[label], stride)
-            for label, size, stride in zip(tail, value.shape, _strides(value.shape))
+            label: broadcast_stride(size, sizes[label], stride)
+            for label, size, stride in zip(tail, value.shape, strides_of(value.shape))
         })
     return {label: Axis(label, size, tuple(t.get(label, 0) for t in tables)) for label, size in sizes.items()}
 
 
-def _broadcast_stride(size: Dimension, whole: Dimension, stride: Dimension) -> Dimension:
+def broadcast_stride(size: Dimension, whole: Dimension, stride: Dimension) -> Dimension:
     """0 along an axis that repeats; the run tells where only it knows."""
     if size == 1:
         return 0

@@ -5,13 +5,12 @@ vectors that it needs; what its columns beyond N hold is never stored.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from .. import dtypes
 from .emitter import Function, memory_type, vector_type
 from .microkernel import load_lanes
+from .shuffles import transpose
 
 
 def padded(columns: int, lanes: int) -> int:
@@ -29,30 +28,6 @@ def pack_columns(matrix: np.ndarray, width: int, lanes: int) -> np.ndarray:
         panel = panel.reshape(*batch, depth, wide)  # a view: the panel is contiguous
         panel[..., :present] = matrix[..., first : first + present]
     return result
-
-
-def transpose(f: Function, rows: Sequence[str], element: str) -> list[str]:
-    """The transpose of a square of vectors, by log2(lanes) rounds of two-operand shuffles."""
-    lanes, rows = len(rows), list(rows)
-    vector = vector_type(element, lanes)
-    distance = 1
-    while distance < lanes:
-        result = list(rows)
-        for i in range(lanes):
-            if i & distance:
-                continue
-            low, high = rows[i], rows[i | distance]
-            for target, bit in ((i, 0), (i | distance, distance)):
-                picks = [
-                    (lane & ~distance | bit) + (lanes if lane & distance else 0)
-                    for lane in range(lanes)
-                ]
-                mask = ", ".join(f"i32 {p}" for p in picks)
-                result[target] = f.value(
-                    f"shufflevector {vector} {low}, {vector} {high}, <{lanes} x i32> <{mask}>"
-                )
-        rows, distance = result, 2 * distance
-    return rows
 
 
 def pack_panel(f: Function, dtype: str, lanes: int, vectors: int, source: str, target: str, depth: int | str,

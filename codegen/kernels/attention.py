@@ -11,7 +11,7 @@ element and some rows. FEW rows read the keys where they are, at the speed of me
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ... import dims
@@ -20,11 +20,12 @@ from ...ir import Node
 from ...ops import Attention
 from ...target import Target
 from .. import microkernel as mk
-from ..contraction import estimate
-from ..emitter import Function, Text, literal
+from ..contraction import broadcast_stride, estimate, strides_of
+from ..emitter import Function, Text
 from ..kernel import ENTRY, Choice, Code, KernelText, single
 from ..packing import pack_panel, padded
-from ..vector_math import function as math_function
+from ..shuffles import row_sums
+from ..softmax import Softmax
 from ..vectors import Vectors
 
 BLOCK = 512  # keys whose weights for one tile still fit the first-level cache
@@ -32,7 +33,6 @@ PART_ROWS = 96  # query rows that pay for packing the keys once more
 VECTORS = 2  # of a panel of keys and of a chunk of the output
 FEW = 2  # query rows that do not pay for packing the keys
 AHEAD = 16  # keys whose rows are fetched before they are needed, for few queries
-CHAINS = 4  # independent maxima and sums in a row
 EXPONENTIAL = 24  # instructions that one vector of weights takes from maximum to sum
 FLOAT, SIZE = "float32", 4
 
@@ -111,13 +111,16 @@ def _shape_of(node: Node) -> _Shape | None:
                 sizes[label] = size
     if not set("qkde") <= set(sizes) or not isinstance(sizes["d"], int) or not isinstance(sizes["e"], int):
         return None
-    strides = [_strides(labels, value.shape) for labels, value in zip(names, values, strict=False)]
+    strides = [
+        {label: step * SIZE for label, step in zip(labels, strides_of(value.shape), strict=True)}
+        for labels, value in zip(names, values, strict=False)
+    ]
     if len(values) > BIAS:
-        shape = (1,) * (len(batch) + 2 - values[BIAS].rank) + values[BIAS].shape
-        steps = _strides("".join([*batch, "qk"]), shape)
-        strides.append({
-            label: 0 if size == 1 else steps[label] * (1 - _repeats(size, sizes[label]))
-            for label, size in zip(steps, shape, strict=True)
+        axes, bias = [*batch, "q", "k"], values[BIAS].shape
+        aligned = axes[len(axes) - len(bias) :]
+        strides.append(dict.fromkeys(axes, 0) | {
+            label: broadcast_stride(size, sizes[label], step) * SIZE
+            for label, size, step in zip(aligned, bias, strides_of(bias), strict=True)
         })
     rows, inner = "qkkqq", "ddeek"
     result = _Shape(
@@ -130,21 +133,6 @@ def _shape_of(node: Node) -> _Shape | None:
     if result.biased:
         contiguous = contiguous and result.inner_steps[BIAS] in (0, SIZE)
     return result if contiguous else None
-
-
-def _strides(labels: str, shape: tuple[Dimension, ...]) -> dict[str, Dimension]:
-    """Of a dense array, in bytes."""
-    steps, step = {}, SIZE
-    for label, size in zip(reversed(labels), reversed(shape), strict=True):
-        steps[label] = step
-        step = step * size
-    return dict(reversed(steps.items()))
-
-
-def _repeats(size: Dimension, whole: Dimension) -> Dimension:
-    """1 where an axis of `size` stands for each of the `whole` axis' elements, else 0."""
-    known = isinstance(size, int) or dims.equal(size, whole)
-    return 0 if known else dims.compare("eq", size, 1)
 
 
 # Emission ----------------------------------------------------------------------------------------
@@ -187,7 +175,9 @@ class _Attention:
 
     def code(self) -> Code:
         k, shape = KernelText(self.target), self.shape
-        self.emit_softmax(k.text)
+        bias_step = shape.inner_steps[BIAS] if shape.biased else None
+        softmax = Softmax(self.lanes, self.count, self.scale, bias_step, self.one_block)
+        softmax.emit(k.text, f"{ENTRY}.softmax")
         heights = range(1, self.rows + 1)
         if isinstance(shape.queries, int):
             heights = sorted(set(mk.equal_heights(shape.queries, self.rows)))
@@ -413,156 +403,3 @@ class _Attention:
             factor = v.broadcast(f.load("float", f.offset("%factors", 2 * SIZE * r + SIZE), SIZE))
             result.append(f.select(begin, v.type, v.constant(0), v.mul(old, factor)))
         return result
-
-    # A row of weights ----------------------------------------------------------------------------
-
-    def emit_softmax(self, text: Text) -> None:
-        """softmax: exp(weight - maximum) in place. factors: what the sum over V is multiplied with,
-        and what the sum so far is. state: the row's maximum and sum so far."""
-        names = ["%row", "%factors", "%state"] + (["%bias"] if self.shape.biased else [])
-        numbers = [f"i64 {n}" for n in ("%count", "%begin", "%end")]
-        parameters = [f"ptr {n}" for n in names] + numbers
-        with text.function(f"{ENTRY}.softmax", parameters, attributes="nounwind noinline") as f:
-            v = Vectors(f, FLOAT, self.lanes)
-            folded = not self.shape.biased and self.scale > 0  # the scale is part of the exponent
-            lowest, none = v.constant(float("-inf")), v.constant(0)
-            greatest = self.over_row(f, v, lowest, v.greater, self.scored(f, v, folded, lowest))
-            greatest = across(v, greatest, v.greater)
-            if folded:
-                greatest = v.mul(greatest, v.constant(self.scale))
-            if not self.one_block:
-                greatest, old, old_total = self.continued(f, v, greatest)
-            # A row of nothing but -inf has no finite maximum to subtract.
-            shift = v.select(v.compare("eq", greatest, lowest), none, greatest)
-            total = self.over_row(f, v, none, v.add, self.exponential(f, v, folded, shift))
-            total = across(v, total, v.add)
-            if not self.one_block:
-                correction = math_function(v, "exp", v.sub(old, shift))
-                total = v.fma(old_total, correction, total)
-                self.keep(f, v, "%factors", correction, SIZE)
-                self.keep(f, v, "%state", greatest)
-                self.keep(f, v, "%state", total, SIZE)
-            factor = v.div(v.constant(1), total)
-            factor = f.select(f.compare("eq", self.count, 0), v.type, none, factor)
-            if not self.one_block:
-                final = f.compare("ne", "%end", 0)
-                factor = f.select(final, v.type, factor, v.constant(1))
-            self.keep(f, v, "%factors", factor)
-            f.statement("ret void")
-
-    def over_row(self, f: Function, v: Vectors, start: str, combine: Callable[[str, str], str],
-                 element: Callable[[str, str | None], str]) -> str:
-        """The vectors element(index, mask) of a row combined into one, four chains in turn."""
-        lanes, count = self.lanes, self.count
-        chunk = CHAINS * lanes
-        if count.isdigit():
-            chunks, whole = int(count) // chunk * chunk, int(count) // lanes * lanes
-        else:
-            chunks, whole = f.value(f"and i64 {count}, {-chunk}"), count
-        with f.loop(0, chunks, chunk, [(v.type, start)] * CHAINS) as loop:
-            values = [element(f.add(loop.index, c * lanes), None) for c in range(CHAINS)]
-            loop.carry(*map(combine, values, loop.carried))
-        first, *others = loop.results
-        for other in others:
-            first = combine(first, other)
-        with f.loop(chunks, whole, lanes, [(v.type, first)]) as loop:
-            mask = None
-            if not count.isdigit():
-                mask = mk.lane_mask(f, FLOAT, lanes, f.sub(count, loop.index))
-            loop.carry(combine(element(loop.index, mask), loop.carried[0]))
-        (total,) = loop.results
-        if count.isdigit() and int(count) % lanes:
-            mask = mk.lane_mask(f, FLOAT, lanes, int(count) % lanes)
-            total = combine(element(str(whole), mask), total)
-        return total
-
-    def scored(self, f: Function, v: Vectors, folded: bool, lowest: str) -> Callable:
-        """The element of the first pass: scale * weight + bias, the least in idle lanes."""
-        biased, scale = self.shape.biased, v.constant(self.scale)
-
-        def element(index: str, mask: str | None) -> str:
-            place = f.element("%row", index, SIZE)
-            x = f.load(v.type, place, SIZE)
-            if not folded:
-                x = v.fma(x, scale, self.bias(f, v, index, mask)) if biased else v.mul(x, scale)
-            if mask is not None:
-                x = v.select(mask, x, lowest)
-            if not folded:
-                f.store(v.type, x, place, SIZE)
-            return x
-
-        return element
-
-    def bias(self, f: Function, v: Vectors, index: str, mask: str | None) -> str:
-        """The bias of `lanes` keys from index on."""
-        if self.shape.inner_steps[BIAS] == 0:
-            return v.broadcast(f.load("float", "%bias", SIZE))
-        left = None if mask is None else f.sub(self.count, index)
-        return mk.load_lanes(f, FLOAT, self.lanes, f.element("%bias", index, SIZE), left)
-
-    def exponential(self, f: Function, v: Vectors, folded: bool, shift: str) -> Callable:
-        """The element of the second pass: exp(weight - shift), stored; 0 in idle lanes."""
-        scale, away = v.constant(self.scale), v.neg(shift)
-
-        def element(index: str, mask: str | None) -> str:
-            place = f.element("%row", index, SIZE)
-            x = f.load(v.type, place, SIZE)
-            x = v.fma(x, scale, away) if folded else v.sub(x, shift)
-            x = math_function(v, "exp", x)
-            if mask is not None:
-                x = v.select(mask, x, v.constant(0))
-            f.store(v.type, x, place, SIZE)
-            return x
-
-        return element
-
-    def continued(self, f: Function, v: Vectors, greatest: str) -> tuple[str, str, str]:
-        """(the maximum with that of earlier blocks, theirs, their sum)"""
-        begin = f.compare("ne", "%begin", 0)
-        old, total = (
-            v.broadcast(f.select(begin, "float", literal(none, FLOAT), f.load("float", place, SIZE)))
-            for place, none in (("%state", float("-inf")), (f.offset("%state", SIZE), 0.0))
-        )
-        return v.greater(greatest, old), old, total
-
-    def keep(self, f: Function, v: Vectors, pointer: str, value: str, displacement: int = 0) -> None:
-        """Stores the first lane."""
-        first = value if v.lanes == 1 else f.value(f"extractelement {v.type} {value}, i64 0")
-        f.store("float", first, f.offset(pointer, displacement), SIZE)
-
-
-def across(v: Vectors, value: str, combine: Callable[[str, str], str]) -> str:
-    """All lanes combined, the result in every lane."""
-    distance = v.lanes // 2
-    while distance:
-        other = _shuffled(v, value, "poison", [lane ^ distance for lane in range(v.lanes)])
-        value, distance = combine(value, other), distance // 2
-    return value
-
-
-def row_sums(v: Vectors, rows: Sequence[str]) -> str:
-    """The vector of the sums of `lanes` vectors' lanes: each round adds the halves of two vectors and
-    puts them side by side."""
-    values, lanes = list(rows), v.lanes
-    while len(values) > 1:
-        half = len(values) // 2
-        joined = []
-        for low, high in zip(values[:half], values[half:], strict=True):
-            # Lane blocks of length `half`: the even ones of both vectors plus the odd ones.
-            even, odd = [], []
-            for lane in range(lanes):
-                block, place = divmod(lane, half)
-                own = (block // 2 * 2) * half + place
-                base = lanes if block % 2 else 0
-                even.append(base + own)
-                odd.append(base + own + half)
-            joined.append(v.add(*(_shuffled(v, low, high, picks) for picks in (even, odd))))
-        values = joined
-    return values[0]
-
-
-def _shuffled(v: Vectors, low: str, high: str, picks: Sequence[int]) -> str:
-    mask = ", ".join(f"i32 {p}" for p in picks)
-    return v.f.value(
-        f"shufflevector {v.type} {low}, {v.type} {high}, <{v.lanes} x i32> <{mask}>"
-    )
