@@ -246,8 +246,11 @@ def to_python(value: CValue, owner: object) -> object:
     return converted
 
 
+_DIMS = tuple(ctypes.c_int64 * rank for rank in range(33))
+
+
 def _shape_of(value: CValue) -> tuple[int, ...]:
-    return tuple((ctypes.c_int64 * value.rank).from_address(value.dims)) if value.rank else ()
+    return tuple(_DIMS[value.rank].from_address(value.dims)) if value.rank else ()
 
 
 def _to_array(value: CValue, owner: object) -> np.ndarray:

@@ -207,9 +207,9 @@ class Bound:
         self._model, self._context = model, model._acquire()
         self.inputs = {s.port.name: np.zeros(s.shape, s.numpy) for s in slots_in}
         self.outputs = {s.port.name: np.zeros(s.shape, s.numpy) for s in slots_out}
-        for k, slot in enumerate(slots_in):
-            self._context.set_input(k, slot, self.inputs[slot.port.name], [])
-        for struct, array in zip(self._context.outputs, self.outputs.values()):
+        for target, array in zip(self._context.inputs, self.inputs.values()):
+            target.fill(array, [])
+        for (struct, _), array in zip(self._context.outputs, self.outputs.values()):
             struct.data, struct.capacity = address_of(array), array.nbytes
 
     def __call__(self) -> None:
@@ -232,56 +232,69 @@ class Bound:
 # Contexts ---------------------------------------------------------------------------------------------
 
 
+class _Input:
+    """An input's struct in a context, filled again for every call."""
+
+    def __init__(self, struct: CValue, slot: Slot):
+        self.struct, self.slot, self.dtype, self.rank = struct, slot, slot.numpy, slot.rank
+        self.dims = (ctypes.c_int64 * max(slot.rank, 1))()
+        self.shape: tuple[int, ...] | None = None  # what dims hold
+
+    def fill(self, value: object, lent: list) -> None:
+        """The usual case in few steps: an array of the right type, rank and order, more often than not
+        of the same shape as the last time."""
+        struct = self.struct
+        if (type(value) is np.ndarray and value.dtype == self.dtype and value.ndim == self.rank
+                and value.flags.c_contiguous):
+            if value.shape != self.shape:
+                self.shape = value.shape
+                self.dims[: self.rank] = value.shape
+                struct.kind, struct.dtype, struct.rank = TENSOR, self.slot.number, self.rank
+                struct.dims = ctypes.addressof(self.dims)
+            struct.data, struct.bytes = address_of(value), value.nbytes
+        else:
+            self.shape = None
+            set_value(struct, self.slot, value, lent)
+
+
 class _Context:
     """A C context with the structs that its calls fill: one caller at a time."""
 
     def __init__(self, library: _Library):
         self.library, self.function = library, library.table.run
         self.handle = library.new_context()
-        self.inputs = (CValue * max(len(library.slots_in), 1))()
-        self.outputs = (CValue * max(len(library.slots_out), 1))()
-        for value in (*self.inputs, *self.outputs):
+        inputs = (CValue * max(len(library.slots_in), 1))()
+        outputs = (CValue * max(len(library.slots_out), 1))()
+        for value in (*inputs, *outputs):
             value.struct_size = ctypes.sizeof(CValue)
-        self.dims = [(ctypes.c_int64 * max(slot.rank, 1))() for slot in library.slots_in]
-        self.shapes: list[tuple[int, ...] | None] = [None] * len(library.slots_in)
-        self.arguments = (self.handle, ctypes.addressof(self.inputs), len(library.slots_in),
-                          ctypes.addressof(self.outputs), len(library.slots_out))
+        self.inputs = tuple(map(_Input, inputs, library.slots_in))
+        self.outputs = tuple(zip(outputs, library.slots_out))
+        self.arrays = (inputs, outputs)
+        self.arguments = (self.handle, ctypes.addressof(inputs), len(self.inputs),
+                          ctypes.addressof(outputs), len(self.outputs))
 
     def run(self, values: Sequence[object]) -> list:
         """All outputs for the inputs in order."""
         lent: list = []
-        for index, slot in enumerate(self.library.slots_in):
-            self.set_input(index, slot, values[index], lent)
-        results = []
-        for slot, struct in zip(self.library.slots_out, self.outputs):
+        for target, value in zip(self.inputs, values):
+            target.fill(value, lent)
+        results, owned = [], False
+        for struct, slot in self.outputs:
             if slot.shape is None:
-                struct.data, struct.capacity = None, 0
-                results.append(None)
+                struct.data, array, owned = None, None, True
             else:
                 array = np.empty(slot.shape, slot.numpy)
                 struct.data, struct.capacity = address_of(array), array.nbytes
-                results.append(array)
+            results.append(array)
         self.call()
-        owners = [_Owner(self.library, struct) if array is None else None
-                  for array, struct in zip(results, self.outputs)]
+        return self.taken(results) if owned else results
+
+    def taken(self, results: Sequence[np.ndarray | None]) -> list:
+        """The results, those that the library allocated in the place of None."""
+        owners = [None if array is not None else _Owner(self.library, struct)
+                  for array, (struct, _) in zip(results, self.outputs)]
         return [array if owner is None else to_python(owner.value, owner)
                 for array, owner in zip(results, owners)]
-
-    def set_input(self, index: int, slot: Slot, value: object, lent: list) -> None:
-        """Fills an input's struct. The usual case in few steps: an array of the right type, rank and
-        order, more often than not of the same shape as the last time."""
-        struct = self.inputs[index]
-        if (type(value) is np.ndarray and value.dtype == slot.numpy and value.ndim == slot.rank
-                and value.flags.c_contiguous):
-            if value.shape != self.shapes[index]:
-                self.dims[index][: slot.rank] = value.shape
-                struct.kind, struct.dtype, struct.rank = TENSOR, slot.number, slot.rank
-                struct.dims = ctypes.addressof(self.dims[index])
-                self.shapes[index] = value.shape
-            struct.data, struct.bytes = address_of(value), value.nbytes
-        else:
-            self.shapes[index] = None
-            set_value(struct, slot, value, lent)
 
     def call(self) -> None:
         """Runs the model on the structs as they are; RunError when it fails."""
@@ -323,7 +336,7 @@ class _Owner:
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
-            self.library.table.release(ctypes.addressof(self.value))
+            self.library.release(ctypes.addressof(self.value))
             self.library.results -= 1
 
 
@@ -344,6 +357,7 @@ class _Library:
         self.dll = self.table = None
         self.file, self.dll = _open(path)
         self.table = _entry(self.dll, path)
+        self.release = self.table.release
         self.description = json.loads(self.table.description)
         self.slots_in = tuple(map(Slot.of, read_ports(self.description["inputs"])))
         self.slots_out = tuple(map(Slot.of, read_ports(self.description["outputs"])))
