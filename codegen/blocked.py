@@ -216,7 +216,7 @@ def highest(value: Dimension) -> int | None:
     if known is not None:
         return known
     for monomial, factor in value.terms:
-        atom = monomial[0][0]
+        atom = monomial[0][0] if monomial else None
         if len(monomial) != 1 or monomial[0][1] != 1 or not isinstance(atom, dims.Apply):
             continue
         rest = value - dims.Dim(((monomial, factor),))
@@ -239,7 +239,7 @@ def _highest_term(monomial: dims.Monomial, factor: int) -> int | None:
         most, least = highest(atom.left), dims.bounds(atom.left)[0]
         if isinstance(atom.right, int) and atom.right > 0 and None not in (most, least):
             return factor * (most // atom.right)
-    return dims.bounds(dims.Dim(((monomial, factor),)))[1]
+    return dims.bounds(dims.Dim(((monomial, factor),)))[1] if monomial else factor
 
 
 # Borders and lanes -------------------------------------------------------------------------------
@@ -272,6 +272,19 @@ def keep_channels(f: Function, dtype: str, lanes: int, value: str, channels: str
     """value with the lanes from number `channels` on set to zero."""
     vector, mask = vector_type(scalar_type(dtype), lanes), lane_mask(f, dtype, lanes, channels)
     return f.value(f"select <{lanes} x i1> {mask}, {vector} {value}, {vector} zeroinitializer")
+
+
+def resized(f: Function, element: str, value: str, lanes: int, wanted: int) -> str:
+    """The first lanes of a vector, or the vector with zeros behind it."""
+    if lanes == wanted or value == "zeroinitializer":
+        return value
+    kind = vector_type(element, lanes)
+    if wanted == 1:
+        return f.value(f"extractelement {kind} {value}, i64 0")
+    if lanes == 1:
+        return f.value(f"insertelement {vector_type(element, wanted)} zeroinitializer, {element} {value}, i64 0")
+    mask = ", ".join(f"i32 {min(lane, lanes)}" for lane in range(wanted))
+    return f.value(f"shufflevector {kind} {value}, {kind} zeroinitializer, <{wanted} x i32> <{mask}>")
 
 
 # Covering images with tiles ----------------------------------------------------------------------

@@ -7,7 +7,7 @@ from . import (
     conv_transpose,
     depthwise,
     gemm,
-    indexing,
+    cumulate,
     loop_nest,
     pool,
     random,
@@ -15,5 +15,5 @@ from . import (
     sort,
 )
 
-KERNELS = (gemm, conv, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, reorder, indexing, sort,
+KERNELS = (gemm, conv, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, reorder, cumulate, sort,
            random, loop_nest)
