@@ -13,7 +13,7 @@ from ...builder import Builder
 from ...dims import Dimension
 from ...expr import Expr
 from ...ir import Value
-from .common import element_type, generate, insert_axes, one_of
+from .common import element_type, generate, insert_axes, one_of, wide
 from .movement import padded
 from .reductions import softmax
 from .rules import onnx_op
@@ -111,11 +111,9 @@ def Attention(b, Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad
     if past_key is not None:
         k, v = b.concat([past_key, k], 2), b.concat([past_value, v], 2)
     heads, groups = q.shape[1], k.shape[1]
-    if not isinstance(heads, int) or not isinstance(groups, int) or groups < 1 or heads % groups:
+    if heads != groups and (not dims.is_static((heads, groups)) or groups < 1 or heads % groups):
         raise ops.TypeMismatch(f"{heads} heads of the query share {groups} of the key")
-    factor = 1 / math.sqrt(q.shape[3]) if scale is None and isinstance(q.shape[3], int) and q.shape[3] else scale
-    if factor is None:
-        raise ops.TypeMismatch(f"the size {q.shape[3]} of a head must be known")
+    q, factor = _scaled(b, q, scale)
     mask = Mask(attn_mask, nonpad_kv_seqlen, bool(is_causal), left_window_size, right_window_size, past)
     bias = mask.bias(b, q.shape[2], k.shape[2], q.dtype)
     grouped = b.reshape(q, (q.shape[0], groups, heads // groups, *q.shape[2:])) if groups != heads else q
@@ -130,6 +128,15 @@ def Attention(b, Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad
     if Q.rank == 3:
         y = b.reshape(b.transpose(y, (0, 2, 1, 3)), (q.shape[0], q.shape[2], heads * v.shape[3]))
     return y, k, v, scores
+
+
+def _scaled(b: Builder, q: Value, scale: float | None) -> tuple[Value, float]:
+    """(query, factor of its products): 1 / sqrt(size of a head) unless given; in the query where the size is symbolic."""
+    size = q.shape[3]
+    if scale is not None or isinstance(size, int):
+        return q, 1 / math.sqrt(max(size, 1)) if scale is None else scale
+    root = expr.sqrt(expr.size(size).cast(wide(q.dtype)))
+    return b.map(q, lambda e: (e.cast(wide(q.dtype)) / root).cast(q.dtype)), 1.0
 
 
 def _per_group(b: Builder, bias: Value, q: Value) -> Value:
@@ -187,9 +194,9 @@ def RotaryEmbedding(b, X, cos_cache, sin_cache, position_ids=None, *, interleave
     x = _split_heads(b, X, num_heads or None, "its input")
     size = x.shape[3]
     turned = rotary_embedding_dim or size
-    if not isinstance(turned, int) or turned % 2 or (isinstance(size, int) and turned > size):
+    if (isinstance(turned, int) and turned % 2) or dims.less(size, turned):
         raise ops.TypeMismatch(f"{turned} of {size} elements of a head are to be turned in pairs")
-    half = turned // 2
+    half = dims.floor_divide(turned, 2)
     if position_ids is not None:
         cos_cache, sin_cache = (b.emit(ops.Gather("axis"), c, position_ids)[0] for c in (cos_cache, sin_cache))
     for cache in (cos_cache, sin_cache):

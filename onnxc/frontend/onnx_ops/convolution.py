@@ -11,7 +11,7 @@ from ... import dims, expr, ops
 from ...builder import Builder
 from ...dims import Dimension
 from ...ir import Value
-from .common import along, integers, length, one_of, scalar, wide
+from .common import along, integers, length, one_of, scalar, wide, zeros
 from .quantization import centred, quantised, refuse_bad_scale
 from .rules import onnx_op
 
@@ -87,11 +87,11 @@ def _halved(totals: Sequence[Dimension], more_after: bool) -> tuple[Dimension, .
 # Convolutions ------------------------------------------------------------------------------------
 
 
-def _kernel(w: Value, kernel_shape: Sequence[int] | None) -> tuple[Dimension, ...]:
+def kernel_of(w: Value, kernel_shape: Sequence[int] | None) -> tuple[Dimension, ...]:
     shape = w.shape[2:]
     if kernel_shape and (len(kernel_shape) != len(shape) or any(dims.equal(k, s) is False for k, s in zip(kernel_shape, shape))):
         raise ops.TypeMismatch(f"kernel_shape {tuple(kernel_shape)} does not fit the weights {w.type}")
-    return shape
+    return tuple(kernel_shape) if kernel_shape else shape
 
 
 def _checked_groups(x: Value, w: Value, group: int, transposed: bool = False) -> None:
@@ -120,7 +120,7 @@ def _biased(b: Builder, y: Value, bias: Value | None) -> Value:
 
 @onnx_op(since=1)
 def Conv(b, X, W, B=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None):
-    place = window(X, _kernel(W, kernel_shape), strides, dilations, pads, auto_pad)
+    place = window(X, kernel_of(W, kernel_shape), strides, dilations, pads, auto_pad)
     return convolved(b, X, W, place, group, B)
 
 
@@ -130,7 +130,7 @@ def ConvTranspose(b, X, W, B=None, *, auto_pad="NOTSET", dilations=None, group=1
     """Sizes (in - 1) * stride + extent + output_padding - pads; a given output shape decides the pads."""
     _checked_groups(X, W, group)
     one_of(auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), "auto_pad")
-    place = window(X, _kernel(W, kernel_shape), strides, dilations, pads, auto_pad if auto_pad == "NOTSET" else "VALID")
+    place = window(X, kernel_of(W, kernel_shape), strides, dilations, pads, auto_pad if auto_pad == "NOTSET" else "VALID")
     more = integers(output_padding, place.rank, 0, "output_padding", 0)
     wanted = None
     if output_shape:
@@ -148,10 +148,29 @@ def ConvTranspose(b, X, W, B=None, *, auto_pad="NOTSET", dilations=None, group=1
     return _biased(b, b.emit(op, X, W)[0], B)
 
 
+@onnx_op(since=27)
+def CausalConvWithState(b, input, weight, bias=None, past_state=None, *, activation="none"):
+    """A convolution of each channel with its past, which is zeros or the state that the last call gave."""
+    one_of(activation, ("none", "silu", "swish"), "activation")
+    channels = weight.shape[0]
+    if input.rank != 3 or weight.rank != 3 or not isinstance(channels, int):
+        raise ops.TypeMismatch(f"the weights {weight.type} do not fit {input.type}")
+    past = weight.shape[2] - 1
+    if past_state is None:
+        whole = b.emit(ops.Pad("constant", (0, 0, past), (0, 0, 0)), input, zeros(b, input.dtype, ()))[0]
+    else:
+        whole = b.concat([past_state, input], 2)
+    y = convolved(b, whole, weight, window(whole, weight.shape[2:], None, None, None, "NOTSET"), channels, bias)
+    state = b.take(whole, 2, whole.shape[2] - past, past)
+    if activation == "none":
+        return y, state
+    return b.map(y, lambda e: (e.cast(wide(e.dtype)) * expr.sigmoid(e.cast(wide(e.dtype)))).cast(e.dtype)), state
+
+
 @onnx_op(since=10)
 def ConvInteger(b, x, w, x_zero_point=None, w_zero_point=None, *, auto_pad="NOTSET", dilations=None, group=1,
                 kernel_shape=None, pads=None, strides=None):
-    place = window(x, _kernel(w, kernel_shape), strides, dilations, pads, auto_pad)
+    place = window(x, kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
     return convolved(b, _centred(b, x, x_zero_point), _centred(b, w, w_zero_point), place, group, None, "int32")
 
 
@@ -175,7 +194,7 @@ def QLinearConv(b, x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, 
                 auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None):
     for scale in (x_scale, w_scale, y_scale):
         refuse_bad_scale(b, scale)
-    place = window(x, _kernel(w, kernel_shape), strides, dilations, pads, auto_pad)
+    place = window(x, kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
     data, kernels = _centred(b, x, x_zero_point), _centred(b, w, w_zero_point)
     total = convolved(b, data, kernels, place, group, B, "int32")
     per_channel = _per_kernel(b, w_scale, w.shape[0], total.rank - 1)

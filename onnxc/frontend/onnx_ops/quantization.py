@@ -54,7 +54,7 @@ def _views(b: Builder, x: Value, axis: int, block_size: int, parameters: Sequenc
     """x and its scale and zero point in shapes that broadcast."""
     scale = parameters[0]
     for other in parameters[1:]:
-        if other is None or other.type.count == scale.type.count == 1:
+        if other is None or (scale.type.count == 1 and not _differ(other.type.count, 1)):
             continue
         if other.rank != scale.rank or any(map(_differ, other.shape, scale.shape)):
             raise ops.TypeMismatch(f"the scale {scale.type} and zero point {other.type} differ in shape")

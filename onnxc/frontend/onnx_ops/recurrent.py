@@ -50,9 +50,9 @@ def _recurrent(b: Builder, kind: str, X: Value, W: Value, R: Value, optional: di
         raise ops.TypeMismatch(f"{len(names)} activations are given where {count * per_gate} are needed")
     if X.rank != 3 or W.rank != 3 or R.rank != 3:
         raise ops.TypeMismatch(f"{X.type}, {W.type} and {R.type} do not have three axes each")
-    hidden = R.shape[2]
-    if not isinstance(hidden, int) or (hidden_size is not None and hidden_size != hidden):
-        raise ops.TypeMismatch(f"hidden_size is {hidden_size} where the recurrence {R.type} has {hidden}")
+    hidden = R.shape[2] if hidden_size is None else hidden_size
+    if not isinstance(hidden, int) or hidden < 1:
+        raise ops.TypeMismatch(f"the hidden size {hidden} is no number above 0")
     x = b.transpose(X, (1, 0, 2)) if layout else X
     batch, gates = x.shape[1], _GATES[kind] * hidden
     _shaped(W, (count, gates, x.shape[2]), "W")

@@ -14,7 +14,7 @@ from ...dims import Dimension
 from ...expr import Expr
 from ...ir import Value
 from .common import along, generate, integers, length, number_of, one_of, wide
-from .convolution import window
+from .convolution import kernel_of, window
 from .rules import onnx_op
 
 # Sampling ----------------------------------------------------------------------------------------
@@ -144,7 +144,8 @@ def _grid_sample_16(b, X, grid, *, align_corners=0, mode="bilinear", padding_mod
 def AffineGrid(b, theta, size, *, align_corners=0):
     """theta applied to the pixels' places (x, y[, z], 1), from -1 to 1 across an image of that size."""
     rank = number_of(size, "sizes") - 2
-    if rank not in (2, 3) or theta.rank != 3 or theta.shape[1:] != (rank, rank + 1):
+    fits = theta.rank == 3 and all(dims.equal(d, n) is not False for d, n in zip(theta.shape[1:], (rank, rank + 1)))
+    if rank not in (2, 3) or not fits:
         raise ops.TypeMismatch(f"{theta.type} is no batch of matrices for images of {rank} axes")
     image = b.dimensions(size, 0, "size")[2:]
 
@@ -167,9 +168,7 @@ def AffineGrid(b, theta, size, *, align_corners=0):
 def DeformConv(b, X, W, offset, B=None, mask=None, *, dilations=None, group=1, kernel_shape=None, offset_group=1,
                pads=None, strides=None):
     """A convolution whose every tap is moved by an offset of its own and scaled by the mask."""
-    place = window(X, W.shape[2:], strides, dilations, pads, "NOTSET")
-    if kernel_shape and tuple(kernel_shape) != W.shape[2:]:
-        raise ops.TypeMismatch(f"kernel_shape {tuple(kernel_shape)} does not fit the weights {W.type}")
+    place = window(X, kernel_of(W, kernel_shape), strides, dilations, pads, "NOTSET")
     rank, batch, channels = place.rank, X.shape[0], X.shape[1]
     if group < 1 or offset_group < 1 or any(isinstance(c, int) and c % g for c, g in (
         (channels, group), (channels, offset_group), (W.shape[0], group)
