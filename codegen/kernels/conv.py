@@ -7,7 +7,7 @@ first; adjacent loops whose distances continue each other (window columns and ch
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +25,13 @@ from ..blocked import (
     cover,
     halo_layout,
     image_of,
+    resized,
     typical,
     window_of,
     without_halo,
 )
 from ..blocked_epilogue import Epilogue, operand_layouts, oriented, pack_operand, packed_operands, place_in
-from ..emitter import Function
+from ..emitter import Function, scalar_type
 from ..kernel import ENTRY, Choice, Code, KernelText, single
 from ..microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
 
@@ -70,37 +71,74 @@ def candidates(node: Node, target: Target):
         return
     from . import conv
 
-    vectors = panel_width(target, -(-out.shape[1] // block))
+    tiling = panel_tiling(target, out.shape[1], block)
     yield Choice(
-        conv, estimate(node, target, vectors, block),
-        (("vectors", vectors), ("rows", most_rows(target, vectors))),
+        conv, estimate(node, target, dict(tiling), block), tiling,
         (halo_layout(halo, block, rank), None, *operands), without_halo(block, rank),
         (1, *packed_operands(node)),
     )
 
 
-def panel_width(target: Target, blocks: int) -> int:
-    """How many blocks of output channels a tile computes at once: the least time for a pixel, a
-    narrower last panel included."""
+@dataclass(frozen=True)
+class Panels:
+    """`count` panels from number `first` on that are equally wide: `vectors` vectors of `lanes` channels,
+    a block each; the first of them is for block `block` of the output channels."""
 
-    def time(vectors: int) -> float:
-        whole, rest = divmod(blocks, vectors)
-        rows = most_rows(target, vectors)
-        last = 1.05 * step_time(target, rows, rest) if rest else 0
-        return (whole * step_time(target, rows, vectors) + last) / rows
+    first: int
+    count: int
+    block: int
+    vectors: int
+    lanes: int
 
-    return min(range(1, min(blocks, 4) + 1), key=lambda v: (round(time(v), 6), abs(v - 2)))
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
 
 
-def estimate(node: Node, target: Target, vectors: int, block: int) -> float:
+def panels_of(channels: int, block: int, tiling: Mapping[str, int]) -> list[Panels]:
+    """The panels of `channels` output channels: as many as possible of `vectors` blocks, a narrower one,
+    and, where the tiling has a `tail`, one of fewer lanes for the last block."""
+    tail, vectors = tiling.get("tail", 0), tiling["vectors"]
+    whole, narrow = divmod(-(-channels // block) - (tail > 0), vectors)
+    found, first, at = [], 0, 0
+    for count, wide, lanes in ((whole, vectors, block), (narrow > 0, narrow, block), (tail > 0, 1, tail)):
+        if count:
+            found.append(Panels(first, int(count), at, wide, lanes))
+            first, at = first + count, at + count * wide
+    return found
+
+
+def panel_tiling(target: Target, channels: int, block: int) -> tuple[tuple[str, int], ...]:
+    """The vectors of a panel with which a pixel takes the least time, and their tile's greatest height.
+
+    Where half of a last block is idle, its panel may have half the lanes (`tail`): that is less work where
+    wide vectors are executed in two halves, and no more elsewhere."""
+    blocks, rest = -(-channels // block), channels % block
+    tails = [0]
+    if target.vector_bits > 256 and 0 < rest <= block // 2:
+        tails.append(max(4, 1 << (rest - 1).bit_length()))
+
+    def time(vectors: int, tail: int) -> float:
+        rows, total = most_rows(target, vectors), 0.0
+        for p in panels_of(channels, block, {"vectors": vectors, "tail": tail}):
+            narrower = 1.0 if p.vectors == vectors else 1.05
+            total += p.count * step_time(target, rows, p.vectors) * (0.6 if p.lanes < block else narrower)
+        return total / rows
+
+    options = [(v, t) for t in tails for v in range(1, min(blocks, 4) + 1) if v <= blocks - (t > 0) or blocks == 1]
+    vectors, tail = min(options, key=lambda o: (round(time(*o), 6), o[1], abs(o[0] - 2)))
+    return ("vectors", vectors), ("rows", most_rows(target, vectors)), *((("tail", tail),) if tail else ())
+
+
+def estimate(node: Node, target: Target, tiling: Mapping[str, int], block: int) -> float:
     """Nanoseconds on one core: the multiply-adds of full tiles, and moving everything once, the input in
     blocks of `block` channels."""
     x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
-    pixels = typical(dims.product(out.shape[2:]) * out.shape[0])
-    rows = most_rows(target, vectors)
-    tiles = pixels / rows * -(-out.shape[1] // target.lanes(x.dtype)) / vectors
-    depth = dims.product(w.shape[1:])
-    compute = tiles * (depth * step_time(target, rows, vectors) + 2 * rows * vectors / target.fma_per_ns)
+    pixels, rows = typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
+    depth, lanes, compute = dims.product(w.shape[1:]), target.lanes(x.dtype), 0.0
+    for p in panels_of(out.shape[1], lanes, tiling):
+        inside = depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
+        compute += pixels / rows * p.count * inside * (0.6 if p.lanes < lanes else 1)
     padded = -(-x.shape[1] // block) * block  # idle lanes are moved too
     return compute + (typical(x.nbytes * padded // x.shape[1] + out.nbytes) + w.nbytes) / target.bytes_per_ns
 
@@ -118,10 +156,10 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 
 def packed_panels(node: Node, choice: Choice, input_block: int) -> Constant:
-    block, weights = choice.output.block, node.inputs[1]
-    size = -(-weights.shape[0] // block) * block * dims.product(weights.shape[1:])
-    return Constant(weights.dtype, (size,), lambda: panels(
-        by_depth(weights.constant.array, input_block), block * choice["vectors"], block))
+    weights = node.inputs[1]
+    kinds = panels_of(weights.shape[0], choice.output.block, dict(choice.tiling))
+    size = sum(p.count * p.width for p in kinds) * dims.product(weights.shape[1:])
+    return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.constant.array, input_block), kinds))
 
 
 def by_depth(weights: np.ndarray, block: int) -> np.ndarray:
@@ -134,16 +172,15 @@ def by_depth(weights: np.ndarray, block: int) -> np.ndarray:
     return np.concatenate([blocked.reshape(outputs, -1), rest.reshape(outputs, -1)], axis=1)
 
 
-def panels(rows: np.ndarray, width: int, block: int) -> np.ndarray:
-    """[O, depth] → for each `width` of the rows [depth][width], one after the other; the rows padded
-    with zeros to a multiple of block."""
-    outputs, depth = rows.shape
-    padded, parts = -(-outputs // block) * block, []
-    for first in range(0, padded, width):
-        panel = np.zeros((depth, min(width, padded - first)), rows.dtype)
+def in_panels(rows: np.ndarray, kinds: Sequence[Panels]) -> np.ndarray:
+    """[O, depth] → for each panel [depth][width], one after the other; channels beyond O are zero."""
+    parts, first = [], 0
+    for width in (p.width for p in kinds for _ in range(p.count)):
+        panel = np.zeros((rows.shape[1], width), rows.dtype)
         chunk = rows[first : first + width]
         panel[:, : len(chunk)] = chunk.T
         parts.append(panel.reshape(-1))
+        first += width
     return np.concatenate(parts)
 
 
@@ -161,13 +198,13 @@ class Plan:
     start: Dimension
     epilogue: Epilogue
     dtype: str
-    vectors: int
+    kinds: tuple[Panels, ...]
     rows: int
     widths: tuple[int, ...]
 
     @property
     def panels(self) -> int:
-        return -(-self.out.blocks // self.vectors)
+        return sum(p.count for p in self.kinds)
 
     @property
     def depth(self) -> int:
@@ -176,7 +213,7 @@ class Plan:
 
     @property
     def weight_bytes(self) -> int:
-        return self.depth * self.out.blocks * self.out.pixel
+        return self.depth * sum(p.count * p.width for p in self.kinds) * self.out.itemsize
 
     @property
     def single_row(self) -> bool:
@@ -202,12 +239,18 @@ class Plan:
     #: What a tile's function gets of its panel.
     panel_parameters = ("ptr noalias %b",)
 
-    def tile_name(self, vectors: int, width: int) -> str:
-        return f"{ENTRY}.tile{vectors}x{width}"
+    def tile_name(self, panels: Panels, width: int) -> str:
+        return f"{ENTRY}.tile{width}x{panels.vectors}x{panels.lanes}"
 
-    def panel_words(self, k: KernelText, f: Function, panel: str) -> list[str]:
-        """The arguments for panel_parameters."""
-        return [f"ptr {f.offset(k.input(f, 1), f.mul(panel, self.depth * self.vectors * self.out.pixel))}"]
+    def panel_words(self, k: KernelText, f: Function, panels: Panels, panel: str) -> list[str]:
+        """The arguments for panel_parameters, for the panel-th panel of its kind."""
+        return [f"ptr {f.offset(k.input(f, 1), self.panel_offset(f, panels, panel))}"]
+
+    def panel_offset(self, f: Function, panels: Panels, panel: str) -> str:
+        """Where the panel's weights begin, in bytes."""
+        size = self.depth * self.out.itemsize
+        before = sum(p.count * p.width for p in self.kinds if p.first < panels.first)
+        return f.add(before * size, f.mul(panel, panels.width * size))
 
     def accumulate(self, k: KernelText, f: Function, tile: Tile, sums: list[str],
                    displacements: Sequence[int]) -> list[str]:
@@ -232,7 +275,7 @@ class Plan:
         return [(height, self.x.row * dy), (width, self.x.pixel * dx)]
 
 
-def plan_of(node: Node, target: Target, vectors: int) -> Plan:
+def plan_of(node: Node, target: Target, tiling: Mapping[str, int]) -> Plan:
     x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), window(node)
     epilogue = Epilogue(node, out.block)
     pointwise = win.kernel == win.strides == (1, 1) and win.before == (0, 0)
@@ -241,8 +284,10 @@ def plan_of(node: Node, target: Target, vectors: int) -> Plan:
     else:
         x, out, win, epilogue = oriented(x, out, win, epilogue)
     start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
-    tiles = tile_shape(target, out.height, out.width, vectors, x.channels * win.taps // node.op.groups)
-    return Plan(x, out, win, start, epilogue, node.outputs[0].dtype, vectors, *tiles)
+    kinds = panels_of(out.channels, out.block, tiling)
+    depth = x.channels * win.taps // node.op.groups
+    tiles = tile_shape(target, out.height, out.width, tiling["vectors"], depth)
+    return Plan(x, out, win, start, epilogue, node.outputs[0].dtype, tuple(kinds), *tiles)
 
 
 def tile_shape(target: Target, height: Dimension, width: Dimension, vectors: int, depth: int,
@@ -298,8 +343,9 @@ def lines_of_part(length: Dimension, step: int, wanted: float) -> int:
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    plan = plan_of(node, target, choice["vectors"])
-    return emit_plan(plan, target, estimate(node, target, plan.vectors, plan.x.block))
+    tiling = dict(choice.tiling)
+    plan = plan_of(node, target, tiling)
+    return emit_plan(plan, target, estimate(node, target, tiling, plan.x.block))
 
 
 def emit_plan(plan: Plan, target: Target, work: float) -> Code:
@@ -330,22 +376,21 @@ def lines_at(k: KernelText, f: Function, cut: Partition, chunk: str, length: Dim
 def emit_panel(k: KernelText, f: Function, plan: Plan, source: str, n: str, panel: str,
                lines: tuple[str, str]) -> None:
     """One panel of output channels over some lines; `source` is the first tap of pixel (0, 0)."""
-    whole, narrow = divmod(plan.out.blocks, plan.vectors)
-    if not whole or not narrow:
-        _emit_panel(k, f, plan, source, n, panel, narrow or plan.vectors, lines)
-        return
-    with f.when(f.compare("slt", panel, whole)):
-        _emit_panel(k, f, plan, source, n, panel, plan.vectors, lines)
-    with f.when(f.compare("eq", panel, whole)):
-        _emit_panel(k, f, plan, source, n, panel, narrow, lines)
+    for kind in plan.kinds:
+        if len(plan.kinds) == 1:
+            _emit_panel(k, f, plan, kind, source, n, panel, lines)
+            continue
+        index = f.sub(panel, kind.first)
+        with f.when(f.compare("ult", index, kind.count)):
+            _emit_panel(k, f, plan, kind, source, n, index, lines)
 
 
-def _emit_panel(k: KernelText, f: Function, plan: Plan, source: str, n: str, panel: str, vectors: int,
+def _emit_panel(k: KernelText, f: Function, plan: Plan, kind: Panels, source: str, n: str, panel: str,
                 lines: tuple[str, str]) -> None:
-    out, block = plan.out, f.mul(panel, plan.vectors)
-    weights = plan.panel_words(k, f, panel)
+    out, block = plan.out, f.add(kind.block, f.mul(panel, kind.vectors))
+    weights = plan.panel_words(k, f, kind, panel)
     if not isinstance(out, Lattice):
-        clear_planes(k, f, out, n, block, vectors, lines)
+        clear_planes(k, f, out, n, block, kind.vectors, lines)
     column_step = plan.x.pixel * plan.window.strides[1]
 
     def line(y: str, start: str, stop: str) -> None:
@@ -355,7 +400,7 @@ def _emit_panel(k: KernelText, f: Function, plan: Plan, source: str, n: str, pan
             words = ["ptr %args", f"ptr {f.offset(row, f.mul(x, column_step))}", *weights,
                      f"ptr {out.address(k, f, k.output(f), n, block, y, x)}",
                      *plan.epilogue.arguments(k, f, n, block, y, x)]
-            f.statement(f"call void @{plan.tile_name(vectors, width)}({', '.join(words)})")
+            f.statement(f"call void @{plan.tile_name(kind, width)}({', '.join(words)})")
 
         cover(f, start, stop, plan.widths, tile)
 
@@ -380,28 +425,29 @@ def clear_planes(k: KernelText, f: Function, out: Image, n: str, block: str, cou
 
 def emit_tiles(k: KernelText, plan: Plan) -> None:
     """The functions that emit_panel calls."""
-    widest = min(plan.vectors, plan.out.blocks)
-    for vectors in {widest, plan.out.blocks % plan.vectors} - {0}:
+    for kind in {(p.vectors, p.lanes): p for p in plan.kinds}.values():
         for width in plan.widths:
-            _emit_tile(k, plan, vectors, width)
+            _emit_tile(k, plan, kind, width)
 
 
-def _emit_tile(k: KernelText, plan: Plan, vectors: int, width: int) -> None:
+def _emit_tile(k: KernelText, plan: Plan, kind: Panels, width: int) -> None:
     """Computes one tile: %a is the first tap of its first pixel, %b the panel, %out the pixel."""
     parameters = ["ptr %args", "ptr noalias %a", *plan.panel_parameters, "ptr noalias %out"]
     pixels, epilogue = [(y, x) for y in range(plan.rows) for x in range(width)], plan.epilogue
-    tile = Tile(len(pixels), vectors, plan.out.block, plan.dtype, plan.dtype, plan.dtype)
+    tile = Tile(len(pixels), kind.vectors, kind.lanes, plan.dtype, plan.dtype, plan.dtype)
     (sy, sx), row, pixel = plan.window.strides, plan.x.row, plan.x.pixel
     displacements = [(y * sy * row if y else 0) + x * sx * pixel for y, x in pixels]
-    with k.text.function(plan.tile_name(vectors, width), [*parameters, *epilogue.parameters],
+    element, block = scalar_type(plan.dtype), plan.out.block
+    with k.text.function(plan.tile_name(kind, width), [*parameters, *epilogue.parameters],
                          attributes="noinline nounwind") as f:
-        sums = epilogue.start(k, f, vectors) * len(pixels)
-        sums = plan.accumulate(k, f, tile, sums, displacements)
-        place, constants = place_in(k, f, plan.out, "%out"), epilogue.constants(k, f, vectors)
+        start = [resized(f, element, v, block, kind.lanes) for v in epilogue.start(k, f, kind.vectors)]
+        sums = plan.accumulate(k, f, tile, start * len(pixels), displacements)
+        sums = [resized(f, element, v, kind.lanes, block) for v in sums]
+        place, constants = place_in(k, f, plan.out, "%out"), epilogue.constants(k, f, kind.vectors)
         for p, (y, x) in enumerate(pixels):
-            for j in range(vectors):
-                epilogue.put(k, f, sums[p * vectors + j], j, y, x, place, constants)
-        epilogue.rework(k, f, (plan.rows, width), vectors, 0, place, constants)
+            for j in range(kind.vectors):
+                epilogue.put(k, f, sums[p * kind.vectors + j], j, y, x, place, constants)
+        epilogue.rework(k, f, (plan.rows, width), kind.vectors, 0, place, constants)
         f.statement("ret void")
 
 

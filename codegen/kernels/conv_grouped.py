@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ... import dims, dtypes
+from ... import dims
 from ...ir import Constant, Node
 from ...target import Target
 from ..blocked import halo_layout, typical, without_halo
@@ -18,7 +18,7 @@ from ..blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..emitter import Function
 from ..kernel import ENTRY, Choice, Code, KernelText
 from ..microkernel import Tile, most_rows, step_time
-from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, window
+from .conv import Panels, Plan, emit_plan, is_plain, merged, nest, plan_of, window
 
 
 def candidates(node: Node, target: Target):
@@ -114,20 +114,21 @@ class GroupedPlan(Plan):
     @property
     def ranges(self) -> list[tuple[int, int]]:
         x, out = self.x, self.out
-        return channel_ranges(x.channels, out.channels, self.groups, out.block, self.vectors)
+        return channel_ranges(x.channels, out.channels, self.groups, out.block, self.kinds[0].vectors)
 
     @property
     def weight_bytes(self) -> int:
         return sum(self._sizes()) * self.out.itemsize
 
     def _sizes(self) -> list[int]:
-        return _panel_sizes(self.ranges, self.out.channels, self.window.taps, self.out.block, self.vectors)
+        out, vectors = self.out, self.kinds[0].vectors
+        return _panel_sizes(self.ranges, out.channels, self.window.taps, out.block, vectors)
 
-    def panel_words(self, k: KernelText, f: Function, panel: str) -> list[str]:
+    def panel_words(self, k: KernelText, f: Function, panels: Panels, panel: str) -> list[str]:
         sizes = self._sizes()
         starts = [sum(sizes[:p]) * self.out.itemsize for p in range(len(sizes))]
         table = [str(n) for start, span in zip(starts, self.ranges) for n in (start, *span)]
-        entry = f.element(k.text.table("i64", table, f"{ENTRY}.panels"), panel, 24)
+        entry = f.element(k.text.table("i64", table, f"{ENTRY}.panels"), f.add(panels.first, panel), 24)
         start, low, high = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
         return [f"ptr {f.offset(k.input(f, 1), start)}", f"i64 {low}", f"i64 {high}"]
 
@@ -156,6 +157,6 @@ class GroupedPlan(Plan):
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    plan = plan_of(node, target, choice["vectors"])
+    plan = plan_of(node, target, dict(choice.tiling))
     grouped = GroupedPlan(*(getattr(plan, field.name) for field in fields(Plan)), groups=node.op.groups)
-    return emit_plan(grouped, target, _estimate(node, target, plan.vectors))
+    return emit_plan(grouped, target, _estimate(node, target, choice["vectors"]))

@@ -14,7 +14,6 @@ from ..blocked import Image, image_of, plane_axes, typical, without_halo
 from ..blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..emitter import Function
 from ..kernel import Choice, Code, KernelText, single
-from ..microkernel import most_rows
 from .conv import (
     FEW_PARTS,
     PART_NS,
@@ -27,7 +26,8 @@ from .conv import (
     lines_at,
     lines_of_part,
     packed_panels,
-    panel_width,
+    panel_tiling,
+    panels_of,
     tile_shape,
     window,
 )
@@ -47,11 +47,10 @@ def candidates(node: Node, target: Target):
         return
     from . import conv_stem
 
-    vectors = panel_width(target, -(-out.shape[1] // block))
+    tiling = panel_tiling(target, out.shape[1], block)
     copying = 2 * typical(x.nbytes) / target.bytes_per_ns
     yield Choice(
-        conv_stem, estimate(node, target, vectors, 1) + copying,
-        (("vectors", vectors), ("rows", most_rows(target, vectors))),
+        conv_stem, estimate(node, target, dict(tiling), 1) + copying, tiling,
         (None, None, *operands), without_halo(block, rank), (1, *packed_operands(node)),
     )
 
@@ -67,10 +66,11 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     type_, out, win = node.inputs[0].type, image_of(node.outputs[0].type), window(node)
     dense = Image(type_.shape[0], type_.shape[1], *plane_axes(type_.shape[2:], 1), 1,
                   dtypes.itemsize(type_.dtype))
-    rows, widths = tile_shape(
-        target, out.height, out.width, choice["vectors"], dense.channels * win.taps)
-    plan = Plan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, choice["vectors"], rows, widths)
-    work = estimate(node, target, plan.vectors, 1)
+    tiling = dict(choice.tiling)
+    tiles = tile_shape(target, out.height, out.width, tiling["vectors"], dense.channels * win.taps)
+    kinds = tuple(panels_of(out.channels, out.block, tiling))
+    plan = Plan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, kinds, *tiles)
+    work = estimate(node, target, tiling, 1)
     cut = _partition(plan, work)
     plan = replace(plan, x=_scratch(plan, dense, 2 * cut.lines - 1))
     k = KernelText(target)

@@ -7,7 +7,8 @@ not overlap, all results of one input pixel then share a vector, and the output 
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from ...ir import Constant, Node
 from ...target import Target
 from ..blocked import (
     Image,
-    Lattice,
     Window,
     bounded_halo,
     cover,
@@ -38,17 +38,19 @@ from .conv import (
     CALL_NS,
     FEW_PARTS,
     PART_NS,
+    Panels,
     Partition,
     Plan,
     by_depth,
     clear_planes,
     emit_panel,
     emit_tiles,
+    in_panels,
     is_plain,
     lines_at,
     lines_of_part,
-    panel_width,
-    panels,
+    panel_tiling,
+    panels_of,
     tile_shape,
 )
 
@@ -64,10 +66,9 @@ def candidates(node: Node, target: Target):
     block, rank = target.lanes(x.dtype), x.rank - 2
     halo, operands = _halo(node), operand_layouts(node, block)
     if halo is not None and operands is not None:
-        vectors = panel_width(target, -(-out.shape[1] // block))
+        tiling = panel_tiling(target, out.shape[1], block)
         yield Choice(
-            conv_transpose, _estimate(node, target, vectors),
-            (("vectors", vectors), ("rows", most_rows(target, vectors))),
+            conv_transpose, _estimate(node, target, dict(tiling)), tiling,
             (halo_layout(halo, block, rank), None, *operands), without_halo(block, rank),
             (1, *packed_operands(node)),
         )
@@ -82,33 +83,39 @@ def candidates(node: Node, target: Target):
         )
 
 
-def _estimate(node: Node, target: Target, vectors: int) -> float:
+def _estimate(node: Node, target: Target, tiling: Mapping[str, int]) -> float:
     x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
-    rows, places = most_rows(target, vectors), dims.product(node.op.strides)
-    pixels = typical(dims.product(out.shape[2:]) * out.shape[0])
-    tiles = pixels / rows * -(-out.shape[1] // target.lanes(x.dtype)) / vectors
-    depth = x.shape[1] * dims.product(w.shape[2:]) / places
-    inside = depth * step_time(target, rows, vectors) + 2 * rows * vectors / target.fma_per_ns + CALL_NS
-    return tiles * inside + (typical(x.nbytes + out.nbytes) + w.nbytes) / target.bytes_per_ns
+    pixels, rows = typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
+    depth, compute = x.shape[1] * dims.product(w.shape[2:]) / dims.product(node.op.strides), 0.0
+    for p in panels_of(out.shape[1], target.lanes(x.dtype), tiling):
+        inside = depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
+        compute += pixels / rows * p.count * (inside + CALL_NS)
+    return compute + (typical(x.nbytes + out.nbytes) + w.nbytes) / target.bytes_per_ns
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
-    """Weights as the panels of each lattice, one after the other; or as [channel][lanes]."""
+    """Weights as the panels of each lattice, one after the other from multiples of 64 bytes on; or as
+    [channel][lanes]."""
     if choice.output is None:
         return _pack_lanes(node, choice, operand)
     block, weights = choice.output.block, node.inputs[1]
     if operand != 1:
         return pack_operand(node.inputs[operand], node.outputs[0].type.rank, block)
-    width, places = block * choice["vectors"], _places(node)
-    size = -(-weights.shape[1] // block) * block * dims.product((weights.shape[0], *weights.shape[2:]))
+    kinds, places = panels_of(weights.shape[1], block, dict(choice.tiling)), _places(node)
+    unit, width = 64 // dtypes.itemsize(weights.dtype), sum(p.count * p.width for p in kinds)
+    depths = [weights.shape[0] * len(rows.taps) * len(columns.taps) for rows, columns in places]
 
     def make() -> np.ndarray:
         array = weights.constant.array
         array = array.reshape(*array.shape[:2], *plane_axes(array.shape[2:], 1)).swapaxes(0, 1)
-        parts = [array[:, :, rows.taps][:, :, :, columns.taps] for rows, columns in places]
-        return np.concatenate([panels(by_depth(p, block), width, block) for p in parts if p.size])
+        parts = []
+        for (rows, columns), depth in zip(places, depths):
+            if depth:
+                packed = in_panels(by_depth(array[:, :, rows.taps][:, :, :, columns.taps], block), kinds)
+                parts.append(np.pad(packed, (0, -len(packed) % unit)))
+        return np.concatenate(parts)
 
-    return Constant(weights.dtype, (size,), make)
+    return Constant(weights.dtype, (sum(-(-width * depth // unit) * unit for depth in depths),), make)
 
 
 # Lattices ----------------------------------------------------------------------------------------
@@ -168,17 +175,17 @@ class LatticePlan(Plan):
     def single_row(self) -> bool:
         return self.one_row
 
-    def tile_name(self, vectors: int, width: int) -> str:
-        return f"{ENTRY}.tile{vectors}x{width}taps{'x'.join(map(str, self.window.kernel))}"
+    def tile_name(self, panels: Panels, width: int) -> str:
+        return f"{super().tile_name(panels, width)}taps{'x'.join(map(str, self.window.kernel))}"
 
-    def panel_words(self, k: KernelText, f: Function, panel: str) -> list[str]:
-        at = f.add(self.weights, f.mul(panel, self.depth * self.vectors * self.out.pixel))
-        return [f"ptr {f.offset(k.input(f, 1), at)}"]
+    def panel_offset(self, f: Function, panels: Panels, panel: str) -> str:
+        return f.add(self.weights, super().panel_offset(f, panels, panel))
 
 
-def _plans(node: Node, target: Target, vectors: int) -> list[LatticePlan]:
+def _plans(node: Node, target: Target, tiling: Mapping[str, int]) -> list[LatticePlan]:
     x, out = image_of(node.inputs[0].type), image_of(node.outputs[0].type)
     epilogue, strides = Epilogue(node, out.block), plane_axes(node.op.strides, 1)
+    kinds = tuple(panels_of(out.channels, out.block, tiling))
     plans, weights = [], 0
     for rows, columns in _places(node):
         pair = rows, columns
@@ -188,35 +195,34 @@ def _plans(node: Node, target: Target, vectors: int) -> list[LatticePlan]:
         points = lattice(out, first, strides)
         start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
         depth = x.channels * win.taps
-        _, widths = tile_shape(target, None, points.width, vectors, depth)
+        _, widths = tile_shape(target, None, points.width, tiling["vectors"], depth)
         plans.append(LatticePlan(
-            x, points, win, start, epilogue.on_lattice(first, strides), node.outputs[0].dtype, vectors, 1, widths,
+            x, points, win, start, epilogue.on_lattice(first, strides), node.outputs[0].dtype, kinds, 1, widths,
             weights, out.height == 1))
-        weights += depth * out.blocks * out.pixel
+        weights += -(-plans[-1].weight_bytes // 64) * 64
     return [p for p in plans if p.out.height != 0 and p.out.width != 0]
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     if choice.output is None:
         return _emit_lanes(node, choice, target)
-    plans, out = _plans(node, target, choice["vectors"]), image_of(node.outputs[0].type)
-    work, k = _estimate(node, target, choice["vectors"]), KernelText(target)
-    panel_count = -(-out.blocks // choice["vectors"])
-    cut = _partition(plans, work / max(1, panel_count * typical(out.batch)))
+    tiling, out = dict(choice.tiling), image_of(node.outputs[0].type)
+    plans, work, k = _plans(node, target, tiling), _estimate(node, target, tiling), KernelText(target)
+    kinds = panels_of(out.channels, out.block, tiling)
+    count = sum(p.count for p in kinds)
+    cut = _partition(plans, work / max(1, count * typical(out.batch)))
     with k.entry() as f, f.loop("%first", "%last") as part:
-        rest, panel = f.divide(part.index, panel_count)
-        n, chunk = f.divide(rest, k.size(f, cut.count))
-        with f.when(f.compare("eq", chunk, 0)):
-            block = f.mul(panel, choice["vectors"])
-            count = f.minimum(f.sub(out.blocks, block), choice["vectors"])
-            clear_planes(k, f, out, n, block, count, ("0", k.size(f, out.height)))
+        rest, chunk = f.divide(part.index, k.size(f, cut.count))
+        n, panel = f.divide(rest, count)
+        with f.when(f.compare("eq", f.add(chunk, panel), 0)):
+            clear_planes(k, f, out, n, "0", out.blocks, ("0", k.size(f, out.height)))
         for plan in plans:
             image = f.offset(k.input(f, 0), f.mul(n, k.size(f, plan.x.image)))
             source = f.offset(image, k.size(f, plan.start))
             emit_panel(k, f, plan, source, n, panel, lines_at(k, f, cut, chunk, plan.length))
     for plan in {(p.window.kernel, p.widths): p for p in plans}.values():
         emit_tiles(k, plan)
-    return single(k.step(out.batch * panel_count * cut.count, int(work)))
+    return single(k.step(out.batch * count * cut.count, int(work)))
 
 
 def _partition(plans: list[LatticePlan], work: float) -> Partition:
@@ -344,7 +350,7 @@ def _lanes_tile(k: KernelText, node: Node, shape: Scatter, width: int) -> None:
     x, one = shape.x, Window((1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
     operands = [f"ptr noalias %operand{i}" for i in range(2, len(node.inputs))]
     parameters = ["ptr %args", "ptr noalias %a", "ptr noalias %b", "ptr noalias %out", *operands]
-    plan = Plan(x, x, one, 0, None, shape.dtype, 1, 1, (width,))
+    plan = Plan(x, x, one, 0, None, shape.dtype, (), 1, (width,))
     tile = Tile(width, 1, shape.lanes, shape.dtype, shape.dtype, shape.dtype)
     with k.text.function(f"{ENTRY}.tile{width}", parameters, attributes="noinline nounwind") as f:
         sums = plan.accumulate(k, f, tile, tile.zeros(), [p * x.pixel for p in range(width)])

@@ -12,7 +12,7 @@ from ...dims import Dimension
 from ...ir import Constant, Node, TensorType
 from ...ops import Reorder
 from ...target import Target
-from ..blocked import Image, clear_border, cover, image_of, typical
+from ..blocked import Image, clear_border, cover, image_of, resized, typical
 from ..emitter import Function, vector_type
 from ..kernel import ENTRY, Choice, Code, KernelText, Step
 from .conv import FEW_PARTS, PART_NS, Partition, lines_at, lines_of_part
@@ -200,33 +200,19 @@ def _line(k: KernelText, image: Image, square: int, count: int, widths: Sequence
             row, pixels = vector_type(element, width), f.offset("%pixels", f.mul(column, image.pixel))
             lanes = vector_type(element, square)
             if to_blocks:
-                vectors = [_resized(f, element, f.load(row, f.offset(r, at), size), width, side) for r in rows]
+                vectors = [resized(f, element, f.load(row, f.offset(r, at), size), width, side) for r in rows]
                 vectors += ["zeroinitializer"] * (side - count)
                 for x, vector in enumerate(transposed(f, element, vectors)[:width]):
-                    f.store(lanes, _resized(f, element, vector, side, square), f.offset(pixels, x * image.pixel), size)
+                    f.store(lanes, resized(f, element, vector, side, square), f.offset(pixels, x * image.pixel), size)
             else:
                 vectors = [f.load(lanes, f.offset(pixels, x * image.pixel), size) for x in range(width)]
                 vectors += ["zeroinitializer"] * (side - width)
                 for r, vector in zip(rows, transposed(f, element, vectors)):
-                    f.store(row, _resized(f, element, vector, side, width), f.offset(r, at), size)
+                    f.store(row, resized(f, element, vector, side, width), f.offset(r, at), size)
 
         if count or to_blocks:
             cover(f, start, stop, widths, tile)
         f.statement("ret void")
-
-
-def _resized(f: Function, element: str, value: str, lanes: int, wanted: int) -> str:
-    """The first lanes of a vector, or the vector with undefined lanes behind it."""
-    if lanes == wanted:
-        return value
-    kind = vector_type(element, lanes)
-    if lanes == 1:
-        return f.value(f"insertelement {vector_type(element, wanted)} poison, {element} {value}, i64 0")
-    if wanted == 1:
-        return f.value(f"extractelement {kind} {value}, i64 0")
-    mask = ", ".join(f"i32 {lane if lane < lanes else 'poison'}".replace("i32 poison", "i32 poison")
-                     for lane in range(wanted))
-    return f.value(f"shufflevector {kind} {value}, {kind} poison, <{wanted} x i32> <{mask}>")
 
 
 def transposed(f: Function, element: str, vectors: Sequence[str]) -> list[str]:
