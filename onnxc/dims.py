@@ -81,11 +81,12 @@ Monomial = tuple[tuple["Symbol | Apply", int], ...]
 class Dim:
     """A dimension that is not a plain number: `terms` maps monomials to non-zero coefficients, in canonical order."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_text", "terms")
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]):
         self.terms = terms
         self._hash = hash(terms)
+        self._text = ""  # made when it is asked for
 
     def __hash__(self) -> int:
         return self._hash
@@ -128,6 +129,11 @@ class Dim:
         raise TypeError(f"the truth of the symbolic dimension {self} is not known at compile time")
 
     def __str__(self) -> str:
+        if not self._text:
+            self._text = self._written()
+        return self._text
+
+    def _written(self) -> str:
         text = ""
         for monomial, coefficient in self.terms:
             atoms = [atom for atom, power in monomial for _ in range(power)]
