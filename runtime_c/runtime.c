@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -47,3 +48,4 @@
 #include "ops_select.c"
 #include "ops_sequence.c"
 #include "ops_regions.c"
+#include "ops_strings.c"

@@ -9,6 +9,7 @@ from handmade_models import HERE, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from onnxc.codegen.abi import DTYPES as NUMBER
 from onnxc.codegen.abi import ERRORS
 from onnxc.codegen.model_c import LibraryDescription, Port
 
@@ -21,6 +22,7 @@ SYMBOLS = (
     "nonzero", "unique", "non_max_suppression", "sequence_construct", "sequence_empty", "sequence_at",
     "sequence_length", "sequence_insert", "sequence_erase", "concat_from_sequence", "split_to_sequence",
     "optional", "optional_get_element", "optional_has_element", "roi_align", "max_roi_pool", "determinant",
+    "numbers_to_strings", "strings_to_numbers",
 )
 TENSORS, SEQUENCE, OPTIONAL = "abcde", "s", "o"
 ANY = {"dtype": None, "shape": None}
@@ -98,6 +100,10 @@ def values_of(dtype: str, shape: tuple[int, ...], seed: int = 0, special: bool =
         if not dtype.endswith("fnuz"):
             x[random.random(shape) < 0.2] = -0.0
     return x
+
+
+def test_every_operator_that_the_compiler_calls_is_here():
+    assert set(SYMBOLS) == set(TWINS)
 
 
 # NonZero, Unique ------------------------------------------------------------------------------------
@@ -346,3 +352,84 @@ def test_float16_results_are_rounded_to_the_nearest(run, x):
         with np.errstate(over="ignore"):
             half = x.astype(np.float32).astype(dtype).reshape(1, 1)
         same(run("determinant", half), [half.reshape(())])
+
+
+# Strings ----------------------------------------------------------------------------------------------
+
+
+def to_strings(run, x: np.ndarray) -> np.ndarray:
+    return run("numbers_to_strings", x, attributes=(NUMBER[dtypes.from_numpy(x.dtype)], NUMBER["string"]))[0]
+
+
+def to_numbers(run, texts: list, dtype: str) -> np.ndarray:
+    return run("strings_to_numbers", np.array(texts, object),
+               attributes=(NUMBER["string"], NUMBER[dtype]))[0]
+
+
+@settings(deadline=None, max_examples=200)
+@given(x=hnp.arrays(st.sampled_from([np.float16, np.float32, np.float64]), st.integers(0, 5)))
+def test_floats_are_written_with_the_fewest_digits(run, x):
+    assert list(to_strings(run, x)) == [shortest(v) for v in x]
+
+
+def shortest(value: np.floating) -> str:
+    if not np.isfinite(value):
+        return str(float(value))
+    scientific = np.format_float_scientific(value, unique=True, trim="-", exp_digits=2)
+    plain = -4 <= int(scientific.partition("e")[2]) < 16
+    return np.format_float_positional(value, unique=True, trim="0") if plain else scientific
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_integers_are_written_and_read(run, dtype):
+    low, high = dtypes.integer_range(dtype)
+    x = np.array([[low, high], [0, 7]], dtype)
+    same(to_strings(run, x), TWINS["numbers_to_strings"]([x], [])[0])
+    same(to_numbers(run, [str(low), f" {high}\n", "+7", "007"], dtype), np.array([low, high, 7, 7], dtype))
+    for wrong in (str(low - 1), str(high + 1), "", " ", "1.5", "0x10", "1 2", "1e3", "9" * 400, "1\0"):
+        refused(run, "invalid_value", "strings_to_numbers", np.array(["1", wrong], object),
+                attributes=(NUMBER["string"], NUMBER[dtype]))
+
+
+def test_bools_are_ones_and_zeros(run):
+    assert list(to_strings(run, np.array([True, False]))) == ["1", "0"]
+    same(to_numbers(run, ["0", "1", "2"], "bool"), np.array([False, True, True]))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_floats_are_read(run, dtype):
+    texts = ["0.47892547", "1e-7", "+2.5", "-0", "NaN", "INF", "+inf", "-INF", " 1e5 ",
+             "0." + "1" * 300, "1e400"]
+    with np.errstate(over="ignore"):
+        wanted = np.array([float(t) for t in texts]).astype(dtypes.numpy_dtype(dtype))
+    got = to_numbers(run, texts, dtype)
+    assert got.dtype == wanted.dtype
+    same(got.astype(np.float64), wanted.astype(np.float64))
+    for wrong in ("", "one", "0x1p3", "nan(1)", "1,5", "1e"):
+        refused(run, "invalid_value", "strings_to_numbers", np.array([wrong], object),
+                attributes=(NUMBER["string"], NUMBER[dtype]))
+
+
+def test_the_locale_of_the_program_is_of_no_account(run):
+    import locale
+
+    names = [n for n in ("de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8") if _has_locale(n)]
+    before = locale.setlocale(locale.LC_NUMERIC)
+    try:
+        locale.setlocale(locale.LC_NUMERIC, names[0] if names else "C")
+        assert list(to_strings(run, np.array([1.5]))) == ["1.5"]
+        assert to_numbers(run, ["1.5"], "float64")[0] == 1.5
+    finally:
+        locale.setlocale(locale.LC_NUMERIC, before)
+
+
+def _has_locale(name: str) -> bool:
+    import locale
+
+    before = locale.setlocale(locale.LC_NUMERIC)
+    try:
+        locale.setlocale(locale.LC_NUMERIC, name)
+    except locale.Error:
+        return False
+    locale.setlocale(locale.LC_NUMERIC, before)
+    return True

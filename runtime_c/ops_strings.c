@@ -1,0 +1,178 @@
+/* ops_strings.c - numbers to strings and back.
+ *
+ * A float is written with the fewest digits that read back as the same element, plainly where its
+ * decimal exponent is in [-4, 16), else as in 1e+16. The program's locale is of no account. */
+
+enum { ONNXC_NUMBER_BYTES = 32 }; /* the longest: -1.2345678901234567e-308 */
+
+/* The element that a text is, by the type's own rounding; `text` is terminated. */
+static void onnxc_read_float(int32_t dtype, const char *text, char *element) {
+    if (dtype == ONNXC_FLOAT32) {
+        float value = strtof(text, NULL);
+        memcpy(element, &value, sizeof value);
+    } else {
+        onnxc_from_double(dtype, strtod(text, NULL), element);
+    }
+}
+
+/* Lays out decimal digits d.ddd * 10^exponent; returns the length. */
+static int onnxc_lay_out_digits(char *text, bool negative, const char *digits, int count, int exponent) {
+    char *to = text;
+    if (negative) *to++ = '-';
+    if (exponent < -4 || exponent >= 16) {
+        *to++ = digits[0];
+        if (count > 1) *to++ = '.';
+        memcpy(to, digits + 1, (size_t)(count - 1));
+        to += count - 1;
+        return (int)(to - text) + sprintf(to, "e%c%02d", exponent < 0 ? '-' : '+', abs(exponent));
+    }
+    int first = exponent < 0 ? exponent : 0, last = count - 1 > exponent + 1 ? count - 1 : exponent + 1;
+    for (int k = first; k <= last; k++) { /* at least one digit on either side of the point */
+        *to++ = k >= 0 && k < count ? digits[k] : '0';
+        if (k == (exponent < 0 ? first : exponent)) *to++ = '.';
+    }
+    return (int)(to - text);
+}
+
+/* Writes a float element, of any of the four types, and returns the length. */
+static int onnxc_write_float(char *text, int32_t dtype, const char *element) {
+    double value = onnxc_to_double(dtype, element);
+    if (isnan(value)) return sprintf(text, "nan");
+    if (isinf(value)) return sprintf(text, value < 0 ? "-inf" : "inf");
+    char scientific[40], back[8];
+    int precision = 0, size = (int)onnxc_dtype_bytes(dtype);
+    for (; precision < 17; precision++) {
+        snprintf(scientific, sizeof scientific, "%.*e", precision, value);
+        onnxc_read_float(dtype, scientific, back);
+        if (memcmp(back, element, (size_t)size) == 0) break;
+    }
+    char digits[24];
+    const char *from = scientific + (scientific[0] == '-');
+    int count = 0;
+    for (; *from != 'e'; from++)
+        if (*from != '.') digits[count++] = *from;
+    return onnxc_lay_out_digits(text, signbit(value), digits, count, atoi(from + 1));
+}
+
+static int onnxc_write_number(char *text, int32_t dtype, const char *element) {
+    switch (dtype) {
+    case ONNXC_FLOAT16: case ONNXC_BFLOAT16: case ONNXC_FLOAT32: case ONNXC_FLOAT64:
+        return onnxc_write_float(text, dtype, element);
+    case ONNXC_INT64: return sprintf(text, "%lld", (long long)ONNXC_LOAD(int64_t, element));
+    case ONNXC_UINT64: return sprintf(text, "%llu", (unsigned long long)ONNXC_LOAD(uint64_t, element));
+    case ONNXC_BOOL: return sprintf(text, "%d", *element != 0);
+    default: break;
+    }
+    double value = onnxc_to_double(dtype, element);
+    if (value == floor(value)) return sprintf(text, "%lld", (long long)value);
+    float single = (float)value; /* of the types of 8 bits or less */
+    return onnxc_write_float(text, ONNXC_FLOAT32, (const char *)&single);
+}
+
+/* Numbers are written and read as in C whatever the program's locale is; null when that fails. */
+static locale_t onnxc_enter_locale(locale_t *plain) {
+    *plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    return *plain != (locale_t)0 ? uselocale(*plain) : (locale_t)0;
+}
+
+static void onnxc_leave_locale(locale_t before, locale_t plain) {
+    uselocale(before);
+    freelocale(plain);
+}
+
+/* numbers_to_strings: x -> the text of each element. Attributes: codes of both types. */
+static int32_t onnxc_op_numbers_to_strings(onnxc_context *context, const onnxc_value *in,
+                                           int32_t in_count, onnxc_value *out, int32_t out_count,
+                                           const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(in->dtype), bytes;
+    if (onnxc_tensor_bytes(ONNXC_STRING, in->rank, in->dims) < 0
+        || !onnxc_multiply(count, ONNXC_NUMBER_BYTES, &bytes))
+        return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, count);
+    onnxc_object *tensor = onnxc_new_tensor(ONNXC_STRING, in->rank, in->dims);
+    if (tensor != NULL) tensor->text = onnxc_allocate(bytes);
+    locale_t plain = (locale_t)0, before = onnxc_enter_locale(&plain);
+    if (tensor == NULL || tensor->text == NULL || before == (locale_t)0) {
+        if (before != (locale_t)0) onnxc_leave_locale(before, plain);
+        onnxc_drop(tensor);
+        return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, bytes);
+    }
+    onnxc_string *strings = tensor->value.data;
+    for (int64_t i = 0; i < count; i++) {
+        char *text = tensor->text + ONNXC_NUMBER_BYTES * i;
+        strings[i].data = text;
+        strings[i].length = onnxc_write_number(text, in->dtype, (const char *)in->data + size * i);
+    }
+    onnxc_leave_locale(before, plain);
+    return onnxc_call_object(context, out, attributes[0], tensor);
+}
+
+/* Reads a decimal integer that fits the type; `text` has no spaces around. */
+static bool onnxc_read_integer(int32_t dtype, const char *text, char *element) {
+    char *end;
+    int64_t size = onnxc_dtype_bytes(dtype);
+    bool is_unsigned = dtype == ONNXC_UINT8 || dtype == ONNXC_UINT16 || dtype == ONNXC_UINT32;
+    errno = 0;
+    if (dtype == ONNXC_UINT64) {
+        unsigned long long value = strtoull(text, &end, 10);
+        memcpy(element, &value, sizeof value);
+        return *end == 0 && errno == 0 && (text[0] != '-' || value == 0);
+    }
+    long long value = strtoll(text, &end, 10);
+    if (*end != 0 || errno != 0) return false;
+    if (dtype == ONNXC_BOOL) {
+        *element = value != 0;
+        return true;
+    }
+    int bits = (int)(8 * size) - !is_unsigned;
+    if (size < 8 && (value >> bits != 0) && (is_unsigned || value >> bits != -1)) return false;
+    memcpy(element, &value, (size_t)size); /* the low bytes: little-endian, as all targets are */
+    return true;
+}
+
+/* Reads a number of the type from a terminated text; false when it is none. */
+static bool onnxc_read_number(int32_t dtype, char *text, char *element) {
+    size_t length = strlen(text);
+    while (length > 0 && strchr(" \t\n\r\f\v", text[length - 1]) != NULL) text[--length] = 0;
+    text += strspn(text, " \t\n\r\f\v");
+    if (*text == 0) return false;
+    if (dtype != ONNXC_FLOAT32 && dtype != ONNXC_FLOAT64 && dtype != ONNXC_FLOAT16 && dtype != ONNXC_BFLOAT16)
+        return onnxc_read_integer(dtype, text, element);
+    char *end;
+    strtod(text, &end);
+    if (*end != 0 || strpbrk(text, "xX(") != NULL) return false; /* hexadecimal, nan(...) */
+    onnxc_read_float(dtype, text, element);
+    return true;
+}
+
+/* strings_to_numbers: x -> the number that each text is; surrounding spaces are allowed. Attributes:
+ * codes of both types. */
+static int32_t onnxc_op_strings_to_numbers(onnxc_context *context, const onnxc_value *in,
+                                           int32_t in_count, onnxc_value *out, int32_t out_count,
+                                           const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int32_t dtype = (int32_t)attributes[2];
+    int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(dtype), longest = 0;
+    const onnxc_string *strings = in->data;
+    if (size > 8 || dtype > ONNXC_BFLOAT16 || dtype == ONNXC_COMPLEX64)
+        return onnxc_raise(context, ONNXC_UNSUPPORTED, dtype);
+    for (int64_t i = 0; i < count; i++) {
+        onnxc_string string = ONNXC_LOAD(onnxc_string, &strings[i]);
+        if (string.length > longest) longest = string.length;
+    }
+    char *results = onnxc_call_output(context, out, attributes[0], dtype, in->rank, in->dims);
+    char *text = onnxc_call_scratch(context, longest < INT64_MAX ? longest + 1 : longest);
+    if (results == NULL || text == NULL) return context->status;
+    locale_t plain = (locale_t)0, before = onnxc_enter_locale(&plain);
+    if (before == (locale_t)0) return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, longest);
+    int64_t wrong = -1;
+    for (int64_t i = 0; i < count && wrong < 0; i++) {
+        onnxc_string string = ONNXC_LOAD(onnxc_string, &strings[i]);
+        if (string.length > 0) memcpy(text, string.data, (size_t)string.length);
+        text[string.length] = 0;
+        bool whole = (int64_t)strlen(text) == string.length; /* no zero byte inside */
+        if (!whole || !onnxc_read_number(dtype, text, results + size * i)) wrong = i;
+    }
+    onnxc_leave_locale(before, plain);
+    return wrong < 0 ? ONNXC_OK : onnxc_raise(context, ONNXC_INVALID_VALUE, wrong);
+}
