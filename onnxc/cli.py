@@ -160,7 +160,8 @@ def _verify_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--pin", action="store_true", help="compile for the sizes given, instead of for any")
     command.add_argument("--rtol", type=float, metavar="R",
                          help="what may differ, relative to an output's largest magnitude (1e-3 for float32)")
-    command.add_argument("--atol", type=float, metavar="A", help="what may differ besides (1e-5 for float32)")
+    command.add_argument("--atol", type=float, metavar="A",
+                         help="what may differ besides (1.2e-7 for float32)")
     command.add_argument("--per-node", action="store_true", help="find the first node whose output departs")
     _target_argument(command)
 

@@ -35,6 +35,14 @@ def test_the_tolerance_is_relative_to_the_largest_magnitude():
     assert not compare("y", expected, actual, rtol=1e-4, atol=0).agrees
 
 
+def test_small_outputs_are_held_to_their_own_scale():
+    assert not compare("y", floats(1e-20, 2e-20), floats(1e-20, 3e-20)).agrees
+
+
+def test_what_is_rounded_at_the_scale_of_one_agrees():
+    assert compare("y", floats(1e-6, 1e-8), floats(1e-6, 5e-8)).agrees
+
+
 def test_a_tolerance_of_zero_asks_for_equal_values():
     assert not compare("y", floats(1), np.nextafter(floats(1), floats(2)), rtol=0, atol=0).agrees
 
@@ -82,7 +90,7 @@ def test_other_values_must_be_equal(expected, actual, words):
     assert re.search(words, found.reason)
 
 
-@pytest.mark.parametrize("value", [np.zeros((0, 2), np.float32), np.array(3),
+@pytest.mark.parametrize("value", [np.zeros((0, 2), np.float32), np.array(3), np.array(1.5),
                                    np.array(["a"], object), [], None,
                                    np.array([1 + 2j], np.complex64),
                                    np.ones(2, ml_dtypes.float8_e4m3fn)])
