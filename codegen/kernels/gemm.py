@@ -117,8 +117,8 @@ def _time(node: Node, product: Product, tiling: Tiling, target: Target) -> float
     width = tiling.vectors * tiling.lanes
     tail = -(-(n % width) // tiling.lanes)
     panels = [(tiling.vectors, n // width), (tail, 1 if tail else 0)]
-    if not isinstance(product.n.size, int):
-        panels = [(tiling.vectors, -(-n // width))]
+    if not isinstance(product.n.size, int):  # half of an edge is wasted on average
+        panels = [(tiling.vectors, n / width + 0.5)]
     heights = mk.equal_heights(m, tiling.rows)
     compute = 0.0
     for height in set(heights):
