@@ -7,7 +7,6 @@ from . import (
     conv_transpose,
     depthwise,
     gemm,
-    cumulate,
     loop_nest,
     pool,
     random,
@@ -15,5 +14,5 @@ from . import (
     sort,
 )
 
-KERNELS = (gemm, conv, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, reorder, cumulate, sort,
+KERNELS = (gemm, conv, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, reorder, sort,
            random, loop_nest)
