@@ -163,6 +163,12 @@ class Model:
         finally:
             self._give_back(context)
 
+    def cancel(self) -> None:
+        """Makes the calls under way in other threads stop soon; they raise RunError."""
+        with self._lock:
+            if not self._closed:
+                self._library.cancel()
+
     def close(self) -> None:
         """Ends the model's use: contexts and threads are freed now, the library when no result looks
         at its memory any more. Raises RunError while a call is under way or a `Bound` is open."""
@@ -382,6 +388,10 @@ class _Library:
         self._check(self.table.create(ctypes.addressof(options), ctypes.addressof(handle)))
         self.handles.append(handle.value)
         return handle.value
+
+    def cancel(self) -> None:
+        for handle in tuple(self.handles):
+            self.table.cancel(handle)
 
     def end(self) -> None:
         """Frees contexts and threads."""

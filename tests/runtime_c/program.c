@@ -77,10 +77,12 @@ static int works(const onnxc_model *model, onnxc_context *context, float scale, 
     return output.rank == 1 && output.dims[0] == n && output.bytes == 4 * (size_t)n;
 }
 
+static onnxc_pool *pool; /* made by the first model, used by both; half of the callers have their own */
+
 static void *caller(void *argument) {
     const onnxc_model *models[] = {first_model(), second_model()};
     long number = (long)argument, wrong = 0;
-    onnxc_options options = {sizeof options, 2, NULL, NULL};
+    onnxc_options options = {sizeof options, 2, number % 2 ? pool : NULL, NULL};
     onnxc_context *contexts[2];
     for (int k = 0; k < 2; k++) CHECK(models[k]->create(&options, &contexts[k]) == ONNXC_OK);
     for (int round = 0; round < 30; round++)
@@ -93,8 +95,10 @@ static void *caller(void *argument) {
 static void test_bits(void) {
     pthread_t threads[4];
     void *wrong;
+    CHECK(first_model()->pool_create(3, &pool) == ONNXC_OK && pool->threads == 3);
     for (long k = 0; k < 4; k++) CHECK(pthread_create(&threads[k], NULL, caller, (void *)k) == 0);
     for (int k = 0; k < 4; k++) CHECK(pthread_join(threads[k], &wrong) == 0 && wrong == NULL);
+    first_model()->pool_destroy(pool);
     CHECK(in_use == 0);
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -265,6 +267,23 @@ def test_a_loop_grows_a_sequence(run):
     start = [np.array(1.0)]
     same(run.repeat(start, np.array([2.0, 3.0]), 300), start + [np.array([2.0, 3.0])] * 300)
     same(run.repeat(start, np.array(0.0), 0), start)
+
+
+def test_a_loop_can_be_cancelled(run):
+    stopped = threading.Event()
+
+    def cancel() -> None:
+        while not stopped.wait(0.02):
+            run.model.cancel()
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(RunError, match="cancelled") as caught:
+        run.repeat([], np.zeros(1), 2**62)
+    stopped.set()
+    canceller.join()
+    assert caught.value.status == ERRORS["cancelled"]
+    same(run.repeat([], np.zeros(1), 2), [np.zeros(1)] * 2)
 
 
 def test_optionals(run):
