@@ -439,7 +439,7 @@ class _Run(_Body):
                 f.store("ptr", data, self.slot("values", self.plan.locations[value].slot), 8)
                 self._take_shape(value, f.load("ptr", f.offset(result, abi.VALUE["dims"]), 8), fresh, node.origin)
             else:
-                self._copy_object(value, result, hold=False)
+                self._copy_object(self.plan.locations[value], result, hold=False)
         self._forget(fresh)
 
     def _fill_value(self, base: int, value: Value, place: int) -> int:
@@ -460,10 +460,10 @@ class _Run(_Body):
             f.store("i64", self.dimension(size), f.offset(words, place + 8 * axis), 8)
         return place + 8 * value.rank
 
-    def _copy_object(self, value: Value, source: str, hold: bool) -> None:
+    def _copy_object(self, location: Location, source: str, hold: bool) -> None:
         """Lets a sequence, optional or map be what the onnxc_value at `source` says; `hold`: and keeps it alive."""
-        f, location = self.f, self.plan.locations[value]
-        self.copy(self.address(value), source, str(abi.VALUE_BYTES))
+        f = self.f
+        self.copy(self.at(location), source, str(abi.VALUE_BYTES))
         if hold:
             found = f.load("ptr", f.offset(source, abi.VALUE["object"]), 8)
             f.statement(f"call void {self.service('hold')}(ptr %ctx, i32 {location.index}, ptr {found})")
@@ -514,7 +514,7 @@ class _Run(_Body):
                     if isinstance(outer.type, TensorType):
                         f.store("ptr", self.address(inner), self.slot("values", self.plan.locations[outer].slot), 8)
                     else:
-                        self._copy_object(outer, self.address(inner), hold=True)
+                        self._copy_object(self.plan.locations[outer], self.address(inner), hold=True)
                 self._give_shapes(branch.outputs, node, fresh)
             f.branch(labels[2])
         f.label(labels[2])
@@ -542,7 +542,7 @@ class _Run(_Body):
         iteration, condition, *carried = body.inputs[: 2 + op.carried]
         trips = f.load("i64", self.address(node.inputs[0]))
         varying = self._varying(node)
-        self._carry(node, node.inputs[2 : 2 + op.carried], carried, varying)
+        self._carry(node.inputs[2 : 2 + op.carried], carried, varying, [None] * op.carried)
         scans = [(inner, outer) for inner, outer in zip(body.outputs[1 + op.carried :], node.outputs[op.carried :])]
         counter = f.hoisted("alloca i64")
         f.store("i64", "0", counter, 8)
@@ -564,8 +564,9 @@ class _Run(_Body):
             self.nodes(body.nodes)
             for inner, outer in scans:
                 self._append(node, inner, outer, now)
-            f.store("i8", f.load("i8", self.address(body.outputs[0])), self.address(condition))
-            self._carry(node, body.outputs[1 : 1 + op.carried], carried, varying)
+            again = f.load("i8", self.address(body.outputs[0]))
+            self._carry(body.outputs[1 : 1 + op.carried], carried, varying, self.plan.staging[node])
+            f.store("i8", again, self.address(condition))
             f.store("i64", f.value(f"add i64 {now}, 1"), counter, 8)
         f.branch(head)
         f.label(after)
@@ -579,20 +580,15 @@ class _Run(_Body):
                 names |= {s.name for d in value.shape for s in dims.symbols(d)}
         return names - self.defined
 
-    def _carry(self, node: Node, values: Sequence[Value], carried: Sequence[Value], varying: set[str]) -> None:
-        """Copies values into the memory of the carried ones. What is carried already is staged first, since it would be
-        overwritten; the sizes follow."""
-        f = self.f
-        homes = {self._home(c): k for k, c in enumerate(carried)}
-        sources: list[tuple[str, str] | None] = []
-        for k, (value, into) in enumerate(zip(values, carried)):
-            home = homes.get(self._home(value))
-            if not isinstance(into.type, TensorType):
-                sources.append((self.address(value), ""))
-            elif home == k and self.plan.locations[value] == self.plan.locations[into]:
-                sources.append(None)
-            else:
-                sources.append(self._staged(value, home is not None))
+    def _carry(self, values: Sequence[Value], carried: Sequence[Value], varying: set[str],
+               staging: Sequence[Location | None]) -> None:
+        """Copies values into the memory of the carried ones, by way of `staging` where that would overwrite what is still to be
+        read; the sizes follow."""
+        locations = self.plan.locations
+        sources = [
+            None if locations[value] == locations[into] else self._source(value, stage)
+            for value, into, stage in zip(values, carried, staging)
+        ]
         shapes = [[self.dimension(d) for d in v.shape] if isinstance(v.type, TensorType) else [] for v in values]
         for sizes, into in zip(shapes, carried):
             for number, size in zip(sizes, into.shape if sizes else ()):
@@ -602,25 +598,25 @@ class _Run(_Body):
         for source, into in zip(sources, carried):
             if source is None:
                 continue
-            if not source[1]:
-                self._copy_object(into, source[0], hold=True)
-            else:
+            if isinstance(into.type, TensorType):
                 self.copy(self.make(into), *source)
+            else:
+                self._copy_object(locations[into], source[0], hold=True)
 
-    def _home(self, value: Value) -> tuple[str, int, int]:
-        location = self.plan.locations[value]
-        return location.kind, location.index, location.slot
-
-    def _staged(self, value: Value, move: bool) -> tuple[str, str]:
-        """(address, bytes) of a value, in a copy of its own when `move`."""
-        nbytes, source = self.size(value.type.nbytes), self.address(value)
-        if not move:
-            return source, nbytes
-        self.plan.heaps += 1
-        pointer = self.f.call("ptr", self.service("buffer"), "ptr %ctx", f"i32 {self.plan.heaps - 1}", f"i64 {nbytes}")
-        self.leave_if(self.f.value(f"icmp eq ptr {pointer}, null"))
-        self.copy(pointer, source, nbytes)
-        return pointer, nbytes
+    def _source(self, value: Value, stage: Location | None) -> tuple[str, str]:
+        """(address, bytes) of a value, of its copy when there is a stage for it."""
+        if not isinstance(value.type, TensorType):
+            source = self.address(value)
+            if stage is not None:
+                self._copy_object(stage, source, hold=True)
+                source = self.at(stage)
+            return source, str(abi.VALUE_BYTES)
+        source, nbytes = self.address(value), self.size(value.type.nbytes)
+        if stage is not None:
+            copied = self.obtain(stage, value.type.nbytes)
+            self.copy(copied, source, nbytes)
+            source = copied
+        return source, nbytes
 
     def _open_scans(self, node: Node, scans: Sequence[tuple[Value, Value]]) -> None:
         """Memory for collected values whose number and size are known, and zero for the sizes that iterations will tell."""

@@ -51,6 +51,7 @@ class Plan:
 
     locations: dict[Value, Location] = field(default_factory=dict)
     temporaries: dict[Node, list[Location]] = field(default_factory=dict)
+    staging: dict[Node, list[Location | None]] = field(default_factory=dict)  # of a Loop, for each carried value
     buffers: list[Buffer] = field(default_factory=list)
     packed: dict[tuple[Node, int], Location] = field(default_factory=dict)  # operands in the form their kernel wants
     constants: list[Constant] = field(default_factory=list)
@@ -225,6 +226,7 @@ class _Planner:
                     for value in body.inputs[: 2 + carried]:
                         self._new(value)
                     self._locate(body)
+                    self.plan.staging[node] = self._staging(node)
             for value in node.outputs:
                 self._of(value)
             if node in self.codes:
@@ -234,6 +236,19 @@ class _Planner:
                 ]
         for value in graph.outputs:
             self._of(value)
+
+    def _staging(self, node: Node) -> list[Location | None]:
+        """Where the next carried values wait until all are read: those that are, or may point to, what is carried now and would be
+        overwritten."""
+        body, carried, here = node.op.body, node.op.carried, self.position[node]
+        homes = {self.root(v)[0] for v in body.inputs[2 : 2 + carried]}
+        found: list[Location | None] = []
+        for into, value in zip(body.inputs[2:], body.outputs[1 : 1 + carried]):
+            root, offset = self.root(value)
+            stays = root is into and offset == 0
+            points = carried > 1 and self.plan.locations[root].kind == "pointer"
+            found.append(self._memory(value.type, here, here) if not stays and (root in homes or points) else None)
+        return found
 
     def _of(self, value: Value) -> None:
         """Gives a value its location, through what it is part of."""
@@ -257,12 +272,13 @@ class _Planner:
 
     def _new(self, value: Value) -> None:
         first = self.first.get(value, 0)
-        last = self.last.get(value, first)
-        if isinstance(value.type, TensorType):
-            self.plan.locations[value] = self._buffer(value.type.nbytes, first, last)
-        else:
-            self.plan.heaps += 1
-            self.plan.locations[value] = Location("object", self.plan.heaps - 1, 0, self._buffer(VALUE_BYTES, first, last).index)
+        self.plan.locations[value] = self._memory(value.type, first, self.last.get(value, first))
+
+    def _memory(self, type_: Type, first: int, last: int) -> Location:
+        if isinstance(type_, TensorType):
+            return self._buffer(type_.nbytes, first, last)
+        self.plan.heaps += 1
+        return Location("object", self.plan.heaps - 1, 0, self._buffer(VALUE_BYTES, first, last).index)
 
     def _buffer(self, nbytes: Dimension, first: int, last: int) -> Location:
         if {s.name for s in dims.symbols(nbytes)} <= self.entry:
