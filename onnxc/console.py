@@ -28,14 +28,6 @@ def bytes_text(count: int | None) -> str:
     return f"{count} bytes"
 
 
-def count_text(count: int) -> str:
-    """`4.09 G`: a number of operations or parameters in three digits."""
-    for unit, size in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return str(count)
-
-
 def time_text(seconds: float) -> str:
     """`1.23 s`, `4.56 ms` or `7.89 µs`."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
@@ -139,6 +131,7 @@ class Progress:
                 columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()
                 self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
                 self._task = self._bar.add_task(self.title, total=len(STAGES))
+                self._bar.tasks[0].start_time = self.began
                 self._bar.start()
             if self.stage:
                 self._update()
