@@ -13,7 +13,7 @@ from math import inf
 
 from ... import dims, dtypes, expr
 from ...dims import Dimension
-from ...ir import Constant, Node
+from ...ir import Constant, Layout, Node
 from ...ops import Pool, Reduce
 from ...target import Target
 from ..blocked import (
@@ -63,8 +63,19 @@ def candidates(node: Node, target: Target):
     from . import pool
 
     blocked = not isinstance(node.op, Reduce) or node.op.keepdims
-    cost = typical(x.nbytes + out.nbytes) / target.bytes_per_ns
-    yield Choice(pool, cost, (), (halo_layout(halo, block, rank),), without_halo(block, rank) if blocked else None)
+    layout = halo_layout(halo, block, rank)
+    yield Choice(pool, _estimate(node, target, layout), (), (layout,), without_halo(block, rank) if blocked else None)
+
+
+def _estimate(node: Node, target: Target, layout: Layout) -> float:
+    """Nanoseconds for reading and writing whole blocks, and for the steps along both axes."""
+    x, out = node.inputs[0].type, node.outputs[0].type
+    blocks = -(-x.shape[1] // layout.block) * typical(x.shape[0])
+    moved = blocks * layout.block * typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
+    if _is_whole(node):
+        return moved / target.bytes_per_ns
+    results = blocks * typical(dims.product(out.shape[2:]))
+    return 2 * results * sum(node.op.kernel) / target.fma_per_ns + moved / target.bytes_per_ns
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -151,8 +162,7 @@ class Plan:
 
 def _emit_windows(node: Node, target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), _window(node.op)
-    taps, pixels = sum(win.kernel), typical(out.batch * out.height * out.width) * out.blocks
-    work = pixels * taps / target.fma_per_ns + typical(x.batch * x.image) / target.bytes_per_ns
+    work = _estimate(node, target, node.inputs[0].type.layout)
     row_bytes = typical(out.width) * out.pixel * win.strides[0]
     wanted = min(FEW_PARTS, work / PART_NS) / max(1, out.blocks * typical(out.batch))
     lines = lines_of_part(out.height, 1, max(wanted, 2 * typical(out.height) * row_bytes / SCRATCH_BYTES))
