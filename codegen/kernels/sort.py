@@ -1,139 +1,207 @@
-"""Sort: a stable merge sort of the indices of every line, bottom up, between two halves of scratch memory.
+"""Sort: every line by a radix sort of keys whose unsigned order is the order wanted; short lines by counting who precedes whom.
 
-    width 1: [3][1][2][0] → [1 3][0 2]      width 2: [1 3][0 2] → [0 1 2 3]
-NaN is greater than every number. Lines are parts of their own, so a part's result never depends on another's.
+    key of a float: its bits, all turned over when negative, else the sign set; -0 is 0, NaN the greatest; descending: turned over
+    digits of 8 bits from the lowest: count them, add up the counts, move (key, index) to where the counts say
+Moving in order keeps equal keys in order, so the sort is stable. A digit that is the same everywhere is skipped. Lines are
+parts of their own.
 """
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from contextlib import contextmanager
+from dataclasses import dataclass
 
-from ... import dims, dtypes, expr
+from ... import dims, dtypes
 from ...ir import Constant, Node
 from ...ops import Sort
 from ...target import Target
 from ..emitter import Function
 from ..kernel import Choice, Code, KernelText, single
-from ..nest import ERROR_BYTES, typical
-from ..scalar import load_vector, lower, store_vector
+from ..nest import ERROR_BYTES, displaced, typical
+from ..operands import vector_constant
 
-NANOSECONDS = 8  # for one step of a merge
+SHORT = 64  # elements of a line that are ranked by comparing each with each
+LANES = 16  # compared at once
+DIGITS = 256
+KEYED = (*dtypes.FLOATS, *dtypes.SIGNED, *dtypes.UNSIGNED, "bool")
+INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF << 52}
 
 
 def candidates(node: Node, target: Target) -> Iterable[Choice]:
-    if isinstance(node.op, Sort) and node.inputs[0].type.layout is None:
-        count = typical(node.inputs[0].type.count)
-        yield Choice(sys.modules[__name__], NANOSECONDS * count * max(1, count.bit_length()))
+    if isinstance(node.op, Sort) and node.inputs[0].type.layout is None and node.inputs[0].dtype in KEYED:
+        yield Choice(sys.modules[__name__], typical(node.inputs[0].type.count) * _cost(node))
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     return None
 
 
+def _cost(node: Node) -> int:
+    """Nanoseconds an element."""
+    x = node.inputs[0]
+    length = typical(x.shape[node.op.axis]) if x.rank else 1
+    if length <= SHORT:
+        return 2 + length // LANES
+    return 4 + 3 * dtypes.itemsize(x.dtype) // 2 + dtypes.itemsize(x.dtype) * DIGITS // length
+
+
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    (x,), axis = node.inputs, node.op.axis % max(1, node.inputs[0].rank)
-    count = x.shape[axis] if x.rank else 1
-    inner = dims.product(x.shape[axis + 1 :])
+    (x,), axis = node.inputs, node.op.axis
+    length = x.shape[axis] if x.rank else 1
+    inner = dims.product(x.shape[axis + 1 :]) if x.rank else 1
     lines = dims.product(x.shape[:axis]) * inner
-    width = dtypes.itemsize(x.dtype)
+    item = dtypes.itemsize(x.dtype)
     k = KernelText(target)
     with k.entry() as f:
-        n, stride = k.size(f, count), k.size(f, inner)
-        first = f.hoisted(f"getelementptr i8, ptr %scratch, i64 {ERROR_BYTES}")
-        second = f.offset(first, f.mul(n, 8))
+        n, stride = k.size(f, length), k.size(f, inner)
+        memory = Memory.at(f, n, item)
         with f.loop("%first", "%last") as line:
             outer, lane = f.divide(line.index, stride)
             start = f.add(f.mul(outer, f.mul(n, stride)), lane)
-
-            def key(index: str) -> str:
-                place = f.add(start, f.mul(index, stride))
-                return load_vector(f, x.dtype, f.element(k.input(f, 0), place, width), 1)
-
-            order = _sorted(f, n, first, second, key, _precedes(x.dtype, node.op.descending))
-            with f.loop(0, n) as place:
-                index = f.load("i64", f.element(order, place.index, 8))
-                to = f.add(start, f.mul(place.index, stride))
-                store_vector(f, x.dtype, key(index), f.element(k.output(f, 0), to, width), 1)
-                f.store("i64", index, f.element(k.output(f, 1), to, 8))
-    return single(k.step(lines, lines * count * (4 * NANOSECONDS), ERROR_BYTES + 16 * count))
+            elements = displaced(f, k.input(f, 0), start, item)
+            results = [displaced(f, k.output(f, i), start, size) for i, size in enumerate((item, 8))]
+            writer = Line(f, x.dtype, node.op.descending, n, stride, memory, elements, *results)
+            writer.emit(isinstance(length, int))
+    scratch = ERROR_BYTES + item * DIGITS * 8 + (length + LANES) * (2 * item + 16)
+    return single(k.step(lines, lines * length * _cost(node), scratch))
 
 
-def _precedes(dtype: str, descending: bool) -> expr.Expr:
-    """Whether operand 0 has to stand before operand 1, strictly."""
-    a, b = expr.input_(0, dtype), expr.input_(1, dtype)
-    if descending:
-        a, b = b, a
-    if dtype == "bool":
-        return ~a & b
-    if dtypes.is_float(dtype):
-        return (a < b) | (expr.isnan(b) & ~expr.isnan(a))
-    return a < b
+@dataclass(frozen=True)
+class Memory:
+    """Where a thread keeps its counts (a row of DIGITS for each byte of the key), and two arrays each of keys and indices."""
+
+    counts: str
+    keys: tuple[str, str]
+    indices: tuple[str, str]
+
+    @staticmethod
+    def at(f: Function, n: str, item: int) -> Memory:
+        room = f.add(n, LANES)
+        counts = f.offset("%scratch", ERROR_BYTES)
+        first = f.offset(counts, item * DIGITS * 8)
+        indices = first, f.offset(first, f.mul(room, 8))
+        key = f.offset(indices[1], f.mul(room, 8))
+        return Memory(counts, (key, f.offset(key, f.mul(room, item))), indices)
 
 
-class _Variable:
-    """A number that changes: a stack slot, so that loops need no phi for it."""
+class Line:
+    """One line being sorted: `x`, its elements, and `values` and `places`, the results; `stride` elements lie between two."""
 
-    def __init__(self, f: Function):
-        self.f, self.slot = f, f.name()
-        f.prologue.append(f"  {self.slot} = alloca i64")
+    def __init__(self, f: Function, dtype: str, descending: bool, n: str, stride: str, memory: Memory, x: str, values: str, places: str):
+        self.f, self.dtype, self.descending, self.n, self.stride, self.memory = f, dtype, descending, n, stride, memory
+        self.x, self.values, self.places = x, values, places
+        self.item = dtypes.itemsize(dtype)
+        self.word = f"i{8 * self.item}"
 
-    def get(self) -> str:
-        return self.f.load("i64", self.slot, 8)
+    def emit(self, known: bool) -> None:
+        if known:
+            self._by_rank() if int(self.n) <= SHORT else self._by_radix()
+            return
+        short = self.f.compare("sle", self.n, SHORT)
+        with self.f.when(short):
+            self._by_rank()
+        with self.f.when(self.f.value(f"xor i1 {short}, true")):
+            self._by_radix()
 
-    def set(self, value: str) -> None:
-        self.f.store("i64", value, self.slot, 8)
+    # Keys --------------------------------------------------------------------------------------
 
+    def _element(self, index: str) -> str:
+        return displaced(self.f, self.x, self.f.mul(index, self.stride), self.item)
 
-@contextmanager
-def _while(f: Function, condition):
-    """Repeats what follows while condition() gives a true i1."""
-    head, body, after = (f.fresh_label(name) for name in ("while", "repeat", "finished"))
-    f.branch(head)
-    f.label(head)
-    f.branch_if(condition(), body, after)
-    f.label(body)
-    yield
-    f.branch(head)
-    f.label(after)
+    def _key(self, index: str) -> str:
+        """The unsigned number that stands for an element."""
+        f, word, bits = self.f, self.word, self.f.load(self.word, self._element(index))
+        sign = 1 << (8 * self.item - 1)
+        if self.dtype == "bool":
+            bits = f.value(f"zext i1 {f.compare('ne', bits, 0, word)} to i8")
+        elif dtypes.is_signed(self.dtype):
+            bits = f.value(f"xor {word} {bits}, {-sign}")
+        elif self.dtype in INFINITY:
+            magnitude = f.value(f"and {word} {bits}, {sign - 1}")
+            negative = f.value(f"ashr {word} {bits}, {8 * self.item - 1}")
+            turned = f.value(f"xor {word} {bits}, {f.value(f'or {word} {negative}, {-sign}')}")
+            turned = f.select(f.compare("eq", magnitude, 0, word), word, str(-sign), turned)
+            bits = f.select(f.compare("ugt", magnitude, INFINITY[self.dtype], word), word, "-1", turned)
+        return f.value(f"xor {word} {bits}, -1") if self.descending else bits
 
+    def _store_result(self, index: str, place: str) -> None:
+        """Element `index` of the line at `place` of the sorted one."""
+        f, at = self.f, self.f.mul(place, self.stride)
+        f.store(self.word, f.load(self.word, self._element(index)), displaced(f, self.values, at, self.item))
+        f.store("i64", index, displaced(f, self.places, at, 8))
 
-def _sorted(f: Function, n: str, first: str, second: str, key, precedes: expr.Expr) -> str:
-    """The address of the indices 0..n-1 in sorted order: one of two arrays of n i64."""
-    with f.loop(0, n) as place:
-        f.store("i64", place.index, f.element(first, place.index, 8))
-    width, flipped = _Variable(f), _Variable(f)
-    width.set("1")
-    flipped.set("0")
-    left, right = _Variable(f), _Variable(f)
-    with _while(f, lambda: f.compare("slt", width.get(), n)):
-        size = width.get()
-        swap = f.compare("ne", flipped.get(), 0)
-        source, target = f.select(swap, "ptr", second, first), f.select(swap, "ptr", first, second)
-        with f.loop(0, n, f.mul(size, 2)) as run:
-            middle = f.minimum(f.add(run.index, size), n)
-            end = f.minimum(f.add(middle, size), n)
-            left.set(run.index)
-            right.set(middle)
-            with f.loop(run.index, end) as place:
-                _merge_one(f, place.index, left, right, middle, end, source, target, key, precedes)
-        width.set(f.mul(size, 2))
-        flipped.set(f.sub("1", flipped.get()))
-    return f.select(f.compare("ne", flipped.get(), 0), "ptr", second, first)
+    # Short lines -------------------------------------------------------------------------------
 
+    def _by_rank(self) -> None:
+        """An element's place is how many are less, or equal and before it."""
+        f, keys = self.f, self.memory.keys[0]
+        with f.loop(0, self.n) as loop:
+            f.store(self.word, self._key(loop.index), displaced(f, keys, loop.index, self.item))
+        vector = f"<{LANES} x {self.word}>"
+        f.store(vector, "splat (" + self.word + " -1)", displaced(f, keys, self.n, self.item))  # the greatest, and after all
+        with f.loop(0, self.n) as one:
+            own = f.broadcast(self.word, f.load(self.word, displaced(f, keys, one.index, self.item)), LANES)
+            number = f.broadcast("i64", one.index, LANES)
+            with f.loop(0, self.n, LANES, carried=[("i64", "0")]) as loop:
+                others = f.load(vector, displaced(f, keys, loop.index, self.item))
+                numbers = f.value(
+                    f"add <{LANES} x i64> {f.broadcast('i64', loop.index, LANES)}, {vector_constant('i64', range(LANES))}")
+                equal = f.value(f"icmp eq {vector} {others}, {own}")
+                before = f.value(f"icmp slt <{LANES} x i64> {numbers}, {number}")
+                both = f.value(f"and <{LANES} x i1> {equal}, {before}")
+                less = f.value(f"icmp ult {vector} {others}, {own}")
+                mask = f.value(f"or <{LANES} x i1> {less}, {both}")
+                count = f.intrinsic("ctpop", f"i{LANES}", f.value(f"bitcast <{LANES} x i1> {mask} to i{LANES}"))
+                loop.carry(f.add(loop.carried[0], f.value(f"zext i{LANES} {count} to i64")))
+            self._store_result(one.index, loop.results[0])
 
-def _merge_one(f: Function, place: str, left: _Variable, right: _Variable, middle: str, end: str, source: str, target: str, key,
-               precedes: expr.Expr) -> None:
-    """The next of two runs to `place`: the right one's where it precedes the left one's, or the left run has ended."""
-    i, j = left.get(), right.get()
-    inside = f.compare("slt", i, middle), f.compare("slt", j, end)
-    # a run that has ended is read at its last element, which is there, and not taken
-    at_left = f.load("i64", f.element(source, f.minimum(i, f.sub(middle, 1)), 8))
-    at_right = f.load("i64", f.element(source, f.minimum(j, f.sub(end, 1)), 8))
-    operands = [key(at_right), key(at_left)]
-    (before,) = lower(f, [precedes], operands.__getitem__, 1)
-    wanted = f.value(f"or i1 {before}, {f.value(f'xor i1 {inside[0]}, true')}")
-    take = f.value(f"and i1 {inside[1]}, {wanted}")
-    f.store("i64", f.select(take, "i64", at_right, at_left), f.element(target, place, 8))
-    left.set(f.select(take, "i64", i, f.add(i, 1)))
-    right.set(f.select(take, "i64", f.add(j, 1), j))
+    # Long lines --------------------------------------------------------------------------------
+
+    def _digit(self, key: str, byte: int) -> str:
+        f = self.f
+        shifted = key if byte == 0 else f.value(f"lshr {self.word} {key}, {8 * byte}")
+        if self.item == 1:
+            return f.value(f"zext i8 {shifted} to i64")
+        low = f.value(f"and {self.word} {shifted}, 255")
+        return low if self.item == 8 else f.value(f"zext {self.word} {low} to i64")
+
+    def _count(self, byte: int, digit: str) -> str:
+        """The address of a digit's count."""
+        return displaced(self.f, self.f.offset(self.memory.counts, byte * DIGITS * 8), digit, 8)
+
+    def _by_radix(self) -> None:
+        f, memory = self.f, self.memory
+        with f.loop(0, self.item * DIGITS * 8, 64) as loop:
+            f.store("<64 x i8>", "zeroinitializer", f.offset(memory.counts, loop.index), 64)
+        with f.loop(0, self.n) as loop:
+            key = self._key(loop.index)
+            f.store(self.word, key, displaced(f, memory.keys[0], loop.index, self.item))
+            f.store("i64", loop.index, displaced(f, memory.indices[0], loop.index, 8))
+            for byte in range(self.item):
+                count = self._count(byte, self._digit(key, byte))
+                f.store("i64", f.add(f.load("i64", count, 8), 1), count, 8)
+        source, to = [memory.keys[0], memory.indices[0]], [memory.keys[1], memory.indices[1]]
+        for byte in range(self.item):
+            source, to = self._pass(byte, source, to)
+        with f.loop(0, self.n) as loop:
+            self._store_result(f.load("i64", displaced(f, source[1], loop.index, 8)), loop.index)
+
+    def _pass(self, byte: int, source: list[str], to: list[str]) -> tuple[list[str], list[str]]:
+        """Sorts by one digit unless all have the same; gives (keys, indices) as they are then, and the other two arrays."""
+        f = self.f
+        first = f.load("i64", self._count(byte, self._digit(f.load(self.word, source[0]), byte)), 8)
+        differ = f.compare("ne", first, self.n)
+        with f.loop(0, f.select(differ, "i64", str(DIGITS), "0"), carried=[("i64", "0")]) as loop:
+            count = self._count(byte, loop.index)
+            following = f.add(loop.carried[0], f.load("i64", count, 8))
+            f.store("i64", loop.carried[0], count, 8)
+            loop.carry(following)
+        with f.loop(0, f.select(differ, "i64", self.n, "0")) as loop:
+            key = f.load(self.word, displaced(f, source[0], loop.index, self.item))
+            count = self._count(byte, self._digit(key, byte))
+            place = f.load("i64", count, 8)
+            f.store("i64", f.add(place, 1), count, 8)
+            f.store(self.word, key, displaced(f, to[0], place, self.item))
+            f.store("i64", f.load("i64", displaced(f, source[1], loop.index, 8)), displaced(f, to[1], place, 8))
+        moved = [f.select(differ, "ptr", a, b) for a, b in zip(to, source)]
+        return moved, [f.select(differ, "ptr", b, a) for a, b in zip(to, source)]
