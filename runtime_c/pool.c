@@ -1,11 +1,13 @@
 /* pool.c - threads that wait spinning, then asleep, each before a mailbox of its own.
  *
  * The caller is thread 0. Every worker has one word, its state, in its own cache line: the caller
- * writes WORK, the worker writes IDLE when done. Who waits for a word spins for 50 microseconds and
- * then sleeps on it (a futex; elsewhere a condition variable). Threads start with the first region,
- * block all signals, and are started anew in the child of a fork. */
+ * writes POSTED, the worker RUNNING and, when done, IDLE. What a worker has not begun when the caller
+ * is through with its own share, the caller takes back and does. Who waits for a word spins for 50
+ * microseconds and then sleeps on it (a futex; elsewhere a condition variable). Threads start with
+ * the first region, block all signals, and are started anew in the child of a fork. */
 
-enum { ONNXC_IDLE, ONNXC_WORK, ONNXC_STOP, ONNXC_MAX_THREADS = 256, ONNXC_SPIN_NS = 50000 };
+enum { ONNXC_IDLE, ONNXC_POSTED, ONNXC_RUNNING, ONNXC_STOP };
+enum { ONNXC_MAX_THREADS = 256, ONNXC_SPIN_NS = 50000 };
 
 typedef struct onnxc_threads onnxc_threads;
 
@@ -110,11 +112,18 @@ static void onnxc_take_part(onnxc_threads *pool, int32_t thread) {
     for (int32_t i = thread; i < pool->count; i += pool->taking_part) pool->work(pool->data, i);
 }
 
+/* Moves a posted share to another state: true for only one of worker and caller. */
+static bool onnxc_claim(onnxc_worker *worker, unsigned state) {
+    unsigned posted = ONNXC_POSTED;
+    return atomic_compare_exchange_strong(&worker->state, &posted, state);
+}
+
 static void *onnxc_worker_main(void *argument) {
     onnxc_worker *worker = argument;
     for (;;) {
         onnxc_wait_while(&worker->state, ONNXC_IDLE, &worker->worker_sleeps);
         if (atomic_load(&worker->state) == ONNXC_STOP) return NULL;
+        if (!onnxc_claim(worker, ONNXC_RUNNING)) continue;
         onnxc_take_part(worker->pool, worker->index);
         onnxc_post(&worker->state, ONNXC_IDLE, &worker->caller_sleeps);
     }
@@ -163,10 +172,12 @@ static int32_t onnxc_pool_run(onnxc_pool *base, int32_t count,
     pool->count = count;
     pool->taking_part = threads;
     for (int32_t i = 0; i < threads - 1; i++)
-        onnxc_post(&pool->workers[i].state, ONNXC_WORK, &pool->workers[i].worker_sleeps);
+        onnxc_post(&pool->workers[i].state, ONNXC_POSTED, &pool->workers[i].worker_sleeps);
     onnxc_take_part(pool, 0);
+    for (int32_t i = threads - 2; i >= 0; i--) /* the last to hear of it first */
+        if (onnxc_claim(&pool->workers[i], ONNXC_IDLE)) onnxc_take_part(pool, i + 1);
     for (int32_t i = 0; i < threads - 1; i++)
-        onnxc_wait_while(&pool->workers[i].state, ONNXC_WORK, &pool->workers[i].caller_sleeps);
+        onnxc_wait_while(&pool->workers[i].state, ONNXC_RUNNING, &pool->workers[i].caller_sleeps);
     atomic_store(&pool->busy, 0);
     return 1;
 }
