@@ -30,6 +30,7 @@ from .passes import (
     absorb_transposes,
     eliminate_common,
     eliminate_dead,
+    expand_recurrent,
     fold_affine,
     fold_constants,
     fold_pads,
@@ -47,6 +48,7 @@ from .verify import verify
 #: Every pass on core ops, in order.
 PASSES: tuple[Callable[[Graph, Target], Graph], ...] = (
     eliminate_dead.eliminate_dead,
+    expand_recurrent.expand_recurrent,
     fold_constants.fold_constants,
     inline_scalars.inline_scalars,
     eliminate_common.eliminate_common,
