@@ -30,7 +30,7 @@ from ..packing import pack_columns, pack_panel, padded
 TILE_OVERHEAD = 12.0  # nanoseconds: a call, stores, the misprediction where its loop ends
 PART_TIME = 4000.0  # nanoseconds that a part should take at least
 MOST_ROWS = 24  # of a tile
-SHARED_SET = 6  # rows whose elements at one k may fall into one set of the first-level cache
+SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
 ALL = 1 << 30  # panels or tiles: as many as there are
 
 

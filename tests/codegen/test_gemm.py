@@ -1,6 +1,7 @@
 """Matrix products against the interpreter: every form, odd sizes, element types, epilogues, targets."""
 import numpy as np
 import pytest
+from codegen.assembly import spills
 from codegen.guarded import guarded
 from onnxc.codegen import contraction
 from onnxc.codegen.kernels import gemm
@@ -284,6 +285,15 @@ def test_every_target_gets_code(target):
     case = Case("mk,kn->mn", matrix(20, 40, 30), None, symbolic="mn", body=gelu(total()))
     for step in gemm.emit(case.node, case.choice(target), target).steps:
         assert "KERNEL" in harness.assembly(step.text, target)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+@pytest.mark.parametrize("symbolic", ["", "m", "mk"])
+@pytest.mark.parametrize("constant", [1, None])
+def test_products_keep_their_sums_in_registers(target, symbolic, constant):
+    symbolic = symbolic if constant is None else symbolic.replace("k", "")
+    case = Case("mk,kn->mn", matrix(128, 96, 64), constant, symbolic=symbolic)
+    assert not spills(gemm.emit(case.node, case.choice(target), target).steps[-1].text, target)
 
 
 @pytest.mark.parametrize("size, parts", [((512, 512, 512), 8), ((1, 4096, 512), 8), ((4096, 64, 64), 8)])

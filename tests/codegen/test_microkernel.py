@@ -2,10 +2,10 @@
 import ctypes
 import re
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from codegen.harness import RUNNABLE, aligned, compiled, machine
+from codegen.assembly import commented, inner_loops, spills
+from codegen.harness import RUNNABLE, aligned, compiled
 from onnxc.codegen import microkernel as mk
 from onnxc.codegen.emitter import Text
 
@@ -90,39 +90,18 @@ def test_every_height_up_to_the_greatest_is_right(target, vectors):
 @pytest.mark.parametrize("row_step", [None, 1536], ids=["step of the run", "static step"])
 def test_the_sums_of_full_tiles_stay_in_registers(target, vectors, row_step):
     text, _ = text_of(target, mk.most_rows(target, vectors), vectors, row_step=row_step)
-    loops = inner_loops(assembly_with_comments(text, target))
-    assert loops
-    assert not [line for loop in loops for line in loop if "Spill" in line or "Reload" in line]
+    assert not spills(text, target)
 
 
 @pytest.mark.parametrize("target", EVERY, ids=str)
 def test_a_step_of_a_full_tile_is_hardly_more_than_its_multiply_adds(target):
     rows = mk.most_rows(target, 2)
     text, _ = text_of(target, rows, 2)
-    (loop,) = inner_loops(assembly_with_comments(text, target))
+    (loop,) = inner_loops(commented(text, target))
     adds = [line for line in loop if re.search(r"\b(v?fmadd|fmla|addps)", line)]
     assert len(adds) == rows * 2
     arithmetic = 2 if target.fused_multiply_add else 6  # else a copy, a product and a sum each
     assert len(loop) <= rows * (arithmetic + 3) + 16
-
-
-def assembly_with_comments(text, target):
-    tm = machine(target, jit=False)
-    tm.set_asm_verbosity(True)
-    return tm.emit_assembly(llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}'))
-
-
-def inner_loops(assembly):
-    """The instructions of every block that jumps back to its own label."""
-    found = []
-    for block in re.split(r"(?m)^(?=\.LBB)", assembly):
-        label = re.match(r"(\.LBB\d+_\d+):", block)
-        body = re.split(r"(?m)^(?:#|//) %bb", block)[0].splitlines()[1:]
-        instructions = [line for line in body if re.match(r"\t[^.#/]", line)]
-        back = label and re.compile(rf"\b(j|b|cb|tb)\w*\W.*{re.escape(label[1])}\b")
-        if back and any(back.search(line) for line in instructions):
-            found.append(instructions)
-    return found
 
 
 @pytest.mark.parametrize("count", range(1, 25))
