@@ -151,7 +151,7 @@ class Conv(Op):
             else:
                 length = (size + padding - extent) // self.strides[axis] + 1
             _require(not isinstance(length, int) or length >= 0, f"{x} is smaller than the kernel of {w}")
-            spatial.append(length)
+            spatial.append(dims.maximum(length, 0))  # an image smaller than the kernel has no result
         out_channels = w.shape[1] * self.groups if self.transposed else w.shape[0]
         return (_epilogue_type(self.epilogue, self.accumulate, (x.shape[0], out_channels, *spatial), extra),)
 
