@@ -1,6 +1,6 @@
 """The node cases of the onnx package's backend suite, imported and run by the interpreter of the core ops.
 
-`python tests/frontend/node_cases.py [part of a name...]` prints how many agree and why each other one does not.
+`python tests/frontend/node_cases.py [--symbolic] [part of a name...]` prints how many agree and why each other does not.
 """
 from __future__ import annotations
 
@@ -61,10 +61,22 @@ def difference(expected: object, found: object, rtol: float, atol: float) -> str
         return f"values differ by {np.nanmax(np.abs(expected.astype(exact) - found.astype(exact)), initial=0):.3g}"
 
 
-def verdict(case: TestCase) -> str:
+def with_variables(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a variable in place of every size of its inputs: one for all sizes that are equal. Lists of axes and
+    sizes keep their length, on which ranks depend."""
+    model = onnx.ModelProto.FromString(model.SerializeToString())
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        whole = tensor.elem_type in (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+        for dimension in [] if whole and len(tensor.shape.dim) < 2 else tensor.shape.dim:
+            dimension.dim_param = f"d{dimension.dim_value}"
+    return model
+
+
+def verdict(case: TestCase, symbolic: bool = False) -> str:
     """Nothing where the case agrees, else the reason."""
     try:
-        graph = import_model(case.model).graph
+        graph = import_model(with_variables(case.model) if symbolic else case.model).graph
         for inputs, outputs in case.data_sets:
             found = run_graph(graph, [as_value(x) for x in inputs])
             for expected, result in zip(outputs, found, strict=True):
@@ -76,8 +88,9 @@ def verdict(case: TestCase) -> str:
 
 
 def main(parts: list[str]) -> None:
-    cases = node_cases(*parts)
-    failures = {case.name: reason for case in cases if (reason := verdict(case))}
+    symbolic = "--symbolic" in parts
+    cases = node_cases(*(p for p in parts if p != "--symbolic"))
+    failures = {case.name: reason for case in cases if (reason := verdict(case, symbolic))}
     for name, reason in failures.items():
         print(f"{name}: {reason[:200]}")
     print(f"{len(cases) - len(failures)} of {len(cases)} cases agree")

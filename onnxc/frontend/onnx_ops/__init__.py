@@ -20,12 +20,13 @@ from . import (
     sampling,
     sequences,
     signal,
+    training,
 )
 from .rules import Rule, rule_table
 
 FAMILIES = (
-    attention, casting, constants, control, convolution, elementwise, indexing, linear, loss, movement, normalization, pooling,
-    quantization, random, recurrent, reductions, resize, sampling, sequences, signal,
+    attention, casting, constants, control, convolution, elementwise, indexing, linear, loss, movement, normalization,
+    pooling, quantization, random, recurrent, reductions, resize, sampling, sequences, signal, training,
 )
 
 RULES = rule_table(FAMILIES)

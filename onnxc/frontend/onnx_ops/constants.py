@@ -4,7 +4,9 @@ from __future__ import annotations
 import numpy as np
 
 from ... import dims, dtypes, expr, ops
-from ...ir import TensorType
+from ...builder import Builder
+from ...dims import Dimension
+from ...ir import TensorType, Value
 from .common import checked, element_type, generate, insert_axes, scalar, wide, zeros
 from .rules import onnx_op
 
@@ -46,9 +48,10 @@ def Range(b, start, limit, delta, *, stash_type=1):
     """max(ceil((limit - start) / delta), 0) numbers: start + i * delta. 16-bit floats compute in float32."""
     dtype = start.dtype
     start, limit, delta = (scalar(b, v) for v in (start, limit, delta))
-    if all(v.elements is not None for v in (start, limit, delta)):
-        first, end, step = (b.dimension(v) for v in (start, limit, delta))
-        if step == 0:
+    whole = [_whole(b, v) for v in (start, limit, delta)]
+    if all(w is not None for w in whole):
+        first, end, step = whole
+        if isinstance(step, int) and step == 0:
             raise ops.TypeMismatch("delta is 0")
         count = dims.maximum(-dims.floor_divide(first - end, step), 0)
     else:
@@ -56,6 +59,20 @@ def Range(b, start, limit, delta, *, stash_type=1):
     at = expr.index(0).cast(wide(dtype))
     first, step = (expr.input_(k, dtype).cast(wide(dtype)) for k in range(2))
     return generate(b, (count,), (first + at * step).cast(dtype), start, delta)
+
+
+def _whole(b: Builder, x: Value) -> Dimension | None:
+    """The integer that a scalar is, where that is known: also that of a float that a size was converted to."""
+    if x.elements is not None:
+        return b.dimension(x)
+    known, node = b.known(x), x.producer
+    if known is not None:
+        return int(known) if np.isfinite(known) and float(known).is_integer() else None
+    if node is not None and isinstance(node.op, ops.Map) and len(node.inputs) == 1 and x.dtype in ("float32", "float64"):
+        source = node.inputs[0]
+        if source.elements is not None and node.op.body is expr.input_(0, source.dtype).cast(x.dtype):
+            return b.dimension(source)
+    return None
 
 
 def _range_length(b, start, limit, delta):

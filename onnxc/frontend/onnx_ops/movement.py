@@ -53,8 +53,8 @@ def _copied(size: Dimension, axis: int, data: Value, allowzero: int) -> Dimensio
 
 
 @onnx_op(since=1, name="Reshape")
-def _reshape_1(b, data, *, shape=(), consumed_inputs=None):
-    return Reshape(b, data, b.constant(np.array(shape, np.int64)))
+def _reshape_1(b, data, *, shape=None, consumed_inputs=None):
+    return Reshape(b, data, b.constant(np.array(shape or (), np.int64)))
 
 
 @onnx_op(since=1)
@@ -127,8 +127,8 @@ def Concat(b, *inputs, axis):
 
 
 @onnx_op(since=1, name="Concat")
-def _concat_1(b, *inputs, axis=1):
-    return Concat(b, *inputs, axis=axis)
+def _concat_1(b, *inputs, axis=None):
+    return Concat(b, *inputs, axis=1 if axis is None else axis)
 
 
 @onnx_op(since=13)
@@ -177,6 +177,7 @@ def _split_2(b, input, *, split=None, axis=0):
 
 @onnx_op(since=1, name="Split")
 def _split_1(b, input, split=None, *, axis=None):
+    """The sizes are an attribute or an input of the same name."""
     return Split(b, input, split, axis=axis or 0)
 
 
@@ -197,14 +198,27 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
 def slice_range(start: Dimension, end: Dimension, step: Dimension, length: Dimension) -> tuple[Dimension, ...]:
     """Python's slice(start, end, step).indices(length) as (start, number of elements, step)."""
     backward = dims.compare("lt", step, 0)
-    low, high = (dims.clamp(_from_end(p, length), -backward, length - backward) for p in (start, end))
+    low, high = (_bound(place, length, backward) for place in (start, end))
+    if isinstance(backward, int):
+        sign = 1 - 2 * backward
+        count = dims.ceil_divide(sign * (high - low), sign * step)
+        first, last = (length - 1, -1) if backward else (0, length)
+        return low, count if low == first or high == last else dims.maximum(count, 0), step
     return low, dims.maximum(-dims.floor_divide(low - high, step), 0), step
 
 
-def _from_end(place: Dimension, length: Dimension) -> Dimension:
-    if isinstance(place, int) and place >= _ENDLESS:
-        return length
-    return place + length * dims.compare("lt", place, 0)
+def _bound(place: Dimension, length: Dimension, backward: Dimension) -> Dimension:
+    """A slice's start or end inside an axis, a negative one counted from its end; the length is never negative."""
+    low, high = -backward, length - backward
+    if isinstance(place, int) and isinstance(backward, int) and not isinstance(length, int):
+        if abs(place) >= _ENDLESS:
+            return high if place > 0 else low
+        if place >= 0:
+            return dims.minimum(place, high)
+        return high if place == -1 and backward else dims.maximum(length + place, low)
+    if dims.at_least(place, 0) and isinstance(backward, int):
+        return dims.minimum(place, high)
+    return dims.clamp(place + length * dims.compare("lt", place, 0), low, high)
 
 
 @onnx_op(since=1, name="Slice")

@@ -94,8 +94,8 @@ def SequenceConstruct(b, *inputs):
 
 
 @onnx_op(since=11)
-def SequenceEmpty(b, *, dtype=1):
-    element_type(dtype)
+def SequenceEmpty(b, *, dtype=None):
+    element_type(1 if dtype is None else dtype)
     return b.call("sequence_empty", [], [SequenceType(None)])[0]
 
 

@@ -1,0 +1,416 @@
+"""Import rules: their signatures against the specification's schemas, and what they mean by the interpreter."""
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import onnx
+import pytest
+from frontend.one_node import evaluate, model, reference
+from onnx import defs, helper
+
+from onnxc.errors import ModelErrors
+from onnxc.frontend.importer import import_model
+from onnxc.frontend.onnx_ops import RULES
+from onnxc.interpret import InterpretError
+
+# Signatures --------------------------------------------------------------------------------------
+
+SCHEMAS: dict[tuple[str, str], list[defs.OpSchema]] = {}
+for _schema in defs.get_all_schemas_with_history():
+    SCHEMAS.setdefault((_schema.domain, _schema.name), []).append(_schema)
+
+#: Operators of the newest operator set that have neither a rule nor a function body. It may only shrink.
+UNSUPPORTED = {
+    "ImageDecoder", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer",
+}
+
+CASES = [
+    pytest.param(rule, RULES[key][k - 1].since if k else 1 << 30, id=f"{rule.op_type}-{rule.since}")
+    for key in RULES for k, rule in enumerate(RULES[key])
+]
+
+
+def served(rule, before: int) -> list[defs.OpSchema]:
+    """The schemas that the rule implements, newest first: from the one that its operator set has to the next rule's."""
+    schemas = sorted(SCHEMAS[rule.domain, rule.op_type], key=lambda s: -s.since_version)
+    older = [s for s in schemas if s.since_version <= rule.since][:1]
+    return [s for s in schemas if rule.since < s.since_version < before] + older
+
+
+@pytest.mark.parametrize(("rule", "before"), CASES)
+def test_parameters_are_the_schemas_inputs(rule, before):
+    newest, *others = served(rule, before)
+    parameters = [p for p in list(rule.signature.parameters.values())[1:] if p.kind is not p.KEYWORD_ONLY]
+    variadic = defs.OpSchema.FormalParameterOption.Variadic
+    assert [p.name.rstrip("_") for p in parameters] == [i.name.replace("...", "") for i in newest.inputs]
+    for parameter, given in zip(parameters, newest.inputs, strict=True):
+        assert (parameter.kind is parameter.VAR_POSITIONAL) == (given.option == variadic)
+        if given.option == defs.OpSchema.FormalParameterOption.Optional:
+            assert parameter.default is None
+    for schema in (newest, *others):
+        optional = [p for p in parameters[len(schema.inputs) :] if p.default is p.empty]
+        assert not [p for p in optional if p.kind is not p.VAR_POSITIONAL]
+
+
+@pytest.mark.parametrize(("rule", "before"), CASES)
+def test_keywords_are_the_schemas_attributes(rule, before):
+    schemas = served(rule, before)
+    keywords = {p.name: p for p in rule.signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
+    inputs = {i.name for s in schemas for i in s.inputs}  # Split-1 has an input and an attribute of one name
+    assert {a for s in schemas for a in s.attributes} <= set(keywords) | inputs
+    assert set(keywords) <= {a for s in SCHEMAS[rule.domain, rule.op_type] for a in s.attributes}
+    for name, attribute in schemas[0].attributes.items():
+        if name not in keywords:
+            continue
+        default = keywords[name].default
+        if attribute.required:
+            assert default is inspect.Parameter.empty
+        elif attribute.default_value.name:
+            assert normal(default) == normal(helper.get_attribute_value(attribute.default_value))
+        else:
+            assert default is None
+
+
+def normal(value):
+    """A default in one form: text as str, numbers as float32 has them, lists as tuples."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, (list, tuple)):
+        return tuple(map(normal, value))
+    return float(np.float32(value)) if isinstance(value, float) else value
+
+
+def test_every_operator_has_a_rule_or_a_body():
+    version = defs.onnx_opset_version()
+    without = set()
+    for (domain, name), schemas in SCHEMAS.items():
+        newest = max(schemas, key=lambda s: s.since_version)
+        if domain or newest.deprecated or (domain, name) in RULES or newest.since_version > version:
+            continue
+        if not newest.has_function and not newest.has_context_dependent_function:
+            without.add(name)
+    assert without == UNSUPPORTED
+
+
+# Meaning -----------------------------------------------------------------------------------------
+
+rng = np.random.default_rng(7)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+X = floats(2, 3, 4, 5)
+IMAGE = floats(1, 2, 7, 6)
+
+AGREE = [
+    ("Add", 7, [X, floats(4, 1)], {}),
+    ("Div", 13, [ints(7, -7, 7, -7), ints(2, 2, -2, -2)], {}),
+    ("Mod", 13, [ints(7, -7, 7, -7), ints(2, 2, -2, -2)], {}),
+    ("Mod", 13, [X, floats(2, 3, 4, 5)], {"fmod": 1}),
+    ("Pow", 15, [np.abs(X), ints(3)], {}),
+    ("Clip", 13, [X, np.float32(-0.5), np.float32(0.5)], {}),
+    ("Clip", 6, [X], {"min": -0.5, "max": 0.5}),
+    ("PRelu", 16, [X, floats(3, 1, 1)], {}),
+    ("Elu", 6, [X], {"alpha": 0.7}),
+    ("Selu", 6, [X], {}),
+    ("Shrink", 9, [X], {"lambd": 0.3, "bias": 0.1}),
+    ("BitShift", 11, [np.array([1, 200], np.uint8), np.array([3, 9], np.uint8)], {"direction": "LEFT"}),
+    ("Cast", 13, [np.array([1.7, -1.7, 200.0], np.float32)], {"to": onnx.TensorProto.INT32}),
+    ("Cast", 13, [np.array([300, -1, 5], np.int32)], {"to": onnx.TensorProto.UINT8}),
+    ("Softmax", 13, [X], {"axis": 1}),
+    ("LogSoftmax", 13, [X], {"axis": -1}),
+    ("Hardmax", 13, [X], {"axis": 2}),
+    ("ReduceMean", 13, [X], {"axes": [1, -1], "keepdims": 0}),
+    ("ReduceMean", 18, [X, ints(1, -1)], {"keepdims": 0}),
+    ("ReduceSum", 13, [X, ints(2)], {}),
+    ("ReduceSum", 13, [X], {"noop_with_empty_axes": 1}),
+    ("ReduceL2", 13, [X], {"axes": [0]}),
+    ("ReduceLogSumExp", 18, [X, ints(3)], {}),
+    ("ReduceMax", 18, [X.astype(np.float16), ints(0, 2)], {"keepdims": 0}),
+    ("ReduceMean", 18, [np.full((3000,), 8.0, np.float16)], {}),
+    ("ArgMax", 13, [np.round(X)], {"axis": 2, "select_last_index": 1}),
+    ("CumSum", 14, [X, np.int64(2)], {"exclusive": 1, "reverse": 1}),
+    ("Reshape", 14, [X, ints(0, -1, 4)], {}),
+    ("Reshape", 5, [X, ints(6, 20)], {}),
+    ("Flatten", 13, [X], {"axis": -2}),
+    ("Squeeze", 13, [floats(1, 3, 1), ints(-1)], {}),
+    ("Unsqueeze", 13, [X, ints(-1, 0)], {}),
+    ("Unsqueeze", 11, [X], {"axes": [0, 5]}),
+    ("Transpose", 13, [X], {}),
+    ("Concat", 13, [X, X[:, :1]], {"axis": 1}),
+    ("Slice", 13, [X, ints(-3, 10), ints(100, -100), ints(2, 3), ints(1, -2)], {}),
+    ("Slice", 1, [X], {"starts": [1, -3], "ends": [2147483647, -1], "axes": [1, 2]}),
+    ("Pad", 13, [X, ints(0, 1, 0, 0, 0, 0, 2, 3), np.float32(7)], {}),
+    ("Pad", 18, [X, ints(2, 1), None, ints(-1)], {"mode": "reflect"}),
+    ("Expand", 13, [floats(3, 1), ints(2, 1, 4)], {}),
+    ("Tile", 13, [floats(2, 3), ints(2, 3)], {}),
+    ("DepthToSpace", 13, [floats(1, 8, 2, 3)], {"blocksize": 2, "mode": "CRD"}),
+    ("SpaceToDepth", 13, [floats(1, 2, 4, 6)], {"blocksize": 2}),
+    ("Range", 11, [np.float32(1), np.float32(4.2), np.float32(0.7)], {}),
+    ("Range", 11, [np.int64(10), np.int64(4), np.int64(-3)], {}),
+    ("EyeLike", 9, [floats(3, 5)], {"k": 1}),
+    ("Trilu", 14, [X, np.int64(-1)], {"upper": 0}),
+    ("OneHot", 11, [ints(0, -1, 7), np.int64(4), floats(2)], {"axis": 0}),
+    ("Gather", 13, [X, np.array([[0, -1]])], {"axis": 2}),
+    ("GatherElements", 13, [X, rng.integers(-3, 3, (2, 2, 4, 5))], {"axis": 1}),
+    ("GatherND", 13, [X, rng.integers(0, 2, (2, 6, 2))], {"batch_dims": 1}),
+    ("ScatterElements", 18, [X, rng.integers(0, 3, (2, 2, 4, 5)), floats(2, 2, 4, 5)], {"axis": 1, "reduction": "max"}),
+    ("ScatterND", 16, [X, np.array([[0, 1], [1, 2]]), floats(2, 4, 5)], {"reduction": "add"}),
+    ("NonZero", 13, [np.round(X)], {}),
+    ("Compress", 11, [X, np.array([True, False, True])], {"axis": 2}),
+    ("MatMul", 13, [floats(2, 1, 3, 4), floats(5, 4, 6)], {}),
+    ("MatMul", 13, [floats(4), floats(5, 4, 6)], {}),
+    ("Gemm", 13, [floats(4, 3), floats(5, 4), floats(5)], {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}),
+    ("Einsum", 12, [floats(2, 3, 4), floats(4, 5), floats(5, 3)], {"equation": "bij, jk, ki -> bi"}),
+    ("Einsum", 12, [floats(2, 3, 3)], {"equation": "...ii->...i"}),
+    ("Einsum", 12, [floats(2, 3, 4), floats(4, 5)], {"equation": "...ij,jk"}),
+    ("MatMulInteger", 10, [rng.integers(0, 255, (3, 4)).astype(np.uint8), rng.integers(-128, 127, (4, 5)).astype(np.int8),
+                           np.uint8(12), np.int8(-3)], {}),
+    ("Conv", 11, [IMAGE, floats(4, 1, 3, 2), floats(4)], {"group": 2, "strides": [2, 1], "pads": [1, 0, 2, 1]}),
+    ("Conv", 11, [IMAGE, floats(3, 2, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    ("ConvTranspose", 11, [IMAGE, floats(2, 3, 3, 3)], {"strides": [2, 3], "output_padding": [1, 2], "pads": [1, 0, 1, 1]}),
+    ("MaxPool", 12, [IMAGE], {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1}),
+    ("AveragePool", 19, [IMAGE], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
+    ("AveragePool", 11, [IMAGE], {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    ("GlobalAveragePool", 1, [IMAGE], {}),
+    ("LpPool", 11, [IMAGE], {"kernel_shape": [2, 2], "p": 3}),
+    ("BatchNormalization", 15, [X, floats(3), floats(3), floats(3), np.abs(floats(3))], {}),
+    ("InstanceNormalization", 6, [X, floats(3), floats(3)], {}),
+    ("LayerNormalization", 17, [X, floats(4, 5), floats(4, 5)], {"axis": 2}),
+    ("GroupNormalization", 21, [floats(2, 4, 5), floats(4), floats(4)], {"num_groups": 2}),
+    ("LpNormalization", 22, [X], {"axis": 1, "p": 2}),
+    ("QuantizeLinear", 13, [X, np.abs(floats(3)) + 0.1, np.array([1, 2, 3], np.uint8)], {"axis": 1}),
+    ("DequantizeLinear", 19, [rng.integers(-128, 127, (2, 3)).astype(np.int8), floats(3), None], {"axis": 1}),
+    ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5), floats(1, 40)], {"hidden_size": 5}),
+    ("GRU", 14, [floats(4, 2, 3), floats(1, 15, 3), floats(1, 15, 5), floats(1, 30)],
+     {"hidden_size": 5, "linear_before_reset": 1}),
+    ("RNN", 14, [floats(4, 2, 3), floats(1, 5, 3), floats(1, 5, 5)], {"hidden_size": 5}),
+    ("Resize", 13, [IMAGE, None, np.array([1, 1, 2, 1.5], np.float32)], {"mode": "linear"}),
+    ("Resize", 19, [IMAGE, None, None, ints(1, 2, 3, 9)], {"mode": "cubic", "coordinate_transformation_mode": "half_pixel"}),
+    ("GridSample", 16, [IMAGE, np.clip(floats(1, 3, 4, 2), -1.2, 1.2)], {"padding_mode": "border"}),
+    ("HannWindow", 17, [np.int64(9)], {"periodic": 0}),
+]
+
+
+AGREE_NAMES = [f"{case[0]}-{case[1]}-{k}" for k, case in enumerate(AGREE)]
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize(("op", "opset", "inputs", "attributes"), AGREE, ids=AGREE_NAMES)
+def test_rule_agrees_with_the_reference(op, opset, inputs, attributes, symbolic):
+    proto = model(op, opset, inputs, attributes, symbolic)
+    for found, expected in zip(evaluate(proto, inputs), reference(proto, inputs), strict=False):
+        assert found.dtype == np.asarray(expected).dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+# Forms that the reference does not have ----------------------------------------------------------
+
+
+def run(op: str, opset: int, inputs: list, outputs: int = 1, **attributes) -> list[np.ndarray]:
+    return evaluate(model(op, opset, inputs, attributes, outputs=outputs), inputs)
+
+
+def test_before_operator_set_7_the_second_operand_begins_at_an_axis():
+    y = floats(3, 4)
+    (found,) = run("Add", 6, [X, y], broadcast=1, axis=1)
+    np.testing.assert_array_equal(found, X + y[:, :, None])
+
+
+def test_before_operator_set_7_slopes_lie_along_channels():
+    slope = floats(3)
+    (found,) = run("PRelu", 6, [X, slope])
+    np.testing.assert_array_equal(found, np.where(X < 0, X * slope[:, None, None], X))
+
+
+def test_cast_of_operator_set_1_names_the_type():
+    assert run("Cast", 1, [X], to="INT32")[0].dtype == np.int32
+
+
+def test_pad_of_operator_set_1():
+    (found,) = run("Pad", 1, [X], paddings=[0, 0, 1, 0, 0, 0, 0, 2], value=3.0)
+    np.testing.assert_array_equal(found, np.pad(X, [(0, 0), (0, 0), (1, 0), (0, 2)], constant_values=3))
+
+
+def test_split_takes_sizes_from_its_attribute():
+    parts = run("Split", 2, [X], outputs=2, axis=3, split=[2, 3])
+    np.testing.assert_array_equal(np.concatenate(parts, 3), X)
+    assert [p.shape[3] for p in parts] == [2, 3]
+
+
+def test_split_into_uneven_parts_leaves_the_last_smaller():
+    parts = run("Split", 18, [floats(7)], outputs=3, num_outputs=3)
+    assert [len(p) for p in parts] == [3, 3, 1]
+
+
+def test_softmax_before_operator_set_13_takes_the_axes_from_its_axis_on_as_one():
+    (found,) = run("Softmax", 11, [X], axis=2)
+    exponentials = np.exp(X - X.max((2, 3), keepdims=True))
+    np.testing.assert_allclose(found, exponentials / exponentials.sum((2, 3), keepdims=True), rtol=1e-5)
+
+
+def test_negative_pads_cut():
+    (found,) = run("Pad", 13, [X, ints(0, 0, -1, 1, 0, -2, 0, -3)])
+    np.testing.assert_array_equal(found, np.pad(X[:, :1, 1:, :2], [(0, 0), (0, 0), (0, 0), (1, 0)]))
+
+
+def test_topk_of_the_least():
+    values, places = run("TopK", 11, [X, ints(2)], outputs=2, axis=1, largest=0)
+    np.testing.assert_array_equal(values, np.sort(X, 1)[:, :2])
+    np.testing.assert_array_equal(np.take_along_axis(X, places, 1), values)
+
+
+def test_unique_in_the_order_of_first_occurrence():
+    y, first, inverse, counts = run("Unique", 11, [np.array([2, 1, 1, 3, 4, 3], np.float32)], outputs=4, sorted=0)
+    np.testing.assert_array_equal(y, [2, 1, 3, 4])
+    np.testing.assert_array_equal(first, [0, 1, 3, 4])
+    np.testing.assert_array_equal(inverse, [0, 1, 1, 2, 3, 2])
+    np.testing.assert_array_equal(counts, [1, 2, 2, 1])
+
+
+def test_topk_of_operator_set_1():
+    values, places = run("TopK", 1, [X], outputs=2, k=2, axis=3)
+    np.testing.assert_array_equal(values, -np.sort(-X, 3)[..., :2])
+    np.testing.assert_array_equal(np.take_along_axis(X, places, 3), values)
+
+
+def test_upsample_repeats_pixels():
+    (found,) = run("Upsample", 7, [IMAGE], scales=[1.0, 1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(found, IMAGE.repeat(2, 2).repeat(3, 3))
+
+
+def test_batch_normalization_of_one_statistic_for_each_element():
+    parameters = [np.abs(floats(3, 4)) + 0.1 for _ in range(4)]
+    x = floats(2, 3, 4)
+    scale, bias, mean, variance = parameters
+    (found,) = run("BatchNormalization", 7, [x, *parameters], spatial=0, epsilon=0.0)
+    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance) * scale + bias, rtol=1e-4, atol=1e-5)
+
+
+def test_lrn_divides_by_the_squares_of_neighbouring_channels():
+    x = floats(1, 6, 2, 3)
+    squares = np.stack([(x[:, max(0, c - 1) : c + 3] ** 2).sum(1) for c in range(6)], 1)
+    (found,) = run("LRN", 13, [x], size=4, alpha=2.0, beta=0.75, bias=1.5)
+    np.testing.assert_allclose(found, x / (1.5 + 2.0 / 4 * squares) ** 0.75, rtol=1e-5)
+
+
+def test_dropout_keeps_everything_outside_training():
+    data, mask = run("Dropout", 13, [X], outputs=2)
+    np.testing.assert_array_equal(data, X)
+    assert mask.dtype == bool and mask.all()
+
+
+def test_dropout_in_training_scales_what_it_keeps():
+    x = np.ones((64, 64), np.float32)
+    data, mask = run("Dropout", 13, [x, np.float32(0.25), np.bool_(True)], outputs=2, seed=1)
+    np.testing.assert_allclose(data, mask / np.float32(0.75))
+    assert 0.7 < mask.mean() < 0.8
+
+
+def test_means_of_float16_do_not_overflow():
+    (found,) = run("GlobalAveragePool", 1, [np.full((1, 1, 300, 300), 60000, np.float16)])
+    assert found.dtype == np.float16 and found.item() == 60000
+
+
+# Axes, sizes and bounds that are data ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("axes", [[1], [-1, 0], [0, 1, 2, 3]])
+def test_reductions_over_axes_that_the_run_gives(axes, keepdims):
+    (found,) = run("ReduceSum", 13, [X, ints(*axes)], keepdims=keepdims)
+    np.testing.assert_allclose(found, X.sum(tuple(axes), keepdims=bool(keepdims)), rtol=1e-4, atol=1e-5)
+
+
+def test_an_axis_of_the_run_outside_the_rank_fails_it():
+    with pytest.raises(InterpretError, match="index out of range|invalid value"):
+        run("CumSum", 14, [X, np.int64(4)])
+
+
+def test_a_reshape_of_the_run_copies_and_infers():
+    (found,) = run("Reshape", 14, [X, ints(0, -1, 5)])
+    assert found.shape == (2, 12, 5)
+
+
+def test_a_slice_of_the_run_steps_backwards():
+    (found,) = run("Slice", 13, [X, ints(-1, 3), ints(-100, 0), ints(3, 2), ints(-2, -1)])
+    np.testing.assert_array_equal(found, X[:, :, 3:0:-1, ::-2])
+
+
+def test_a_step_of_0_fails_the_run():
+    with pytest.raises(InterpretError, match="invalid value"):
+        run("Slice", 13, [X, ints(0), ints(1), ints(0), ints(0)])
+
+
+def test_more_of_topk_than_there_is_fails_the_run():
+    with pytest.raises(InterpretError, match="invalid value"):
+        run("TopK", 11, [X, ints(6)], outputs=2)
+
+
+def test_an_integer_division_by_zero_fails_the_run():
+    with pytest.raises(InterpretError, match="division by zero"):
+        run("Div", 13, [ints(1, 2), ints(1, 0)])
+
+
+def test_an_index_outside_fails_the_run():
+    with pytest.raises(InterpretError, match="index out of range"):
+        run("Gather", 13, [X, ints(2)])
+
+
+# What the specification forbids ------------------------------------------------------------------
+
+REFUSED = [
+    ("Conv", 11, [IMAGE, floats(3, 2, 3, 3)], {"strides": [0, 1]}, "strides has the value 0"),
+    ("Conv", 11, [IMAGE, floats(3, 2, 3, 3)], {"pads": [0, 0, -1, 0]}, "pads has the value -1"),
+    ("Conv", 11, [IMAGE, floats(3, 2, 3, 3)], {"pads": [0, 0]}, "2 values where 4 are needed"),
+    ("Conv", 11, [IMAGE, floats(3, 2, 3, 3)], {"group": 0}, "number of groups is 0"),
+    ("Conv", 11, [IMAGE, floats(3, 2, 3, 3)], {"dilations": [1 << 62, 1]}, "out of range"),
+    ("Conv", 11, [IMAGE, floats(3, 2, 3, 3)], {"kernel_shape": [2, 3]}, "does not fit the weights"),
+    ("Conv", 11, [IMAGE, floats(3, 2, 3, 3), floats(4)], {}, "a vector of length 3"),
+    ("Conv", 11, [IMAGE, floats(3, 1, 3, 3)], {}, "2 channels where"),
+    ("Conv", 11, [IMAGE, floats(3, 2, 9, 9)], {}, "smaller than the kernel"),
+    ("MaxPool", 12, [IMAGE], {"kernel_shape": [0, 2]}, "size 0"),
+    ("AveragePool", 11, [IMAGE], {"kernel_shape": [2]}, "no batch of images"),
+    ("Softmax", 13, [X], {"axis": 4}, "axis 4 is outside"),
+    ("Softmax", 13, [X], {"axis": -(1 << 63)}, "is outside a tensor of 4 axes"),
+    ("Transpose", 13, [X], {"perm": [0, 1, 2, 2]}, "no order of the axes"),
+    ("Concat", 13, [X, floats(2, 3, 4)], {"axis": 1}, "does not continue"),
+    ("Reshape", 14, [X, ints(-1, -1)], {}, "more than one size"),
+    ("Reshape", 14, [X, ints(7, 9)], {}, "cannot be reshaped"),
+    ("Split", 13, [X, ints(3, -1)], {}, "negative"),
+    ("Split", 13, [X, ints(1, 1)], {"axis": 1}, "2 elements together where there are 3"),
+    ("Squeeze", 13, [X, ints(0)], {}, "not of size 1"),
+    ("Unsqueeze", 13, [X, ints(0, 0)], {}, "repeat"),
+    ("MatMul", 13, [floats(2, 3), floats(4, 5)], {}, "do not match"),
+    ("Gemm", 13, [floats(2, 3), floats(3, 4), floats(3)], {}, "does not broadcast"),
+    ("LayerNormalization", 17, [X, floats(6)], {}, "does not broadcast"),
+    ("BatchNormalization", 15, [X, floats(4), floats(3), floats(3), floats(3)], {}, "vector of length 3"),
+    ("GroupNormalization", 21, [floats(2, 4, 5), floats(4), floats(4)], {"num_groups": 3}, "not divisible"),
+    ("QuantizeLinear", 13, [X, np.float32(0)], {}, "scale is 0"),
+    ("DequantizeLinear", 13, [np.zeros((2,), np.int8), np.float32("nan")], {}, "scale is NaN"),
+    ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5), floats(1, 39)], {"hidden_size": 5}, "operand b"),
+    ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5)], {"hidden_size": 6}, "is needed"),
+    ("TopK", 11, [X, ints(6)], {}, "6 greatest of 5"),
+    ("DepthToSpace", 13, [floats(1, 6, 2, 3)], {"blocksize": 2}, "no multiple of 4"),
+    ("DepthToSpace", 13, [floats(1, 8, 2, 3)], {"blocksize": 0}, "blocks of 0"),
+    ("Slice", 13, [X, ints(0), ints(1), ints(0), ints(0)], {}, "a step is 0"),
+    ("Einsum", 12, [X], {"equation": "abc->a"}, "does not name 4 axes"),
+    ("Resize", 13, [IMAGE, None, np.array([1, 1, 0, 1], np.float32)], {}, "a scale is"),
+]
+
+
+@pytest.mark.parametrize(("op", "opset", "inputs", "attributes", "reason"), REFUSED,
+                         ids=[f"{c[0]}-{k}" for k, c in enumerate(REFUSED)])
+def test_what_contradicts_the_specification_is_refused_in_one_sentence(op, opset, inputs, attributes, reason):
+    proto = model(op, opset, inputs, attributes, constants=True, outputs=2 if op in ("Split", "TopK") else 1)
+    with pytest.raises(ModelErrors) as caught:
+        import_model(proto)
+    message = str(caught.value)
+    assert reason in message and op in message and "\n" not in message and len(message) < 1000
