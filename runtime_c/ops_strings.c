@@ -34,17 +34,35 @@ static int onnxc_lay_out_digits(char *text, bool negative, const char *digits, i
     return (int)(to - text);
 }
 
+/* Makes the digits of d.ddde+XX the next greater of their number; false when all are nines. */
+static bool onnxc_next_digits(char *scientific) {
+    char *last = strchr(scientific, 'e') - 1;
+    for (; *last == '9' || *last == '.'; last--) {
+        if (last == scientific || last[-1] == '-') return false;
+        if (*last == '9') *last = '0';
+    }
+    *last = (char)(*last + 1);
+    return true;
+}
+
+/* Whether the text reads as the element. */
+static bool onnxc_reads_as(int32_t dtype, const char *text, const char *element) {
+    char back[8];
+    onnxc_read_float(dtype, text, back);
+    return memcmp(back, element, (size_t)onnxc_dtype_bytes(dtype)) == 0;
+}
+
 /* Writes a float element, of any of the four types, and returns the length. */
 static int onnxc_write_float(char *text, int32_t dtype, const char *element) {
     double value = onnxc_to_double(dtype, element);
     if (isnan(value)) return sprintf(text, "nan");
     if (isinf(value)) return sprintf(text, value < 0 ? "-inf" : "inf");
-    char scientific[40], back[8];
-    int precision = 0, size = (int)onnxc_dtype_bytes(dtype);
-    for (; precision < 17; precision++) {
+    char scientific[40];
+    for (int precision = 0; precision < 17; precision++) {
         snprintf(scientific, sizeof scientific, "%.*e", precision, value);
-        onnxc_read_float(dtype, scientific, back);
-        if (memcmp(back, element, (size_t)size) == 0) break;
+        if (onnxc_reads_as(dtype, scientific, element)) break;
+        /* At a power of two, where the element below is nearer, the nearest digits may be too low. */
+        if (onnxc_next_digits(scientific) && onnxc_reads_as(dtype, scientific, element)) break;
     }
     char digits[24];
     const char *from = scientific + (scientific[0] == '-');

@@ -391,6 +391,14 @@ def test_floats_are_written_with_the_fewest_digits(run, x):
     assert list(to_strings(run, x)) == [shortest(v) for v in x]
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_powers_of_two_and_of_ten_are_written_with_the_fewest_digits(run, dtype):
+    with np.errstate(over="ignore", under="ignore"):
+        x = np.concatenate([np.exp2(np.arange(-1074, 1024.0)), [float(f"1e{k}") for k in range(-320, 309)],
+                            [float(f"9.99e{k}") for k in range(-320, 308)]]).astype(dtype)
+    assert list(to_strings(run, -x)) == [shortest(v) for v in -x]
+
+
 def shortest(value: np.floating) -> str:
     if not np.isfinite(value):
         return str(float(value))
