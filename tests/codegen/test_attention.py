@@ -82,7 +82,8 @@ def test_many_queries_make_many_parts():
 
 
 @RUNNABLE
-@pytest.mark.parametrize("depth, extent", [(1, 1), (3, 5), (32, 32), (40, 24), (64, 64), (80, 80), (128, 128), (17, 200)])
+@pytest.mark.parametrize("depth, extent", [
+    (1, 1), (3, 5), (32, 32), (40, 24), (64, 64), (80, 80), (128, 128), (17, 200)])
 @pytest.mark.parametrize("queries", [1, 9])
 def test_any_depth(target, depth, extent, queries):
     Case(queries, 37, depth, extent, batch=(1, 2)).check(target)
@@ -90,8 +91,9 @@ def test_any_depth(target, depth, extent, queries):
 
 @RUNNABLE
 @pytest.mark.parametrize("forms", [
-    HEADS_INSIDE, ("bhqd", "bhdk", "bhke", "bqhe"), ("qbhd", "kbhd", "kbhe", "qbhe"), ("bhdq", "bhkd", "bhke", "bhqe"),
-    ("hqd", "hkd", "hke", "qhe"), ("bhqd", "bkd", "bke", "bhqe"), ("qd", "kd", "ke", "qe")], ids=",".join)
+    HEADS_INSIDE, ("bhqd", "bhdk", "bhke", "bqhe"), ("qbhd", "kbhd", "kbhe", "qbhe"),
+    ("bhdq", "bhkd", "bhke", "bhqe"), ("hqd", "hkd", "hke", "qhe"),
+    ("bhqd", "bkd", "bke", "bhqe"), ("qd", "kd", "ke", "qe")], ids=",".join)
 @pytest.mark.parametrize("queries", [2, 20])
 def test_any_order_of_axes(target, forms, queries):
     Case(queries, 45, 24, forms=forms).check(target)
@@ -156,7 +158,8 @@ def test_what_is_not_a_number_shows():
 
 
 @pytest.mark.parametrize("case", [
-    Case(4, 4, dtype="float16"), Case(4, 4, symbolic="d"), Case(4, 4, forms=("bhqd", "bhkd", "bhek", "bhqe"))])
+    Case(4, 4, dtype="float16"), Case(4, 4, symbolic="d"),
+    Case(4, 4, forms=("bhqd", "bhkd", "bhek", "bhqe"))])
 def test_what_it_does_not_do_is_left_to_others(case):
     assert case.choice() is None
 

@@ -116,7 +116,8 @@ def test_a_stride_of_the_run_reaches_every_row_from_few_pointers(count):
 
 
 @pytest.mark.parametrize("rows, most, expected", [
-    (49, 14, [13, 12, 12, 12]), (0, 14, []), (1, 14, [1]), (14, 14, [14]), (15, 14, [8, 7]), (28, 14, [14, 14])])
+    (49, 14, [13, 12, 12, 12]), (0, 14, []), (1, 14, [1]), (14, 14, [14]), (15, 14, [8, 7]),
+    (28, 14, [14, 14])])
 def test_rows_are_cut_into_equal_tiles(rows, most, expected):
     assert mk.equal_heights(rows, most) == expected
 
@@ -155,11 +156,13 @@ def test_part_of_a_vector_leaves_the_memory_behind_it_alone(target, dtype, stati
         text = Text(target)
         with text.function("KERNEL", ["ptr %a", "ptr %b", "i64 %n"], linkage="") as f:
             present = count if static else "%n"
-            mk.store_lanes(f, dtype, lanes, mk.load_lanes(f, dtype, lanes, "%a", present), "%b", present)
+            loaded = mk.load_lanes(f, dtype, lanes, "%a", present)
+            mk.store_lanes(f, dtype, lanes, loaded, "%b", present)
             f.statement("ret void")
         source, out = np.arange(lanes * size, dtype=np.uint8), aligned(lanes * size, fill=0xA5)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-        kind(compiled(str(text), target).get_function_address("KERNEL"))(source.ctypes.data, out.ctypes.data, count)
+        function = kind(compiled(str(text), target).get_function_address("KERNEL"))
+        function(source.ctypes.data, out.ctypes.data, count)
         assert (out[: count * size] == source[: count * size]).all()
         assert (out[count * size :] == 0xA5).all()
 
