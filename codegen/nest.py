@@ -7,29 +7,22 @@ space into parts by sizes alone; a kernel walks its parts and finds each block's
 """
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from .. import dims, dtypes
-from ..dims import Dimension
+from ..dims import Dimension, typical
 from ..ir import Node, TensorType, Value
 from ..target import Target
 from . import abi
 from .emitter import Function
 from .kernel import KernelText, Step
 
-#: What a variable is taken to be where times are estimated.
-TYPICAL = 64
 #: Time that one part should take: enough to pay for finding its first iteration, little enough to balance.
 PART_NS = 2000
 ERROR_BYTES = 64  # of a thread's scratch memory, kept for what an error has to say
-
-
-def typical(value: Dimension) -> int:
-    """A number to estimate with where a size is symbolic."""
-    return max(0, dims.evaluate(value, {s.name: TYPICAL for s in dims.symbols(value)}))
 
 
 # Views -------------------------------------------------------------------------------------------
@@ -209,19 +202,26 @@ def nanoseconds(count: Dimension, picoseconds: float) -> Dimension:
     return dims.floor_divide(count * max(1, round(picoseconds)), 1000)
 
 
-def step(k: KernelText, blocks: Blocks, picoseconds: float, scratch: Dimension = ERROR_BYTES) -> Step:
-    return k.step(blocks.parts, nanoseconds(dims.product(blocks.sizes), picoseconds), scratch)
-
-
-class Piece(Protocol):
+class Piece(ABC):
     """A nest that can emit any of its blocks; `cost` is in picoseconds an iteration, `scratch` in bytes."""
 
     sizes: tuple[Dimension, ...]
     blocks: Blocks
     cost: float
-    scratch: Dimension
+    scratch: Dimension = ERROR_BYTES
 
-    def emit(self, k: KernelText, f: Function, block: Block) -> None: ...
+    @abstractmethod
+    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+        """Writes one block."""
+
+    @property
+    def nanoseconds(self) -> float:
+        """The estimated time of all iterations on one core."""
+        return typical(dims.product(self.sizes)) * self.cost / 1000
+
+
+#: (what runs one after the other, each a list of pieces that do not depend on each other; sizes of temporaries in bytes)
+Stages = tuple[Sequence[Sequence[Piece]], tuple[Dimension, ...]]
 
 
 def parts_step(target: Target, pieces: Sequence[Piece]) -> Step:

@@ -495,6 +495,15 @@ def evaluate(value: Dimension, env: Mapping[str, int]) -> int:
     return total
 
 
+#: What a variable is taken to be where times are estimated: an image's side, a text's length.
+TYPICAL = 256
+
+
+def typical(value: Dimension) -> int:
+    """A number of things to estimate times with where a size is symbolic; at least one, so that no work is free."""
+    return max(1, evaluate(value, {s.name: TYPICAL for s in symbols(value)}))
+
+
 def symbols(value: Dimension) -> set[Symbol]:
     """The variables that value depends on."""
     found: set[Symbol] = set()

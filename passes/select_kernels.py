@@ -10,16 +10,11 @@ from dataclasses import replace
 
 from .. import dims
 from ..codegen.kernel import Choice
-from ..dims import Dimension
 from ..errors import UnsupportedError
 from ..ir import Graph, Layout, Node, TensorType, Value
 from ..ops import Bind, Elements, Fused, If, Loop, Op, Reorder, RuntimeCall
 from ..target import Target
 from .plan_memory import view_of
-
-#: What a symbolic dimension is taken to be where times are estimated.
-TYPICAL = 64
-
 
 def select_kernels(graph: Graph, target: Target) -> Graph:
     """graph with a Choice on every node that a kernel runs, layouts on types, and Reorder nodes between."""
@@ -91,7 +86,7 @@ class _Selection:
         total = 0.0
         for value, wanted in zip(node.inputs, _wanted(node, choice)):
             if value.constant is None and not _fits(_layout(value), wanted):
-                total += 2 * estimate(value.type.nbytes) / self.target.bytes_per_ns
+                total += 2 * dims.typical(value.type.nbytes) / self.target.bytes_per_ns
         return total
 
     # Which halo ----------------------------------------------------------------------------------
@@ -183,7 +178,3 @@ def _fits(layout: Layout | None, wanted: Layout | None) -> bool:
         return layout is wanted
     return layout.block == wanted.block and all(a >= b for a, b in zip(layout.halo or wanted.halo, wanted.halo))
 
-
-def estimate(value: Dimension) -> int:
-    """A number for a dimension, taking variables to be TYPICAL."""
-    return dims.evaluate(value, {s.name: TYPICAL for s in dims.symbols(value)})
