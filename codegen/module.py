@@ -435,12 +435,20 @@ class _Run(_Body):
         for k, value in enumerate(node.outputs, len(node.inputs)):
             result = f.offset("%words", k * abi.VALUE_BYTES)
             if isinstance(value.type, TensorType):
+                self._expect(result, "rank", value.rank, "rank_mismatch", node.origin)
+                self._expect(result, "dtype", abi.DTYPES[value.dtype], "wrong_dtype", node.origin)
                 data = f.load("ptr", f.offset(result, abi.VALUE["data"]), 8)
                 f.store("ptr", data, self.slot("values", self.plan.locations[value].slot), 8)
                 self._take_shape(value, f.load("ptr", f.offset(result, abi.VALUE["dims"]), 8), fresh, node.origin)
             else:
                 self._copy_object(self.plan.locations[value], result, hold=False)
         self._forget(fresh)
+
+    def _expect(self, result: str, field_name: str, expected: int, code: str, origin: str) -> None:
+        """Fails the run where a field of a result is not what the graph was compiled for: what a sequence holds may differ."""
+        f = self.f
+        found = f.load("i32", f.offset(result, abi.VALUE[field_name]), 4)
+        self.fail_if(f.compare("ne", found, expected, "i32"), origin, code, f.value(f"sext i32 {found} to i64"))
 
     def _fill_value(self, base: int, value: Value, place: int) -> int:
         """Writes an operand's onnxc_value at byte `base` of the words, its dims at `place`; the next free place."""

@@ -22,7 +22,7 @@ class NodeArg:
     it, `tensor(float)`."""
 
     name: str
-    shape: list
+    shape: list | None
     type: str
 
 
@@ -77,7 +77,7 @@ class InferenceSession:
 
 def _argument(port) -> NodeArg:
     dtype = str(port.dtype)
-    return NodeArg(port.name, list(port.shape), f"tensor({_TYPE_NAMES.get(dtype, dtype)})")
+    return NodeArg(port.name, None if port.shape is None else list(port.shape), f"tensor({_TYPE_NAMES.get(dtype, dtype)})")
 
 
 def _library(source: object, dims, shapes, target: str) -> Path:
