@@ -16,7 +16,17 @@ from ...target import Target
 from ..emitter import Function, vector_type
 from ..kernel import KernelText
 from ..nest import (
-    ERROR_BYTES, Block, Blocks, View, address, all_of, block_rows, collapse, displaced, elements_per_part, moving_cost,
+    Block,
+    Blocks,
+    Piece,
+    View,
+    address,
+    all_of,
+    block_rows,
+    collapse,
+    displaced,
+    elements_per_part,
+    moving_cost,
 )
 
 TILED = 64  # iterations of a block along both axes of a transposition: its lines stay in the first-level cache
@@ -311,7 +321,7 @@ def _deinterleave(f: Function, item: int, count: int, to: str, step_out: str, so
 # One copy ----------------------------------------------------------------------------------------
 
 
-class Copy:
+class Copy(Piece):
     """out[i, j, ...] = source[i, j, ...] over `sizes`, raw elements; zeros where source is None. The two must not overlap."""
 
     def __init__(self, target: Target, sizes: Sequence[Dimension], out: View, source: View | None):
@@ -343,8 +353,6 @@ class Copy:
         if isinstance(rows, int) and rows <= FEW and self.source.strides[-1] == rows * self.item:
             return "deinterleave"
         return None
-
-    scratch = ERROR_BYTES
 
     @property
     def cost(self) -> float:

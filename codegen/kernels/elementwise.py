@@ -10,20 +10,42 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ... import dims, expr
+from ... import expr
 from ...dims import Dimension
 from ...expr import Expr
 from ...ir import Layout, Node, TensorType, Value
 from ...target import Target
 from ..conversion import NARROW
 from ..emitter import Function, scalar_type, splat
-from ..kernel import Code, KernelText, single
+from ..kernel import KernelText
 from ..nest import (
-    Block, Blocks, View, address, block_rows, broadcast_stride, broadcasting, collapse, displaced, elements_per_part, moving_cost,
-    output_view, parts_step, rank_aligned, typical,
+    Block,
+    Blocks,
+    Piece,
+    Stages,
+    View,
+    address,
+    block_rows,
+    broadcast_stride,
+    broadcasting,
+    collapse,
+    displaced,
+    elements_per_part,
+    moving_cost,
+    output_view,
+    rank_aligned,
 )
 from ..operands import (
-    Indices, Reader, computing_cost, each_vector, evaluate, read_all, scratch_bytes, store_lanes, stride_kind, vector_lanes,
+    Indices,
+    Reader,
+    computing_cost,
+    each_vector,
+    evaluate,
+    read_all,
+    scratch_bytes,
+    store_lanes,
+    stride_kind,
+    vector_lanes,
     weight,
 )
 from ..scalar import first_lanes
@@ -34,7 +56,7 @@ MOST_CYCLIC = 64  # instructions of the loop over whole cycles
 SHORT = 4  # vectors of a row that is written without a loop
 
 
-class Elementwise:
+class Elementwise(Piece):
     """out = body(views...) over `sizes`. `blank`: a row of the result has that many elements, zeros after those computed; its
     length is known then."""
 
@@ -68,7 +90,7 @@ class Elementwise:
         still = [i for i, v in self.views.items() if v.strides[-2] == 0 and v.strides[-1] == v.itemsize]
         moving = [self.out, *(v for i, v in self.views.items() if i not in still)]
         together = all(
-            v.strides[-1] == v.itemsize and v.strides[-2] == count * v.itemsize or v.strides[-2:] == (0, 0) for v in moving
+            (v.strides[-1] == v.itemsize and v.strides[-2] == count * v.itemsize) or v.strides[-2:] == (0, 0) for v in moving
         )
         return together and vectors * weight(self.body) <= MOST_CYCLIC, still
 
@@ -204,25 +226,15 @@ class Row:
 # Nodes -------------------------------------------------------------------------------------------
 
 
-def pieces(node: Node, target: Target) -> list[Elementwise | Copy]:
-    """What a Map computes and fills, in parts that follow each other."""
-    out = node.outputs[0].type
+def stages(node: Node, target: Target) -> Stages:
+    """What a Map computes and fills."""
+    out, body = node.outputs[0].type, node.op.body
     if out.layout is not None:
-        return _blocked_pieces(node, target)
-    body = node.op.body
+        return [_blocked_pieces(node, target)], ()
     views = {i: broadcasting("input", i, v.type, out.shape) for i, v in enumerate(node.inputs)}
     if body.op == "input":
-        return [Copy(target, out.shape, output_view(node), views[body.value])]
-    return [Elementwise(target, body, out.shape, output_view(node), views)]
-
-
-def emit(node: Node, target: Target) -> Code:
-    return single(parts_step(target, pieces(node, target)))
-
-
-def estimate(node: Node, target: Target) -> float:
-    """Nanoseconds on one core."""
-    return sum(typical(dims.product(p.sizes)) * p.cost / 1000 for p in pieces(node, target))
+        return [[Copy(target, out.shape, output_view(node), views[body.value])]], ()
+    return [[Elementwise(target, body, out.shape, output_view(node), views)]], ()
 
 
 # Blocked images ----------------------------------------------------------------------------------
@@ -270,14 +282,14 @@ def _blocked_view(index: int, value: Value, out: TensorType) -> View:
     ))
 
 
-def _blocked_pieces(node: Node, target: Target) -> list[Elementwise | Copy]:
+def _blocked_pieces(node: Node, target: Target) -> list[Piece]:
     out, body = node.outputs[0].type, node.op.body
     block = out.layout.block
     views = {i: _blocked_view(i, v, out) for i, v in enumerate(node.inputs)}
     to = stored("output", 0, out)
     batch, _, *pixels, _ = inside_blocks(out)
     whole, rest = divmod(out.shape[1], block)
-    found: list[Elementwise | Copy] = []
+    found: list[Piece] = []
     if whole:
         found.append(Elementwise(target, body, (batch, whole, *pixels, block), to, views))
     if rest:

@@ -10,16 +10,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ... import dims, dtypes, expr
+from ... import dtypes, expr
 from ...dims import Dimension
 from ...ir import Node
 from ...ops import Gather, Scatter
 from ...target import Target
 from ..emitter import Function
-from ..kernel import Code, KernelText
+from ..kernel import KernelText
 from ..nest import (
-    ERROR_BYTES, Block, Blocks, View, address, block_rows, collapse, dense, displaced, elements_per_part, fail, input_view, loops,
-    moving_cost, parts_step, row_major, typical,
+    Block,
+    Blocks,
+    Piece,
+    Stages,
+    View,
+    address,
+    block_rows,
+    collapse,
+    dense,
+    displaced,
+    elements_per_part,
+    fail,
+    input_view,
+    loops,
+    moving_cost,
+    row_major,
 )
 from ..operands import each_vector, load_lanes, store_lanes, vector_lanes
 from ..scalar import lower
@@ -76,10 +90,8 @@ def named(op: Gather | Scatter, x: View, x_shape: Sequence[Dimension], index: Vi
     return Named(sizes, plain, replace(x, strides=along), index, component)
 
 
-class Lookup:
+class Lookup(Piece):
     """The nest as code. `combine`: None for a Gather, else what a Scatter does at each place."""
-
-    scratch = ERROR_BYTES
 
     def __init__(self, target: Target, nest: Named, combine: str | None = None):
         sizes, views = nest.sizes, (nest.plain, nest.whole, nest.index)
@@ -183,12 +195,11 @@ class Lookup:
 # Nodes -------------------------------------------------------------------------------------------
 
 
-def emit(node: Node, target: Target) -> Code:
+def stages(node: Node, target: Target) -> Stages:
     if isinstance(node.op, Gather):
-        return Code((parts_step(target, [gather(node, target)]),))
-    x, out = node.inputs[0].type, dense("output", 0, node.outputs[0].type)
-    copied = Copy(target, x.shape, out, replace(out, kind="input"))
-    return Code((parts_step(target, [copied]), parts_step(target, [scatter(node, target)])))
+        return [[gather(node, target)]], ()
+    out = dense("output", 0, node.outputs[0].type)
+    return [[Copy(target, node.inputs[0].shape, out, replace(out, kind="input"))], [scatter(node, target)]], ()
 
 
 def gather(node: Node, target: Target) -> Lookup:
@@ -204,10 +215,3 @@ def scatter(node: Node, target: Target) -> Lookup:
     sizes = nest.sizes  # the updates' own shape, which the run has checked
     plain = replace(nest.plain, strides=row_major(sizes, dtypes.itemsize(updates.dtype)))
     return Lookup(target, replace(nest, plain=plain), node.op.reduction)
-
-
-def estimate(node: Node, target: Target) -> float:
-    """Nanoseconds on one core."""
-    nest = gather(node, target) if isinstance(node.op, Gather) else scatter(node, target)
-    copied = moving_cost(target, 2 * typical(node.inputs[0].type.nbytes)) / 1000 if isinstance(node.op, Scatter) else 0
-    return copied + typical(dims.product(nest.sizes)) * nest.cost / 1000

@@ -10,14 +10,30 @@ from collections.abc import Iterable
 from dataclasses import replace
 from types import ModuleType
 
-from ...ir import Constant, Node, TensorType, Value
+from ...ir import Constant, Layout, Node, TensorType, Value
 from ...ops import (
-    Attention, Broadcast, Concat, Contract, Conv, Cumulate, Elements, Gather, Map, Pad, Pool, Reduce, Reorder, Reshape, Scatter,
-    Slice, Transpose,
+    Attention,
+    Broadcast,
+    Concat,
+    Contract,
+    Conv,
+    Cumulate,
+    Elements,
+    Gather,
+    Map,
+    Pad,
+    Pool,
+    Reduce,
+    Reorder,
+    Reshape,
+    Scatter,
+    Slice,
+    Transpose,
 )
 from ...target import Target
 from ..kernel import Choice, Code
-from . import elementwise, indexed, movement, reduction, scan, softmax_attention, windows
+from ..nest import Stages, parts_step
+from . import blocked_moves, elementwise, indexed, movement, reduction, scan, softmax_attention, windows
 
 #: The module that writes each op's nest.
 NESTS: dict[type, ModuleType] = {
@@ -31,21 +47,34 @@ NESTS: dict[type, ModuleType] = {
 }
 
 
+PIECES_A_STEP = 16
+STEP_NS = 100
+
+
 def candidates(node: Node, target: Target) -> Iterable[Choice]:
-    """Dense operands and result for every op; a Map also in the blocked layouts that its operands have."""
-    nest = NESTS.get(type(node.op))
-    if nest is None:
+    """Dense operands and result for every op; for some also the blocked layouts that their operands have."""
+    if type(node.op) not in NESTS:
         return
     if isinstance(node.op, Reorder):
-        x, out = node.inputs[0].type, node.outputs[0].type
-        yield Choice(sys.modules[__name__], nest.estimate(node, target), (), (x.layout,), out.layout)
-        return
-    dense = _stored(node, (None,) * len(node.inputs), None)
-    yield Choice(sys.modules[__name__], nest.estimate(dense, target))
+        layouts = [(node.outputs[0].type.layout, tuple(v.type.layout for v in node.inputs))]
+    else:
+        layouts = [(None, (None,) * len(node.inputs)), *_blocked_layouts(node)]
+    for layout, wanted in layouts:
+        stages, _ = _stages(_stored(node, wanted, layout), target)
+        cost = sum(STEP_NS + sum(piece.nanoseconds for piece in stage) for stage in stages)
+        yield Choice(sys.modules[__name__], cost, (), wanted, layout)
+
+
+def _blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
     if isinstance(node.op, Map):
-        for layout, wanted in elementwise.blocked_layouts(node):
-            cost = nest.estimate(_stored(node, wanted, layout), target)
-            yield Choice(sys.modules[__name__], cost, (), wanted, layout)
+        return elementwise.blocked_layouts(node)
+    return blocked_moves.layouts(node) if isinstance(node.op, blocked_moves.OPS) else []
+
+
+def _stages(node: Node, target: Target) -> Stages:
+    if isinstance(node.op, blocked_moves.OPS) and node.outputs[0].type.layout is not None:
+        return blocked_moves.stages(node, target)
+    return NESTS[type(node.op)].stages(node, target)
 
 
 def _stored(node: Node, inputs: tuple, output: object) -> Node:
@@ -64,4 +93,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    return NESTS[type(node.op)].emit(node, target)
+    """A step for each stage; long lists of pieces in several, so that no kernel is endless."""
+    stages, temporaries = _stages(node, target)
+    split = [stage[k : k + PIECES_A_STEP] for stage in stages for k in range(0, len(stage), PIECES_A_STEP)]
+    return Code(tuple(parts_step(target, pieces) for pieces in split), temporaries)

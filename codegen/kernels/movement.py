@@ -15,30 +15,36 @@ from ...ir import Node, TensorType
 from ...ops import Broadcast, Concat, Pad, Reorder, Reshape, Slice, Transpose
 from ...target import Target
 from ..emitter import Function
-from ..kernel import Code, KernelText, Step
+from ..kernel import KernelText
 from ..nest import (
-    View, address, block_rows, broadcasting, dense, displaced, elements_per_part, fail, input_view, loops, moving_cost,
-    output_view, parts_step, row_major, step, typical,
+    Block,
+    Piece,
+    Stages,
+    View,
+    address,
+    block_rows,
+    broadcasting,
+    dense,
+    displaced,
+    elements_per_part,
+    fail,
+    input_view,
+    loops,
+    moving_cost,
+    output_view,
+    row_major,
+    typical,
 )
 from .copies import Copy, copy_bytes
 
-OPS = (Reshape, Transpose, Slice, Broadcast, Concat, Pad, Reorder)
-COPIES_A_STEP = 16
 
-
-def emit(node: Node, target: Target) -> Code:
-    """The code of a node whose op is one of OPS."""
+def stages(node: Node, target: Target) -> Stages:
     if isinstance(node.op, Pad) and node.op.mode != "constant":
-        return Code((parts_step(target, _inside(node, target)), *_folded(node, target)))
+        folded = [[Folded(node, target, axis)] for axis in reversed(range(node.inputs[0].rank)) if _is_padded(node.op, axis)]
+        return [_inside(node, target), *folded], ()
     if isinstance(node.op, Reorder):
-        stages, temporaries = reordering(target, node.inputs[0].type, node.outputs[0].type)
-        return Code(tuple(s for stage in stages for s in steps(target, stage)), temporaries)
-    return Code(tuple(steps(target, copies(node, target))))
-
-
-def steps(target: Target, found: Sequence[Copy]) -> list[Step]:
-    """Copies, not too many in one kernel."""
-    return [parts_step(target, found[k : k + COPIES_A_STEP]) for k in range(0, len(found), COPIES_A_STEP)]
+        return reordering(target, node.inputs[0].type, node.outputs[0].type)
+    return [copies(node, target)], ()
 
 
 def copies(node: Node, target: Target) -> list[Copy]:
@@ -98,37 +104,34 @@ def slabs(target: Target, inner: Sequence[Dimension], whole: Sequence[Dimension]
     return found
 
 
-def _folded(node: Node, target: Target) -> list[Step]:
-    """Borders made of the image, one axis after the other from the last: then what a border copies, a run of all later axes,
-    is complete already."""
-    op, x = node.op, node.inputs[0]
-    return [
-        _folded_axis(node, target, axis) for axis in reversed(range(x.rank)) if op.before[axis] != 0 or op.after[axis] != 0
-    ]
+def _is_padded(op: Pad, axis: int) -> bool:
+    return op.before[axis] != 0 or op.after[axis] != 0
 
 
-def _folded_axis(node: Node, target: Target, axis: int) -> Step:
-    op, x, out = node.op, node.inputs[0], output_view(node)
-    before, size, run = op.before[axis], x.shape[axis], out.strides[axis]
-    begin = sum((b * s for b, s in zip(op.before[:axis], out.strides)), 0)
-    view = View("output", 0, x.dtype, (*out.strides[:axis], run), begin)
-    sizes = (*x.shape[:axis], before + op.after[axis])
-    k = KernelText(target)
-    cost = moving_cost(target, 2 * (run if isinstance(run, int) else 256)) + 2000
-    blocks = block_rows(sizes, elements_per_part(cost), unit=1)
-    with k.entry() as f:
-        length, ahead, nbytes = (k.size(f, d) for d in (size, before, run))
+class Folded(Piece):
+    """The border of one axis made of the image. Axes are padded one after the other from the last: what a border copies, a run
+    of all later axes, is complete by then."""
+
+    def __init__(self, node: Node, target: Target, axis: int):
+        op, x, out = node.op, node.inputs[0], output_view(node)
+        self.mode, self.before, self.size, self.run = op.mode, op.before[axis], x.shape[axis], out.strides[axis]
+        begin = sum((b * s for b, s in zip(op.before[:axis], out.strides)), 0)
+        self.view = View("output", 0, x.dtype, (*out.strides[:axis], self.run), begin)
+        self.sizes = (*x.shape[:axis], self.before + op.after[axis])  # its two sides lie side by side
+        self.cost = moving_cost(target, 2 * typical(self.run)) + 2000
+        self.blocks = block_rows(self.sizes, elements_per_part(self.cost), unit=1)
+
+    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+        length, ahead, nbytes = (k.size(f, d) for d in (self.size, self.before, self.run))
         with f.when(f.compare("eq", length, 0)):
             fail(f, "invalid_value", "0")
-        with blocks.each(k, f) as block, loops(f, block.extents) as inside:
+        with loops(f, block.extents) as inside:
             *outer, place = (f.add(a, b) for a, b in zip(block.starts, inside))
-            line = address(k, f, view, (*outer, 0))
-            # The two sides of the border lie side by side in `place`.
+            line = address(k, f, self.view, (*outer, 0))
             beyond = f.compare("sge", place, ahead)
             place = f.add(place, f.select(beyond, "i64", length, "0"))
-            source = f.add(_folded_index(f, op.mode, f.sub(place, ahead), ahead, length), ahead)
+            source = f.add(_folded_index(f, self.mode, f.sub(place, ahead), ahead, length), ahead)
             copy_bytes(f, displaced(f, line, place, nbytes), displaced(f, line, source, nbytes), nbytes)
-    return step(k, blocks, cost)
 
 
 def _folded_index(f: Function, mode: str, index: str, before: str, length: str) -> str:
@@ -147,8 +150,8 @@ def _folded_index(f: Function, mode: str, index: str, before: str, length: str) 
 # Layouts -----------------------------------------------------------------------------------------
 
 
-def reordering(target: Target, x: TensorType, out: TensorType) -> tuple[list[list[Copy]], tuple[Dimension, ...]]:
-    """(copies of each stage, sizes of temporaries) that turn one layout into the other."""
+def reordering(target: Target, x: TensorType, out: TensorType) -> Stages:
+    """What turns one layout into the other."""
     plain = replace(out, layout=None)
     if x.layout is None and out.layout is None:
         return [[Copy(target, x.shape, dense("output", 0, out), dense("input", 0, x))]], ()
@@ -214,14 +217,3 @@ def _unblocked(target: Target, type_: TensorType, to: View) -> list[Copy]:
              source.moved(whole * source.strides[1])),
     ]
     return [copy for copy in found if 0 not in copy.sizes]
-
-
-def estimate(node: Node, target: Target) -> float:
-    """Nanoseconds on one core."""
-    op = node.op
-    if isinstance(op, Reorder):
-        stages, _ = reordering(target, node.inputs[0].type, node.outputs[0].type)
-        found = [copy for stage in stages for copy in stage]
-    else:
-        found = _inside(node, target) if isinstance(op, Pad) else copies(node, target)
-    return sum(typical(dims.product(copy.sizes)) * copy.cost / 1000 for copy in found)

@@ -16,19 +16,43 @@ from ... import dims, dtypes, expr
 from ...dims import Dimension
 from ...expr import Expr
 from ...ir import Node
-from ...ops import Contract, Reduce
+from ...ops import Reduce
 from ...target import Target
 from ..conversion import NARROW
 from ..emitter import Function, scalar_type, splat, vector_type
-from ..kernel import Code, KernelText, single
+from ..kernel import KernelText
 from ..microkernel import fused
 from ..nest import (
-    Block, Blocks, View, address, block_rows, broadcasting, collapse, dense, displaced, elements_per_part, moving_cost, parts_step,
-    row_major, typical,
+    Block,
+    Blocks,
+    Piece,
+    Stages,
+    View,
+    address,
+    block_rows,
+    broadcasting,
+    collapse,
+    dense,
+    displaced,
+    elements_per_part,
+    moving_cost,
+    row_major,
+    typical,
 )
 from ..operands import (
-    Indices, Reader, computing_cost, each_vector, evaluate, nothing, read_all, round_down, scratch_bytes, store_lanes,
-    stride_kind, vector_constant, vector_lanes,
+    Indices,
+    Reader,
+    computing_cost,
+    each_vector,
+    evaluate,
+    nothing,
+    read_all,
+    round_down,
+    scratch_bytes,
+    store_lanes,
+    stride_kind,
+    vector_constant,
+    vector_lanes,
 )
 from ..scalar import first_lanes, load_vector, lower
 
@@ -111,7 +135,7 @@ class State:
 # The nest ----------------------------------------------------------------------------------------
 
 
-class Reduction:
+class Reduction(Piece):
     """out[kept] = finish(reduction over reduced of term(views), extra views).
 
     `views` run over kept and reduced axes and are the operands of `term` and `factor`, a second term that the first is
@@ -388,8 +412,8 @@ class _Single:
 # Nodes -------------------------------------------------------------------------------------------
 
 
-def pieces(node: Node, target: Target) -> list[Reduction]:
-    return [_reduce(node, target) if isinstance(node.op, Reduce) else _contract(node, target)]
+def stages(node: Node, target: Target) -> Stages:
+    return [[_reduce(node, target) if isinstance(node.op, Reduce) else _contract(node, target)]], ()
 
 
 def _reduce(node: Node, target: Target) -> Reduction:
@@ -435,13 +459,3 @@ def _contract(node: Node, target: Target) -> Reduction:
     finish = expr.substitute(finish, {0: total})
     return Reduction(target, state, factors[0], kept, [sizes[s] for s in summed], views, dense("output", 0, out), finish, extra,
                      factors[1])
-
-
-def emit(node: Node, target: Target) -> Code:
-    return single(parts_step(target, pieces(node, target)))
-
-
-def estimate(node: Node, target: Target) -> float:
-    """Nanoseconds on one core."""
-    return sum(max(1, typical(dims.product(p.sizes))) * p.cost / 1000 for p in pieces(node, target))
-

@@ -8,25 +8,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ... import dims, expr
+from ... import dtypes, expr
 from ...ir import Node
 from ...ops import Cumulate
 from ...target import Target
 from ..emitter import Function, scalar_type, splat, vector_type
-from ..kernel import Code, KernelText, single
+from ..kernel import KernelText
 from ..nest import (
-    ERROR_BYTES, Block, Blocks, address, block_rows, collapse, dense, displaced, elements_per_part, loops, moving_cost,
-    parts_step, typical,
+    Block,
+    Blocks,
+    Piece,
+    Stages,
+    View,
+    address,
+    block_rows,
+    collapse,
+    dense,
+    displaced,
+    elements_per_part,
+    loops,
+    moving_cost,
+    typical,
 )
 from ..operands import each_vector, evaluate, load_lanes, store_lanes, vector_lanes
 from ..scalar import lower, store_vector
 from .reduction import accumulator
 
 
-class Scan:
+class Scan(Piece):
     """The nest over all axes but the one that totals run along."""
-
-    scratch = ERROR_BYTES
 
     def __init__(self, node: Node, target: Target):
         op, x = node.op, node.inputs[0].type
@@ -89,22 +99,22 @@ class Scan:
             loop.carry(total)
 
 
-def emit(node: Node, target: Target) -> Code:
-    if isinstance(node.op, Cumulate):
-        return single(parts_step(target, [Scan(node, target)]))
-    k, op = KernelText(target), node.op
-    with k.entry() as f:
-        size = op.dtype
-        for index, dimension in enumerate(op.dims):
-            (value,) = lower(f, [expr.cast(expr.input_(0, "int64"), size)], lambda _, d=dimension: k.size(f, d), 1)
-            out = dense("output", 0, replace(node.outputs[0].type, shape=(len(op.dims),)))
-            store_vector(f, size, value, address(k, f, out, [index]), 1)
-    return single(k.step(1, len(op.dims)))
+class Sizes(Piece):
+    """The elements of an Elements op, one after the other."""
+
+    cost = 1000.0
+
+    def __init__(self, node: Node):
+        self.op, self.sizes = node.op, (len(node.op.dims),)
+        self.blocks = Blocks(self.sizes, (None,))
+        self.out = View("output", 0, node.op.dtype, (dtypes.itemsize(node.op.dtype),))
+
+    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+        body = expr.cast(expr.input_(0, "int64"), self.op.dtype)
+        for index, dimension in enumerate(self.op.dims):
+            (value,) = lower(f, [body], lambda _, d=dimension: k.size(f, d), 1)
+            store_vector(f, self.op.dtype, value, address(k, f, self.out, [index]), 1)
 
 
-def estimate(node: Node, target: Target) -> float:
-    """Nanoseconds on one core."""
-    if not isinstance(node.op, Cumulate):
-        return float(len(node.op.dims))
-    scan = Scan(node, target)
-    return typical(dims.product(scan.sizes)) * scan.cost / 1000
+def stages(node: Node, target: Target) -> Stages:
+    return [[Scan(node, target) if isinstance(node.op, Cumulate) else Sizes(node)]], ()

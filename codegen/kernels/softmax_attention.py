@@ -12,14 +12,13 @@ from ... import dims, dtypes, expr
 from ...dims import Dimension
 from ...ir import Node, TensorType
 from ...target import Target
-from ..kernel import Code
-from ..nest import Piece, View, broadcasting, dense, input_view, parts_step, row_major, typical
+from ..nest import Stages, View, broadcasting, dense, input_view, row_major
 from .elementwise import Elementwise
 from .reduction import Reduction, State, accumulator
 
 
-def stages(node: Node, target: Target) -> tuple[list[Piece], tuple[Dimension, ...]]:
-    """(what runs one after the other, sizes of the temporaries: scores, greatest scores, sums)."""
+def stages(node: Node, target: Target) -> Stages:
+    """The temporaries are scores, greatest scores, sums."""
     op, dtype = node.op, node.inputs[0].dtype
     wide = accumulator(dtype)
     size: dict[str, Dimension] = {}
@@ -69,14 +68,4 @@ def stages(node: Node, target: Target) -> tuple[list[Piece], tuple[Dimension, ..
         expr.cast(element(1, node.inputs[2].dtype), wide),
     )
     count, item = dims.product(rows), dtypes.itemsize(wide)
-    return [products, greatest, weights, summed, out], (dims.product(shape) * item, count * item, count * item)
-
-
-def emit(node: Node, target: Target) -> Code:
-    pieces, temporaries = stages(node, target)
-    return Code(tuple(parts_step(target, [piece]) for piece in pieces), temporaries)
-
-
-def estimate(node: Node, target: Target) -> float:
-    """Nanoseconds on one core."""
-    return sum(typical(dims.product(p.sizes)) * p.cost / 1000 for p in stages(node, target)[0])
+    return [[piece] for piece in (products, greatest, weights, summed, out)], (dims.product(shape) * item, count * item, count * item)

@@ -16,17 +16,39 @@ from ... import dims, dtypes, expr
 from ...dims import Dimension
 from ...expr import Expr
 from ...ir import Node
-from ...ops import Conv, Pool
+from ...ops import Conv
 from ...target import Target
 from ..emitter import Function, scalar_type, splat, vector_type
-from ..kernel import Code, KernelText, single
+from ..kernel import KernelText
 from ..microkernel import fused
 from ..nest import (
-    ERROR_BYTES, Block, Blocks, View, address, all_of, block_rows, broadcasting, dense, displaced, elements_per_part, input_view,
-    parts_step, typical,
+    ERROR_BYTES,
+    Block,
+    Blocks,
+    Piece,
+    Stages,
+    View,
+    address,
+    all_of,
+    block_rows,
+    broadcasting,
+    dense,
+    displaced,
+    elements_per_part,
+    input_view,
+    typical,
 )
 from ..operands import (
-    Indices, Reader, computing_cost, each_vector, evaluate, load_lanes, read_all, scratch_bytes, store_lanes, vector_lanes,
+    Indices,
+    Reader,
+    computing_cost,
+    each_vector,
+    evaluate,
+    load_lanes,
+    read_all,
+    scratch_bytes,
+    store_lanes,
+    vector_lanes,
 )
 from ..scalar import load_vector, lower
 from .reduction import accumulator, neutral
@@ -75,7 +97,7 @@ class Axis:
         return low, f.minimum(high, self.size)
 
 
-class Windows:
+class Windows(Piece):
     """What Conv and Pool share: results row by row. `results` are the sizes of the nest; the last is a row, the spatial ones are
     the last `rank`."""
 
@@ -399,18 +421,5 @@ class Pooling(Windows):
 # Nodes -------------------------------------------------------------------------------------------
 
 
-def nest(node: Node, target: Target) -> Windows:
-    return Convolution(node, target) if isinstance(node.op, Conv) else Pooling(node, target)
-
-
-def emit(node: Node, target: Target) -> Code:
-    return single(parts_step(target, [nest(node, target)]))
-
-
-def estimate(node: Node, target: Target) -> float:
-    """Nanoseconds on one core."""
-    windows = nest(node, target)
-    return typical(dims.product(windows.sizes)) * windows.cost / 1000
-
-
-OPS = (Conv, Pool)
+def stages(node: Node, target: Target) -> Stages:
+    return [[Convolution(node, target) if isinstance(node.op, Conv) else Pooling(node, target)]], ()
