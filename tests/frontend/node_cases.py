@@ -1,7 +1,10 @@
-"""The node cases of the onnx package's backend suite, imported and run by the interpreter of the core ops.
+"""The node cases of the onnx package's backend suite, imported and run by the interpreter of the
+core ops.
 
-`python tests/frontend/node_cases.py [--symbolic] [part of a name...]` prints how many agree and why each other does not.
+`python tests/frontend/node_cases.py [--symbolic] [part of a name...]` prints how many agree and why
+each other does not.
 """
+
 from __future__ import annotations
 
 import sys
@@ -22,7 +25,10 @@ def node_cases(*parts: str) -> list[TestCase]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cases = loader.load_model_tests(kind="node")
-    return sorted((c for c in cases if not parts or any(part in c.name for part in parts)), key=lambda c: c.name)
+    return sorted(
+        (c for c in cases if not parts or any(part in c.name for part in parts)),
+        key=lambda c: c.name,
+    )
 
 
 def as_value(data: object) -> object:
@@ -55,15 +61,16 @@ def difference(expected: object, found: object, rtol: float, atol: float) -> str
         return "" if np.array_equal(expected, found) else "strings differ"
     rtol = max(rtol, 2**-6) if expected.dtype.name == "bfloat16" else rtol  # as the suite has it
     exact = np.complex128 if expected.dtype.kind == "c" else np.float64
-    if np.allclose(expected.astype(exact), found.astype(exact), rtol, atol, equal_nan=True):
+    expected, found = expected.astype(exact), found.astype(exact)
+    if np.allclose(expected, found, rtol, atol, equal_nan=True):
         return ""
     with np.errstate(all="ignore"):
-        return f"values differ by {np.nanmax(np.abs(expected.astype(exact) - found.astype(exact)), initial=0):.3g}"
+        return f"values differ by {np.nanmax(np.abs(expected - found), initial=0):.3g}"
 
 
 def with_variables(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with a variable in place of every size of its inputs: one for all sizes that are equal. Lists of axes and
-    sizes keep their length, on which ranks depend."""
+    """The model with a variable in place of every size of its inputs: one for all sizes that are
+    equal. Lists of axes and sizes keep their length, on which ranks depend."""
     model = onnx.ModelProto.FromString(model.SerializeToString())
     for value in model.graph.input:
         tensor = value.type.tensor_type

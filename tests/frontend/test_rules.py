@@ -1,4 +1,6 @@
-"""Import rules: their signatures against the specification's schemas, and what they mean by the interpreter."""
+"""Import rules: their signatures against the specification's schemas, and what they mean by the
+interpreter."""
+
 from __future__ import annotations
 
 import inspect
@@ -20,19 +22,27 @@ SCHEMAS: dict[tuple[str, str], list[defs.OpSchema]] = {}
 for _schema in defs.get_all_schemas_with_history():
     SCHEMAS.setdefault((_schema.domain, _schema.name), []).append(_schema)
 
-#: Operators of the newest operator set that have neither a rule nor a function body. It may only shrink.
+#: Operators of the newest operator set that have neither a rule nor a function body. It may only
+#: shrink.
 UNSUPPORTED = {
-    "ImageDecoder", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer",
+    "ImageDecoder",
+    "RegexFullMatch",
+    "StringConcat",
+    "StringNormalizer",
+    "StringSplit",
+    "TfIdfVectorizer",
 }
 
 CASES = [
     pytest.param(rule, RULES[key][k - 1].since if k else 1 << 30, id=f"{rule.op_type}-{rule.since}")
-    for key in RULES for k, rule in enumerate(RULES[key])
+    for key in RULES
+    for k, rule in enumerate(RULES[key])
 ]
 
 
 def served(rule, before: int) -> list[defs.OpSchema]:
-    """The schemas that the rule implements, newest first: from the one that its operator set has to the next rule's."""
+    """The schemas that the rule implements, newest first: from the one that its operator set has
+    to the next rule's."""
     schemas = sorted(SCHEMAS[rule.domain, rule.op_type], key=lambda s: -s.since_version)
     older = [s for s in schemas if s.since_version <= rule.since][:1]
     return [s for s in schemas if rule.since < s.since_version < before] + older
@@ -41,9 +51,13 @@ def served(rule, before: int) -> list[defs.OpSchema]:
 @pytest.mark.parametrize(("rule", "before"), CASES)
 def test_parameters_are_the_schemas_inputs(rule, before):
     newest, *others = served(rule, before)
-    parameters = [p for p in list(rule.signature.parameters.values())[1:] if p.kind is not p.KEYWORD_ONLY]
+    parameters = [
+        p for p in list(rule.signature.parameters.values())[1:] if p.kind is not p.KEYWORD_ONLY
+    ]
     variadic = defs.OpSchema.FormalParameterOption.Variadic
-    assert [p.name.rstrip("_") for p in parameters] == [i.name.replace("...", "") for i in newest.inputs]
+    assert [p.name.rstrip("_") for p in parameters] == [
+        i.name.replace("...", "") for i in newest.inputs
+    ]
     for parameter, given in zip(parameters, newest.inputs, strict=True):
         assert (parameter.kind is parameter.VAR_POSITIONAL) == (given.option == variadic)
         if given.option == defs.OpSchema.FormalParameterOption.Optional:
@@ -57,7 +71,9 @@ def test_parameters_are_the_schemas_inputs(rule, before):
 def test_keywords_are_the_schemas_attributes(rule, before):
     schemas = served(rule, before)
     keywords = {p.name: p for p in rule.signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
-    inputs = {i.name for s in schemas for i in s.inputs}  # Split-1 has an input and an attribute of one name
+    inputs = {
+        i.name for s in schemas for i in s.inputs
+    }  # Split-1 has an input and an attribute of one name
     assert {a for s in schemas for a in s.attributes} <= set(keywords) | inputs
     assert set(keywords) <= {a for s in SCHEMAS[rule.domain, rule.op_type] for a in s.attributes}
     for name, attribute in schemas[0].attributes.items():
@@ -121,7 +137,12 @@ AGREE = [
     ("Elu", 6, [X], {"alpha": 0.7}),
     ("Selu", 6, [X], {}),
     ("Shrink", 9, [X], {"lambd": 0.3, "bias": 0.1}),
-    ("BitShift", 11, [np.array([1, 200], np.uint8), np.array([3, 9], np.uint8)], {"direction": "LEFT"}),
+    (
+        "BitShift",
+        11,
+        [np.array([1, 200], np.uint8), np.array([3, 9], np.uint8)],
+        {"direction": "LEFT"},
+    ),
     ("Cast", 13, [np.array([1.7, -1.7, 200.0], np.float32)], {"to": onnx.TensorProto.INT32}),
     ("Cast", 13, [np.array([300, -1, 5], np.int32)], {"to": onnx.TensorProto.UINT8}),
     ("Softmax", 13, [X], {"axis": 1}),
@@ -161,24 +182,73 @@ AGREE = [
     ("Gather", 13, [X, np.array([[0, -1]])], {"axis": 2}),
     ("GatherElements", 13, [X, rng.integers(-3, 3, (2, 2, 4, 5))], {"axis": 1}),
     ("GatherND", 13, [X, rng.integers(0, 2, (2, 6, 2))], {"batch_dims": 1}),
-    ("ScatterElements", 18, [X, rng.integers(0, 3, (2, 2, 4, 5)), floats(2, 2, 4, 5)], {"axis": 1, "reduction": "max"}),
+    (
+        "ScatterElements",
+        18,
+        [X, rng.integers(0, 3, (2, 2, 4, 5)), floats(2, 2, 4, 5)],
+        {"axis": 1, "reduction": "max"},
+    ),
     ("ScatterND", 16, [X, np.array([[0, 1], [1, 2]]), floats(2, 4, 5)], {"reduction": "add"}),
     ("NonZero", 13, [np.round(X)], {}),
     ("Compress", 11, [X, np.array([True, False, True])], {"axis": 2}),
     ("MatMul", 13, [floats(2, 1, 3, 4), floats(5, 4, 6)], {}),
     ("MatMul", 13, [floats(4), floats(5, 4, 6)], {}),
-    ("Gemm", 13, [floats(4, 3), floats(5, 4), floats(5)], {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}),
-    ("Einsum", 12, [floats(2, 3, 4), floats(4, 5), floats(5, 3)], {"equation": "bij, jk, ki -> bi"}),
+    (
+        "Gemm",
+        13,
+        [floats(4, 3), floats(5, 4), floats(5)],
+        {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0},
+    ),
+    (
+        "Einsum",
+        12,
+        [floats(2, 3, 4), floats(4, 5), floats(5, 3)],
+        {"equation": "bij, jk, ki -> bi"},
+    ),
     ("Einsum", 12, [floats(2, 3, 3)], {"equation": "...ii->...i"}),
     ("Einsum", 12, [floats(2, 3, 4), floats(4, 5)], {"equation": "...ij,jk"}),
-    ("MatMulInteger", 10, [rng.integers(0, 255, (3, 4)).astype(np.uint8), rng.integers(-128, 127, (4, 5)).astype(np.int8),
-                           np.uint8(12), np.int8(-3)], {}),
-    ("Conv", 11, [IMAGE, floats(4, 1, 3, 2), floats(4)], {"group": 2, "strides": [2, 1], "pads": [1, 0, 2, 1]}),
+    (
+        "MatMulInteger",
+        10,
+        [
+            rng.integers(0, 255, (3, 4)).astype(np.uint8),
+            rng.integers(-128, 127, (4, 5)).astype(np.int8),
+            np.uint8(12),
+            np.int8(-3),
+        ],
+        {},
+    ),
+    (
+        "Conv",
+        11,
+        [IMAGE, floats(4, 1, 3, 2), floats(4)],
+        {"group": 2, "strides": [2, 1], "pads": [1, 0, 2, 1]},
+    ),
     ("Conv", 11, [IMAGE, floats(3, 2, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
-    ("ConvTranspose", 11, [IMAGE, floats(2, 3, 3, 3)], {"strides": [2, 3], "output_padding": [1, 2], "pads": [1, 0, 1, 1]}),
-    ("MaxPool", 12, [IMAGE], {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1}),
-    ("AveragePool", 19, [IMAGE], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
-    ("AveragePool", 11, [IMAGE], {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    (
+        "ConvTranspose",
+        11,
+        [IMAGE, floats(2, 3, 3, 3)],
+        {"strides": [2, 3], "output_padding": [1, 2], "pads": [1, 0, 1, 1]},
+    ),
+    (
+        "MaxPool",
+        12,
+        [IMAGE],
+        {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1},
+    ),
+    (
+        "AveragePool",
+        19,
+        [IMAGE],
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
+    ),
+    (
+        "AveragePool",
+        11,
+        [IMAGE],
+        {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]},
+    ),
     ("GlobalAveragePool", 1, [IMAGE], {}),
     ("LpPool", 11, [IMAGE], {"kernel_shape": [2, 2], "p": 3}),
     ("BatchNormalization", 15, [X, floats(3), floats(3), floats(3), np.abs(floats(3))], {}),
@@ -186,14 +256,38 @@ AGREE = [
     ("LayerNormalization", 17, [X, floats(4, 5), floats(4, 5)], {"axis": 2}),
     ("GroupNormalization", 21, [floats(2, 4, 5), floats(4), floats(4)], {"num_groups": 2}),
     ("LpNormalization", 22, [X], {"axis": 1, "p": 2}),
-    ("QuantizeLinear", 13, [X, np.abs(floats(3)) + 0.1, np.array([1, 2, 3], np.uint8)], {"axis": 1}),
-    ("DequantizeLinear", 19, [rng.integers(-128, 127, (2, 3)).astype(np.int8), floats(3), None], {"axis": 1}),
-    ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5), floats(1, 40)], {"hidden_size": 5}),
-    ("GRU", 14, [floats(4, 2, 3), floats(1, 15, 3), floats(1, 15, 5), floats(1, 30)],
-     {"hidden_size": 5, "linear_before_reset": 1}),
+    (
+        "QuantizeLinear",
+        13,
+        [X, np.abs(floats(3)) + 0.1, np.array([1, 2, 3], np.uint8)],
+        {"axis": 1},
+    ),
+    (
+        "DequantizeLinear",
+        19,
+        [rng.integers(-128, 127, (2, 3)).astype(np.int8), floats(3), None],
+        {"axis": 1},
+    ),
+    (
+        "LSTM",
+        14,
+        [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5), floats(1, 40)],
+        {"hidden_size": 5},
+    ),
+    (
+        "GRU",
+        14,
+        [floats(4, 2, 3), floats(1, 15, 3), floats(1, 15, 5), floats(1, 30)],
+        {"hidden_size": 5, "linear_before_reset": 1},
+    ),
     ("RNN", 14, [floats(4, 2, 3), floats(1, 5, 3), floats(1, 5, 5)], {"hidden_size": 5}),
     ("Resize", 13, [IMAGE, None, np.array([1, 1, 2, 1.5], np.float32)], {"mode": "linear"}),
-    ("Resize", 19, [IMAGE, None, None, ints(1, 2, 3, 9)], {"mode": "cubic", "coordinate_transformation_mode": "half_pixel"}),
+    (
+        "Resize",
+        19,
+        [IMAGE, None, None, ints(1, 2, 3, 9)],
+        {"mode": "cubic", "coordinate_transformation_mode": "half_pixel"},
+    ),
     ("GridSample", 16, [IMAGE, np.clip(floats(1, 3, 4, 2), -1.2, 1.2)], {"padding_mode": "border"}),
     ("HannWindow", 17, [np.int64(9)], {"periodic": 0}),
 ]
@@ -236,7 +330,9 @@ def test_cast_of_operator_set_1_names_the_type():
 
 def test_pad_of_operator_set_1():
     (found,) = run("Pad", 1, [X], paddings=[0, 0, 1, 0, 0, 0, 0, 2], value=3.0)
-    np.testing.assert_array_equal(found, np.pad(X, [(0, 0), (0, 0), (1, 0), (0, 2)], constant_values=3))
+    np.testing.assert_array_equal(
+        found, np.pad(X, [(0, 0), (0, 0), (1, 0), (0, 2)], constant_values=3)
+    )
 
 
 def test_split_takes_sizes_from_its_attribute():
@@ -253,7 +349,9 @@ def test_split_into_uneven_parts_leaves_the_last_smaller():
 def test_softmax_before_operator_set_13_takes_the_axes_from_its_axis_on_as_one():
     (found,) = run("Softmax", 11, [X], axis=2)
     exponentials = np.exp(X - X.max((2, 3), keepdims=True))
-    np.testing.assert_allclose(found, exponentials / exponentials.sum((2, 3), keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(
+        found, exponentials / exponentials.sum((2, 3), keepdims=True), rtol=1e-5
+    )
 
 
 def test_negative_pads_cut():
@@ -268,7 +366,9 @@ def test_topk_of_the_least():
 
 
 def test_unique_in_the_order_of_first_occurrence():
-    y, first, inverse, counts = run("Unique", 11, [np.array([2, 1, 1, 3, 4, 3], np.float32)], outputs=4, sorted=0)
+    y, first, inverse, counts = run(
+        "Unique", 11, [np.array([2, 1, 1, 3, 4, 3], np.float32)], outputs=4, sorted=0
+    )
     np.testing.assert_array_equal(y, [2, 1, 3, 4])
     np.testing.assert_array_equal(first, [0, 1, 3, 4])
     np.testing.assert_array_equal(inverse, [0, 1, 1, 2, 3, 2])
@@ -291,7 +391,9 @@ def test_batch_normalization_of_one_statistic_for_each_element():
     x = floats(2, 3, 4)
     scale, bias, mean, variance = parameters
     (found,) = run("BatchNormalization", 7, [x, *parameters], spatial=0, epsilon=0.0)
-    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance) * scale + bias, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        found, (x - mean) / np.sqrt(variance) * scale + bias, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_lrn_divides_by_the_squares_of_neighbouring_channels():
@@ -326,11 +428,13 @@ def test_means_of_float16_do_not_overflow():
 @pytest.mark.parametrize("axes", [[1], [-1, 0], [0, 1, 2, 3]])
 def test_reductions_over_axes_that_the_run_gives(axes, keepdims):
     (found,) = run("ReduceSum", 13, [X, ints(*axes)], keepdims=keepdims)
-    np.testing.assert_allclose(found, X.sum(tuple(axes), keepdims=bool(keepdims)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        found, X.sum(tuple(axes), keepdims=bool(keepdims)), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_an_axis_of_the_run_outside_the_rank_fails_it():
-    with pytest.raises(InterpretError, match="index out of range|invalid value"):
+    with pytest.raises(InterpretError, match="invalid value"):
         run("CumSum", 14, [X, np.int64(4)])
 
 
@@ -391,12 +495,36 @@ REFUSED = [
     ("MatMul", 13, [floats(2, 3), floats(4, 5)], {}, "do not match"),
     ("Gemm", 13, [floats(2, 3), floats(3, 4), floats(3)], {}, "does not broadcast"),
     ("LayerNormalization", 17, [X, floats(6)], {}, "does not broadcast"),
-    ("BatchNormalization", 15, [X, floats(4), floats(3), floats(3), floats(3)], {}, "vector of length 3"),
-    ("GroupNormalization", 21, [floats(2, 4, 5), floats(4), floats(4)], {"num_groups": 3}, "not divisible"),
+    (
+        "BatchNormalization",
+        15,
+        [X, floats(4), floats(3), floats(3), floats(3)],
+        {},
+        "vector of length 3",
+    ),
+    (
+        "GroupNormalization",
+        21,
+        [floats(2, 4, 5), floats(4), floats(4)],
+        {"num_groups": 3},
+        "not divisible",
+    ),
     ("QuantizeLinear", 13, [X, np.float32(0)], {}, "scale is 0"),
     ("DequantizeLinear", 13, [np.zeros((2,), np.int8), np.float32("nan")], {}, "scale is NaN"),
-    ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5), floats(1, 39)], {"hidden_size": 5}, "operand b"),
-    ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5)], {"hidden_size": 6}, "is needed"),
+    (
+        "LSTM",
+        14,
+        [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5), floats(1, 39)],
+        {"hidden_size": 5},
+        "operand b",
+    ),
+    (
+        "LSTM",
+        14,
+        [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5)],
+        {"hidden_size": 6},
+        "is needed",
+    ),
     ("TopK", 11, [X, ints(6)], {}, "6 greatest of 5"),
     ("DepthToSpace", 13, [floats(1, 6, 2, 3)], {"blocksize": 2}, "no multiple of 4"),
     ("DepthToSpace", 13, [floats(1, 8, 2, 3)], {"blocksize": 0}, "blocks of 0"),
@@ -406,10 +534,17 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("op", "opset", "inputs", "attributes", "reason"), REFUSED,
-                         ids=[f"{c[0]}-{k}" for k, c in enumerate(REFUSED)])
-def test_what_contradicts_the_specification_is_refused_in_one_sentence(op, opset, inputs, attributes, reason):
-    proto = model(op, opset, inputs, attributes, constants=True, outputs=2 if op in ("Split", "TopK") else 1)
+@pytest.mark.parametrize(
+    ("op", "opset", "inputs", "attributes", "reason"),
+    REFUSED,
+    ids=[f"{c[0]}-{k}" for k, c in enumerate(REFUSED)],
+)
+def test_what_contradicts_the_specification_is_refused_in_one_sentence(
+    op, opset, inputs, attributes, reason
+):
+    proto = model(
+        op, opset, inputs, attributes, constants=True, outputs=2 if op in ("Split", "TopK") else 1
+    )
     with pytest.raises(ModelErrors) as caught:
         import_model(proto)
     message = str(caught.value)

@@ -1,5 +1,8 @@
-"""The import rules: every ONNX operator in terms of core ops, one file a family, all named in this list."""
+"""The import rules: every ONNX operator in terms of core ops, one file a family, all named in
+this list."""
+
 from . import (
+    activations,
     attention,
     casting,
     constants,
@@ -25,8 +28,9 @@ from . import (
 from .rules import Rule, rule_table
 
 FAMILIES = (
-    attention, casting, constants, control, convolution, elementwise, indexing, linear, loss, movement, normalization,
-    pooling, quantization, random, recurrent, reductions, resize, sampling, sequences, signal, training,
+    activations, attention, casting, constants, control, convolution, elementwise, indexing, linear,
+    loss, movement, normalization, pooling, quantization, random, recurrent, reductions, resize,
+    sampling, sequences, signal, training,
 )
 
 RULES = rule_table(FAMILIES)

@@ -1,4 +1,5 @@
 """Import rules of conversions between element types."""
+
 from __future__ import annotations
 
 from ... import dtypes, expr, ops
@@ -12,16 +13,34 @@ from .rules import onnx_op
 
 #: Greatest finite values, which saturating conversions give for whatever is greater.
 _GREATEST = {
-    "float8e4m3fn": 448.0, "float8e4m3fnuz": 240.0, "float8e5m2": 57344.0, "float8e5m2fnuz": 57344.0,
+    "float8e4m3fn": 448.0,
+    "float8e4m3fnuz": 240.0,
+    "float8e5m2": 57344.0,
+    "float8e5m2fnuz": 57344.0,
 }
 
 _NAMES_BEFORE_6 = {
-    "FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32": 6, "INT64": 7, "STRING": 8, "BOOL": 9,
-    "FLOAT16": 10, "DOUBLE": 11, "UINT32": 12, "UINT64": 13, "COMPLEX64": 14, "COMPLEX128": 15,
+    "FLOAT": 1,
+    "UINT8": 2,
+    "INT8": 3,
+    "UINT16": 4,
+    "INT16": 5,
+    "INT32": 6,
+    "INT64": 7,
+    "STRING": 8,
+    "BOOL": 9,
+    "FLOAT16": 10,
+    "DOUBLE": 11,
+    "UINT32": 12,
+    "UINT64": 13,
+    "COMPLEX64": 14,
+    "COMPLEX128": 15,
 }
 
 
-def converted(b: Builder, x: Value, dtype: str, saturate: bool = True, round_mode: str = "up") -> Value:
+def converted(
+    b: Builder, x: Value, dtype: str, saturate: bool = True, round_mode: str = "up"
+) -> Value:
     """x with its elements as ONNX's Cast makes them of another type."""
     if x.dtype == dtype:
         return x
@@ -29,13 +48,18 @@ def converted(b: Builder, x: Value, dtype: str, saturate: bool = True, round_mod
         raise UnsupportedError(f"a conversion from {x.dtype} to {dtype}")
     if "string" in (dtype, x.dtype):
         symbol = "numbers_to_strings" if dtype == "string" else "strings_to_numbers"
-        return b.call(symbol, [x], [TensorType(dtype, x.shape)], [ELEMENT_CODES[x.dtype], ELEMENT_CODES[dtype]])[0]
+        return b.call(
+            symbol,
+            [x],
+            [TensorType(dtype, x.shape)],
+            [ELEMENT_CODES[x.dtype], ELEMENT_CODES[dtype]],
+        )[0]
     return b.map(x, lambda e: convert(e, dtype, saturate, round_mode))
 
 
 def convert(x: Expr, dtype: str, saturate: bool = True, round_mode: str = "up") -> Expr:
-    """One element converted. Floats out of an 8-bit float's range become its greatest, or infinite or NaN unless
-    `saturate`; everything else is what `expr.cast` does."""
+    """One element converted. Floats out of an 8-bit float's range become its greatest, or
+    infinite or NaN unless `saturate`; everything else is what `expr.cast` does."""
     if dtype == "float8e8m0":
         return _power_of_two(x.cast("float32"), saturate, round_mode)
     if dtype in _GREATEST and saturate:
@@ -61,7 +85,9 @@ def _power_of_two(x: Expr, saturate: bool, round_mode: str) -> Expr:
         up = fraction.cast("bool").cast("uint32") if round_mode == "up" else expr.const(0, "uint32")
     raised = exponent + up
     rounded = raised.minimum(0xFE) if saturate else raised
-    return expr.bitcast(expr.where(exponent.equals(0xFF), exponent, rounded).cast("uint8"), "float8e8m0")
+    return expr.bitcast(
+        expr.where(exponent.equals(0xFF), exponent, rounded).cast("uint8"), "float8e8m0"
+    )
 
 
 @onnx_op(since=6)
@@ -84,6 +110,10 @@ def CastLike(b, input, target_type, *, saturate=1, round_mode="up"):
 @onnx_op(since=26)
 def BitCast(b, input, *, to):
     dtype = element_type(to)
-    if dtype == "string" or input.dtype == "string" or dtypes.bits(dtype) != dtypes.bits(input.dtype):
+    if (
+        dtype == "string"
+        or input.dtype == "string"
+        or dtypes.bits(dtype) != dtypes.bits(input.dtype)
+    ):
         raise ops.TypeMismatch(f"{input.dtype} and {dtype} do not have the same number of bits")
     return b.map(input, lambda x: expr.bitcast(x, dtype))

@@ -1,8 +1,10 @@
-"""What import rules of several families share: element types, checks, axes, and forms of old operator sets.
+"""What import rules of several families share: element types, checks, axes, and forms of old
+operator sets.
 
-Axes are nearly always known. Where they are data, tensors of one element an axis are computed by the run and bound to
-fresh dimensions, so that ranks stay known and only sizes depend on the run.
+Axes are nearly always known. Where they are data, tensors of one element an axis are computed by
+the run and bound to fresh dimensions, so that ranks stay known and only sizes depend on the run.
 """
+
 from __future__ import annotations
 
 import functools
@@ -60,7 +62,8 @@ def floating(function: Callable[..., Expr]) -> Callable[..., Expr]:
 
 
 def generate(b: Builder, shape: Sequence[Dimension], body: Expr, *operands: Value) -> Value:
-    """A tensor of that shape computed from indices (`expr.index`), sizes and operands, which broadcast to it."""
+    """A tensor of that shape computed from indices (`expr.index`), sizes and operands, which
+    broadcast to it."""
     return b.emit(ops.Map(body, tuple(shape)), *operands)[0]
 
 
@@ -81,7 +84,8 @@ def scalar(b: Builder, x: Value, what: str = "operand") -> Value:
 
 
 def along(b: Builder, vector: Value, axis: int, rank: int) -> Value:
-    """A vector as a tensor of that rank that lies along one axis and broadcasts along the others."""
+    """A vector as a tensor of that rank that lies along one axis and broadcasts along the
+    others."""
     count = vector.type.count
     return b.reshape(vector, tuple(count if a == axis else 1 for a in range(rank)))
 
@@ -99,8 +103,8 @@ def drop_axes(b: Builder, x: Value, axes: Sequence[int]) -> Value:
     return b.reshape(x, [d for a, d in enumerate(x.shape) if a not in axes])
 
 
-def mean(b: Builder, x: Value, axes: Sequence[int], keepdims: bool = True,
-         body: Callable[[Expr], Expr] | None = None) -> Value:
+def mean(b: Builder, x: Value, axes: Sequence[int], keepdims: bool = True, body: Callable[[Expr],
+         Expr] | None = None) -> Value:
     """The average of body(x) over axes, in x's type."""
     total = b.reduce("sum", x, axes, keepdims, body)
     count = dims.product(x.shape[b.axis(a, x.rank)] for a in axes)
@@ -114,7 +118,8 @@ def checked(b: Builder, x: Value, condition: Callable[[Expr], Expr], code: str) 
 
 def choose(b: Builder, condition: Dimension, type_: TensorType, then: Callable[[Builder], Value],
            otherwise: Callable[[Builder], Value]) -> Value:
-    """What `then` builds where the condition, a dimension of value 0 or 1, holds, else what `otherwise` builds."""
+    """What `then` builds where the condition, a dimension of value 0 or 1, holds, else what
+    `otherwise` builds."""
     if isinstance(condition, int):
         return (then if condition else otherwise)(b)
     regions = []
@@ -130,24 +135,37 @@ def choose(b: Builder, condition: Dimension, type_: TensorType, then: Callable[[
 
 def axis_switch(b: Builder, axis: Value, rank: int, count: int, type_: Callable[[int], TensorType],
                 build: Callable[[Builder, int], Value]) -> Value:
-    """build(builder, axis) for an axis below `count` of a rank. An axis that is data becomes a branch for each; type_(axis)
-    is what the branch gives."""
+    """build(builder, axis) for an axis below `count` of a rank. An axis that is data becomes a
+    branch for each; type_(axis) is what the branch gives."""
     known = known_axes(b, axis, rank)
     if known is not None:
         if len(known) != 1 or known[0] >= count:
             raise ops.TypeMismatch(f"the axis is {known}, which is not one below {count}")
         return build(b, known[0])
-    inside = checked(b, b.cast(scalar(b, axis, "axis"), "int64"), lambda a: (a >= -rank) & (a < rank), "invalid_value")
+    inside = checked(
+        b,
+        b.cast(scalar(b, axis, "axis"), "int64"),
+        lambda a: (a >= -rank) & (a < rank),
+        "invalid_value",
+    )
     place = b.map(inside, lambda a: expr.where(a < 0, a + rank, a))
     chosen = b.dimension(checked(b, place, lambda a: a < count, "invalid_value"), 0, "axis")
     picks = [dims.compare("eq", chosen, k) for k in range(count)]
     sizes = zip(*(type_(k).shape for k in range(count)))
-    shape = tuple(s[0] if len(set(s)) == 1 else sum((p * d for p, d in zip(picks, s)), 0) for s in sizes)
+    shape = tuple(
+        s[0] if len(set(s)) == 1 else sum((p * d for p, d in zip(picks, s)), 0) for s in sizes
+    )
 
     def branch(inner: Builder, k: int) -> Value:
         if k == count - 1:
             return build(inner, k)
-        return choose(inner, picks[k], TensorType(type_(0).dtype, shape), lambda i: build(i, k), lambda i: branch(i, k + 1))
+        return choose(
+            inner,
+            picks[k],
+            TensorType(type_(0).dtype, shape),
+            lambda i: build(i, k),
+            lambda i: branch(i, k + 1),
+        )
 
     return branch(b, 0)
 
@@ -155,16 +173,24 @@ def axis_switch(b: Builder, axis: Value, rank: int, count: int, type_: Callable[
 # Attributes --------------------------------------------------------------------------------------
 
 
-def integers(values: Sequence[int] | None, count: int, default: int, name: str, least: int | None = None) -> tuple[int, ...]:
+def integers(
+    values: Sequence[int] | None, count: int, default: int, name: str, least: int | None = None
+) -> tuple[int, ...]:
     """An attribute of `count` integers, each at least `least`."""
     if not values:
         return (default,) * count
     if len(values) != count:
-        raise ops.TypeMismatch(f"the attribute {name} has {len(values)} values where {count} are needed")
+        raise ops.TypeMismatch(
+            f"the attribute {name} has {len(values)} values where {count} are needed"
+        )
     if least is not None and min(values) < least:
-        raise ops.TypeMismatch(f"the attribute {name} has the value {min(values)}, less than {least}")
+        raise ops.TypeMismatch(
+            f"the attribute {name} has the value {min(values)}, less than {least}"
+        )
     if max(map(abs, values)) >= 1 << 31:
-        raise ops.TypeMismatch(f"the attribute {name} has the value {max(values, key=abs)}, which is out of range")
+        raise ops.TypeMismatch(
+            f"the attribute {name} has the value {max(values, key=abs)}, which is out of range"
+        )
     return tuple(values)
 
 
@@ -186,7 +212,9 @@ def length(x: Value | None, expected: Dimension, name: str) -> None:
 
 def known_axes(b: Builder, axes: Value | Sequence[int], rank: int) -> list[int] | None:
     """Axes from 0, none twice; None where only the run knows them."""
-    numbers = b.known(axes).reshape(-1) if isinstance(axes, Value) and b.known(axes) is not None else axes
+    numbers = (
+        b.known(axes).reshape(-1) if isinstance(axes, Value) and b.known(axes) is not None else axes
+    )
     if isinstance(numbers, Value):
         return None
     found = [b.axis(int(a), rank) for a in numbers]
@@ -199,15 +227,22 @@ def number_of(x: Value | Sequence, what: str) -> int:
     """How many elements a vector has, which must be known."""
     count = x.type.count if isinstance(x, Value) else len(x)
     if not isinstance(count, int):
-        raise UnsupportedError(f"the number of {what}, {count}, depends on the run", f"fix the number of {what}")
+        raise UnsupportedError(
+            f"the number of {what}, {count}, depends on the run", f"fix the number of {what}"
+        )
     return count
 
 
-def at_axes(b: Builder, values: Value, axes: Value | Sequence[int] | None, rank: int, default: int) -> list[Dimension]:
-    """For each axis the value given for it, or the default: axes name whom values belong to, without them the first."""
+def at_axes(
+    b: Builder, values: Value, axes: Value | Sequence[int] | None, rank: int, default: int
+) -> list[Dimension]:
+    """For each axis the value given for it, or the default: axes name whom values belong to,
+    without them the first."""
     places = list(range(number_of(values, "values"))) if axes is None else known_axes(b, axes, rank)
     if number_of(values, "values") != (number_of(axes, "axes") if places is None else len(places)):
-        raise ops.TypeMismatch(f"{number_of(values, 'values')} values are given for {number_of(axes, 'axes')} axes")
+        raise ops.TypeMismatch(
+            f"{number_of(values, 'values')} values are given for {number_of(axes, 'axes')} axes"
+        )
     if places is not None:
         if len(places) > rank:
             raise ops.TypeMismatch(f"{len(places)} axes are named of {rank}")
@@ -239,7 +274,9 @@ def without(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int])
     return b.dimensions(b.emit(ops.Gather("axis"), b.elements(shape), kept)[0], 0)
 
 
-def with_ones(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int]) -> list[Dimension]:
+def with_ones(
+    b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int]
+) -> list[Dimension]:
     """The shape with axes of size 1 that have these places in the result."""
     rank = len(shape) + number_of(axes, "axes")
     known = known_axes(b, axes, rank)
@@ -259,7 +296,10 @@ def with_ones(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int
 def _variant(rule: Callable, attributes: dict[str, object], call: Callable) -> Callable:
     """A rule of operator set 1 under the newer rule's name, with further attributes."""
     signature = inspect.signature(rule)
-    extra = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d) for n, d in attributes.items()]
+    extra = [
+        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d)
+        for n, d in attributes.items()
+    ]
 
     @functools.wraps(rule)
     def old(*args, **keywords):
@@ -272,6 +312,7 @@ def _variant(rule: Callable, attributes: dict[str, object], call: Callable) -> C
 
 def with_unused(rule: Callable, **attributes: object) -> Callable:
     """The form of operator set 1 with further attributes, which say nothing about the result."""
+
     def call(*args, **keywords):
         return rule(*args, **{k: v for k, v in keywords.items() if k not in attributes})
 
@@ -284,7 +325,8 @@ def with_consumed_inputs(rule: Callable) -> Callable:
 
 
 def with_axis(rule: Callable, **more: object) -> Callable:
-    """The form of operator sets 1 to 6: with `broadcast`, the second operand's axes begin at `axis` of the first."""
+    """The form of operator sets 1 to 6: with `broadcast`, the second operand's axes begin at
+    `axis` of the first."""
 
     def call(b, A, B, *, broadcast=0, axis=None, consumed_inputs=None):
         if broadcast and axis is not None:

@@ -1,4 +1,5 @@
 """Import rules of operators that make tensors of nothing but sizes and numbers."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -14,8 +15,8 @@ from .rules import onnx_op
 
 
 @onnx_op(since=1)
-def Constant(b, *, value=None, sparse_value=None, value_float=None, value_floats=None, value_int=None,
-             value_ints=None, value_string=None, value_strings=None):
+def Constant(b, *, value=None, sparse_value=None, value_float=None, value_floats=None,
+             value_int=None, value_ints=None, value_string=None, value_strings=None):
     given = {
         np.float32: value_float if value_floats is None else value_floats,
         np.int64: value_int if value_ints is None else value_ints,
@@ -32,7 +33,9 @@ def Constant(b, *, value=None, sparse_value=None, value_float=None, value_floats
 def ConstantOfShape(b, input, *, value=None):
     shape = b.dimensions(input, 0, "size")
     if any(isinstance(d, int) and d < 0 for d in shape):
-        raise ops.TypeMismatch(f"the size {min(d for d in shape if isinstance(d, int))} is negative")
+        raise ops.TypeMismatch(
+            f"the size {min(d for d in shape if isinstance(d, int))} is negative"
+        )
     if value is None:
         return zeros(b, "float32", shape)
     if value.size != 1:
@@ -45,7 +48,8 @@ def ConstantOfShape(b, input, *, value=None):
 
 @onnx_op(since=11)
 def Range(b, start, limit, delta, *, stash_type=1):
-    """max(ceil((limit - start) / delta), 0) numbers: start + i * delta. 16-bit floats compute in float32."""
+    """max(ceil((limit - start) / delta), 0) numbers: start + i * delta. 16-bit floats compute in
+    float32."""
     dtype = start.dtype
     start, limit, delta = (scalar(b, v) for v in (start, limit, delta))
     whole = [_whole(b, v) for v in (start, limit, delta)]
@@ -62,15 +66,23 @@ def Range(b, start, limit, delta, *, stash_type=1):
 
 
 def _whole(b: Builder, x: Value) -> Dimension | None:
-    """The integer that a scalar is, where that is known: also that of a float that a size was converted to."""
+    """The integer that a scalar is, where that is known: also that of a float that a size was
+    converted to."""
     if x.elements is not None:
         return b.dimension(x)
     known, node = b.known(x), x.producer
     if known is not None:
         return int(known) if np.isfinite(known) and float(known).is_integer() else None
-    if node is not None and isinstance(node.op, ops.Map) and len(node.inputs) == 1 and x.dtype in ("float32", "float64"):
+    if (
+        node is not None
+        and isinstance(node.op, ops.Map)
+        and len(node.inputs) == 1
+        and x.dtype in ("float32", "float64")
+    ):
         source = node.inputs[0]
-        if source.elements is not None and node.op.body is expr.input_(0, source.dtype).cast(x.dtype):
+        if source.elements is not None and node.op.body is expr.input_(0, source.dtype).cast(
+            x.dtype
+        ):
             return b.dimension(source)
     return None
 
@@ -82,7 +94,9 @@ def _range_length(b, start, limit, delta):
         return b.map(start, limit, delta, lambda s, e, d: (-_floor_quotient(s - e, d)).maximum(0))
     start, limit, delta = (b.cast(v, "float64") for v in (start, limit, delta))
     delta = checked(b, delta, lambda d: d._with("ne", 0), "invalid_value")
-    return b.map(start, limit, delta, lambda s, e, d: expr.ceil((e - s) / d).maximum(0).cast("int64"))
+    return b.map(
+        start, limit, delta, lambda s, e, d: expr.ceil((e - s) / d).maximum(0).cast("int64")
+    )
 
 
 def _floor_quotient(x: expr.Expr, y: expr.Expr) -> expr.Expr:
@@ -115,7 +129,8 @@ def Trilu(b, input, k=None, *, upper=1):
 
 @onnx_op(since=9)
 def OneHot(b, indices, depth, values, *, axis=-1):
-    """values[1] where the place along a new axis is the index, else values[0]; negative indices count from the end."""
+    """values[1] where the place along a new axis is the index, else values[0]; negative indices
+    count from the end."""
     if dims.equal(values.type.count, 2) is False:
         raise ops.TypeMismatch(f"its values are {values.type} where two are needed")
     place = b.axis(axis, indices.rank + 1)
@@ -125,7 +140,11 @@ def OneHot(b, indices, depth, values, *, axis=-1):
     off, on = (b.reshape(b.take(values, 0, k, 1), ()) for k in range(2))
     hot = insert_axes(b, b.cast(indices, "int64"), [place])
     shape = (*hot.shape[:place], count, *hot.shape[place + 1 :])
-    at, low, high = expr.input_(0, "int64"), expr.input_(1, values.dtype), expr.input_(2, values.dtype)
+    at, low, high = (
+        expr.input_(0, "int64"),
+        expr.input_(1, values.dtype),
+        expr.input_(2, values.dtype),
+    )
     at = expr.where(at < 0, at + expr.size(count), at)
     return generate(b, shape, expr.where(expr.index(place).equals(at), high, low), hot, off, on)
 
@@ -147,7 +166,9 @@ def NonZero(b, X):
 def Compress(b, input, condition, *, axis=None):
     """The slices along an axis (the elements, without one) whose condition is true."""
     if condition.rank != 1 or condition.dtype != "bool":
-        raise ops.TypeMismatch(f"the condition is {condition.type} where a vector of bool is needed")
+        raise ops.TypeMismatch(
+            f"the condition is {condition.type} where a vector of bool is needed"
+        )
     if axis is None:
         input, axis = b.reshape(input, (input.type.count,)), 0
     place = b.axis(axis, input.rank)
@@ -157,7 +178,8 @@ def Compress(b, input, condition, *, axis=None):
 
 @onnx_op(since=11)
 def Unique(b, X, *, axis=None, sorted=1):
-    """The distinct elements (slices along an axis), where each is first, which one each is, and how often it occurs."""
+    """The distinct elements (slices along an axis), where each is first, which one each is, and
+    how often it occurs."""
     count = b.fresh("unique")
     place = -1 if axis is None else b.axis(axis, X.rank)
     shape = (count,) if axis is None else (*X.shape[:place], count, *X.shape[place + 1 :])

@@ -1,7 +1,10 @@
-"""Import rules of matrix products and what is made of them; each is a Contract, with the operands' axes named.
+"""Import rules of matrix products and what is made of them; each is a Contract, with the operands'
+axes named.
 
-Axes of size 1 that broadcast leave the operand that has them, so that a product's axes either agree or stand alone.
+Axes of size 1 that broadcast leave the operand that has them, so that a product's axes either agree
+or stand alone.
 """
+
 from __future__ import annotations
 
 import string
@@ -19,7 +22,8 @@ from .rules import onnx_op
 
 
 def product(b: Builder, x: Value, y: Value, accumulate: str | None = None) -> Value:
-    """numpy's matmul: the last two axes are matrices, those before broadcast; a vector is a row or a column."""
+    """numpy's matmul: the last two axes are matrices, those before broadcast; a vector is a row
+    or a column."""
     if not x.rank or not y.rank:
         raise ops.TypeMismatch(f"{x.type} and {y.type} are no matrices")
     batch = max(x.rank, y.rank, 2) - 2
@@ -31,14 +35,19 @@ def product(b: Builder, x: Value, y: Value, accumulate: str | None = None) -> Va
     out = letters + ("m" if x.rank > 1 else "") + ("n" if y.rank > 1 else "")
     inner = x.shape[-1], y.shape[max(y.rank - 2, 0)]
     if dims.equal(*inner) is False:
-        raise ops.TypeMismatch(f"the sizes {inner[0]} and {inner[1]} of {x.type} and {y.type} do not match")
+        raise ops.TypeMismatch(
+            f"the sizes {inner[0]} and {inner[1]} of {x.type} and {y.type} do not match"
+        )
     (left, x), (right, y) = _agreed(b, [(left, x), (right, y)], letters)
     return b.contract(left, right, out, x, y, accumulate)
 
 
-def _agreed(b: Builder, operands: Sequence[tuple[str, Value]], broadcasting: str) -> list[tuple[str, Value]]:
-    """The operands with one size for each label in `broadcasting`: axes of size 1 go where another operand has that axis,
-    and those of which only the run knows whether they are 1 are repeated."""
+def _agreed(
+    b: Builder, operands: Sequence[tuple[str, Value]], broadcasting: str
+) -> list[tuple[str, Value]]:
+    """The operands with one size for each label in `broadcasting`: axes of size 1 go where
+    another operand has that axis, and those of which only the run knows whether they are 1 are
+    repeated."""
     common: dict[str, Dimension] = {}
     for labels, value in operands:
         for label, size in zip(labels, value.shape):
@@ -51,11 +60,19 @@ def _agreed(b: Builder, operands: Sequence[tuple[str, Value]], broadcasting: str
     seen: set[str] = set()
     result = []
     for labels, value in operands:
-        drop = [a for a, (c, d) in enumerate(zip(labels, value.shape))
-                if d == 1 and c in common and (common[c] != 1 or c in seen)]
-        labels, value = "".join(c for a, c in enumerate(labels) if a not in drop), drop_axes(b, value, drop)
+        drop = [
+            a
+            for a, (c, d) in enumerate(zip(labels, value.shape))
+            if d == 1 and c in common and (common[c] != 1 or c in seen)
+        ]
+        labels, value = (
+            "".join(c for a, c in enumerate(labels) if a not in drop),
+            drop_axes(b, value, drop),
+        )
         seen |= set(labels)
-        result.append((labels, b.broadcast(value, [common.get(c, d) for c, d in zip(labels, value.shape)])))
+        result.append(
+            (labels, b.broadcast(value, [common.get(c, d) for c, d in zip(labels, value.shape)]))
+        )
     return result
 
 
@@ -74,7 +91,9 @@ def Gemm(b, A, B, C=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
         y = b.map(y, floating(lambda e: e * alpha))
     if C is None or beta == 0:
         return y
-    if C.rank > 2 or any(dims.equal(c, d) is False and c != 1 for c, d in zip(C.shape[::-1], y.shape[::-1])):
+    if C.rank > 2 or any(
+        dims.equal(c, d) is False and c != 1 for c, d in zip(C.shape[::-1], y.shape[::-1])
+    ):
         raise ops.TypeMismatch(f"{C.type} does not broadcast to {y.type}")
     if beta != 1:
         return b.map(y, C, floating(lambda e, c: e + c * beta))
@@ -90,7 +109,8 @@ def _gemm_1(b, A, B, C, *, alpha=1.0, beta=1.0, broadcast=0, transA=0, transB=0)
 
 
 def _parameter(b: Builder, value: Value, operand: Value, rows: bool) -> Value:
-    """A scale or zero point in a shape that broadcasts to the matrices: a vector has one element a row or a column."""
+    """A scale or zero point in a shape that broadcasts to the matrices: a vector has one element
+    a row or a column."""
     if value.type.count == 1:
         return b.reshape(value, ())
     return insert_axes(b, value, [1]) if value.rank == 1 and rows and operand.rank > 1 else value
@@ -106,7 +126,9 @@ def _centred(b: Builder, x: Value, zero: Value | None, rows: bool) -> Value:
 
 @onnx_op(since=10)
 def MatMulInteger(b, A, B, a_zero_point=None, b_zero_point=None):
-    return product(b, _centred(b, A, a_zero_point, True), _centred(b, B, b_zero_point, False), "int32")
+    return product(
+        b, _centred(b, A, a_zero_point, True), _centred(b, B, b_zero_point, False), "int32"
+    )
 
 
 @onnx_op(since=10)
@@ -114,11 +136,19 @@ def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scal
     for scale in (a_scale, b_scale, y_scale):
         refuse_bad_scale(b, scale)
     accumulate = "int32" if dtypes.is_integer(a.dtype) else "float32"
-    total = product(b, _centred(b, a, a_zero_point, True), _centred(b, b_, b_zero_point, False), accumulate)
-    scales = (_parameter(b, a_scale, a, True), _parameter(b, b_scale, b_, False), _parameter(b, y_scale, a, True))
+    total = product(
+        b, _centred(b, a, a_zero_point, True), _centred(b, b_, b_zero_point, False), accumulate
+    )
+    scales = (
+        _parameter(b, a_scale, a, True),
+        _parameter(b, b_scale, b_, False),
+        _parameter(b, y_scale, a, True),
+    )
     factor = b.map(*(b.cast(s, "float32") for s in scales), lambda p, q, r: p * q / r)
     zero = _parameter(b, y_zero_point, a, True)
-    return b.map(total, factor, zero, lambda t, f, z: quantised(t.cast("float32") * f, z, y_zero_point.dtype))
+    return b.map(
+        total, factor, zero, lambda t, f, z: quantised(t.cast("float32") * f, z, y_zero_point.dtype)
+    )
 
 
 # Einsum ------------------------------------------------------------------------------------------
@@ -126,7 +156,8 @@ def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scal
 
 @onnx_op(since=12)
 def Einsum(b, *Inputs, equation):
-    """Operands are contracted one after the other; each keeps the axes that the output or later operands name."""
+    """Operands are contracted one after the other; each keeps the axes that the output or later
+    operands name."""
     terms, out, dots = _parsed(equation, [v.rank for v in Inputs])
     operands = _agreed(b, [_diagonal(b, term, value) for term, value in zip(terms, Inputs)], dots)
     for label in out:
@@ -135,7 +166,11 @@ def Einsum(b, *Inputs, equation):
     labels, total = operands[0]
     for k, (more, value) in enumerate(operands[1:], 2):
         needed = set(out).union(*(later for later, _ in operands[k:]))
-        kept = out if k == len(operands) else "".join(c for c in dict.fromkeys(labels + more) if c in needed)
+        kept = (
+            out
+            if k == len(operands)
+            else "".join(c for c in dict.fromkeys(labels + more) if c in needed)
+        )
         labels, total = kept, b.contract(labels, more, kept, total, value)
     summed = [a for a, c in enumerate(labels) if c not in out]
     if summed:
@@ -152,7 +187,9 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str, str]:
     if len(terms) != len(ranks):
         raise ops.TypeMismatch(f"'{equation}' has {len(terms)} terms for {len(ranks)} inputs")
     free = [c for c in string.ascii_letters if c not in equation]
-    depth = max([r - len(t.replace("...", "")) for t, r in zip(terms, ranks) if "..." in t], default=0)
+    depth = max(
+        [r - len(t.replace("...", "")) for t, r in zip(terms, ranks) if "..." in t], default=0
+    )
     if depth > len(free):
         raise ops.TypeMismatch(f"'{equation}' has too many axes")
     dots = "".join(free[: max(depth, 0)])
@@ -165,7 +202,9 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str, str]:
         named.append(labels)
     if not arrow:
         letters = "".join(terms).replace("...", "")
-        right = ("..." if dots else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+        right = ("..." if dots else "") + "".join(
+            sorted(c for c in set(letters) if letters.count(c) == 1)
+        )
     out = right.replace("...", dots, 1)
     if len(set(out)) != len(out) or not all(c in string.ascii_letters for c in out):
         raise ops.TypeMismatch(f"the output '{right}' of '{equation}' does not name axes once")

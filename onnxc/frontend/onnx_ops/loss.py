@@ -1,4 +1,5 @@
 """Import rules of losses: what training minimises, here computed forward."""
+
 from __future__ import annotations
 
 from ... import dims, expr, ops
@@ -10,26 +11,37 @@ from .rules import onnx_op
 
 
 @onnx_op(since=12)
-def NegativeLogLikelihoodLoss(b, input, target, weight=None, *, ignore_index=None, reduction="mean"):
+def NegativeLogLikelihoodLoss(
+    b, input, target, weight=None, *, ignore_index=None, reduction="mean"
+):
     return _likelihood(b, input, target, weight, ignore_index, reduction)
 
 
 @onnx_op(since=12)
-def SoftmaxCrossEntropyLoss(b, scores, labels, weights=None, *, ignore_index=None, reduction="mean"):
+def SoftmaxCrossEntropyLoss(
+    b, scores, labels, weights=None, *, ignore_index=None, reduction="mean"
+):
     logarithms = log_softmax(b, scores, [1])
     return _likelihood(b, logarithms, labels, weights, ignore_index, reduction), logarithms
 
 
-def _likelihood(b: Builder, x: Value, target: Value, weight: Value | None, ignored: int | None, reduction: str) -> Value:
-    """-x of the target class, weighted; ignored targets weigh nothing. The mean is that of the weights."""
+def _likelihood(
+    b: Builder, x: Value, target: Value, weight: Value | None, ignored: int | None, reduction: str
+) -> Value:
+    """-x of the target class, weighted; ignored targets weigh nothing. The mean is that of the
+    weights."""
     one_of(reduction, ("none", "sum", "mean"), "reduction")
-    if x.rank < 2 or target.rank != x.rank - 1 or any(
-        dims.equal(p, q) is False for p, q in zip((x.shape[0], *x.shape[2:]), target.shape)
+    if (
+        x.rank < 2
+        or target.rank != x.rank - 1
+        or any(dims.equal(p, q) is False for p, q in zip((x.shape[0], *x.shape[2:]), target.shape))
     ):
         raise ops.TypeMismatch(f"the classes {target.type} do not fit the scores {x.type}")
     length(weight, x.shape[1], "the weights")
     counted = None if ignored is None else b.map(target, lambda t: t._with("ne", ignored))
-    classes = target if counted is None else b.map(target, counted, lambda t, c: expr.where(c, t, 0))
+    classes = (
+        target if counted is None else b.map(target, counted, lambda t, c: expr.where(c, t, 0))
+    )
     chosen = b.emit(ops.Gather("elements", 1), x, insert_axes(b, classes, [1]))[0]
     chosen = b.reshape(chosen, target.shape)
     if weight is not None:
@@ -42,7 +54,9 @@ def _likelihood(b: Builder, x: Value, target: Value, weight: Value | None, ignor
     if reduction == "none":
         return losses
     exact = wide(x.dtype)
-    total, weighed = (b.reduce("sum", v, range(v.rank), False, lambda e: e.cast(exact)) for v in (losses, weights))
+    total, weighed = (
+        b.reduce("sum", v, range(v.rank), False, lambda e: e.cast(exact)) for v in (losses, weights)
+    )
     if reduction == "sum":
         return b.cast(total, x.dtype)
     return b.map(total, weighed, lambda t, w: (t / w).cast(x.dtype))

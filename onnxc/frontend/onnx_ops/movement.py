@@ -1,7 +1,9 @@
 """Import rules of operators that move elements: reshapes, slices, pads, joins and repeats.
 
-Every size may be symbolic or come from data; bounds are clamped by formulas (`dims.clamp`), which vanish where known.
+Every size may be symbolic or come from data; bounds are clamped by formulas (`dims.clamp`), which
+vanish where known.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,7 +15,17 @@ from ...builder import Builder
 from ...dims import Dimension
 from ...errors import UnsupportedError
 from ...ir import Value
-from .common import at_axes, checked, known_axes, number_of, one_of, scalar, with_ones, without, zeros
+from .common import (
+    at_axes,
+    checked,
+    known_axes,
+    number_of,
+    one_of,
+    scalar,
+    with_ones,
+    without,
+    zeros,
+)
 from .rules import onnx_op
 
 # Shapes ------------------------------------------------------------------------------------------
@@ -21,23 +33,38 @@ from .rules import onnx_op
 
 @onnx_op(since=5)
 def Reshape(b, data, shape, *, allowzero=0):
-    """A size 0 copies the input's unless allowzero; -1 is what remains. Sizes that are data may be either."""
+    """A size 0 copies the input's unless allowzero; -1 is what remains. Sizes that are data may
+    be either."""
     wanted = b.dimensions(shape, None, "shape")
     free = [_is_open(d) for d in wanted]
-    sizes = [_copied(d, k, data, allowzero) if open_ or d == 0 else d for k, (d, open_) in enumerate(zip(wanted, free))]
+    sizes = [
+        _copied(d, k, data, allowzero) if open_ or d == 0 else d
+        for k, (d, open_) in enumerate(zip(wanted, free))
+    ]
     if sum(isinstance(d, int) and d == -1 for d in sizes) > 1:
         raise ops.TypeMismatch("more than one size is -1")
     if any(isinstance(d, int) and d < -1 for d in sizes):
-        raise ops.TypeMismatch(f"the size {min(d for d in sizes if isinstance(d, int))} is negative")
-    inferred = [dims.compare("eq", d, -1) if open_ or isinstance(d, int) else 0 for d, open_ in zip(wanted, free)]
+        raise ops.TypeMismatch(
+            f"the size {min(d for d in sizes if isinstance(d, int))} is negative"
+        )
+    inferred = [
+        dims.compare("eq", d, -1) if open_ or isinstance(d, int) else 0
+        for d, open_ in zip(wanted, free)
+    ]
     known = dims.product(d + 2 * i for d, i in zip(sizes, inferred))  # -1 counts as 1
-    rest = dims.floor_divide(data.type.count, known) if any(isinstance(i, dims.Dim) or i for i in inferred) else 1
+    rest = (
+        dims.floor_divide(data.type.count, known)
+        if any(isinstance(i, dims.Dim) or i for i in inferred)
+        else 1
+    )
     return b.reshape(data, [d + i * (rest + 1) for d, i in zip(sizes, inferred)])
 
 
 def _is_open(size: Dimension) -> bool:
     """Whether a size is data that may be -1 or 0, both with a meaning of their own."""
-    return isinstance(size, dims.Dim) and len(dims.symbols(size)) == 1 and dims.bounds(size)[0] is None
+    return (
+        isinstance(size, dims.Dim) and len(dims.symbols(size)) == 1 and dims.bounds(size)[0] is None
+    )
 
 
 def _copied(size: Dimension, axis: int, data: Value, allowzero: int) -> Dimension:
@@ -47,7 +74,9 @@ def _copied(size: Dimension, axis: int, data: Value, allowzero: int) -> Dimensio
     is_zero = dims.compare("eq", size, 0)
     if axis >= data.rank:
         if is_zero == 1:
-            raise ops.TypeMismatch(f"size {axis} is 0, which copies an axis that {data.type} does not have")
+            raise ops.TypeMismatch(
+                f"size {axis} is 0, which copies an axis that {data.type} does not have"
+            )
         return size
     return size + is_zero * data.shape[axis]
 
@@ -72,8 +101,10 @@ def Squeeze(b, data, axes=None):
     if axes is None:
         unknown = [d for d in data.shape if dims.equal(d, 1) is None]
         if unknown:
-            raise UnsupportedError(f"whether it drops the axis of size {unknown[0]} depends on the run",
-                                   "name the axes, or fix the size")
+            raise UnsupportedError(
+                f"whether it drops the axis of size {unknown[0]} depends on the run",
+                "name the axes, or fix the size",
+            )
         return b.reshape(data, [d for d in data.shape if d != 1])
     for axis in known_axes(b, axes, data.rank) or ():
         if dims.equal(data.shape[axis], 1) is False:
@@ -104,7 +135,10 @@ def Transpose(b, data, *, perm=None):
 @onnx_op(since=1)
 def Shape(b, data, *, start=0, end=None):
     shape = b.shape(data)
-    low, high = (min(max(k + data.rank if k < 0 else k, 0), data.rank) for k in (start, data.rank if end is None else end))
+    low, high = (
+        min(max(k + data.rank if k < 0 else k, 0), data.rank)
+        for k in (start, data.rank if end is None else end)
+    )
     return b.take(shape, 0, low, max(high - low, 0))
 
 
@@ -113,7 +147,8 @@ def Size(b, data):
     return b.elements(np.array(data.type.count, object))
 
 
-#: "To the end" of an axis of unknown size is written as the greatest int32 or more (the specification of Slice).
+#: "To the end" of an axis of unknown size is written as the greatest int32 or more (the
+#: specification of Slice).
 _ENDLESS = (1 << 31) - 1
 
 # Joins and cuts ----------------------------------------------------------------------------------
@@ -133,7 +168,8 @@ def _concat_1(b, *inputs, axis=None):
 
 @onnx_op(since=13)
 def Split(b, input, split=None, *, axis=0, num_outputs=None):
-    """Parts of the sizes given, or as many equal ones as there are outputs, the last of which may be smaller."""
+    """Parts of the sizes given, or as many equal ones as there are outputs, the last of which
+    may be smaller."""
     axis, count = b.axis(axis, input.rank), len(b.wanted)
     length = input.shape[axis]
     if split is not None:
@@ -146,14 +182,18 @@ def Split(b, input, split=None, *, axis=0, num_outputs=None):
     return _parts(b, input, axis, [size] * (count - 1) + [length - size * (count - 1)])
 
 
-def _split_sizes(b: Builder, split: Value | Sequence[int], length: Dimension, count: int) -> list[Dimension]:
+def _split_sizes(
+    b: Builder, split: Value | Sequence[int], length: Dimension, count: int
+) -> list[Dimension]:
     sizes = list(split) if not isinstance(split, Value) else b.dimensions(split, 0, "split")
     if len(sizes) != count:
         raise ops.TypeMismatch(f"{len(sizes)} sizes are given for {count} outputs")
     if any(isinstance(s, int) and s < 0 for s in sizes):
         raise ops.TypeMismatch("a size of a part is negative")
     if dims.equal(sum(sizes), length) is False:
-        raise ops.TypeMismatch(f"the parts have {sum(sizes)} elements together where there are {length}")
+        raise ops.TypeMismatch(
+            f"the parts have {sum(sizes)} elements together where there are {length}"
+        )
     return sizes
 
 
@@ -183,7 +223,8 @@ def _split_1(b, input, split=None, *, axis=None):
 
 @onnx_op(since=10)
 def Slice(b, data, starts, ends, axes=None, steps=None):
-    """x[start:end:step] along some axes, with Python's meaning of negative numbers and of those out of range."""
+    """x[start:end:step] along some axes, with Python's meaning of negative numbers and of those
+    out of range."""
     if steps is not None and steps.elements is None:
         steps = checked(b, steps, lambda s: s._with("ne", 0), "invalid_value")
     first = at_axes(b, starts, axes, data.rank, 0)
@@ -195,7 +236,9 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     return b.slice(data, *(zip(*ranges) if data.rank else ((), ())))
 
 
-def slice_range(start: Dimension, end: Dimension, step: Dimension, length: Dimension) -> tuple[Dimension, ...]:
+def slice_range(
+    start: Dimension, end: Dimension, step: Dimension, length: Dimension
+) -> tuple[Dimension, ...]:
     """Python's slice(start, end, step).indices(length) as (start, number of elements, step)."""
     backward = dims.compare("lt", step, 0)
     low, high = (_bound(place, length, backward) for place in (start, end))
@@ -208,7 +251,8 @@ def slice_range(start: Dimension, end: Dimension, step: Dimension, length: Dimen
 
 
 def _bound(place: Dimension, length: Dimension, backward: Dimension) -> Dimension:
-    """A slice's start or end inside an axis, a negative one counted from its end; the length is never negative."""
+    """A slice's start or end inside an axis, a negative one counted from its end; the length is
+    never negative."""
     low, high = -backward, length - backward
     if isinstance(place, int) and isinstance(backward, int) and not isinstance(length, int):
         if abs(place) >= _ENDLESS:
@@ -223,7 +267,11 @@ def _bound(place: Dimension, length: Dimension, backward: Dimension) -> Dimensio
 
 @onnx_op(since=1, name="Slice")
 def _slice_1(b, data, *, starts, ends, axes=None):
-    return Slice(b, data, *(None if v is None else b.constant(np.array(v, np.int64)) for v in (starts, ends, axes)))
+    return Slice(
+        b,
+        data,
+        *(None if v is None else b.constant(np.array(v, np.int64)) for v in (starts, ends, axes)),
+    )
 
 
 # Pads --------------------------------------------------------------------------------------------
@@ -236,12 +284,14 @@ def Pad(b, data, pads, constant_value=None, axes=None, *, mode="constant"):
     count = data.rank if axes is None else number_of(axes, "axes")
     if number_of(pads, "pads") != 2 * count:
         raise ops.TypeMismatch(f"{number_of(pads, 'pads')} pads are given for {count} axes")
-    before, after = (at_axes(b, b.take(pads, 0, k * count, count), axes, data.rank, 0) for k in range(2))
+    before, after = (
+        at_axes(b, b.take(pads, 0, k * count, count), axes, data.rank, 0) for k in range(2)
+    )
     return padded(b, data, before, after, mode, constant_value)
 
 
-def padded(b: Builder, x: Value, before: Sequence[Dimension], after: Sequence[Dimension], mode: str = "constant",
-           value: Value | None = None) -> Value:
+def padded(b: Builder, x: Value, before: Sequence[Dimension], after: Sequence[Dimension], mode: str
+           = "constant", value: Value | None = None) -> Value:
     """x with elements added on each axis, or cut away where the amounts are negative."""
     cut = [(dims.maximum(-p, 0), dims.maximum(-q, 0)) for p, q in zip(before, after)]
     sizes = [d - p - q for d, (p, q) in zip(x.shape, cut)]
@@ -253,13 +303,19 @@ def padded(b: Builder, x: Value, before: Sequence[Dimension], after: Sequence[Di
         return x
     if mode != "constant":
         return b.emit(ops.Pad(mode, *added), x)[0]
-    fill = zeros(b, x.dtype, (), "" if x.dtype == "string" else 0) if value is None else scalar(b, value, "pad value")
+    fill = (
+        zeros(b, x.dtype, (), "" if x.dtype == "string" else 0)
+        if value is None
+        else scalar(b, value, "pad value")
+    )
     return b.emit(ops.Pad(mode, *added), x, fill)[0]
 
 
 @onnx_op(since=2, name="Pad")
 def _pad_2(b, data, *, pads, mode="constant", value=0.0):
-    return Pad(b, data, b.constant(np.array(pads, np.int64)), b.constant(value, data.dtype), mode=mode)
+    return Pad(
+        b, data, b.constant(np.array(pads, np.int64)), b.constant(value, data.dtype), mode=mode
+    )
 
 
 @onnx_op(since=1, name="Pad")
@@ -270,7 +326,9 @@ def _pad_1(b, data, *, paddings, mode="constant", value=0.0):
 @onnx_op(since=18)
 def CenterCropPad(b, input_data, shape, *, axes=None):
     """The middle of what is too long, and zeros around what is too short."""
-    chosen = [b.axis(a, input_data.rank) for a in (range(input_data.rank) if axes is None else axes)]
+    chosen = [
+        b.axis(a, input_data.rank) for a in (range(input_data.rank) if axes is None else axes)
+    ]
     target = b.dimensions(shape, 0, "size")
     if len(target) != len(chosen):
         raise ops.TypeMismatch(f"{len(target)} sizes are given for {len(chosen)} axes")
@@ -299,7 +357,9 @@ def Tile(b, input, repeats):
     if len(times) != input.rank:
         raise ops.TypeMismatch(f"{len(times)} repeats are given for {input.rank} axes")
     if any(isinstance(t, int) and t < 0 for t in times):
-        raise ops.TypeMismatch(f"the number of repeats {min(t for t in times if isinstance(t, int))} is negative")
+        raise ops.TypeMismatch(
+            f"the number of repeats {min(t for t in times if isinstance(t, int))} is negative"
+        )
     return tiled(b, input, times)
 
 
@@ -309,7 +369,9 @@ def tiled(b: Builder, x: Value, times: Sequence[Dimension]) -> Value:
     repeated = [(t, d) if t != 1 else (d,) for d, t in zip(x.shape, times)]
     flat = [[d for part in parts for d in part] for parts in (apart, repeated)]
     whole = b.reshape(x, flat[0])
-    whole = whole if whole.shape == tuple(flat[1]) else b.emit(ops.Broadcast(tuple(flat[1])), whole)[0]
+    whole = (
+        whole if whole.shape == tuple(flat[1]) else b.emit(ops.Broadcast(tuple(flat[1])), whole)[0]
+    )
     return b.reshape(whole, [d * t for d, t in zip(x.shape, times)])
 
 
@@ -324,7 +386,8 @@ def _tile_1(b, input, tiles, axis):
 
 @onnx_op(since=1)
 def DepthToSpace(b, input, *, blocksize, mode="DCR"):
-    """Channels become blocks of pixels; `mode` says whether the block's place or the channel is outermost in depth."""
+    """Channels become blocks of pixels; `mode` says whether the block's place or the channel is
+    outermost in depth."""
     one_of(mode, ("DCR", "CRD"), "mode")
     n, depth, h, w = _image(input, blocksize)
     channels = _exactly(depth, blocksize**2)
@@ -332,7 +395,9 @@ def DepthToSpace(b, input, *, blocksize, mode="DCR"):
         parts, order = (n, blocksize, blocksize, channels, h, w), (0, 3, 4, 1, 5, 2)
     else:
         parts, order = (n, channels, blocksize, blocksize, h, w), (0, 1, 4, 2, 5, 3)
-    return b.reshape(b.transpose(b.reshape(input, parts), order), (n, channels, h * blocksize, w * blocksize))
+    return b.reshape(
+        b.transpose(b.reshape(input, parts), order), (n, channels, h * blocksize, w * blocksize)
+    )
 
 
 @onnx_op(since=1)
@@ -347,7 +412,9 @@ def SpaceToDepth(b, input, *, blocksize, mode="DCR"):
 
 def _image(x: Value, blocksize: int) -> tuple[Dimension, ...]:
     if x.rank != 4 or blocksize < 1:
-        raise ops.TypeMismatch(f"blocks of {blocksize} of {x.type}, where a batch of images is needed")
+        raise ops.TypeMismatch(
+            f"blocks of {blocksize} of {x.type}, where a batch of images is needed"
+        )
     return x.shape
 
 

@@ -1,8 +1,9 @@
 """Import rules of conversions between real numbers and quantised ones: x = (q - zero) * scale.
 
-Scales are one for all, one for each index along an axis, or one for each block along an axis; blocks become an axis of
-their own, so that scales broadcast.
+Scales are one for all, one for each index along an axis, or one for each block along an axis;
+blocks become an axis of their own, so that scales broadcast.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,7 +19,17 @@ from .casting import convert
 from .common import along, element_type, generate
 from .rules import onnx_op
 
-QUANTISED = ("uint8", "int8", "uint16", "int16", "uint4", "int4", "uint2", "int2", *dtypes.SMALL_FLOATS)
+QUANTISED = (
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint4",
+    "int4",
+    "uint2",
+    "int2",
+    *dtypes.SMALL_FLOATS,
+)
 
 
 def quantised(ratio: Expr, zero: Expr | None, dtype: str, saturate: bool = True) -> Expr:
@@ -57,7 +68,9 @@ def _views(b: Builder, x: Value, axis: int, block_size: int, parameters: Sequenc
         if other is None or (scale.type.count == 1 and not _differ(other.type.count, 1)):
             continue
         if other.rank != scale.rank or any(map(_differ, other.shape, scale.shape)):
-            raise ops.TypeMismatch(f"the scale {scale.type} and zero point {other.type} differ in shape")
+            raise ops.TypeMismatch(
+                f"the scale {scale.type} and zero point {other.type} differ in shape"
+            )
     if scale.type.count == 1 and (scale.rank < 2 or not block_size):
         return x, [None if p is None else b.reshape(p, ()) for p in parameters]
     axis = b.axis(axis, x.rank)
@@ -73,11 +86,16 @@ def _differ(x: Dimension, y: Dimension) -> bool:
 
 
 def _blocks(b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Value | None]):
-    """The axis of x as (blocks, size); where it does not divide, scales are gathered for each index instead."""
+    """The axis of x as (blocks, size); where it does not divide, scales are gathered for each
+    index instead."""
     scale, whole = parameters[0], x.shape[axis]
-    expected = [dims.ceil_divide(d, size) if a == axis and size > 0 else d for a, d in enumerate(x.shape)]
+    expected = [
+        dims.ceil_divide(d, size) if a == axis and size > 0 else d for a, d in enumerate(x.shape)
+    ]
     if size < 1 or scale.rank != x.rank or any(map(_differ, scale.shape, expected)):
-        raise ops.TypeMismatch(f"the scale {scale.type} does not fit blocks of {size} along axis {axis} of {x.type}")
+        raise ops.TypeMismatch(
+            f"the scale {scale.type} does not fit blocks of {size} along axis {axis} of {x.type}"
+        )
     if isinstance(whole, int) and whole % size == 0:
         x = b.reshape(x, (*x.shape[:axis], whole // size, size, *x.shape[axis + 1 :]))
         spread = lambda p: b.reshape(p, (*p.shape[: axis + 1], 1, *p.shape[axis + 1 :]))  # noqa: E731
@@ -91,12 +109,15 @@ def _blocks(b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Val
 
 
 @onnx_op(since=10)
-def QuantizeLinear(b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_size=0, output_dtype=0, precision=0):
+def QuantizeLinear(b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_size=0,
+                   output_dtype=0, precision=0):
     """The division is of the type `precision`, by default that of the scale."""
     dtype = element_type(output_dtype) if output_dtype else "uint8"
     if y_zero_point is not None:
         if output_dtype and dtype != y_zero_point.dtype:
-            raise ops.TypeMismatch(f"output_dtype is {dtype} where the zero point is {y_zero_point.dtype}")
+            raise ops.TypeMismatch(
+                f"output_dtype is {dtype} where the zero point is {y_zero_point.dtype}"
+            )
         dtype = y_zero_point.dtype
     if dtype not in QUANTISED:
         raise ops.TypeMismatch(f"{dtype} is no quantised type")
@@ -130,7 +151,8 @@ def DynamicQuantizeLinear(b, x):
     """uint8 with the range of x, extended to hold 0; of nothing but zeros the scale is 1."""
     axes = range(x.rank)
     low, high = (b.reduce(kind, x, axes) if x.rank else x for kind in ("min", "max"))
-    span = b.map(high, low, lambda h, l: (h.maximum(0) - l.minimum(0)) / 255)  # noqa: E741
+    span = b.map(high, low, lambda h, m: (h.maximum(0) - m.minimum(0)) / 255)
     scale = b.map(span, lambda s: expr.where(s.equals(0), 1, s))
-    zero = b.map(low, scale, lambda l, s: expr.round_((-l.minimum(0) / s).clip(0, 255)).cast("uint8"))  # noqa: E741
+    start = b.map(low, scale, lambda m, s: expr.round_((-m.minimum(0) / s).clip(0, 255)))
+    zero = b.cast(start, "uint8")
     return b.map(x, scale, zero, lambda e, s, z: quantised(e / s, z, "uint8")), scale, zero

@@ -1,14 +1,22 @@
-"""Import rules of random numbers. Seeds make the stream; without one it differs from run to run."""
+"""Import rules of random numbers, and of Dropout, which draws them while training.
+
+A seed makes the stream; without one it differs from run to run.
+"""
+
 from __future__ import annotations
+
+import numpy as np
 
 from ... import dtypes, expr, ops
 from ...builder import Builder
 from ...ir import Value
-from .common import element_type, one_of
+from .common import checked, element_type, generate, one_of, scalar, zeros
 from .rules import onnx_op
 
 
-def _drawn(b: Builder, kind: str, dtype: str, shape, low: float, high: float, seed: float | None) -> Value:
+def _drawn(
+    b: Builder, kind: str, dtype: str, shape, low: float, high: float, seed: float | None
+) -> Value:
     one_of(dtype, tuple(dtypes.FLOATS), "dtype")
     if any(isinstance(d, int) and d < 0 for d in shape):
         raise ops.TypeMismatch("a size is negative")
@@ -54,7 +62,9 @@ def Bernoulli(b, input, *, dtype=None, seed=None):
 def Multinomial(b, input, *, dtype=6, sample_size=1, seed=None):
     """Classes [batch, samples] drawn by their unnormalized log-probabilities [batch, classes]."""
     if input.rank != 2 or sample_size < 1:
-        raise ops.TypeMismatch(f"{sample_size} samples of {input.type}, where [batch, classes] is needed")
+        raise ops.TypeMismatch(
+            f"{sample_size} samples of {input.type}, where [batch, classes] is needed"
+        )
     target = element_type(dtype)
     one_of(target, ("int32", "int64"), "dtype")
     batch, classes = input.shape
@@ -63,8 +73,52 @@ def Multinomial(b, input, *, dtype=6, sample_size=1, seed=None):
     running = b.emit(ops.Cumulate("sum", 1), weights)[0]
     total = b.reduce("max", running, [1], True)
     drawn = _drawn(b, "uniform", "float32", (batch, sample_size), 0.0, 1.0, seed)
-    places = (b.reshape(running, (batch, 1, classes)), b.reshape(drawn, (batch, sample_size, 1)),
-              b.reshape(total, (batch, 1, 1)))
+    places = (
+        b.reshape(running, (batch, 1, classes)),
+        b.reshape(drawn, (batch, sample_size, 1)),
+        b.reshape(total, (batch, 1, 1)),
+    )
     below = b.map(*places, lambda r, u, t: (r <= u * t).cast("int64"))
     last = expr.size(classes - 1)
     return b.map(b.reduce("sum", below, [2]), lambda k: k.minimum(last).cast(target))
+
+
+# Dropout -----------------------------------------------------------------------------------------
+
+
+@onnx_op(since=12)
+def Dropout(b, data, ratio=None, training_mode=None, *, seed=None):
+    """Passes data on; while training each element is dropped with probability `ratio` and the
+    rest scaled to make up for it."""
+    training = (
+        b.constant(False) if training_mode is None else scalar(b, training_mode, "training_mode")
+    )
+    mode = b.known(training)
+    if mode is not None and not mode.any():
+        return data, generate(b, data.shape, expr.const(True, "bool"))
+    ratio = (
+        b.constant(np.float32(0.5))
+        if ratio is None
+        else b.cast(scalar(b, ratio, "ratio"), "float32")
+    )
+    ratio = checked(b, ratio, lambda r: (r >= 0) & (r < 1), "invalid_value")
+    drawn = b.emit(ops.Random("uniform", "float32", data.shape, 0.0, 1.0, seed))[0]
+    mask = b.map(drawn, ratio, training, lambda u, r, on: (u >= r) | ~on)
+    scale = b.map(ratio, training, lambda r, on: expr.where(on, 1 / (1 - r), 1).cast(data.dtype))
+    return b.map(data, mask, scale, lambda x, kept, s: expr.where(kept, x * s, 0)), mask
+
+
+@onnx_op(since=10, name="Dropout")
+def _dropout_10(b, data, *, ratio=0.5):
+    return Dropout(b, data)
+
+
+@onnx_op(since=7, name="Dropout")
+def _dropout_7(b, data, *, ratio=0.5):
+    """Before operator set 10 the mask is of the type of the data."""
+    return data, zeros(b, data.dtype, data.shape, 1) if b.wanted[1:2] == (True,) else None
+
+
+@onnx_op(since=1, name="Dropout")
+def _dropout_1(b, data, *, is_test=0, ratio=0.5, consumed_inputs=None):
+    return _dropout_7(b, data)

@@ -1,7 +1,10 @@
-"""Import rules of operators that combine elements along axes: Reduce*, ArgMax, CumSum, and the softmax family.
+"""Import rules of operators that combine elements along axes: Reduce*, ArgMax, CumSum, and the
+softmax family.
 
-16-bit floats are summed in float32. Axes that only the run knows become one If an axis, which reduces or does not.
+16-bit floats are summed in float32. Axes that only the run knows become one If an axis, which
+reduces or does not.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -33,7 +36,8 @@ Axes = Value | Sequence[int] | None
 def _reduced(b: Builder, kind: str, data: Value, axes: Axes, keepdims: int, noop: int,
              before: Callable[[Expr], Expr] | None = None,
              after: Callable[[Expr], Expr] | None = None) -> Value:
-    """after(reduction of before(x)) in the type of data. Without axes all are reduced, or none when `noop`."""
+    """after(reduction of before(x)) in the type of data. Without axes all are reduced, or none
+    when `noop`."""
     return _finished(b, _combined(b, kind, data, axes, keepdims, noop, before), data.dtype, after)
 
 
@@ -74,9 +78,13 @@ def _maybe_reduced(b: Builder, kind: str, x: Value, axis: int, flag: Dimension) 
     """x with one axis reduced to size 1 if flag is 1."""
     shape = list(x.shape)
     shape[axis] = flag + (1 - flag) * shape[axis]
-    return choose(b, flag, TensorType(x.dtype, tuple(shape)),
-                  lambda inner: inner.reduce(kind, inner.capture(x), [axis], True),
-                  lambda inner: inner.capture(x))
+    return choose(
+        b,
+        flag,
+        TensorType(x.dtype, tuple(shape)),
+        lambda inner: inner.reduce(kind, inner.capture(x), [axis], True),
+        lambda inner: inner.capture(x),
+    )
 
 
 def _square(x: Expr) -> Expr:
@@ -95,12 +103,16 @@ def ReduceProd(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
 
 @onnx_op(since=18)
 def ReduceMax(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
-    return _reduced(b, "or" if data.dtype == "bool" else "max", data, axes, keepdims, noop_with_empty_axes)
+    return _reduced(
+        b, "or" if data.dtype == "bool" else "max", data, axes, keepdims, noop_with_empty_axes
+    )
 
 
 @onnx_op(since=18)
 def ReduceMin(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
-    return _reduced(b, "and" if data.dtype == "bool" else "min", data, axes, keepdims, noop_with_empty_axes)
+    return _reduced(
+        b, "and" if data.dtype == "bool" else "min", data, axes, keepdims, noop_with_empty_axes
+    )
 
 
 @onnx_op(since=18)
@@ -118,7 +130,9 @@ def ReduceL1(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
 
 @onnx_op(since=18)
 def ReduceL2(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
-    return _reduced(b, "sum", data, axes, keepdims, noop_with_empty_axes, _square, floating(expr.sqrt))
+    return _reduced(
+        b, "sum", data, axes, keepdims, noop_with_empty_axes, _square, floating(expr.sqrt)
+    )
 
 
 @onnx_op(since=18)
@@ -220,7 +234,9 @@ def _cumulated(b: Builder, kind: str, x: Value, axis: Value, exclusive: int, rev
     if x.rank == 0:
         raise ops.TypeMismatch("its input has no axes")
     op = lambda k: ops.Cumulate(kind, k, bool(exclusive), bool(reverse))  # noqa: E731
-    return axis_switch(b, axis, x.rank, x.rank, lambda k: x.type, lambda inner, k: inner.emit(op(k), x)[0])
+    return axis_switch(
+        b, axis, x.rank, x.rank, lambda k: x.type, lambda inner, k: inner.emit(op(k), x)[0]
+    )
 
 
 @onnx_op(since=11)
@@ -239,7 +255,9 @@ def CumProd(b, x, axis, *, exclusive=0, reverse=0):
 def softmax(b: Builder, x: Value, axes: Sequence[int]) -> Value:
     """exp(x - max) over their sum, along axes."""
     greatest = b.reduce("max", x, axes, True)
-    exponentials = b.map(x, greatest, lambda e, m: expr.exp(e.cast(wide(x.dtype)) - m.cast(wide(x.dtype))))
+    exponentials = b.map(
+        x, greatest, lambda e, m: expr.exp(e.cast(wide(x.dtype)) - m.cast(wide(x.dtype)))
+    )
     total = b.reduce("sum", exponentials, axes, True)
     return b.map(exponentials, total, lambda e, t: (e / t).cast(x.dtype))
 

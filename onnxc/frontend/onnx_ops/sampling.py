@@ -1,7 +1,10 @@
-"""Import rules of operators that read images between their pixels: GridSample, AffineGrid, DeformConv, and Col2Im.
+"""Import rules of operators that read images between their pixels: GridSample, AffineGrid,
+DeformConv, and Col2Im.
 
-Images are laid out as rows of channels, so that each sample is a weighted sum of a few gathered rows.
+Images are laid out as rows of channels, so that each sample is a weighted sum of a few gathered
+rows.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -22,7 +25,8 @@ from .rules import onnx_op
 
 @dataclass(frozen=True)
 class Border:
-    """What lies outside an image: zeros, its border, or its reflection at the pixels' centres or edges."""
+    """What lies outside an image: zeros, its border, or its reflection at the pixels' centres or
+    edges."""
 
     kind: str
     align_corners: bool = False
@@ -64,19 +68,24 @@ def _cubic(x: Expr, tap: int) -> Expr:
 
 
 _TAPS: dict[str, tuple[Callable[[Expr, int], Expr] | None, tuple[int, ...]]] = {
-    "nearest": (None, (0,)), "linear": (_linear, (0, 1)), "cubic": (_cubic, (-1, 0, 1, 2)),
+    "nearest": (None, (0,)),
+    "linear": (_linear, (0, 1)),
+    "cubic": (_cubic, (-1, 0, 1, 2)),
 }
 
 
 def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, border: Border) -> Value:
-    """x [B, C, spatial...] at float coordinates [B, P], one tensor for each spatial axis: [B, P, C]."""
+    """x [B, C, spatial...] at float coordinates [B, P], one tensor for each spatial axis: [B, P,
+    C]."""
     weigh, taps = _TAPS[kind]
     sizes, count = x.shape[2:], coordinates[0].shape[1]
     rows = b.transpose(b.reshape(x, (*x.shape[:2], dims.product(sizes))), (0, 2, 1))
     dtype = wide(x.dtype) if dtypes.is_float(x.dtype) else "float32"
     floats = [expr.size(d).cast(coordinates[0].dtype) for d in sizes]
-    points = [b.map(c, lambda e, size=size: border.inside(expr.round_(e) if weigh is None else e, size))
-              for c, size in zip(coordinates, floats)]
+    points = [
+        b.map(c, lambda e, size=size: border.inside(expr.round_(e) if weigh is None else e, size))
+        for c, size in zip(coordinates, floats)
+    ]
     total = None
     for offsets in itertools.product(taps, repeat=len(points)):
 
@@ -92,7 +101,9 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
                 share = (weigh(e, tap) if weigh else expr.const(1, e.dtype)).cast(dtype)
                 pixel = expr.floor(e) + tap
                 inside = (pixel >= 0) & (pixel <= size - 1)
-                product = product * (expr.where(inside, share, 0) if border.kind == "zeros" else share)
+                product = product * (
+                    expr.where(inside, share, 0) if border.kind == "zeros" else share
+                )
             return product
 
         index = b.reshape(b.map(*points, place), (*coordinates[0].shape, 1))
@@ -142,40 +153,62 @@ def _grid_sample_16(b, X, grid, *, align_corners=0, mode="bilinear", padding_mod
 
 @onnx_op(since=20)
 def AffineGrid(b, theta, size, *, align_corners=0):
-    """theta applied to the pixels' places (x, y[, z], 1), from -1 to 1 across an image of that size."""
+    """theta applied to the pixels' places (x, y[, z], 1), from -1 to 1 across an image of that
+    size."""
     rank = number_of(size, "sizes") - 2
-    fits = theta.rank == 3 and all(dims.equal(d, n) is not False for d, n in zip(theta.shape[1:], (rank, rank + 1)))
+    fits = theta.rank == 3 and all(
+        dims.equal(d, n) is not False for d, n in zip(theta.shape[1:], (rank, rank + 1))
+    )
     if rank not in (2, 3) or not fits:
         raise ops.TypeMismatch(f"{theta.type} is no batch of matrices for images of {rank} axes")
     image = b.dimensions(size, 0, "size")[2:]
 
     def position(axis: int) -> Expr:
-        i, count = (e.cast(wide(theta.dtype)) for e in (expr.index(axis + 1), expr.size(image[axis])))
+        i, count = (
+            e.cast(wide(theta.dtype)) for e in (expr.index(axis + 1), expr.size(image[axis]))
+        )
         if align_corners:
             return expr.where(count > 1, 2 * i / (count - 1) - 1, -1)
         return (2 * i + 1) / count - 1
 
-    columns = [b.reshape(b.take(theta, 2, k, 1), (theta.shape[0], *(1,) * rank, rank)) for k in range(rank + 1)]
+    columns = [
+        b.reshape(b.take(theta, 2, k, 1), (theta.shape[0], *(1,) * rank, rank))
+        for k in range(rank + 1)
+    ]
     values = [expr.input_(k, theta.dtype).cast(wide(theta.dtype)) for k in range(rank + 1)]
     terms = [v * position(rank - 1 - k) for k, v in enumerate(values[:-1])]
-    return generate(b, (theta.shape[0], *image, rank), expr.sum_of([*terms, values[-1]]).cast(theta.dtype), *columns)
+    return generate(
+        b,
+        (theta.shape[0], *image, rank),
+        expr.sum_of([*terms, values[-1]]).cast(theta.dtype),
+        *columns,
+    )
 
 
 # Deformable convolution --------------------------------------------------------------------------
 
 
 @onnx_op(since=19)
-def DeformConv(b, X, W, offset, B=None, mask=None, *, dilations=None, group=1, kernel_shape=None, offset_group=1,
-               pads=None, strides=None):
+def DeformConv(b, X, W, offset, B=None, mask=None, *, dilations=None, group=1, kernel_shape=None,
+               offset_group=1, pads=None, strides=None):
     """A convolution whose every tap is moved by an offset of its own and scaled by the mask."""
     place = window(X, kernel_of(W, kernel_shape), strides, dilations, pads, "NOTSET")
     rank, batch, channels = place.rank, X.shape[0], X.shape[1]
-    if group < 1 or offset_group < 1 or any(isinstance(c, int) and c % g for c, g in (
-        (channels, group), (channels, offset_group), (W.shape[0], group)
-    )):
-        raise ops.TypeMismatch(f"{X.type} and {W.type} are not divisible into {group} and {offset_group} groups")
+    if (
+        group < 1
+        or offset_group < 1
+        or any(
+            isinstance(c, int) and c % g
+            for c, g in ((channels, group), (channels, offset_group), (W.shape[0], group))
+        )
+    ):
+        raise ops.TypeMismatch(
+            f"{X.type} and {W.type} are not divisible into {group} and {offset_group} groups"
+        )
     if dims.equal(W.shape[1] * group, channels) is False:
-        raise ops.TypeMismatch(f"{X.type} has {channels} channels where {W.type} takes {W.shape[1] * group}")
+        raise ops.TypeMismatch(
+            f"{X.type} has {channels} channels where {W.type} takes {W.shape[1] * group}"
+        )
     out, taps = place.sizes(X.shape[2:]), dims.product(place.kernel)
     lead = batch * offset_group
     whole = (lead, *place.kernel, *out)
@@ -184,16 +217,23 @@ def DeformConv(b, X, W, offset, B=None, mask=None, *, dilations=None, group=1, k
 
     def coordinate(axis: int) -> Value:
         shift = b.reshape(b.take(moved, 2, axis, 1), whole)
-        fixed = expr.index(1 + axis) * place.dilations[axis] + expr.index(1 + rank + axis) * place.strides[axis]
+        fixed = (
+            expr.index(1 + axis) * place.dilations[axis]
+            + expr.index(1 + rank + axis) * place.strides[axis]
+        )
         start = fixed - expr.size(place.pads[axis])
-        return b.reshape(b.map(shift, lambda e: e.cast(wide(e.dtype)) + start.cast(wide(e.dtype))), (lead, count))
+        return b.reshape(
+            b.map(shift, lambda e: e.cast(wide(e.dtype)) + start.cast(wide(e.dtype))), (lead, count)
+        )
 
     per_group = dims.floor_divide(channels, offset_group)
     images = b.reshape(X, (lead, per_group, *X.shape[2:]))
     columns = sampled(b, images, [coordinate(a) for a in range(rank)], "linear", Border("zeros"))
     if mask is not None:
         columns = b.map(columns, b.reshape(mask, (lead, count, 1)), lambda e, m: e * m)
-    columns = b.transpose(b.reshape(columns, (lead, taps, dims.product(out), per_group)), (0, 3, 1, 2))
+    columns = b.transpose(
+        b.reshape(columns, (lead, taps, dims.product(out), per_group)), (0, 3, 1, 2)
+    )
     columns = b.reshape(columns, (batch, group, W.shape[1], taps, dims.product(out)))
     kernels = dims.floor_divide(W.shape[0], group)
     weights = b.reshape(W, (group, kernels, W.shape[1], taps))
@@ -207,12 +247,18 @@ def DeformConv(b, X, W, offset, B=None, mask=None, *, dilations=None, group=1, k
 
 @onnx_op(since=18)
 def Col2Im(b, input, image_shape, block_shape, *, dilations=None, pads=None, strides=None):
-    """Adds the columns of blocks to the image: a transposed convolution with weights of one 1 each."""
+    """Adds the columns of blocks to the image: a transposed convolution with weights of one 1
+    each."""
     image, block = b.dimensions(image_shape, 0, "image"), b.dimensions(block_shape, 0, "block")
     if input.rank != 3 or len(image) != len(block):
-        raise ops.TypeMismatch(f"{input.type} are no columns of blocks of {len(block)} axes in {len(image)} axes")
+        raise ops.TypeMismatch(
+            f"{input.type} are no columns of blocks of {len(block)} axes in {len(image)} axes"
+        )
     rank, taps = len(image), dims.product(block)
-    strides, dilations = integers(strides, rank, 1, "strides", 1), integers(dilations, rank, 1, "dilations", 1)
+    strides, dilations = (
+        integers(strides, rank, 1, "strides", 1),
+        integers(dilations, rank, 1, "dilations", 1),
+    )
     pads = integers(pads, 2 * rank, 0, "pads", 0)
     before, after = pads[:rank], pads[rank:]
     extents = [(k - 1) * d + 1 for k, d in zip(block, dilations)]

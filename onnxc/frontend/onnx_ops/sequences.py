@@ -1,9 +1,11 @@
-"""Import rules of sequences and optionals: calls of the runtime, and nothing at all where the list is known.
+"""Import rules of sequences and optionals: calls of the runtime, and nothing at all where the list
+is known.
 
-A sequence that the graph itself builds is known element by element (`known_list`), so that most uses of sequences vanish
-while they are imported. Elements of other sequences have the sequence's element type, with every size that is not a
-number a fresh variable each time one is taken out.
+A sequence that the graph itself builds is known element by element (`known_list`), so that most
+uses of sequences vanish while they are imported. Elements of other sequences have the sequence's
+element type, with every size that is not a number a fresh variable each time one is taken out.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -51,7 +53,8 @@ def _inserted(b: Builder, sequence: Value, value: Value, *position: Value) -> li
 
 
 def _place(b: Builder, values: Sequence[Value], *position: Value) -> int | None:
-    """Where a position points in a list, by default to its end; None if that is not known, or outside."""
+    """Where a position points in a list, by default to its end; None if that is not known, or
+    outside."""
     data = b.known(position[0]) if position else np.array(-1)
     if data is None or not -len(values) <= int(data.reshape(-1)[0]) < len(values):
         return None
@@ -63,13 +66,18 @@ def _taken(b: Builder, type_: Type | None) -> Type:
     if type_ is None:
         raise UnsupportedError("the rank of a sequence's element depends on the run")
     if isinstance(type_, TensorType):
-        return TensorType(type_.dtype, tuple(d if isinstance(d, int) else b.fresh("n") for d in type_.shape))
+        return TensorType(
+            type_.dtype, tuple(d if isinstance(d, int) else b.fresh("n") for d in type_.shape)
+        )
     return type_
 
 
 def _element(b: Builder, types: Sequence[Type]) -> Type | None:
     """A type that covers all; None where their ranks differ."""
-    if any(type(t) is not type(types[0]) for t in types) or len({getattr(t, "dtype", None) for t in types}) > 1:
+    if (
+        any(type(t) is not type(types[0]) for t in types)
+        or len({getattr(t, "dtype", None) for t in types}) > 1
+    ):
         raise ops.TypeMismatch(f"a sequence of {' and '.join(sorted({str(t) for t in types}))}")
     if len({t.rank for t in types if isinstance(t, TensorType)}) > 1:
         return None
@@ -90,7 +98,9 @@ def _sequence(value: Value) -> SequenceType:
 
 @onnx_op(since=11)
 def SequenceConstruct(b, *inputs):
-    return b.call("sequence_construct", inputs, [SequenceType(_element(b, [v.type for v in inputs]))])[0]
+    return b.call(
+        "sequence_construct", inputs, [SequenceType(_element(b, [v.type for v in inputs]))]
+    )[0]
 
 
 @onnx_op(since=11)
@@ -114,7 +124,9 @@ def SequenceAt(b, input_sequence, position):
     place = None if values is None else _place(b, values, position)
     if place is not None:
         return values[place]
-    return b.call("sequence_at", [input_sequence, scalar(b, position)], [_taken(b, type_.element)])[0]
+    return b.call("sequence_at", [input_sequence, scalar(b, position)], [_taken(b, type_.element)])[
+        0
+    ]
 
 
 @onnx_op(since=11)
@@ -151,7 +163,9 @@ def ConcatFromSequence(b, input_sequence, *, axis, new_axis=0):
     else:
         shape[place] = b.fresh("n")
     type_ = TensorType(element.dtype, tuple(shape))
-    return b.call("concat_from_sequence", [input_sequence], [type_], [place, int(bool(new_axis))])[0]
+    return b.call("concat_from_sequence", [input_sequence], [type_], [place, int(bool(new_axis))])[
+        0
+    ]
 
 
 @onnx_op(since=11)
@@ -164,7 +178,11 @@ def SplitToSequence(b, input, split=None, *, axis=0, keepdims=1):
         parts, start = [], 0
         for size in sizes:
             part = b.take(input, place, start, size)
-            parts.append(part if keeps else b.reshape(part, [d for a, d in enumerate(part.shape) if a != place]))
+            parts.append(
+                part
+                if keeps
+                else b.reshape(part, [d for a, d in enumerate(part.shape) if a != place])
+            )
             start += size
         return SequenceConstruct(b, *parts)
     size = 1 if split is None else b.fresh("n")
@@ -187,32 +205,52 @@ def _part_sizes(b: Builder, split: Value | None, length: Dimension) -> list[int]
         return [min(size, length - k * size) for k in range(count)] if count <= 64 else None
     sizes = [int(s) for s in known]
     if min(sizes, default=0) < 0 or sum(sizes) != length:
-        raise ops.TypeMismatch(f"the parts have {sum(sizes)} elements together where there are {length}")
+        raise ops.TypeMismatch(
+            f"the parts have {sum(sizes)} elements together where there are {length}"
+        )
     return sizes
 
 
 @onnx_op(since=17)
 def SequenceMap(b, input_sequence, *additional_inputs, body):
-    """The body for each element, of the other sequences too; a Loop where the sequence is not known."""
+    """The body for each element, of the other sequences too; a Loop where the sequence is not
+    known."""
     importer, scope = b.context
-    lists = [known_list(b, v) if isinstance(v.type, SequenceType) else None for v in (input_sequence, *additional_inputs)]
-    if all(known is not None or not isinstance(v.type, SequenceType)
-           for known, v in zip(lists, (input_sequence, *additional_inputs))):
+    lists = [
+        known_list(b, v) if isinstance(v.type, SequenceType) else None
+        for v in (input_sequence, *additional_inputs)
+    ]
+    if all(
+        known is not None or not isinstance(v.type, SequenceType)
+        for known, v in zip(lists, (input_sequence, *additional_inputs))
+    ):
         rows = []
         for k in range(len(lists[0])):
-            given = [v if known is None else known[k] for known, v in zip(lists, (input_sequence, *additional_inputs))]
+            given = [
+                v if known is None else known[k]
+                for known, v in zip(lists, (input_sequence, *additional_inputs))
+            ]
             rows.append(importer.body(Scope(b, scope, {}, scope.depth + 1), body, given))
-        return tuple(SequenceConstruct(b, *(row[k] for row in rows)) for k in range(len(body.output)))
+        return tuple(
+            SequenceConstruct(b, *(row[k] for row in rows)) for k in range(len(body.output))
+        )
     trips = SequenceLength(b, input_sequence)
     empty = [b.call("sequence_empty", [], [SequenceType(None)])[0] for _ in body.output]
 
     def region(carried: Sequence[Type]) -> Region:
         step = Builder(b.session, b, b.facts)
         step.origin = b.origin
-        iteration, condition = step.input(TensorType("int64", ())), step.input(TensorType("bool", ()))
+        iteration, condition = (
+            step.input(TensorType("int64", ())),
+            step.input(TensorType("bool", ())),
+        )
         collected = [step.input(t) for t in carried]
-        given = [SequenceAt(step, step.capture(v), iteration) if isinstance(v.type, SequenceType) else step.capture(v)
-                 for v in (input_sequence, *additional_inputs)]
+        given = [
+            SequenceAt(step, step.capture(v), iteration)
+            if isinstance(v.type, SequenceType)
+            else step.capture(v)
+            for v in (input_sequence, *additional_inputs)
+        ]
         results = importer.body(Scope(step, scope, {}, scope.depth + 1), body, given)
         grown = [SequenceInsert(step, s, step.capture(r)) for s, r in zip(collected, results)]
         return Region(step, [condition, *grown], [iteration, condition, *collected])
@@ -245,6 +283,11 @@ def OptionalGetElement(b, input):
     if not isinstance(input.type, OptionalType):
         return input
     node = input.producer
-    if node is not None and isinstance(node.op, ops.RuntimeCall) and node.op.symbol == "optional" and node.inputs:
+    if (
+        node is not None
+        and isinstance(node.op, ops.RuntimeCall)
+        and node.op.symbol == "optional"
+        and node.inputs
+    ):
         return node.inputs[0]
     return b.call("optional_get_element", [input], [_taken(b, input.type.element)])[0]

@@ -1,7 +1,10 @@
-"""Import rules of signal processing: Fourier transforms as products with matrices of angles, windows, mel weights.
+"""Import rules of signal processing: Fourier transforms as products with matrices of angles,
+windows, mel weights.
 
-A transform sums over the time axis and the real and imaginary parts at once: weights [bin, time, part in, part out].
+A transform sums over the time axis and the real and imaginary parts at once: weights [bin, time,
+part in, part out].
 """
+
 from __future__ import annotations
 
 import math
@@ -18,10 +21,11 @@ from .rules import onnx_op
 # Fourier transforms ------------------------------------------------------------------------------
 
 
-def _angles(b: Builder, bins: Dimension, times: Dimension, period: Dimension, parts: tuple[Dimension, int],
-            inverse: bool, halved: bool) -> Value:
-    """cos and sin of 2 pi bin time / period for complex multiplication. `halved`: of a spectrum whose upper half is its
-    lower half's conjugate, the times other than 0 and period / 2 count twice."""
+def _angles(b: Builder, bins: Dimension, times: Dimension, period: Dimension,
+            parts: tuple[Dimension, int], inverse: bool, halved: bool) -> Value:
+    """cos and sin of 2 pi bin time / period for complex multiplication. `halved`: of a spectrum
+    whose upper half is its lower half's conjugate, the times other than 0 and period / 2 count
+    twice."""
     k, n, size = expr.index(0), expr.index(1), expr.size(period)
     angle = ((k * n) % size).cast("float64") * (2 * math.pi / size.cast("float64"))
     cosine, sine = expr.apply("cos", angle), expr.apply("sin", angle)
@@ -35,13 +39,18 @@ def _angles(b: Builder, bins: Dimension, times: Dimension, period: Dimension, pa
     return generate(b, (bins, times, *parts), value)
 
 
-def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bool, onesided: bool) -> Value:
-    """x [..., time, ..., parts] with the axis transformed, its length cut or extended by zeros to the period."""
+def _transformed(
+    b: Builder, x: Value, axis: int, period: Dimension, inverse: bool, onesided: bool
+) -> Value:
+    """x [..., time, ..., parts] with the axis transformed, its length cut or extended by zeros
+    to the period."""
     parts = x.shape[-1]
     if x.rank < 2 or (isinstance(parts, int) and parts not in (1, 2)):
         raise ops.TypeMismatch(f"{x.type} has neither real nor complex numbers as its last axis")
     if onesided and isinstance(parts, int) and inverse == (parts == 1):
-        raise ops.TypeMismatch("a one-sided transform is of real numbers, a one-sided inverse of complex ones")
+        raise ops.TypeMismatch(
+            "a one-sided transform is of real numbers, a one-sided inverse of complex ones"
+        )
     half = dims.floor_divide(period, 2) + 1
     times = dims.minimum(x.shape[axis], half if onesided and inverse else period)
     bins, out = (half, 2) if onesided and not inverse else (period, 1 if onesided else 2)
@@ -49,8 +58,13 @@ def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bo
     weights = _angles(b, bins, times, period, (parts, out), inverse, onesided and inverse)
     labels = string.ascii_lowercase[: x.rank - 1]
     label = labels[axis]
-    y = b.contract(labels + "y", f"x{label}yz", labels.replace(label, "x") + "z",
-                   b.cast(b.take(x, axis, 0, times), exact), weights)
+    y = b.contract(
+        labels + "y",
+        f"x{label}yz",
+        labels.replace(label, "x") + "z",
+        b.cast(b.take(x, axis, 0, times), exact),
+        weights,
+    )
     return b.cast(y, x.dtype)
 
 
@@ -66,13 +80,29 @@ def DFT(b, input, dft_length=None, axis=None, *, inverse=0, onesided=0):
         return 2 * (size - 1) if onesided and inverse else size
 
     def transformed(inner: Builder, place: int) -> Value:
-        return _transformed(inner, inner.capture(input), place, period(place), bool(inverse), bool(onesided))
+        return _transformed(
+            inner, inner.capture(input), place, period(place), bool(inverse), bool(onesided)
+        )
 
     def shape(place: int) -> tuple[Dimension, ...]:
-        bins = dims.floor_divide(period(place), 2) + 1 if onesided and not inverse else period(place)
-        return (*input.shape[:place], bins, *input.shape[place + 1 : -1], 1 if onesided and inverse else 2)
+        bins = (
+            dims.floor_divide(period(place), 2) + 1 if onesided and not inverse else period(place)
+        )
+        return (
+            *input.shape[:place],
+            bins,
+            *input.shape[place + 1 : -1],
+            1 if onesided and inverse else 2,
+        )
 
-    return axis_switch(b, axis, input.rank, input.rank - 1, lambda k: TensorType(input.dtype, shape(k)), transformed)
+    return axis_switch(
+        b,
+        axis,
+        input.rank,
+        input.rank - 1,
+        lambda k: TensorType(input.dtype, shape(k)),
+        transformed,
+    )
 
 
 @onnx_op(since=17, name="DFT")
@@ -110,14 +140,21 @@ def STFT(b, signal, frame_step, window=None, frame_length=None, *, onesided=1):
 
 
 def _cosines(b: Builder, size: Value, periodic: int, code: int, *factors: float) -> Value:
-    """sum of factors[k] * cos(2 pi k i / n), where n is the size, or one less if the window is not periodic."""
-    count, dtype = b.dimension(b.cast(scalar(b, size, "size"), "int64"), 0, "size"), element_type(code)
+    """sum of factors[k] * cos(2 pi k i / n), where n is the size, or one less if the window is
+    not periodic."""
+    count, dtype = (
+        b.dimension(b.cast(scalar(b, size, "size"), "int64"), 0, "size"),
+        element_type(code),
+    )
     if isinstance(count, int) and count < 0:
         raise ops.TypeMismatch(f"the size of the window is {count}")
     exact = wide(dtype) if dtypes.is_float(dtype) else "float64"
     period = expr.size(count if periodic else count - 1).cast(exact)
     turn = expr.index(0).cast(exact) * (2 * math.pi) / period
-    terms = [expr.const(factors[0], exact), *(f * expr.apply("cos", turn * k) for k, f in enumerate(factors[1:], 1))]
+    terms = [
+        expr.const(factors[0], exact),
+        *(f * expr.apply("cos", turn * k) for k, f in enumerate(factors[1:], 1)),
+    ]
     return generate(b, (count,), expr.sum_of(terms).cast(dtype))
 
 
@@ -140,10 +177,17 @@ def BlackmanWindow(b, size, *, output_datatype=1, periodic=1):
 
 
 @onnx_op(since=17)
-def MelWeightMatrix(b, num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, *, output_datatype=1):
-    """Triangles between neighbouring edges, which are equally spaced on the mel scale 2595 log10(1 + f / 700)."""
-    mels, period = (b.dimension(b.cast(scalar(b, v), "int64"), 0, n) for v, n in ((num_mel_bins, "mels"), (dft_length, "period")))
-    edges = [b.cast(scalar(b, v), "float64") for v in (sample_rate, lower_edge_hertz, upper_edge_hertz)]
+def MelWeightMatrix(b, num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, *,
+                    output_datatype=1):
+    """Triangles between neighbouring edges, which are equally spaced on the mel scale 2595
+    log10(1 + f / 700)."""
+    mels, period = (
+        b.dimension(b.cast(scalar(b, v), "int64"), 0, n)
+        for v, n in ((num_mel_bins, "mels"), (dft_length, "period"))
+    )
+    edges = [
+        b.cast(scalar(b, v), "float64") for v in (sample_rate, lower_edge_hertz, upper_edge_hertz)
+    ]
     rate, low, high = (expr.input_(k, "float64") for k in range(3))
 
     def mel(hertz: Expr) -> Expr:
@@ -151,7 +195,9 @@ def MelWeightMatrix(b, num_mel_bins, dft_length, sample_rate, lower_edge_hertz, 
 
     def bin_of(edge: Expr) -> Expr:
         step = (mel(high) - mel(low)) / expr.size(mels + 2).cast("float64")
-        hertz = 700 * (expr.exp((edge.cast("float64") * step + mel(low)) * (math.log(10) / 2595)) - 1)
+        hertz = 700 * (
+            expr.exp((edge.cast("float64") * step + mel(low)) * (math.log(10) / 2595)) - 1
+        )
         return expr.floor(expr.size(period + 1).cast("float64") * hertz / rate)
 
     j, i = expr.index(0).cast("float64"), expr.index(1)

@@ -1,4 +1,6 @@
-"""Import rules of ai.onnx.preview.training: one step of an optimizer, for any number of tensors at once."""
+"""Import rules of ai.onnx.preview.training: one step of an optimizer, for any number of tensors
+at once."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,7 +16,8 @@ TRAINING = "ai.onnx.preview.training"
 
 
 def _groups(inputs: Sequence[Value], count: int) -> list[tuple[Value, ...]]:
-    """What belongs to each tensor: the inputs are all tensors, then all their gradients, and so on."""
+    """What belongs to each tensor: the inputs are all tensors, then all their gradients, and so
+    on."""
     size, rest = divmod(len(inputs), count)
     if rest or not size:
         raise ops.TypeMismatch(f"{len(inputs)} inputs are not {count} for each of some tensors")
@@ -38,13 +41,16 @@ def Adagrad(b, R, T, *inputs, decay_factor=0.0, epsilon=1e-6, norm_coefficient=0
     for x, g, h in _groups(inputs, 3):
         gradient = b.map(x, g, lambda e, d: norm_coefficient * e + d)
         squares = b.map(h, gradient, lambda s, d: s + d * d)
-        step = b.map(x, rate, gradient, squares, lambda e, r, d, s: e - r * d / (expr.sqrt(s) + epsilon))
+        step = b.map(
+            x, rate, gradient, squares, lambda e, r, d, s: e - r * d / (expr.sqrt(s) + epsilon)
+        )
         results.append((step, squares))
     return _in_order(results)
 
 
 @onnx_op(since=1, domain=TRAINING)
-def Adam(b, R, T, *inputs, alpha=0.9, beta=0.999, epsilon=1e-6, norm_coefficient=0.0, norm_coefficient_post=0.0):
+def Adam(b, R, T, *inputs, alpha=0.9, beta=0.999, epsilon=1e-6, norm_coefficient=0.0,
+         norm_coefficient_post=0.0):
     def adjusted(r: Expr, t: Expr) -> Expr:
         a, c = (expr.power(expr.const(base, r.dtype), t) for base in (alpha, beta))
         return expr.where(t > 0, r * expr.sqrt(1 - c) / (1 - a), r)
@@ -55,8 +61,13 @@ def Adam(b, R, T, *inputs, alpha=0.9, beta=0.999, epsilon=1e-6, norm_coefficient
         gradient = b.map(x, g, lambda e, d: norm_coefficient * e + d)
         mean = b.map(v, gradient, lambda m, d: alpha * m + (1 - alpha) * d)
         squares = b.map(h, gradient, lambda s, d: beta * s + (1 - beta) * (d * d))
-        step = b.map(x, rate, mean, squares, lambda e, r, m, s: (e - r * m / (expr.sqrt(s) + epsilon))
-                     * (1 - norm_coefficient_post))
+        step = b.map(
+            x,
+            rate,
+            mean,
+            squares,
+            lambda e, r, m, s: (e - r * m / (expr.sqrt(s) + epsilon)) * (1 - norm_coefficient_post),
+        )
         results.append((step, mean, squares))
     return _in_order(results)
 
