@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from . import dtypes
-from .errors import CompileError, one_line
+from .errors import CompileError, Origin, one_line
 
 Feeds = Mapping[str, Any]
 Run = Callable[[Feeds], list]
@@ -263,7 +263,11 @@ def with_all_outputs(path: str | os.PathLike) -> tuple[Any, list[tuple[Any, str]
     from .frontend.walk import topological_order
 
     proto = onnx.load(os.fspath(path))
-    inferred = onnx.shape_inference.infer_shapes(proto)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto)
+    except Exception as error:  # of several kinds: over 2 GiB, inconsistent shapes
+        raise CompileError(f"the types of its values cannot be inferred: {one_line(str(error), 300)}",
+                           origin=Origin(os.fspath(path))) from None
     floats = {value.name: value for value in inferred.graph.value_info
               if value.type.tensor_type.elem_type in _float_codes()}
     outputs = {output.name for output in proto.graph.output}
