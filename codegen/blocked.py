@@ -1,9 +1,11 @@
-"""Blocked channel layouts in code: where pixels lie, which tiles cover them, and the border around them.
+"""Blocked channel layouts in code: where pixels lie, which tiles cover them, and the border around
+them.
 
-An `Image` is a value [N, C, spatial] stored as [N, C/block, height + 2 halo, width + 2 halo, block]; one
-spatial axis counts as an image of height 1. Sizes may be symbolic: distances are Dimensions, which become
-literals or argument words of the kernel.
+An `Image` is a value [N, C, spatial] stored as [N, C/block, height + 2 halo, width + 2 halo,
+block]; one spatial axis counts as an image of height 1. Sizes may be symbolic: distances are
+Dimensions, which become literals or argument words of the kernel.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -80,11 +82,20 @@ class Image:
 
     @property
     def turned(self) -> Image:
-        """Rows and columns exchanged; only where the width is 1 without halo, so that memory is the same."""
+        """Rows and columns exchanged; only where the width is 1 without halo, so that memory is the
+        same."""
         return replace(self, height=1, width=self.height, halo=(0, self.halo[0]))
 
-    def address(self, k: KernelText, f: Function, pointer: str, n: str | int = 0, block: str | int = 0,
-                y: str | int = 0, x: str | int = 0) -> str:
+    def address(
+        self,
+        k: KernelText,
+        f: Function,
+        pointer: str,
+        n: str | int = 0,
+        block: str | int = 0,
+        y: str | int = 0,
+        x: str | int = 0,
+    ) -> str:
         """The address of a pixel of the image proper."""
         row, pixel = self.steps
         terms = (n, self.image), (block, self.plane), (y, row), (x, pixel)
@@ -93,7 +104,8 @@ class Image:
 
 @dataclass(frozen=True)
 class Lattice(Image):
-    """Every `apart`-th pixel of the image `whole`, from the pixel `first` on, as an image of its own."""
+    """Every `apart`-th pixel of the image `whole`, from the pixel `first` on, as an image of its
+    own."""
 
     whole: Image | None = None
     first: tuple[int, int] = (0, 0)
@@ -118,13 +130,27 @@ class Lattice(Image):
 
 def lattice(image: Image, first: tuple[int, int], apart: tuple[int, int]) -> Lattice:
     """The pixels first, first + apart, ... of an image."""
-    height, width = (dims.ceil_divide(size - start, step)
-                     for size, start, step in zip((image.height, image.width), first, apart))
-    return Lattice(image.batch, image.channels, height, width, image.block, image.itemsize, image.halo, image,
-                   first, apart)
+    height, width = (
+        dims.ceil_divide(size - start, step)
+        for size, start, step in zip((image.height, image.width), first, apart)
+    )
+    return Lattice(
+        image.batch,
+        image.channels,
+        height,
+        width,
+        image.block,
+        image.itemsize,
+        image.halo,
+        image,
+        first,
+        apart,
+    )
 
 
-def displaced(k: KernelText, f: Function, pointer: str, terms: Sequence[tuple[str | int, Dimension]]) -> str:
+def displaced(
+    k: KernelText, f: Function, pointer: str, terms: Sequence[tuple[str | int, Dimension]]
+) -> str:
     """pointer + the sum of index * bytes."""
     offset: str | int = 0
     for index, stride in terms:
@@ -154,7 +180,8 @@ def halo_layout(halo: tuple[int, int], block: int, rank: int) -> Layout:
 
 
 def typical(value: Dimension) -> int:
-    """A number to estimate with where a size is symbolic; at least 1, so that times can be divided."""
+    """A number to estimate with where a size is symbolic; at least 1, so that times can be
+    divided."""
     return max(1, dims.evaluate(value, {s.name: 64 for s in dims.symbols(value)}))
 
 
@@ -190,16 +217,26 @@ class Window:
         return Window(*(pair[::-1] for pair in pairs))
 
 
-def window_of(kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-              pads: Sequence[Dimension]) -> Window:
+def window_of(
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[Dimension],
+) -> Window:
     """The window of an op over one or two spatial axes."""
     rank = len(kernel)
-    return Window(plane_axes(kernel, 1), plane_axes(strides, 1), plane_axes(dilations, 1),
-                  plane_axes(pads[:rank], 0), plane_axes(pads[rank:], 0))
+    return Window(
+        plane_axes(kernel, 1),
+        plane_axes(strides, 1),
+        plane_axes(dilations, 1),
+        plane_axes(pads[:rank], 0),
+        plane_axes(pads[rank:], 0),
+    )
 
 
 def bounded_halo(sides: Sequence[tuple[Dimension, Dimension]]) -> tuple[int, int] | None:
-    """The halo that reaches as far as both sides of each axis, None where that has no usable bound."""
+    """The halo that reaches as far as both sides of each axis, None where that has no usable
+    bound."""
     found = []
     for side in sides:
         most = [highest(reach) for reach in side]
@@ -210,8 +247,8 @@ def bounded_halo(sides: Sequence[tuple[Dimension, Dimension]]) -> tuple[int, int
 
 
 def highest(value: Dimension) -> int | None:
-    """A bound of value from above, None where there is none. Beyond `dims.bounds` it knows what the terms
-    of padding and of rounded sizes have to do with each other: a - b * (a // b) < b."""
+    """A bound of value from above, None where there is none. Beyond `dims.bounds` it knows what the
+    terms of padding and of rounded sizes have to do with each other: a - b * (a // b) < b."""
     known = dims.bounds(value)[1]
     if known is not None:
         return known
@@ -220,7 +257,12 @@ def highest(value: Dimension) -> int | None:
         if len(monomial) != 1 or monomial[0][1] != 1 or not isinstance(atom, dims.Apply):
             continue
         rest = value - dims.Dim(((monomial, factor),))
-        if atom.kind == "floordiv" and isinstance(atom.right, int) and atom.right > 0 and factor % atom.right == 0:
+        if (
+            atom.kind == "floordiv"
+            and isinstance(atom.right, int)
+            and atom.right > 0
+            and factor % atom.right == 0
+        ):
             times = factor // atom.right  # the term is times * (left - left % right)
             most = highest(rest + times * atom.left)
             return None if most is None else most + max(0, -times) * (atom.right - 1)
@@ -235,7 +277,12 @@ def highest(value: Dimension) -> int | None:
 
 def _highest_term(monomial: dims.Monomial, factor: int) -> int | None:
     atom = monomial[0][0] if monomial else None
-    if len(monomial) == 1 and isinstance(atom, dims.Apply) and atom.kind == "floordiv" and factor > 0:
+    if (
+        len(monomial) == 1
+        and isinstance(atom, dims.Apply)
+        and atom.kind == "floordiv"
+        and factor > 0
+    ):
         most, least = highest(atom.left), dims.bounds(atom.left)[0]
         if isinstance(atom.right, int) and atom.right > 0 and None not in (most, least):
             return factor * (most // atom.right)
@@ -245,16 +292,22 @@ def _highest_term(monomial: dims.Monomial, factor: int) -> int | None:
 # Borders and lanes -------------------------------------------------------------------------------
 
 
-def clear_border(k: KernelText, f: Function, image: Image, plane: str, first: str | int, last: str | int) -> None:
+def clear_border(
+    k: KernelText, f: Function, image: Image, plane: str, first: str | int, last: str | int
+) -> None:
     """Zeroes the halo around rows first..last-1 of one plane, `plane` being its first byte.
 
-    A row's part of the halo is what lies between the row above and itself; the last row has what follows
-    it too, so that any partition of the rows clears everything once.
+    A row's part of the halo is what lies between the row above and itself; the last row has what
+    follows it too, so that any partition of the rows clears everything once.
     """
     if image.halo == (0, 0):
         return
     zero, align = f"<{image.pixel} x i8>", min(64, image.pixel)
-    row, origin, side = k.size(f, image.row), k.size(f, image.origin), 2 * image.halo[1] * image.pixel
+    row, origin, side = (
+        k.size(f, image.row),
+        k.size(f, image.origin),
+        2 * image.halo[1] * image.pixel,
+    )
 
     def clear(start: str, stop: str) -> None:
         with f.loop(start, stop, image.pixel) as loop:
@@ -282,31 +335,43 @@ def resized(f: Function, element: str, value: str, lanes: int, wanted: int) -> s
     if wanted == 1:
         return f.value(f"extractelement {kind} {value}, i64 0")
     if lanes == 1:
-        return f.value(f"insertelement {vector_type(element, wanted)} zeroinitializer, {element} {value}, i64 0")
+        return f.value(
+            f"insertelement {vector_type(element, wanted)} zeroinitializer, {element} {value}, i64 0"
+        )
     mask = ", ".join(f"i32 {min(lane, lanes)}" for lane in range(wanted))
-    return f.value(f"shufflevector {kind} {value}, {kind} zeroinitializer, <{wanted} x i32> <{mask}>")
+    return f.value(
+        f"shufflevector {kind} {value}, {kind} zeroinitializer, <{wanted} x i32> <{mask}>"
+    )
 
 
 # Covering images with tiles ----------------------------------------------------------------------
 
 
 def equal_width(length: int, most: int) -> int:
-    """The least width with which as few tiles as of width `most` cover length: 49 by 14 → 13, of four."""
+    """The least width with which as few tiles as of width `most` cover length: 49 by 14 → 13, of
+    four."""
     return -(-length // -(-length // most)) if length else 1
 
 
-def cover(f: Function, start: str | int, stop: str | int, widths: Sequence[int],
-          body: Callable[[int, str], None]) -> None:
-    """Calls `body(width, first)` to emit tiles that cover start..stop-1 and nothing outside; widths descend
-    to 1 unless the length is known to reach them. The last tile of a width may overlap the one before: its
-    results are written twice."""
+def cover(
+    f: Function,
+    start: str | int,
+    stop: str | int,
+    widths: Sequence[int],
+    body: Callable[[int, str], None],
+) -> None:
+    """Calls `body(width, first)` to emit tiles that cover start..stop-1 and nothing outside; widths
+    descend to 1 unless the length is known to reach them. The last tile of a width may overlap the
+    one before: its results are written twice."""
     at, length = start, f.sub(stop, start)
     for width, smaller in zip(widths, [*widths[1:], 0]):
         whole, left = f.divide(f.sub(stop, at), width)
         if left == "0":
             count, following = whole, stop
         else:
-            more = f.value(f"and i1 {f.compare('sgt', left, smaller)}, {f.compare('sge', length, width)}")
+            more = f.value(
+                f"and i1 {f.compare('sgt', left, smaller)}, {f.compare('sge', length, width)}"
+            )
             count = f.add(whole, f.value(f"zext i1 {more} to i64"))
             following = f.select(more, "i64", str(stop), f.add(at, f.mul(whole, width)))
         with f.loop(0, count) as loop:
@@ -315,11 +380,18 @@ def cover(f: Function, start: str | int, stop: str | int, widths: Sequence[int],
         at = following
 
 
-def slide(window: Window, rows: int, columns: int, load: Callable[[int, int], object],
-          combine: Callable[[str | None, object, int, int], str], done: Callable[[int, int, str], None]) -> None:
-    """Moves a window over rows x columns outputs, reading every input once, column by column: `load(iy, ix)`
-    reads, `combine(state, value, ky, kx)` adds a tap to an output's state (None: the first), `done(y, x,
-    state)` stores it. Few states are open at a time: those of the outputs whose window covers the column."""
+def slide(
+    window: Window,
+    rows: int,
+    columns: int,
+    load: Callable[[int, int], object],
+    combine: Callable[[str | None, object, int, int], str],
+    done: Callable[[int, int, str], None],
+) -> None:
+    """Moves a window over rows x columns outputs, reading every input once, column by column:
+    `load(iy, ix)` reads, `combine(state, value, ky, kx)` adds a tap to an output's state (None: the
+    first), `done(y, x, state)` stores it. Few states are open at a time: those of the outputs whose
+    window covers the column."""
     (height, width), (sy, sx), (dy, dx) = window.kernel, window.strides, window.dilations
     outputs = list(product(range(rows), range(columns)))
     reads: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}

@@ -1,8 +1,9 @@
 """Epilogues of kernels that write blocked images: operands of every shape, read vector by vector.
 
-A bias is where the sums start. A short body runs on the sums in registers, a longer one in a loop over
-the tile that was just stored and is still in the first-level cache.
+A bias is where the sums start. A short body runs on the sums in registers, a longer one in a loop
+over the tile that was just stored and is still in the first-level cache.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,16 @@ import numpy as np
 from .. import dims, dtypes, expr
 from ..dims import Dimension
 from ..ir import Constant, Layout, Node, TensorType, Value
-from .blocked import Image, Window, displaced, image_of, keep_channels, plane_axes, typical, without_halo
+from .blocked import (
+    Image,
+    Window,
+    displaced,
+    image_of,
+    keep_channels,
+    plane_axes,
+    typical,
+    without_halo,
+)
 from .emitter import Function, scalar_type, vector_type
 from .epilogue import in_registers
 from .kernel import KernelText
@@ -36,9 +46,9 @@ def place_in(k: KernelText, f: Function, image: Image, pointer: str) -> Place:
 
 @dataclass(frozen=True)
 class Reading:
-    """How the node's operand `index`, number index - 1 of the Expr, is read at a position of the output:
-    bytes from one image, block of channels, row and pixel to the next, 0 where it repeats; `vector`: a
-    position holds a block of channels, not one element for all of them."""
+    """How the node's operand `index`, number index - 1 of the Expr, is read at a position of the
+    output: bytes from one image, block of channels, row and pixel to the next, 0 where it repeats;
+    `vector`: a position holds a block of channels, not one element for all of them."""
 
     index: int
     dtype: str
@@ -58,7 +68,11 @@ def _aligned(shape: Sequence[Dimension], rank: int) -> tuple[Dimension, ...]:
 
 def _is_packed(value: Value, rank: int) -> bool:
     """Constant operands that differ between channels are stored in blocks by `pack_operand`."""
-    return value.constant is not None and value.rank >= rank - 1 and _aligned(value.shape, rank)[1] != 1
+    return (
+        value.constant is not None
+        and value.rank >= rank - 1
+        and _aligned(value.shape, rank)[1] != 1
+    )
 
 
 def packed_operands(node: Node) -> tuple[int, ...]:
@@ -83,10 +97,14 @@ def pack_operand(value: Value, rank: int, block: int) -> Constant | None:
     return Constant(value.dtype, (shape[0], blocks, *shape[2:], block), make)
 
 
-def _reading(index: int, value: Value, type_: TensorType, out: TensorType, block: int) -> Reading | None:
+def _reading(
+    index: int, value: Value, type_: TensorType, out: TensorType, block: int
+) -> Reading | None:
     """How `value`, operand `index`, is read when stored as `type_`; None where kernels cannot."""
     shape, size = _aligned(type_.shape, out.rank), dtypes.itemsize(type_.dtype)
-    if type_.dtype != out.dtype or any(a != 1 and dims.equal(a, b) is not True for a, b in zip(shape, out.shape)):
+    if type_.dtype != out.dtype or any(
+        a != 1 and dims.equal(a, b) is not True for a, b in zip(shape, out.shape)
+    ):
         return None
     vector, layout = shape[1] != 1, type_.layout
     if _is_packed(value, out.rank):
@@ -102,11 +120,14 @@ def _reading(index: int, value: Value, type_: TensorType, out: TensorType, block
         origin, strides = 0, (dims.product(shape[1:]) * size, block * size, shape[-1] * size, size)
     rows, columns = plane_axes(shape[2:], 1)
     along = (shape[0] != 1, vector, rows != 1, columns != 1)
-    return Reading(index, type_.dtype, origin, tuple(s if a else 0 for s, a in zip(strides, along)), vector)
+    return Reading(
+        index, type_.dtype, origin, tuple(s if a else 0 for s, a in zip(strides, along)), vector
+    )
 
 
 def operand_layouts(node: Node, block: int) -> tuple[Layout | None, ...] | None:
-    """The layouts that an epilogue wants its operands 2.. in; None where no blocked kernel can run it."""
+    """The layouts that an epilogue wants its operands 2.. in; None where no blocked kernel can run
+    it."""
     out, body, found = node.outputs[0].type, node.op.epilogue, []
     if body is not None and any(e.op in ("index", "check") for e in expr.topological(body)):
         return None
@@ -126,8 +147,8 @@ class Epilogue:
     """What becomes of a convolution's sums. A bias that is added to them first is where they start
     (`bias`); `body` is the rest, None where nothing is left.
 
-    In a function that works on one tile the operands are parameters `%operand2`..., their first element
-    for the tile, and `%channels`, how many channels there are from the tile's first on.
+    In a function that works on one tile the operands are parameters `%operand2`..., their first
+    element for the tile, and `%channels`, how many channels there are from the tile's first on.
     """
 
     def __init__(self, node: Node, block: int):
@@ -141,7 +162,12 @@ class Epilogue:
         self.readings = [r for r in found if r.index in used or r is self.bias]
 
     def _split_bias(self, found: dict[int, Reading]) -> None:
-        users = [e for e in expr.topological(self.body) for a in e.args if a.op == "input" and a.value == 0]
+        users = [
+            e
+            for e in expr.topological(self.body)
+            for a in e.args
+            if a.op == "input" and a.value == 0
+        ]
         if len(users) == 1 and users[0].op == "add":
             other = next((a for a in users[0].args if a.op == "input" and a.value != 0), None)
             if other is not None and found[other.value].vector and found[other.value].everywhere:
@@ -159,16 +185,20 @@ class Epilogue:
         return other
 
     def follows(self, width: Dimension) -> bool:
-        """Whether every operand's rows follow each other without a gap, so that an image is one row."""
+        """Whether every operand's rows follow each other without a gap, so that an image is one
+        row."""
         return all(r.strides[2] == width * r.strides[3] for r in self.readings)
 
     @property
     def turned(self) -> Epilogue:
         """With rows and columns exchanged."""
-        return self._moved(lambda r: replace(r, strides=(*r.strides[:2], r.strides[3], r.strides[2])))
+        return self._moved(
+            lambda r: replace(r, strides=(*r.strides[:2], r.strides[3], r.strides[2]))
+        )
 
     def on_lattice(self, first: tuple[int, int], apart: tuple[int, int]) -> Epilogue:
         """For the pixels first, first + apart, ... of the output."""
+
         def change(r: Reading) -> Reading:
             n, block, row, pixel = r.strides
             origin = r.origin + first[0] * row + first[1] * pixel
@@ -185,7 +215,8 @@ class Epilogue:
 
     @cached_property
     def _keeps_zero(self) -> bool:
-        """Whether lanes without a channel, whose sums and biases are zero, stay zero by themselves."""
+        """Whether lanes without a channel, whose sums and biases are zero, stay zero by
+        themselves."""
         if self.body is None:
             return True
         zero = np.zeros((), dtypes.numpy_dtype(self.dtype))
@@ -194,10 +225,13 @@ class Epilogue:
 
     @property
     def parameters(self) -> list[str]:
-        return [f"ptr noalias %operand{r.index}" for r in self.readings] + ["i64 %channels"] * self.partial
+        return [f"ptr noalias %operand{r.index}" for r in self.readings] + [
+            "i64 %channels"
+        ] * self.partial
 
-    def arguments(self, k: KernelText, f: Function, n: str | int, block: str | int, y: str | int,
-                  x: str | int) -> list[str]:
+    def arguments(
+        self, k: KernelText, f: Function, n: str | int, block: str | int, y: str | int, x: str | int
+    ) -> list[str]:
         """What a call hands on for the tile whose first pixel is (y, x) of a block of channels."""
         found = []
         for r in self.readings:
@@ -207,7 +241,9 @@ class Epilogue:
             found.append(f"i64 {f.sub(self.out.shape[1], f.mul(block, self.block))}")
         return found
 
-    def _load(self, k: KernelText, f: Function, r: Reading, vector: int, y: str | int, x: str | int) -> str:
+    def _load(
+        self, k: KernelText, f: Function, r: Reading, vector: int, y: str | int, x: str | int
+    ) -> str:
         place = displaced(k, f, f"%operand{r.index}", tuple(zip((vector, y, x), r.strides[1:])))
         element, size = scalar_type(r.dtype), dtypes.itemsize(r.dtype)
         if r.vector:
@@ -222,12 +258,26 @@ class Epilogue:
 
     def constants(self, k: KernelText, f: Function, vectors: int) -> dict[tuple[int, int], str]:
         """Operands that are the same for all pixels, loaded once: {(operand, vector): value}."""
-        return {(r.index, j): self._load(k, f, r, j, 0, 0)
-                for r in self.readings if r.everywhere and r is not self.bias for j in range(vectors)}
+        return {
+            (r.index, j): self._load(k, f, r, j, 0, 0)
+            for r in self.readings
+            if r.everywhere and r is not self.bias
+            for j in range(vectors)
+        }
 
-    def _apply(self, k: KernelText, f: Function, value: str, vector: int, y: str | int, x: str | int,
-               constants: dict[tuple[int, int], str]) -> str:
-        """The result for the sums `value` in the tile's vector number `vector` at its pixel (y, x)."""
+    def _apply(
+        self,
+        k: KernelText,
+        f: Function,
+        value: str,
+        vector: int,
+        y: str | int,
+        x: str | int,
+        constants: dict[tuple[int, int], str],
+    ) -> str:
+        """The result for the sums `value` in the tile's vector number `vector` at its pixel (y,
+        x)."""
+
         def operand(index: int) -> str:
             if index == 0:
                 return value
@@ -236,27 +286,47 @@ class Epilogue:
 
         if self.body is None:
             return value
-        result, = lower(f, [self.body], operand, self.block, lambda d: k.size(f, d))
+        (result,) = lower(f, [self.body], operand, self.block, lambda d: k.size(f, d))
         if self.partial and not self._keeps_zero:
             left = f.sub("%channels", vector * self.block)
             result = keep_channels(f, self.dtype, self.block, result, left)
         return result
 
-    def put(self, k: KernelText, f: Function, value: str, vector: int, y: str | int, x: str | int,
-            place: Place, constants: dict[tuple[int, int], str]) -> None:
+    def put(
+        self,
+        k: KernelText,
+        f: Function,
+        value: str,
+        vector: int,
+        y: str | int,
+        x: str | int,
+        place: Place,
+        constants: dict[tuple[int, int], str],
+    ) -> None:
         """Stores the result for the sums `value`, or the sums themselves where `rework` follows."""
         if not self.looped:
             value = self._apply(k, f, value, vector, y, x, constants)
         kind = vector_type(scalar_type(self.dtype), self.block)
         f.store(kind, value, place(y, x, vector), self.block * dtypes.itemsize(self.dtype))
 
-    def rework(self, k: KernelText, f: Function, shape: tuple[int, int], vectors: int, column: str | int,
-               place: Place, constants: dict[tuple[int, int], str]) -> None:
-        """Where the body runs in a loop: applies it to shape (rows, columns) of stored pixels, the first of
-        them `column` pixels from the tile's first."""
+    def rework(
+        self,
+        k: KernelText,
+        f: Function,
+        shape: tuple[int, int],
+        vectors: int,
+        column: str | int,
+        place: Place,
+        constants: dict[tuple[int, int], str],
+    ) -> None:
+        """Where the body runs in a loop: applies it to shape (rows, columns) of stored pixels, the
+        first of them `column` pixels from the tile's first."""
         if not self.looped:
             return
-        kind, align = vector_type(scalar_type(self.dtype), self.block), self.block * dtypes.itemsize(self.dtype)
+        kind, align = (
+            vector_type(scalar_type(self.dtype), self.block),
+            self.block * dtypes.itemsize(self.dtype),
+        )
         with f.loop(0, shape[0]) as rows, f.loop(column, f.add(column, shape[1])) as columns:
             y, x = rows.index, columns.index
             for j in range(vectors):
@@ -265,8 +335,11 @@ class Epilogue:
                 f.store(kind, value, address, align)
 
 
-def oriented(x: Image, out: Image, window: Window, epilogue: Epilogue) -> tuple[Image, Image, Window, Epilogue]:
-    """The same with an image of one column turned into one row, so that tiles along rows suit it."""
+def oriented(
+    x: Image, out: Image, window: Window, epilogue: Epilogue
+) -> tuple[Image, Image, Window, Epilogue]:
+    """The same with an image of one column turned into one row, so that tiles along rows suit
+    it."""
     column = x.width == out.width == window.kernel[1] == 1 and window.before[1] == 0
     if column and x.halo[1] == out.halo[1] == 0 and out.height != 1:
         return x.turned, out.turned, window.turned, epilogue.turned

@@ -1,16 +1,17 @@
-"""Direct convolution of blocked images: 1x1 as a matrix product over pixels, larger windows tap by tap.
+"""Direct convolution of blocked images: 1x1 as a matrix product over pixels, larger windows tap by
+tap.
 
     tile: rows x columns pixels of the output  x  `vectors` blocks of output channels, in registers
     sums over (block of input channels, window row, window column, channel) without leaving them
-The input's halo is its padding, so every tap of every pixel lies at a constant distance from the tile's
-first; adjacent loops whose distances continue each other (window columns and channels) become one.
+The input's halo is its padding, so every tap of every pixel lies at a constant distance from the
+tile's first; adjacent loops whose distances continue each other (window columns and channels)
+become one.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from ... import dims, dtypes
 from ...dims import Dimension
@@ -30,10 +31,18 @@ from ..blocked import (
     window_of,
     without_halo,
 )
-from ..blocked_epilogue import Epilogue, operand_layouts, oriented, pack_operand, packed_operands, place_in
+from ..blocked_epilogue import (
+    Epilogue,
+    operand_layouts,
+    oriented,
+    pack_operand,
+    packed_operands,
+    place_in,
+)
 from ..emitter import Function, scalar_type
 from ..kernel import ENTRY, Choice, Code, KernelText, single
 from ..microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
+from ..panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 
 PART_NS = 20_000  # parts of less work cost more to hand out than they gain
 CALL_NS = 10  # of a tile's function
@@ -73,74 +82,31 @@ def candidates(node: Node, target: Target):
 
     tiling = panel_tiling(target, out.shape[1], block)
     yield Choice(
-        conv, estimate(node, target, dict(tiling), block), tiling,
-        (halo_layout(halo, block, rank), None, *operands), without_halo(block, rank),
+        conv,
+        estimate(node, target, dict(tiling), block),
+        tiling,
+        (halo_layout(halo, block, rank), None, *operands),
+        without_halo(block, rank),
         (1, *packed_operands(node)),
     )
 
 
-@dataclass(frozen=True)
-class Panels:
-    """`count` panels from number `first` on that are equally wide: `vectors` vectors of `lanes` channels,
-    a block each; the first of them is for block `block` of the output channels."""
-
-    first: int
-    count: int
-    block: int
-    vectors: int
-    lanes: int
-
-    @property
-    def width(self) -> int:
-        return self.vectors * self.lanes
-
-
-def panels_of(channels: int, block: int, tiling: Mapping[str, int]) -> list[Panels]:
-    """The panels of `channels` output channels: as many as possible of `vectors` blocks, a narrower one,
-    and, where the tiling has a `tail`, one of fewer lanes for the last block."""
-    tail, vectors = tiling.get("tail", 0), tiling["vectors"]
-    whole, narrow = divmod(-(-channels // block) - (tail > 0), vectors)
-    found, first, at = [], 0, 0
-    for count, wide, lanes in ((whole, vectors, block), (narrow > 0, narrow, block), (tail > 0, 1, tail)):
-        if count:
-            found.append(Panels(first, int(count), at, wide, lanes))
-            first, at = first + count, at + count * wide
-    return found
-
-
-def panel_tiling(target: Target, channels: int, block: int) -> tuple[tuple[str, int], ...]:
-    """The vectors of a panel with which a pixel takes the least time, and their tile's greatest height.
-
-    Where half of a last block is idle, its panel may have half the lanes (`tail`): that is less work where
-    wide vectors are executed in two halves, and no more elsewhere."""
-    blocks, rest = -(-channels // block), channels % block
-    tails = [0]
-    if target.vector_bits > 256 and 0 < rest <= block // 2:
-        tails.append(max(4, 1 << (rest - 1).bit_length()))
-
-    def time(vectors: int, tail: int) -> float:
-        rows, total = most_rows(target, vectors), 0.0
-        for p in panels_of(channels, block, {"vectors": vectors, "tail": tail}):
-            narrower = 1.0 if p.vectors == vectors else 1.05
-            total += p.count * step_time(target, rows, p.vectors) * (0.6 if p.lanes < block else narrower)
-        return total / rows
-
-    options = [(v, t) for t in tails for v in range(1, min(blocks, 4) + 1) if v <= blocks - (t > 0) or blocks == 1]
-    vectors, tail = min(options, key=lambda o: (round(time(*o), 6), o[1], abs(o[0] - 2)))
-    return ("vectors", vectors), ("rows", most_rows(target, vectors)), *((("tail", tail),) if tail else ())
-
-
 def estimate(node: Node, target: Target, tiling: Mapping[str, int], block: int) -> float:
-    """Nanoseconds on one core: the multiply-adds of full tiles, and moving everything once, the input in
-    blocks of `block` channels."""
+    """Nanoseconds on one core: the multiply-adds of full tiles, and moving everything once, the
+    input in blocks of `block` channels."""
     x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
     pixels, rows = typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
     depth, lanes, compute = dims.product(w.shape[1:]), target.lanes(x.dtype), 0.0
     for p in panels_of(out.shape[1], lanes, tiling):
-        inside = depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
+        inside = (
+            depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
+        )
         compute += pixels / rows * p.count * inside * (0.6 if p.lanes < lanes else 1)
     padded = -(-x.shape[1] // block) * block  # idle lanes are moved too
-    return compute + (typical(x.nbytes * padded // x.shape[1] + out.nbytes) + w.nbytes) / target.bytes_per_ns
+    return (
+        compute
+        + (typical(x.nbytes * padded // x.shape[1] + out.nbytes) + w.nbytes) / target.bytes_per_ns
+    )
 
 
 # Weights -----------------------------------------------------------------------------------------
@@ -159,29 +125,11 @@ def packed_panels(node: Node, choice: Choice, input_block: int) -> Constant:
     weights = node.inputs[1]
     kinds = panels_of(weights.shape[0], choice.output.block, dict(choice.tiling))
     size = sum(p.count * p.width for p in kinds) * dims.product(weights.shape[1:])
-    return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.constant.array, input_block), kinds))
-
-
-def by_depth(weights: np.ndarray, block: int) -> np.ndarray:
-    """[O, C, taps...] → [O, (C / block, taps, block) and then (taps, what is left of C)]"""
-    outputs, channels = weights.shape[:2]
-    taps = weights.reshape(outputs, channels, -1)
-    whole = channels - channels % block
-    blocked = taps[:, :whole].reshape(outputs, whole // block, block, taps.shape[2]).swapaxes(2, 3)
-    rest = taps[:, whole:].swapaxes(1, 2)
-    return np.concatenate([blocked.reshape(outputs, -1), rest.reshape(outputs, -1)], axis=1)
-
-
-def in_panels(rows: np.ndarray, kinds: Sequence[Panels]) -> np.ndarray:
-    """[O, depth] → for each panel [depth][width], one after the other; channels beyond O are zero."""
-    parts, first = [], 0
-    for width in (p.width for p in kinds for _ in range(p.count)):
-        panel = np.zeros((rows.shape[1], width), rows.dtype)
-        chunk = rows[first : first + width]
-        panel[:, : len(chunk)] = chunk.T
-        parts.append(panel.reshape(-1))
-        first += width
-    return np.concatenate(parts)
+    return Constant(
+        weights.dtype,
+        (size,),
+        lambda: in_panels(by_depth(weights.constant.array, input_block), kinds),
+    )
 
 
 # The plan of one convolution ---------------------------------------------------------------------
@@ -252,15 +200,19 @@ class Plan:
         before = sum(p.count * p.width for p in self.kinds if p.first < panels.first)
         return f.add(before * size, f.mul(panel, panels.width * size))
 
-    def accumulate(self, k: KernelText, f: Function, tile: Tile, sums: list[str],
-                   displacements: Sequence[int]) -> list[str]:
-        """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and channels."""
+    def accumulate(
+        self, k: KernelText, f: Function, tile: Tile, sums: list[str], displacements: Sequence[int]
+    ) -> list[str]:
+        """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and
+        channels."""
         whole, rest = divmod(self.x.channels, self.x.block)
         a, b = "%a", "%b"
         if self.window.taps == 0:
             return sums
         if whole:
-            loops, depth = merged([(whole, self.x.plane), *self.taps], self.x.block, self.x.itemsize)
+            loops, depth = merged(
+                [(whole, self.x.plane), *self.taps], self.x.block, self.x.itemsize
+            )
             sums, b = nest(k, f, tile, sums, a, b, loops, depth, displacements)
         if rest:
             a = f.offset(a, k.size(f, whole * self.x.plane))
@@ -290,8 +242,9 @@ def plan_of(node: Node, target: Target, tiling: Mapping[str, int]) -> Plan:
     return Plan(x, out, win, start, epilogue, node.outputs[0].dtype, tuple(kinds), *tiles)
 
 
-def tile_shape(target: Target, height: Dimension, width: Dimension, vectors: int, depth: int,
-               ) -> tuple[int, tuple[int, ...]]:
+def tile_shape(
+    target: Target, height: Dimension, width: Dimension, vectors: int, depth: int
+) -> tuple[int, tuple[int, ...]]:
     """(rows, widths) of tiles that cover an image in the least time. Several rows only where they
     divide the height, several widths only where the width is symbolic."""
     most = most_rows(target, vectors)
@@ -304,10 +257,14 @@ def tile_shape(target: Target, height: Dimension, width: Dimension, vectors: int
         rows, columns = shape
         lines = height // rows if isinstance(height, int) else 1
         pixels = rows * columns
-        inside = depth * step_time(target, pixels, vectors) + 2 * pixels * vectors / target.fma_per_ns
+        inside = (
+            depth * step_time(target, pixels, vectors) + 2 * pixels * vectors / target.fma_per_ns
+        )
         return lines * -(-width // columns) * (inside + CALL_NS)
 
-    heights = [r for r in range(1, most + 1) if r == 1 or (isinstance(height, int) and height % r == 0)]
+    heights = [
+        r for r in range(1, most + 1) if r == 1 or (isinstance(height, int) and height % r == 0)
+    ]
     shapes = [(r, c) for r in heights for c in range(1, min(width, most // r) + 1)]
     rows, columns = min(shapes, key=time)
     return rows, (columns,)
@@ -315,7 +272,8 @@ def tile_shape(target: Target, height: Dimension, width: Dimension, vectors: int
 
 @dataclass(frozen=True)
 class Partition:
-    """How the output is cut into parts: `lines` a part, the last has more; panels outermost or not."""
+    """How the output is cut into parts: `lines` a part, the last has more; panels outermost or
+    not."""
 
     lines: int
     count: Dimension
@@ -323,8 +281,8 @@ class Partition:
 
 
 def partition(plan: Plan, target: Target, work: float) -> Partition:
-    """Lines whose input fits half the second-level cache, fewer where that makes enough parts; in the
-    order that reads less from outside that cache."""
+    """Lines whose input fits half the second-level cache, fewer where that makes enough parts; in
+    the order that reads less from outside that cache."""
     total, half = typical(plan.x.image), target.level2_bytes // 2
     wanted = min(FEW_PARTS, work / PART_NS) / max(1, plan.panels * typical(plan.out.batch))
     lines = lines_of_part(plan.length, plan.line_step, max(-(-total // half), wanted))
@@ -366,15 +324,18 @@ def emit_plan(plan: Plan, target: Target, work: float) -> Code:
     return single(k.step(plan.out.batch * plan.panels * cut.count, int(work)))
 
 
-def lines_at(k: KernelText, f: Function, cut: Partition, chunk: str, length: Dimension) -> tuple[str, str]:
+def lines_at(
+    k: KernelText, f: Function, cut: Partition, chunk: str, length: Dimension
+) -> tuple[str, str]:
     """(first, beyond the last) line of a chunk."""
     first = f.mul(chunk, cut.lines)
     final = f.compare("eq", chunk, k.size(f, cut.count - 1))
     return first, f.select(final, "i64", k.size(f, length), f.add(first, cut.lines))
 
 
-def emit_panel(k: KernelText, f: Function, plan: Plan, source: str, n: str, panel: str,
-               lines: tuple[str, str]) -> None:
+def emit_panel(
+    k: KernelText, f: Function, plan: Plan, source: str, n: str, panel: str, lines: tuple[str, str]
+) -> None:
     """One panel of output channels over some lines; `source` is the first tap of pixel (0, 0)."""
     for kind in plan.kinds:
         if len(plan.kinds) == 1:
@@ -385,8 +346,16 @@ def emit_panel(k: KernelText, f: Function, plan: Plan, source: str, n: str, pane
             _emit_panel(k, f, plan, kind, source, n, index, lines)
 
 
-def _emit_panel(k: KernelText, f: Function, plan: Plan, kind: Panels, source: str, n: str, panel: str,
-                lines: tuple[str, str]) -> None:
+def _emit_panel(
+    k: KernelText,
+    f: Function,
+    plan: Plan,
+    kind: Panels,
+    source: str,
+    n: str,
+    panel: str,
+    lines: tuple[str, str],
+) -> None:
     out, block = plan.out, f.add(kind.block, f.mul(panel, kind.vectors))
     weights = plan.panel_words(k, f, kind, panel)
     if not isinstance(out, Lattice):
@@ -397,9 +366,13 @@ def _emit_panel(k: KernelText, f: Function, plan: Plan, kind: Panels, source: st
         row = f.offset(source, f.mul(y, k.size(f, plan.x.row * plan.window.strides[0])))
 
         def tile(width: int, x: str) -> None:
-            words = ["ptr %args", f"ptr {f.offset(row, f.mul(x, column_step))}", *weights,
-                     f"ptr {out.address(k, f, k.output(f), n, block, y, x)}",
-                     *plan.epilogue.arguments(k, f, n, block, y, x)]
+            words = [
+                "ptr %args",
+                f"ptr {f.offset(row, f.mul(x, column_step))}",
+                *weights,
+                f"ptr {out.address(k, f, k.output(f), n, block, y, x)}",
+                *plan.epilogue.arguments(k, f, n, block, y, x),
+            ]
             f.statement(f"call void @{plan.tile_name(kind, width)}({', '.join(words)})")
 
         cover(f, start, stop, plan.widths, tile)
@@ -411,8 +384,15 @@ def _emit_panel(k: KernelText, f: Function, plan: Plan, kind: Panels, source: st
             line(rows.index, "0", k.size(f, out.width))
 
 
-def clear_planes(k: KernelText, f: Function, out: Image, n: str, block: str, count: int | str,
-                 lines: tuple[str, str]) -> None:
+def clear_planes(
+    k: KernelText,
+    f: Function,
+    out: Image,
+    n: str,
+    block: str,
+    count: int | str,
+    lines: tuple[str, str],
+) -> None:
     """The border of `count` planes around the lines; around a single row, with its first pixel."""
     if out.halo == (0, 0):
         return
@@ -438,9 +418,14 @@ def _emit_tile(k: KernelText, plan: Plan, kind: Panels, width: int) -> None:
     (sy, sx), row, pixel = plan.window.strides, plan.x.row, plan.x.pixel
     displacements = [(y * sy * row if y else 0) + x * sx * pixel for y, x in pixels]
     element, block = scalar_type(plan.dtype), plan.out.block
-    with k.text.function(plan.tile_name(kind, width), [*parameters, *epilogue.parameters],
-                         attributes="noinline nounwind") as f:
-        start = [resized(f, element, v, block, kind.lanes) for v in epilogue.start(k, f, kind.vectors)]
+    with k.text.function(
+        plan.tile_name(kind, width),
+        [*parameters, *epilogue.parameters],
+        attributes="noinline nounwind",
+    ) as f:
+        start = [
+            resized(f, element, v, block, kind.lanes) for v in epilogue.start(k, f, kind.vectors)
+        ]
         sums = plan.accumulate(k, f, tile, start * len(pixels), displacements)
         sums = [resized(f, element, v, kind.lanes, block) for v in sums]
         place, constants = place_in(k, f, plan.out, "%out"), epilogue.constants(k, f, kind.vectors)
@@ -451,8 +436,9 @@ def _emit_tile(k: KernelText, plan: Plan, kind: Panels, width: int) -> None:
         f.statement("ret void")
 
 
-def merged(loops: Sequence[tuple[int, Dimension]], depth: int, size: int,
-           ) -> tuple[list[tuple[int, Dimension]], int]:
+def merged(
+    loops: Sequence[tuple[int, Dimension]], depth: int, size: int
+) -> tuple[list[tuple[int, Dimension]], int]:
     """Loops (count, bytes a step), outermost first, around `depth` contiguous elements: those that
     continue what is inside them become part of it, those of one iteration vanish."""
     kept = [loop for loop in loops if loop[0] != 1]
@@ -461,13 +447,24 @@ def merged(loops: Sequence[tuple[int, Dimension]], depth: int, size: int,
     return kept, depth
 
 
-def nest(k: KernelText, f: Function, tile: Tile, sums: list[str], a: str, b: str,
-         loops: Sequence[tuple[int, Dimension]], depth: int | str, displacements: Sequence[int],
-         ) -> tuple[list[str], str]:
-    """multiply_add in loops that carry the accumulators; returns them and where the panel goes on."""
+def nest(
+    k: KernelText,
+    f: Function,
+    tile: Tile,
+    sums: list[str],
+    a: str,
+    b: str,
+    loops: Sequence[tuple[int, Dimension]],
+    depth: int | str,
+    displacements: Sequence[int],
+) -> tuple[list[str], str]:
+    """multiply_add in loops that carry the accumulators; returns them and where the panel goes
+    on."""
     if not loops:
         rows = fixed_rows(a, displacements, dtypes.itemsize(tile.lhs))
-        return multiply_add(f, tile, sums, rows, b, depth), f.offset(b, f.mul(depth, tile.panel_step))
+        return multiply_add(f, tile, sums, rows, b, depth), f.offset(
+            b, f.mul(depth, tile.panel_step)
+        )
     (count, stride), *inner = loops
     kinds = ["ptr", "ptr", *[tile.vector] * len(sums)]
     with f.loop(0, count, carried=list(zip(kinds, [a, b, *sums]))) as loop:

@@ -1,8 +1,10 @@
 """Grouped convolution of blocked images, for groups of any number of channels.
 
-A panel of output channels belongs to one group, or to the few that meet in it. It sums over the channels
-of just these groups; where they are several, the weights that join different groups are zeros.
+A panel of output channels belongs to one group, or to the few that meet in it. It sums over the
+channels of just these groups; where they are several, the weights that join different groups are
+zeros.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,7 +20,8 @@ from ..blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..emitter import Function
 from ..kernel import ENTRY, Choice, Code, KernelText
 from ..microkernel import Tile, most_rows, step_time
-from .conv import Panels, Plan, emit_plan, is_plain, merged, nest, plan_of, window
+from ..panels import Panels
+from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, window
 
 
 def candidates(node: Node, target: Target):
@@ -35,14 +38,20 @@ def candidates(node: Node, target: Target):
     blocks = -(-out.shape[1] // block)
     cost, vectors = min((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1))
     yield Choice(
-        conv_grouped, cost, (("vectors", vectors), ("rows", most_rows(target, vectors))),
-        (halo_layout(halo, block, rank), None, *operands), without_halo(block, rank),
+        conv_grouped,
+        cost,
+        (("vectors", vectors), ("rows", most_rows(target, vectors))),
+        (halo_layout(halo, block, rank), None, *operands),
+        without_halo(block, rank),
         (1, *packed_operands(node)),
     )
 
 
-def channel_ranges(channels: int, outputs: int, groups: int, block: int, vectors: int) -> list[tuple[int, int]]:
-    """For each panel the input channels (first, beyond the last) of the groups that it belongs to."""
+def channel_ranges(
+    channels: int, outputs: int, groups: int, block: int, vectors: int
+) -> list[tuple[int, int]]:
+    """For each panel the input channels (first, beyond the last) of the groups that it belongs
+    to."""
     inside, made, width = channels // groups, outputs // groups, block * vectors
     ranges = []
     for first in range(0, outputs, width):
@@ -52,7 +61,9 @@ def channel_ranges(channels: int, outputs: int, groups: int, block: int, vectors
 
 
 def _ranges(node: Node, block: int, vectors: int) -> list[tuple[int, int]]:
-    return channel_ranges(node.inputs[0].shape[1], node.outputs[0].shape[1], node.op.groups, block, vectors)
+    return channel_ranges(
+        node.inputs[0].shape[1], node.outputs[0].shape[1], node.op.groups, block, vectors
+    )
 
 
 def _estimate(node: Node, target: Target, vectors: int) -> float:
@@ -63,33 +74,46 @@ def _estimate(node: Node, target: Target, vectors: int) -> float:
     depth = sum(high - low for low, high in ranges) * dims.product(w.shape[2:])
     overhead = len(ranges) * 2 * rows * vectors / target.fma_per_ns
     moved = typical(x.nbytes + out.nbytes) + w.nbytes
-    return tiles * (depth * step_time(target, rows, vectors) + overhead) + moved / target.bytes_per_ns
+    return (
+        tiles * (depth * step_time(target, rows, vectors) + overhead) + moved / target.bytes_per_ns
+    )
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
-    """Weights as [panel][input block][tap][channel][vectors * block], only the channels of its range."""
+    """Weights as [panel][input block][tap][channel][vectors * block], only the channels of its
+    range."""
     out, block = node.outputs[0].type, choice.output.block
     if operand != 1:
         return pack_operand(node.inputs[operand], out.rank, block)
     weights, ranges = node.inputs[1], _ranges(node, block, choice["vectors"])
-    sizes = _panel_sizes(ranges, out.shape[1], dims.product(weights.shape[2:]), block, choice["vectors"])
+    sizes = _panel_sizes(
+        ranges, out.shape[1], dims.product(weights.shape[2:]), block, choice["vectors"]
+    )
 
     def make() -> np.ndarray:
         array, width = weights.constant.array, block * choice["vectors"]
-        parts = [_panel(array, node.op.groups, first, *span, block, width)
-                 for first, span in zip(range(0, out.shape[1], width), ranges)]
+        parts = [
+            _panel(array, node.op.groups, first, *span, block, width)
+            for first, span in zip(range(0, out.shape[1], width), ranges)
+        ]
         return np.concatenate(parts)
 
     return Constant(weights.dtype, (sum(sizes),), make)
 
 
-def _panel_sizes(ranges: Sequence[tuple[int, int]], outputs: int, taps: int, block: int, vectors: int) -> list[int]:
+def _panel_sizes(
+    ranges: Sequence[tuple[int, int]], outputs: int, taps: int, block: int, vectors: int
+) -> list[int]:
     """Elements of each panel."""
     padded, width = -(-outputs // block) * block, block * vectors
-    return [(high - low) * taps * min(width, padded - p * width) for p, (low, high) in enumerate(ranges)]
+    return [
+        (high - low) * taps * min(width, padded - p * width) for p, (low, high) in enumerate(ranges)
+    ]
 
 
-def _panel(weights: np.ndarray, groups: int, first: int, low: int, high: int, block: int, width: int) -> np.ndarray:
+def _panel(
+    weights: np.ndarray, groups: int, first: int, low: int, high: int, block: int, width: int
+) -> np.ndarray:
     """The panel of output channels first.. over the input channels low..high-1."""
     made, inside = weights.shape[0] // groups, weights.shape[1]
     rows = weights[first : first + width].reshape(-1, inside, int(np.prod(weights.shape[2:])))
@@ -114,7 +138,9 @@ class GroupedPlan(Plan):
     @property
     def ranges(self) -> list[tuple[int, int]]:
         x, out = self.x, self.out
-        return channel_ranges(x.channels, out.channels, self.groups, out.block, self.kinds[0].vectors)
+        return channel_ranges(
+            x.channels, out.channels, self.groups, out.block, self.kinds[0].vectors
+        )
 
     @property
     def weight_bytes(self) -> int:
@@ -128,12 +154,15 @@ class GroupedPlan(Plan):
         sizes = self._sizes()
         starts = [sum(sizes[:p]) * self.out.itemsize for p in range(len(sizes))]
         table = [str(n) for start, span in zip(starts, self.ranges) for n in (start, *span)]
-        entry = f.element(k.text.table("i64", table, f"{ENTRY}.panels"), f.add(panels.first, panel), 24)
+        entry = f.element(
+            k.text.table("i64", table, f"{ENTRY}.panels"), f.add(panels.first, panel), 24
+        )
         start, low, high = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
         return [f"ptr {f.offset(k.input(f, 1), start)}", f"i64 {low}", f"i64 {high}"]
 
-    def accumulate(self, k: KernelText, f: Function, tile: Tile, sums: list[str],
-                   displacements: Sequence[int]) -> list[str]:
+    def accumulate(
+        self, k: KernelText, f: Function, tile: Tile, sums: list[str], displacements: Sequence[int]
+    ) -> list[str]:
         """Block by block of the input, over the lanes of it that are in the range."""
         x, block = self.x, self.x.block
         first, _ = f.divide("%low", block)
@@ -158,5 +187,7 @@ class GroupedPlan(Plan):
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     plan = plan_of(node, target, dict(choice.tiling))
-    grouped = GroupedPlan(*(getattr(plan, field.name) for field in fields(Plan)), groups=node.op.groups)
+    grouped = GroupedPlan(
+        *(getattr(plan, field.name) for field in fields(Plan)), groups=node.op.groups
+    )
     return emit_plan(grouped, target, _estimate(node, target, choice["vectors"]))

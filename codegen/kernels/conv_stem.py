@@ -1,8 +1,10 @@
-"""A network's first convolution: few channels, read from a dense image, written in blocks of channels.
+"""A network's first convolution: few channels, read from a dense image, written in blocks of
+channels.
 
-Each part copies the rows it needs, padding included, to its scratch memory. There they are an image of
-blocks of one channel, over which the tiles of conv.py run as they are.
+Each part copies the rows it needs, padding included, to its scratch memory. There they are an image
+of blocks of one channel, over which the tiles of conv.py run as they are.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -14,6 +16,7 @@ from ..blocked import Image, image_of, plane_axes, typical, without_halo
 from ..blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..emitter import Function
 from ..kernel import Choice, Code, KernelText, single
+from ..panels import panel_tiling, panels_of
 from .conv import (
     FEW_PARTS,
     PART_NS,
@@ -26,8 +29,6 @@ from .conv import (
     lines_at,
     lines_of_part,
     packed_panels,
-    panel_tiling,
-    panels_of,
     tile_shape,
     window,
 )
@@ -50,8 +51,12 @@ def candidates(node: Node, target: Target):
     tiling = panel_tiling(target, out.shape[1], block)
     copying = 2 * typical(x.nbytes) / target.bytes_per_ns
     yield Choice(
-        conv_stem, estimate(node, target, dict(tiling), 1) + copying, tiling,
-        (None, None, *operands), without_halo(block, rank), (1, *packed_operands(node)),
+        conv_stem,
+        estimate(node, target, dict(tiling), 1) + copying,
+        tiling,
+        (None, None, *operands),
+        without_halo(block, rank),
+        (1, *packed_operands(node)),
     )
 
 
@@ -64,8 +69,13 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     type_, out, win = node.inputs[0].type, image_of(node.outputs[0].type), window(node)
-    dense = Image(type_.shape[0], type_.shape[1], *plane_axes(type_.shape[2:], 1), 1,
-                  dtypes.itemsize(type_.dtype))
+    dense = Image(
+        type_.shape[0],
+        type_.shape[1],
+        *plane_axes(type_.shape[2:], 1),
+        1,
+        dtypes.itemsize(type_.dtype),
+    )
     tiling = dict(choice.tiling)
     tiles = tile_shape(target, out.height, out.width, tiling["vectors"], dense.channels * win.taps)
     kinds = tuple(panels_of(out.channels, out.block, tiling))
@@ -102,12 +112,16 @@ def _scratch(plan: Plan, dense: Image, lines: int) -> Image:
     return replace(dense, height=(lines - 1) * sy + height, width=(plan.out.width - 1) * sx + width)
 
 
-def _copy(k: KernelText, f: Function, plan: Plan, dense: Image, image: str, first: str, last: str) -> None:
+def _copy(
+    k: KernelText, f: Function, plan: Plan, dense: Image, image: str, first: str, last: str
+) -> None:
     """Copies what lines first..last-1 read; the origin of the scratch image is the first tap of the
     first of them."""
     x, win = plan.x, plan.window
     count = f.sub(last, first)
-    top, left = (k.size(f, -b) for b in win.before)  # the image's row and column at the scratch's origin
+    top, left = (
+        k.size(f, -b) for b in win.before
+    )  # the image's row and column at the scratch's origin
     if plan.single_row:
         left = f.add(left, f.mul(first, win.strides[1]))
         height = str(win.extent[0])
@@ -127,7 +141,12 @@ def _copy(k: KernelText, f: Function, plan: Plan, dense: Image, image: str, firs
         with f.when(inside):
             column = f.maximum(f.add(left, start), 0)
             begin = dense.address(k, f, image, 0, channel.index, y, column)
-            _move(f, f.element(target, start, x.itemsize), begin, f.mul(f.sub(stop, start), x.itemsize))
+            _move(
+                f,
+                f.element(target, start, x.itemsize),
+                begin,
+                f.mul(f.sub(stop, start), x.itemsize),
+            )
             _fill(f, f.element(target, stop, x.itemsize), f.mul(f.sub(width, stop), x.itemsize))
 
 

@@ -1,10 +1,12 @@
 """Transposed convolution: one ordinary convolution for every place in a square of strides.
 
-Output pixels whose coordinates leave the same remainder by the strides use the same taps; on the lattice
-that they form, their convolution has stride 1. All lattices are written by one part after the other, so
-that the input is read once. Few output channels would leave most lanes of blocks idle: where windows do
-not overlap, all results of one input pixel then share a vector, and the output is dense.
+Output pixels whose coordinates leave the same remainder by the strides use the same taps; on the
+lattice that they form, their convolution has stride 1. All lattices are written by one part after
+the other, so that the input is read once. Few output channels would leave most lanes of blocks
+idle: where windows do not overlap, all results of one input pixel then share a vector, and the
+output is dense.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -33,30 +35,27 @@ from ..blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_o
 from ..emitter import Function, scalar_type, vector_type
 from ..kernel import ENTRY, Choice, Code, KernelText, single
 from ..microkernel import Tile, most_rows, step_time
+from ..panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..scalar import lower
 from .conv import (
     CALL_NS,
     FEW_PARTS,
     PART_NS,
-    Panels,
     Partition,
     Plan,
-    by_depth,
     clear_planes,
     emit_panel,
     emit_tiles,
-    in_panels,
     is_plain,
     lines_at,
     lines_of_part,
-    panel_tiling,
-    panels_of,
     tile_shape,
 )
 
 
 def candidates(node: Node, target: Target):
-    """Blocked output for any window; dense output for few channels and windows that do not overlap."""
+    """Blocked output for any window; dense output for few channels and windows that do not
+    overlap."""
     op = node.op
     if not is_plain(node) or not op.transposed or op.groups != 1 or not dims.is_static(op.pads):
         return
@@ -68,17 +67,26 @@ def candidates(node: Node, target: Target):
     if halo is not None and operands is not None:
         tiling = panel_tiling(target, out.shape[1], block)
         yield Choice(
-            conv_transpose, _estimate(node, target, dict(tiling)), tiling,
-            (halo_layout(halo, block, rank), None, *operands), without_halo(block, rank),
+            conv_transpose,
+            _estimate(node, target, dict(tiling)),
+            tiling,
+            (halo_layout(halo, block, rank), None, *operands),
+            without_halo(block, rank),
             (1, *packed_operands(node)),
         )
     lanes = _lanes(node, block)
     if lanes is not None:
         pixels = typical(dims.product(x.shape[2:]) * x.shape[0])
-        cost = pixels * x.shape[1] / target.fma_per_ns / 2 + typical(x.nbytes + out.nbytes) / target.bytes_per_ns
+        cost = (
+            pixels * x.shape[1] / target.fma_per_ns / 2
+            + typical(x.nbytes + out.nbytes) / target.bytes_per_ns
+        )
         yield Choice(
-            conv_transpose, cost, (("lanes", lanes),),
-            (without_halo(block, rank), None, *(None for _ in node.inputs[2:])), None,
+            conv_transpose,
+            cost,
+            (("lanes", lanes),),
+            (without_halo(block, rank), None, *(None for _ in node.inputs[2:])),
+            None,
             (1, *_channel_constants(node)),
         )
 
@@ -88,14 +96,16 @@ def _estimate(node: Node, target: Target, tiling: Mapping[str, int]) -> float:
     pixels, rows = typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
     depth, compute = x.shape[1] * dims.product(w.shape[2:]) / dims.product(node.op.strides), 0.0
     for p in panels_of(out.shape[1], target.lanes(x.dtype), tiling):
-        inside = depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
+        inside = (
+            depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
+        )
         compute += pixels / rows * p.count * (inside + CALL_NS)
     return compute + (typical(x.nbytes + out.nbytes) + w.nbytes) / target.bytes_per_ns
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
-    """Weights as the panels of each lattice, one after the other from multiples of 64 bytes on; or as
-    [channel][lanes]."""
+    """Weights as the panels of each lattice, one after the other from multiples of 64 bytes on; or
+    as [channel][lanes]."""
     if choice.output is None:
         return _pack_lanes(node, choice, operand)
     block, weights = choice.output.block, node.inputs[1]
@@ -111,11 +121,15 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
         parts = []
         for (rows, columns), depth in zip(places, depths):
             if depth:
-                packed = in_panels(by_depth(array[:, :, rows.taps][:, :, :, columns.taps], block), kinds)
+                packed = in_panels(
+                    by_depth(array[:, :, rows.taps][:, :, :, columns.taps], block), kinds
+                )
                 parts.append(np.pad(packed, (0, -len(packed) % unit)))
         return np.concatenate(parts)
 
-    return Constant(weights.dtype, (sum(-(-width * depth // unit) * unit for depth in depths),), make)
+    return Constant(
+        weights.dtype, (sum(-(-width * depth // unit) * unit for depth in depths),), make
+    )
 
 
 # Lattices ----------------------------------------------------------------------------------------
@@ -123,8 +137,9 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 @dataclass(frozen=True)
 class Residue:
-    """The output's coordinates first, first + stride, ... along one axis: which taps they use, in the order
-    of the input that they read, how far these lie apart there, and the padding that they need."""
+    """The output's coordinates first, first + stride, ... along one axis: which taps they use, in
+    the order of the input that they read, how far these lie apart there, and the padding that they
+    need."""
 
     first: int
     taps: tuple[int, ...]
@@ -133,13 +148,17 @@ class Residue:
     after: Dimension
 
 
-def _residues(taps: int, stride: int, dilation: int, pad: int, size: Dimension, out: Dimension) -> list[Residue]:
+def _residues(
+    taps: int, stride: int, dilation: int, pad: int, size: Dimension, out: Dimension
+) -> list[Residue]:
     """Output o gets input i through tap t where o + pad = i * stride + t * dilation."""
     found = []
     for first in range(stride):
         start, rest = divmod(first + pad, stride)
         used = [t for t in reversed(range(taps)) if t * dilation % stride == rest]
-        back = [(t * dilation - rest) // stride for t in used]  # input = start - back, for the first output
+        back = [
+            (t * dilation - rest) // stride for t in used
+        ]  # input = start - back, for the first output
         count = dims.ceil_divide(out - first, stride)
         step = back[0] - back[1] if len(back) > 1 else 1
         before, after = (back[0] - start, start + count - back[-1] - size) if used else (0, 0)
@@ -149,8 +168,15 @@ def _residues(taps: int, stride: int, dilation: int, pad: int, size: Dimension, 
 
 def _axes(node: Node) -> list[list[Residue]]:
     op, rank = node.op, len(node.op.strides)
-    kernel, strides, dilations, pads = (plane_axes(values, fill) for values, fill in (
-        (node.inputs[1].shape[2:], 1), (op.strides, 1), (op.dilations, 1), (op.pads[:rank], 0)))
+    kernel, strides, dilations, pads = (
+        plane_axes(values, fill)
+        for values, fill in (
+            (node.inputs[1].shape[2:], 1),
+            (op.strides, 1),
+            (op.dilations, 1),
+            (op.pads[:rank], 0),
+        )
+    )
     sizes, outs = (plane_axes(v.shape[2:], 1) for v in (node.inputs[0], node.outputs[0]))
     return [_residues(*facts) for facts in zip(kernel, strides, dilations, pads, sizes, outs)]
 
@@ -161,7 +187,9 @@ def _places(node: Node) -> list[tuple[Residue, Residue]]:
 
 
 def _halo(node: Node) -> tuple[int, int] | None:
-    return bounded_halo([[side for r in axis for side in (r.before, r.after)] for axis in _axes(node)])
+    return bounded_halo(
+        [[side for r in axis for side in (r.before, r.after)] for axis in _axes(node)]
+    )
 
 
 @dataclass(frozen=True)
@@ -189,16 +217,33 @@ def _plans(node: Node, target: Target, tiling: Mapping[str, int]) -> list[Lattic
     plans, weights = [], 0
     for rows, columns in _places(node):
         pair = rows, columns
-        win = Window(tuple(len(r.taps) for r in pair), (1, 1), tuple(r.dilation for r in pair),
-                     tuple(r.before for r in pair), tuple(r.after for r in pair))
+        win = Window(
+            tuple(len(r.taps) for r in pair),
+            (1, 1),
+            tuple(r.dilation for r in pair),
+            tuple(r.before for r in pair),
+            tuple(r.after for r in pair),
+        )
         first = rows.first, columns.first
         points = lattice(out, first, strides)
         start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
         depth = x.channels * win.taps
         _, widths = tile_shape(target, None, points.width, tiling["vectors"], depth)
-        plans.append(LatticePlan(
-            x, points, win, start, epilogue.on_lattice(first, strides), node.outputs[0].dtype, kinds, 1, widths,
-            weights, out.height == 1))
+        plans.append(
+            LatticePlan(
+                x,
+                points,
+                win,
+                start,
+                epilogue.on_lattice(first, strides),
+                node.outputs[0].dtype,
+                kinds,
+                1,
+                widths,
+                weights,
+                out.height == 1,
+            )
+        )
         weights += -(-plans[-1].weight_bytes // 64) * 64
     return [p for p in plans if p.out.height != 0 and p.out.width != 0]
 
@@ -207,7 +252,11 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     if choice.output is None:
         return _emit_lanes(node, choice, target)
     tiling, out = dict(choice.tiling), image_of(node.outputs[0].type)
-    plans, work, k = _plans(node, target, tiling), _estimate(node, target, tiling), KernelText(target)
+    plans, work, k = (
+        _plans(node, target, tiling),
+        _estimate(node, target, tiling),
+        KernelText(target),
+    )
     kinds = panels_of(out.channels, out.block, tiling)
     count = sum(p.count for p in kinds)
     cut = _partition(plans, work / max(1, count * typical(out.batch)))
@@ -238,8 +287,8 @@ def _partition(plans: list[LatticePlan], work: float) -> Partition:
 
 
 def _lanes(node: Node, block: int) -> int | None:
-    """Lanes for all results of one input pixel, a power of two; None where they do not fit half a vector or
-    the epilogue reads more than numbers for channels."""
+    """Lanes for all results of one input pixel, a power of two; None where they do not fit half a
+    vector or the epilogue reads more than numbers for channels."""
     op, w, rank = node.op, node.inputs[1], len(node.op.strides)
     apart = w.shape[2:] == op.strides and set(op.dilations) == {1} and not any(op.pads)
     results = dims.product(w.shape[1:])
@@ -267,7 +316,8 @@ def _channel_constants(node: Node) -> tuple[int, ...]:
 
 
 def _pack_lanes(node: Node, choice: Choice, operand: int) -> Constant:
-    """[channel][lanes] with the lane (output channel, row, column) of the window; and what goes with it."""
+    """[channel][lanes] with the lane (output channel, row, column) of the window; and what goes
+    with it."""
     value, lanes, block = node.inputs[operand], choice["lanes"], choice.inputs[0].block
     w = node.inputs[1]
     results, places = dims.product(w.shape[1:]), dims.product(w.shape[2:])
@@ -289,8 +339,8 @@ def _pack_lanes(node: Node, choice: Choice, operand: int) -> Constant:
 
 @dataclass(frozen=True)
 class Scatter:
-    """How the results of one input pixel, in `lanes` lanes, become an image of `channels` dense planes:
-    lane (channel, row, column) of a window of size (height, width)."""
+    """How the results of one input pixel, in `lanes` lanes, become an image of `channels` dense
+    planes: lane (channel, row, column) of a window of size (height, width)."""
 
     x: Image
     dtype: str
@@ -317,9 +367,15 @@ class Scatter:
 def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
     x = image_of(node.inputs[0].type)
     height, width = plane_axes(node.op.strides, 1)
-    shape = Scatter(x, node.outputs[0].dtype, node.outputs[0].shape[1], height, width, choice["lanes"])
+    shape = Scatter(
+        x, node.outputs[0].dtype, node.outputs[0].shape[1], height, width, choice["lanes"]
+    )
     most, k = min(16, most_rows(target, 1)), KernelText(target)
-    widths = (equal_width(x.width, most),) if isinstance(x.width, int) else (most, most // 2, most // 4, 1)
+    widths = (
+        (equal_width(x.width, most),)
+        if isinstance(x.width, int)
+        else (most, most // 2, most // 4, 1)
+    )
     work = choice.cost
     lines = lines_of_part(x.height, 1, min(FEW_PARTS, work / PART_NS) / typical(x.batch))
     cut = Partition(lines, dims.maximum(1, x.height // lines), False)
@@ -336,7 +392,13 @@ def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
             def tile(width: int, column: str) -> None:
                 a = x.address(k, f, k.input(f, 0), n, 0, y, column)
                 place = f.offset(below, f.mul(column, shape.width * x.itemsize))
-                arguments = ["ptr %args", f"ptr {a}", f"ptr {k.input(f, 1)}", f"ptr {place}", *words]
+                arguments = [
+                    "ptr %args",
+                    f"ptr {a}",
+                    f"ptr {k.input(f, 1)}",
+                    f"ptr {place}",
+                    *words,
+                ]
                 f.statement(f"call void @{ENTRY}.tile{width}({', '.join(arguments)})")
 
             cover(f, 0, k.size(f, x.width), widths, tile)
@@ -368,8 +430,10 @@ def _joined(f: Function, tile: Tile, parts: list[str], count: int) -> str:
     while len(parts) > 1:
         kind = vector_type(scalar_type(tile.accumulate), lanes)
         mask = ", ".join(f"i32 {lane}" for lane in range(2 * lanes))
-        parts = [f.value(f"shufflevector {kind} {a}, {kind} {b}, <{2 * lanes} x i32> <{mask}>")
-                 for a, b in zip(parts[::2], parts[1::2])]
+        parts = [
+            f.value(f"shufflevector {kind} {a}, {kind} {b}, <{2 * lanes} x i32> <{mask}>")
+            for a, b in zip(parts[::2], parts[1::2])
+        ]
         lanes *= 2
     return parts[0]
 
@@ -400,6 +464,8 @@ def _scatter(k: KernelText, f: Function, shape: Scatter, vector: str, count: int
             first = (channel * shape.height + row) * shape.width
             order = [p * shape.lanes + first + x for p in range(count) for x in range(shape.width)]
             mask = ", ".join(f"i32 {lane}" for lane in order)
-            part = f.value(f"shufflevector {kind} {vector}, {kind} poison, <{length} x i32> <{mask}>")
+            part = f.value(
+                f"shufflevector {kind} {vector}, {kind} poison, <{length} x i32> <{mask}>"
+            )
             place = f.offset(out, k.size(f, channel * shape.plane + row * shape.row))
             f.store(f"<{length} x {element}>", part, place, shape.x.itemsize)

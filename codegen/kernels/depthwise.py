@@ -2,9 +2,10 @@
 
     a window slides along `rows` output rows at once, so that every input pixel is loaded once a strip and
     only the outputs whose window covers it are open; a vector is a block of output channels
-A lane needs the input channels of its own group. Depthwise, that is the same lane; else the vector is
-permuted once for each channel of a group. Weights stay in registers where all taps fit.
+A lane needs the input channels of its own group. Depthwise, that is the same lane; else the vector
+is permuted once for each channel of a group. Weights stay in registers where all taps fit.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -30,7 +31,14 @@ from ..blocked import (
     typical,
     without_halo,
 )
-from ..blocked_epilogue import Epilogue, operand_layouts, oriented, pack_operand, packed_operands, place_in
+from ..blocked_epilogue import (
+    Epilogue,
+    operand_layouts,
+    oriented,
+    pack_operand,
+    packed_operands,
+    place_in,
+)
 from ..emitter import Function, scalar_type, vector_type
 from ..kernel import ENTRY, Choice, Code, KernelText, single
 from ..microkernel import fused
@@ -39,8 +47,8 @@ from .conv import FEW_PARTS, PART_NS, Partition, is_plain, lines_at, lines_of_pa
 
 @dataclass(frozen=True)
 class Lanes:
-    """Which input channels a block of output channels reads: `span` contiguous ones, of which lane l uses
-    the `inside` from number l // made * inside on."""
+    """Which input channels a block of output channels reads: `span` contiguous ones, of which lane
+    l uses the `inside` from number l // made * inside on."""
 
     block: int
     inside: int  # input channels of a group
@@ -73,8 +81,11 @@ def candidates(node: Node, target: Target):
     from . import depthwise
 
     yield Choice(
-        depthwise, _estimate(node, target, win, lanes), (("rows", _rows(out.shape)),),
-        (halo_layout(win.halo, block, rank), None, *operands), without_halo(block, rank),
+        depthwise,
+        _estimate(node, target, win, lanes),
+        (("rows", _rows(out.shape)),),
+        (halo_layout(win.halo, block, rank), None, *operands),
+        without_halo(block, rank),
         (1, *packed_operands(node)),
     )
 
@@ -91,9 +102,12 @@ def _rows(shape: Sequence[Dimension]) -> int:
     return 2 if isinstance(height, int) and height % 2 == 0 else 1
 
 
-def _widths(products: int, width: Dimension) -> tuple[int, ...]:
-    """Outputs along a row that one iteration computes; code grows with them and with the products."""
+def _widths(target: Target, products: int, width: Dimension) -> tuple[int, ...]:
+    """Outputs along a row that one iteration computes; code grows with them and with the products.
+    LLVM loads all inputs of an iteration first except on x86, so that elsewhere many would be
+    spilled."""
     most = 8 if products <= 25 else 4 if products <= 49 else 2
+    most = most if target.triple.startswith("x86") else max(1, most // 2)
     if isinstance(width, int):
         return (equal_width(width, most),)
     return tuple(w for w in (8, 4, 2, 1) if w <= most)
@@ -104,8 +118,10 @@ def _estimate(node: Node, target: Target, win: Window, lanes: Lanes) -> float:
     x, out = node.inputs[0].type, node.outputs[0].type
     vectors = typical(dims.product(out.shape) // lanes.block)
     products = win.taps * lanes.inside * (1.3 if lanes.plain else 1.6)
-    return max(vectors * (products + 1) / target.fma_per_ns,
-               typical(x.nbytes + out.nbytes) / target.bytes_per_ns / 2)
+    return max(
+        vectors * (products + 1) / target.fma_per_ns,
+        typical(x.nbytes + out.nbytes) / target.bytes_per_ns / 2,
+    )
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -120,7 +136,9 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     def make() -> np.ndarray:
         padded = np.zeros((blocks * block, inside, taps), dtypes.numpy_dtype(weights.dtype))
         padded[:outputs] = weights.constant.array.reshape(outputs, inside, taps)
-        return np.ascontiguousarray(padded.reshape(blocks, block, inside, taps).transpose(0, 3, 2, 1))
+        return np.ascontiguousarray(
+            padded.reshape(blocks, block, inside, taps).transpose(0, 3, 2, 1)
+        )
 
     return Constant(weights.dtype, (blocks, taps, inside, block), make)
 
@@ -135,6 +153,7 @@ class Plan:
     epilogue: Epilogue
     lanes: Lanes
     rows: int
+    widths: tuple[int, ...]
 
     @property
     def single_row(self) -> bool:
@@ -149,10 +168,6 @@ class Plan:
     def products(self) -> int:
         return self.window.taps * self.lanes.inside
 
-    @property
-    def widths(self) -> tuple[int, ...]:
-        return _widths(self.products, self.out.width)
-
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), window(node)
@@ -160,7 +175,8 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     work = _estimate(node, target, win, lanes)
     x, out, win, epilogue = oriented(x, out, win, Epilogue(node, out.block))
     rows = choice["rows"] if isinstance(out.height, int) and out.height % choice["rows"] == 0 else 1
-    plan = Plan(x, out, win, epilogue, lanes, rows)
+    widths = _widths(target, win.taps * lanes.inside, out.width)
+    plan = Plan(x, out, win, epilogue, lanes, rows, widths)
     k, cut = KernelText(target), _partition(plan, work)
     with k.entry() as f, f.loop("%first", "%last") as part:
         _part(k, f, plan, cut, part.index)
@@ -196,42 +212,67 @@ def _part(k: KernelText, f: Function, plan: Plan, cut: Partition, part: str) -> 
     with f.loop(*rows, plan.rows) as row:
         y = row.index
         words = [
-            "ptr %args", f"ptr {f.offset(pixels, f.mul(y, k.size(f, x.row * win.strides[0])))}",
-            f"ptr {weights}", f"ptr {out.address(k, f, k.output(f), n, block, y)}",
-            *(f"i64 {c}" for c in columns), *plan.epilogue.arguments(k, f, n, block, y, 0),
+            "ptr %args",
+            f"ptr {f.offset(pixels, f.mul(y, k.size(f, x.row * win.strides[0])))}",
+            f"ptr {weights}",
+            f"ptr {out.address(k, f, k.output(f), n, block, y)}",
+            *(f"i64 {c}" for c in columns),
+            *plan.epilogue.arguments(k, f, n, block, y, 0),
         ]
         f.statement(f"call void @{ENTRY}.strip({', '.join(words)})")
 
 
 def _strip(k: KernelText, plan: Plan) -> None:
-    """The function that computes columns %start..%stop-1 of a strip: %a is the first tap of its first
-    pixel, %b the weights, %out the pixel."""
+    """The function that computes columns %start..%stop-1 of a strip: %a is the first tap of its
+    first pixel, %b the weights, %out the pixel."""
     x, out, win, epilogue, lanes = plan.x, plan.out, plan.window, plan.epilogue, plan.lanes
-    parameters = ["ptr %args", "ptr noalias %a", "ptr noalias %b", "ptr noalias %out", "i64 %start",
-                  "i64 %stop", *epilogue.parameters]
+    parameters = [
+        "ptr %args",
+        "ptr noalias %a",
+        "ptr noalias %b",
+        "ptr noalias %out",
+        "i64 %start",
+        "i64 %stop",
+        *epilogue.parameters,
+    ]
     element = scalar_type(epilogue.dtype)
     kind, source = vector_type(element, out.block), vector_type(element, lanes.span)
     open_ = plan.rows * -(-win.extent[1] // win.strides[1])
-    resident = plan.products + open_ + lanes.inside + 1 <= k.target.vector_registers
+    resident = plan.products + open_ + lanes.inside + 4 < k.target.vector_registers
     start, stop = ("%start", "%stop") if plan.single_row else ("0", None)
     with k.text.function(f"{ENTRY}.strip", parameters, attributes="noinline nounwind") as f:
         weight = partial(f.load, kind, align=out.pixel)
-        weights = [weight(f.offset("%b", p * out.pixel)) for p in range(plan.products)] if resident else None
+        weights = (
+            [weight(f.offset("%b", p * out.pixel)) for p in range(plan.products)]
+            if resident
+            else None
+        )
         initial, constants = epilogue.start(k, f, 1)[0], epilogue.constants(k, f, 1)
         place = place_in(k, f, out, "%out")
-        lines = [f.offset("%a", k.size(f, iy * x.row))
-                 for iy in range((plan.rows - 1) * win.strides[0] + win.extent[0])]
+        lines = [
+            f.offset("%a", k.size(f, iy * x.row))
+            for iy in range((plan.rows - 1) * win.strides[0] + win.extent[0])
+        ]
 
         def tile(width: int, column: str) -> None:
             at = [f.offset(line, f.mul(column, win.strides[1] * x.pixel)) for line in lines]
 
             def load(iy: int, ix: int) -> list[str]:
                 value = f.load(source, f.offset(at[iy], ix * x.pixel), lanes.span * x.itemsize)
-                return [value] if lanes.plain else [
-                    _permuted(f, source, value, lanes.permutation(c)) for c in range(lanes.inside)]
+                return (
+                    [value]
+                    if lanes.plain
+                    else [
+                        _permuted(f, source, value, lanes.permutation(c))
+                        for c in range(lanes.inside)
+                    ]
+                )
 
             def combine(state: str | None, values: list[str], ky: int, kx: int) -> str:
-                state, first = initial if state is None else state, (ky * win.kernel[1] + kx) * lanes.inside
+                state, first = (
+                    initial if state is None else state,
+                    (ky * win.kernel[1] + kx) * lanes.inside,
+                )
                 for p, value in enumerate(values, first):
                     tap = weights[p] if weights else weight(f.offset("%b", p * out.pixel))
                     state = fused(f, epilogue.dtype, out.block, value, tap, state)

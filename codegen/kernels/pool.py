@@ -1,9 +1,11 @@
 """Pools of blocked images, windows and whole images; a vector is a block of channels.
 
-Windows are combined in two passes: along the rows into the part's scratch memory, then down the columns,
-so that a k x k window takes 2k steps. Sums read zeros from the halo where the window leaves the image. A
-maximum must not, so it reads the nearest pixel of the image instead, which the window holds anyway.
+Windows are combined in two passes: along the rows into the part's scratch memory, then down the
+columns, so that a k x k window takes 2k steps. Sums read zeros from the halo where the window
+leaves the image. A maximum must not, so it reads the nearest pixel of the image instead, which the
+window holds anyway.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -64,7 +66,13 @@ def candidates(node: Node, target: Target):
 
     blocked = not isinstance(node.op, Reduce) or node.op.keepdims
     layout = halo_layout(halo, block, rank)
-    yield Choice(pool, _estimate(node, target, layout), (), (layout,), without_halo(block, rank) if blocked else None)
+    yield Choice(
+        pool,
+        _estimate(node, target, layout),
+        (),
+        (layout,),
+        without_halo(block, rank) if blocked else None,
+    )
 
 
 def _estimate(node: Node, target: Target, layout: Layout) -> float:
@@ -117,7 +125,8 @@ def _halo(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Plan:
-    """A pool over images as they are stored; `across` is the image of the first pass, of one block."""
+    """A pool over images as they are stored; `across` is the image of the first pass, of one
+    block."""
 
     kind: str
     x: Image
@@ -133,7 +142,9 @@ class Plan:
     @property
     def widths(self) -> tuple[int, ...]:
         width = self.out.width
-        return (equal_width(width, COLUMNS),) if isinstance(width, int) else (COLUMNS, COLUMNS // 2, 1)
+        return (
+            (equal_width(width, COLUMNS),) if isinstance(width, int) else (COLUMNS, COLUMNS // 2, 1)
+        )
 
     @property
     def leaves(self) -> tuple[bool, bool]:
@@ -141,7 +152,11 @@ class Plan:
         found = []
         for axis, size in enumerate((self.x.height, self.x.width)):
             start = (self.out.height, self.out.width)[axis] - 1
-            end = start * self.window.strides[axis] + self.window.extent[axis] - self.window.before[axis]
+            end = (
+                start * self.window.strides[axis]
+                + self.window.extent[axis]
+                - self.window.before[axis]
+            )
             beyond = highest(end - size)
             found.append(self.window.before[axis] != 0 or beyond is None or beyond > 0)
         return tuple(found)
@@ -157,7 +172,9 @@ class Plan:
         if self.kind != "max":
             return f.value(f"fadd {self.vector} {state}, {value}")
         greater = f.value(f"fcmp ogt {self.vector} {value}, {state}")
-        return f.value(f"select <{self.out.block} x i1> {greater}, {self.vector} {value}, {self.vector} {state}")
+        return f.value(
+            f"select <{self.out.block} x i1> {greater}, {self.vector} {value}, {self.vector} {state}"
+        )
 
 
 def _emit_windows(node: Node, target: Target) -> Code:
@@ -165,7 +182,9 @@ def _emit_windows(node: Node, target: Target) -> Code:
     work = _estimate(node, target, node.inputs[0].type.layout)
     row_bytes = typical(out.width) * out.pixel * win.strides[0]
     wanted = min(FEW_PARTS, work / PART_NS) / max(1, out.blocks * typical(out.batch))
-    lines = lines_of_part(out.height, 1, max(wanted, 2 * typical(out.height) * row_bytes / SCRATCH_BYTES))
+    lines = lines_of_part(
+        out.height, 1, max(wanted, 2 * typical(out.height) * row_bytes / SCRATCH_BYTES)
+    )
     cut = Partition(lines, dims.maximum(1, out.height // lines), False)
     rows = (2 * lines - 2) * win.strides[0] + win.extent[0]
     across = Image(1, out.block, rows, out.width, out.block, out.itemsize)
@@ -175,7 +194,9 @@ def _emit_windows(node: Node, target: Target) -> Code:
         _windows_part(k, f, plan, cut, part.index)
     _across(k, plan)
     _down(k, plan)
-    return single(k.step(out.batch * out.blocks * cut.count, int(work), dims.maximum(64, across.plane)))
+    return single(
+        k.step(out.batch * out.blocks * cut.count, int(work), dims.maximum(64, across.plane))
+    )
 
 
 def _windows_part(k: KernelText, f: Function, plan: Plan, cut: Partition, part: str) -> None:
@@ -186,7 +207,9 @@ def _windows_part(k: KernelText, f: Function, plan: Plan, cut: Partition, part: 
     source = f.offset(k.input(f, 0), f.add(f.mul(plane, k.size(f, x.plane)), k.size(f, x.origin)))
     target = f.offset(k.output(f), f.mul(plane, k.size(f, out.plane)))
     clear_border(k, f, out, target, first, last)
-    start = f.sub(f.mul(first, win.strides[0]), k.size(f, win.before[0]))  # the first row that is read
+    start = f.sub(
+        f.mul(first, win.strides[0]), k.size(f, win.before[0])
+    )  # the first row that is read
     stop = f.add(start, f.add(f.mul(f.sub(f.sub(last, first), 1), win.strides[0]), win.extent[0]))
     if plan.clamped[0]:
         start, stop = f.maximum(start, 0), f.minimum(stop, k.size(f, x.height))
@@ -196,16 +219,21 @@ def _windows_part(k: KernelText, f: Function, plan: Plan, cut: Partition, part: 
         f.statement(f"call void @{ENTRY}.across(ptr %args, ptr {line}, ptr {sums})")
     with f.loop(first, last) as row:
         pixel = f.offset(target, f.add(k.size(f, out.origin), f.mul(row.index, k.size(f, out.row))))
-        f.statement(f"call void @{ENTRY}.down(ptr %args, i64 {row.index}, i64 {start}, i64 {stop}, "
-                    f"ptr %scratch, ptr {pixel})")
+        f.statement(
+            f"call void @{ENTRY}.down(ptr %args, i64 {row.index}, i64 {start}, i64 {stop}, "
+            f"ptr %scratch, ptr {pixel})"
+        )
 
 
 def _across(k: KernelText, plan: Plan) -> None:
     """Combines along one row of the image: %x is its first pixel, %sums the row of the result."""
     x, win, size = plan.x, plan.window, plan.out.pixel
     line = Window((1, win.kernel[1]), (1, win.strides[1]), (1, win.dilations[1]), (0, 0), (0, 0))
-    with k.text.function(f"{ENTRY}.across", ["ptr %args", "ptr noalias %x", "ptr noalias %sums"],
-                         attributes="noinline nounwind") as f:
+    with k.text.function(
+        f"{ENTRY}.across",
+        ["ptr %args", "ptr noalias %x", "ptr noalias %sums"],
+        attributes="noinline nounwind",
+    ) as f:
         read = partial(f.load, plan.vector, align=size)
 
         def tile(width: int, column: str) -> None:
@@ -213,9 +241,16 @@ def _across(k: KernelText, plan: Plan) -> None:
             base = f.offset("%x", f.mul(first, size))
 
             def outputs(load) -> None:
-                slide(line, 1, width, load, lambda state, value, ky, kx: plan.combine(f, state, value),
-                      lambda _, at, state: f.store(
-                          plan.vector, state, f.offset("%sums", f.mul(f.add(column, at), size)), size))
+                slide(
+                    line,
+                    1,
+                    width,
+                    load,
+                    lambda state, value, ky, kx: plan.combine(f, state, value),
+                    lambda _, at, state: f.store(
+                        plan.vector, state, f.offset("%sums", f.mul(f.add(column, at), size)), size
+                    ),
+                )
 
             def nearest(_: int, ix: int) -> str:
                 inside = f.minimum(f.maximum(f.add(first, ix), 0), k.size(f, x.width - 1))
@@ -241,9 +276,17 @@ def _across(k: KernelText, plan: Plan) -> None:
 
 
 def _down(k: KernelText, plan: Plan) -> None:
-    """Combines the rows %start..%stop-1 of the first pass at %sums to the row %y of the output at %out."""
-    x, win, size = plan.x, plan.window, plan.out.pixel
-    parameters = ["ptr %args", "i64 %y", "i64 %start", "i64 %stop", "ptr noalias %sums", "ptr noalias %out"]
+    """Combines the rows %start..%stop-1 of the first pass at %sums to the row %y of the output at
+    %out."""
+    win, size = plan.window, plan.out.pixel
+    parameters = [
+        "ptr %args",
+        "i64 %y",
+        "i64 %start",
+        "i64 %stop",
+        "ptr noalias %sums",
+        "ptr noalias %out",
+    ]
     with k.text.function(f"{ENTRY}.down", parameters, attributes="noinline nounwind") as f:
         first = f.sub(f.mul("%y", win.strides[0]), k.size(f, win.before[0]))
         rows = []
@@ -317,21 +360,31 @@ def _emit_whole(node: Node, target: Target) -> Code:
         left = f.sub(x.channels, f.mul(block, x.block))
         if type_.layout is None:
             first = f.add(f.mul(n, x.channels), f.mul(block, x.block))
-            place, count = f.element(k.output(f), first, x.itemsize), left if x.channels % x.block else None
+            place, count = (
+                f.element(k.output(f), first, x.itemsize),
+                left if x.channels % x.block else None,
+            )
             store_lanes(f, type_.dtype, x.block, value, place, count)
         else:
             out = image_of(type_)
-            clear_border(k, f, out, f.offset(k.output(f), f.mul(part.index, k.size(f, out.plane))), 0, 1)
+            clear_border(
+                k, f, out, f.offset(k.output(f), f.mul(part.index, k.size(f, out.plane))), 0, 1
+            )
             if x.channels % x.block and isinstance(node.op, Reduce) and node.op.body is not None:
                 value = keep_channels(f, type_.dtype, x.block, value, left)
-            f.store(vector_type(scalar_type(type_.dtype), x.block), value,
-                    out.address(k, f, k.output(f), n, block), out.pixel)
+            f.store(
+                vector_type(scalar_type(type_.dtype), x.block),
+                value,
+                out.address(k, f, k.output(f), n, block),
+                out.pixel,
+            )
     work = typical(x.batch * x.image) / target.bytes_per_ns
     return single(k.step(x.batch * x.blocks, int(work)))
 
 
 def _total(k: KernelText, f: Function, node: Node, x: Image, plane: str) -> str:
-    """All pixels of a plane combined, with as many sums at once as hide the latency of an addition."""
+    """All pixels of a plane combined, with as many sums at once as hide the latency of an
+    addition."""
     op, dtype = node.op, node.outputs[0].dtype
     if x.halo == (0, 0):
         x = x.flat
@@ -345,7 +398,9 @@ def _total(k: KernelText, f: Function, node: Node, x: Image, plane: str) -> str:
         for at, state in enumerate(states):
             value = f.load(vectors.type, f.offset(row, f.mul(f.add(column, at), x.pixel)), x.pixel)
             if body is not None:
-                value, = lower(f, [body], lambda index, value=value: value, x.block, partial(k.size, f))
+                (value,) = lower(
+                    f, [body], lambda index, value=value: value, x.block, partial(k.size, f)
+                )
             result.append(step(value, state))
         return result
 

@@ -1,8 +1,10 @@
 """Reorder: dense to blocked channels and back, and from one halo to another.
 
-Rows of up to 16 dense channels and blocked pixels are the two sides of a square of elements, which is
-transposed in registers: halves of pairs of vectors change places, then quarters, down to single lanes.
+Rows of up to 16 dense channels and blocked pixels are the two sides of a square of elements, which
+is transposed in registers: halves of pairs of vectors change places, then quarters, down to single
+lanes.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -58,8 +60,10 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
         return Code((_transposed(target, _image(x), result, source, False),))
     if x.layout.block == out.layout.block:
         return Code((_moved(target, _image(x), _image(out), source, result),))
-    steps = (_transposed(target, _image(x), between, source, False),
-             _transposed(target, _image(out), between, result, True))
+    steps = (
+        _transposed(target, _image(x), between, source, False),
+        _transposed(target, _image(out), between, result, True),
+    )
     return Code(steps, (x.count * dtypes.itemsize(x.dtype),))
 
 
@@ -76,7 +80,8 @@ def _image(type_: TensorType) -> Image | None:
 
 
 def _cut(image: Image, target: Target, step: int) -> tuple[Partition, Dimension]:
-    """How a plane's lines are cut into parts, and their number; a line is a pixel of a single row."""
+    """How a plane's lines are cut into parts, and their number; a line is a pixel of a single
+    row."""
     single = image.height == 1
     length = image.width if single else image.height
     work = 2 * typical(image.batch * image.image) / target.bytes_per_ns
@@ -105,15 +110,23 @@ def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> 
         here = f.offset(source(k, f), f.mul(plane, k.size(f, old.plane)))
         there = f.offset(result(k, f), f.mul(plane, k.size(f, new.plane)))
         _clear(k, f, new, there, first, last)
-        rows, columns = (("0", "1"), (first, last)) if new.height == 1 else \
-            ((first, last), ("0", k.size(f, new.width)))
+        rows, columns = (
+            (("0", "1"), (first, last))
+            if new.height == 1
+            else ((first, last), ("0", k.size(f, new.width)))
+        )
         kind = f"<{new.pixel} x i8>"
         with f.loop(*rows) as row:
             begin = old.address(k, f, here, y=row.index)
             end = new.address(k, f, there, y=row.index)
             with f.loop(*columns) as column:
                 at = f.mul(column.index, new.pixel)
-                f.store(kind, f.load(kind, f.offset(begin, at), 1), f.offset(end, at), min(64, new.pixel))
+                f.store(
+                    kind,
+                    f.load(kind, f.offset(begin, at), 1),
+                    f.offset(end, at),
+                    min(64, new.pixel),
+                )
     work = 2 * typical(new.batch * new.image) / target.bytes_per_ns
     return k.step(new.batch * new.blocks * cut.count, int(work))
 
@@ -135,14 +148,19 @@ def _transposed(target: Target, image: Image, dense: End, blocked: End, to_block
         here = f.offset(blocked(k, f), f.mul(plane, k.size(f, image.plane)))
         if to_blocks:
             _clear(k, f, image, here, first, last)
-        rows, columns = (("0", "1"), (first, last)) if image.height == 1 else \
-            ((first, last), ("0", k.size(f, image.width)))
+        rows, columns = (
+            (("0", "1"), (first, last))
+            if image.height == 1
+            else ((first, last), ("0", k.size(f, image.width)))
+        )
         with f.loop(*rows) as row, f.loop(0, image.block, square) as group:
             channel = f.add(f.mul(block, image.block), group.index)
             index = f.add(f.mul(n, image.channels), channel)
             at = f.add(f.mul(index, k.size(f, image.height)), row.index)
             line = f.offset(dense(k, f), f.mul(at, k.size(f, image.width * image.itemsize)))
-            pixels = f.offset(image.address(k, f, here, y=row.index), f.mul(group.index, image.itemsize))
+            pixels = f.offset(
+                image.address(k, f, here, y=row.index), f.mul(group.index, image.itemsize)
+            )
             _call_line(f, image, square, channel, [line, pixels, *columns])
     for count in _counts(image, square):
         _line(k, image, square, count, widths, to_blocks)
@@ -185,10 +203,19 @@ def _call_line(f: Function, image: Image, square: int, channel: str, words: Sequ
             f.statement(call)
 
 
-def _line(k: KernelText, image: Image, square: int, count: int, widths: Sequence[int], to_blocks: bool) -> None:
-    """The pixels %start..%stop-1 of one row: %line is its first element in the first channel, %pixels the
-    first pixel; `count` of the channels exist, the others are zero in blocks and nowhere in rows."""
-    parameters = ["ptr %args", "ptr noalias %line", "ptr noalias %pixels", "i64 %start", "i64 %stop"]
+def _line(
+    k: KernelText, image: Image, square: int, count: int, widths: Sequence[int], to_blocks: bool
+) -> None:
+    """The pixels %start..%stop-1 of one row: %line is its first element in the first channel,
+    %pixels the first pixel; `count` of the channels exist, the others are zero in blocks and
+    nowhere in rows."""
+    parameters = [
+        "ptr %args",
+        "ptr noalias %line",
+        "ptr noalias %pixels",
+        "i64 %start",
+        "i64 %stop",
+    ]
     size = image.itemsize
     element, plane = f"i{8 * size}", image.height * image.width * size
     with k.text.function(f"{ENTRY}.line{count}", parameters, attributes="noinline nounwind") as f:
@@ -197,15 +224,28 @@ def _line(k: KernelText, image: Image, square: int, count: int, widths: Sequence
 
         def tile(width: int, column: str) -> None:
             side, at = max(square, width), f.mul(column, size)
-            row, pixels = vector_type(element, width), f.offset("%pixels", f.mul(column, image.pixel))
+            row, pixels = (
+                vector_type(element, width),
+                f.offset("%pixels", f.mul(column, image.pixel)),
+            )
             lanes = vector_type(element, square)
             if to_blocks:
-                vectors = [resized(f, element, f.load(row, f.offset(r, at), size), width, side) for r in rows]
+                vectors = [
+                    resized(f, element, f.load(row, f.offset(r, at), size), width, side)
+                    for r in rows
+                ]
                 vectors += ["zeroinitializer"] * (side - count)
                 for x, vector in enumerate(transposed(f, element, vectors)[:width]):
-                    f.store(lanes, resized(f, element, vector, side, square), f.offset(pixels, x * image.pixel), size)
+                    f.store(
+                        lanes,
+                        resized(f, element, vector, side, square),
+                        f.offset(pixels, x * image.pixel),
+                        size,
+                    )
             else:
-                vectors = [f.load(lanes, f.offset(pixels, x * image.pixel), size) for x in range(width)]
+                vectors = [
+                    f.load(lanes, f.offset(pixels, x * image.pixel), size) for x in range(width)
+                ]
                 vectors += ["zeroinitializer"] * (side - width)
                 for r, vector in zip(rows, transposed(f, element, vectors)):
                     f.store(row, resized(f, element, vector, side, width), f.offset(r, at), size)

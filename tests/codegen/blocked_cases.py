@@ -1,4 +1,6 @@
-"""Cases for kernels over blocked channels: a node, its arrays, and a check of every choice against the interpreter."""
+"""Cases for kernels over blocked channels: a node, its arrays, and a check of every choice against
+the interpreter."""
+
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,8 +14,8 @@ from onnxc.ops import Conv, Op
 
 @dataclass
 class Case:
-    """An op over arrays. Operands in `constant` are known at compile time; `shapes` overrides the shapes that
-    the compiler sees, with symbols in them."""
+    """An op over arrays. Operands in `constant` are known at compile time; `shapes` overrides the
+    shapes that the compiler sees, with symbols in them."""
 
     op: Op
     arrays: list
@@ -35,6 +37,7 @@ class Case:
 
 def laid_out(node, choice, wider=0, output_halo=0):
     """node with the layouts of choice on its types, halos `wider` than asked for."""
+
     def wide(layout, more):
         return layout and Layout(layout.block, tuple(h + more for h in layout.halo))
 
@@ -71,18 +74,46 @@ def random(*shape, seed=0, dtype=np.float32):
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
 
 
-def convolution(x_shape, w_shape, strides=1, pads=0, dilations=1, groups=1, epilogue=None, extra=(), symbolic=None,
-                dtype=np.float32, transposed=False, output_padding=()):
-    """A Conv with constant weights. Numbers stand for all axes; `pads` may give (before..., after...). `extra` are
-    (array, whether it is constant)."""
+def convolution(
+    x_shape,
+    w_shape,
+    strides=1,
+    pads=0,
+    dilations=1,
+    groups=1,
+    epilogue=None,
+    extra=(),
+    symbolic=None,
+    dtype=np.float32,
+    transposed=False,
+    output_padding=(),
+):
+    """A Conv with constant weights. Numbers stand for all axes; `pads` may give (before...,
+    after...). `extra` are (array, whether it is constant)."""
     rank = len(x_shape) - 2
-    every = lambda value, count: tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
-    op = Conv(every(strides, rank), every(pads, 2 * rank), every(dilations, rank), groups, transposed, output_padding,
-              str(np.dtype(dtype)), epilogue)
-    arrays = [random(*x_shape, dtype=dtype), random(*w_shape, seed=1, dtype=dtype) / np.float32(np.prod(w_shape[1:]) ** 0.5)]
+
+    def every(value, count):
+        return tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+
+    op = Conv(
+        every(strides, rank),
+        every(pads, 2 * rank),
+        every(dilations, rank),
+        groups,
+        transposed,
+        output_padding,
+        str(np.dtype(dtype)),
+        epilogue,
+    )
+    arrays = [
+        random(*x_shape, dtype=dtype),
+        random(*w_shape, seed=1, dtype=dtype) / np.float32(np.prod(w_shape[1:]) ** 0.5),
+    ]
     arrays[1] = arrays[1].astype(dtype)
     constant = [1] + [2 + i for i, (_, known) in enumerate(extra) if known]
-    return Case(op, arrays + [a for a, _ in extra], tuple(constant), {0: symbolic} if symbolic else None)
+    return Case(
+        op, arrays + [a for a, _ in extra], tuple(constant), {0: symbolic} if symbolic else None
+    )
 
 
 def relu_of_bias(dtype="float32"):

@@ -1,4 +1,5 @@
 """Depthwise convolutions over blocked channels against the interpreter."""
+
 import pytest
 from codegen.blocked_cases import check, convolution, random, relu_of_bias, symbols
 from onnxc.codegen.kernels import depthwise
@@ -52,10 +53,21 @@ def test_one_spatial_axis_and_one_column(target):
 @TARGETS
 def test_epilogues(target):
     bias = random(19, 1, 1), True
-    check(case((8, 11), (3, 3), pads=1, epilogue=relu_of_bias(), extra=[bias]), depthwise, target, output_halo=1)
+    check(
+        case((8, 11), (3, 3), pads=1, epilogue=relu_of_bias(), extra=[bias]),
+        depthwise,
+        target,
+        output_halo=1,
+    )
     body = sigmoid(input_(0, "float32") + input_(1, "float32")) * input_(2, "float32") + 1.0
     residual = random(2, 19, 8, 11), False
-    check(case((8, 11), (3, 3), batch=2, pads=1, epilogue=body, extra=[bias, residual]), depthwise, target, 1, 1)
+    check(
+        case((8, 11), (3, 3), batch=2, pads=1, epilogue=body, extra=[bias, residual]),
+        depthwise,
+        target,
+        1,
+        1,
+    )
 
 
 @TARGETS
@@ -63,7 +75,11 @@ def test_epilogues(target):
 def test_symbolic_images(target, size):
     symbolic = symbols("n", 19, "h", "w")
     check(case(size, (3, 3), batch=2, pads=1, symbolic=symbolic), depthwise, target, 1, 1)
-    check(case(size, (5, 5), strides=2, pads=2, symbolic=symbols(1, 19, *size[:1], "w")), depthwise, target)
+    check(
+        case(size, (5, 5), strides=2, pads=2, symbolic=symbols(1, 19, *size[:1], "w")),
+        depthwise,
+        target,
+    )
 
 
 @TARGETS
@@ -77,14 +93,23 @@ def test_empty_images(target):
 
 
 @TARGETS
-@pytest.mark.parametrize("channels", [(5, 1, 2), (5, 2, 2), (9, 4, 4), (3, 1, 4), (6, 2, 4), (4, 2, 1), (11, 1, 8)])
+@pytest.mark.parametrize(
+    "channels", [(5, 1, 2), (5, 2, 2), (9, 4, 4), (3, 1, 4), (6, 2, 4), (4, 2, 1), (11, 1, 8)]
+)
 def test_groups_of_few_channels(target, channels):
     groups, inside, made = channels
     block = target.lanes("float32")
     bias = random(groups * made, 1, 1), True
     for kernel, pads in ((3, 1), (1, 0)):
-        case_ = convolution((2, groups * inside, 6, 9), (groups * made, inside, kernel, kernel), 1, pads,
-                            groups=groups, epilogue=relu_of_bias(), extra=[bias])
+        case_ = convolution(
+            (2, groups * inside, 6, 9),
+            (groups * made, inside, kernel, kernel),
+            1,
+            pads,
+            groups=groups,
+            epilogue=relu_of_bias(),
+            extra=[bias],
+        )
         if block % made == 0 and block % (block // made * inside) == 0:
             check(case_, depthwise, target, output_halo=1)
         else:

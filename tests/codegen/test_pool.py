@@ -1,4 +1,5 @@
 """Pools over blocked channels against the interpreter: windows, and whole images."""
+
 import numpy as np
 import pytest
 from codegen.blocked_cases import Case, check, random, symbols
@@ -108,14 +109,26 @@ def test_reductions_of_whole_images(target, kind, keepdims):
 @TARGETS
 def test_reductions_of_an_expression(target):
     body = (expr.input_(0, "float32") + 1.0) * expr.input_(0, "float32")
-    check(Case(Reduce("sum", (2, 3), True, body), [random(2, 19, 6, 5)]), pool, target, 1, 1, tolerance=1e-4)
+    check(
+        Case(Reduce("sum", (2, 3), True, body), [random(2, 19, 6, 5)]),
+        pool,
+        target,
+        1,
+        1,
+        tolerance=1e-4,
+    )
 
 
 @TARGETS
 def test_reductions_of_symbolic_images(target):
     for size in ((1, 1), (5, 7), (12, 3)):
         op = Reduce("sum", (2, 3), True)
-        check(Case(op, [random(2, 19, *size)], shapes={0: symbols("n", 19, "h", "w")}), pool, target, tolerance=1e-4)
+        check(
+            Case(op, [random(2, 19, *size)], shapes={0: symbols("n", 19, "h", "w")}),
+            pool,
+            target,
+            tolerance=1e-4,
+        )
 
 
 def test_dilated_maxima_with_padding_and_indices_are_left_to_others():
@@ -132,8 +145,8 @@ def test_maxima_keep_infinities():
     node = Case(op, [values])
     node.expected()
     for target in harness.RUNNABLE:
-        choice, = pool.candidates(node.node(), target)
+        (choice,) = pool.candidates(node.node(), target)
         from codegen.blocked_cases import laid_out
 
-        (got, _), = harness.run_choice(laid_out(node.node(), choice), choice, [values], target)
+        ((got, _),) = harness.run_choice(laid_out(node.node(), choice), choice, [values], target)
         assert np.array_equal(got, node.expected())

@@ -1,4 +1,5 @@
 """Changes of layout against what the layouts mean."""
+
 import numpy as np
 import pytest
 from onnxc.codegen.kernels import reorder
@@ -12,13 +13,14 @@ TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
 
 def check(shape, old, new, target, dtype=np.float32, symbolic=None):
-    """A value of that shape in the layout `old` arrives unchanged in the layout `new`, its border clear."""
+    """A value of that shape in the layout `old` arrives unchanged in the layout `new`, its border
+    clear."""
     count = int(np.prod(shape))
     array = (np.arange(count) % 200 + 1).astype(dtype).reshape(shape)
     name = dtypes.from_numpy(array.dtype)
     x, out = (Value(TensorType(name, tuple(symbolic or shape), layout)) for layout in (old, new))
     node = Node(Reorder(new), (x,), (out,))
-    choice, = reorder.candidates(node, target)
+    (choice,) = reorder.candidates(node, target)
     assert (choice.inputs, choice.output) == ((old,), new)
     ((got, border_clear),) = harness.run_choice(node, choice, [array], target)
     assert np.array_equal(got, array)
@@ -39,7 +41,9 @@ def test_any_number_of_channels(target, channels, block):
 
 
 @TARGETS
-@pytest.mark.parametrize("size", [(1, 1), (1, 2), (7, 1), (3, 3), (4, 16), (5, 17), (2, 47), (40, 40)])
+@pytest.mark.parametrize(
+    "size", [(1, 1), (1, 2), (7, 1), (3, 3), (4, 16), (5, 17), (2, 47), (40, 40)]
+)
 def test_images_of_any_size(target, size):
     for halo in ((0, 0), (1, 1)):
         both_ways((1, 19, *size), Layout(16, halo), target)
