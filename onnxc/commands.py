@@ -5,12 +5,14 @@ Each imports only what it needs, so that running a library needs neither `onnx` 
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import console
-from .errors import ModelErrors, RunError, shorten
+from .errors import CompileError, ModelErrors, RunError, shorten
 from .loader import load
 from .session import cached_library, is_library
 
@@ -27,6 +29,7 @@ def compile_command(options: argparse.Namespace) -> int:
     from .driver import compile_model
 
     header = options.header or options.output.with_suffix(".h")
+    _refuse_same_files(model=options.model, output=options.output, header=header)
     with console.Progress(f"compile {shorten(options.model.name)}") as progress:
         report = compile_model(
             options.model, options.output, dims=dict(options.dim), shapes=dict(options.shape),
@@ -49,6 +52,13 @@ def compile_command(options: argparse.Namespace) -> int:
         ("time", f"{console.time_text(sum(report.seconds.values()))}\n{stages}"),
     ])
     return OK
+
+
+def _refuse_same_files(**paths: Path) -> None:
+    """What is written may not take the place of what is read or written besides."""
+    for (one, first), (other, second) in itertools.combinations(paths.items(), 2):
+        if os.path.realpath(first) == os.path.realpath(second):
+            raise CompileError(f"{second}: the {other} would be written over the {one}")
 
 
 def check_command(options: argparse.Namespace) -> int:

@@ -135,7 +135,7 @@ def compile_model(model: object, output: str | os.PathLike, *, dims: Mapping[str
     codes = emit_kernels(graph, chosen)
     stages("plan memory")
     plan = plan_memory(graph, codes)
-    _check_arena(plan)
+    check_arena(plan)
     with tempfile.TemporaryDirectory(prefix="onnxc-") as work:
         _build(imported, graph, plan, codes, chosen, Path(work), output, stages, report,
                name=name or default_name(output), threads=threads, header=header, jobs=jobs)
@@ -231,7 +231,8 @@ def default_name(output: Path) -> str:
     return output.name.split(".")[0] or "model"
 
 
-def _check_arena(plan: Plan) -> None:
+def check_arena(plan: Plan) -> None:
+    """Refuses a static plan over ARENA_LIMIT with LimitError."""
     if plan.static and plan.arena_bytes > ARENA_LIMIT:
         raise LimitError(f"the model needs {plan.arena_bytes:,} bytes for its intermediate values, more than the limit of {ARENA_LIMIT:,}")
 

@@ -132,6 +132,17 @@ def test_a_missing_compiler_is_the_environments_fault(command, tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("output", "header"), [("a.onnx", "a.h"), ("a.h", "a.h"), ("a.so", "./a.onnx")])
+def test_nothing_is_written_over_the_model_or_the_library(command, tmp_path, monkeypatch, output, header):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(relu(), "a.onnx")
+    status, _, errors = command("compile", "a.onnx", "-o", output, "--header", header)
+    assert (status, len(errors)) == (3, 1)
+    assert "would be written over" in errors[0]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.onnx"]
+    assert onnx.load("a.onnx") == relu()
+
+
 # Bad and odd files
 
 @pytest.mark.parametrize("case", BAD, ids=lambda case: case.name)
@@ -187,6 +198,15 @@ def test_check_lists_every_problem_with_its_node_and_what_to_do(command, tmp_pat
         assert problem["domain"] == ""
         assert problem["reason"]
         assert problem["remedy"]
+
+
+def test_check_refuses_what_needs_too_much_memory(command, tmp_path):
+    axis = onnx.helper.make_tensor("axis", onnx.TensorProto.INT64, [], [0])
+    path = tmp_path / "sums.onnx"
+    onnx.save(model(node("CumSum", "x axis", "a"), node("CumSum", "a axis", "y"), initializers=[axis]), path)
+    status, out, _ = command("check", path, "--shape", "x=4000000000")
+    assert status == 1
+    assert "more than the limit" in out
 
 
 def test_check_counts_the_nodes_of_a_good_model(command):
