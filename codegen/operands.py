@@ -35,7 +35,7 @@ def stride_kind(view: View, axis: int) -> str:
     if isinstance(stride, int):
         return {0: "same", view.itemsize: "run"}.get(stride, "stride")
     low, high = dims.bounds(stride)
-    return "either" if low is not None and high is not None and 0 <= low and high <= view.itemsize else "stride"
+    return "either" if low is not None and high is not None and low >= 0 and high <= view.itemsize else "stride"
 
 
 def vector_lanes(target: Target, *roots: Expr) -> int:
