@@ -311,7 +311,7 @@ class Importer:
     def _dimension(self, proto: onnx.TensorShapeProto.Dimension, hint: str) -> Dimension:
         if proto.HasField("dim_value") and proto.dim_value >= 0:
             return proto.dim_value
-        if not proto.dim_param:
+        if not any(c.isalnum() for c in proto.dim_param):  # no name, or what some exporters write for none: "?"
             variable = self.session.fresh(hint)
             self.dim_names[str(variable)] = ""
             return variable
