@@ -1,11 +1,9 @@
-"""Direct convolution of blocked images: 1x1 as a matrix product over pixels, larger windows tap by
-tap.
+"""Direct convolution of blocked images: 1x1 as a matrix product over pixels, others tap by tap.
 
     tile: rows x columns pixels of the output  x  `vectors` blocks of output channels, in registers
     sums over (block of input channels, window row, window column, channel) without leaving them
 The input's halo is its padding, so every tap of every pixel lies at a constant distance from the
-tile's first; adjacent loops whose distances continue each other (window columns and channels)
-become one.
+tile's first; adjacent loops whose distances continue each other become one.
 """
 
 from __future__ import annotations

@@ -82,38 +82,58 @@ def bind(node, arrays):
     return env
 
 
+class Prepared:
+    """A node's kernel compiled, with its operands, results and temporaries in memory."""
+
+    def __init__(self, node: Node, choice, arrays, target, env=None):
+        self.node, self.env, self.calls = node, {**bind(node, arrays), **(env or {})}, []
+        code = choice.kernel.emit(node, choice, target)
+        operands = []
+        for index, (value, array) in enumerate(zip(node.inputs, arrays)):
+            packed = None
+            if value.constant is not None and index in choice.packed:
+                packed = choice.kernel.pack(node, choice, index)
+            type_ = value.type if packed is None else TensorType(packed.dtype, packed.shape)
+            operands.append(to_storage(array if packed is None else packed.array, type_, self.env))
+        self.outputs = [aligned(max(1, self._number(v.type.nbytes))) for v in node.outputs]
+        temporaries = [aligned(max(1, self._number(n))) for n in code.temporaries]
+        self.memory = {"input": operands, "output": self.outputs, "temporary": temporaries}
+        for step in code.steps:
+            words = [
+                self._number(a.dimension) if a.kind == "size" else self.memory[a.kind][a.index].ctypes.data
+                for a in step.arguments
+            ]
+            arguments = (ctypes.c_int64 * max(1, len(words)))(*words)
+            scratch = aligned(max(64, self._number(step.scratch)))
+            kinds = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+            function = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(
+                compiled(step.text, target).get_function_address(ENTRY)
+            )
+            self.calls.append((function, arguments, self._number(step.parts), scratch))
+
+    def _number(self, dimension):
+        return dims.evaluate(dimension, self.env)
+
+    def run(self, split=1):
+        """Runs the steps, their parts in `split` calls each: None, or the failing (code, value)."""
+        for function, arguments, parts, scratch in self.calls:
+            for k in range(split):  # any contiguous partition must give the same bits
+                first, last = parts * k // split, parts * (k + 1) // split
+                if first < last:
+                    failed = function(ctypes.addressof(arguments), first, last, scratch.ctypes.data)
+                    if failed:
+                        return failed, int(scratch[:8].view(np.int64)[0])
+        return None
+
+    def results(self):
+        """[(array, whether halo and padding lanes hold zeros)]"""
+        return [from_storage(m, v.type, self.env) for m, v in zip(self.outputs, self.node.outputs)]
+
+
 def run_choice(node: Node, choice, arrays, target, env=None, split=3):
     """The outputs of node under a choice: [(array, border_clear)], or the failing (code, value)."""
-    env = {**bind(node, arrays), **(env or {})}
-    code = choice.kernel.emit(node, choice, target)
-    operands = []
-    for index, (value, array) in enumerate(zip(node.inputs, arrays)):
-        packed = None
-        if value.constant is not None and index in choice.packed:
-            packed = choice.kernel.pack(node, choice, index)
-        type_ = value.type if packed is None else TensorType(packed.dtype, packed.shape)
-        operands.append(to_storage(array if packed is None else packed.array, type_, env))
-    outputs = [aligned(max(1, dims.evaluate(v.type.nbytes, env))) for v in node.outputs]
-    temporaries = [aligned(max(1, dims.evaluate(n, env))) for n in code.temporaries]
-    memory = {"input": operands, "output": outputs, "temporary": temporaries}
-    for step in code.steps:
-        words = [
-            dims.evaluate(a.dimension, env) if a.kind == "size" else memory[a.kind][a.index].ctypes.data
-            for a in step.arguments
-        ]
-        arguments = (ctypes.c_int64 * max(1, len(words)))(*words)
-        parts = dims.evaluate(step.parts, env)
-        scratch = aligned(max(64, dims.evaluate(step.scratch, env)))
-        function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p])(
-            compiled(step.text, target).get_function_address(ENTRY)
-        )
-        for k in range(split):  # any contiguous partition must give the same bits
-            first, last = parts * k // split, parts * (k + 1) // split
-            if first < last:
-                failed = function(ctypes.addressof(arguments), first, last, scratch.ctypes.data)
-                if failed:
-                    return failed, int(scratch[:8].view(np.int64)[0])
-    return [from_storage(m, v.type, env) for m, v in zip(outputs, node.outputs)]
+    prepared = Prepared(node, choice, arrays, target, env)
+    return prepared.run(split) or prepared.results()
 
 
 def value(array_or_type, constant=False, name=""):
