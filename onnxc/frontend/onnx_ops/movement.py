@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import dims, ops
+from ... import dims, dtypes, ops
 from ...builder import Builder
 from ...dims import Dimension
 from ...errors import UnsupportedError
@@ -232,8 +232,16 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     by = [1] * data.rank if steps is None else at_axes(b, steps, axes, data.rank, 1)
     if any(isinstance(s, int) and s == 0 for s in by):
         raise ops.TypeMismatch("a step is 0")
+    last = [_reachable(end, axis, data) for axis, end in enumerate(last)]
     ranges = (slice_range(*place) for place in zip(first, last, by, data.shape))
     return b.slice(data, *(zip(*ranges) if data.rank else ((), ())))
+
+
+def _reachable(end: Dimension, axis: int, x: Value) -> Dimension:
+    """A slice's end; one so great that x could not be in memory if it reached it is no limit."""
+    others = dims.product(d for a, d in enumerate(x.shape) if a != axis and isinstance(d, int))
+    beyond = isinstance(end, int) and end * others * dtypes.itemsize(x.dtype) >= 1 << 48
+    return np.iinfo(np.int64).max if beyond else end
 
 
 def slice_range(
