@@ -5,6 +5,7 @@ Each imports only what it needs, so that running a library needs neither `onnx` 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import os
 import textwrap
@@ -12,7 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import console
-from .errors import CompileError, ModelErrors, RunError, shorten
+from .errors import (
+    CompileError,
+    LimitError,
+    ModelError,
+    ModelErrors,
+    Origin,
+    RunError,
+    UnsupportedError,
+    shorten,
+)
 from .loader import load
 from .session import cached_library, is_library
 
@@ -30,7 +40,7 @@ def compile_command(options: argparse.Namespace) -> int:
 
     header = options.header or options.output.with_suffix(".h")
     _refuse_same_files(model=options.model, output=options.output, header=header)
-    with console.Progress(f"compile {shorten(options.model.name)}") as progress:
+    with compiling(options.model) as progress:
         report = compile_model(
             options.model, options.output, dims=dict(options.dim), shapes=dict(options.shape),
             target=options.target, threads=options.threads, name=options.name,
@@ -296,8 +306,18 @@ def library_of(path: Path, *, sizes: dict | None = None, shapes: dict | None = N
     """The library that the file is, or that the model compiles to, from the cache where it is there."""
     if is_library(path):
         return path
-    with console.Progress(f"compile {shorten(path.name)}") as progress:
+    with compiling(path) as progress:
         return cached_library(path, sizes, shapes, target, progress)
+
+
+@contextlib.contextmanager
+def compiling(path: Path):
+    """The progress of a compilation, whose errors name the model."""
+    try:
+        with console.Progress(f"compile {shorten(path.name)}") as progress:
+            yield progress
+    except (ModelError, UnsupportedError, LimitError) as error:
+        raise error.at(Origin(os.fspath(path))) from None
 
 
 def sizes_to_pin(options: argparse.Namespace) -> dict[str, dict]:

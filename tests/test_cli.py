@@ -206,7 +206,11 @@ def test_check_refuses_what_needs_too_much_memory(command, tmp_path):
     onnx.save(model(node("CumSum", "x axis", "a"), node("CumSum", "a axis", "y"), initializers=[axis]), path)
     status, out, _ = command("check", path, "--shape", "x=4000000000")
     assert status == 1
+    assert out.startswith(f"{path}: ")
     assert "more than the limit" in out
+    status, _, errors = command("compile", path, "-o", tmp_path / "a.so", "--shape", "x=4000000000")
+    assert status == 1
+    assert errors[-1].startswith(f"onnxc: error: {path}: ")
 
 
 def test_check_counts_the_nodes_of_a_good_model(command):
