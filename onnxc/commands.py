@@ -67,8 +67,9 @@ def compile_command(options: argparse.Namespace) -> int:
 def _refuse_same_files(**paths: Path) -> None:
     """What is written may not take the place of what is read or written besides."""
     for (one, first), (other, second) in itertools.combinations(paths.items(), 2):
-        if os.path.realpath(first) == os.path.realpath(second):
-            raise CompileError(f"{second}: the {other} would be written over the {one}")
+        with contextlib.suppress(ValueError):  # no file has a NUL in its name
+            if os.path.realpath(first) == os.path.realpath(second):
+                raise CompileError(f"{second}: the {other} would be written over the {one}")
 
 
 def check_command(options: argparse.Namespace) -> int:

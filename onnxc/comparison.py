@@ -177,7 +177,7 @@ def _onnxruntime(model: object, threads: int) -> Run:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     source = os.fspath(model) if isinstance(model, (str, os.PathLike)) else model.SerializeToString()
     session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     types = {entry.name: entry.type for entry in session.get_inputs()}

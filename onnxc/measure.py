@@ -119,7 +119,7 @@ def _onnxruntime(model: str, feeds: Mapping[str, Any], threads: int, static: boo
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     cpu = ["CPUExecutionProvider"]
     if static:
         for entry in onnxruntime.InferenceSession(model, options, providers=cpu).get_inputs():
