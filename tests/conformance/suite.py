@@ -1,13 +1,17 @@
-"""The onnx package's backend suite, compiled and run: `python tests/conformance/suite.py [--json FILE] [--jobs N] [part of a name...]`.
+"""The onnx package's backend suite, compiled and run:
 
-Each case runs in a child process, so that a crash is a result like any other. Prints the count of each outcome and why each case
-that does not pass does not.
+    python tests/conformance/suite.py [--json FILE] [--jobs N] [part of a name...]
+
+Each case runs in a child process, so that a crash is a result like any other. Prints the count of each
+outcome and why each case that does not pass does not.
 """
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
 import sys
 import warnings
@@ -26,11 +30,13 @@ SECONDS = 120  # for one case
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
+@functools.cache
 def all_cases() -> dict[str, object]:
-    """Every case of the suite by name, `kind/test_name`."""
+    """Every case of the suite by name, `kind/test_name`; read once, children inherit them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {f"{kind}/{case.name}": case for kind in KINDS for case in loader.load_model_tests(kind=kind)}
+        return {f"{kind}/{case.name}": case
+                for kind in KINDS for case in loader.load_model_tests(kind=kind)}
 
 
 def run_case(case) -> str:
@@ -53,7 +59,8 @@ def run_case(case) -> str:
 def _model(case) -> onnx.ModelProto:
     if case.model is not None:
         return case.model
-    return onnx.load(_light(case, ".onnx") if case.model_dir is None else Path(case.model_dir) / "model.onnx")
+    folder = case.model_dir
+    return onnx.load(_light(case, ".onnx") if folder is None else Path(folder) / "model.onnx")
 
 
 def _light(case, ending: str) -> Path:
@@ -74,17 +81,20 @@ def _data_sets(case, model: onnx.ModelProto) -> Iterator[tuple[list, list]]:
         yield inputs, [_stored(_light(case, "_output_0.pb"), model.graph.output[0].type)]
     else:
         for folder in sorted(Path(case.model_dir).glob("test_data_set_*")):
-            inputs = [_stored(folder / f"input_{k}.pb", i.type) for k, i in enumerate(model.graph.input)
-                      if (folder / f"input_{k}.pb").exists()]
-            yield inputs, [_stored(folder / f"output_{k}.pb", o.type) for k, o in enumerate(model.graph.output)]
+            inputs = [_stored(folder / f"input_{k}.pb", i.type)
+                      for k, i in enumerate(model.graph.input) if (folder / f"input_{k}.pb").exists()]
+            yield inputs, [_stored(folder / f"output_{k}.pb", o.type)
+                           for k, o in enumerate(model.graph.output)]
 
 
 def _stored(path: Path, type_: onnx.TypeProto) -> object:
-    proto = {"sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}.get(type_.WhichOneof("value"), onnx.TensorProto)
-    message = proto.FromString(path.read_bytes())
-    if proto is onnx.TensorProto:
-        return onnx.numpy_helper.to_array(message)
-    return onnx.numpy_helper.to_list(message) if proto is onnx.SequenceProto else onnx.numpy_helper.to_optional(message)
+    from onnx import numpy_helper
+
+    proto, read = {
+        "sequence_type": (onnx.SequenceProto, numpy_helper.to_list),
+        "optional_type": (onnx.OptionalProto, numpy_helper.to_optional),
+    }.get(type_.WhichOneof("value"), (onnx.TensorProto, numpy_helper.to_array))
+    return read(proto.FromString(path.read_bytes()))
 
 
 # Child processes ---------------------------------------------------------------------------------
@@ -94,11 +104,10 @@ def _serve(connection) -> None:
     """A child: runs the cases whose names arrive, and answers with their outcome."""
     from onnxc.errors import OnnxcError
 
-    cases = all_cases()
     while True:
         name = connection.recv()
         try:
-            outcome = run_case(cases[name])
+            outcome = run_case(all_cases()[name])
         except OnnxcError as error:
             outcome = f"{type(error).__name__}: {error}"
         except Exception as error:
@@ -109,7 +118,8 @@ def _serve(connection) -> None:
 class _Child:
     def __init__(self) -> None:
         self.connection, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.get_context("fork").Process(target=_serve, args=(theirs,), daemon=True)
+        context = multiprocessing.get_context("fork")
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -122,21 +132,23 @@ def run_suite(names: list[str], jobs: int, report=lambda name, outcome: None) ->
     """The outcome of each case: empty where it passes, else the reason."""
     outcomes: dict[str, str] = {}
     waiting = list(reversed(names))
+    all_cases()
     children = [_Child() for _ in range(min(jobs, len(names)))]
     busy: dict[int, str] = {}
     for k, child in enumerate(children):
         busy[k] = waiting.pop()
         child.connection.send(busy[k])
     while busy:
-        ready = multiprocessing.connection.wait([children[k].connection for k in busy], timeout=SECONDS)
+        ready = multiprocessing.connection.wait([children[k].connection for k in busy], SECONDS)
         finished = [k for k in busy if children[k].connection in ready] or list(busy)
         for k in finished:
             try:
-                outcome = children[k].connection.recv() if ready else f"took more than {SECONDS} seconds"
                 alive = bool(ready)
+                outcome = children[k].connection.recv() if alive else f"took more than {SECONDS} seconds"
             except (EOFError, ConnectionResetError):
                 children[k].process.join()
-                outcome, alive = f"crash: the process ended with {children[k].process.exitcode}", False
+                alive = False
+                outcome = f"crash: the process ended with {children[k].process.exitcode}"
             name = busy.pop(k)
             outcomes[name] = outcome
             report(name, outcome)
@@ -163,20 +175,31 @@ def summary(outcomes: dict[str, str]) -> dict[str, object]:
     }
 
 
+def closing_lines(found: dict[str, object]) -> list[str]:
+    """What a summary says, in a line for each kind and one for all."""
+    lines = [f"{kind}: {c['passed']} of {c['total']}" for kind, c in found["kinds"].items()]
+    failed, crashed = found["total"] - found["passed"], len(found["crashed"])
+    return [*lines, f"{found['passed']} passed, {failed} failed, of these {crashed} crashed"]
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", help="only cases whose names have one of these parts")
     parser.add_argument("--json", type=Path, help="write the outcome of every case there")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
-    names = [n for n in sorted(all_cases()) if not options.parts or any(p in n for p in options.parts)]
-    outcomes = run_suite(names, options.jobs, lambda name, outcome: print(f"{name}: {outcome[:200]}", flush=True) if outcome else None)
+    names = [name for name in sorted(all_cases())
+             if not options.parts or any(part in name for part in options.parts)]
+
+    def report(name: str, outcome: str) -> None:
+        if outcome:
+            print(f"{name}: {outcome[:200]}", flush=True)
+
+    outcomes = run_suite(names, options.jobs, report)
     found = summary(outcomes)
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
-    for kind, counts in found["kinds"].items():
-        print(f"{kind}: {counts['passed']} of {counts['total']}")
-    print(f"{found['passed']} passed, {found['total'] - found['passed']} failed, of these {len(found['crashed'])} crashed")
+    print(*closing_lines(found), sep="\n")
     return 1 if found["crashed"] else 0
 
 
