@@ -6,15 +6,17 @@ checked for overflow wherever a size is made from it.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 
 from .. import dims, dtypes
 from ..dims import Dim, Dimension, Symbol
 from ..ir import Graph, Node, TensorType, Value
-from ..ops import Bind, Concat, Contract, Elements, If, Loop, Map, Reshape, RuntimeCall
+from ..ops import Bind, Elements, If, Loop, RuntimeCall
 from ..passes.plan_memory import Location, Plan, known_at_entry, view_of
+from ..requirements import requirements
 from ..target import Target
 from . import abi
 from .emitter import Function, Text
@@ -67,7 +69,7 @@ class _Body:
     def __init__(self, f: Function, tables: Tables):
         self.f, self.tables = f, tables
         self.known: dict[Dim, str] = {}  # computed so far on every path to here
-        self.overflowed: str | None = None  # the slot that collects overflow, while sizes are checked
+        self.overflows: list[str] | None = None  # what tells of overflow, while sizes are checked
 
     def context(self, name: str) -> str:
         """A pointer field of the context."""
@@ -107,13 +109,11 @@ class _Body:
 
     def _arithmetic(self, operation: str, a: str, b: str) -> str:
         """a + b or a * b; while sizes are checked, overflow is noted."""
-        if self.overflowed is None:
+        if self.overflows is None:
             return self.f.value(f"{operation} i64 {a}, {b}")
         intrinsic = self.f.text.declare(f"llvm.s{operation}.with.overflow.i64", "{i64, i1}", ["i64", "i64"])
         pair = self.f.value(f"call {{i64, i1}} {intrinsic}(i64 {a}, i64 {b})")
-        bit = self.f.value(f"extractvalue {{i64, i1}} {pair}, 1")
-        before = self.f.load("i1", self.overflowed)
-        self.f.store("i1", self.f.value(f"or i1 {before}, {bit}"), self.overflowed)
+        self.overflows.append(self.f.value(f"extractvalue {{i64, i1}} {pair}, 1"))
         return self.f.value(f"extractvalue {{i64, i1}} {pair}, 0")
 
     def _atom(self, atom: Symbol | dims.Apply) -> str:
@@ -145,18 +145,35 @@ class _Body:
             return f.select(zero, "i64", "0", f.sub(a, f.mul(quotient, b)))
         return f.select(zero, "i64", "0", quotient)
 
+    @contextmanager
+    def overflow_checked(self, origin: str) -> Iterator[None]:
+        """Sizes that are computed inside fail the run where they overflow."""
+        unchecked, self.known, self.overflows = self.known, {}, []
+        yield
+        overflows, self.overflows, self.known = self.overflows, None, {**unchecked, **self.known}
+        if overflows:
+            some = reduce(lambda a, b: self.f.value(f"or i1 {a}, {b}"), overflows)
+            self.fail_if(some, origin, "size_overflow")
+
     def set_variable(self, name: str, value: str) -> None:
         self.f.store("i64", value, self.slot("dims", self.tables.variable(name)), 8)
 
     # Failure -------------------------------------------------------------------------------------
 
-    def fail_if(self, condition: str, origin: str, code: str, value: str = "0") -> None:
+    def fail_if(self, condition: str, origin: str, code: str, value: str = "0", expected: str | None = None) -> None:
         """Records an error of the node and leaves, where the condition holds."""
         with self.f.when(condition):
-            node = self.tables.node(origin)
-            self.f.statement(f"call i32 {self.service('fail')}(ptr %ctx, i32 {node}, i32 {abi.ERRORS[code]}, i64 {value})")
-            self.f.branch("failed")
-            self.f.label(self.f.fresh_label("unreachable"))
+            what = f"ptr %ctx, i32 {self.tables.node(origin)}, i32 {abi.ERRORS[code]}"
+            if expected is None:
+                self.f.statement(f"call i32 {self.service('fail')}({what}, i64 {value})")
+            else:
+                self.f.statement(f"call i32 {self.service('fail_expected')}({what}, i64 {expected}, i64 {value})")
+            self.leave()
+
+    def leave(self) -> None:
+        """Returns with the error that is recorded; what is written after it never runs."""
+        self.f.branch("failed")
+        self.f.label(self.f.fresh_label("unreachable"))
 
     def leave_if_failed(self, status: str) -> None:
         self.leave_if(self.f.compare("ne", status, 0, "i32"))
@@ -201,25 +218,26 @@ class _Bind(_Body):
                     later.append((index, axis, size))
         for index, axis, size in later:
             wrong = self.f.compare("ne", self._axis(index, axis), self.dimension(size))
-            self.fail_if(wrong, f"input {self.graph.inputs[index].name}", "dims_mismatch", self._axis(index, axis))
+            with self.f.when(wrong):
+                self.f.statement(f"call i32 {self.service('fail_input')}(ptr %ctx, i32 {index}, i32 {axis}, "
+                                 f"i64 {self.dimension(size)})")
+                self.leave()
 
     def _axis(self, index: int, axis: int) -> str:
         return self.f.hoisted(f"load i64, ptr {self._at(self.input_field(index, 'dims', 'ptr'), 8 * axis)}, align 8")
 
     def _sizes(self) -> None:
         f, entry = self.f, known_at_entry(self.graph)
-        self.overflowed = f.hoisted("alloca i1")
-        f.store("i1", "false", self.overflowed)
-        self.known.clear()
-        if not self.plan.static:
-            for index, buffer in enumerate(self.plan.buffers):
-                f.store("i64", f.maximum(self.dimension(buffer.nbytes), 0), self.slot("sizes", index), 8)
-        scratch = "64"
-        for nbytes in dict.fromkeys(step.scratch for code in self.codes.values() for step in code.steps):
-            if {s.name for s in dims.symbols(nbytes)} <= entry:
-                scratch = f.maximum(scratch, self.dimension(nbytes))
-        f.store("i64", scratch, self._at("%ctx", abi.CONTEXT["scratch_bytes"]), 8)
-        self.fail_if(f.load("i1", self.overflowed), "the model's inputs", "size_overflow")
+        with self.overflow_checked("the model's inputs"):
+            if not self.plan.static:
+                for index, buffer in enumerate(self.plan.buffers):
+                    size = f.maximum(self.dimension(buffer.nbytes), 0)
+                    f.store("i64", size, self.slot("sizes", index), 8)
+            scratch = "64"
+            for nbytes in dict.fromkeys(s.scratch for code in self.codes.values() for s in code.steps):
+                if {s.name for s in dims.symbols(nbytes)} <= entry:
+                    scratch = f.maximum(scratch, self.dimension(nbytes))
+            f.store("i64", scratch, self._at("%ctx", abi.CONTEXT["scratch_bytes"]), 8)
 
 
 class _Run(_Body):
@@ -231,6 +249,7 @@ class _Run(_Body):
         self.graph, self.plan, self.codes, self.kernels, self.offsets = graph, plan, codes, kernels, offsets
         self.entry = known_at_entry(graph)
         self.defined = set(self.entry)
+        self.origin = ""  # of the node being written
         self.words = 1
         self.checked: set[tuple] = set()
         self.pending = {  # outputs that nodes write: asked for just before
@@ -246,7 +265,9 @@ class _Run(_Body):
         self.close()
 
     def nodes(self, nodes: Iterable[Node]) -> None:
+        outer = self.origin
         for node in nodes:
+            self.origin = node.origin
             if node.origin:
                 self.f.comment(node.origin.replace("\n", " ").replace("\r", " "))
             self._checks(node)
@@ -265,6 +286,7 @@ class _Run(_Body):
                     pass
                 case _:
                     self._kernel(node)
+        self.origin = outer
 
     # Addresses -----------------------------------------------------------------------------------
 
@@ -308,6 +330,7 @@ class _Run(_Body):
             return pointer
         if location.kind == "output" and location.slot in self.pending:
             index, value = self.pending.pop(location.slot)
+            self.size(nbytes)
             self._open_output(index, value.shape, location.slot)
         return self.at(location)
 
@@ -315,14 +338,9 @@ class _Run(_Body):
         """A number of bytes made from data-dependent dimensions: overflow and negative sizes fail the run."""
         if {s.name for s in dims.symbols(value)} <= self.entry:
             return self.dimension(value)
-        self.overflowed = self.f.hoisted("alloca i1")
-        self.f.store("i1", "false", self.overflowed)
-        known, self.known = self.known, {}
-        result = self.dimension(value)
-        self.known = known
-        bad = self.f.value(f"or i1 {self.f.load('i1', self.overflowed)}, {self.f.compare('slt', result, 0)}")
-        self.overflowed = None
-        self.fail_if(bad, "", "size_overflow", result)
+        with self.overflow_checked(self.origin):
+            result = self.dimension(value)
+        self.fail_if(self.f.compare("slt", result, 0), self.origin, "size_overflow")
         return result
 
     def _open_output(self, index: int, shape: Sequence[Dimension], slot: int) -> None:
@@ -673,47 +691,15 @@ class _Run(_Body):
 
     def _checks(self, node: Node) -> None:
         """What inference took for granted and only the run can tell."""
-        for kind, a, b in requirements(node):
-            key = (kind, a, b)
+        for need in requirements(node):
+            key = (need.kind, need.a, need.b)
             if key in self.checked:
                 continue
             self.checked.add(key)
-            x, y = self.dimension(a), self.dimension(b)
-            wrong = self.f.compare("ne", x, y)
-            if kind == "broadcast":
-                wrong = self.f.value(f"and i1 {wrong}, {self.f.compare('ne', x, 1)}")
-            self.fail_if(wrong, node.origin, "dims_mismatch", x)
-
-
-def requirements(node: Node) -> list[tuple[str, Dimension, Dimension]]:
-    """("equal", a, b) and ("broadcast", a, b: a is b or 1) that a node needs and that are not certain."""
-    found: list[tuple[str, Dimension, Dimension]] = []
-
-    def equal(a: Dimension, b: Dimension) -> None:
-        if dims.equal(a, b) is None:
-            found.append(("equal", a, b))
-
-    def broadcasts(operand: Sequence[Dimension], shape: Sequence[Dimension]) -> None:
-        for a, b in zip(operand, shape[len(shape) - len(operand) :]):
-            if a != 1 and dims.equal(a, b) is None:
-                found.append(("broadcast", a, b))
-
-    types = [v.type for v in node.inputs]
-    match node.op:
-        case Map():
-            for type_ in types:
-                broadcasts(type_.shape, node.outputs[0].shape)
-        case Contract(lhs=lhs, rhs=rhs):
-            sizes: dict[str, Dimension] = {}
-            for label, size in [*zip(lhs, types[0].shape), *zip(rhs, types[1].shape)]:
-                equal(sizes.setdefault(label, size), size)
-            for type_ in types[2:]:
-                broadcasts(type_.shape, node.outputs[0].shape)
-        case Reshape(shape=shape):
-            equal(types[0].count, dims.product(shape))
-        case Concat(axis=axis):
-            for type_ in types[1:]:
-                for k, (a, b) in enumerate(zip(types[0].shape, type_.shape)):
-                    if k != axis:
-                        equal(a, b)
-    return found
+            with self.overflow_checked(need.origin):
+                got, expected = self.dimension(need.a), self.dimension(need.b)
+            wrong = self.f.compare("slt" if need.kind == "least" else "ne", got, expected)
+            if need.kind == "broadcast":
+                wrong = self.f.value(f"and i1 {wrong}, {self.f.compare('ne', got, 1)}")
+            expects = need.kind != "least" and need.code in ("dims_mismatch", "invalid_reshape")
+            self.fail_if(wrong, need.origin, need.code, got, expected if expects else None)

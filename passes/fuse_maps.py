@@ -13,6 +13,7 @@ from .. import expr
 from ..expr import Expr
 from ..ir import Graph, Node, Rewriter, Value
 from ..ops import Broadcast, Map, TypeMismatch, broadcast_shapes
+from ..requirements import requirements
 from ..target import Target
 from .regions import in_regions
 
@@ -35,8 +36,8 @@ def fuse_maps(graph: Graph, target: Target) -> Graph:
         inner = in_regions(node, lambda g: fuse_maps(g, target))
         inputs = tuple(rewriter.of(v) for v in node.inputs)
         if isinstance(node.op, Map):
-            op, inputs = _fused(node, inputs, counts)
-            (output,) = rewriter.add(op, inputs, node.origin, [node.outputs[0].name])
+            op, inputs, origin = _fused(node, inputs, counts)
+            (output,) = rewriter.add(op, inputs, origin, [node.outputs[0].name])
             output.elements = node.outputs[0].elements
             counts[output] = readers[node.outputs[0]]
             rewriter.replace(node.outputs, (output,))
@@ -48,9 +49,11 @@ def fuse_maps(graph: Graph, target: Target) -> Graph:
     return rewriter.finish(graph)
 
 
-def _fused(node: Node, inputs: tuple[Value, ...], counts: Counter[Value]) -> tuple[Map, tuple[Value, ...]]:
-    """node's Map with as many of its producers inside as fit."""
+def _fused(node: Node, inputs: tuple[Value, ...],
+           counts: Counter[Value]) -> tuple[Map, tuple[Value, ...], str]:
+    """node's Map with as many of its producers inside as fit, and the origin of what may fail of it."""
     body, operands, shape = node.op.body, list(inputs), node.op.shape
+    failing = [node.origin] if _may_fail(node) else []
     k = 0
     while k < len(operands):
         producer = operands[k].producer
@@ -60,11 +63,21 @@ def _fused(node: Node, inputs: tuple[Value, ...], counts: Counter[Value]) -> tup
             candidate = _composed(body, operands, k, producer)
             if candidate is not None:
                 body, operands = candidate
+                failing += [producer.origin] if _may_fail(producer) else []
                 if shape is None and not _gives(operands, node):
                     shape = node.outputs[0].shape
                 continue
         k += 1
-    return Map(body, shape), tuple(operands)
+    return Map(body, shape), tuple(operands), " or ".join(dict.fromkeys(failing)) or node.origin
+
+
+def _may_fail(node: Node) -> bool:
+    """Whether the run of a Map may end in an error, which then names it."""
+    return _checks(node.op.body) or bool(requirements(node))
+
+
+def _checks(body: Expr) -> bool:
+    return any(n.op == "check" for n in expr.topological(body))
 
 
 def _still(operands: list[Value], k: int, source: Value, node: Node) -> bool:
@@ -84,7 +97,7 @@ def _worth(producer: Node, value: Value, node: Node, counts: Counter[Value]) -> 
     body = producer.op.body
     if any(n.op == "index" for n in expr.topological(body)) and value.shape != node.outputs[0].shape:
         return False  # the index would be one of another shape
-    if any(n.op == "check" for n in expr.topological(body)) and counts[value] > 1:
+    if _checks(body) and counts[value] > 1:
         return False
     repeats = value.shape != node.outputs[0].shape
     dear = any(n.op in _DEAR for n in expr.topological(body))

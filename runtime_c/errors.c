@@ -73,7 +73,7 @@ static void onnxc_failure_text(char *text, size_t room, int32_t code, int64_t va
     case ONNXC_DIVISION_BY_ZERO: format = "integer division by zero"; break;
     case ONNXC_INVALID_VALUE: format = "%lld is not a valid value"; break;
     case ONNXC_INVALID_RESHAPE: format = "%lld elements cannot take the requested shape"; break;
-    case ONNXC_SIZE_OVERFLOW: format = "the size of a value overflows (%lld)"; break;
+    case ONNXC_SIZE_OVERFLOW: format = "the size of a value overflows"; break;
     case ONNXC_OUT_OF_MEMORY: format = "out of memory: %lld bytes are needed"; break;
     case ONNXC_CANCELLED: format = "the run was cancelled"; break;
     case ONNXC_EMPTY_OPTIONAL: format = "the optional holds no value"; break;

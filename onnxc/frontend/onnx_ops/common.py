@@ -111,6 +111,11 @@ def mean(b: Builder, x: Value, axes: Sequence[int], keepdims: bool = True, body:
     return b.map(total, lambda t: t / expr.size(count).cast(t.dtype))
 
 
+def with_size(b: Builder, x: Value, axis: int, size: Dimension) -> Value:
+    """x, whose size along an axis must be this one; where that is not certain, the run checks it."""
+    return b.reshape(x, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
+
+
 def checked(b: Builder, x: Value, condition: Callable[[Expr], Expr], code: str) -> Value:
     """x; the run fails with the error code where the condition on an element is false."""
     return b.map(x, lambda e: expr.check(condition(e), e, code))

@@ -262,9 +262,14 @@ def Scan(b, *initial_state_and_scan_inputs, body, num_scan_inputs, scan_input_ax
     axes = [b.axis(a, v.rank) for a, v in zip(scan_input_axes or (0,) * num_scan_inputs, scanned)]
     backwards = scan_input_directions or (0,) * num_scan_inputs
     length = scanned[0].shape[axes[0]]
+    scanned = [  # where the sizes are not known to agree, the run compares the numbers of elements
+        b.reshape(value, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
+        for value, axis in zip(scanned, axes)
+    ]
 
     def region(carried: Sequence[Type]) -> Region:
         step = Builder(b.session, b, b.facts)
+        step.origin = b.origin
         iteration = step.input(TensorType("int64", ()), "iteration")
         condition = step.input(TensorType("bool", ()), "condition")
         states_in = [step.input(t) for t in carried]

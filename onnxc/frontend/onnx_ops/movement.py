@@ -23,6 +23,7 @@ from .common import (
     one_of,
     scalar,
     with_ones,
+    with_size,
     without,
     zeros,
 )
@@ -176,10 +177,12 @@ def Split(b, input, split=None, *, axis=0, num_outputs=None):
         return _parts(b, input, axis, _split_sizes(b, split, length, count))
     if num_outputs is not None and num_outputs != count:
         raise ops.TypeMismatch(f"num_outputs is {num_outputs} where it has {count} outputs")
-    if num_outputs is None and isinstance(length, int) and length % count:
-        raise ops.TypeMismatch(f"{length} elements cannot be split into {count} equal parts")
-    size = (dims.floor_divide if num_outputs is None else dims.ceil_divide)(length, count)
-    return _parts(b, input, axis, [size] * (count - 1) + [length - size * (count - 1)])
+    if num_outputs is None:
+        if isinstance(length, int) and length % count:
+            raise ops.TypeMismatch(f"{length} elements cannot be split into {count} equal parts")
+        return _parts(b, input, axis, [dims.floor_divide(length, count)] * count)
+    size = dims.ceil_divide(length, count)
+    return _parts(b, input, axis, [dims.clamp(length - k * size, 0, size) for k in range(count)])
 
 
 def _split_sizes(
@@ -198,16 +201,13 @@ def _split_sizes(
 
 
 def _parts(b: Builder, x: Value, axis: int, sizes: Sequence[Dimension]) -> tuple[Value, ...]:
-    """x cut into parts; sizes that may reach beyond its end are clamped."""
-    length, start, parts = x.shape[axis], 0, []
-    fits = dims.equal(sum(sizes), length) is True and all(dims.at_least(s, 0) for s in sizes)
-    for size in sizes:
-        if not fits:
-            start = dims.minimum(start, length)
-            size = dims.maximum(dims.minimum(size, length - start), 0)
+    """x cut into parts; the last is what remains, which must have the size given for it."""
+    start, parts = 0, []
+    for size in sizes[:-1]:
         parts.append(b.take(x, axis, start, size))
         start = start + size
-    return tuple(parts)
+    rest = b.take(x, axis, start, x.shape[axis] - start)
+    return (*parts, with_size(b, rest, axis, sizes[-1]))
 
 
 @onnx_op(since=2, name="Split")
