@@ -87,9 +87,10 @@ def _needs(node: Node) -> Iterator[Need]:
             yield "equal", types[1].shape[0] % groups, 0, "wrong_shape"
         case Attention(q=q, k=k, v=v):
             yield from _labelled([(q, types[0]), (k, types[1]), (v, types[2])])
-            scores = (*(d for label, d in zip(q, types[0].shape) if label != "d"), types[1].shape[k.index("k")])
+            sizes = {**dict(zip(q, types[0].shape)), "k": types[1].shape[k.index("k")]}
+            batch = [sizes[label] for label in q if label not in "qd"]
             for bias in types[3:]:
-                yield from _broadcasts(bias.shape, scores)
+                yield from _broadcasts(bias.shape, (*batch, sizes["q"], sizes["k"]))
         case Recurrent():
             yield from _recurrent(op, types)
         case _:
