@@ -1,10 +1,11 @@
 """absorb_transposes: a Transpose next to a contraction becomes a permutation of its labels.
 
-contract(transpose(%x) perm=(0, 2, 1, 3), %y) "bhqd", "bhdk" -> "bhqk"   →   contract(%x, %y) "bqhd", "bhdk" -> "bhqk"
+contract(transpose(%x) perm=(0, 2, 1, 3), %y) "bhqd", "bhdk" -> "bhqk"
+    →   contract(%x, %y) "bqhd", "bhdk" -> "bhqk"
 
-Kernels read operands by strides, so that the heads of an attention are never moved. A Transpose is found behind a Map of one operand
-too, and a Reshape that only adds or drops axes of size 1 is a change of labels as well. A result is permuted in place only where its
-innermost axis stays, since kernels write along it.
+Kernels read operands by strides, so that the heads of an attention are never moved. A Transpose is found
+behind a Map of one operand too, and a Reshape that only adds or drops axes of size 1 is a change of labels as
+well. A result is permuted in place only where its innermost axis stays, since kernels write along it.
 """
 from __future__ import annotations
 
@@ -28,10 +29,16 @@ def absorb_transposes(graph: Graph, target: Target) -> Graph:
         if isinstance(node.op, Contract):
             outputs = rewriter.add(*_operands(rewriter, node.op, inputs), node.origin, [node.outputs[0].name])
             rewriter.replace(node.outputs, outputs)
-        elif isinstance(node.op, Transpose) and _writes_so(inputs[0], node.op.perm) and readers[node.inputs[0]] == 1:
+        elif (
+            isinstance(node.op, Transpose)
+            and _writes_so(inputs[0], node.op.perm)
+            and readers[node.inputs[0]] == 1
+        ):
             host = inputs[0].producer
             out = "".join(host.op.out[p] for p in node.op.perm)
-            outputs = rewriter.add(replace(host.op, out=out), host.inputs, host.origin, [node.outputs[0].name])
+            outputs = rewriter.add(
+                replace(host.op, out=out), host.inputs, host.origin, [node.outputs[0].name]
+            )
             rewriter.replace(node.outputs, outputs)
         else:
             copied = rewriter.copy(in_regions(node, lambda g: absorb_transposes(g, target)), inputs)
@@ -39,7 +46,9 @@ def absorb_transposes(graph: Graph, target: Target) -> Graph:
     return rewriter.finish(graph)
 
 
-def _operands(rewriter: Rewriter, op: Contract, inputs: tuple[Value, ...]) -> tuple[Contract, tuple[Value, ...]]:
+def _operands(
+    rewriter: Rewriter, op: Contract, inputs: tuple[Value, ...]
+) -> tuple[Contract, tuple[Value, ...]]:
     """op with the labels of what its operands were before they were transposed."""
     (lhs, x), (rhs, y) = (op.lhs, inputs[0]), (op.rhs, inputs[1])
     lhs, x = _moved_back(rewriter, lhs, x, rhs, y, op.out)
@@ -47,7 +56,9 @@ def _operands(rewriter: Rewriter, op: Contract, inputs: tuple[Value, ...]) -> tu
     return replace(op, lhs=lhs, rhs=rhs), (x, y, *inputs[2:])
 
 
-def _moved_back(rewriter: Rewriter, text: str, value: Value, other_text: str, other: Value, out: str) -> tuple[str, Value]:
+def _moved_back(
+    rewriter: Rewriter, text: str, value: Value, other_text: str, other: Value, out: str
+) -> tuple[str, Value]:
     """The labels of an operand, and the operand, as they were before Transposes and changes of unit axes."""
     while value.producer is not None:
         node = value.producer
@@ -60,8 +71,16 @@ def _moved_back(rewriter: Rewriter, text: str, value: Value, other_text: str, ot
             if labels is None:
                 break
             text, value = labels, inner
-        elif isinstance(node.op, Map) and len(node.inputs) == 1 and inner.producer and isinstance(inner.producer.op, Transpose):
-            if any(n.op in ("index", "check") for n in topological(node.op.body)) or node.op.shape is not None:
+        elif (
+            isinstance(node.op, Map)
+            and len(node.inputs) == 1
+            and inner.producer
+            and isinstance(inner.producer.op, Transpose)
+        ):
+            if (
+                any(n.op in ("index", "check") for n in topological(node.op.body))
+                or node.op.shape is not None
+            ):
                 break
             perm, source = inner.producer.op.perm, inner.producer.inputs[0]
             text = "".join(text[perm.index(axis)] for axis in range(len(perm)))
@@ -71,8 +90,11 @@ def _moved_back(rewriter: Rewriter, text: str, value: Value, other_text: str, ot
     return text, value
 
 
-def _unit_labels(text: str, value: Value, source: Value, other_text: str, other: Value, out: str) -> str | None:
-    """The labels of `source`, of which `value`, labelled `text`, is a Reshape, if it only adds or drops axes of size 1."""
+def _unit_labels(
+    text: str, value: Value, source: Value, other_text: str, other: Value, out: str
+) -> str | None:
+    """The labels of `source`, of which `value`, labelled `text`, is a Reshape, if it only adds or drops
+    axes of size 1."""
     if [d for d in source.shape if d != 1] != [d for d in value.shape if d != 1]:
         return None
     named = iter(c for c, d in zip(text, value.shape) if d != 1)
@@ -88,4 +110,9 @@ def _unit_labels(text: str, value: Value, source: Value, other_text: str, other:
 def _writes_so(value: Value, perm: tuple[int, ...]) -> bool:
     """Whether the producer can write its result in that order of axes."""
     host = value.producer
-    return host is not None and isinstance(host.op, Contract) and len(host.inputs) == 2 and perm[-1] == len(perm) - 1
+    return (
+        host is not None
+        and isinstance(host.op, Contract)
+        and len(host.inputs) == 2
+        and perm[-1] == len(perm) - 1
+    )

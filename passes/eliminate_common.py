@@ -38,5 +38,9 @@ def _key(value) -> object:
     """Equal for small equal constants; else the value itself."""
     constant = value.constant
     if constant is not None and constant.splat is None and constant.materialised and constant.nbytes <= 256:
-        return (constant.dtype, constant.shape, constant.array.tobytes() if constant.dtype != "string" else id(value))
+        return (
+            constant.dtype,
+            constant.shape,
+            constant.array.tobytes() if constant.dtype != "string" else id(value),
+        )
     return value

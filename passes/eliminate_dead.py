@@ -44,7 +44,8 @@ def _inside(node: Node, target: Target) -> Node:
         if any(g.inputs[own + k] in u for g, u in zip(cleaned.values(), used))
     ]
     cleaned = {
-        name: replace(g, inputs=(*g.inputs[:own], *(g.inputs[own + k] for k in keep))) for name, g in cleaned.items()
+        name: replace(g, inputs=(*g.inputs[:own], *(g.inputs[own + k] for k in keep)))
+        for name, g in cleaned.items()
     }
     inputs = (*node.inputs[:fixed], *(node.inputs[fixed + k] for k in keep))
     return Node(replace(node.op, **cleaned), inputs, node.outputs, node.origin, node.choice)
@@ -55,7 +56,8 @@ def _used(graph: Graph) -> set[Value]:
 
 
 def needed_variables(node: Node) -> set[str]:
-    """The dimension variables that running a node takes: those of its types, its op's sizes and its regions."""
+    """The dimension variables that running a node takes: those of its types, its op's sizes and its
+    regions."""
     found = _variables_of(v.type for v in (*node.inputs, *node.outputs))
     found |= _variables_in(tuple(v for v in vars(node.op).values() if not isinstance(v, Graph)))
     for graph in regions(node.op):

@@ -1,9 +1,11 @@
 """expand_recurrent: an LSTM, GRU or RNN that no kernel takes becomes a Loop of core ops.
 
-recurrent(%x, %w, %r) kind=rnn   →   %p = contract(%x, %w); loop { %h' = map(%p[t], contract(%h, %r)) { tanh(add($0, $1)) } }
+recurrent(%x, %w, %r) kind=rnn
+    →   %p = contract(%x, %w); loop { %h' = map(%p[t], contract(%h, %r)) { tanh(add($0, $1)) } }
 
-The input projection of all steps is one contraction before the loop. A step beyond a sequence's length keeps the state and gives
-zero, in both directions, which is what the specification's reversal within the length comes to.
+The input projection of all steps is one contraction before the loop. A step beyond a sequence's length keeps
+the state and gives zero, in both directions, which is what the specification's reversal within the length
+comes to.
 """
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def _part(b: Builder, value: Value, direction: int) -> Value:
     return b.reshape(b.take(value, 0, direction, 1), value.shape[1:])
 
 
-def _direction(b: Builder, op: ops.Recurrent, d: int, x: Value, w: Value, r: Value, optional: dict[str, Value]) -> list[Value]:
+def _direction(
+    b: Builder, op: ops.Recurrent, d: int, x: Value, w: Value, r: Value, optional: dict[str, Value]
+) -> list[Value]:
     """(Y [T, B, H], Y_h [B, H], Y_c [B, H]) of one direction."""
     steps, batch, _ = x.shape
     backwards = op.directions[d] == "reverse"
@@ -97,14 +101,18 @@ def _direction(b: Builder, op: ops.Recurrent, d: int, x: Value, w: Value, r: Val
     states = [body.input(state) for _ in initial]
     now = body.map(iteration, lambda i: expr.size(steps) - 1 - i) if backwards else iteration
     row = body.emit(ops.Gather("axis", 0), projected, now)[0]
-    cell = _Cell(body, op, d, r, b.take(bias, 0, gates, gates) if bias is not None else None, optional.get("p"))
+    cell = _Cell(
+        body, op, d, r, b.take(bias, 0, gates, gates) if bias is not None else None, optional.get("p")
+    )
     after = cell.step(row, states)
     result = after[0]
     if "lengths" in optional:
         lengths = body.reshape(optional["lengths"], (batch, 1))
         runs = body.map(lengths, now, lambda n, t: t < n.cast("int64"))
         result = body.map(runs, result, lambda c, v: expr.where(c, v, 0))
-        after = [body.map(runs, v, old, lambda c, v, old: expr.where(c, v, old)) for v, old in zip(after, states)]
+        after = [
+            body.map(runs, v, old, lambda c, v, old: expr.where(c, v, old)) for v, old in zip(after, states)
+        ]
     outer = [value for value, _ in body.captured()]
     captured = [inner for _, inner in body.captured()]
     graph = Graph((iteration, goes_on, *states, *captured), (goes_on, *after, result), tuple(body.nodes))
@@ -120,7 +128,15 @@ def _direction(b: Builder, op: ops.Recurrent, d: int, x: Value, w: Value, r: Val
 class _Cell:
     """One step of a direction: the operator's equations, with gates in ONNX's order."""
 
-    def __init__(self, b: Builder, op: ops.Recurrent, direction: int, r: Value, bias: Value | None, peepholes: Value | None):
+    def __init__(
+        self,
+        b: Builder,
+        op: ops.Recurrent,
+        direction: int,
+        r: Value,
+        bias: Value | None,
+        peepholes: Value | None,
+    ):
         self.b, self.op, self.r, self.bias, self.peepholes = b, op, r, bias, peepholes
         count = len(op.activations) // len(op.directions)
         self.activations = op.activations[direction * count : (direction + 1) * count]
@@ -143,7 +159,9 @@ class _Cell:
         product = self.b.contract("bh", "gh", "bg", h, weights)
         if self.bias is None:
             return product
-        return self.b.map(product, self.b.take(self.bias, 0, first * hidden, count * hidden), lambda p, c: p + c)
+        return self.b.map(
+            product, self.b.take(self.bias, 0, first * hidden, count * hidden), lambda p, c: p + c
+        )
 
     def _gate(self, x: Value, k: int) -> Value:
         return self.b.take(x, x.rank - 1, k * self.op.hidden, self.op.hidden)
@@ -154,13 +172,21 @@ class _Cell:
     def _gru(self, row: Value, h: Value) -> list[Value]:
         b, before = self.b, self._recurred(h, 0, 2)
         update, reset = (
-            b.map(self._gate(row, k), self._gate(before, k), lambda p, q: self._activate(0, p + q)) for k in range(2)
+            b.map(self._gate(row, k), self._gate(before, k), lambda p, q: self._activate(0, p + q))
+            for k in range(2)
         )
         if self.op.linear_before_reset:
-            candidate = b.map(self._gate(row, 2), reset, self._recurred(h, 2, 1), lambda p, s, q: self._activate(1, p + s * q))
+            candidate = b.map(
+                self._gate(row, 2),
+                reset,
+                self._recurred(h, 2, 1),
+                lambda p, s, q: self._activate(1, p + s * q),
+            )
         else:
             kept = b.map(reset, h, lambda s, v: s * v)
-            candidate = b.map(self._gate(row, 2), self._recurred(kept, 2, 1), lambda p, q: self._activate(1, p + q))
+            candidate = b.map(
+                self._gate(row, 2), self._recurred(kept, 2, 1), lambda p, q: self._activate(1, p + q)
+            )
         return [b.map(update, candidate, h, lambda z, n, v: (1 - z) * n + z * v)]
 
     def _lstm(self, row: Value, h: Value, c: Value) -> list[Value]:

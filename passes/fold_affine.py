@@ -1,9 +1,12 @@
-"""fold_affine: a scale per output channel moves into the constant weights before it. Batch normalisation disappears this way.
+"""fold_affine: a scale per output channel moves into the constant weights before it. Batch normalisation
+disappears this way.
 
-%1 = map(conv(%x, W), s, t) { max(add(mul($0, $1), $2), 0.0) }   →   map(conv(%x, W*s), t) { max(add($0, $1), 0.0) }
+%1 = map(conv(%x, W), s, t) { max(add(mul($0, $1), $2), 0.0) }
+    →   map(conv(%x, W*s), t) { max(add($0, $1), 0.0) }
 
-The part of the body that is affine in the convolution's result, a*x + b with a and b made of constants that vary along the channels
-alone, is found by arithmetic on expressions; all uses of x must pass through it. a is computed in float64 and rounded once.
+The part of the body that is affine in the convolution's result, a*x + b with a and b made of constants that
+vary along the channels alone, is found by arithmetic on expressions; all uses of x must pass through it. a is
+computed in float64 and rounded once.
 """
 from __future__ import annotations
 
@@ -41,10 +44,16 @@ def fold_affine(graph: Graph, target: Target) -> Graph:
 
 
 def _scaled(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]):
-    """(the host node, its scaled weights, the new body, its operands but the first and the last, the last: the shift)"""
+    """(the host node, its scaled weights, the new body, its operands but the first and the last, the last:
+    the shift)"""
     for k, value in enumerate(inputs):
         host = value.producer
-        if host is None or not isinstance(host.op, (Conv, Contract)) or host.op.epilogue is not None or len(host.inputs) != 2:
+        if (
+            host is None
+            or not isinstance(host.op, (Conv, Contract))
+            or host.op.epilogue is not None
+            or len(host.inputs) != 2
+        ):
             continue
         if readers[node.inputs[k]] != 1 or value.dtype != "float32" or value.shape != node.outputs[0].shape:
             continue
@@ -66,7 +75,9 @@ def _channel_axis(host: Node) -> int | None:
     return len(host.op.out) - 1 if label in host.op.rhs and label not in host.op.lhs else None
 
 
-def _affine_part(body: Expr, k: int, inputs: tuple[Value, ...], rank: int, axis: int) -> tuple[Expr, Affine] | None:
+def _affine_part(
+    body: Expr, k: int, inputs: tuple[Value, ...], rank: int, axis: int
+) -> tuple[Expr, Affine] | None:
     """The last subexpression a*x + b that all uses of operand k pass through, a not being 1."""
     forms: dict[int, Affine | None] = {}
     order = expr.topological(body)
@@ -83,7 +94,9 @@ def _affine_part(body: Expr, k: int, inputs: tuple[Value, ...], rank: int, axis:
     return None
 
 
-def _form(node: Expr, k: int, inputs: tuple[Value, ...], rank: int, axis: int, forms: dict[int, Affine | None]) -> Affine | None:
+def _form(
+    node: Expr, k: int, inputs: tuple[Value, ...], rank: int, axis: int, forms: dict[int, Affine | None]
+) -> Affine | None:
     """node as a*x + b, or None where it is not of that form with constants of the channels."""
     zero, one = expr.const(0, "float32"), expr.const(1, "float32")
     args = [forms[id(a)] for a in node.args]
@@ -91,7 +104,11 @@ def _form(node: Expr, k: int, inputs: tuple[Value, ...], rank: int, axis: int, f
         if node.value == k:
             return one, zero
         value = inputs[node.value]
-        return (zero, node) if value.dtype == "float32" and value.constant is not None and _per_channel(value, rank, axis) else None
+        return (
+            (zero, node)
+            if value.dtype == "float32" and value.constant is not None and _per_channel(value, rank, axis)
+            else None
+        )
     if node.op == "const" and node.dtype == "float32":
         return zero, node
     if node.dtype != "float32" or not args or any(a is None for a in args):
@@ -128,7 +145,9 @@ def _per_channel(value: Value, rank: int, axis: int) -> bool:
     return len(padded) == rank and all(d == 1 for a, d in enumerate(padded) if a != axis)
 
 
-def _folded(node: Node, inputs: tuple[Value, ...], k: int, host: Node, axis: int, part: Expr, scale: Expr, shift: Expr):
+def _folded(
+    node: Node, inputs: tuple[Value, ...], k: int, host: Node, axis: int, part: Expr, scale: Expr, shift: Expr
+):
     weights, channels = host.inputs[1], host.outputs[0].shape[axis]
     if not isinstance(channels, int):
         return None
@@ -136,22 +155,39 @@ def _folded(node: Node, inputs: tuple[Value, ...], k: int, host: Node, axis: int
     factors = _evaluated(scale, inputs, channels)
     if not np.all(np.isfinite(factors)):
         return None
-    offset = Value(TensorType("float32", shape), "", Constant.of(_evaluated(shift, inputs, channels).astype(np.float32).reshape(shape)))
+    offset = Value(
+        TensorType("float32", shape),
+        "",
+        Constant.of(_evaluated(shift, inputs, channels).astype(np.float32).reshape(shape)),
+    )
     others = [v for j, v in enumerate(inputs) if j != k]
-    places = {j: expr.input_(1 + p, inputs[j].dtype) for p, j in enumerate(j for j in range(len(inputs)) if j != k)}
+    places = {
+        j: expr.input_(1 + p, inputs[j].dtype) for p, j in enumerate(j for j in range(len(inputs)) if j != k)
+    }
     affine = expr.input_(0, "float32") + expr.input_(1 + len(others), "float32")
-    body = expr.rewrite(node.op.body, lambda n: affine if n is part else places.get(n.value) if n.op == "input" else None)
-    used = [j for j in expr.inputs(body) if 0 < j <= len(others)]  # the constants of the scale are read no more
+    body = expr.rewrite(
+        node.op.body, lambda n: affine if n is part else places.get(n.value) if n.op == "input" else None
+    )
+    # the constants of the scale are read no more
+    used = [j for j in expr.inputs(body) if 0 < j <= len(others)]
     renumbered = {0: expr.input_(0, "float32"), 1 + len(others): expr.input_(1 + len(used), "float32")}
     renumbered |= {j: expr.input_(1 + p, others[j - 1].dtype) for p, j in enumerate(used)}
-    return host, _weights(host, weights, factors), expr.substitute(body, renumbered), [others[j - 1] for j in used], offset
+    return (
+        host,
+        _weights(host, weights, factors),
+        expr.substitute(body, renumbered),
+        [others[j - 1] for j in used],
+        offset,
+    )
 
 
 def _evaluated(root: Expr, inputs: tuple[Value, ...], channels: int) -> np.ndarray:
     """An expression of channel constants in float64, one number a channel."""
     operands = [
-        v.constant.array.reshape(-1).astype(np.float64) if v.constant is not None and v.dtype == "float32" and j in expr.inputs(root)
-        else np.zeros(1) for j, v in enumerate(inputs)
+        v.constant.array.reshape(-1).astype(np.float64)
+        if v.constant is not None and v.dtype == "float32" and j in expr.inputs(root)
+        else np.zeros(1)
+        for j, v in enumerate(inputs)
     ]
     return np.broadcast_to(_run(root, operands), (channels,)).astype(np.float64)
 
@@ -179,7 +215,11 @@ def _weights(host: Node, weights: Value, factors: np.ndarray) -> Value:
         split = (groups, weights.shape[0] // groups, *weights.shape[1:])
 
         def make() -> np.ndarray:
-            return (source.array.reshape(split) * factors.reshape(shape)).astype(np.float32).reshape(weights.shape)
+            return (
+                (source.array.reshape(split) * factors.reshape(shape))
+                .astype(np.float32)
+                .reshape(weights.shape)
+            )
     elif isinstance(host.op, Conv):
         def make() -> np.ndarray:
             return (source.array * factors.reshape(-1, *(1,) * (weights.rank - 1))).astype(np.float32)

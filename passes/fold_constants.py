@@ -2,8 +2,8 @@
 
 %0 = map(constant 2.0, constant 3.0) { mul($0, $1) }   →   constant 6.0
 
-A constant that repeats one value stays a splat. What widens stored data (a Cast of float16 weights, DequantizeLinear) is left to
-the kernels; a node whose folding fails stays.
+A constant that repeats one value stays a splat. What widens stored data (a Cast of float16 weights,
+DequantizeLinear) is left to the kernels; a node whose folding fails stays.
 """
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def _results(node: Node, inputs: tuple[Value, ...], budget: list[int]) -> tuple[
 def _lazily(node: Node, constant: Constant) -> Value:
     """A reshaped or transposed constant, made when it is written into the library."""
     op, output = node.op, node.outputs[0]
-    return _value(output, Constant(constant.dtype, output.shape, lambda: interpret.fold(op, [constant.array])[0]))
+    return _value(
+        output, Constant(constant.dtype, output.shape, lambda: interpret.fold(op, [constant.array])[0])
+    )
 
 
 def _splat(node: Node, constants: list[Constant]) -> tuple[Value, ...] | None:

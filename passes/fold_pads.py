@@ -1,6 +1,7 @@
 """fold_pads: padding with zeros enters the convolution that reads it.
 
-conv(pad(%x) constant 0.0 before=(0, 0, 0, 0) after=(0, 0, 1, 1), %w) pads=(0, 0, 0, 0)   →   conv(%x, %w) pads=(0, 0, 1, 1)
+conv(pad(%x) constant 0.0 before=(0, 0, 0, 0) after=(0, 0, 1, 1), %w) pads=(0, 0, 0, 0)
+    →   conv(%x, %w) pads=(0, 0, 1, 1)
 """
 from __future__ import annotations
 

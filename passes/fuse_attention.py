@@ -1,9 +1,10 @@
 """fuse_attention: scores, softmax and weighted sum become one Attention, whatever exporter wrote them.
 
-contract(softmax(map(contract(%q, %k), %mask) { add(mul($0, 0.125), $1) }), %v)   →   attention(%q, %k, %v, %mask) scale=0.125
+contract(softmax(map(contract(%q, %k), %mask) { add(mul($0, 0.125), $1) }), %v)
+    →   attention(%q, %k, %v, %mask) scale=0.125
 
-Softmax is recognised by what it computes: exp(x - max x) divided by its sum over the last axis. What is added to the scaled scores
-becomes the bias; where(mask, scores, lowest) becomes a bias of 0 and minus infinity.
+Softmax is recognised by what it computes: exp(x - max x) divided by its sum over the last axis. What is added
+to the scaled scores becomes the bias; where(mask, scores, lowest) becomes a bias of 0 and minus infinity.
 """
 from __future__ import annotations
 
@@ -80,7 +81,11 @@ def _unscaled(value: Value) -> tuple[Value, float]:
         if body.op in ("mul", "div") and x.shape == value.shape:
             numbers = [a.value for a in body.args if a.op == "const"]
             inputs = [a for a in body.args if a.op == "input"]
-            if len(numbers) == len(inputs) == 1 and numbers[0] > 0 and (body.op == "mul" or body.args[1].op == "const"):
+            if (
+                len(numbers) == len(inputs) == 1
+                and numbers[0] > 0
+                and (body.op == "mul" or body.args[1].op == "const")
+            ):
                 return x, numbers[0] if body.op == "mul" else 1 / numbers[0]
     return value, 1.0
 
@@ -88,7 +93,12 @@ def _unscaled(value: Value) -> tuple[Value, float]:
 def _softmax_of(value: Value, readers: Counter[Value]) -> Value | None:
     """x where value = exp(x - max x) / sum exp(x - max x) over the last axis."""
     quotient = value.producer
-    if quotient is None or not isinstance(quotient.op, Map) or readers[value] != 1 or len(quotient.inputs) != 2:
+    if (
+        quotient is None
+        or not isinstance(quotient.op, Map)
+        or readers[value] != 1
+        or len(quotient.inputs) != 2
+    ):
         return None
     powers, total = quotient.inputs
     division = expr.input_(0, "float32") / expr.input_(1, "float32")
@@ -105,8 +115,13 @@ def _softmax_of(value: Value, readers: Counter[Value]) -> Value | None:
 def _reduces(value: Value, kind: str, source: Value) -> bool:
     node = value.producer
     return (
-        node is not None and isinstance(node.op, Reduce) and node.op.kind == kind and node.op.keepdims and node.op.body is None
-        and node.op.axes == (source.rank - 1,) and node.inputs[0] is source
+        node is not None
+        and isinstance(node.op, Reduce)
+        and node.op.kind == kind
+        and node.op.keepdims
+        and node.op.body is None
+        and node.op.axes == (source.rank - 1,)
+        and node.inputs[0] is source
     )
 
 
@@ -114,8 +129,17 @@ def _composed(value: Value, depth: int) -> tuple[Expr, tuple[Value, ...]]:
     """value as one expression over what its Maps, at most `depth` deep, read."""
     body, operands = expr.input_(0, value.dtype), [value]
     for _ in range(depth):
-        k = next((j for j, v in enumerate(operands) if v.producer is not None and isinstance(v.producer.op, Map)
-                  and v.producer.op.shape is None and v.shape == value.shape), None)
+        k = next(
+            (
+                j
+                for j, v in enumerate(operands)
+                if v.producer is not None
+                and isinstance(v.producer.op, Map)
+                and v.producer.op.shape is None
+                and v.shape == value.shape
+            ),
+            None,
+        )
         if k is None:
             break
         producer = operands[k].producer
@@ -135,7 +159,12 @@ def _scores(logits: Value, readers: Counter[Value]):
     body, operands = _composed(logits, 6)
     for k, value in enumerate(operands):
         host = value.producer
-        if host is None or not isinstance(host.op, Contract) or host.op.epilogue is not None or value.shape != logits.shape:
+        if (
+            host is None
+            or not isinstance(host.op, Contract)
+            or host.op.epilogue is not None
+            or value.shape != logits.shape
+        ):
             continue
         if readers[value] != (2 if value is logits else 1):  # the maximum and the exponential read the logits
             continue
@@ -192,10 +221,22 @@ def _scaled(body: Expr, k: int, operands: tuple[Value, ...]) -> tuple[float, Exp
                     return None
                 bias, body = _plus(bias, b, scale), a
             case "select", (condition, a, b):
-                if free(condition) and not free(a) and constant(b) is not None and constant(b) <= LOWEST and scale > 0:
+                if (
+                    free(condition)
+                    and not free(a)
+                    and constant(b) is not None
+                    and constant(b) <= LOWEST
+                    and scale > 0
+                ):
                     mask = expr.where(condition, expr.const(0, "float32"), -math.inf)
                     bias, body = _plus(bias, mask, 1.0), a
-                elif free(condition) and not free(b) and constant(a) is not None and constant(a) <= LOWEST and scale > 0:
+                elif (
+                    free(condition)
+                    and not free(b)
+                    and constant(a) is not None
+                    and constant(a) <= LOWEST
+                    and scale > 0
+                ):
                     mask = expr.where(condition, -math.inf, expr.const(0, "float32"))
                     bias, body = _plus(bias, mask, 1.0), b
                 else:
@@ -209,9 +250,11 @@ def _plus(bias: Expr | None, more: Expr, scale: float) -> Expr:
     return more if bias is None else bias + more
 
 
-def _labels(scores: Contract, weights: str, values: str, out: str, scale: float) -> tuple[Attention, bool] | None:
-    """The Attention over the operands of two contractions, named as it names axes, and whether the first contraction has its keys
-    first."""
+def _labels(
+    scores: Contract, weights: str, values: str, out: str, scale: float
+) -> tuple[Attention, bool] | None:
+    """The Attention over the operands of two contractions, named as it names axes, and whether the first
+    contraction has its keys first."""
     rename = dict(zip(scores.out, weights))  # the contractions may call the same axis by different letters
     contracted = next((c for c in "zyxwvu" if c not in weights + values + out), "Z")
     lhs, rhs = ("".join(rename.get(c, contracted) for c in side) for side in (scores.lhs, scores.rhs))
@@ -227,7 +270,11 @@ def _labels(scores: Contract, weights: str, values: str, out: str, scale: float)
     extent = [c for c in values if c not in weights]
     if keys in lhs or len(queries) != 1 or len(depth) != 1 or len(extent) != 1 or queries[0] not in lhs:
         return None
-    if set(rhs) != {*batch, keys, *depth} or set(lhs) != {*batch, *queries, *depth} or set(values) != {*batch, keys, *extent}:
+    if (
+        set(rhs) != {*batch, keys, *depth}
+        or set(lhs) != {*batch, *queries, *depth}
+        or set(values) != {*batch, keys, *extent}
+    ):
         return None
     if set(out) != {*batch, *queries, *extent} or weights != "".join([*batch, queries[0], keys]):
         return None

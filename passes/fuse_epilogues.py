@@ -2,8 +2,8 @@
 
 map(conv(%x, %w), %b) { max(add($0, $1), 0.0) }   →   conv(%x, %w, %b) epilogue { max(add($0, $1), 0.0) }
 
-The Map must be the result's only reader and keep its shape. Where two results meet in one Map, as in a residual addition of two
-convolutions, the later one takes it and reads the other.
+The Map must be the result's only reader and keep its shape. Where two results meet in one Map, as in a
+residual addition of two convolutions, the later one takes it and reads the other.
 """
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def fuse_epilogues(graph: Graph, target: Target) -> Graph:
             continue  # it is written where its Map stands
         if node in hosts:
             op, inputs = _with_epilogue(hosts[node], node)
-            outputs = rewriter.add(op, [rewriter.of(v) for v in inputs], hosts[node].origin, [node.outputs[0].name])
+            outputs = rewriter.add(
+                op, [rewriter.of(v) for v in inputs], hosts[node].origin, [node.outputs[0].name]
+            )
             rewriter.replace(node.outputs, outputs)
         else:
             copied = rewriter.copy(in_regions(node, lambda g: fuse_epilogues(g, target)))
@@ -65,7 +67,11 @@ def _with_epilogue(host: Node, node: Node) -> tuple[Conv | Contract, list[Value]
             inputs.append(value)
     place = {v: 1 + k for k, v in enumerate(inputs[2:])}
     result = host.op.epilogue if host.op.epilogue is not None else expr.input_(0, host.op.accumulate)
-    body = expr.substitute(node.op.body, {
-        k: result if v is host.outputs[0] else expr.input_(place[v], v.dtype) for k, v in enumerate(node.inputs)
-    })
+    body = expr.substitute(
+        node.op.body,
+        {
+            k: result if v is host.outputs[0] else expr.input_(place[v], v.dtype)
+            for k, v in enumerate(node.inputs)
+        },
+    )
     return replace(host.op, epilogue=body), inputs

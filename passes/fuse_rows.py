@@ -1,10 +1,12 @@
 """fuse_rows: Maps and Reduces over the same rows become one group, which a kernel runs row by row in cache.
 
-%m = reduce max(%x); %e = map(%x, %m) { exp(sub($0, $1)) }; %s = reduce sum(%e); %y = map(%e, %s) { div($0, $1) }
+%m = reduce max(%x); %e = map(%x, %m) { exp(sub($0, $1)) }; %s = reduce sum(%e)
+%y = map(%e, %s) { div($0, $1) }
 →   %y = fused rows(%x) { the same }
 
-A row is what Reduces over the last axes go over, keeping them as 1; Maps join that have the shape of the whole or of one number a row.
-Softmax, the normalisations and all their relatives are found like this, without a pattern for any of them.
+A row is what Reduces over the last axes go over, keeping them as 1; Maps join that have the shape of the
+whole or of one number a row. Softmax, the normalisations and all their relatives are found like this, without
+a pattern for any of them.
 """
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ def fuse_rows(graph: Graph, target: Target) -> Graph:
     for node in graph.nodes:
         for value in node.inputs:
             producer = value.producer
-            if producer is None or group_of.get(producer) is None or group_of.get(producer) is not group_of.get(node):
+            if (
+                producer is None
+                or group_of.get(producer) is None
+                or group_of.get(producer) is not group_of.get(node)
+            ):
                 outside[value] += 1
     for unit in _ordered(graph, group_of):
         if isinstance(unit, _Group):
@@ -62,8 +68,8 @@ def fuse_rows(graph: Graph, target: Target) -> Graph:
 
 
 def _grow(graph: Graph) -> list[_Group]:
-    """Groups grown along the graph from each Reduce; a node joins the group of one of its operands when no other operand depends on
-    that group from outside."""
+    """Groups grown along the graph from each Reduce; a node joins the group of one of its operands when no
+    other operand depends on that group from outside."""
     groups: list[_Group] = []
     member: dict[Node, _Group] = {}
     behind: dict[Value, frozenset[int]] = {}  # groups that a value outside of them depends on
@@ -99,7 +105,8 @@ def _joins(node: Node, member: dict[Node, _Group], behind: dict[Value, frozenset
 
 
 def _seeds(node: Node, member: dict[Node, _Group], read: set[Value], groups: list[_Group]) -> _Group | None:
-    """A new group for a Reduce, together with the Map that makes what it reduces, unless something read that before."""
+    """A new group for a Reduce, together with the Map that makes what it reduces, unless something read
+    that before."""
     depth = _row_depth(node)
     if depth is None:
         return None
@@ -116,7 +123,13 @@ def _seeds(node: Node, member: dict[Node, _Group], read: set[Value], groups: lis
 def _row_depth(node: Node) -> int | None:
     """How many axes the rows that a node reduces have; None if it is no reduction of rows."""
     op = node.op
-    if not isinstance(op, Reduce) or op.kind not in _KINDS or not op.keepdims or len(node.inputs) != 1 or not op.axes:
+    if (
+        not isinstance(op, Reduce)
+        or op.kind not in _KINDS
+        or not op.keepdims
+        or len(node.inputs) != 1
+        or not op.axes
+    ):
         return None
     rank = node.inputs[0].rank
     if node.outputs[0].dtype not in _FLOATS or op.axes != tuple(range(rank - len(op.axes), rank)):
@@ -154,8 +167,8 @@ def _worth(group: _Group) -> bool:
 
 
 def _ordered(graph: Graph, group_of: dict[Node, _Group]) -> list[Node | _Group]:
-    """Nodes and groups in an order in which they can run: as before, a group where its last member stood, and what reads a group
-    after it."""
+    """Nodes and groups in an order in which they can run: as before, a group where its last member stood, and
+    what reads a group after it."""
     units: list[Node | _Group] = []
     done: set[int] = set()
     waiting: list[Node] = []
@@ -164,7 +177,11 @@ def _ordered(graph: Graph, group_of: dict[Node, _Group]) -> list[Node | _Group]:
     def ready(node: Node) -> bool:
         for value in node.inputs:
             producer = value.producer
-            if producer is not None and id(group_of.get(producer, producer)) not in done and producer in known:
+            if (
+                producer is not None
+                and id(group_of.get(producer, producer)) not in done
+                and producer in known
+            ):
                 return False
         return True
 

@@ -2,8 +2,8 @@
 
 map(%x, constant float32[] 0.125) { mul($0, $1) }   →   map(%x) { mul($0, 0.125) }
 
-Bodies with their numbers inside are found equal, are recognised by later passes, and cost no operand. A Range from 0 by 1 becomes
-the index itself.
+Bodies with their numbers inside are found equal, are recognised by later passes, and cost no operand. A Range
+from 0 by 1 becomes the index itself.
 """
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def inline_scalars(graph: Graph, target: Target) -> Graph:
         op = node.op
         if isinstance(op, Map):
             body, inputs = _inlined(op.body, inputs, 0)
-            shape = op.shape if op.shape is not None or _gives(inputs, node.outputs[0]) else node.outputs[0].shape
+            shape = (
+                op.shape if op.shape is not None or _gives(inputs, node.outputs[0]) else node.outputs[0].shape
+            )
             op = Map(body, shape)
         elif isinstance(op, (Conv, Contract)) and op.epilogue is not None:
             epilogue, inputs = _inlined(op.epilogue, inputs, 2)
@@ -39,8 +41,8 @@ def inline_scalars(graph: Graph, target: Target) -> Graph:
 
 
 def _inlined(body: expr.Expr, inputs: tuple[Value, ...], fixed: int) -> tuple[expr.Expr, tuple[Value, ...]]:
-    """The body with the constants inside, and the operands left. With `fixed` operands of its own, a host's body counts its result
-    as operand 0 and the others from 1."""
+    """The body with the constants inside, and the operands left. With `fixed` operands of its own, a host's
+    body counts its result as operand 0 and the others from 1."""
     offset = 1 if fixed else 0
     kept: list[Value] = []
     places: dict[int, expr.Expr] = {}
@@ -59,7 +61,11 @@ def _inlined(body: expr.Expr, inputs: tuple[Value, ...], fixed: int) -> tuple[ex
 
 def _number(constant: Constant | None) -> expr.Expr | None:
     """The constant as a number, if it repeats a single one."""
-    if constant is None or constant.dtype in dtypes.COMPLEX or constant.dtype in ("string", *dtypes.SMALL_FLOATS):
+    if (
+        constant is None
+        or constant.dtype in dtypes.COMPLEX
+        or constant.dtype in ("string", *dtypes.SMALL_FLOATS)
+    ):
         return None
     if constant.splat is not None:
         return expr.const(_plain(constant.splat), constant.dtype)

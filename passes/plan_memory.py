@@ -1,9 +1,10 @@
 """plan_memory: where every value lives while the model runs.
 
-Values whose sizes are known once the inputs are become buffers of one arena, placed so that buffers alive at the same time do not
-overlap: at compile time when every size is a number, else by the runtime's planner from the lifetimes given here. What is
-data-dependent in size lives in buffers that the context owns. A Reshape, and a Slice of whole leading rows, are views.
-Positions number all nodes of all regions, those of a region just before the node that holds it, so that one plan serves them all.
+Values whose sizes are known once the inputs are become buffers of one arena, placed so that buffers alive at
+the same time do not overlap: at compile time when every size is a number, else by the runtime's planner from
+the lifetimes given here. What is data-dependent in size lives in buffers that the context owns. A Reshape,
+and a Slice of whole leading rows, are views. Positions number all nodes of all regions, those of a region
+just before the node that holds it, so that one plan serves them all.
 """
 from __future__ import annotations
 
@@ -24,10 +25,11 @@ ALIGNMENT = 64
 class Location:
     """Where a value's first byte is: `kind`[index] + offset.
 
-    `input`, `output`: what the caller gave · `constant`: entry of Plan.constants · `arena`: entry of Plan.buffers · `heap`: a
-    buffer of the context · `pointer`: wherever the run says (the result of a branch). The last two, and outputs, keep their
-    address in slot `slot` of the context's values. `object`: a sequence, optional or map, described by an onnxc_value in arena
-    buffer `slot` and kept alive by the context's slot `index`."""
+    `input`, `output`: what the caller gave · `constant`: entry of Plan.constants · `arena`: entry of
+    Plan.buffers · `heap`: a buffer of the context · `pointer`: wherever the run says (the result of a
+    branch). The last two, and outputs, keep their address in slot `slot` of the context's values. `object`: a
+    sequence, optional or map, described by an onnxc_value in arena buffer `slot` and kept alive by the
+    context's slot `index`."""
 
     kind: str
     index: int
@@ -37,7 +39,8 @@ class Location:
 
 @dataclass
 class Buffer:
-    """A piece of the arena: its bytes, the first and last position at which it is in use, its offset when all are numbers."""
+    """A piece of the arena: its bytes, the first and last position at which it is in use, its offset when
+    all are numbers."""
 
     nbytes: Dimension
     first: int
@@ -51,9 +54,11 @@ class Plan:
 
     locations: dict[Value, Location] = field(default_factory=dict)
     temporaries: dict[Node, list[Location]] = field(default_factory=dict)
-    staging: dict[Node, list[Location | None]] = field(default_factory=dict)  # of a Loop, for each carried value
+    # of a Loop, for each carried value
+    staging: dict[Node, list[Location | None]] = field(default_factory=dict)
     buffers: list[Buffer] = field(default_factory=list)
-    packed: dict[tuple[Node, int], Location] = field(default_factory=dict)  # operands in the form their kernel wants
+    # operands in the form their kernel wants
+    packed: dict[tuple[Node, int], Location] = field(default_factory=dict)
     constants: list[Constant] = field(default_factory=list)
     copies: list[tuple[int, Value]] = field(default_factory=list)  # outputs that are copied when the run ends
     static: bool = True
@@ -92,7 +97,13 @@ def view_of(node: Node) -> tuple[Value, Dimension] | None:
 
 def known_at_entry(graph: Graph) -> set[str]:
     """The dimension variables that the inputs' shapes tell."""
-    return {s.name for v in graph.inputs if isinstance(v.type, TensorType) for d in v.shape for s in dims.symbols(d)}
+    return {
+        s.name
+        for v in graph.inputs
+        if isinstance(v.type, TensorType)
+        for d in v.shape
+        for s in dims.symbols(d)
+    }
 
 
 class _Planner:
@@ -101,7 +112,8 @@ class _Planner:
         self.entry = known_at_entry(graph)
         self.position = {node: k for k, node in enumerate(walk(graph))}
         self.end = len(self.position)
-        self.source: dict[Value, tuple[Value, Dimension]] = {}  # views and region inputs → what they are part of
+        # views and region inputs → what they are part of
+        self.source: dict[Value, tuple[Value, Dimension]] = {}
         self.keeps: dict[Value, list[Value]] = {}  # results of regions → what they may point to
         self.first: dict[Value, int] = {}
         self.last: dict[Value, int] = {}
@@ -120,7 +132,9 @@ class _Planner:
             match node.op:
                 case If(then=then, otherwise=otherwise):
                     for branch in (then, otherwise):
-                        self.source.update((inner, (outer, 0)) for inner, outer in zip(branch.inputs, node.inputs[1:]))
+                        self.source.update(
+                            (inner, (outer, 0)) for inner, outer in zip(branch.inputs, node.inputs[1:])
+                        )
                         self._aliases(branch)
                     for k, output in enumerate(node.outputs):
                         self.keeps[output] = [then.outputs[k], otherwise.outputs[k]]
@@ -203,9 +217,18 @@ class _Planner:
         for index, value in enumerate(graph.outputs):
             root, offset = self.root(value)
             node = root.producer
-            if not isinstance(value.type, TensorType) or node is None or node not in at or root in self.plan.locations:
+            if (
+                not isinstance(value.type, TensorType)
+                or node is None
+                or node not in at
+                or root in self.plan.locations
+            ):
                 continue
-            if isinstance(node.op, (If, Loop, RuntimeCall)) or offset != 0 or root.type.nbytes != value.type.nbytes:
+            if (
+                isinstance(node.op, (If, Loop, RuntimeCall))
+                or offset != 0
+                or root.type.nbytes != value.type.nbytes
+            ):
                 continue
             if {s.name for d in value.shape for s in dims.symbols(d)} <= at[node]:
                 self.plan.locations[root] = Location("output", index, 0, self._slot())
@@ -238,8 +261,8 @@ class _Planner:
             self._of(value)
 
     def _staging(self, node: Node) -> list[Location | None]:
-        """Where the next carried values wait until all are read: those that are, or may point to, what is carried now and would be
-        overwritten."""
+        """Where the next carried values wait until all are read: those that are, or may point to, what is
+        carried now and would be overwritten."""
         body, carried, here = node.op.body, node.op.carried, self.position[node]
         homes = {self.root(v)[0] for v in body.inputs[2 : 2 + carried]}
         found: list[Location | None] = []
@@ -247,7 +270,9 @@ class _Planner:
             root, offset = self.root(value)
             stays = root is into and offset == 0
             points = carried > 1 and self.plan.locations[root].kind == "pointer"
-            found.append(self._memory(value.type, here, here) if not stays and (root in homes or points) else None)
+            found.append(
+                self._memory(value.type, here, here) if not stays and (root in homes or points) else None
+            )
         return found
 
     def _of(self, value: Value) -> None:
@@ -310,12 +335,15 @@ def _bound(node: Node) -> set[str]:
     """The variables that a node gives a value."""
     names = {s.name for s in getattr(node.op, "symbols", ())}
     types: list[Type] = [v.type for v in node.outputs] if isinstance(node.op, (If, Loop, RuntimeCall)) else []
-    return names | {s.name for t in types if isinstance(t, TensorType) for d in t.shape for s in dims.symbols(d)}
+    return names | {
+        s.name for t in types if isinstance(t, TensorType) for d in t.shape for s in dims.symbols(d)
+    }
 
 
 def place(buffers: list[Buffer]) -> int:
-    """Gives buffers of known sizes their offsets, the largest first, each at the lowest place that is free while it is in use
-    (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"); the bytes of the whole."""
+    """Gives buffers of known sizes their offsets, the largest first, each at the lowest place that is free
+    while it is in use (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"); the
+    bytes of the whole."""
     placed: list[Buffer] = []
     end = 0
     for buffer in sorted(buffers, key=lambda b: -b.nbytes):

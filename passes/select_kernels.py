@@ -1,8 +1,9 @@
 """select_kernels: which kernel runs each node, and in which layout each value is stored.
 
-Nodes are taken in order. Every kernel offers its choices for the node as its operands are stored so far; the one whose estimated
-time, with that of the reorders it asks for, is least wins. A blocked value then gets the widest halo that any of its consumers
-reads, and Reorder nodes are put where a consumer wants another layout than the producer gives.
+Nodes are taken in order. Every kernel offers its choices for the node as its operands are stored so far; the
+one whose estimated time, with that of the reorders it asks for, is least wins. A blocked value then gets the
+widest halo that any of its consumers reads, and Reorder nodes are put where a consumer wants another layout
+than the producer gives.
 """
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ class _Selection:
         while pending:
             node = pending.pop()
             inputs = tuple(new.get(v, v) for v in node.inputs)
-            if isinstance(node.op, Fused) and not self.candidates(Node(node.op, inputs, tuple(_stored(v, None) for v in node.outputs))):
+            if isinstance(node.op, Fused) and not self.candidates(
+                Node(node.op, inputs, tuple(_stored(v, None) for v in node.outputs))
+            ):
                 pending.extend(reversed(_inlined(node)))
                 continue
             op = self._inner(node.op)
@@ -71,7 +74,9 @@ class _Selection:
             inputs = tuple(_stored(v, None) for v in node.inputs)
             choices += self.candidates(Node(node.op, inputs, node.outputs, node.origin))
         if not choices:
-            raise UnsupportedError(f"no kernel takes {type(node.op).__name__} of {', '.join(str(v.type) for v in node.inputs)}")
+            raise UnsupportedError(
+                f"no kernel takes {type(node.op).__name__} of {', '.join(str(v.type) for v in node.inputs)}"
+            )
         best = min(choices, key=lambda choice: choice.cost + self._reorders(node, choice))
         outputs = tuple(_stored(v, best.output) for v in node.outputs)
         return Node(node.op, node.inputs, outputs, node.origin, best)
@@ -119,7 +124,13 @@ class _Selection:
             if (value, layout) not in reordered:
                 output = Value(replace(value.type, layout=layout), value.name)
                 node = Node(Reorder(layout), (current,), (output,), "")
-                node = Node(node.op, node.inputs, (output,), f"layout of {value.name or 'a value'}", self._reorder(node))
+                node = Node(
+                    node.op,
+                    node.inputs,
+                    (output,),
+                    f"layout of {value.name or 'a value'}",
+                    self._reorder(node),
+                )
                 nodes.append(node)
                 reordered[value, layout] = output
             return reordered[value, layout]
@@ -129,7 +140,8 @@ class _Selection:
             wanted = _wanted(node, choice) if choice else (None,) * len(node.inputs)
             packed = choice.packed if choice else ()
             inputs = tuple(
-                as_wanted(v, w, k in packed and v.constant is not None) for k, (v, w) in enumerate(zip(node.inputs, wanted))
+                as_wanted(v, w, k in packed and v.constant is not None)
+                for k, (v, w) in enumerate(zip(node.inputs, wanted))
             )
             outputs = []
             for value in node.outputs:
@@ -173,8 +185,11 @@ def _wanted(node: Node, choice: Choice) -> tuple[Layout | None, ...]:
 
 
 def _fits(layout: Layout | None, wanted: Layout | None) -> bool:
-    """Whether a value stored so can be read by who wants it like that: the same block, and no less of a halo."""
+    """Whether a value stored so can be read by who wants it like that: the same block, and no less of a
+    halo."""
     if layout is None or wanted is None:
         return layout is wanted
-    return layout.block == wanted.block and all(a >= b for a, b in zip(layout.halo or wanted.halo, wanted.halo))
+    return layout.block == wanted.block and all(
+        a >= b for a, b in zip(layout.halo or wanted.halo, wanted.halo)
+    )
 
