@@ -1,4 +1,5 @@
-"""Numbers of runtime_c/onnxc.h and runtime_c/internal.h that generated code contains: offsets in bytes, error codes, kinds.
+"""Numbers of runtime_c/onnxc.h and runtime_c/internal.h that generated code contains: offsets in bytes, error
+codes, kinds.
 
 tests/runtime_c holds them against the structs that a C compiler lays out.
 """
@@ -15,15 +16,36 @@ CONTEXT = {
 
 #: Functions of onnxc_api.
 API = {
-    name: 8 * k for k, name in enumerate((
-        "parallel", "fail", "buffer", "output", "output_value", "call", "cancelled", "fail_expected", "fail_input", "hold", "move",
-        "scratch",
-    ))
+    name: 8 * k
+    for k, name in enumerate(
+        (
+            "parallel",
+            "fail",
+            "buffer",
+            "output",
+            "output_value",
+            "call",
+            "cancelled",
+            "fail_expected",
+            "fail_input",
+            "hold",
+            "move",
+            "scratch",
+        )
+    )
 }
 
 #: Fields of onnxc_value, and its size.
 VALUE = {
-    "struct_size": 0, "kind": 4, "dtype": 8, "rank": 12, "dims": 16, "data": 24, "bytes": 32, "capacity": 40, "object": 48,
+    "struct_size": 0,
+    "kind": 4,
+    "dtype": 8,
+    "rank": 12,
+    "dims": 16,
+    "data": 24,
+    "bytes": 32,
+    "capacity": 40,
+    "object": 48,
 }
 VALUE_BYTES = 56
 
@@ -31,18 +53,64 @@ KINDS = {"none": 0, "tensor": 1, "sequence": 2, "optional": 3, "map": 4}
 
 #: enum onnxc_status, by the names that `check` expressions and kernels use.
 ERRORS = {
-    name: code for code, name in enumerate((
-        "ok", "null_pointer", "wrong_count", "wrong_kind", "wrong_dtype", "wrong_rank", "wrong_shape", "buffer_too_small", "overlap",
-        "dims_mismatch", "rank_mismatch", "index_out_of_range", "division_by_zero", "invalid_value", "invalid_reshape", "size_overflow",
-        "out_of_memory", "cancelled", "unsupported_processor", "wrong_abi", "weights_file", "busy", "empty_optional", "unsupported",
-    ))
+    name: code
+    for code, name in enumerate(
+        (
+            "ok",
+            "null_pointer",
+            "wrong_count",
+            "wrong_kind",
+            "wrong_dtype",
+            "wrong_rank",
+            "wrong_shape",
+            "buffer_too_small",
+            "overlap",
+            "dims_mismatch",
+            "rank_mismatch",
+            "index_out_of_range",
+            "division_by_zero",
+            "invalid_value",
+            "invalid_reshape",
+            "size_overflow",
+            "out_of_memory",
+            "cancelled",
+            "unsupported_processor",
+            "wrong_abi",
+            "weights_file",
+            "busy",
+            "empty_optional",
+            "unsupported",
+        )
+    )
 }
 
 #: enum onnxc_dtype: ONNX's numbers.
 DTYPES = {
-    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8, "bool": 9, "float16": 10,
-    "float64": 11, "uint32": 12, "uint64": 13, "complex64": 14, "complex128": 15, "bfloat16": 16, "float8e4m3fn": 17,
-    "float8e4m3fnuz": 18, "float8e5m2": 19, "float8e5m2fnuz": 20, "uint4": 21, "int4": 22, "float4e2m1": 23, "float8e8m0": 24,
-    "uint2": 25, "int2": 26,
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "string": 8,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "uint32": 12,
+    "uint64": 13,
+    "complex64": 14,
+    "complex128": 15,
+    "bfloat16": 16,
+    "float8e4m3fn": 17,
+    "float8e4m3fnuz": 18,
+    "float8e5m2": 19,
+    "float8e5m2fnuz": 20,
+    "uint4": 21,
+    "int4": 22,
+    "float4e2m1": 23,
+    "float8e8m0": 24,
+    "uint2": 25,
+    "int2": 26,
 }
 assert set(DTYPES) == set(dtypes.ALL)

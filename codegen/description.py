@@ -14,30 +14,62 @@ from .model_c import LibraryDescription, Port
 from .module import Module
 
 
-def describe(imported: Imported, graph: Graph, plan: Plan, codes: Mapping[Node, Code], module: Module, target: Target, *,
-             prefix: str, name: str, threads: int | None, weights_bytes: int) -> LibraryDescription:
+def describe(
+    imported: Imported,
+    graph: Graph,
+    plan: Plan,
+    codes: Mapping[Node, Code],
+    module: Module,
+    target: Target,
+    *,
+    prefix: str,
+    name: str,
+    threads: int | None,
+    weights_bytes: int,
+) -> LibraryDescription:
     """The description of a model's library; ports are called what the model calls them."""
     proto = imported.model.proto
     names = [o.name for o in proto.graph.output]
-    scratch = max((s.scratch for c in codes.values() for s in c.steps if isinstance(s.scratch, int)), default=64)
+    scratch = max(
+        (s.scratch for c in codes.values() for s in c.steps if isinstance(s.scratch, int)), default=64
+    )
     return LibraryDescription(
-        prefix=prefix, name=name, version=__version__,
+        prefix=prefix,
+        name=name,
+        version=__version__,
         inputs=tuple(_port(v.name, v, imported.dim_names) for v in graph.inputs),
         outputs=tuple(_port(n, v, imported.dim_names) for n, v in zip(names, graph.outputs)),
-        node_names=module.node_names, operators=tuple(f"onnxc_op_{symbol}" for symbol in module.runtime_ops),
-        metadata=dict(graph.metadata), target=target.name, features=target.features, dim_count=module.dim_count,
-        value_count=module.value_count, slot_count=module.heap_count, static=plan.static,
+        node_names=module.node_names,
+        operators=tuple(f"onnxc_op_{symbol}" for symbol in module.runtime_ops),
+        metadata=dict(graph.metadata),
+        target=target.name,
+        features=target.features,
+        dim_count=module.dim_count,
+        value_count=module.value_count,
+        slot_count=module.heap_count,
+        static=plan.static,
         lifetimes=() if plan.static else tuple((b.first, b.last) for b in plan.buffers),
-        arena_bytes=plan.arena_bytes, scratch_bytes=max(scratch, 64), threads=threads or 0, weights_bytes=weights_bytes,
+        arena_bytes=plan.arena_bytes,
+        scratch_bytes=max(scratch, 64),
+        threads=threads or 0,
+        weights_bytes=weights_bytes,
         details={
-            "graph": graph.name, "producer": proto.producer_name, "model_version": proto.model_version, "domain": proto.domain,
-            "doc": proto.doc_string[:1000], **inspection.details(imported, graph),
+            "graph": graph.name,
+            "producer": proto.producer_name,
+            "model_version": proto.model_version,
+            "domain": proto.domain,
+            "doc": proto.doc_string[:1000],
+            **inspection.details(imported, graph),
         },
     )
 
 
 def _port(name: str, value: Value, dim_names: Mapping[str, str]) -> Port:
-    kind = "tensor" if isinstance(value.type, TensorType) else type(value.type).__name__.removesuffix("Type").lower()
+    kind = (
+        "tensor"
+        if isinstance(value.type, TensorType)
+        else type(value.type).__name__.removesuffix("Type").lower()
+    )
     element = element_type(value.type)
     dtype = element.dtype if element is not None else None
     shape = tuple(_size(d, dim_names) for d in value.shape) if kind == "tensor" else None
@@ -45,7 +77,8 @@ def _port(name: str, value: Value, dim_names: Mapping[str, str]) -> Port:
 
 
 def _size(size: Dimension, dim_names: Mapping[str, str]) -> int | str | None:
-    """A number, what the model calls the dimension, or an expression of such names; None where nothing has a name."""
+    """A number, what the model calls the dimension, or an expression of such names; None where nothing has
+    a name."""
     if isinstance(size, int):
         return size
     known = {s.name: dim_names.get(s.name) for s in dims.symbols(size)}

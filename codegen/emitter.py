@@ -1,8 +1,9 @@
 """Writes LLVM IR as text: the one emitter behind every kernel and the functions that call them.
 
-`Text` collects functions, declarations and tables; `Function` appends instructions to one of them and knows how to loop,
-branch and address memory. SSA values are plain strings (`%7`, `42`, `zeroinitializer`) and types are LLVM's words, so a
-kernel generator reads like the loop it emits. Kernels are written in their final form; no IR pass runs over them.
+`Text` collects functions, declarations and tables; `Function` appends instructions to one of them and knows
+how to loop, branch and address memory. SSA values are plain strings (`%7`, `42`, `zeroinitializer`) and types
+are LLVM's words, so a kernel generator reads like the loop it emits. Kernels are written in their final form;
+no IR pass runs over them.
 """
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ class Text:
     def table(self, element: str, values: Sequence[str], name: str) -> str:
         """A constant array; returns `@name`."""
         body = ", ".join(f"{element} {v}" for v in values)
-        self.tables[name] = f"@{name} = internal unnamed_addr constant [{len(values)} x {element}] [{body}], align 64"
+        self.tables[name] = (
+            f"@{name} = internal unnamed_addr constant [{len(values)} x {element}] [{body}], align 64"
+        )
         return f"@{name}"
 
     @contextmanager
@@ -81,9 +84,16 @@ class Text:
         self.functions.append("\n".join(lines))
 
     def __str__(self) -> str:
-        return "\n\n".join(
-            [*self.tables.values(), *self.functions, *(self.declarations[k] for k in sorted(self.declarations))]
-        ) + "\n"
+        return (
+            "\n\n".join(
+                [
+                    *self.tables.values(),
+                    *self.functions,
+                    *(self.declarations[k] for k in sorted(self.declarations)),
+                ]
+            )
+            + "\n"
+        )
 
 
 class Loop:
@@ -105,7 +115,8 @@ class Function:
     def __init__(self, text: Text):
         self.text, self.target = text, text.target
         self.lines: list[str] = []
-        self.prologue: list[str] = []  # entry-block instructions that dominate everything, such as argument loads
+        # entry-block instructions that dominate everything, such as argument loads
+        self.prologue: list[str] = []
         self.block = "entry"
         self._counter = 0
         self._hoisted: dict[str, str] = {}
@@ -140,7 +151,8 @@ class Function:
         return self.value(f"call {returns} {function}({', '.join(arguments)})")
 
     def intrinsic(self, name: str, type_: str, *values: str) -> str:
-        """An intrinsic overloaded on one type: `intrinsic("fma", "<16 x float>", a, b, c)`. Add fast-math flags to none."""
+        """An intrinsic overloaded on one type: `intrinsic("fma", "<16 x float>", a, b, c)`. Add fast-math
+        flags to none."""
         function = self.text.declare(f"llvm.{name}.{mangled(type_)}", type_, [type_] * len(values))
         return self.call(type_, function, *(f"{type_} {v}" for v in values))
 
@@ -243,7 +255,8 @@ class Function:
     @contextmanager
     def loop(self, start: str | int, stop: str | int, step: str | int = 1,
              carried: Sequence[tuple[str, str]] = ()) -> Iterator[Loop]:
-        """for index in range(start, stop, step), step > 0. `carried` are (type, initial value) of what iterations hand on:
+        """for index in range(start, stop, step), step > 0. `carried` are (type, initial value) of what
+        iterations hand on:
 
             with f.loop(0, k, carried=[("float", "0.0")]) as loop:
                 loop.carry(f.value(f"fadd float {loop.carried[0]}, {x}"))
@@ -266,7 +279,9 @@ class Function:
         latch = self.block
         self.lines[position] = f"  {index} = phi i64 [{start}, %{before}], [{following}, %{latch}]"
         for k, ((type_, initial), name, value) in enumerate(zip(carried, names, loop.following, strict=True)):
-            self.lines[position + 1 + k] = f"  {name} = phi {type_} [{initial}, %{before}], [{value}, %{latch}]"
+            self.lines[position + 1 + k] = (
+                f"  {name} = phi {type_} [{initial}, %{before}], [{value}, %{latch}]"
+            )
         self.branch_if(self.compare("slt", following, stop), body, after)
         self.label(after)
         for (type_, initial), value in zip(carried, loop.following, strict=True):

@@ -1,11 +1,11 @@
 """The contract between nodes and machine code: what a kernel module offers and what it returns.
 
 A kernel module (`kernels/*.py`) has three functions:
-    candidates(node, target) -> Iterable[Choice]     the ways in which it could run the node; none if it cannot
-    pack(node, choice, operand) -> Constant | None   a constant operand in the form the kernel wants; None: as it is
-    emit(node, choice, target) -> Code               the code
-Code is position-independent text: it names no value and no dimension variable, only its argument words, so that equal
-kernels have equal text and are emitted once.
+    candidates(node, target) -> Iterable[Choice]     the ways in which it could run the node; none if it
+    cannot pack(node, choice, operand) -> Constant | None   a constant operand in the form the kernel wants;
+    None: as it is emit(node, choice, target) -> Code               the code
+Code is position-independent text: it names no value and no dimension variable, only its argument words, so
+that equal kernels have equal text and are emitted once.
 """
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ENTRY = "KERNEL"  # how kernel text calls its entry; helpers are `KERNEL.tile14`
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel for a node: its module, its visible tiling, the layouts it reads and writes (None: dense), and the
-    estimated time in nanoseconds on one core."""
+    """A kernel for a node: its module, its visible tiling, the layouts it reads and writes (None: dense), and
+    the estimated time in nanoseconds on one core."""
 
     kernel: ModuleType
     cost: float
@@ -49,9 +49,10 @@ class Choice:
 class Argument:
     """One 8-byte word of a kernel's argument array.
 
-    `input`/`output`: the address of the node's operand or result `index` (packed constants at their packed form; bytes of
-    the storage, halo included, from its first byte). `temporary`: the address of the code's own buffer `index`.
-    `size`: the number that `dimension` has in this run. `run`: how many runs the context began before."""
+    `input`/`output`: the address of the node's operand or result `index` (packed constants at their packed
+    form; bytes of the storage, halo included, from its first byte). `temporary`: the address of the code's
+    own buffer `index`. `size`: the number that `dimension` has in this run. `run`: how many runs the context
+    began before."""
 
     kind: str
     index: int = 0
@@ -60,8 +61,8 @@ class Argument:
 
 @dataclass(frozen=True)
 class Step:
-    """One parallel region: `parts` independent pieces of about `work` nanoseconds in all, cut by shape alone. `scratch` bytes
-    are each thread's own, at least 64."""
+    """One parallel region: `parts` independent pieces of about `work` nanoseconds in all, cut by shape alone.
+    `scratch` bytes are each thread's own, at least 64."""
 
     text: str
     arguments: tuple[Argument, ...]
@@ -91,7 +92,8 @@ class KernelText:
 
     @contextmanager
     def entry(self):
-        """`i32 KERNEL(ptr %args, i64 %first, i64 %last, ptr %scratch)`: returns 0 unless the body returned a code."""
+        """`i32 KERNEL(ptr %args, i64 %first, i64 %last, ptr %scratch)`: returns 0 unless the body returned
+        a code."""
         parameters = ["ptr noalias %args", "i64 %first", "i64 %last", "ptr noalias %scratch"]
         with self.text.function(ENTRY, parameters, "i32", "hidden") as f:
             yield f
@@ -116,7 +118,11 @@ class KernelText:
 
     def size(self, f: Function, dimension: Dimension) -> str:
         """A dimension as an i64: a literal when it is a number, else a word of the arguments."""
-        return str(dimension) if isinstance(dimension, int) else self.word(f, Argument("size", 0, dimension), "i64")
+        return (
+            str(dimension)
+            if isinstance(dimension, int)
+            else self.word(f, Argument("size", 0, dimension), "i64")
+        )
 
     def step(self, parts: Dimension, work: Dimension, scratch: Dimension = 64) -> Step:
         return Step(str(self.text), tuple(self.arguments), parts, work, scratch)

@@ -20,10 +20,15 @@ def name_kernels(texts: Sequence[str], prefix: str) -> dict[str, str]:
     return {text: f"{prefix}__k{hashlib.sha256(text.encode()).hexdigest()[:12]}" for text in texts}
 
 
-def compile_objects(main: str, kernels: Mapping[str, str], target: Target, directory: Path, threads: int | None = None) -> list[Path]:
-    """Objects of the main module and of every kernel, written into directory. Kernels are dealt out to as many children as there are
-    processors, or `threads` says; 0 stays in this process, which an abort of LLVM then ends."""
-    modules = [("main", main)] + [(name, text.replace(f"@{ENTRY}", f"@{name}")) for text, name in kernels.items()]
+def compile_objects(
+    main: str, kernels: Mapping[str, str], target: Target, directory: Path, threads: int | None = None
+) -> list[Path]:
+    """Objects of the main module and of every kernel, written into directory. Kernels are dealt out to as
+    many children as there are processors, or `threads` says; 0 stays in this process, which an abort of LLVM
+    then ends."""
+    modules = [("main", main)] + [
+        (name, text.replace(f"@{ENTRY}", f"@{name}")) for text, name in kernels.items()
+    ]
     if threads == 0:
         return [_compile_here(name, text, target, directory) for name, text in modules]
     workers = max(1, min(threads or os.cpu_count() or 1, len(modules)))
@@ -39,7 +44,11 @@ def compile_objects(main: str, kernels: Mapping[str, str], target: Target, direc
             pairs += [str(source), str(output)]
             objects.append(output)
         command = [sys.executable, "-m", "onnxc.codegen.worker", target.name, *pairs]
-        children.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
+        children.append(
+            subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
+        )
     _wait(children)
     return objects
 

@@ -1,7 +1,7 @@
 """The child process that runs LLVM: `python -m onnxc.codegen.worker TARGET IN.ll OUT.o [IN.ll OUT.o ...]`.
 
-LLVM can abort the process on what it cannot select; here that ends a child, and becomes an error message of the parent. Kernels
-come in their final form, so no IR pass runs: the text is parsed, verified and selected.
+LLVM can abort the process on what it cannot select; here that ends a child, and becomes an error message of
+the parent. Kernels come in their final form, so no IR pass runs: the text is parsed, verified and selected.
 """
 from __future__ import annotations
 

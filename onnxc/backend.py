@@ -41,14 +41,24 @@ class OnnxcBackend(Backend):
         return CompiledModel(model)
 
     @classmethod
-    def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+    def run_model(
+        cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any
+    ) -> tuple[Any, ...]:
         return cls.prepare(model, device).run(inputs)
 
     @classmethod
-    def run_node(cls, node: onnx.NodeProto, inputs: Sequence[np.ndarray], device: str = "CPU", outputs_info=None,
-                 **kwargs: Any) -> tuple[Any, ...]:
-        values = [onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-                  for n, a in zip(node.input, inputs)]
+    def run_node(
+        cls,
+        node: onnx.NodeProto,
+        inputs: Sequence[np.ndarray],
+        device: str = "CPU",
+        outputs_info=None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        values = [
+            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in zip(node.input, inputs)
+        ]
         results = [onnx.helper.make_empty_tensor_value_info(n) for n in node.output]
         graph = onnx.helper.make_graph([node], "node", values, results)
         return cls.run_model(onnx.helper.make_model(graph), list(inputs), device)

@@ -1,7 +1,9 @@
 """What import rules write with: core ops appended to a graph, with everything known at once computed at once.
 
-A `Builder` holds one graph under construction. `emit` infers types, propagates symbolic elements (`elements.py`) and folds
-small constants, so that the exporters' Shape → Gather → Concat → Reshape chains vanish while they are read. Reading a
+A `Builder` holds one graph under construction. `emit` infers types, propagates symbolic elements
+(`elements.py`) and folds
+small constants, so that the exporters' Shape
+    → Gather → Concat → Reshape chains vanish while they are read. Reading a
 tensor as sizes (`dimensions`) gives what is known, or binds fresh variables that the run fills in.
 """
 from __future__ import annotations
@@ -52,9 +54,11 @@ class Session:
 
 
 class Builder:
-    """A graph under construction; a region's builder has the enclosing one as `parent` and captures what it reads of it.
+    """A graph under construction; a region's builder has the enclosing one as `parent` and captures what it
+    reads of it.
 
-    `facts` holds what is known inside a branch: replacements of dimension variables, applied to captured types.
+    `facts` holds what is known inside a branch: replacements of dimension variables, applied to captured
+    types.
     """
 
     def __init__(self, session: Session | None = None, parent: Builder | None = None,
@@ -104,7 +108,9 @@ class Builder:
             return type_
         return TensorType(type_.dtype, tuple(dims.substitute(d, self.facts) for d in type_.shape))
 
-    def constant(self, data: np.ndarray | Constant | int | float | bool, dtype: str | None = None, name: str = "") -> Value:
+    def constant(
+        self, data: np.ndarray | Constant | int | float | bool, dtype: str | None = None, name: str = ""
+    ) -> Value:
         """A constant value of an array or a number."""
         if isinstance(data, Constant):
             value = Value(TensorType(data.dtype, data.shape), name, data)
@@ -134,12 +140,17 @@ class Builder:
         self.own.update(node.outputs)
         return node.outputs
 
-    def _folded(self, op: ops.Op, operands: Sequence[Value], types: Sequence[Type]) -> tuple[Value, ...] | None:
+    def _folded(
+        self, op: ops.Op, operands: Sequence[Value], types: Sequence[Type]
+    ) -> tuple[Value, ...] | None:
         if len(types) == 1 and isinstance(types[0], TensorType) and _is_small_integer(types[0]):
             found = symbolic.elements(op, [v.elements for v in operands], types[0])
             if found is not None:
                 return (self.elements(found, types[0].dtype),)
-        small = all(isinstance(t, TensorType) and isinstance(t.nbytes, int) and t.nbytes <= EAGER_FOLD_BYTES for t in types)
+        small = all(
+            isinstance(t, TensorType) and isinstance(t.nbytes, int) and t.nbytes <= EAGER_FOLD_BYTES
+            for t in types
+        )
         if operands and small and all(v.constant is not None for v in operands) and isinstance(op, _FOLDABLE):
             arrays = interpret.fold(op, [v.constant.array for v in operands])
             if arrays is not None:
@@ -162,8 +173,8 @@ class Builder:
     # Ops by name -------------------------------------------------------------------------------
 
     def map(self, *operands_then_body: Operand | Callable[..., Expr]) -> Value:
-        """b.map(x, y, lambda x, y: x + y): the body over the operands' elements, which broadcast. Numbers become scalars
-        of the first tensor's type."""
+        """b.map(x, y, lambda x, y: x + y): the body over the operands' elements, which broadcast. Numbers
+        become scalars of the first tensor's type."""
         *operands, body = operands_then_body
         values = self.values(*operands)
         expression = body(*(expr.input_(k, v.dtype) for k, v in enumerate(values)))
@@ -172,7 +183,10 @@ class Builder:
     def values(self, *operands: Operand) -> list[Value]:
         """Operands as values: numbers take the type of the first that is a value."""
         dtype = next((o.dtype for o in operands if isinstance(o, Value)), None)
-        return [o if isinstance(o, Value) else self.constant(o, None if isinstance(o, np.ndarray) else dtype) for o in operands]
+        return [
+            o if isinstance(o, Value) else self.constant(o, None if isinstance(o, np.ndarray) else dtype)
+            for o in operands
+        ]
 
     def cast(self, x: Value, dtype: str) -> Value:
         return x if x.dtype == dtype else self.map(x, lambda e: e.cast(dtype))
@@ -214,20 +228,29 @@ class Builder:
         return self.slice(x, starts, sizes)
 
     def concat(self, values: Sequence[Value], axis: int) -> Value:
-        return values[0] if len(values) == 1 else self.emit(ops.Concat(self.axis(axis, values[0].rank)), *values)[0]
+        return (
+            values[0]
+            if len(values) == 1
+            else self.emit(ops.Concat(self.axis(axis, values[0].rank)), *values)[0]
+        )
 
     def broadcast(self, x: Value, shape: Sequence[Dimension]) -> Value:
         """x repeated to shape; the shape itself broadcasts too, as ONNX's Expand has it."""
         target = ops.broadcast_shapes(x.shape, tuple(shape))
         return x if target == x.shape else self.emit(ops.Broadcast(target), x)[0]
 
-    def contract(self, lhs: str, rhs: str, out: str, x: Value, y: Value, accumulate: str | None = None) -> Value:
-        """The einsum lhs, rhs -> out. 16-bit floats accumulate in float32, and the result is x's type again."""
+    def contract(
+        self, lhs: str, rhs: str, out: str, x: Value, y: Value, accumulate: str | None = None
+    ) -> Value:
+        """The einsum lhs, rhs -> out. 16-bit floats accumulate in float32, and the result is x's type
+        again."""
         wide = accumulate or ("float32" if x.dtype in ("float16", "bfloat16") else x.dtype)
         epilogue = None if wide == x.dtype or accumulate else expr.input_(0, wide).cast(x.dtype)
         return self.emit(ops.Contract(lhs, rhs, out, wide, epilogue), x, y)[0]
 
-    def call(self, symbol: str, inputs: Sequence[Value], types: Sequence[Type], attributes: Sequence[int] = ()) -> tuple[Value, ...]:
+    def call(
+        self, symbol: str, inputs: Sequence[Value], types: Sequence[Type], attributes: Sequence[int] = ()
+    ) -> tuple[Value, ...]:
         """A function of the C runtime."""
         return self.emit(ops.RuntimeCall(symbol, tuple(types), tuple(attributes)), *inputs)
 
@@ -238,8 +261,8 @@ class Builder:
         return self.elements(np.array(list(x.shape) + [None], object)[:-1])
 
     def dimensions(self, x: Value, minimum: int | None = None, hint: str = "n") -> list[Dimension]:
-        """The elements of an integer tensor as dimensions: what is known, else fresh variables that the run binds.
-        `minimum` bounds the fresh ones; smaller elements fail the run."""
+        """The elements of an integer tensor as dimensions: what is known, else fresh variables that the run
+        binds. `minimum` bounds the fresh ones; smaller elements fail the run."""
         if x.elements is not None:
             return list(x.elements.flat)
         if x.constant is not None:
@@ -286,7 +309,9 @@ class Builder:
             raise ops.TypeMismatch(f"axis {axis} is outside a tensor of {rank} axes")
         return axis + rank if axis < 0 else axis
 
-    def finish(self, outputs: Sequence[Value], name: str = "", metadata: Mapping[str, str] | None = None) -> Graph:
+    def finish(
+        self, outputs: Sequence[Value], name: str = "", metadata: Mapping[str, str] | None = None
+    ) -> Graph:
         """The graph built; captured values follow its own inputs."""
         inner = tuple(value for _, value in self.captured())
         return Graph((*self.inputs, *inner), tuple(outputs), tuple(self.nodes), name, metadata or {})
@@ -294,8 +319,20 @@ class Builder:
 
 #: Ops whose constant results may be computed while importing.
 _FOLDABLE = (
-    ops.Map, ops.Reduce, ops.Contract, ops.Reshape, ops.Transpose, ops.Slice, ops.Pad, ops.Broadcast, ops.Concat,
-    ops.Gather, ops.Scatter, ops.Cumulate, ops.Sort, ops.RuntimeCall,
+    ops.Map,
+    ops.Reduce,
+    ops.Contract,
+    ops.Reshape,
+    ops.Transpose,
+    ops.Slice,
+    ops.Pad,
+    ops.Broadcast,
+    ops.Concat,
+    ops.Gather,
+    ops.Scatter,
+    ops.Cumulate,
+    ops.Sort,
+    ops.RuntimeCall,
 )
 
 
@@ -331,4 +368,8 @@ def _wrapped(array: np.ndarray, dtype: str) -> np.ndarray:
         return np.array([bool(v) for v in array.flat], bool).reshape(array.shape)
     plain = [int(v) & ((1 << bits) - 1) for v in array.flat]
     signed = [v - (1 << bits) if dtypes.is_signed(dtype) and v >> (bits - 1) else v for v in plain]
-    return np.array(signed, np.int64 if dtypes.is_signed(dtype) else np.uint64).astype(dtypes.numpy_dtype(dtype)).reshape(array.shape)
+    return (
+        np.array(signed, np.int64 if dtypes.is_signed(dtype) else np.uint64)
+        .astype(dtypes.numpy_dtype(dtype))
+        .reshape(array.shape)
+    )

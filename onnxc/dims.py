@@ -1,9 +1,10 @@
 """Symbolic dimensions: integer polynomials over a model's dimension variables.
 
-A dimension is a plain `int` wherever it is known and a `Dim` elsewhere: a sum of monomials over atoms, where an atom is
-a variable (`Symbol`) or an operation that polynomials cannot express (`Apply`: floor division, remainder, min, max,
-broadcast, comparisons). Construction is canonical, so equal dimensions nearly always look equal; `equal` may still
-answer None, *unknown*, and the run then checks. Text is Python expression syntax: `2*n + (h - 1)//2`.
+A dimension is a plain `int` wherever it is known and a `Dim` elsewhere: a sum of monomials over atoms, where
+an atom is a variable (`Symbol`) or an operation that polynomials cannot express (`Apply`: floor division,
+remainder, min, max, broadcast, comparisons). Construction is canonical, so equal dimensions nearly always
+look equal; `equal` may still answer None, *unknown*, and the run then checks. Text is Python expression
+syntax: `2*n + (h - 1)//2`.
 """
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ Monomial = tuple[tuple["Symbol | Apply", int], ...]
 
 
 class Dim:
-    """A dimension that is not a plain number: `terms` maps monomials to non-zero coefficients, in canonical order."""
+    """A dimension that is not a plain number: `terms` maps monomials to non-zero coefficients, in
+    canonical order."""
 
     __slots__ = ("_hash", "_text", "terms")
 
@@ -323,7 +325,12 @@ def floor_divide(a: Dimension, b: Dimension) -> Dimension:
     if b > 0 and low is not None and low >= 0 and high is not None and high < b:
         return quotient
     inner = _single_atom(rest)
-    if isinstance(inner, Apply) and inner.kind == "floordiv" and isinstance(inner.right, int) and b > 0 < inner.right:
+    if (
+        isinstance(inner, Apply)
+        and inner.kind == "floordiv"
+        and isinstance(inner.right, int)
+        and b > 0 < inner.right
+    ):
         return quotient + floor_divide(inner.left, inner.right * b)
     return quotient + _atom(Apply("floordiv", rest, b))
 
@@ -434,8 +441,12 @@ def _is_clamped(part: Dim, whole: Dim) -> bool:
     """part = min(whole, k), k >= 1: valid only as whole or 1, so the common size is whole."""
     atom = _single_atom(part)
     return (
-        isinstance(atom, Apply) and atom.kind == "min"
-        and ((atom.left == whole and at_least(atom.right, 1)) or (atom.right == whole and at_least(atom.left, 1)))
+        isinstance(atom, Apply)
+        and atom.kind == "min"
+        and (
+            (atom.left == whole and at_least(atom.right, 1))
+            or (atom.right == whole and at_least(atom.left, 1))
+        )
     )
 
 
@@ -500,7 +511,8 @@ TYPICAL = 256
 
 
 def typical(value: Dimension) -> int:
-    """A number of things to estimate times with where a size is symbolic; at least one, so that no work is free."""
+    """A number of things to estimate times with where a size is symbolic; at least one, so that no work is
+    free."""
     return max(1, evaluate(value, {s.name: TYPICAL for s in symbols(value)}))
 
 

@@ -1,7 +1,7 @@
 """The pipeline: from a model to a library, stage after stage, in the one order there is.
 
-Each stage is timed, reported to `progress`, verified, and, with `dump_ir`, written as IR text. Nothing appears at the output path
-until the library is complete.
+Each stage is timed, reported to `progress`, verified, and, with `dump_ir`, written as IR text. Nothing
+appears at the output path until the library is complete.
 """
 from __future__ import annotations
 
@@ -105,15 +105,27 @@ class _Stages:
             self.progress(name)
 
 
-def compile_model(model: object, output: str | os.PathLike, *, dims: Mapping[str, int] | None = None,
-                  shapes: Mapping[str, Sequence[int | None]] | None = None, target: str = "native", threads: int | None = None,
-                  name: str | None = None, overridable: bool = False, dump_ir: str | os.PathLike | None = None,
-                  header: str | os.PathLike | None = None, jobs: int | None = None, progress: Progress | None = None) -> Report:
+def compile_model(
+    model: object,
+    output: str | os.PathLike,
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
+    target: str = "native",
+    threads: int | None = None,
+    name: str | None = None,
+    overridable: bool = False,
+    dump_ir: str | os.PathLike | None = None,
+    header: str | os.PathLike | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Report:
     """Compiles a model (path, bytes or ModelProto) to `output`, a .so or, for static linking, a .o.
 
-    dims: sizes of named dimensions. shapes: whole shapes of inputs. target: a name of `target.TARGETS` or "native". threads: how
-    many the library uses unless told otherwise (None: one a processor). name: prefix of the exported symbol. header: where to write
-    the C header. jobs: child processes that generate code. Errors are of the `OnnxcError` family.
+    dims: sizes of named dimensions. shapes: whole shapes of inputs. target: a name of `target.TARGETS` or
+    "native". threads: how many the library uses unless told otherwise (None: one a processor). name: prefix
+    of the exported symbol. header: where to write the C header. jobs: child processes that generate code.
+    Errors are of the `OnnxcError` family.
     """
     output, report = Path(output), Report(output=os.fspath(output))
     for path in (output, *([Path(header)] if header is not None else [])):
@@ -164,8 +176,22 @@ def emit_kernels(graph: Graph, target: Target) -> dict[Node, Code]:
     return {n: n.choice.kernel.emit(n, n.choice, target) for n in walk(graph) if n.choice is not None}
 
 
-def _build(imported: Imported, graph: Graph, plan: Plan, codes: dict[Node, Code], target: Target, work: Path, output: Path,
-           stages: _Stages, report: Report, *, name: str, threads: int | None, header: object, jobs: int | None) -> None:
+def _build(
+    imported: Imported,
+    graph: Graph,
+    plan: Plan,
+    codes: dict[Node, Code],
+    target: Target,
+    work: Path,
+    output: Path,
+    stages: _Stages,
+    report: Report,
+    *,
+    name: str,
+    threads: int | None,
+    header: object,
+    jobs: int | None,
+) -> None:
     prefix = model_c.symbol_prefix(name)
     texts = list(dict.fromkeys(step.text for code in codes.values() for step in code.steps))
     kernels = objects.name_kernels(texts, prefix)
@@ -175,10 +201,22 @@ def _build(imported: Imported, graph: Graph, plan: Plan, codes: dict[Node, Code]
     report.weights_bytes = (work / "weights.bin").stat().st_size
     stages("generate code")
     module = emit_module(graph, plan, codes, kernels, offsets, target, prefix)
-    description = describe(imported, graph, plan, codes, module, target, prefix=prefix, name=name, threads=threads,
-                           weights_bytes=report.weights_bytes)
+    description = describe(
+        imported,
+        graph,
+        plan,
+        codes,
+        module,
+        target,
+        prefix=prefix,
+        name=name,
+        threads=threads,
+        weights_bytes=report.weights_bytes,
+    )
     report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
-    runtime = link.start_compile(model_c.model_source(description), work, target, kind=link.output_kind(output))
+    runtime = link.start_compile(
+        model_c.model_source(description), work, target, kind=link.output_kind(output)
+    )
     try:
         compiled = objects.compile_objects(module.text, kernels, target, work, jobs)
         stages("link")
@@ -210,7 +248,8 @@ def write_constants(plan: Plan, path: Path) -> list[int]:
                 file.write(data)
             made[id(constant)] = seen[digest]
             offsets.append(seen[digest])
-        file.write(b"\0" * 64)  # so that even an empty constant has an address, and vector loads at the end stay inside
+        # so that even an empty constant has an address, and vector loads at the end stay inside
+        file.write(b"\0" * 64)
     return offsets
 
 
@@ -234,7 +273,10 @@ def default_name(output: Path) -> str:
 def check_arena(plan: Plan) -> None:
     """Refuses a static plan over ARENA_LIMIT with LimitError."""
     if plan.static and plan.arena_bytes > ARENA_LIMIT:
-        raise LimitError(f"the model needs {plan.arena_bytes:,} bytes for its intermediate values, more than the limit of {ARENA_LIMIT:,}")
+        raise LimitError(
+            f"the model needs {plan.arena_bytes:,} bytes for its intermediate values, "
+            f"more than the limit of {ARENA_LIMIT:,}"
+        )
 
 
 class _Dump:

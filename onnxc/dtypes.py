@@ -1,7 +1,8 @@
 """Element types: their names, sizes and numpy counterparts.
 
-The IR names a type by a string (`float32`, `bfloat16`, `bool`, `string`, ...). Sub-byte types are stored one element a
-byte. numpy has no bfloat16, float8 or int4 of its own; `ml_dtypes` brings them and is imported only when one is met.
+The IR names a type by a string (`float32`, `bfloat16`, `bool`, `string`, ...). Sub-byte types are stored one
+element a byte. numpy has no bfloat16, float8 or int4 of its own; `ml_dtypes` brings them and is imported only
+when one is met.
 """
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Scalar expressions: what a Map, or a kernel's epilogue, computes for one element.
 
-An `Expr` is an interned, immutable DAG: building the same expression twice gives the same object, so equality is
-identity and shared parts stay shared (`x = x + x`, 64 times, is 65 nodes). All walks are loops over `topological`,
-never recursion. Arithmetic is that of the type: integers wrap, floats follow IEEE 754; no operation traps.
+An `Expr` is an interned, immutable DAG: building the same expression twice gives the same object, so equality
+is identity and shared parts stay shared (`x = x + x`, 64 times, is 65 nodes). All walks are loops over
+`topological`, never recursion. Arithmetic is that of the type: integers wrap, floats follow IEEE 754; no
+operation traps.
 """
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ Scalar = int | float | bool
 
 @dataclass(frozen=True)
 class Operation:
-    """One scalar operation: its arity, its result type (None: that of its last argument) and its numpy meaning."""
+    """One scalar operation: its arity, its result type (None: that of its last argument) and its numpy
+    meaning."""
 
     arity: int
     numpy: Callable
@@ -77,10 +79,16 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return saturating_cast(np.power(a.astype(np.float64), b.astype(np.float64)), a.dtype)
     if a.dtype.kind == "V" or b.dtype.kind == "V":
         return _power(a.astype(np.int64), b.astype(np.int64)).astype(a.dtype)
-    result, base, exponent = np.ones_like(a + b.astype(a.dtype)), a + np.zeros_like(b, a.dtype), b + np.zeros_like(a, b.dtype)
+    result, base, exponent = (
+        np.ones_like(a + b.astype(a.dtype)),
+        a + np.zeros_like(b, a.dtype),
+        b + np.zeros_like(a, b.dtype),
+    )
     negative = exponent < 0
     with np.errstate(all="ignore"):
-        reciprocal = np.where(base == 1, 1, np.where(base == -1, np.where(exponent % 2, -1, 1), 0)).astype(a.dtype)
+        reciprocal = np.where(base == 1, 1, np.where(base == -1, np.where(exponent % 2, -1, 1), 0)).astype(
+            a.dtype
+        )
         remaining = np.where(negative, 0, exponent)
         while np.any(remaining):
             result = np.where(remaining & 1, result * base, result)
@@ -88,31 +96,55 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(negative, reciprocal, result).astype(a.dtype)
 
 
-#: Every scalar operation. min and max give NaN when either argument is NaN. Integer division and remainder by zero give
-#: what division by one gives: rules guard them with `check`. Shifts by the width or more give 0.
+#: Every scalar operation. min and max give NaN when either argument is NaN. Integer division and remainder by
+#: zero give what division by one gives: rules guard them with `check`. Shifts by the width or more give 0.
 OPERATIONS: dict[str, Operation] = {
-    "neg": Operation(1, np.negative), "abs": Operation(1, np.abs), "sign": Operation(1, np.sign),
-    "exp": Operation(1, np.exp), "log": Operation(1, np.log), "sqrt": Operation(1, np.sqrt),
-    "floor": Operation(1, np.floor), "ceil": Operation(1, np.ceil), "trunc": Operation(1, np.trunc),
+    "neg": Operation(1, np.negative),
+    "abs": Operation(1, np.abs),
+    "sign": Operation(1, np.sign),
+    "exp": Operation(1, np.exp),
+    "log": Operation(1, np.log),
+    "sqrt": Operation(1, np.sqrt),
+    "floor": Operation(1, np.floor),
+    "ceil": Operation(1, np.ceil),
+    "trunc": Operation(1, np.trunc),
     "round": Operation(1, np.rint),  # half to even
-    "sin": Operation(1, np.sin), "cos": Operation(1, np.cos), "tan": Operation(1, np.tan),
-    "asin": Operation(1, np.arcsin), "acos": Operation(1, np.arccos), "atan": Operation(1, np.arctan),
-    "sinh": Operation(1, np.sinh), "cosh": Operation(1, np.cosh), "tanh": Operation(1, np.tanh),
-    "asinh": Operation(1, np.arcsinh), "acosh": Operation(1, np.arccosh), "atanh": Operation(1, np.arctanh),
+    "sin": Operation(1, np.sin),
+    "cos": Operation(1, np.cos),
+    "tan": Operation(1, np.tan),
+    "asin": Operation(1, np.arcsin),
+    "acos": Operation(1, np.arccos),
+    "atan": Operation(1, np.arctan),
+    "sinh": Operation(1, np.sinh),
+    "cosh": Operation(1, np.cosh),
+    "tanh": Operation(1, np.tanh),
+    "asinh": Operation(1, np.arcsinh),
+    "acosh": Operation(1, np.arccosh),
+    "atanh": Operation(1, np.arctanh),
     "erf": Operation(1, _erf),
     "not": Operation(1, lambda a: ~a),  # bitwise, logical for bool
-    "isnan": Operation(1, np.isnan, "bool"), "isinf": Operation(1, np.isinf, "bool"),
-    "add": Operation(2, np.add), "sub": Operation(2, np.subtract), "mul": Operation(2, np.multiply),
+    "isnan": Operation(1, np.isnan, "bool"),
+    "isinf": Operation(1, np.isinf, "bool"),
+    "add": Operation(2, np.add),
+    "sub": Operation(2, np.subtract),
+    "mul": Operation(2, np.multiply),
     "div": Operation(2, _integer_or(_truncated_quotient, np.divide)),  # integers: toward zero
     "mod": Operation(2, _integer_or(_floor_mod, np.mod)),  # the divisor's sign
     "fmod": Operation(2, _integer_or(_truncated_mod, np.fmod)),  # the dividend's sign
     "pow": Operation(2, _power),
-    "min": Operation(2, np.minimum), "max": Operation(2, np.maximum),
-    "and": Operation(2, np.bitwise_and), "or": Operation(2, np.bitwise_or), "xor": Operation(2, np.bitwise_xor),
-    "shl": Operation(2, _shift(np.left_shift)), "shr": Operation(2, _shift(np.right_shift)),
-    "eq": Operation(2, np.equal, "bool"), "ne": Operation(2, np.not_equal, "bool"),
-    "lt": Operation(2, np.less, "bool"), "le": Operation(2, np.less_equal, "bool"),
-    "gt": Operation(2, np.greater, "bool"), "ge": Operation(2, np.greater_equal, "bool"),
+    "min": Operation(2, np.minimum),
+    "max": Operation(2, np.maximum),
+    "and": Operation(2, np.bitwise_and),
+    "or": Operation(2, np.bitwise_or),
+    "xor": Operation(2, np.bitwise_xor),
+    "shl": Operation(2, _shift(np.left_shift)),
+    "shr": Operation(2, _shift(np.right_shift)),
+    "eq": Operation(2, np.equal, "bool"),
+    "ne": Operation(2, np.not_equal, "bool"),
+    "lt": Operation(2, np.less, "bool"),
+    "le": Operation(2, np.less_equal, "bool"),
+    "gt": Operation(2, np.greater, "bool"),
+    "ge": Operation(2, np.greater_equal, "bool"),
     "select": Operation(3, np.where),
 }
 
@@ -126,7 +158,8 @@ _interned: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionar
 
 
 class Expr:
-    """One node: operation name, element type, arguments, and the value that leaves, casts and checks carry."""
+    """One node: operation name, element type, arguments, and the value that leaves, casts and checks
+    carry."""
 
     __slots__ = ("__weakref__", "args", "count", "dtype", "op", "value")
 
@@ -144,28 +177,28 @@ class Expr:
         other = other if isinstance(other, Expr) else const(other, self.dtype)
         return apply(op, other, self) if swap else apply(op, self, other)
 
-    def __add__(self, o): return self._with("add", o)  # noqa: E704
-    def __radd__(self, o): return self._with("add", o, True)  # noqa: E704
-    def __sub__(self, o): return self._with("sub", o)  # noqa: E704
-    def __rsub__(self, o): return self._with("sub", o, True)  # noqa: E704
-    def __mul__(self, o): return self._with("mul", o)  # noqa: E704
-    def __rmul__(self, o): return self._with("mul", o, True)  # noqa: E704
-    def __truediv__(self, o): return self._with("div", o)  # noqa: E704
-    def __rtruediv__(self, o): return self._with("div", o, True)  # noqa: E704
-    def __mod__(self, o): return self._with("mod", o)  # noqa: E704
-    def __pow__(self, o): return self._with("pow", o)  # noqa: E704
-    def __and__(self, o): return self._with("and", o)  # noqa: E704
-    def __or__(self, o): return self._with("or", o)  # noqa: E704
-    def __xor__(self, o): return self._with("xor", o)  # noqa: E704
-    def __lshift__(self, o): return self._with("shl", o)  # noqa: E704
-    def __rshift__(self, o): return self._with("shr", o)  # noqa: E704
-    def __lt__(self, o): return self._with("lt", o)  # noqa: E704
-    def __le__(self, o): return self._with("le", o)  # noqa: E704
-    def __gt__(self, o): return self._with("gt", o)  # noqa: E704
-    def __ge__(self, o): return self._with("ge", o)  # noqa: E704
-    def __neg__(self): return apply("neg", self)  # noqa: E704
-    def __invert__(self): return apply("not", self)  # noqa: E704
-    def __abs__(self): return apply("abs", self)  # noqa: E704
+    def __add__(self, o): return self._with("add", o)
+    def __radd__(self, o): return self._with("add", o, True)
+    def __sub__(self, o): return self._with("sub", o)
+    def __rsub__(self, o): return self._with("sub", o, True)
+    def __mul__(self, o): return self._with("mul", o)
+    def __rmul__(self, o): return self._with("mul", o, True)
+    def __truediv__(self, o): return self._with("div", o)
+    def __rtruediv__(self, o): return self._with("div", o, True)
+    def __mod__(self, o): return self._with("mod", o)
+    def __pow__(self, o): return self._with("pow", o)
+    def __and__(self, o): return self._with("and", o)
+    def __or__(self, o): return self._with("or", o)
+    def __xor__(self, o): return self._with("xor", o)
+    def __lshift__(self, o): return self._with("shl", o)
+    def __rshift__(self, o): return self._with("shr", o)
+    def __lt__(self, o): return self._with("lt", o)
+    def __le__(self, o): return self._with("le", o)
+    def __gt__(self, o): return self._with("gt", o)
+    def __ge__(self, o): return self._with("ge", o)
+    def __neg__(self): return apply("neg", self)
+    def __invert__(self): return apply("not", self)
+    def __abs__(self): return apply("abs", self)
 
     def equals(self, o: Expr | Scalar) -> Expr:
         """Elementwise ==; the operator itself compares identity."""
@@ -232,7 +265,8 @@ def size(dimension: Dimension) -> Expr:
 
 
 def apply(op: str, *args: Expr) -> Expr:
-    """The operation on arguments of one type (select's condition is bool, pow's and shift's second may differ)."""
+    """The operation on arguments of one type (select's condition is bool, pow's and shift's second may
+    differ)."""
     operation = OPERATIONS[op]
     if len(args) != operation.arity:
         raise TypeError(f"{op} takes {operation.arity} arguments, not {len(args)}")
@@ -273,13 +307,16 @@ def _simplified(op: str, args: Sequence[Expr]) -> Expr | None:
 
 
 def cast(x: Expr, dtype: str, wrap: bool = False) -> Expr:
-    """x as another type. Float to integer truncates toward zero and saturates (NaN gives 0); integers wrap."""
+    """x as another type. Float to integer truncates toward zero and saturates (NaN gives 0); integers
+    wrap."""
     if x.dtype == dtype:
         return x
     if x.op == "const":
         array = np.asarray(x.value, dtypes.numpy_dtype(x.dtype))
         value = saturating_cast(array, dtypes.numpy_dtype(dtype))
-        return const(float(value) if dtypes.is_float(dtype) else value.item() if dtype == "bool" else int(value), dtype)
+        return const(
+            float(value) if dtypes.is_float(dtype) else value.item() if dtype == "bool" else int(value), dtype
+        )
     return _make("wrap" if wrap else "cast", dtype, (x,))
 
 
@@ -296,7 +333,9 @@ def check(condition: Expr, x: Expr, code: str) -> Expr:
 def saturating_cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """array as dtype without undefined behaviour: floats saturate to integers, NaN becomes 0."""
     if _is_float(array.dtype) and dtypes.is_integer(dtypes.from_numpy(dtype)):
-        low, high = (np.asarray(limit).astype(dtype) for limit in dtypes.integer_range(dtypes.from_numpy(dtype)))
+        low, high = (
+            np.asarray(limit).astype(dtype) for limit in dtypes.integer_range(dtypes.from_numpy(dtype))
+        )
         wide = array.astype(np.float64)
         wide = np.where(np.isnan(wide), 0.0, np.trunc(wide))
         above, below = wide >= high.astype(np.float64), wide <= low.astype(np.float64)
@@ -366,9 +405,15 @@ def substitute(root: Expr, operands: Mapping[int, Expr]) -> Expr:
     return rewrite(root, lambda node: operands.get(node.value) if node.op == "input" else None)
 
 
-def evaluate(root: Expr, operands: Sequence[np.ndarray], shape: Sequence[int], env: Callable[[Dimension], int],
-             failed: Callable[[str], None]) -> np.ndarray:
-    """root over whole arrays that broadcast to shape. `env` evaluates sizes, `failed` hears the code of a failed check."""
+def evaluate(
+    root: Expr,
+    operands: Sequence[np.ndarray],
+    shape: Sequence[int],
+    env: Callable[[Dimension], int],
+    failed: Callable[[str], None],
+) -> np.ndarray:
+    """root over whole arrays that broadcast to shape. `env` evaluates sizes, `failed` hears the code of a
+    failed check."""
     done: dict[int, np.ndarray] = {}
     with np.errstate(all="ignore"):
         for node in topological(root):

@@ -1,9 +1,9 @@
 """The intermediate representation: Value, Node, Graph and the types.
 
-A `Graph` is a list of nodes in an order in which they can run. A `Node` applies an op (`ops.py`) to values and produces
-values. A `Value` has a type and, when known, its constant data or its symbolic elements. Ops and types are immutable and
-compared by content; values and nodes are objects of identity that passes share where nothing changes and rebuild where
-something does (`rewrite`).
+A `Graph` is a list of nodes in an order in which they can run. A `Node` applies an op (`ops.py`) to values
+and produces values. A `Value` has a type and, when known, its constant data or its symbolic elements. Ops and
+types are immutable and compared by content; values and nodes are objects of identity that passes share where
+nothing changes and rebuild where something does (`rewrite`).
 """
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Layout:
     """Blocked channels: axis 1 of [N, C, spatial...] is stored as [N, C/block, spatial + 2*halo..., block].
 
-    Lanes beyond C hold zero. `halo` is a border of zeros around each spatial axis, so that a convolution reads its
-    padding from memory. Shapes stay logical; only kernels and the memory plan look at layouts.
+    Lanes beyond C hold zero. `halo` is a border of zeros around each spatial axis, so that a convolution
+    reads its padding from memory. Shapes stay logical; only kernels and the memory plan look at layouts.
     """
 
     block: int
@@ -98,13 +98,19 @@ Type = TensorType | SequenceType | OptionalType
 class Constant:
     """Data known at compile time: an array, one value repeated (`splat`), or a function that makes the array.
 
-    Arrays stay lazy until a kernel packs them: a model's weights are views of the mapped file, and what is derived from
-    them (a transpose, a packed panel) is computed when it is written into the library.
+    Arrays stay lazy until a kernel packs them: a model's weights are views of the mapped file, and what is
+    derived from them (a transpose, a packed panel) is computed when it is written into the library.
     """
 
     __slots__ = ("_array", "_make", "dtype", "shape", "splat")
 
-    def __init__(self, dtype: str, shape: Sequence[int], make: Callable[[], np.ndarray] | None = None, splat: object = None):
+    def __init__(
+        self,
+        dtype: str,
+        shape: Sequence[int],
+        make: Callable[[], np.ndarray] | None = None,
+        splat: object = None,
+    ):
         self.dtype, self.shape, self._make, self.splat = dtype, tuple(shape), make, splat
         self._array: np.ndarray | None = None
 
@@ -141,7 +147,9 @@ class Value:
 
     __slots__ = ("constant", "elements", "index", "name", "producer", "type")
 
-    def __init__(self, type: Type, name: str = "", constant: Constant | None = None, elements: np.ndarray | None = None):
+    def __init__(
+        self, type: Type, name: str = "", constant: Constant | None = None, elements: np.ndarray | None = None
+    ):
         self.type, self.name, self.constant, self.elements = type, name, constant, elements
         self.producer: Node | None = None
         self.index = 0
@@ -164,8 +172,8 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One application of an op. `origin` names the ONNX node it came from, for messages. `choice` is the kernel that
-    `select_kernels` decided on (`codegen/kernels`), with its tiling."""
+    """One application of an op. `origin` names the ONNX node it came from, for messages. `choice` is the
+    kernel that `select_kernels` decided on (`codegen/kernels`), with its tiling."""
 
     op: Op
     inputs: tuple[Value, ...]
@@ -180,8 +188,9 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Inputs, outputs and the nodes between, in an order in which they can run. Constants are values without producer
-    and belong to no list. A region (a branch, a loop body, a fused group) sees only its inputs and constants."""
+    """Inputs, outputs and the nodes between, in an order in which they can run. Constants are values without
+    producer and belong to no list. A region (a branch, a loop body, a fused group) sees only its inputs and
+    constants."""
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
@@ -211,7 +220,8 @@ Replacement = Callable[[Node, tuple[Value, ...]], "Sequence[Node] | Node | Mappi
 
 
 class Rewriter:
-    """Copies nodes one after the other under a growing map from old to new values: how every pass rebuilds a graph."""
+    """Copies nodes one after the other under a growing map from old to new values: how every pass rebuilds
+    a graph."""
 
     def __init__(self) -> None:
         self.map: dict[Value, Value] = {}
@@ -221,14 +231,17 @@ class Rewriter:
         """What stands for value in the new graph."""
         return self.map.get(value, value)
 
-    def add(self, op: Op, inputs: Sequence[Value], origin: str = "", names: Sequence[str] = ()) -> tuple[Value, ...]:
+    def add(
+        self, op: Op, inputs: Sequence[Value], origin: str = "", names: Sequence[str] = ()
+    ) -> tuple[Value, ...]:
         """Appends a node over new values; returns its outputs."""
         node = make_node(op, inputs, origin, names)
         self.nodes.append(node)
         return node.outputs
 
     def copy(self, node: Node, inputs: Sequence[Value] | None = None) -> Node:
-        """Appends node over the new values that stand for its inputs; the node itself where nothing changed."""
+        """Appends node over the new values that stand for its inputs; the node itself where nothing
+        changed."""
         inputs = tuple(self.of(v) for v in node.inputs) if inputs is None else tuple(inputs)
         if inputs != node.inputs:
             old, node = node, clone(node, inputs)

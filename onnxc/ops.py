@@ -1,9 +1,9 @@
 """The core ops: about twenty frozen dataclasses, each with its type inference.
 
-Everything a model does is one of these. An op holds what is fixed (axes, expressions, regions); what flows are the
-node's inputs. `infer` gives the output types or raises `TypeMismatch` with the reason; where only the run can tell
-whether sizes agree, inference assumes that they do and the run checks. Operands of a Map and of an epilogue follow
-numpy's broadcasting.
+Everything a model does is one of these. An op holds what is fixed (axes, expressions, regions); what flows
+are the node's inputs. `infer` gives the output types or raises `TypeMismatch` with the reason; where only the
+run can tell whether sizes agree, inference assumes that they do and the run checks. Operands of a Map and of
+an epilogue follow numpy's broadcasting.
 """
 from __future__ import annotations
 
@@ -46,9 +46,13 @@ def _text(shape: Sequence[Dimension]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def _epilogue_type(epilogue: Expr | None, accumulator: str, shape: Shape, extra: Sequence[TensorType]) -> TensorType:
+def _epilogue_type(
+    epilogue: Expr | None, accumulator: str, shape: Shape, extra: Sequence[TensorType]
+) -> TensorType:
     for operand in extra:
-        _require(len(operand.shape) <= len(shape), f"epilogue operand {operand} has more axes than {_text(shape)}")
+        _require(
+            len(operand.shape) <= len(shape), f"epilogue operand {operand} has more axes than {_text(shape)}"
+        )
         broadcast_shapes(shape, operand.shape)
     return TensorType(epilogue.dtype if epilogue is not None else accumulator, shape)
 
@@ -66,24 +70,28 @@ class Op:
 
 @dataclass(frozen=True)
 class Map(Op):
-    """out[i] = body(inputs[i]...): any elementwise computation. `shape` is given only where the operands do not tell it
-    (a body of constants and indices)."""
+    """out[i] = body(inputs[i]...): any elementwise computation. `shape` is given only where the operands do
+    not tell it (a body of constants and indices)."""
 
     body: Expr
     shape: Shape | None = None
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType]:
-        shape = broadcast_shapes(*(t.shape for t in inputs), *([self.shape] if self.shape is not None else []))
+        shape = broadcast_shapes(
+            *(t.shape for t in inputs), *([self.shape] if self.shape is not None else [])
+        )
         return (TensorType(self.body.dtype, shape),)
 
 
-ReduceKind = Literal["sum", "prod", "min", "max", "and", "or", "argmin", "argmax", "argmin_last", "argmax_last"]
+ReduceKind = Literal[
+    "sum", "prod", "min", "max", "and", "or", "argmin", "argmax", "argmin_last", "argmax_last"
+]
 
 
 @dataclass(frozen=True)
 class Reduce(Op):
-    """Combines all elements along axes (ascending); argmin and argmax take one axis and give int64 indices, of the first
-    or the last extreme. `body` is applied to each element before."""
+    """Combines all elements along axes (ascending); argmin and argmax take one axis and give int64 indices,
+    of the first or the last extreme. `body` is applied to each element before."""
 
     kind: ReduceKind
     axes: tuple[int, ...]
@@ -91,7 +99,9 @@ class Reduce(Op):
     body: Expr | None = None
 
     def infer(self, x: TensorType, *extra: TensorType) -> tuple[TensorType]:
-        kept = [1 if a in self.axes else d for a, d in enumerate(x.shape) if self.keepdims or a not in self.axes]
+        kept = [
+            1 if a in self.axes else d for a, d in enumerate(x.shape) if self.keepdims or a not in self.axes
+        ]
         dtype = self.body.dtype if self.body is not None else x.dtype
         return (TensorType("int64" if self.kind.startswith("arg") else dtype, tuple(kept)),)
 
@@ -100,7 +110,8 @@ class Reduce(Op):
 class Contract(Op):
     """out = sum over labels missing from `out` of lhs * rhs, in einsum's notation: "bmk", "bkn" -> "bmn".
 
-    Products and sums are of type `accumulate`; `epilogue` maps operand 0, the sum, and the node's inputs 2.. to the result.
+    Products and sums are of type `accumulate`; `epilogue` maps operand 0, the sum, and the node's inputs 2..
+    to the result.
     """
 
     lhs: str
@@ -123,9 +134,10 @@ class Contract(Op):
 
 @dataclass(frozen=True)
 class Conv(Op):
-    """Convolution of x [N, C, spatial...] with w [O, C/groups, kernel...]; pads are (before..., after...), and may be
-    negative or symbolic. `transposed`: w is [C, O/groups, kernel...] and the output grows by strides, the extra rows and
-    columns `output_padding` counted in. Epilogue as in Contract; operands 1.. broadcast to the output."""
+    """Convolution of x [N, C, spatial...] with w [O, C/groups, kernel...]; pads are (before..., after...),
+    and may be negative or symbolic. `transposed`: w is [C, O/groups, kernel...] and the output grows by
+    strides, the extra rows and columns `output_padding` counted in. Epilogue as in Contract; operands 1..
+    broadcast to the output."""
 
     strides: tuple[int, ...]
     pads: Shape
@@ -138,9 +150,14 @@ class Conv(Op):
 
     def infer(self, x: TensorType, w: TensorType, *extra: TensorType) -> tuple[TensorType]:
         rank = len(self.strides)
-        _require(x.rank == rank + 2 and w.rank == rank + 2, f"{x} and {w} are not {rank}-dimensional images and kernels")
+        _require(
+            x.rank == rank + 2 and w.rank == rank + 2,
+            f"{x} and {w} are not {rank}-dimensional images and kernels",
+        )
         channels = w.shape[0] if self.transposed else w.shape[1] * self.groups
-        _require(dims.equal(x.shape[1], channels), f"{x} has {x.shape[1]} channels where {w} takes {channels}")
+        _require(
+            dims.equal(x.shape[1], channels), f"{x} has {x.shape[1]} channels where {w} takes {channels}"
+        )
         spatial = []
         for axis in range(rank):
             extent = (w.shape[axis + 2] - 1) * self.dilations[axis] + 1
@@ -158,9 +175,10 @@ class Conv(Op):
 
 @dataclass(frozen=True)
 class Pool(Op):
-    """Combines windows of the spatial axes of [N, C, spatial...]: `max`, `sum`, `mean` (of what lies inside the image), or
-    `argmax` (int64 index into the flattened spatial axes; `column_major` counts the first spatial axis fastest).
-    `sizes` are the output's spatial axes, so that rounding up is the importer's business. Padding is never chosen."""
+    """Combines windows of the spatial axes of [N, C, spatial...]: `max`, `sum`, `mean` (of what lies inside
+    the image), or `argmax` (int64 index into the flattened spatial axes; `column_major` counts the first
+    spatial axis fastest). `sizes` are the output's spatial axes, so that rounding up is the importer's
+    business. Padding is never chosen."""
 
     kind: Literal["max", "sum", "mean", "argmax"]
     kernel: tuple[int, ...]
@@ -177,9 +195,10 @@ class Pool(Op):
 
 @dataclass(frozen=True)
 class Attention(Op):
-    """softmax(scale * q k + bias) v with the axes named as in Contract: `q` labels the queries "bhqd", `k` the keys "bhkd",
-    `v` the values "bhke", `out` the result "bhqe"; letters other than q, k, d, e are batch axes, in any order. The softmax
-    is over k. The bias, an optional fourth operand, broadcasts to [batch..., q, k] with the batch axes in q's order."""
+    """softmax(scale * q k + bias) v with the axes named as in Contract: `q` labels the queries "bhqd", `k`
+    the keys "bhkd", `v` the values "bhke", `out` the result "bhqe"; letters other than q, k, d, e are batch
+    axes, in any order. The softmax is over k. The bias, an optional fourth operand, broadcasts to [batch...,
+    q, k] with the batch axes in q's order."""
 
     scale: float
     q: str = "bhqd"
@@ -202,9 +221,9 @@ class Attention(Op):
 class Recurrent(Op):
     """LSTM, GRU or RNN of the ONNX specification over x [T, B, I] with w [D, G*H, I], r [D, G*H, H].
 
-    `operands` says which optional inputs follow, of "b" (bias [D, 2*G*H]), "lengths" ([B] int32), "h" and "c" (initial
-    states [D, B, H]), "p" (peepholes [D, 3*H]). Outputs: Y [T, D, B, H], Y_h [D, B, H] and, for LSTM, Y_c. Gates are in
-    ONNX's order. `activations` are (name, alpha, beta) per direction and gate.
+    `operands` says which optional inputs follow, of "b" (bias [D, 2*G*H]), "lengths" ([B] int32), "h" and "c"
+    (initial states [D, B, H]), "p" (peepholes [D, 3*H]). Outputs: Y [T, D, B, H], Y_h [D, B, H] and, for
+    LSTM, Y_c. Gates are in ONNX's order. `activations` are (name, alpha, beta) per direction and gate.
     """
 
     kind: Literal["lstm", "gru", "rnn"]
@@ -216,12 +235,20 @@ class Recurrent(Op):
     linear_before_reset: bool = False
     input_forget: bool = False
 
-    def infer(self, x: TensorType, w: TensorType, r: TensorType, *extra: TensorType) -> tuple[TensorType, ...]:
+    def infer(
+        self, x: TensorType, w: TensorType, r: TensorType, *extra: TensorType
+    ) -> tuple[TensorType, ...]:
         steps, batch, width = x.shape
         count = len(self.directions)
         gates = {"lstm": 4, "gru": 3, "rnn": 1}[self.kind] * self.hidden
-        _require(dims.equal(w.shape[1], gates) and dims.equal(w.shape[2], width), f"weights {w} do not fit input {x}")
-        _require(dims.equal(r.shape[1], gates) and dims.equal(r.shape[2], self.hidden), f"recurrence {r} is not square")
+        _require(
+            dims.equal(w.shape[1], gates) and dims.equal(w.shape[2], width),
+            f"weights {w} do not fit input {x}",
+        )
+        _require(
+            dims.equal(r.shape[1], gates) and dims.equal(r.shape[2], self.hidden),
+            f"recurrence {r} is not square",
+        )
         state = TensorType(x.dtype, (count, batch, self.hidden))
         whole = TensorType(x.dtype, (steps, count, batch, self.hidden))
         return (whole, state, state) if self.kind == "lstm" else (whole, state)
@@ -237,7 +264,9 @@ class Reshape(Op):
     shape: Shape
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        _require(dims.equal(x.count, dims.product(self.shape)), f"{x} cannot be reshaped to {_text(self.shape)}")
+        _require(
+            dims.equal(x.count, dims.product(self.shape)), f"{x} cannot be reshaped to {_text(self.shape)}"
+        )
         return (TensorType(x.dtype, self.shape),)
 
 
@@ -254,8 +283,8 @@ class Transpose(Op):
 
 @dataclass(frozen=True)
 class Slice(Op):
-    """Along every axis, `sizes` elements from `starts`, each `steps` (never 0, negative: backwards) after the last. The
-    importer clamps, so the whole range lies inside."""
+    """Along every axis, `sizes` elements from `starts`, each `steps` (never 0, negative: backwards) after the
+    last. The importer clamps, so the whole range lies inside."""
 
     starts: Shape
     sizes: Shape
@@ -268,8 +297,8 @@ class Slice(Op):
 
 @dataclass(frozen=True)
 class Pad(Op):
-    """Adds `before` and `after` (never negative) elements on each axis: the scalar operand 1 (`constant`), the nearest
-    element (`edge`), a mirror image without (`reflect`) the edge, or the other side (`wrap`)."""
+    """Adds `before` and `after` (never negative) elements on each axis: the scalar operand 1 (`constant`),
+    the nearest element (`edge`), a mirror image without (`reflect`) the edge, or the other side (`wrap`)."""
 
     mode: Literal["constant", "edge", "reflect", "wrap"]
     before: Shape
@@ -301,12 +330,17 @@ class Concat(Op):
         first = inputs[0]
         shape = list(first.shape)
         for other in inputs[1:]:
-            _require(other.rank == first.rank and other.dtype == first.dtype, f"{other} does not continue {first}")
+            _require(
+                other.rank == first.rank and other.dtype == first.dtype, f"{other} does not continue {first}"
+            )
             for axis, size in enumerate(other.shape):
                 if axis == self.axis:
                     shape[axis] = shape[axis] + size
                 else:
-                    _require(dims.equal(shape[axis], size), f"{other} does not continue {first} along axis {self.axis}")
+                    _require(
+                        dims.equal(shape[axis], size),
+                        f"{other} does not continue {first} along axis {self.axis}",
+                    )
                     shape[axis] = size if isinstance(size, int) else shape[axis]
         return (TensorType(first.dtype, tuple(shape)),)
 
@@ -315,8 +349,9 @@ class Concat(Op):
 class Gather(Op):
     """Elements of x that indices name; negative ones count from the end, others outside fail the run.
 
-    `axis`: out[a..., i..., b...] = x[a..., indices[i...], b...], numpy's take. `elements`: out[i...] = x at i... with the
-    axis' index replaced by indices[i...]. `nd`: the last axis of indices is a position in x after `batch` shared axes.
+    `axis`: out[a..., i..., b...] = x[a..., indices[i...], b...], numpy's take. `elements`: out[i...] = x at
+    i... with the axis' index replaced by indices[i...]. `nd`: the last axis of indices is a position in x
+    after `batch` shared axes.
     """
 
     form: Literal["axis", "elements", "nd"]
@@ -340,8 +375,8 @@ class Gather(Op):
 
 @dataclass(frozen=True)
 class Scatter(Op):
-    """x with updates written, or combined by `reduction`, at the places that indices name as in Gather, in row-major order
-    of the updates."""
+    """x with updates written, or combined by `reduction`, at the places that indices name as in Gather, in
+    row-major order of the updates."""
 
     form: Literal["elements", "nd"]
     axis: int = 0
@@ -354,7 +389,8 @@ class Scatter(Op):
 
 @dataclass(frozen=True)
 class Cumulate(Op):
-    """Running sum or product along an axis, `exclusive` of the element itself, from the end when `reverse`."""
+    """Running sum or product along an axis, `exclusive` of the element itself, from the end when
+    `reverse`."""
 
     kind: Literal["sum", "prod"]
     axis: int
@@ -378,8 +414,8 @@ class Sort(Op):
 
 @dataclass(frozen=True)
 class Random(Op):
-    """Random numbers from a counter-based generator: `uniform` in [a, b), `normal` of mean a and deviation b. The seed and
-    the count of runs of the context make the stream."""
+    """Random numbers from a counter-based generator: `uniform` in [a, b), `normal` of mean a and deviation b.
+    The seed and the count of runs of the context make the stream."""
 
     kind: Literal["uniform", "normal"]
     dtype: str
@@ -409,8 +445,8 @@ class Elements(Op):
 
 @dataclass(frozen=True)
 class Bind(Op):
-    """Gives the dimension variables `symbols` the elements of an integer tensor, in row-major order: how data becomes a
-    size. A negative element fails the run where the variable's minimum is 0. No outputs."""
+    """Gives the dimension variables `symbols` the elements of an integer tensor, in row-major order: how data
+    becomes a size. A negative element fails the run where the variable's minimum is 0. No outputs."""
 
     symbols: tuple[Symbol, ...]
 
@@ -421,8 +457,9 @@ class Bind(Op):
 
 @dataclass(frozen=True)
 class If(Op):
-    """The outputs of `then` where the bool scalar operand 0 is true, else of `otherwise`; operands 1.. are the inputs of
-    both. `types` are the outputs'; variables that appear first there are bound by the branch taken."""
+    """The outputs of `then` where the bool scalar operand 0 is true, else of `otherwise`; operands 1.. are
+    the inputs of both. `types` are the outputs'; variables that appear first there are bound by the branch
+    taken."""
 
     then: Graph
     otherwise: Graph
@@ -436,10 +473,11 @@ class If(Op):
 class Loop(Op):
     """Repeats `body` while its condition holds, at most `trips` times.
 
-    Operands: trips (int64 scalar), condition (bool scalar), `carried` values, captured values. Body inputs: iteration
-    (int64 scalar), condition, carried, captured. Body outputs: condition, carried, scanned. Outputs: carried, and the
-    scanned values stacked along a new first axis. Variables of the body's carried inputs that nothing outside defines are
-    bound anew in each iteration; those first seen in `types` are bound when the loop ends.
+    Operands: trips (int64 scalar), condition (bool scalar), `carried` values, captured values. Body inputs:
+    iteration (int64 scalar), condition, carried, captured. Body outputs: condition, carried, scanned.
+    Outputs: carried, and the scanned values stacked along a new first axis. Variables of the body's carried
+    inputs that nothing outside defines are bound anew in each iteration; those first seen in `types` are
+    bound when the loop ends.
     """
 
     body: Graph
@@ -452,8 +490,8 @@ class Loop(Op):
 
 @dataclass(frozen=True)
 class Fused(Op):
-    """A group that means exactly what its region means; a kernel takes it whole or it is inlined back. `kind` names the
-    pass's intent (`rows`, `mbconv`, ...) for dumps."""
+    """A group that means exactly what its region means; a kernel takes it whole or it is inlined back. `kind`
+    names the pass's intent (`rows`, `mbconv`, ...) for dumps."""
 
     kind: str
     region: Graph
@@ -464,8 +502,8 @@ class Fused(Op):
 
 @dataclass(frozen=True)
 class RuntimeCall(Op):
-    """A function of the C runtime (`runtime_c/ops_*.c`), with integer attributes. Variables that appear first in `types` are
-    bound from the shapes that it returns. `interpret.py` has the function's numpy twin."""
+    """A function of the C runtime (`runtime_c/ops_*.c`), with integer attributes. Variables that appear first
+    in `types` are bound from the shapes that it returns. `interpret.py` has the function's numpy twin."""
 
     symbol: str
     types: tuple[Type, ...]
@@ -486,8 +524,8 @@ class Reorder(Op):
 
 
 def dimensions(op: Op) -> list[Dimension]:
-    """Every dimension in the op's fields: sizes, those that its expressions read, and those of its types. What regions hold
-    is their own."""
+    """Every dimension in the op's fields: sizes, those that its expressions read, and those of its types.
+    What regions hold is their own."""
     found: list[Dimension] = []
     fields = list(vars(op).values())
     while fields:

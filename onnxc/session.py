@@ -1,7 +1,8 @@
 """InferenceSession: ONNX Runtime's interface over compiled libraries, and the cache of those it compiles.
 
-The cache is a folder of the user's own (mode 0700; one that others can write to is refused) whose entries are named by the content of
-everything that the library depends on: the model with its external files, the options, the compiler, the runtime and the target.
+The cache is a folder of the user's own (mode 0700; one that others can write to is refused) whose entries are
+named by the content of everything that the library depends on: the model with its external files, the
+options, the compiler, the runtime and the target.
 """
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from .loader import Model, load
 
 @dataclass(frozen=True)
 class NodeArg:
-    """An input or output: its name, its shape (numbers, names of symbolic dimensions, None), and its type as ONNX Runtime writes
-    it, `tensor(float)`."""
+    """An input or output: its name, its shape (numbers, names of symbolic dimensions, None), and its type as
+    ONNX Runtime writes it, `tensor(float)`."""
 
     name: str
     shape: list | None
@@ -42,19 +43,30 @@ _TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 
 class InferenceSession:
-    """A model ready to run: `path` is a library, or a model that is compiled into the cache when it is not there yet.
+    """A model ready to run: `path` is a library, or a model that is compiled into the cache when it is not
+    there yet.
 
-    threads: as for `load`. dims, shapes, target: as for `compile`. `providers` and `sess_options` are accepted for ONNX Runtime's
-    sake; of the options, intra_op_num_threads counts.
+    threads: as for `load`. dims, shapes, target: as for `compile`. `providers` and `sess_options` are
+    accepted for ONNX Runtime's sake; of the options, intra_op_num_threads counts.
     """
 
-    def __init__(self, path_or_bytes: object, sess_options: object = None, providers: Sequence | None = None, *,
-                 threads: int | None = None, dims: Mapping[str, int] | None = None,
-                 shapes: Mapping[str, Sequence[int | None]] | None = None, target: str = "native"):
+    def __init__(
+        self,
+        path_or_bytes: object,
+        sess_options: object = None,
+        providers: Sequence | None = None,
+        *,
+        threads: int | None = None,
+        dims: Mapping[str, int] | None = None,
+        shapes: Mapping[str, Sequence[int | None]] | None = None,
+        target: str = "native",
+    ):
         threads = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
         self.model: Model = load(_library(path_or_bytes, dims, shapes, target), threads=threads)
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, object], run_options: object = None) -> list:
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, object], run_options: object = None
+    ) -> list:
         """The outputs named (None: all) for the inputs fed, by name."""
         return self.model.run(output_names, input_feed)
 
@@ -67,8 +79,12 @@ class InferenceSession:
     def get_modelmeta(self) -> ModelMetadata:
         description = self.model.description
         return ModelMetadata(
-            description.get("graph", ""), description.get("producer", ""), description.get("doc", ""),
-            description.get("domain", ""), int(description.get("model_version", 0)), dict(self.model.metadata),
+            description.get("graph", ""),
+            description.get("producer", ""),
+            description.get("doc", ""),
+            description.get("domain", ""),
+            int(description.get("model_version", 0)),
+            dict(self.model.metadata),
         )
 
     def get_providers(self) -> list[str]:
@@ -77,7 +93,11 @@ class InferenceSession:
 
 def _argument(port) -> NodeArg:
     dtype = str(port.dtype)
-    return NodeArg(port.name, None if port.shape is None else list(port.shape), f"tensor({_TYPE_NAMES.get(dtype, dtype)})")
+    return NodeArg(
+        port.name,
+        None if port.shape is None else list(port.shape),
+        f"tensor({_TYPE_NAMES.get(dtype, dtype)})",
+    )
 
 
 def _library(source: object, dims, shapes, target: str) -> Path:
@@ -109,7 +129,11 @@ def cached_library(source: object, dims: Mapping[str, int] | None = None, shapes
     model = open_model(source)
     chosen = find_target(target)
     key = hashlib.sha256()
-    options = (sorted((dims or {}).items()), sorted((k, tuple(v)) for k, v in (shapes or {}).items()), chosen.name)
+    options = (
+        sorted((dims or {}).items()),
+        sorted((k, tuple(v)) for k, v in (shapes or {}).items()),
+        chosen.name,
+    )
     for part in (model.content_hash, repr(options), _compiler_hash()):
         key.update(part.encode() if isinstance(part, str) else part)
     path = cache_folder() / f"{key.hexdigest()[:40]}.so"
@@ -121,11 +145,16 @@ def cached_library(source: object, dims: Mapping[str, int] | None = None, shapes
 def cache_folder() -> Path:
     """`$ONNXC_CACHE`, or onnxc under the user's cache folder; made when it is missing."""
     base = os.environ.get("ONNXC_CACHE")
-    folder = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onnxc"
+    folder = (
+        Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onnxc"
+    )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise LoadError(f"the cache folder {folder} belongs to or can be written by others; make it private or set ONNXC_CACHE")
+        raise LoadError(
+            f"the cache folder {folder} belongs to or can be written by others; "
+            "make it private or set ONNXC_CACHE"
+        )
     return folder
 
 

@@ -1,7 +1,8 @@
 """Processors: what code is generated for, and what a library asks of the machine that loads it.
 
-The only file that names processors. Kernels read widths, register counts and abilities from a `Target`; nothing else in the
-compiler knows an instruction set. `native` is the least general target here that this machine satisfies.
+The only file that names processors. Kernels read widths, register counts and abilities from a `Target`;
+nothing else in the compiler knows an instruction set. `native` is the least general target here that this
+machine satisfies.
 """
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ class Target:
     level2_bytes: int = 512 << 10
     fma_per_ns: float = 4.0  # vector multiply-adds, one core: a scale for cost estimates, no promise
     bytes_per_ns: float = 20.0  # from the outer caches
-    abilities: tuple[str, ...] = ()  # optional instructions kernels may use: "scale_exponent", "convert_half", "dot_u8s8", ...
+    abilities: tuple[
+        str, ...
+    ] = ()  # optional instructions kernels may use: "scale_exponent", "convert_half", "dot_u8s8", ...
 
     def lanes(self, dtype: str) -> int:
         """Elements of one vector register."""
@@ -49,14 +52,36 @@ _LINUX_X86 = "x86_64-unknown-linux-gnu"
 TARGETS: dict[str, Target] = {
     t.name: t
     for t in (
-        Target("x86-64-v4", _LINUX_X86, "x86-64-v4", _V4, 512, 32, True, True, abilities=("scale_exponent", "convert_half")),
+        Target(
+            "x86-64-v4",
+            _LINUX_X86,
+            "x86-64-v4",
+            _V4,
+            512,
+            32,
+            True,
+            True,
+            abilities=("scale_exponent", "convert_half"),
+        ),
         Target("x86-64-v3", _LINUX_X86, "x86-64-v3", _V3, 256, 16, False, True, abilities=("convert_half",)),
         Target("x86-64-v2", _LINUX_X86, "x86-64-v2", _V2, 128, 16, False, False),
-        Target("aarch64", "aarch64-unknown-linux-gnu", "generic", ("asimd",), 128, 32, False, True, broadcasts=4, abilities=("convert_half",)),
+        Target(
+            "aarch64",
+            "aarch64-unknown-linux-gnu",
+            "generic",
+            ("asimd",),
+            128,
+            32,
+            False,
+            True,
+            broadcasts=4,
+            abilities=("convert_half",),
+        ),
     )
 }
 
-#: LLVM's intrinsic behind the ability `scale_exponent`, which has no portable name; `.ps.512` and the like follow.
+#: LLVM's intrinsic behind the ability `scale_exponent`, which has no portable name; `.ps.512` and the like
+#: follow.
 SCALE_EXPONENT = "llvm.x86.avx512.mask.scalef"
 
 #: The runtime's feature names in /proc/cpuinfo's spelling, where they differ.
@@ -83,11 +108,14 @@ def runs_here(target: Target) -> bool:
 
 
 def find_target(name: str = "native") -> Target:
-    """The target of that name; `native` is the first of TARGETS that runs here. Unknown names raise CompileError."""
+    """The target of that name; `native` is the first of TARGETS that runs here. Unknown names raise
+    CompileError."""
     if name == "native":
         found = next((t for t in TARGETS.values() if runs_here(t)), None)
         if found is None:
-            raise CompileError(f"this machine's processor ({platform.machine()}) is none of {', '.join(TARGETS)}")
+            raise CompileError(
+                f"this machine's processor ({platform.machine()}) is none of {', '.join(TARGETS)}"
+            )
         return found
     if name not in TARGETS:
         raise CompileError(f"unknown target '{name}'; known are native, {', '.join(TARGETS)}")

@@ -1,7 +1,8 @@
 """Random: numbers from a counter, so that parts and threads do not matter.
 
-The element's index, the seed and the number of runs of the context are mixed by the finaliser of SplitMix64 (Steele, Lea and Flood,
-"Fast Splittable Pseudorandom Number Generators"); normal numbers come in pairs of uniform ones by Box and Muller's formula.
+The element's index, the seed and the number of runs of the context are mixed by the finaliser of SplitMix64
+(Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"); normal numbers come in pairs of
+uniform ones by Box and Muller's formula.
 """
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def _body(op: Random) -> Expr:
     if op.kind == "uniform":
         result = _unit(_mixed(index * _GOLDEN + seed), wide) * (op.b - op.a) + op.a
     else:
-        one = 1 - _unit(_mixed(index * 2 * _GOLDEN + seed), wide)  # in (0, 1], so that its logarithm is finite
+        # in (0, 1], so that its logarithm is finite
+        one = 1 - _unit(_mixed(index * 2 * _GOLDEN + seed), wide)
         two = _unit(_mixed((index * 2 + 1) * _GOLDEN + seed), wide)
         result = expr.sqrt(expr.log(one) * -2) * expr.apply("cos", two * (2 * math.pi)) * op.b + op.a
     return result.cast(op.dtype)

@@ -1,7 +1,7 @@
 """Trains the model that `onnxc demo` compiles: `python -m onnxc.demo.train` (needs scikit-learn and onnx).
 
-A perceptron with two hidden layers on scikit-learn's 8x8 digits. Writes digits.onnx and digits.npz, the images of the test set with
-their labels, beside this file, and prints the accuracy on that set.
+A perceptron with two hidden layers on scikit-learn's 8x8 digits. Writes digits.onnx and digits.npz, the
+images of the test set with their labels, beside this file, and prints the accuracy on that set.
 """
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def to_onnx(network) -> onnx.ModelProto:
     """image [batch, 8, 8] of 0..16 → probabilities [batch, 10]."""
     initializers = [numpy_helper.from_array(np.array([0, 64], np.int64), "flat"),
                     numpy_helper.from_array(np.float32(1 / 16), "scale")]
-    nodes = [helper.make_node("Reshape", ["image", "flat"], ["pixels"]), helper.make_node("Mul", ["pixels", "scale"], ["layer0"])]
+    nodes = [
+        helper.make_node("Reshape", ["image", "flat"], ["pixels"]),
+        helper.make_node("Mul", ["pixels", "scale"], ["layer0"]),
+    ]
     last = len(network.coefs_)
     for k, (weights, bias) in enumerate(zip(network.coefs_, network.intercepts_), 1):
         initializers += [numpy_helper.from_array(weights.astype(np.float32), f"weights{k}"),
@@ -31,7 +34,9 @@ def to_onnx(network) -> onnx.ModelProto:
         nodes, "digits", [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 8, 8])],
         [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["batch", 10])], initializers,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], producer_name="onnxc.demo.train")
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], producer_name="onnxc.demo.train"
+    )
     model.ir_version = 8
     return model
 
@@ -48,9 +53,15 @@ def main() -> None:
     network = MLPClassifier(LAYERS, max_iter=400, random_state=0).fit(train / 16, train_labels)
     accuracy = network.score(test / 16, test_labels)
     model = to_onnx(network)
-    helper.set_model_props(model, {"accuracy": f"{accuracy:.4f}", "data": "scikit-learn digits, a quarter held out"})
+    helper.set_model_props(
+        model, {"accuracy": f"{accuracy:.4f}", "data": "scikit-learn digits, a quarter held out"}
+    )
     onnx.save(model, FOLDER / "digits.onnx")
-    np.savez_compressed(FOLDER / "digits.npz", images=test.reshape(-1, 8, 8).astype(np.uint8), labels=test_labels.astype(np.uint8))
+    np.savez_compressed(
+        FOLDER / "digits.npz",
+        images=test.reshape(-1, 8, 8).astype(np.uint8),
+        labels=test_labels.astype(np.uint8),
+    )
     print(f"accuracy on {len(test)} images of the test set: {accuracy:.4f}")
 
 

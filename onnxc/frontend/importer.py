@@ -1,8 +1,9 @@
 """From a model file to a Graph of core ops.
 
-Nodes are taken in order; each finds its rule (`onnx_ops`), which writes core ops with a `Builder`. A node without a rule is
-expanded by the function body that its schema has. What is wrong is collected, node by node, so that one run reports
-everything: the outputs of a refused node are unknown (None), and nodes that read them are passed over in silence.
+Nodes are taken in order; each finds its rule (`onnx_ops`), which writes core ops with a `Builder`. A node
+without a rule is expanded by the function body that its schema has. What is wrong is collected, node by node,
+so that one run reports everything: the outputs of a refused node are unknown (None), and nodes that read them
+are passed over in silence.
 """
 from __future__ import annotations
 
@@ -27,10 +28,11 @@ from .onnx_ops.rules import Rule
 from .regions import NESTING_LIMIT, RanksDiffer, Refused, Region, Scope
 from .walk import topological_order
 
+
 @dataclass
 class Options:
-    """What the caller fixes: sizes of named dimensions, shapes of inputs, and whether initializers that are also inputs may
-    be given by the run."""
+    """What the caller fixes: sizes of named dimensions, shapes of inputs, and whether initializers that are
+    also inputs may be given by the run."""
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
@@ -60,7 +62,8 @@ class Importer:
             if information.name in names and not self.options.overridable:
                 continue
             scope.values[information.name] = self._guarded(
-                Origin(self.file, f"input {information.name}"), lambda i=information: builder.input(self._input_type(i), i.name)
+                Origin(self.file, f"input {information.name}"),
+                lambda i=information: builder.input(self._input_type(i), i.name),
             )
         for missing in [*self.options.shapes]:
             if missing not in {i.name for i in proto.input}:
@@ -71,7 +74,9 @@ class Importer:
         if self.diagnostics:
             raise ModelErrors(self.diagnostics, self.file)
         metadata = {p.key: p.value for p in self.model.proto.metadata_props}
-        graph = builder.finish([self._named(v, o.name) for v, o in zip(outputs, proto.output)], proto.name, metadata)
+        graph = builder.finish(
+            [self._named(v, o.name) for v, o in zip(outputs, proto.output)], proto.name, metadata
+        )
         return graph
 
     def _known_dims(self, proto: onnx.GraphProto) -> set[str]:
@@ -90,15 +95,21 @@ class Importer:
         for sparse in proto.sparse_initializer:
             scope.values[sparse.values.name] = self._guarded(
                 Origin(self.file, f"initializer {sparse.values.name}"),
-                lambda s=sparse: scope.builder.constant(tensors.sparse_array(s, self.model), name=s.values.name),
+                lambda s=sparse: scope.builder.constant(
+                    tensors.sparse_array(s, self.model), name=s.values.name
+                ),
             )
         return self.nodes(scope, _sorted(proto.node), output_names)
 
     def _initializer(self, builder: Builder, tensor: onnx.TensorProto) -> Value | None:
         origin = Origin(self.file, f"initializer {tensor.name}")
-        return self._guarded(origin, lambda: builder.constant(tensors.tensor_array(tensor, self.model), name=tensor.name))
+        return self._guarded(
+            origin, lambda: builder.constant(tensors.tensor_array(tensor, self.model), name=tensor.name)
+        )
 
-    def nodes(self, scope: Scope, nodes: Sequence[onnx.NodeProto], output_names: Sequence[str]) -> list[Value]:
+    def nodes(
+        self, scope: Scope, nodes: Sequence[onnx.NodeProto], output_names: Sequence[str]
+    ) -> list[Value]:
         """Imports nodes, sorted so that each comes after what it reads; the values of the names asked for."""
         for position, node in enumerate(nodes):
             try:
@@ -119,7 +130,8 @@ class Importer:
                facts: Mapping[str, Dimension] | None = None,
                rest: tuple[Sequence[str], Sequence[onnx.NodeProto], Sequence[str]] | None = None) -> Region:
         """A branch or body as a graph of its own. inputs: the types of its inputs.
-        `rest`, (names that the graph's outputs get, nodes after it, outputs asked for), continues with what follows it."""
+        `rest`, (names that the graph's outputs get, nodes after it, outputs asked for), continues with what
+        follows it."""
         if scope.depth >= NESTING_LIMIT:
             raise ModelError(f"graphs are nested more than {NESTING_LIMIT} deep")
         builder = Builder(self.session, scope.builder, {**scope.builder.facts, **(facts or {})})
@@ -133,7 +145,8 @@ class Importer:
         return Region(builder, outputs, given)
 
     def body(self, scope: Scope, proto: onnx.GraphProto, inputs: Sequence[Value]) -> list[Value]:
-        """A branch or body imported into a scope of its own, its inputs being the values given; its outputs."""
+        """A branch or body imported into a scope of its own, its inputs being the values given; its
+        outputs."""
         if len(proto.input) != len(inputs):
             raise TypeMismatch(f"its graph takes {len(proto.input)} inputs where {len(inputs)} are given")
         for information, value in zip(proto.input, inputs):
@@ -142,14 +155,21 @@ class Importer:
         return self._body(scope, proto, [o.name for o in proto.output])
 
     def inline(self, scope: Scope, proto: onnx.GraphProto) -> list[Value]:
-        """A graph without inputs, imported as part of the scope around it: a branch that is known to be taken."""
+        """A graph without inputs, imported as part of the scope around it: a branch that is known to be
+        taken."""
         inner = Scope(scope.builder, scope, depth=scope.depth + 1)
         return self._body(inner, proto, [o.name for o in proto.output])
 
-    def _variants(self, scope: Scope, differ: RanksDiffer, node: onnx.NodeProto, rest: Sequence[onnx.NodeProto],
-                  output_names: Sequence[str]) -> list[Value]:
-        """The remaining nodes once in each branch of an If, under it. Where they cannot follow one of the branches, taking it is an
-        error of the run."""
+    def _variants(
+        self,
+        scope: Scope,
+        differ: RanksDiffer,
+        node: onnx.NodeProto,
+        rest: Sequence[onnx.NodeProto],
+        output_names: Sequence[str],
+    ) -> list[Value]:
+        """The remaining nodes once in each branch of an If, under it. Where they cannot follow one of the
+        branches, taking it is an error of the run."""
         from .onnx_ops.control import failing, joined
 
         following = (list(node.output), rest, output_names)
@@ -173,9 +193,14 @@ class Importer:
         otherwise = otherwise or failing(scope.builder, then)
         branches = joined(scope.builder, then, otherwise)
         if branches is None:
-            raise UnsupportedError("the rank of a graph's output depends on the run",
-                                   "give input shapes that decide it (--shape)", origin=self._origin(scope, node))
-        return list(scope.builder.emit(If(*branches.graphs, branches.types), differ.condition, *branches.captured))
+            raise UnsupportedError(
+                "the rank of a graph's output depends on the run",
+                "give input shapes that decide it (--shape)",
+                origin=self._origin(scope, node),
+            )
+        return list(
+            scope.builder.emit(If(*branches.graphs, branches.types), differ.condition, *branches.captured)
+        )
 
     # Nodes -------------------------------------------------------------------------------------
 
@@ -186,7 +211,9 @@ class Importer:
     def _opset(self, scope: Scope, node: onnx.NodeProto) -> int | None:
         """The version of the node's operator set, where the node stands."""
         opsets = scope.function_opsets()
-        return self.inlined.opset(node) if opsets is None else opsets.get(functions.normal_domain(node.domain))
+        return (
+            self.inlined.opset(node) if opsets is None else opsets.get(functions.normal_domain(node.domain))
+        )
 
     def _guarded(self, origin: Origin, action):
         """The action's result, or None with a diagnostic."""
@@ -199,7 +226,9 @@ class Importer:
         except OnnxcError as error:
             self.diagnostics.append(Diagnostic.of(error.at(origin)))
         except (TypeMismatch, TypeError, ValueError, IndexError, OverflowError, KeyError) as error:
-            self.diagnostics.append(Diagnostic.of(ModelError(str(error) or type(error).__name__, origin=origin)))
+            self.diagnostics.append(
+                Diagnostic.of(ModelError(str(error) or type(error).__name__, origin=origin))
+            )
         return None
 
     def node(self, scope: Scope, node: onnx.NodeProto) -> None:
@@ -220,9 +249,13 @@ class Importer:
             results = None
         for index, output in enumerate(node.output):
             if output:
-                scope.values[output] = results[index] if results is not None and index < len(results) else None
+                scope.values[output] = (
+                    results[index] if results is not None and index < len(results) else None
+                )
 
-    def _outputs(self, scope: Scope, node: onnx.NodeProto, operands: list[Value | None]) -> tuple[Value | None, ...]:
+    def _outputs(
+        self, scope: Scope, node: onnx.NodeProto, operands: list[Value | None]
+    ) -> tuple[Value | None, ...]:
         domain, builder = functions.normal_domain(node.domain), scope.builder
         opset = self._opset(scope, node) or 1
         rule = find_rule(domain, node.op_type, opset)
@@ -250,7 +283,9 @@ class Importer:
             where = f"{node.domain or 'ai.onnx'} {opset}"
             raise UnsupportedError(f"operator {node.op_type} of {where} is not supported yet")
         inner = Scope(scope.builder, scope, depth=scope.depth + 1, opsets=body.opsets)
-        found = dict(zip(filter(None, node.output), self.nodes(inner, body.nodes, [n for n in node.output if n])))
+        found = dict(
+            zip(filter(None, node.output), self.nodes(inner, body.nodes, [n for n in node.output if n]))
+        )
         return tuple(found.get(name) for name in node.output)
 
     def _attribute(self, attribute: AttributeProto):
@@ -296,7 +331,9 @@ class Importer:
                     raise ModelError(f"its element type {tensor.elem_type} is unknown")
                 if dtype not in dtypes.ALL:
                     raise UnsupportedError(f"element type {dtype}")
-                return TensorType(dtype, tuple(self._dimension(d, f"{name}_{k}") for k, d in enumerate(tensor.shape.dim)))
+                return TensorType(
+                    dtype, tuple(self._dimension(d, f"{name}_{k}") for k, d in enumerate(tensor.shape.dim))
+                )
             case "sequence_type":
                 return SequenceType(self._element_type(proto.sequence_type.elem_type, name))
             case "optional_type":
@@ -311,7 +348,9 @@ class Importer:
     def _dimension(self, proto: onnx.TensorShapeProto.Dimension, hint: str) -> Dimension:
         if proto.HasField("dim_value") and proto.dim_value >= 0:
             return proto.dim_value
-        if not any(c.isalnum() for c in proto.dim_param):  # no name, or what some exporters write for none: "?"
+        if not any(
+            c.isalnum() for c in proto.dim_param
+        ):  # no name, or what some exporters write for none: "?"
             variable = self.session.fresh(hint)
             self.dim_names[str(variable)] = ""
             return variable
@@ -329,16 +368,18 @@ def _sorted(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     return [nodes[k] for k in order]
 
 
-def _arguments(rule: Rule, operands: Sequence[Value | None], attributes: Mapping[str, object]) -> inspect.BoundArguments:
+def _arguments(
+    rule: Rule, operands: Sequence[Value | None], attributes: Mapping[str, object]
+) -> inspect.BoundArguments:
     """Operands and attributes bound to the rule's parameters, or TypeMismatch."""
     try:
         bound = rule.signature.bind(None, *operands, **attributes)
     except TypeError as error:
         raise TypeMismatch(str(error)) from None
     for name, parameter in list(rule.signature.parameters.items())[1:]:
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty:
-            if bound.arguments.get(name) is None:
-                raise TypeMismatch(f"its input '{name}' is missing")
+        required = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty
+        if required and bound.arguments.get(name) is None:
+            raise TypeMismatch(f"its input '{name}' is missing")
     bound.arguments.pop(next(iter(rule.signature.parameters)))
     return inspect.BoundArguments(_without_builder(rule.signature), bound.arguments)
 
@@ -357,7 +398,8 @@ def _type_proto(value: Value | None) -> onnx.TypeProto | None:
 
 @dataclass(frozen=True)
 class Imported:
-    """A model's graph, and what its dimension variables are called in the model (empty where it gives no name)."""
+    """A model's graph, and what its dimension variables are called in the model (empty where it gives no
+    name)."""
 
     graph: Graph
     dim_names: Mapping[str, str]
@@ -365,7 +407,8 @@ class Imported:
 
 
 def import_model(source: object, options: Options | None = None) -> Imported:
-    """Reads a model (path, bytes, ModelProto) into core ops. What is wrong with it is raised as ModelErrors, all at once."""
+    """Reads a model (path, bytes, ModelProto) into core ops. What is wrong with it is raised as
+    ModelErrors, all at once."""
     model = source if isinstance(source, ModelFile) else open_model(source)
     found = structure.check_structure(model)
     if found:

@@ -56,7 +56,8 @@ class Refused(Exception):
 
 
 class RanksDiffer(Exception):
-    """The branches of an If give an output tensors of different rank: what follows is imported once for each."""
+    """The branches of an If give an output tensors of different rank: what follows is imported once for
+    each."""
 
     def __init__(self, condition: Value, branches: tuple[onnx.GraphProto, onnx.GraphProto],
                  facts: tuple[dict[str, Dimension], dict[str, Dimension]]):

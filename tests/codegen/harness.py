@@ -4,9 +4,9 @@ from functools import cache
 
 import llvmlite.binding as llvm
 import numpy as np
+from onnxc.codegen.kernel import ENTRY
 
 from onnxc import dims, dtypes
-from onnxc.codegen.kernel import ENTRY
 from onnxc.ir import Constant, Node, TensorType, Value
 from onnxc.target import TARGETS, runs_here
 
@@ -18,7 +18,11 @@ RUNNABLE = [t for t in TARGETS.values() if runs_here(t)]
 
 def machine(target, jit=True):
     return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, opt=2, reloc="default" if jit else "pic", codemodel="jitdefault" if jit else "small", jit=jit
+        cpu=target.cpu,
+        opt=2,
+        reloc="default" if jit else "pic",
+        codemodel="jitdefault" if jit else "small",
+        jit=jit,
     )
 
 
@@ -33,7 +37,9 @@ def compiled(text, target):
 
 def assembly(text, target):
     """The assembly of a kernel's text, also for processors other than this one."""
-    return machine(target, jit=False).emit_assembly(llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}'))
+    return machine(target, jit=False).emit_assembly(
+        llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}')
+    )
 
 
 def aligned(nbytes, alignment=64, fill=0xFF):
@@ -60,7 +66,11 @@ def to_storage(array, type_, env):
 def from_storage(memory, type_, env):
     """(the logical array, whether halo and padding lanes hold zeros)"""
     storage = [dims.evaluate(d, env) for d in type_.storage]
-    whole = memory[: int(np.prod(storage)) * dtypes.itemsize(type_.dtype)].view(dtypes.numpy_dtype(type_.dtype)).reshape(storage)
+    whole = (
+        memory[: int(np.prod(storage)) * dtypes.itemsize(type_.dtype)]
+        .view(dtypes.numpy_dtype(type_.dtype))
+        .reshape(storage)
+    )
     if type_.layout is None:
         return whole, True
     shape = [dims.evaluate(d, env) for d in type_.shape]

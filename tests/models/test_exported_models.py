@@ -1,6 +1,7 @@
 """Models exported from other frameworks agree with ONNX Runtime: those in the folder that ONNXC_ZOO names.
 
-They are too large to keep and take the frameworks to make, so the set is what the folder holds; without a folder it is empty.
+They are too large to keep and take the frameworks to make, so the set is what the folder holds; without a
+folder it is empty.
 """
 import numpy as np
 import pytest
@@ -20,11 +21,15 @@ def decoding(past):
 
 
 def whole_mask(shapes):
-    return {"attention_mask": np.ones(shapes["attention_mask"], np.int64)} if "attention_mask" in shapes else {}
+    return (
+        {"attention_mask": np.ones(shapes["attention_mask"], np.int64)} if "attention_mask" in shapes else {}
+    )
 
 
 SIZES = {
-    "minilm": [text(1, 128), text(3, 17)], "bert_base": [text(1, 32), text(2, 9)], "distilbert": [text(1, 32), text(2, 9)],
+    "minilm": [text(1, 128), text(3, 17)],
+    "bert_base": [text(1, 32), text(2, 9)],
+    "distilbert": [text(1, 32), text(2, 9)],
     "gpt2_decode": [decoding(16), decoding(33)],
 }
 

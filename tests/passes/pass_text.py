@@ -7,7 +7,8 @@ TARGET = TARGETS["x86-64-v3"]
 
 
 def becomes(step, before, after, constants=None):
-    """Asserts that a pass turns one text into the other; names of values do not matter, since both are printed anew."""
+    """Asserts that a pass turns one text into the other; names of values do not matter, since both are
+    printed anew."""
     found = step(parse(before, constants), TARGET)
     verify(found)
     assert str(found) == str(parse(after, constants))

@@ -1,8 +1,5 @@
 """Maps, epilogues, scales in weights, transposes, attention, rows."""
 import numpy as np
-from pass_text import becomes, stays, TARGET
-
-from onnxc import interpret
 from onnxc.passes.absorb_transposes import absorb_transposes
 from onnxc.passes.eliminate_dead import eliminate_dead
 from onnxc.passes.fold_affine import fold_affine
@@ -10,6 +7,9 @@ from onnxc.passes.fuse_attention import fuse_attention
 from onnxc.passes.fuse_epilogues import fuse_epilogues
 from onnxc.passes.fuse_maps import fuse_maps
 from onnxc.passes.fuse_rows import fuse_rows
+from pass_text import TARGET, becomes, stays
+
+from onnxc import interpret
 from onnxc.text import parse
 
 
@@ -65,27 +65,35 @@ def test_a_broadcast_vanishes_where_the_other_operand_gives_the_shape():
 
 
 def test_a_map_becomes_an_epilogue():
-    becomes(fuse_epilogues, """graph g(%x: float32[1, 3, h, w], %k: float32[8, 3, 3, 3], %b: float32[8, 1, 1]) {
+    becomes(
+        fuse_epilogues,
+        """graph g(%x: float32[1, 3, h, w], %k: float32[8, 3, 3, 3], %b: float32[8, 1, 1]) {
         %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
         %1 = map(%0, %b) { max(add($0, $1), 0.0) }
         return %1
-    }""", """graph g(%x: float32[1, 3, h, w], %k: float32[8, 3, 3, 3], %b: float32[8, 1, 1]) {
-        %1 = conv(%x, %k, %b) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) epilogue={ max(add($0, $1), 0.0) }
-        return %1
-    }""")
+    }""",
+        """graph g(%x: float32[1, 3, h, w], %k: float32[8, 3, 3, 3], %b: float32[8, 1, 1]) {
+        %1 = conv(%x, %k, %b) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) epilogue={ max(add($0, $1),
+        0.0) } return %1
+    }""",
+    )
 
 
 def test_of_two_convolutions_the_later_one_adds():
-    becomes(fuse_epilogues, """graph g(%x: float32[1, 8, h, w], %k: float32[8, 8, 1, 1], %m: float32[8, 8, 1, 1]) {
+    becomes(
+        fuse_epilogues,
+        """graph g(%x: float32[1, 8, h, w], %k: float32[8, 8, 1, 1], %m: float32[8, 8, 1, 1]) {
         %0 = conv(%x, %k) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
         %1 = conv(%x, %m) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
         %2 = map(%0, %1) { add($0, $1) }
         return %2
-    }""", """graph g(%x: float32[1, 8, h, w], %k: float32[8, 8, 1, 1], %m: float32[8, 8, 1, 1]) {
+    }""",
+        """graph g(%x: float32[1, 8, h, w], %k: float32[8, 8, 1, 1], %m: float32[8, 8, 1, 1]) {
         %0 = conv(%x, %k) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
         %2 = conv(%x, %m, %0) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1) epilogue={ add($1, $0) }
         return %2
-    }""")
+    }""",
+    )
 
 
 def test_a_result_that_is_read_twice_keeps_its_map():
@@ -113,7 +121,9 @@ def constants():
 
 
 def test_a_channel_scale_moves_into_the_weights():
-    text = BATCH_NORM.replace("let t0 = sub(mul($0, $1), $2); mul(t0, sigmoid(t0))", "max(sub(mul($0, $1), $2), 0.0)")
+    text = BATCH_NORM.replace(
+        "let t0 = sub(mul($0, $1), $2); mul(t0, sigmoid(t0))", "max(sub(mul($0, $1), $2), 0.0)"
+    )
     graph = parse(text, constants())
     found = eliminate_dead(fold_affine(graph, TARGET), TARGET)
     assert [str(n.op.body) for n in found.nodes if hasattr(n.op, "body")] == ["max(add($0, $1), 0.0)"]
@@ -144,7 +154,8 @@ def test_a_result_is_permuted_where_its_innermost_axis_stays():
     }""")
 
 
-ATTENTION = """graph g(%q: float32[b, s, 4, 8], %k: float32[b, t, 4, 8], %v: float32[b, t, 4, 16], %mask: bool[b, 1, 1, t]) {
+ATTENTION = """graph g(%q: float32[b, s, 4, 8], %k: float32[b, t, 4, 8], %v: float32[b, t, 4, 16],
+                        %mask: bool[b, 1, 1, t]) {
     %0 = contract(%q, %k) lhs=bqhd rhs=bkhd out=bhqk accumulate=float32
     %1 = map(%0, %mask) { SCORES }
     %2 = reduce(%1) kind=max axes=(3) keepdims=true
@@ -158,7 +169,8 @@ ATTENTION = """graph g(%q: float32[b, s, 4, 8], %k: float32[b, t, 4, 8], %v: flo
 
 def test_attention_is_found_behind_a_scale_and_a_mask():
     becomes(then_clean(fuse_attention), ATTENTION.replace("SCORES", "select($1, mul($0, 0.5), -inf:float32)"),
-            """graph g(%q: float32[b, s, 4, 8], %k: float32[b, t, 4, 8], %v: float32[b, t, 4, 16], %mask: bool[b, 1, 1, t]) {
+            """graph g(%q: float32[b, s, 4, 8], %k: float32[b, t, 4, 8], %v: float32[b, t, 4, 16], %mask:
+            bool[b, 1, 1, t]) {
         %0 = map(%mask) { select($0, 0.0:float32, -inf:float32) }
         %1 = attention(%q, %k, %v, %0) scale=0.5 q=aqbd k=akbd v=akbe out=aqbe
         return %1

@@ -1,12 +1,11 @@
 """Dead and common nodes, constants, scalars, padding."""
 import numpy as np
-from pass_text import becomes, stays
-
 from onnxc.passes.eliminate_common import eliminate_common
 from onnxc.passes.eliminate_dead import eliminate_dead
 from onnxc.passes.fold_constants import fold_constants
 from onnxc.passes.fold_pads import fold_pads
 from onnxc.passes.inline_scalars import inline_scalars
+from pass_text import becomes, stays
 
 
 def test_what_nobody_reads_goes():

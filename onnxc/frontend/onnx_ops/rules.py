@@ -4,9 +4,10 @@
     def HardSigmoid(b, X, *, alpha=0.2, beta=0.5):
         return b.map(X, lambda x: (alpha * x + beta).clip(0, 1))
 
-A rule's signature is the operator's schema: after the builder `b` come the ONNX inputs (default None where optional, `*` where
-variadic) and, keyword-only, the attributes with the specification's defaults. `since` is the first operator set with that call
-form; a model of an older one finds the older shim. A rule returns its output, a tuple of them, or None for outputs it leaves out.
+A rule's signature is the operator's schema: after the builder `b` come the ONNX inputs (default None where
+optional, `*` where variadic) and, keyword-only, the attributes with the specification's defaults. `since` is
+the first operator set with that call form; a model of an older one finds the older shim. A rule returns its
+output, a tuple of them, or None for outputs it leaves out.
 """
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def onnx_op(since: int, name: str | None = None, domain: str = "") -> Callable[[
     """Marks a rule. `name` is given where a shim's function cannot bear the operator's name."""
 
     def mark(function: Callable) -> Callable:
-        function.rules = (*getattr(function, "rules", ()), Rule(name or function.__name__, domain, since, function))
+        function.rules = (
+            *getattr(function, "rules", ()),
+            Rule(name or function.__name__, domain, since, function),
+        )
         return function
 
     return mark
