@@ -5,7 +5,6 @@ import mmap
 import numpy as np
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_kept = []
 
 
 def guarded(nbytes, alignment=64, fill=0xFF):
@@ -16,7 +15,6 @@ def guarded(nbytes, alignment=64, fill=0xFF):
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     if _libc.mprotect(ctypes.c_void_p(address + body), ctypes.c_size_t(page), 0):
         raise OSError(ctypes.get_errno(), "mprotect")
-    _kept.append(memory)
     array = np.frombuffer(memory, np.uint8, body)
     array[:] = fill
     start = (body - nbytes) // alignment * alignment
