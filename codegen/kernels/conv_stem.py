@@ -34,6 +34,7 @@ from .conv import (
 )
 
 MOST_CHANNELS = 16
+MOST_ROWS = 64  # of a window: all are copied for each row of the output that is computed alone
 SCRATCH_BYTES = 128 << 10  # what a part's rows may take where several rows fit
 
 
@@ -45,6 +46,8 @@ def candidates(node: Node, target: Target):
     block, rank = target.lanes(x.dtype), x.rank - 2
     operands = operand_layouts(node, block)
     if x.shape[1] > MOST_CHANNELS or operands is None or win.halo is None:
+        return
+    if win.extent[0] > MOST_ROWS:
         return
     from . import conv_stem
 

@@ -53,11 +53,16 @@ from .conv import (
 )
 
 
+MOST_LATTICES = 64  # each has its own code
+
+
 def candidates(node: Node, target: Target):
     """Blocked output for any window; dense output for few channels and windows that do not
     overlap."""
     op = node.op
     if not is_plain(node) or not op.transposed or op.groups != 1 or not dims.is_static(op.pads):
+        return
+    if dims.product(op.strides) > MOST_LATTICES:
         return
     from . import conv_transpose
 

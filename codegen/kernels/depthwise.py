@@ -45,6 +45,9 @@ from ..microkernel import fused
 from .conv import FEW_PARTS, PART_NS, Partition, is_plain, lines_at, lines_of_part, window
 
 
+MOST_PRODUCTS = 128  # of one output element: they are unrolled
+
+
 @dataclass(frozen=True)
 class Lanes:
     """Which input channels a block of output channels reads: `span` contiguous ones, of which lane
@@ -77,6 +80,8 @@ def candidates(node: Node, target: Target):
     lanes = _lanes(node, block)
     operands = operand_layouts(node, block)
     if lanes is None or win.halo is None or operands is None:
+        return
+    if win.taps * lanes.inside > MOST_PRODUCTS:
         return
     from . import depthwise
 

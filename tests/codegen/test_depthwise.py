@@ -114,3 +114,8 @@ def test_groups_of_few_channels(target, channels):
             check(case_, depthwise, target, output_halo=1)
         else:
             assert not list(depthwise.candidates(case_.node(), target))
+
+
+def test_windows_too_large_to_unroll_are_left_to_others():
+    node = case((40, 40), (13, 13)).node()
+    assert not list(depthwise.candidates(node, harness.RUNNABLE[0]))
