@@ -364,11 +364,12 @@ def load_lanes(f: Function, dtype: str, lanes: int, pointer: str, count: Count =
     vector = vector_type(element, lanes)
     if _whole(lanes, count):
         return f.load(vector, pointer, align)
-    mask = f"<{lanes} x i1>"
-    name = f.text.declare(f"llvm.masked.load.{mangled(vector)}.p0", vector, ["ptr", mask, vector])
+    mask, bits = f"<{lanes} x i1>", vector_type(_masked_type(element), lanes)
+    name = f.text.declare(f"llvm.masked.load.{mangled(bits)}.p0", bits, ["ptr", mask, bits])
     present = lane_mask(f, dtype, lanes, count)
-    return f.call(vector, name, f"ptr align {align} {pointer}", f"{mask} {present}",
-                  f"{vector} zeroinitializer")
+    loaded = f.call(bits, name, f"ptr align {align} {pointer}", f"{mask} {present}",
+                    f"{bits} zeroinitializer")
+    return loaded if bits == vector else f.value(f"bitcast {bits} {loaded} to {vector}")
 
 
 def store_lanes(f: Function, dtype: str, lanes: int, value: str, pointer: str, count: Count = None,
@@ -379,10 +380,17 @@ def store_lanes(f: Function, dtype: str, lanes: int, value: str, pointer: str, c
     if _whole(lanes, count):
         f.store(vector, value, pointer, align)
         return
-    mask = f"<{lanes} x i1>"
-    name = f.text.declare(f"llvm.masked.store.{mangled(vector)}.p0", "void", [vector, "ptr", mask])
-    f.statement(f"call void {name}({vector} {value}, ptr align {align} {pointer}, "
+    mask, bits = f"<{lanes} x i1>", vector_type(_masked_type(element), lanes)
+    name = f.text.declare(f"llvm.masked.store.{mangled(bits)}.p0", "void", [bits, "ptr", mask])
+    if bits != vector:
+        value = f.value(f"bitcast {vector} {value} to {bits}")
+    f.statement(f"call void {name}({bits} {value}, ptr align {align} {pointer}, "
                 f"{mask} {lane_mask(f, dtype, lanes, count)})")
+
+
+def _masked_type(element: str) -> str:
+    """What masked loads and stores take: 16-bit floats have none of their own, LLVM would take them apart."""
+    return "i16" if element in ("half", "bfloat") else element
 
 
 def lanes_left(f: Function, tile: Tile, columns: Count, vector: int) -> Count:
