@@ -26,6 +26,11 @@ from .ir import Constant, Graph, Node, TensorType, Type, Value, constant_value, 
 #: Results up to this many bytes are folded while importing; larger ones are the folding pass's business.
 EAGER_FOLD_BYTES = 4096
 
+#: A tensor of more elements than this is not read as sizes.
+SIZES_LIMIT = 4096
+
+RANK_LIMIT = 32
+
 Operand = Value | int | float | bool | np.ndarray
 
 
@@ -129,6 +134,9 @@ class Builder:
         """Appends op over inputs; returns its outputs, folded where they are small and known."""
         operands = [self.capture(v) for v in inputs]
         types = op.infer(*(v.type for v in operands))
+        rank = max((t.rank for t in types if isinstance(t, TensorType)), default=0)
+        if rank > RANK_LIMIT:
+            raise LimitError(f"a tensor of {rank} axes is over the limit of {RANK_LIMIT}")
         folded = self._folded(op, operands, types)
         if folded is not None:
             return folded
@@ -265,11 +273,15 @@ class Builder:
         binds. `minimum` bounds the fresh ones; smaller elements fail the run."""
         if x.elements is not None:
             return list(x.elements.flat)
-        if x.constant is not None:
-            return [int(v) for v in x.constant.array.flat]
         count = x.type.count
+        if not dtypes.is_integer(x.dtype):
+            raise ops.TypeMismatch(f"{x.type} is given where integers are needed")
         if not isinstance(count, int):
             raise UnsupportedError(f"a tensor of {count} sizes", "make the number of sizes constant")
+        if count > SIZES_LIMIT:
+            raise LimitError(f"{count:,} sizes are more than the limit of {SIZES_LIMIT:,}")
+        if x.constant is not None:
+            return [int(v) for v in x.constant.array.flat]
         if count == 0:
             return []
         found = [self.fresh(hint, minimum) for _ in range(count)]

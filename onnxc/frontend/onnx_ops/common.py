@@ -16,9 +16,9 @@ import numpy as np
 from ... import dims, dtypes, expr, ops
 from ...builder import Builder
 from ...dims import Dimension
-from ...errors import UnsupportedError
+from ...errors import LimitError, UnsupportedError
 from ...expr import Expr
-from ...ir import TensorType, Value
+from ...ir import TensorType, Value, make_node
 from ..regions import Region
 from ..tensors import DTYPE_NAMES
 from .control import region_graph
@@ -112,8 +112,17 @@ def mean(b: Builder, x: Value, axes: Sequence[int], keepdims: bool = True, body:
 
 
 def with_size(b: Builder, x: Value, axis: int, size: Dimension) -> Value:
-    """x, whose size along an axis must be this one; where that is not certain, the run checks it."""
+    """x, whose size along an axis must be this one; what is not certain the run checks."""
     return b.reshape(x, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
+
+
+def as_data(b: Builder, x: Value) -> Value:
+    """x as a tensor of which nothing is known but its type, so that sizes computed from it are
+    bound by the run instead of being formulas."""
+    node = make_node(ops.Map(expr.input_(0, x.dtype)), (b.capture(x),), b.origin)
+    b.nodes.append(node)
+    b.own.update(node.outputs)
+    return node.outputs[0]
 
 
 def checked(b: Builder, x: Value, condition: Callable[[Expr], Expr], code: str) -> Value:
@@ -217,11 +226,14 @@ def length(x: Value | None, expected: Dimension, name: str) -> None:
 
 def known_axes(b: Builder, axes: Value | Sequence[int], rank: int) -> list[int] | None:
     """Axes from 0, none twice; None where only the run knows them."""
-    numbers = (
-        b.known(axes).reshape(-1) if isinstance(axes, Value) and b.known(axes) is not None else axes
-    )
-    if isinstance(numbers, Value):
-        return None
+    numbers = axes
+    if isinstance(axes, Value):
+        if not dtypes.is_integer(axes.dtype):
+            raise ops.TypeMismatch(f"the axes are {axes.type} where integers are needed")
+        numbers = b.known(axes)
+        if numbers is None:
+            return None
+        numbers = numbers.reshape(-1)
     found = [b.axis(int(a), rank) for a in numbers]
     if len(set(found)) != len(found):
         raise ops.TypeMismatch(f"the axes {', '.join(map(str, found))} repeat one")
@@ -231,6 +243,8 @@ def known_axes(b: Builder, axes: Value | Sequence[int], rank: int) -> list[int] 
 def number_of(x: Value | Sequence, what: str) -> int:
     """How many elements a vector has, which must be known."""
     count = x.type.count if isinstance(x, Value) else len(x)
+    if isinstance(count, int) and count > 4096:
+        raise LimitError(f"{count:,} {what} are more than the limit of 4,096")
     if not isinstance(count, int):
         raise UnsupportedError(
             f"the number of {what}, {count}, depends on the run", f"fix the number of {what}"

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import dims, dtypes, ops
+from ... import dims, dtypes, expr, ops
 from ...builder import Builder
 from ...dims import Dimension
 from ...errors import UnsupportedError
 from ...ir import Value
 from .common import (
+    as_data,
     at_axes,
     checked,
     known_axes,
@@ -35,51 +36,50 @@ from .rules import onnx_op
 @onnx_op(since=5)
 def Reshape(b, data, shape, *, allowzero=0):
     """A size 0 copies the input's unless allowzero; -1 is what remains. Sizes that are data may
-    be either."""
-    wanted = b.dimensions(shape, None, "shape")
-    free = [_is_open(d) for d in wanted]
-    sizes = [
-        _copied(d, k, data, allowzero) if open_ or d == 0 else d
-        for k, (d, open_) in enumerate(zip(wanted, free))
-    ]
-    if sum(isinstance(d, int) and d == -1 for d in sizes) > 1:
+    be either: what they mean is computed by the run."""
+    if shape.dtype != "int64":
+        raise ops.TypeMismatch(f"the shape is {shape.type} where int64 is needed")
+    wanted = _partly_known(b, shape)
+    if any(isinstance(d, int) and d < -1 for d in wanted):
+        raise ops.TypeMismatch("a size is negative")
+    sizes = [_copied(k, data) if d == 0 and not allowzero else d for k, d in enumerate(wanted)]
+    if None in sizes:
+        meant = _meant(b, data, as_data(b, shape), allowzero)
+        for k in [k for k, d in enumerate(sizes) if d is None]:
+            sizes[k] = b.dimension(b.take(meant, 0, k, 1), 0, "size")
+    rest = [k for k, d in enumerate(sizes) if isinstance(d, int) and d == -1]
+    if len(rest) > 1:
         raise ops.TypeMismatch("more than one size is -1")
-    if any(isinstance(d, int) and d < -1 for d in sizes):
-        raise ops.TypeMismatch(
-            f"the size {min(d for d in sizes if isinstance(d, int))} is negative"
-        )
-    inferred = [
-        dims.compare("eq", d, -1) if open_ or isinstance(d, int) else 0
-        for d, open_ in zip(wanted, free)
-    ]
-    known = dims.product(d + 2 * i for d, i in zip(sizes, inferred))  # -1 counts as 1
-    rest = (
-        dims.floor_divide(data.type.count, known)
-        if any(isinstance(i, dims.Dim) or i for i in inferred)
-        else 1
-    )
-    return b.reshape(data, [d + i * (rest + 1) for d, i in zip(sizes, inferred)])
+    for k in rest:
+        known = dims.product(d for j, d in enumerate(sizes) if j != k)
+        sizes[k] = dims.floor_divide(data.type.count, known)
+    return b.reshape(data, sizes)
 
 
-def _is_open(size: Dimension) -> bool:
-    """Whether a size is data that may be -1 or 0, both with a meaning of their own."""
-    return (
-        isinstance(size, dims.Dim) and len(dims.symbols(size)) == 1 and dims.bounds(size)[0] is None
-    )
+def _partly_known(b: Builder, shape: Value) -> list[Dimension | None]:
+    """The elements of a vector of sizes; None for data, which may be -1 or 0."""
+    if shape.elements is not None or b.known(shape) is not None:
+        return [None if dims.bounds(d)[0] is None else d for d in b.dimensions(shape)]
+    node = shape.producer
+    if node is not None and isinstance(node.op, ops.Concat) and shape.rank == 1:
+        return [d for part in node.inputs for d in _partly_known(b, part)]
+    return [None] * number_of(shape, "sizes")
 
 
-def _copied(size: Dimension, axis: int, data: Value, allowzero: int) -> Dimension:
-    """The size, or that of data's axis where it is 0."""
-    if allowzero:
-        return size
-    is_zero = dims.compare("eq", size, 0)
+def _copied(axis: int, data: Value) -> Dimension:
     if axis >= data.rank:
-        if is_zero == 1:
-            raise ops.TypeMismatch(
-                f"size {axis} is 0, which copies an axis that {data.type} does not have"
-            )
-        return size
-    return size + is_zero * data.shape[axis]
+        raise ops.TypeMismatch(f"size {axis} is 0, which copies an axis that {data.type} lacks")
+    return data.shape[axis]
+
+
+def _meant(b: Builder, data: Value, shape: Value, allowzero: int) -> Value:
+    """The sizes that a Reshape's shape, which is data, stands for."""
+    own = [*data.shape, *[1] * number_of(shape, "sizes")][: number_of(shape, "sizes")]
+    if not allowzero:
+        shape = b.map(shape, b.elements(own), lambda s, d: expr.where(s.equals(0), d, s))
+    known = b.reduce("prod", shape, [0], False, lambda s: expr.where(s.equals(-1), 1, s))
+    count = expr.size(data.type.count)
+    return b.map(shape, known, lambda s, k: expr.where(s.equals(-1), count / k, s))
 
 
 @onnx_op(since=1, name="Reshape")
