@@ -1,6 +1,7 @@
 """What a library says of itself: the description of model.c, made from the lowered graph."""
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from .. import __version__, dims, inspection
@@ -84,7 +85,7 @@ def _size(size: Dimension, dim_names: Mapping[str, str]) -> int | str | None:
     known = {s.name: dim_names.get(s.name) for s in dims.symbols(size)}
     if str(size) in known:
         return known[str(size)] or None
-    return str(size) if all(known.values()) else None
+    return re.sub(r"\w+", lambda m: known.get(m[0]) or m[0], str(size)) if all(known.values()) else None
 
 
 def element_type(type_: Type | None) -> TensorType | None:

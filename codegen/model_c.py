@@ -13,22 +13,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from .. import dims
-from ..ir import OptionalType, SequenceType, TensorType, Type
 from ..trailer import ABI_MAJOR, ABI_MINOR
 from . import abi
-
-if TYPE_CHECKING:
-    from ..frontend.importer import Imported
-    from ..ir import Graph, Node
-    from ..passes.plan_memory import Plan
-    from ..target import Target
-    from .kernel import Code
-    from .module import Module
 
 RUNTIME = Path(__file__).resolve().parents[1] / "runtime_c"
 ALIGNMENT = 64  # of arena and scratch
@@ -262,64 +250,6 @@ def weights_assembly(prefix: str, file_name: str) -> str:
     .quad {prefix}__weights
     .section .note.GNU-stack,"",@progbits
 """
-
-
-# From the compiler's data -------------------------------------------------------------------------
-
-
-def describe(imported: Imported, graph: Graph, plan: Plan, codes: Mapping[Node, Code], module: Module,
-             target: Target, *, prefix: str, name: str, threads: int | None, weights_bytes: int,
-             ) -> LibraryDescription:
-    """The description of a lowered graph's library."""
-    static = plan.static  # scratch included
-    scratch = [step.scratch for code in codes.values() for step in code.steps]
-    proto = imported.model.proto
-    return LibraryDescription(
-        prefix=prefix, name=name, version=onnxc_version(),
-        inputs=tuple(port_of(v.name, v.type, imported.dim_names) for v in graph.inputs),
-        outputs=tuple(port_of(v.name, v.type, imported.dim_names) for v in graph.outputs),
-        node_names=module.node_names,
-        operators=tuple(f"onnxc_op_{symbol}" for symbol in module.runtime_ops),
-        metadata=graph.metadata, target=target.name, features=target.features,
-        dim_count=module.dim_count, value_count=module.value_count, slot_count=module.heap_count,
-        lifetimes=() if static else tuple((b.first, b.last) for b in plan.buffers),
-        static=static, arena_bytes=plan.arena_bytes if static else 0,
-        scratch_bytes=max(scratch, default=0) if static else 0,
-        threads=threads or 0, weights_bytes=weights_bytes,
-        details={"graph": graph.name, "producer": proto.producer_name, "domain": proto.domain,
-                 "doc": proto.doc_string, "model_version": proto.model_version},
-    )
-
-
-def onnxc_version() -> str:
-    """The version of this package."""
-    try:
-        return version("onnxc")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def port_of(name: str, type: Type, dim_names: Mapping[str, str]) -> Port:
-    """The port of a graph's input or output. A dimension is told by the model's name for it; one that
-    is computed by its formula, if all in it have names."""
-    match type:
-        case TensorType(dtype=dtype, shape=shape):
-            return Port(name, dtype, tuple(_dimension_name(d, dim_names) for d in shape))
-        case SequenceType(element=element) | OptionalType(element=element):
-            kind = "sequence" if isinstance(type, SequenceType) else "optional"
-            inner = port_of(name, element, dim_names) if element is not None else None
-            plain = inner is not None and inner.kind == "tensor"
-            return Port(name, inner.dtype if plain else None, inner.shape if plain else None, kind)
-    raise TypeError(f"no port of {type}")
-
-
-def _dimension_name(dimension: dims.Dimension, names: Mapping[str, str]) -> int | str | None:
-    if isinstance(dimension, int):
-        return dimension
-    variables = {str(symbol) for symbol in dims.symbols(dimension)}
-    if not all(names.get(variable) for variable in variables):
-        return None
-    return re.sub(r"\w+", lambda m: names.get(m[0]) or m[0], str(dimension))
 
 
 # The header ---------------------------------------------------------------------------------------
