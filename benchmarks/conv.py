@@ -1,6 +1,6 @@
 """Speed of convolutions and pools against ONNX Runtime, one thread each, alternating.
 
-    python benchmarks/conv.py [--target x86-64-v3] [--rounds 20] [WORD ...]
+    python benchmarks/conv.py [--target x86-64-v3] [--rounds 150] [WORD ...]
 
 Layers are written as in a table of a network; those whose text holds one of the words run. Our
 kernels read and write their own layouts, as they do inside a model, and so do the rival's.
@@ -147,7 +147,7 @@ def main() -> None:
     )
     parser.add_argument("words", nargs="*", help="run the layers whose text holds one of these")
     parser.add_argument("--target", default="native")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=150)
     options = parser.parse_args()
     target = find_target(options.target)
     print(
@@ -162,7 +162,7 @@ def main() -> None:
         worst = float(np.max(np.abs(result() - expected())))
         if worst > 1e-3:
             raise SystemExit(f"{layer.text}: results differ by {worst}")
-        repeats = max(1, int(0.01 / max(seconds(run, 1), 1e-6)))
+        repeats = max(1, int(0.0003 / max(seconds(run, 1), 1e-6)))
         times = [(seconds(run, repeats), seconds(other, repeats)) for _ in range(options.rounds)]
         a, b = (min(column) for column in zip(*times, strict=True))
         first, second = (layer.operations / t / 1e9 for t in (a, b))
