@@ -92,13 +92,14 @@ def broadcasting(kind: str, index: int, type_: TensorType, shape: Sequence[Dimen
 
 
 def collapse(sizes: Sequence[Dimension], views: Sequence[View], apart: Sequence[int] = (),
-             ) -> tuple[tuple[Dimension, ...], tuple[View, ...], tuple[tuple[int, ...], ...]]:
+             kept: int | None = None) -> tuple[tuple[Dimension, ...], tuple[View, ...], tuple[tuple[int, ...], ...]]:
     """(sizes, views, groups) of the same nest with fewer axes: those of size 1 are gone, and neighbours that every view runs
-    through without a gap are one. `groups` are the original axes behind each; axes in `apart` stay by themselves."""
+    through without a gap are one. `groups` are the original axes behind each; axes in `apart`
+    stay by themselves, and the axis `kept` stays even at size 1."""
     groups: list[list[int]] = []
     merged: list[Dimension] = []
     for axis, size in enumerate(sizes):
-        if size == 1:
+        if size == 1 and axis != kept:
             continue
         before = groups[-1][-1] if groups else None
         joins = before is not None and axis not in apart and before not in apart and all(

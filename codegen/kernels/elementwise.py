@@ -64,7 +64,8 @@ class Elementwise(Piece):
                  blank: int = 0):
         used = [i for i in expr.inputs(body) if i in views]
         apart = sorted({n.value for n in expr.topological(body) if n.op == "index"})
-        self.sizes, (self.out, *rest), groups = collapse(sizes, (out, *(views[i] for i in used)), apart)
+        row = len(sizes) - 1 if blank else None  # one element is a row too, where zeros follow
+        self.sizes, (self.out, *rest), groups = collapse(sizes, (out, *(views[i] for i in used)), apart, row)
         if not self.sizes:
             self.sizes = (1,)
             self.out, *rest = (replace(v, strides=(v.itemsize,)) for v in (self.out, *rest))
