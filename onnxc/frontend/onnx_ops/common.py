@@ -18,7 +18,7 @@ from ...builder import Builder
 from ...dims import Dimension
 from ...errors import LimitError, UnsupportedError
 from ...expr import Expr
-from ...ir import TensorType, Value, make_node
+from ...ir import Constant, TensorType, Value, make_node
 from ..regions import Region
 from ..tensors import DTYPE_NAMES
 from .control import region_graph
@@ -69,8 +69,6 @@ def generate(b: Builder, shape: Sequence[Dimension], body: Expr, *operands: Valu
 
 def zeros(b: Builder, dtype: str, shape: Sequence[Dimension], value: object = 0) -> Value:
     """value repeated to a shape."""
-    from ...ir import Constant
-
     if dims.is_static(shape):
         return b.constant(Constant(dtype, tuple(shape), splat=value))
     return b.broadcast(b.constant(np.asarray(value, dtypes.numpy_dtype(dtype))), shape)

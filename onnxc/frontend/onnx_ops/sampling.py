@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ... import dims, dtypes, expr, ops
 from ...builder import Builder
 from ...dims import Dimension
+from ...errors import LimitError
 from ...expr import Expr
 from ...ir import Value
 from .common import along, generate, integers, length, number_of, one_of, wide
@@ -75,10 +76,11 @@ _TAPS: dict[str, tuple[Callable[[Expr, int], Expr] | None, tuple[int, ...]]] = {
 
 
 def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, border: Border) -> Value:
-    """x [B, C, spatial...] at float coordinates [B, P], one tensor for each spatial axis: [B, P,
-    C]."""
+    """x [B, C, spatial...] at float coordinates, [B, P] for each spatial axis: [B, P, C]."""
     weigh, taps = _TAPS[kind]
-    sizes, count = x.shape[2:], coordinates[0].shape[1]
+    sizes = x.shape[2:]
+    if len(taps) ** len(sizes) > 4096:
+        raise LimitError(f"{kind} samples have neighbours along {len(sizes)} axes, which is too many")
     rows = b.transpose(b.reshape(x, (*x.shape[:2], dims.product(sizes))), (0, 2, 1))
     dtype = wide(x.dtype) if dtypes.is_float(x.dtype) else "float32"
     floats = [expr.size(d).cast(coordinates[0].dtype) for d in sizes]
@@ -115,14 +117,13 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
             total = b.map(pixels, factor, lambda e, f: e.cast(dtype) * f)
         else:
             total = b.map(total, pixels, factor, lambda t, e, f: t + e.cast(dtype) * f)
-    assert total is not None and count is not None
     return b.cast(total, x.dtype)
 
 
 @onnx_op(since=20)
 def GridSample(b, X, grid, *, align_corners=0, mode="linear", padding_mode="zeros"):
     """X at the places that grid names, from -1 to 1 across the image, innermost axis first."""
-    kind = mode.removeprefix("bi")
+    kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     one_of(kind, tuple(_TAPS), "mode")
     one_of(padding_mode, ("zeros", "border", "reflection"), "padding_mode")
     rank = X.rank - 2
