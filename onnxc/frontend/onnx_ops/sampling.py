@@ -80,7 +80,7 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
     weigh, taps = _TAPS[kind]
     sizes = x.shape[2:]
     if len(taps) ** len(sizes) > 4096:
-        raise LimitError(f"{kind} samples have neighbours along {len(sizes)} axes, which is too many")
+        raise LimitError(f"{kind} samples along {len(sizes)} axes have too many neighbours")
     rows = b.transpose(b.reshape(x, (*x.shape[:2], dims.product(sizes))), (0, 2, 1))
     dtype = wide(x.dtype) if dtypes.is_float(x.dtype) else "float32"
     floats = [expr.size(d).cast(coordinates[0].dtype) for d in sizes]
