@@ -39,12 +39,11 @@ from ..blocked_epilogue import (
 )
 from ..emitter import Function, scalar_type
 from ..kernel import ENTRY, Choice, Code, KernelText, single
+from ..lines import Lines, cut_lines
 from ..microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
 from ..panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 
-PART_NS = 20_000  # parts of less work cost more to hand out than they gain
 CALL_NS = 10  # of a tile's function
-FEW_PARTS = 16  # how many a node is cut into where its size allows, so that eight threads balance
 
 
 # What is offered ---------------------------------------------------------------------------------
@@ -268,31 +267,16 @@ def tile_shape(
     return rows, (columns,)
 
 
-@dataclass(frozen=True)
-class Partition:
-    """How the output is cut into parts: `lines` a part, the last has more; panels outermost or
-    not."""
-
-    lines: int
-    count: Dimension
-    outermost: bool
-
-
-def partition(plan: Plan, target: Target, work: float) -> Partition:
-    """Lines whose input fits half the second-level cache, fewer where that makes enough parts; in
-    the order that reads less from outside that cache."""
+def partition(plan: Plan, target: Target, work: float) -> tuple[Lines, bool]:
+    """Lines whose input fits half the second-level cache, fewer where that makes enough parts; and
+    whether panels are outermost, in the order that reads less from outside that cache."""
     total, half = typical(plan.x.image), target.level2_bytes // 2
-    wanted = min(FEW_PARTS, work / PART_NS) / max(1, plan.panels * typical(plan.out.batch))
-    lines = lines_of_part(plan.length, plan.line_step, max(-(-total // half), wanted))
-    count = dims.maximum(1, plan.length // lines)
-    by_rows = plan.weight_bytes * typical(count) + total
+    lines = cut_lines(
+        plan.length, plan.line_step, plan.panels * plan.out.batch, work, -(-total // half)
+    )
+    by_rows = plan.weight_bytes * typical(lines.count) + total
     by_panels = plan.weight_bytes + total * (plan.panels if total > half else 1)
-    return Partition(lines, count, by_panels <= by_rows)
-
-
-def lines_of_part(length: Dimension, step: int, wanted: float) -> int:
-    """Lines in each of `wanted` parts, a multiple of step."""
-    return max(step, int(typical(length) / max(1, wanted)) // step * step)
+    return lines, by_panels <= by_rows
 
 
 # Code --------------------------------------------------------------------------------------------
@@ -307,28 +291,19 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
 def emit_plan(plan: Plan, target: Target, work: float) -> Code:
     """The code of a plan over a blocked image, estimated to take `work` nanoseconds."""
     k = KernelText(target)
-    cut = partition(plan, target, work)
+    lines, outermost = partition(plan, target, work)
     with k.entry() as f, f.loop("%first", "%last") as part:
-        if cut.outermost:
-            rest, chunk = f.divide(part.index, k.size(f, cut.count))
+        if outermost:
+            rest, chunk = f.divide(part.index, k.size(f, lines.count))
             n, panel = f.divide(rest, plan.panels)
         else:
             rest, panel = f.divide(part.index, plan.panels)
-            n, chunk = f.divide(rest, k.size(f, cut.count))
-        lines = lines_at(k, f, cut, chunk, plan.length)
+            n, chunk = f.divide(rest, k.size(f, lines.count))
         image = f.offset(k.input(f, 0), f.mul(n, k.size(f, plan.x.image)))
-        emit_panel(k, f, plan, f.offset(image, k.size(f, plan.start)), n, panel, lines)
+        source = f.offset(image, k.size(f, plan.start))
+        emit_panel(k, f, plan, source, n, panel, lines.at(k, f, chunk))
     emit_tiles(k, plan)
-    return single(k.step(plan.out.batch * plan.panels * cut.count, int(work)))
-
-
-def lines_at(
-    k: KernelText, f: Function, cut: Partition, chunk: str, length: Dimension
-) -> tuple[str, str]:
-    """(first, beyond the last) line of a chunk."""
-    first = f.mul(chunk, cut.lines)
-    final = f.compare("eq", chunk, k.size(f, cut.count - 1))
-    return first, f.select(final, "i64", k.size(f, length), f.add(first, cut.lines))
+    return single(k.step(plan.out.batch * plan.panels * lines.count, int(work)))
 
 
 def emit_panel(

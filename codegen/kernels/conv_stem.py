@@ -16,18 +16,14 @@ from ..blocked import Image, image_of, plane_axes, typical, without_halo
 from ..blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..emitter import Function
 from ..kernel import Choice, Code, KernelText, single
+from ..lines import Lines, cut_lines
 from ..panels import panel_tiling, panels_of
 from .conv import (
-    FEW_PARTS,
-    PART_NS,
-    Partition,
     Plan,
     emit_panel,
     emit_tiles,
     estimate,
     is_plain,
-    lines_at,
-    lines_of_part,
     packed_panels,
     tile_shape,
     window,
@@ -85,11 +81,11 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     plan = Plan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, kinds, *tiles)
     work = estimate(node, target, tiling, 1)
     cut = _partition(plan, work)
-    plan = replace(plan, x=_scratch(plan, dense, 2 * cut.lines - 1))
+    plan = replace(plan, x=_scratch(plan, dense, 2 * cut.each - 1))
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         n, chunk = f.divide(part.index, k.size(f, cut.count))
-        first, last = lines_at(k, f, cut, chunk, plan.length)
+        first, last = cut.at(k, f, chunk)
         image = f.offset(k.input(f, 0), f.mul(n, k.size(f, dense.image)))
         _copy(k, f, plan, dense, image, first, last)
         source = f.offset("%scratch", f.mul(f.sub("0", first), k.size(f, plan.line_bytes)))
@@ -99,12 +95,11 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     return single(k.step(out.batch * cut.count, int(work), dims.maximum(64, plan.x.image)))
 
 
-def _partition(plan: Plan, work: float) -> Partition:
+def _partition(plan: Plan, work: float) -> Lines:
     """Lines that make enough parts, and whose input does not fill the scratch memory."""
-    total = typical(plan.x.image) * max(1, plan.window.kernel[0] / plan.window.strides[0])
-    wanted = min(FEW_PARTS, work / PART_NS) / max(1, typical(plan.out.batch))
-    lines = lines_of_part(plan.length, plan.line_step, max(wanted, 2 * total / SCRATCH_BYTES))
-    return Partition(lines, dims.maximum(1, plan.length // lines), False)
+    overlap = max(1, plan.window.kernel[0] / plan.window.strides[0])
+    least = 2 * typical(plan.x.image) * overlap / SCRATCH_BYTES
+    return cut_lines(plan.length, plan.line_step, plan.out.batch, work, least)
 
 
 def _scratch(plan: Plan, dense: Image, lines: int) -> Image:

@@ -34,24 +34,11 @@ from ..blocked import (
 from ..blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..emitter import Function, scalar_type, vector_type
 from ..kernel import ENTRY, Choice, Code, KernelText, single
+from ..lines import Lines, cut_lines
 from ..microkernel import Tile, most_rows, step_time
 from ..panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..scalar import lower
-from .conv import (
-    CALL_NS,
-    FEW_PARTS,
-    PART_NS,
-    Partition,
-    Plan,
-    clear_planes,
-    emit_panel,
-    emit_tiles,
-    is_plain,
-    lines_at,
-    lines_of_part,
-    tile_shape,
-)
-
+from .conv import CALL_NS, Plan, clear_planes, emit_panel, emit_tiles, is_plain, tile_shape
 
 MOST_LATTICES = 64  # each has its own code
 
@@ -264,7 +251,7 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     )
     kinds = panels_of(out.channels, out.block, tiling)
     count = sum(p.count for p in kinds)
-    cut = _partition(plans, work / max(1, count * typical(out.batch)))
+    cut = _partition(plans, count * out.batch, work)
     with k.entry() as f, f.loop("%first", "%last") as part:
         rest, chunk = f.divide(part.index, k.size(f, cut.count))
         n, panel = f.divide(rest, count)
@@ -273,19 +260,18 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
         for plan in plans:
             image = f.offset(k.input(f, 0), f.mul(n, k.size(f, plan.x.image)))
             source = f.offset(image, k.size(f, plan.start))
-            emit_panel(k, f, plan, source, n, panel, lines_at(k, f, cut, chunk, plan.length))
+            emit_panel(k, f, plan, source, n, panel, cut.at(k, f, chunk, plan.length))
     for plan in {(p.window.kernel, p.widths): p for p in plans}.values():
         emit_tiles(k, plan)
     return single(k.step(out.batch * count * cut.count, int(work)))
 
 
-def _partition(plans: list[LatticePlan], work: float) -> Partition:
+def _partition(plans: list[LatticePlan], planes: Dimension, work: float) -> Lines:
     """Lines of all lattices, whose lengths differ by one at most."""
     if not plans:
-        return Partition(1, 0, False)
+        return Lines(0, 1)
     step = max(p.widths[0] for p in plans) if plans[0].single_row else 1
-    lines = lines_of_part(plans[-1].length, step, min(FEW_PARTS, work / PART_NS))
-    return Partition(lines, dims.maximum(1, plans[-1].length // lines), False)
+    return cut_lines(plans[-1].length, step, planes, work)
 
 
 # Few channels, windows side by side --------------------------------------------------------------
@@ -382,12 +368,11 @@ def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
         else (most, most // 2, most // 4, 1)
     )
     work = choice.cost
-    lines = lines_of_part(x.height, 1, min(FEW_PARTS, work / PART_NS) / typical(x.batch))
-    cut = Partition(lines, dims.maximum(1, x.height // lines), False)
+    cut = cut_lines(x.height, 1, x.batch, work)
     operands = [i for i in range(2, len(node.inputs))]
     with k.entry() as f, f.loop("%first", "%last") as part:
         n, chunk = f.divide(part.index, k.size(f, cut.count))
-        first, last = lines_at(k, f, cut, chunk, x.height)
+        first, last = cut.at(k, f, chunk)
         out = f.offset(k.output(f), f.mul(n, k.size(f, shape.channels * shape.plane)))
         with f.loop(first, last) as row:
             y = row.index

@@ -41,9 +41,9 @@ from ..blocked_epilogue import (
 )
 from ..emitter import Function, scalar_type, vector_type
 from ..kernel import ENTRY, Choice, Code, KernelText, single
+from ..lines import Lines, cut_lines
 from ..microkernel import fused
-from .conv import FEW_PARTS, PART_NS, Partition, is_plain, lines_at, lines_of_part, window
-
+from .conv import is_plain, window
 
 MOST_PRODUCTS = 128  # of one output element: they are unrolled
 
@@ -182,25 +182,21 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     rows = choice["rows"] if isinstance(out.height, int) and out.height % choice["rows"] == 0 else 1
     widths = _widths(target, win.taps * lanes.inside, out.width)
     plan = Plan(x, out, win, epilogue, lanes, rows, widths)
-    k, cut = KernelText(target), _partition(plan, work)
+    step = plan.widths[0] if plan.single_row else plan.rows
+    cut = cut_lines(plan.length, step, out.blocks * out.batch, work)
+    k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         _part(k, f, plan, cut, part.index)
     _strip(k, plan)
     return single(k.step(out.batch * out.blocks * cut.count, int(work)))
 
 
-def _partition(plan: Plan, work: float) -> Partition:
-    wanted = min(FEW_PARTS, work / PART_NS) / max(1, plan.out.blocks * typical(plan.out.batch))
-    lines = lines_of_part(plan.length, plan.widths[0] if plan.single_row else plan.rows, wanted)
-    return Partition(lines, dims.maximum(1, plan.length // lines), False)
-
-
-def _part(k: KernelText, f: Function, plan: Plan, cut: Partition, part: str) -> None:
+def _part(k: KernelText, f: Function, plan: Plan, cut: Lines, part: str) -> None:
     """Some lines of one block of output channels."""
     x, out, win, lanes = plan.x, plan.out, plan.window, plan.lanes
     plane, chunk = f.divide(part, k.size(f, cut.count))
     n, block = f.divide(plane, out.blocks)
-    first, last = lines_at(k, f, cut, chunk, plan.length)
+    first, last = cut.at(k, f, chunk)
     source, lane = f.divide(f.mul(block, lanes.span), lanes.block)
     start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
     image = f.offset(k.input(f, 0), f.mul(n, k.size(f, x.image)))

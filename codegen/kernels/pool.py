@@ -37,10 +37,10 @@ from ..blocked import (
 )
 from ..emitter import Function, scalar_type, splat, vector_type
 from ..kernel import ENTRY, Choice, Code, KernelText, single
+from ..lines import Lines, cut_lines
 from ..microkernel import store_lanes
 from ..scalar import lower
 from ..vectors import Vectors
-from .conv import FEW_PARTS, PART_NS, Partition, lines_at, lines_of_part
 
 COLUMNS = 8  # outputs that one iteration computes
 SUMS = 4  # of a whole image, at once
@@ -181,12 +181,9 @@ def _emit_windows(node: Node, target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), _window(node.op)
     work = _estimate(node, target, node.inputs[0].type.layout)
     row_bytes = typical(out.width) * out.pixel * win.strides[0]
-    wanted = min(FEW_PARTS, work / PART_NS) / max(1, out.blocks * typical(out.batch))
-    lines = lines_of_part(
-        out.height, 1, max(wanted, 2 * typical(out.height) * row_bytes / SCRATCH_BYTES)
-    )
-    cut = Partition(lines, dims.maximum(1, out.height // lines), False)
-    rows = (2 * lines - 2) * win.strides[0] + win.extent[0]
+    least = 2 * typical(out.height) * row_bytes / SCRATCH_BYTES
+    cut = cut_lines(out.height, 1, out.blocks * out.batch, work, least)
+    rows = (2 * cut.each - 2) * win.strides[0] + win.extent[0]
     across = Image(1, out.block, rows, out.width, out.block, out.itemsize)
     plan = Plan(node.op.kind, x, out, win, node.outputs[0].dtype, across)
     k = KernelText(target)
@@ -199,11 +196,11 @@ def _emit_windows(node: Node, target: Target) -> Code:
     )
 
 
-def _windows_part(k: KernelText, f: Function, plan: Plan, cut: Partition, part: str) -> None:
+def _windows_part(k: KernelText, f: Function, plan: Plan, cut: Lines, part: str) -> None:
     """Some rows of one plane."""
     x, out, win = plan.x, plan.out, plan.window
     plane, chunk = f.divide(part, k.size(f, cut.count))
-    first, last = lines_at(k, f, cut, chunk, out.height)
+    first, last = cut.at(k, f, chunk)
     source = f.offset(k.input(f, 0), f.add(f.mul(plane, k.size(f, x.plane)), k.size(f, x.origin)))
     target = f.offset(k.output(f), f.mul(plane, k.size(f, out.plane)))
     clear_border(k, f, out, target, first, last)

@@ -17,7 +17,7 @@ from ...target import Target
 from ..blocked import Image, clear_border, cover, image_of, resized, typical
 from ..emitter import Function, vector_type
 from ..kernel import ENTRY, Choice, Code, KernelText, Step
-from .conv import FEW_PARTS, PART_NS, Partition, lines_at, lines_of_part
+from ..lines import Lines, cut_lines
 
 SQUARE = 16  # the most channels that are transposed at once
 
@@ -79,15 +79,12 @@ def _image(type_: TensorType) -> Image | None:
     return Image(type_.shape[0], type_.shape[1], 1, width, type_.layout.block, size)
 
 
-def _cut(image: Image, target: Target, step: int) -> tuple[Partition, Dimension]:
-    """How a plane's lines are cut into parts, and their number; a line is a pixel of a single
-    row."""
+def _cut(image: Image, target: Target, step: int) -> Lines:
+    """The lines of a plane; pixels of a single row are taken `step` at once."""
     single = image.height == 1
     length = image.width if single else image.height
     work = 2 * typical(image.batch * image.image) / target.bytes_per_ns
-    wanted = min(FEW_PARTS, work / PART_NS) / max(1, image.blocks * typical(image.batch))
-    lines = lines_of_part(length, step if single else 1, wanted)
-    return Partition(lines, dims.maximum(1, length // lines), False), length
+    return cut_lines(length, step if single else 1, image.blocks * image.batch, work)
 
 
 def _clear(k: KernelText, f: Function, image: Image, plane: str, first: str, last: str) -> None:
@@ -102,11 +99,11 @@ def _clear(k: KernelText, f: Function, image: Image, plane: str, first: str, las
 
 def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> Step:
     """Rows of pixels as they are."""
-    cut, length = _cut(new, target, 1)
+    cut = _cut(new, target, 1)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         plane, chunk = f.divide(part.index, k.size(f, cut.count))
-        first, last = lines_at(k, f, cut, chunk, length)
+        first, last = cut.at(k, f, chunk)
         here = f.offset(source(k, f), f.mul(plane, k.size(f, old.plane)))
         there = f.offset(result(k, f), f.mul(plane, k.size(f, new.plane)))
         _clear(k, f, new, there, first, last)
@@ -139,12 +136,12 @@ def _transposed(target: Target, image: Image, dense: End, blocked: End, to_block
     square = min(image.block, SQUARE)
     image = image.flat if image.halo == (0, 0) else image
     widths = _widths(square, image.width)
-    cut, length = _cut(image, target, widths[0])
+    cut = _cut(image, target, widths[0])
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         plane, chunk = f.divide(part.index, k.size(f, cut.count))
         n, block = f.divide(plane, image.blocks)
-        first, last = lines_at(k, f, cut, chunk, length)
+        first, last = cut.at(k, f, chunk)
         here = f.offset(blocked(k, f), f.mul(plane, k.size(f, image.plane)))
         if to_blocks:
             _clear(k, f, image, here, first, last)
