@@ -10,7 +10,7 @@ from .. import dims
 from ..dims import Dimension
 from ..expr import Expr, topological
 from ..ir import Graph, Node, TensorType, Value, regions
-from ..ops import Bind, If, Loop
+from ..ops import Bind, If, Loop, RuntimeCall
 from ..target import Target
 
 
@@ -21,7 +21,7 @@ def eliminate_dead(graph: Graph, target: Target) -> Graph:
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         binds = isinstance(node.op, Bind) and any(s.name in variables for s in node.op.symbols)
-        shapes = isinstance(node.op, (If, Loop)) and _variables_of(v.type for v in node.outputs) & variables
+        shapes = _bound_by_results(node) & variables
         if not binds and not shapes and not any(v in live for v in node.outputs):
             continue
         node = _inside(node, target)
@@ -29,6 +29,14 @@ def eliminate_dead(graph: Graph, target: Target) -> Graph:
         live.update(node.inputs)
         variables |= needed_variables(node)
     return replace(graph, nodes=tuple(reversed(kept)))
+
+
+def _bound_by_results(node: Node) -> set[str]:
+    """The variables that get their sizes from what the node returns."""
+    if not isinstance(node.op, (If, Loop, RuntimeCall)):
+        return set()
+    found = _variables_of(v.type for v in node.outputs)
+    return found - _variables_of(v.type for v in node.inputs) if isinstance(node.op, RuntimeCall) else found
 
 
 def _inside(node: Node, target: Target) -> Node:
