@@ -1,6 +1,6 @@
 """Runs one kernel on numpy arrays: emits it, compiles it in this process and calls it part by part."""
 import ctypes
-from functools import cache
+from functools import lru_cache
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -26,7 +26,7 @@ def machine(target, jit=True):
     )
 
 
-@cache
+@lru_cache(maxsize=128)
 def compiled(text, target):
     module = llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}')
     module.verify()
