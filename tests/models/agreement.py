@@ -1,5 +1,6 @@
 """Compiling a model once and holding it against ONNX Runtime at several sizes."""
 import numpy as np
+import onnx.parser
 import onnxruntime
 
 import onnxc
@@ -64,3 +65,38 @@ def check_model(model, folder, sizes, classification=False, given=None):
     for seed, shapes in enumerate(sizes):
         feeds = inputs_of(session, shapes, given(shapes) if callable(given) else given, seed)
         agree(compiled.run(None, feeds), session.run(None, feeds), names, classification)
+
+
+def parsed(text, opset=21):
+    """A model of ONNX's text form; its nodes are named after their first outputs."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
+    for node in model.graph.node:
+        node.name = node.output[0]
+    onnx.checker.check_model(model)
+    return model
+
+
+def check_runs(model, folder, runs, tolerance=1e-5):
+    """One library gives what ONNX Runtime gives for each of the runs' inputs; the library, loaded."""
+    compiled = onnxc.load(onnxc.compile(model, folder / "model.so"), threads=2)
+    session = rival(model)
+    for given in runs:
+        feeds = {name: value if isinstance(value, list) else np.asarray(value) for name, value in given.items()}
+        for got, expected in zip(compiled.run(None, feeds), session.run(None, feeds), strict=True):
+            same(got, expected, tolerance)
+    return compiled
+
+
+def same(got, expected, tolerance=0.0):
+    """Equal in type and shape, and in value up to tolerance times the largest magnitude; sequences item by item."""
+    if isinstance(expected, list):
+        assert len(got) == len(expected)
+        for x, y in zip(got, expected, strict=True):
+            same(x, y, tolerance)
+        return
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    if tolerance == 0 or not expected.size or expected.dtype == bool:
+        assert np.array_equal(got, expected)
+    else:
+        x, y = got.astype(np.float64), expected.astype(np.float64)
+        np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * max(1.0, np.abs(y).max()))
