@@ -441,5 +441,6 @@ class Copy(Piece):
         """(rows, columns) of tiles, descending: whole cache lines of the result where it has as many columns."""
         rows, columns = (s if isinstance(s, int) else TILED for s in (self.sizes[self.across], self.sizes[-1]))
         most = min(tile_rows(self.target, self.item), 1 << (min(rows, columns).bit_length() - 1))
-        line = min(LINE // self.item, 1 << (columns.bit_length() - 1))
+        # Tiles of small elements hold so many shuffles that several at once are long to compile and no faster.
+        line = min(LINE // self.item, 1 << (columns.bit_length() - 1)) if self.item >= 4 else most
         return list(dict.fromkeys((r, c) for r, c in ((most, max(line, most)), (most, most), (4, 4), (1, 1)) if r <= most))

@@ -1,9 +1,11 @@
-"""Sort: every line by a radix sort of keys whose unsigned order is the order wanted; short lines by counting who precedes whom.
+"""Sort: every line by a radix sort of keys whose unsigned order is the order wanted; short lines by counting
+who precedes whom.
 
-    key of a float: its bits, all turned over when negative, else the sign set; -0 is 0, NaN the greatest; descending: turned over
-    digits of 8 bits from the lowest: count them, add up the counts, move (key, index) to where the counts say
-Moving in order keeps equal keys in order, so the sort is stable. A digit that is the same everywhere is skipped. Lines are
-parts of their own.
+    key of a float: its bits, all turned over when negative, else the sign set; -0 is 0, NaN the greatest;
+    descending: turned over digits of 8 bits from the lowest: count them, add up the counts, move (key, index)
+    to where the counts say
+Moving in order keeps equal keys in order, so the sort is stable. A digit that is the same everywhere is
+skipped. Lines are parts of their own.
 """
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
 
 @dataclass(frozen=True)
 class Memory:
-    """Where a thread keeps its counts (a row of DIGITS for each byte of the key), and two arrays each of keys and indices."""
+    """Where a thread keeps its counts (a row of DIGITS for each byte of the key), and two arrays each of
+    keys and indices."""
 
     counts: str
     keys: tuple[str, str]
@@ -85,10 +88,29 @@ class Memory:
 
 
 class Line:
-    """One line being sorted: `x`, its elements, and `values` and `places`, the results; `stride` elements lie between two."""
+    """One line being sorted: `x`, its elements, and `values` and `places`, the results; `stride` elements
+    lie between two."""
 
-    def __init__(self, f: Function, dtype: str, descending: bool, n: str, stride: str, memory: Memory, x: str, values: str, places: str):
-        self.f, self.dtype, self.descending, self.n, self.stride, self.memory = f, dtype, descending, n, stride, memory
+    def __init__(
+        self,
+        f: Function,
+        dtype: str,
+        descending: bool,
+        n: str,
+        stride: str,
+        memory: Memory,
+        x: str,
+        values: str,
+        places: str,
+    ):
+        self.f, self.dtype, self.descending, self.n, self.stride, self.memory = (
+            f,
+            dtype,
+            descending,
+            n,
+            stride,
+            memory,
+        )
         self.x, self.values, self.places = x, values, places
         self.item = dtypes.itemsize(dtype)
         self.word = f"i{8 * self.item}"
@@ -138,20 +160,24 @@ class Line:
         with f.loop(0, self.n) as loop:
             f.store(self.word, self._key(loop.index), displaced(f, keys, loop.index, self.item))
         vector = f"<{LANES} x {self.word}>"
-        f.store(vector, "splat (" + self.word + " -1)", displaced(f, keys, self.n, self.item))  # the greatest, and after all
+        # the greatest, and after all
+        f.store(vector, "splat (" + self.word + " -1)", displaced(f, keys, self.n, self.item))
         with f.loop(0, self.n) as one:
             own = f.broadcast(self.word, f.load(self.word, displaced(f, keys, one.index, self.item)), LANES)
             number = f.broadcast("i64", one.index, LANES)
             with f.loop(0, self.n, LANES, carried=[("i64", "0")]) as loop:
                 others = f.load(vector, displaced(f, keys, loop.index, self.item))
                 numbers = f.value(
-                    f"add <{LANES} x i64> {f.broadcast('i64', loop.index, LANES)}, {vector_constant('i64', range(LANES))}")
+                    f"add <{LANES} x i64> {f.broadcast('i64', loop.index, LANES)}, {vector_constant('i64', range(LANES))}"
+                )
                 equal = f.value(f"icmp eq {vector} {others}, {own}")
                 before = f.value(f"icmp slt <{LANES} x i64> {numbers}, {number}")
                 both = f.value(f"and <{LANES} x i1> {equal}, {before}")
                 less = f.value(f"icmp ult {vector} {others}, {own}")
                 mask = f.value(f"or <{LANES} x i1> {less}, {both}")
-                count = f.intrinsic("ctpop", f"i{LANES}", f.value(f"bitcast <{LANES} x i1> {mask} to i{LANES}"))
+                count = f.intrinsic(
+                    "ctpop", f"i{LANES}", f.value(f"bitcast <{LANES} x i1> {mask} to i{LANES}")
+                )
                 loop.carry(f.add(loop.carried[0], f.value(f"zext i{LANES} {count} to i64")))
             self._store_result(one.index, loop.results[0])
 
@@ -172,7 +198,7 @@ class Line:
     def _by_radix(self) -> None:
         f, memory = self.f, self.memory
         with f.loop(0, self.item * DIGITS * 8, 64) as loop:
-            f.store("<64 x i8>", "zeroinitializer", f.offset(memory.counts, loop.index), 64)
+            f.store("<64 x i8>", "zeroinitializer", f.offset(memory.counts, loop.index), 8)
         with f.loop(0, self.n) as loop:
             key = self._key(loop.index)
             f.store(self.word, key, displaced(f, memory.keys[0], loop.index, self.item))
@@ -187,7 +213,8 @@ class Line:
             self._store_result(f.load("i64", displaced(f, source[1], loop.index, 8)), loop.index)
 
     def _pass(self, byte: int, source: list[str], to: list[str]) -> tuple[list[str], list[str]]:
-        """Sorts by one digit unless all have the same; gives (keys, indices) as they are then, and the other two arrays."""
+        """Sorts by one digit unless all have the same; gives (keys, indices) as they are then, and the
+        other two arrays."""
         f = self.f
         first = f.load("i64", self._count(byte, self._digit(f.load(self.word, source[0]), byte)), 8)
         differ = f.compare("ne", first, self.n)
@@ -202,6 +229,8 @@ class Line:
             place = f.load("i64", count, 8)
             f.store("i64", f.add(place, 1), count, 8)
             f.store(self.word, key, displaced(f, to[0], place, self.item))
-            f.store("i64", f.load("i64", displaced(f, source[1], loop.index, 8)), displaced(f, to[1], place, 8))
+            f.store(
+                "i64", f.load("i64", displaced(f, source[1], loop.index, 8)), displaced(f, to[1], place, 8)
+            )
         moved = [f.select(differ, "ptr", a, b) for a, b in zip(to, source)]
         return moved, [f.select(differ, "ptr", b, a) for a, b in zip(to, source)]
