@@ -268,6 +268,12 @@ def strings_to_numbers(inputs: Sequence[np.ndarray], attributes: Sequence[int]) 
     return [array.astype(dtypes.numpy_dtype(dtype)).reshape(x.shape)]
 
 
+def strings_equal(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x, y of one shape -> where their elements are the same text."""
+    x, y = inputs
+    return [np.array([a == b for a, b in zip(x.flat, y.flat)], bool).reshape(x.shape)]
+
+
 TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "nonzero": nonzero,
     "unique": unique,
@@ -288,4 +294,5 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "determinant": determinant,
     "numbers_to_strings": numbers_to_strings,
     "strings_to_numbers": strings_to_numbers,
+    "strings_equal": strings_equal,
 }

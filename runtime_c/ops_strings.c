@@ -1,4 +1,4 @@
-/* ops_strings.c - numbers to strings and back.
+/* ops_strings.c - numbers to strings and back, and which strings are equal.
  *
  * A float is written with the fewest digits that read back as the same element, plainly where its
  * decimal exponent is in [-4, 16), else as in 1e+16. The program's locale is of no account. */
@@ -193,4 +193,19 @@ static int32_t onnxc_op_strings_to_numbers(onnxc_context *context, const onnxc_v
     }
     onnxc_leave_locale(before, plain);
     return wrong < 0 ? ONNXC_OK : onnxc_raise(context, ONNXC_INVALID_VALUE, wrong);
+}
+
+/* strings_equal: x, y of one shape -> where their elements are the same bytes. No attributes. */
+static int32_t onnxc_op_strings_equal(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                      onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(ONNXC_STRING);
+    const char *x = in[0].data, *y = in[1].data;
+    if (onnxc_elements(in[1].rank, in[1].dims) != count)
+        return onnxc_raise(context, ONNXC_DIMS_MISMATCH, count);
+    bool *results = onnxc_call_output(context, out, attributes[0], ONNXC_BOOL, in->rank, in->dims);
+    if (results == NULL) return context->status;
+    for (int64_t i = 0; i < count; i++)
+        results[i] = onnxc_compare_strings(x + size * i, y + size * i) == 0;
+    return ONNXC_OK;
 }

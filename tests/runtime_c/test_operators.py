@@ -24,7 +24,7 @@ SYMBOLS = (
     "nonzero", "unique", "non_max_suppression", "sequence_construct", "sequence_empty", "sequence_at",
     "sequence_length", "sequence_insert", "sequence_erase", "concat_from_sequence", "split_to_sequence",
     "optional", "optional_get_element", "optional_has_element", "roi_align", "max_roi_pool", "determinant",
-    "numbers_to_strings", "strings_to_numbers",
+    "numbers_to_strings", "strings_to_numbers", "strings_equal",
 )
 TENSORS, SEQUENCE, OPTIONAL = "abcde", "s", "o"
 ANY = {"dtype": None, "shape": None}
@@ -416,6 +416,14 @@ def test_integers_are_written_and_read(run, dtype):
     for wrong in (str(low - 1), str(high + 1), "", " ", "1.5", "0x10", "1 2", "1e3", "9" * 400, "1\0"):
         refused(run, "invalid_value", "strings_to_numbers", np.array(["1", wrong], object),
                 attributes=(NUMBER["string"], NUMBER[dtype]))
+
+
+def test_strings_are_equal_when_their_bytes_are(run):
+    x = np.array([["", "a", "ab"], ["b", "a\0", "é"]], object)
+    y = np.array([["", "b", "ab"], ["ba", "a", "é"]], object)
+    same(run("strings_equal", x, y)[0], np.array([[True, False, True], [False, False, True]]))
+    same(run("strings_equal", x, y)[0], TWINS["strings_equal"]([x, y], [])[0])
+    assert run("strings_equal", x[:0], y[:0])[0].shape == (0, 3)
 
 
 def test_bools_are_ones_and_zeros(run):

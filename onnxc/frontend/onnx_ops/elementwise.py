@@ -7,7 +7,7 @@ import functools
 from ... import dtypes, expr, ops
 from ...builder import Builder
 from ...expr import Expr
-from ...ir import Value
+from ...ir import TensorType, Value
 from .common import (
     one_of,
     with_axis,
@@ -197,6 +197,10 @@ def Atanh(b, input):
 
 @onnx_op(since=7)
 def Equal(b, A, B):
+    if A.dtype == B.dtype == "string":
+        shape = ops.broadcast_shapes(A.shape, B.shape)
+        operands = [b.broadcast(x, shape) for x in (A, B)]
+        return b.call("strings_equal", operands, [TensorType("bool", shape)])[0]
     return b.map(A, B, lambda x, y: x.equals(y))
 
 
