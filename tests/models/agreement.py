@@ -81,14 +81,15 @@ def check_runs(model, folder, runs, tolerance=1e-5):
     compiled = onnxc.load(onnxc.compile(model, folder / "model.so"), threads=2)
     session = rival(model)
     for given in runs:
-        feeds = {name: value if isinstance(value, list) else np.asarray(value) for name, value in given.items()}
+        feeds = {k: v if isinstance(v, list) else np.asarray(v) for k, v in given.items()}
         for got, expected in zip(compiled.run(None, feeds), session.run(None, feeds), strict=True):
             same(got, expected, tolerance)
     return compiled
 
 
 def same(got, expected, tolerance=0.0):
-    """Equal in type and shape, and in value up to tolerance times the largest magnitude; sequences item by item."""
+    """Equal in type and shape, and in value up to tolerance times the largest magnitude; sequences item
+    by item."""
     if isinstance(expected, list):
         assert len(got) == len(expected)
         for x, y in zip(got, expected, strict=True):

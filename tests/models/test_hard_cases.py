@@ -1,4 +1,5 @@
-"""What static compilers stumble over: sizes that only data tells, loops that grow, branches that differ, lists of tensors.
+"""What static compilers stumble over: sizes that only data tells, loops that grow, branches that differ,
+lists of tensors.
 
 Each model is compiled once, with every dimension open, and held against ONNX Runtime at several sizes.
 """
@@ -334,7 +335,8 @@ def test_chosen_rows_enter_a_product_and_a_softmax(tmp_path):
             p = Softmax <axis = -1> (product)
         }""")
     check_runs(model, tmp_path, [
-        {"x": floats(n, m) - 0.5, "w": floats(m, p, seed=1)} for n, m, p in ((5, 3, 2), (1, 1, 1), (40, 17, 33))]
+        {"x": floats(n, m) - 0.5, "w": floats(m, p, seed=1)}
+        for n, m, p in ((5, 3, 2), (1, 1, 1), (40, 17, 33))]
         + [{"x": -np.ones((3, 4), np.float32), "w": floats(4, 2)}])
 
 
@@ -416,7 +418,8 @@ def test_a_dimension_used_twice_must_be_one_size(tmp_path):
 # Lists of tensors
 
 SEQUENCE = """
-    list (float[N] x, float[M] z, int64 at) => (seq(float[K]) s, float[A] second, float[B] any, int64 length) {
+    list (float[N] x, float[M] z, int64 at)
+        => (seq(float[K]) s, float[A] second, float[B] any, int64 length) {
         w = Exp (x)
         one = Constant <value = int64 {1}> ()
         s = SequenceConstruct (x, z, w)
@@ -459,8 +462,8 @@ def test_carried_lists_change_places(exchanged, tmp_path):
         lists (float[N] x, float[M] z, int64 trips, bool go) => (seq(float[A]) a, seq(float[B]) b) {
             one = SequenceConstruct (x)
             two = SequenceConstruct (z)
-            a, b = Loop (trips, go, one, two) <body = round (int64 i, bool c, seq(float[P]) p, seq(float[Q]) q)
-                => (bool c_out, seq(float[R]) r, seq(float[S]) s) {
+            a, b = Loop (trips, go, one, two) <body = round
+                (int64 i, bool c, seq(float[P]) p, seq(float[Q]) q) => (bool c_out, seq(float[R]) r, seq(float[S]) s) {
                 c_out = Identity (c)
                 r = EXCHANGED
                 s = Identity (p)
