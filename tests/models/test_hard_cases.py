@@ -463,7 +463,8 @@ def test_carried_lists_change_places(exchanged, tmp_path):
             one = SequenceConstruct (x)
             two = SequenceConstruct (z)
             a, b = Loop (trips, go, one, two) <body = round
-                (int64 i, bool c, seq(float[P]) p, seq(float[Q]) q) => (bool c_out, seq(float[R]) r, seq(float[S]) s) {
+                (int64 i, bool c, seq(float[P]) p, seq(float[Q]) q)
+                => (bool c_out, seq(float[R]) r, seq(float[S]) s) {
                 c_out = Identity (c)
                 r = EXCHANGED
                 s = Identity (p)
