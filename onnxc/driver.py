@@ -58,6 +58,8 @@ PASSES: tuple[Callable[[Graph, Target], Graph], ...] = (
     fuse_attention.fuse_attention,
     eliminate_dead.eliminate_dead,
     fuse_maps.fuse_maps,
+    eliminate_dead.eliminate_dead,
+    fuse_maps.fuse_maps,  # what a Map took in may leave another with a single reader
     fold_affine.fold_affine,
     eliminate_dead.eliminate_dead,
     fuse_epilogues.fuse_epilogues,
