@@ -1,8 +1,11 @@
-"""Map over any shapes: every operand is a view that broadcasts, and the innermost axis is computed in vectors.
+"""Map over any shapes: every operand is a view that broadcasts, and the innermost axis is computed in
+vectors.
 
-    for rows of a block:  [operands that stand still are read before]   for vectors of a row:  out = body(operands)
-A short row of known length (a block of channels, a pixel's colours) is straight-line code in the loop over rows, and what
-repeats in every row is read once. Blocked images are nests over their storage; halo and idle lanes are written as zeros.
+    for rows of a block:  [operands that stand still are read before]   for vectors of a row:  out =
+    body(operands)
+A short row of known length (a block of channels, a pixel's colours) is straight-line code in the loop over
+rows, and what repeats in every row is read once. Blocked images are nests over their storage; halo and idle
+lanes are written as zeros.
 """
 from __future__ import annotations
 
@@ -57,11 +60,18 @@ SHORT = 4  # vectors of a row that is written without a loop
 
 
 class Elementwise(Piece):
-    """out = body(views...) over `sizes`. `blank`: a row of the result has that many elements, zeros after those computed; its
-    length is known then."""
+    """out = body(views...) over `sizes`. `blank`: a row of the result has that many elements, zeros after
+    those computed; its length is known then."""
 
-    def __init__(self, target: Target, body: Expr, sizes: Sequence[Dimension], out: View, views: Mapping[int, View],
-                 blank: int = 0):
+    def __init__(
+        self,
+        target: Target,
+        body: Expr,
+        sizes: Sequence[Dimension],
+        out: View,
+        views: Mapping[int, View],
+        blank: int = 0,
+    ):
         used = [i for i in expr.inputs(body) if i in views]
         apart = sorted({n.value for n in expr.topological(body) if n.op == "index"})
         row = len(sizes) - 1 if blank else None  # one element is a row too, where zeros follow
@@ -82,16 +92,23 @@ class Elementwise(Piece):
         self.last = len(self.sizes) - 1
 
     def _cyclic(self, indexed: bool) -> tuple[bool, list[int]]:
-        """Whether rows are that short that several make a vector, and the operands that are the same in all rows: the others
-        run through the rows without a gap."""
+        """Whether rows are that short that several make a vector, and the operands that are the same in all
+        rows: the others run through the rows without a gap."""
         count, lanes = self.sizes[-1], self.lanes
-        if indexed or self.blank or len(self.sizes) < 2 or not isinstance(count, int) or not 1 < count < lanes:
+        if (
+            indexed
+            or self.blank
+            or len(self.sizes) < 2
+            or not isinstance(count, int)
+            or not 1 < count < lanes
+        ):
             return False, []
         vectors = count // math.gcd(count, lanes)
         still = [i for i, v in self.views.items() if v.strides[-2] == 0 and v.strides[-1] == v.itemsize]
         moving = [self.out, *(v for i, v in self.views.items() if i not in still)]
         together = all(
-            (v.strides[-1] == v.itemsize and v.strides[-2] == count * v.itemsize) or v.strides[-2:] == (0, 0) for v in moving
+            (v.strides[-1] == v.itemsize and v.strides[-2] == count * v.itemsize) or v.strides[-2:] == (0, 0)
+            for v in moving
         )
         return together and vectors * weight(self.body) <= MOST_CYCLIC, still
 
@@ -124,13 +141,19 @@ class Elementwise(Piece):
     def emit(self, k: KernelText, f: Function, block: Block) -> None:
         """One block: its rows, then their vectors."""
         to = address(k, f, self.out, block.starts)
-        pointers = {i: address(k, f, v, block.starts) for i, v in self.views.items()}
+        rounds = (*block.starts[:-1], "0")  # a block begins with a whole cycle
+        repeated = self.cyclic if self.cycle else ()
+        pointers = {i: address(k, f, v, rounds if i in repeated else block.starts) for i, v in self.views.items()}
         outer = next((a for a in range(self.last) if block.extents[a] != "1"), None)
         if outer is None:
-            row = Row(self, k, f, {i: self._reader(k, f, i, p) for i, p in pointers.items()}, {}, block.starts)
+            row = Row(
+                self, k, f, {i: self._reader(k, f, i, p) for i, p in pointers.items()}, {}, block.starts
+            )
             row.write(to, block.extents[-1])
             return
-        still = {i: self._reader(k, f, i, p) for i, p in pointers.items() if self.views[i].strides[outer] == 0}
+        still = {
+            i: self._reader(k, f, i, p) for i, p in pointers.items() if self.views[i].strides[outer] == 0
+        }
         known = self._read_ahead(still, block.extents[-1])
         with f.loop(0, block.extents[outer]) as loop:
             moving = {
@@ -147,14 +170,18 @@ class Elementwise(Piece):
             return {}
         return {
             (i, at): self._read_short(reader, at, int(count) - at)
-            for i, reader in still.items() if self.views[i].dtype not in NARROW for at in range(0, int(count), self.lanes)
+            for i, reader in still.items()
+            if self.views[i].dtype not in NARROW
+            for at in range(0, int(count), self.lanes)
         }
 
     def _read_short(self, reader: Reader, at: int, left: int) -> str:
         if left >= self.lanes:
             return reader.read(at, self.lanes, None)
         masked = self.target.masked
-        return reader.read(at, self.lanes if masked else left, first_lanes(reader.f, left, self.lanes) if masked else None)
+        return reader.read(
+            at, self.lanes if masked else left, first_lanes(reader.f, left, self.lanes) if masked else None
+        )
 
     def is_short(self, count: str) -> bool:
         return not self.cycle and count.isdigit() and int(count) <= SHORT * self.lanes
@@ -221,7 +248,9 @@ class Row:
             value, lanes = self.f.broadcast(element, value, 2), 2
         vector, whole = f"<{lanes} x {element}>", self.nest.lanes
         order = ", ".join(f"i32 {k if k < left else lanes}" for k in range(whole))
-        return self.f.value(f"shufflevector {vector} {value}, {vector} zeroinitializer, <{whole} x i32> <{order}>")
+        return self.f.value(
+            f"shufflevector {vector} {value}, {vector} zeroinitializer, <{whole} x i32> <{order}>"
+        )
 
 
 # Nodes -------------------------------------------------------------------------------------------
@@ -242,8 +271,8 @@ def stages(node: Node, target: Target) -> Stages:
 
 
 def blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
-    """The blocked layouts in which a Map can leave its result, each with those in which it reads the operands: one for every
-    block in which an operand is stored already."""
+    """The blocked layouts in which a Map can leave its result, each with those in which it reads the
+    operands: one for every block in which an operand is stored already."""
     out = node.outputs[0].type
     used = any(n.op == "index" for n in expr.topological(node.op.body))
     if out.rank < 3 or not isinstance(out.shape[1], int) or used:
@@ -259,11 +288,14 @@ def blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]
 
 
 def _wanted_layout(value: Value, out: TensorType, plain: Layout) -> Layout | bool | None:
-    """The layout that an operand is read in: dense (False) where it repeats over all pixels; None: it cannot be read."""
+    """The layout that an operand is read in: dense (False) where it repeats over all pixels; None: it
+    cannot be read."""
     shape = rank_aligned(value, out.rank)
     if not isinstance(shape[1], int):
         return None
-    if value.type.layout is None and (value.constant is not None or shape[1] == 1 or all(d == 1 for d in shape[2:])):
+    if value.type.layout is None and (
+        value.constant is not None or shape[1] == 1 or all(d == 1 for d in shape[2:])
+    ):
         return False
     return plain if value.rank == out.rank else None
 
@@ -278,9 +310,15 @@ def _blocked_view(index: int, value: Value, out: TensorType) -> View:
     one = shape[1] == 1 and out.shape[1] != 1
     batch, channels, *spatial, lane = view.strides
     repeated = [broadcast_stride(s, d, n) for s, d, n in zip(spatial, shape[2:], out.shape[2:])]
-    return replace(view, strides=(
-        broadcast_stride(batch, shape[0], out.shape[0]), 0 if one else channels, *repeated, 0 if one else lane,
-    ))
+    return replace(
+        view,
+        strides=(
+            broadcast_stride(batch, shape[0], out.shape[0]),
+            0 if one else channels,
+            *repeated,
+            0 if one else lane,
+        ),
+    )
 
 
 def _blocked_pieces(node: Node, target: Target) -> list[Piece]:
@@ -295,5 +333,7 @@ def _blocked_pieces(node: Node, target: Target) -> list[Piece]:
         found.append(Elementwise(target, body, (batch, whole, *pixels, block), to, views))
     if rest:
         last = {i: v.moved(whole * v.strides[1]) for i, v in views.items()}
-        found.append(Elementwise(target, body, (batch, 1, *pixels, rest), to.moved(whole * to.strides[1]), last, block))
+        found.append(
+            Elementwise(target, body, (batch, 1, *pixels, rest), to.moved(whole * to.strides[1]), last, block)
+        )
     return found + halo_copies(target, out)
