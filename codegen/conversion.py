@@ -1,8 +1,10 @@
-"""Conversions between element types: casts, and between the type an expression names and the one it is computed in.
+"""Conversions between element types: casts, and between the type an expression names and the one it is
+computed in.
 
-float16, bfloat16 and the small floats are computed in float32 and rounded after each operation, to nearest even. Float to
-integer truncates and saturates, NaN gives 0; integers wrap. Targets without instructions for a format convert by integer
-arithmetic to the same bits. Formats: IEEE 754, OCP 8-bit floating point, OCP microscaling, and the `fnuz` variants.
+float16, bfloat16 and the small floats are computed in float32 and rounded after each operation, to nearest
+even. Float to integer truncates and saturates, NaN gives 0; integers wrap. Targets without instructions for a
+format convert by integer arithmetic to the same bits. Formats: IEEE 754, OCP 8-bit floating point, OCP
+microscaling, and the `fnuz` variants.
 """
 from __future__ import annotations
 
@@ -65,7 +67,8 @@ def wrapped(v: Vectors, x: str) -> str:
 
 
 def cast(source: Vectors, dtype: str, x: str, within: bool = False) -> str:
-    """x, as source.dtype is computed, as dtype is computed. `within`: floats are known to be in the integer's range."""
+    """x, as source.dtype is computed, as dtype is computed. `within`: floats are known to be in the
+    integer's range."""
     v = source.of(dtype)
     kind = computed_in(source.dtype)
     if dtype == "bool":
@@ -129,8 +132,8 @@ def _saturated(source: Vectors, v: Vectors, x: str, within: bool) -> str:
 
 
 def _to_odd(source: Vectors, x: str) -> str:
-    """float64 to float32 so that rounding once more gives what rounding once would: an inexact result gets an odd last
-    bit (round to odd, Boldo and Melquiond 2008)."""
+    """float64 to float32 so that rounding once more gives what rounding once would: an inexact result gets an
+    odd last bit (round to odd, Boldo and Melquiond 2008)."""
     v = source.of("float32")
     words, near = v.of("int32"), v.f.value(f"fptrunc {source.type} {x} to {v.type}")
     back, bits = v.f.value(f"fpext {v.type} {near} to {source.type}"), v.bits(near)
@@ -145,9 +148,9 @@ def _to_odd(source: Vectors, x: str) -> str:
 
 @dataclass(frozen=True)
 class _Format:
-    """A sign, `exponent` bits of this bias, `mantissa` bits. What the codes of no number mean is `special`: "ieee", the
-    greatest exponent holds infinities and NaN; "nan", all bits but the sign set are NaN; "zero", the code of -0 is the
-    only NaN and there is no -0; "none", there are none and values saturate."""
+    """A sign, `exponent` bits of this bias, `mantissa` bits. What the codes of no number mean is `special`:
+    "ieee", the greatest exponent holds infinities and NaN; "nan", all bits but the sign set are NaN; "zero",
+    the code of -0 is the only NaN and there is no -0; "none", there are none and values saturate."""
 
     exponent: int
     mantissa: int
@@ -230,12 +233,15 @@ def _from_format(v: Vectors, form: _Format, x: str) -> str:
     sign = words.shift_left(words.bit_and(code, words.constant(sign_bit)), 31 - form.exponent - form.mantissa)
     bits = words.bit_or(bits, sign)
     if form.special == "zero":
-        bits = words.select(words.compare("eq", code, words.constant(sign_bit)), words.constant(0x7FC00000), bits)
+        bits = words.select(
+            words.compare("eq", code, words.constant(sign_bit)), words.constant(0x7FC00000), bits
+        )
     return single.from_bits(bits)
 
 
 def _to_format(v: Vectors, form: _Format, x: str) -> str:
-    """Normal results are rounded in the bits; subnormal ones by adding a number whose last bit is the least subnormal."""
+    """Normal results are rounded in the bits; subnormal ones by adding a number whose last bit is the
+    least subnormal."""
     single, words = v.of("float32"), v.of("int32")
     sign_bit, shift = 1 << form.exponent + form.mantissa, 23 - form.mantissa
     bits = single.bits(x)
@@ -249,7 +255,9 @@ def _to_format(v: Vectors, form: _Format, x: str) -> str:
     small = words.sub(small, words.constant((127 + 1 - form.bias + shift) << 23))
     least_normal = (127 + 1 - form.bias) << 23
     code = words.select(words.compare("lt", magnitude, words.constant(least_normal)), small, near)
-    code = words.select(words.compare("gt", code, words.constant(form.greatest)), words.constant(form.overflow), code)
+    code = words.select(
+        words.compare("gt", code, words.constant(form.greatest)), words.constant(form.overflow), code
+    )
     sign = words.shift_right(v.of("uint32").bit_and(bits, words.constant(-0x80000000)), 31)
     sign = words.bit_and(sign, words.constant(1))
     signed = words.bit_or(code, words.shift_left(sign, form.exponent + form.mantissa))

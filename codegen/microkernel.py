@@ -384,7 +384,8 @@ def store_lanes(f: Function, dtype: str, lanes: int, value: str, pointer: str, c
     name = f.text.declare(f"llvm.masked.store.{mangled(bits)}.p0", "void", [bits, "ptr", mask])
     if bits != vector:
         value = f.value(f"bitcast {vector} {value} to {bits}")
-    if str(count) == "1":  # LLVM 22 merges truncations into masked stores, and stores a single lane untruncated
+    # LLVM 22 merges truncations into masked stores, and stores a single lane untruncated
+    if str(count) == "1":
         one = f.value(f"extractelement {bits} {value}, i64 0")
         f.store(_masked_type(element), one, pointer, align)
         return

@@ -1,9 +1,10 @@
 """Loop nests over strided views: the ground that LoopNest's kernels stand on.
 
     for i, j, ... in sizes:  out[origin + i*s0 + j*s1 + ...] = f(x[origin + i*t0 + j*t1 + ...], ...)
-A `View` says where an iteration finds its element, in bytes; broadcasting is a stride of 0, also one that only the run knows.
-`collapse` merges axes that every view runs through without a gap, so that most nests are one or two loops. `Blocks` cuts the
-space into parts by sizes alone; a kernel walks its parts and finds each block's first iteration and extents.
+A `View` says where an iteration finds its element, in bytes; broadcasting is a stride of 0, also one that
+only the run knows. `collapse` merges axes that every view runs through without a gap, so that most nests are
+one or two loops. `Blocks` cuts the space into parts by sizes alone; a kernel walks its parts and finds each
+block's first iteration and extents.
 """
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ ERROR_BYTES = 64  # of a thread's scratch memory, kept for what an error has to 
 
 @dataclass(frozen=True)
 class View:
-    """How a nest addresses the operand, result or temporary `kind` `index`: bytes from the first one to the element of iteration
-    (0, 0, ...), and from one iteration to the next along each axis."""
+    """How a nest addresses the operand, result or temporary `kind` `index`: bytes from the first one to the
+    element of iteration (0, 0, ...), and from one iteration to the next along each axis."""
 
     kind: str
     index: int
@@ -75,7 +76,8 @@ def output_view(node: Node, index: int = 0) -> View:
 
 
 def broadcast_stride(stride: Dimension, size: Dimension, whole: Dimension) -> Dimension:
-    """The stride of an axis of `size` in a loop over `whole`: 0 where it repeats, chosen by the run where only it can tell."""
+    """The stride of an axis of `size` in a loop over `whole`: 0 where it repeats, chosen by the run where
+    only it can tell."""
     if size == 1:
         return 0
     if dims.equal(size, whole) or dims.at_least(size, 2):
@@ -91,10 +93,11 @@ def broadcasting(kind: str, index: int, type_: TensorType, shape: Sequence[Dimen
     return View(kind, index, type_.dtype, (0,) * missing + tuple(aligned))
 
 
-def collapse(sizes: Sequence[Dimension], views: Sequence[View], apart: Sequence[int] = (),
-             kept: int | None = None) -> tuple[tuple[Dimension, ...], tuple[View, ...], tuple[tuple[int, ...], ...]]:
-    """(sizes, views, groups) of the same nest with fewer axes: those of size 1 are gone, and neighbours that every view runs
-    through without a gap are one. `groups` are the original axes behind each; axes in `apart`
+def collapse(
+    sizes: Sequence[Dimension], views: Sequence[View], apart: Sequence[int] = (), kept: int | None = None
+) -> tuple[tuple[Dimension, ...], tuple[View, ...], tuple[tuple[int, ...], ...]]:
+    """(sizes, views, groups) of the same nest with fewer axes: those of size 1 are gone, and neighbours that
+    every view runs through without a gap are one. `groups` are the original axes behind each; axes in `apart`
     stay by themselves, and the axis `kept` stays even at size 1."""
     groups: list[list[int]] = []
     merged: list[Dimension] = []
@@ -128,8 +131,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Blocks:
-    """An iteration space cut into blocks of `blocks[k]` iterations along axis k (None: the whole axis); the last of an axis may
-    be smaller."""
+    """An iteration space cut into blocks of `blocks[k]` iterations along axis k (None: the whole axis); the
+    last of an axis may be smaller."""
 
     sizes: tuple[Dimension, ...]
     blocks: tuple[Dimension | None, ...]
@@ -137,7 +140,8 @@ class Blocks:
     @property
     def grid(self) -> tuple[Dimension, ...]:
         return tuple(
-            1 if block is None else size if block == 1 else dims.ceil_divide(size, block) for size, block in zip(self.sizes, self.blocks)
+            1 if block is None else size if block == 1 else dims.ceil_divide(size, block)
+            for size, block in zip(self.sizes, self.blocks)
         )
 
     @property
@@ -172,8 +176,8 @@ class Blocks:
 
 
 def block_rows(sizes: Sequence[Dimension], elements: int, unit: int = 64, rows: int = 2) -> Blocks:
-    """Blocks of about `elements` iterations: of the innermost axis as much as fits (in multiples of `unit` where it does not fit
-    whole), then of the `rows` - 1 axes outside it."""
+    """Blocks of about `elements` iterations: of the innermost axis as much as fits (in multiples of `unit`
+    where it does not fit whole), then of the `rows` - 1 axes outside it."""
     left: Dimension = max(unit, elements // unit * unit)
     blocks: list[Dimension] = []
     for depth, size in enumerate(reversed(sizes)):
@@ -221,7 +225,8 @@ class Piece(ABC):
         return typical(dims.product(self.sizes)) * self.cost / 1000
 
 
-#: (what runs one after the other, each a list of pieces that do not depend on each other; sizes of temporaries in bytes)
+#: (what runs one after the other, each a list of pieces that do not depend on each other; sizes of
+#: temporaries in bytes)
 Stages = tuple[Sequence[Sequence[Piece]], tuple[Dimension, ...]]
 
 
@@ -278,7 +283,8 @@ def loops(f: Function, extents: Sequence[str | int]) -> Iterator[list[str]]:
 
 
 def fail(f: Function, code: str, value: str) -> None:
-    """Leaves the kernel with an error of `abi.ERRORS` and a number for its sentence. Only in the entry function."""
+    """Leaves the kernel with an error of `abi.ERRORS` and a number for its sentence. Only in the entry
+    function."""
     f.store("i64", value, "%scratch", 8)
     f.statement(f"ret i32 {abi.ERRORS[code]}")
     f.label(f.fresh_label("unreachable"))

@@ -1,9 +1,12 @@
 """How operands are read along the vectorised axis of a nest, and how an expression is evaluated there.
 
-    run      elements follow each other: vectors are loaded            same     one element serves the whole row: loaded once
-    either   which of the two only the run knows: the element is spread over a vector in scratch memory and loads have a
-             stride of 0, so that one loop serves both cases           stride   anything else: lanes are gathered one by one
-    cycle    a few elements over and over: as many vectors as hold whole rounds of them are laid out in scratch memory
+    run      elements follow each other: vectors are loaded            same     one element serves the whole
+    row: loaded once either   which of the two only the run knows: the element is spread over a vector in
+    scratch memory and loads have a
+             stride of 0, so that one loop serves both cases           stride   anything else: lanes are
+             gathered one by one
+    cycle    a few elements over and over: as many vectors as hold whole rounds of them are laid out in
+    scratch memory
 """
 from __future__ import annotations
 
@@ -24,8 +27,14 @@ SLOT_BYTES = 64  # one vector
 
 #: Instructions that an operation takes, roughly, where it is not one.
 WEIGHTS = {
-    **dict.fromkeys(("exp", "log", "sin", "cos", "tanh"), 20), **dict.fromkeys(("sinh", "cosh", "erf", "tan", "atan"), 30),
-    **dict.fromkeys(("asin", "acos", "asinh", "acosh", "atanh"), 40), "pow": 50, "div": 6, "sqrt": 6, "mod": 12, "fmod": 12,
+    **dict.fromkeys(("exp", "log", "sin", "cos", "tanh"), 20),
+    **dict.fromkeys(("sinh", "cosh", "erf", "tan", "atan"), 30),
+    **dict.fromkeys(("asin", "acos", "asinh", "acosh", "atanh"), 40),
+    "pow": 50,
+    "div": 6,
+    "sqrt": 6,
+    "mod": 12,
+    "fmod": 12,
 }
 
 
@@ -35,20 +44,26 @@ def stride_kind(view: View, axis: int) -> str:
     if isinstance(stride, int):
         return {0: "same", view.itemsize: "run"}.get(stride, "stride")
     low, high = dims.bounds(stride)
-    return "either" if low is not None and high is not None and low >= 0 and high <= view.itemsize else "stride"
+    return (
+        "either" if low is not None and high is not None and low >= 0 and high <= view.itemsize else "stride"
+    )
 
 
 def vector_lanes(target: Target, *roots: Expr) -> int:
     """How many elements expressions handle at once: one register of the widest type that is computed with."""
     widths = [
-        dtypes.itemsize(computed_in(node.dtype)) for node in expr.topological(*roots) if node.op not in ("index", "size", "const")
+        dtypes.itemsize(computed_in(node.dtype))
+        for node in expr.topological(*roots)
+        if node.op not in ("index", "size", "const")
     ]
     return target.vector_bits // (8 * max(widths, default=8))
 
 
 def weight(*roots: Expr) -> int:
     """Instructions for one vector, roughly."""
-    return sum(WEIGHTS.get(n.op, 1) for n in expr.topological(*roots) if n.op not in ("input", "const", "size"))
+    return sum(
+        WEIGHTS.get(n.op, 1) for n in expr.topological(*roots) if n.op not in ("input", "const", "size")
+    )
 
 
 def computing_cost(target: Target, *roots: Expr) -> float:
@@ -63,7 +78,17 @@ def scratch_bytes(slots: int) -> int:
 class Reader:
     """One operand from a row's first element on: `read` gives the elements from an index on."""
 
-    def __init__(self, k: KernelText, f: Function, view: View, axis: int, pointer: str, lanes: int, slot: int, cycle: int = 0):
+    def __init__(
+        self,
+        k: KernelText,
+        f: Function,
+        view: View,
+        axis: int,
+        pointer: str,
+        lanes: int,
+        slot: int,
+        cycle: int = 0,
+    ):
         self.f, self.view, self.pointer, self.lanes = f, view, pointer, lanes
         self.kind = "cycle" if cycle else stride_kind(view, axis)
         self.stride = k.size(f, view.strides[axis])
@@ -111,20 +136,30 @@ class Reader:
         if lanes == 1:
             return load_vector(self.f, self.view.dtype, self.pointer, 1)
         word = f"i{8 * self.view.itemsize}"
-        return from_bits(self.f, self.view.dtype, lanes, self.f.broadcast(word, self.f.load(word, self.pointer), lanes))
+        return from_bits(
+            self.f, self.view.dtype, lanes, self.f.broadcast(word, self.f.load(word, self.pointer), lanes)
+        )
 
     def _gather(self, index: str | int, lanes: int, mask: str | None) -> str:
         f, memory = self.f, f"i{8 * self.view.itemsize}"
         start = f.offset(self.pointer, f.mul(index, self.stride))
         numbers = vector_constant("i64", range(lanes))
-        steps = f.value(f"mul <{lanes} x i64> {numbers}, {f.broadcast('i64', self.stride, lanes)}") \
-            if not self.stride.lstrip("-").isdigit() else vector_constant("i64", [k * int(self.stride) for k in range(lanes)])
+        steps = (
+            f.value(f"mul <{lanes} x i64> {numbers}, {f.broadcast('i64', self.stride, lanes)}")
+            if not self.stride.lstrip("-").isdigit()
+            else vector_constant("i64", [k * int(self.stride) for k in range(lanes)])
+        )
         places = f.value(f"getelementptr i8, ptr {start}, <{lanes} x i64> {steps}")
         vector, masks = vector_type(memory, lanes), f"<{lanes} x i1>"
         gather = f.text.declare(
             f"llvm.masked.gather.{mangled(vector)}.v{lanes}p0", vector, [f"<{lanes} x ptr>", masks, vector])
-        loaded = f.call(vector, gather, f"<{lanes} x ptr> align 1 {places}", f"{masks} {mask or first_lanes(f, lanes, lanes)}",
-                        f"{vector} zeroinitializer")
+        loaded = f.call(
+            vector,
+            gather,
+            f"<{lanes} x ptr> align 1 {places}",
+            f"{masks} {mask or first_lanes(f, lanes, lanes)}",
+            f"{vector} zeroinitializer",
+        )
         return from_bits(f, self.view.dtype, lanes, loaded)
 
 
@@ -134,8 +169,9 @@ def vector_constant(element: str, values: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Indices:
-    """The indices of an element along the original axes of a collapsed nest: `axis_of` maps an original axis to its collapsed one
-    (none: size 1), `at` holds the scalar index along each collapsed axis, the vector axis' being that of the row's start."""
+    """The indices of an element along the original axes of a collapsed nest: `axis_of` maps an original axis
+    to its collapsed one (none: size 1), `at` holds the scalar index along each collapsed axis, the vector
+    axis' being that of the row's start."""
 
     axis_of: Mapping[int, int]
     at: Sequence[str]
@@ -148,18 +184,31 @@ class Indices:
         if collapsed != self.vector_axis:
             return f.broadcast("i64", self.at[collapsed], lanes)
         first = f.broadcast("i64", f.add(self.at[collapsed], index), lanes)
-        return first if lanes == 1 else f.value(f"add <{lanes} x i64> {first}, {vector_constant('i64', range(lanes))}")
+        return (
+            first
+            if lanes == 1
+            else f.value(f"add <{lanes} x i64> {first}, {vector_constant('i64', range(lanes))}")
+        )
 
 
-def evaluate(k: KernelText, f: Function, roots: Sequence[Expr], readers: Mapping[int, Callable[[], str]], lanes: int,
-             index: Callable[[int], str] | None = None, mask: str | None = None) -> list[str]:
+def evaluate(
+    k: KernelText,
+    f: Function,
+    roots: Sequence[Expr],
+    readers: Mapping[int, Callable[[], str]],
+    lanes: int,
+    index: Callable[[int], str] | None = None,
+    mask: str | None = None,
+) -> list[str]:
     """The values of expressions whose operand i is what readers[i]() gives."""
-    return lower(f, roots, lambda i: readers[i](), lanes, lambda d: k.size(f, d), index, Checks(f, "%scratch", mask))
+    return lower(
+        f, roots, lambda i: readers[i](), lanes, lambda d: k.size(f, d), index, Checks(f, "%scratch", mask)
+    )
 
 
 def from_bits(f: Function, dtype: str, lanes: int, bits: str) -> str:
-    """A vector of dtype from its bits in memory. Vectors of narrow floats must not live from one basic block to another: targets
-    without registers of the type would convert them element by element."""
+    """A vector of dtype from its bits in memory. Vectors of narrow floats must not live from one basic block
+    to another: targets without registers of the type would convert them element by element."""
     source = f"<{lanes} x i{8 * dtypes.itemsize(dtype)}>"
     if dtype == "bool":
         return f.value(f"icmp ne {source} {bits}, zeroinitializer")
@@ -171,7 +220,9 @@ def load_lanes(f: Function, dtype: str, pointer: str, lanes: int, mask: str | No
     """Consecutive elements; those outside of the mask are anything, their memory untouched."""
     if mask is None:
         return load_vector(f, dtype, pointer, lanes)
-    return from_bits(f, dtype, lanes, load_masked(f, f"int{8 * dtypes.itemsize(dtype)}", pointer, lanes, mask))
+    return from_bits(
+        f, dtype, lanes, load_masked(f, f"int{8 * dtypes.itemsize(dtype)}", pointer, lanes, mask)
+    )
 
 
 def store_lanes(f: Function, dtype: str, value: str, pointer: str, lanes: int, mask: str | None) -> None:
@@ -179,14 +230,17 @@ def store_lanes(f: Function, dtype: str, value: str, pointer: str, lanes: int, m
         store_vector(f, dtype, value, pointer, lanes)
     else:
         if dtype in ("float16", "bfloat16"):  # no masked stores of their own
-            value, dtype = f.value(f"bitcast <{lanes} x {scalar_type(dtype)}> {value} to <{lanes} x i16>"), "int16"
+            value, dtype = (
+                f.value(f"bitcast <{lanes} x {scalar_type(dtype)}> {value} to <{lanes} x i16>"),
+                "int16",
+            )
         store_masked(f, dtype, value, pointer, lanes, mask)
 
 
 def each_vector(f: Function, count: str | int, lanes: int, unroll: int,
                 body: Callable[[Sequence[str | int], int, str | None, str], None]) -> None:
-    """Covers 0..count-1: `body(indices, lanes, mask, cycle)` emits one vector at each index; a mask tells the lanes that count.
-    `cycle` is the last multiple of lanes * unroll up to the first index."""
+    """Covers 0..count-1: `body(indices, lanes, mask, cycle)` emits one vector at each index; a mask tells the
+    lanes that count. `cycle` is the last multiple of lanes * unroll up to the first index."""
     count = str(count)
     many = round_down(f, count, lanes * unroll)
     whole = round_down(f, count, lanes) if unroll > 1 else many
@@ -225,4 +279,6 @@ def nothing(start: str, stop: str) -> bool:
 
 def read_all(readers: Mapping[int, Reader], index: str | int, lanes: int, mask: str | None, cycle: str = "0",
              ) -> dict[int, Callable[[], str]]:
-    return {i: (lambda reader=reader: reader.read(index, lanes, mask, cycle)) for i, reader in readers.items()}
+    return {
+        i: (lambda reader=reader: reader.read(index, lanes, mask, cycle)) for i, reader in readers.items()
+    }

@@ -1,8 +1,9 @@
 """Scalar expressions as vector code: how a Map's body, and every kernel's epilogue, becomes instructions.
 
-`lower` walks an `Expr` once, arguments before users, and emits each node for `lanes` elements at a time (1: scalar code).
-What a node means is said by `expr.OPERATIONS`; this is the same in LLVM's words. Values are passed in the type that the
-expression names (bool as i1); inside, narrow floats stay float32 between their roundings (`conversion.py`).
+`lower` walks an `Expr` once, arguments before users, and emits each node for `lanes` elements at a time (1:
+scalar code). What a node means is said by `expr.OPERATIONS`; this is the same in LLVM's words. Values are
+passed in the type that the expression names (bool as i1); inside, narrow floats stay float32 between their
+roundings (`conversion.py`).
 """
 from __future__ import annotations
 
@@ -18,21 +19,25 @@ from .emitter import Function, mangled, memory_type, scalar_type, splat, vector_
 from .vectors import Vectors
 
 #: Operations whose result is a value of the type whenever the operands are: they need no rounding.
-_EXACT = frozenset(("neg", "abs", "sign", "min", "max", "select", "floor", "ceil", "trunc", "round", "fmod", "check"))
+_EXACT = frozenset(
+    ("neg", "abs", "sign", "min", "max", "select", "floor", "ceil", "trunc", "round", "fmod", "check")
+)
 
 
 @dataclass(frozen=True)
 class Checks:
-    """What a failed `check` does: the function, which returns i32, stores the offending element as an i64 at `scratch` and
-    returns the error's code at once, so that the first failing element in the order of execution is the one reported.
-    Nobody needs to test anything afterwards. `active`: the lanes that count, where a tail computes idle ones."""
+    """What a failed `check` does: the function, which returns i32, stores the offending element as an i64 at
+    `scratch` and returns the error's code at once, so that the first failing element in the order of
+    execution is the one reported. Nobody needs to test anything afterwards. `active`: the lanes that count,
+    where a tail computes idle ones."""
 
     f: Function
     scratch: str = "%scratch"
     active: str | None = None
 
     def require(self, v: Vectors, condition: str, x: str, code: str) -> None:
-        """Fails with error `code` and x (of v's type) in the first active lane where the condition is false."""
+        """Fails with error `code` and x (of v's type) in the first active lane where the condition is
+        false."""
         f = self.f
         failed = f.value(f"xor {v.mask} {condition}, {splat(True, 'bool', v.lanes)}")
         if self.active is not None:
@@ -62,9 +67,10 @@ def lower(f: Function, roots: Sequence[Expr], operand: Callable[[int], str], lan
           fail: Checks | None = None) -> list[str]:
     """The values of the expressions for `lanes` elements, in the roots' own types (`scalar_type`; bool: i1).
 
-    `operand(i)` gives the i-th input in its type, asked for once; `size(d)` a dimension as an i64; `index(axis)` the
-    elements' indices along an axis as `lanes` i64. An expression that holds a check needs `fail`, one with sizes or
-    indices those functions: a missing one is a TypeError, as is an operation that the type does not have.
+    `operand(i)` gives the i-th input in its type, asked for once; `size(d)` a dimension as an i64;
+    `index(axis)` the elements' indices along an axis as `lanes` i64. An expression that holds a check needs
+    `fail`, one with sizes or indices those functions: a missing one is a TypeError, as is an operation that
+    the type does not have.
     """
     code = _Lowering(f, lanes, operand, size, index, fail)
     stack = [(root, False) for root in reversed(roots)]
@@ -88,7 +94,14 @@ class _Lowering:
     """The values so far: as computed, and in the type's own form where that differs and exists already."""
 
     def __init__(self, f, lanes, operand, size, index, fail):
-        self.f, self.lanes, self.operand, self.size, self.index, self.fail = f, lanes, operand, size, index, fail
+        self.f, self.lanes, self.operand, self.size, self.index, self.fail = (
+            f,
+            lanes,
+            operand,
+            size,
+            index,
+            fail,
+        )
         self.values: dict[int, str] = {}
         # LLVM keeps a bfloat that lives on into another block as a float and calls a library to round it
         # again, so these are used within their block only.
@@ -210,7 +223,8 @@ def _on_floats(v: Vectors, node: Expr, args: list[str]) -> str:
 
 
 def _sigmoid_argument(node: Expr) -> Expr | None:
-    """x where node is 1 / (1 + exp(-x)) of float32, the form in which `expr.sigmoid` and importers write it."""
+    """x where node is 1 / (1 + exp(-x)) of float32, the form in which `expr.sigmoid` and importers write
+    it."""
     def one(e: Expr) -> bool:
         return e.op == "const" and e.value == 1
 
@@ -296,8 +310,9 @@ def _quotient(v: Vectors, divisor: Expr, args: list[str]) -> str:
 
 
 def _divide(v: Vectors, a: str, b: str) -> str:
-    """a / b with b neither 0 nor -1. Vectors divide as floats of more bits than the quotient can have: exact after
-    truncation, as the quotient of n-bit numbers is at least 2**-n away from the next integer, relatively."""
+    """a / b with b neither 0 nor -1. Vectors divide as floats of more bits than the quotient can have: exact
+    after truncation, as the quotient of n-bit numbers is at least 2**-n away from the next integer,
+    relatively."""
     signed, bits = dtypes.is_signed(v.dtype), dtypes.bits(v.dtype)
     if v.lanes == 1 or bits > 32:
         return v.f.value(f"{'sdiv' if signed else 'udiv'} {v.type} {a}, {b}")
@@ -371,7 +386,8 @@ def load_scalar(f: Function, dtype: str, pointer: str, lanes: int) -> str:
 
 
 def first_lanes(f: Function, count: str | int, lanes: int) -> str:
-    """The mask of the lanes below count >= 0. A number gives a constant; another needs Target.masked to be fast."""
+    """The mask of the lanes below count >= 0. A number gives a constant; another needs Target.masked to be
+    fast."""
     if isinstance(count, int) or count.isdigit():
         return "<" + ", ".join(f"i1 {'true' if k < int(count) else 'false'}" for k in range(lanes)) + ">"
     numbers = "<" + ", ".join(f"i32 {k}" for k in range(lanes)) + ">"
@@ -379,12 +395,20 @@ def first_lanes(f: Function, count: str | int, lanes: int) -> str:
     return f.value(f"icmp ult {vector_type('i32', lanes)} {numbers}, {limit}")
 
 
-def load_masked(f: Function, dtype: str, pointer: str, lanes: int, mask: str, other: str | None = None) -> str:
-    """The lanes that the mask names, the others `other` (memory's form; default zero) and their memory untouched. For
-    targets with Target.masked, or constant masks."""
+def load_masked(
+    f: Function, dtype: str, pointer: str, lanes: int, mask: str, other: str | None = None
+) -> str:
+    """The lanes that the mask names, the others `other` (memory's form; default zero) and their memory
+    untouched. For targets with Target.masked, or constant masks."""
     vector, masks = vector_type(memory_type(dtype), lanes), vector_type("i1", lanes)
     function = f.text.declare(f"llvm.masked.load.{mangled(vector)}.p0", vector, ["ptr", masks, vector])
-    loaded = f.call(vector, function, f"ptr align 1 {pointer}", f"{masks} {mask}", f"{vector} {other or 'zeroinitializer'}")
+    loaded = f.call(
+        vector,
+        function,
+        f"ptr align 1 {pointer}",
+        f"{masks} {mask}",
+        f"{vector} {other or 'zeroinitializer'}",
+    )
     return _from_memory(f, dtype, lanes, loaded)
 
 
@@ -394,7 +418,8 @@ def store_masked(f: Function, dtype: str, value: str, pointer: str, lanes: int, 
     function = f.text.declare(f"llvm.masked.store.{mangled(vector)}.p0", "void", [vector, "ptr", masks])
     value = _to_memory(f, dtype, lanes, value)
     if mask.startswith("<i1 true") and mask.count("true") == 1:
-        # LLVM 22 merges a truncation into a masked store, and one of a single lane then stores the untruncated element.
+        # LLVM 22 merges a truncation into a masked store, and one of a single lane then stores the
+        # untruncated element.
         f.store(memory_type(dtype), f.value(f"extractelement {vector} {value}, i64 0"), pointer)
         return
     f.statement(f"call void {function}({vector} {value}, ptr align 1 {pointer}, {masks} {mask})")

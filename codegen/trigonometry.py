@@ -1,7 +1,8 @@
 """sin, cos, tan and their inverses on float64 vectors; float32 uses them with shorter polynomials.
 
-Arguments up to some thousands are reduced modulo pi/2 by subtracting multiples of its parts (Cody and Waite 1980); for
-greater ones, which are rare, a branch multiplies each by as many bits of 2/pi as it needs (Payne and Hanek 1983). Each function is within 2 ulp of the truth, for huge arguments too.
+Arguments up to some thousands are reduced modulo pi/2 by subtracting multiples of its parts (Cody and Waite
+1980); for greater ones, which are rare, a branch multiplies each by as many bits of 2/pi as it needs (Payne
+and Hanek 1983). Each function is within 2 ulp of the truth, for huge arguments too.
 """
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from .vectors import Vectors
 
 # Reduction ---------------------------------------------------------------------------------------
 
-_HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.4784276603689e-32)  # 33 bits each
+# 33 bits each
+_HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.4784276603689e-32)
 _HALF_PI_SHORT = (1.5707963267341256, 6.077100506506192e-11)
 _ROUNDER = 1.5 * 2.0**52
 
@@ -23,7 +25,8 @@ _ROUNDER = 1.5 * 2.0**52
 def _reduced(v: Vectors, x: str, short: bool) -> tuple[str, str, str]:
     """(q, r, low): x = q * pi/2 + r + low with |r| <= pi/4; q as int64, of which the last two bits matter.
 
-    The multiples of the parts are exact while they are below 2**20, their differences exact enough below 2**10."""
+    The multiples of the parts are exact while they are below 2**20, their differences exact enough below
+    2**10."""
     words, parts = v.integers, _HALF_PI_SHORT if short else _HALF_PI
     t = v.fma(x, v.constant(2 / pi), v.constant(_ROUNDER))
     n, quadrant, low = v.sub(t, v.constant(_ROUNDER)), v.bits(t), v.constant(0)
@@ -59,13 +62,17 @@ def _if_any(v: Vectors, limit: float, x: str, state: list[tuple[str, str]]) -> t
         places = [f.element(array, loop.index, 8) for array in arrays]
         one, scalar = f.load("double", places[0], 8), Vectors(f, "float64", 1)
         with f.when(scalar.compare("ge", scalar.abs(one), scalar.constant(limit))):
-            for place, type_, value in zip(places[1:], ("i64", "double", "double"), _reduce_one(f, one), strict=True):
+            for place, type_, value in zip(
+                places[1:], ("i64", "double", "double"), _reduce_one(f, one), strict=True
+            ):
                 f.store(type_, value, place, 8)
     replaced = [f.load(type_, array, 8) for array, (type_, _) in zip(arrays[1:], state, strict=True)]
     last = f.block
     f.branch(after)
     f.label(after)
-    return tuple(f.phi(type_, (old, before), (new, last)) for (type_, old), new in zip(state, replaced, strict=True))
+    return tuple(
+        f.phi(type_, (old, before), (new, last)) for (type_, old), new in zip(state, replaced, strict=True)
+    )
 
 
 @cache
@@ -89,8 +96,9 @@ def _circle() -> tuple[list[int], int]:
 def _reduce_one(f: Function, x: str) -> tuple[str, str, str]:
     """(q, r, low) of one double.
 
-    |x| = m * 2**e. Of 2/pi only the 192 bits from the one that weighs 2 in m * 2/pi on matter: the product modulo 2**192
-    is x * 2/pi modulo 4. Its first two bits are the quadrant, the rest the fraction, which times pi/2 is r + low."""
+    |x| = m * 2**e. Of 2/pi only the 192 bits from the one that weighs 2 in m * 2/pi on matter: the product
+    modulo 2**192 is x * 2/pi modulo 4. Its first two bits are the quadrant, the rest the fraction, which
+    times pi/2 is r + low."""
     words, quarter = _circle()
     table = f.text.table("i64", [str(w) for w in words], f"{ENTRY}.two_over_pi")
     bits = f.value(f"bitcast double {x} to i64")
@@ -114,13 +122,16 @@ def _reduce_one(f: Function, x: str) -> tuple[str, str, str]:
     quadrant = f.value(f"add i64 {quadrant}, {f.value(f'zext i1 {negative} to i64')}")
     flipped = f.value(f"sub i128 0, {top}")
     magnitude = f.value(f"select i1 {negative}, i128 {flipped}, i128 {top}")
-    count = f.call("i128", f.text.declare("llvm.ctlz.i128", "i128", ["i128", "i1"]), f"i128 {magnitude}", "i1 false")
+    count = f.call(
+        "i128", f.text.declare("llvm.ctlz.i128", "i128", ["i128", "i1"]), f"i128 {magnitude}", "i1 false"
+    )
     count = f.value(f"and i128 {count}, 127")
     normal = f.value(f"shl i128 {magnitude}, {count}")
     leading = f.value(f"trunc i128 {f.value(f'lshr i128 {normal}, 64')} to i64")
     a, b = (f.value(f"zext i64 {z} to i128") for z in (leading, quarter - (1 << 64)))
     scaled = f.value(f"mul i128 {a}, {b}")
-    angle = f.value(f"trunc i128 {f.value(f'lshr i128 {scaled}, 64')} to i64")  # r = angle * 2**(1 - 64 - count)
+    # r = angle * 2**(1 - 64 - count)
+    angle = f.value(f"trunc i128 {f.value(f'lshr i128 {scaled}, 64')} to i64")
     # An exponent field for 2**(1 - 64 - count), with the signs of x and of the fraction.
     exponent = f.value(f"sub i64 {1023 + 1 - 64}, {f.value(f'trunc i128 {count} to i64')}")
     power = f.value(f"shl i64 {exponent}, 52")
@@ -140,7 +151,9 @@ def _join(f: Function, words: list[str], type_: str) -> str:
     """One integer of the words, the first on top."""
     total = f.value(f"zext i64 {words[0]} to {type_}")
     for word in words[1:]:
-        total = f.value(f"or {type_} {f.value(f'shl {type_} {total}, 64')}, {f.value(f'zext i64 {word} to {type_}')}")
+        total = f.value(
+            f"or {type_} {f.value(f'shl {type_} {total}, 64')}, {f.value(f'zext i64 {word} to {type_}')}"
+        )
     return total
 
 
@@ -206,14 +219,37 @@ def _tan(v: Vectors, x: str, short: bool) -> str:
 
 # Inverses ----------------------------------------------------------------------------------------
 
-_ASIN = (0.028778442612593044, -0.014881409392818068, 0.01741935796488486, 0.005450878187720549, 0.010324318288744113,
-         0.011478952690257387, 0.013971235301124539, 0.017352391265909227, 0.022372173002005596, 0.030381944137085216,
-         0.04464285714637338, 0.07499999999998425, 1 / 6)  # (asin x - x)/x³ in x² up to 1/4: 2e-17
+_ASIN = (
+    0.028778442612593044,
+    -0.014881409392818068,
+    0.01741935796488486,
+    0.005450878187720549,
+    0.010324318288744113,
+    0.011478952690257387,
+    0.013971235301124539,
+    0.017352391265909227,
+    0.022372173002005596,
+    0.030381944137085216,
+    0.04464285714637338,
+    0.07499999999998425,
+    1 / 6,
+)  # (asin x - x)/x³ in x² up to 1/4: 2e-17
 _ASIN_SHORT = (0.03370072632136513, 0.017143716819253568, 0.031101727829067168, 0.04459931916287114,
                0.07500094761172901, 0.1666666633654049)  # 4e-9
-_ATAN = (0.01627770496465735, -0.03456329433206521, 0.04551310548604838, -0.052303922840425, 0.05878920579113163,
-         -0.06666424153334422, 0.07692296334242579, -0.0909090875208971, 0.11111111105127079, -0.14285714285659537,
-         0.19999999999999804, -1 / 3)  # (atan x - x)/x³ in x² up to 0.172: 1e-18
+_ATAN = (
+    0.01627770496465735,
+    -0.03456329433206521,
+    0.04551310548604838,
+    -0.052303922840425,
+    0.05878920579113163,
+    -0.06666424153334422,
+    0.07692296334242579,
+    -0.0909090875208971,
+    0.11111111105127079,
+    -0.14285714285659537,
+    0.19999999999999804,
+    -1 / 3,
+)  # (atan x - x)/x³ in x² up to 0.172: 1e-18
 _ATAN_SHORT = (-0.06450708218765377, 0.1074336328145607, -0.14263921521441744, 0.1999953949983083,
                -0.3333333175688694)  # 2e-8
 _HALF, _HALF_LOW = 1.5707963267948966, 6.123233995736766e-17  # pi/2
@@ -251,7 +287,8 @@ def _atan(v: Vectors, x: str, short: bool) -> str:
     below = v.select(far, a, v.select(middle, v.add(a, one), one))
     t = v.div(above, below)
     base, low = (
-        v.select(far, v.constant(c), v.select(middle, v.constant(c / 2), v.constant(0))) for c in (_HALF, _HALF_LOW)
+        v.select(far, v.constant(c), v.select(middle, v.constant(c / 2), v.constant(0)))
+        for c in (_HALF, _HALF_LOW)
     )
     z = v.mul(t, t)
     arc = v.fma(v.mul(t, z), v.polynomial(z, _ATAN_SHORT if short else _ATAN), v.add(t, low))

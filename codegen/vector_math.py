@@ -1,9 +1,11 @@
-"""Elementary functions on vectors: exp, log, tanh, erf, pow, hyperbolic functions, remainders, of float32 and float64.
+"""Elementary functions on vectors: exp, log, tanh, erf, pow, hyperbolic functions, remainders, of float32 and
+float64.
 
-Straight-line polynomials without calls: reduce the argument exactly, evaluate, scale by a power of two. The frequent float32
-functions are computed in float32, within 3 ulp; the others in float64 and rounded. float64 results are within 4 ulp. All
-handle NaN, infinities, signed zeros and subnormal numbers. Coefficients interpolate the functions at Chebyshev nodes,
-computed with 80 digits; the greatest error of each polynomial is given. `trigonometry.py` has the rest.
+Straight-line polynomials without calls: reduce the argument exactly, evaluate, scale by a power of two. The
+frequent float32 functions are computed in float32, within 3 ulp; the others in float64 and rounded. float64
+results are within 4 ulp. All handle NaN, infinities, signed zeros and subnormal numbers. Coefficients
+interpolate the functions at Chebyshev nodes, computed with 80 digits; the greatest error of each polynomial
+is given. `trigonometry.py` has the rest.
 """
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from .vectors import Vectors
 
 
 def function(v: Vectors, name: str, *args: str) -> str:
-    """The function of that name of expr.OPERATIONS, for float32 or float64 vectors. TypeError where there is none."""
+    """The function of that name of expr.OPERATIONS, for float32 or float64 vectors. TypeError where there
+    is none."""
     if v.dtype == "float32" and name in _SINGLE:
         return _SINGLE[name](v, *args)
     double = _DOUBLE.get(name)
@@ -35,8 +38,8 @@ def function(v: Vectors, name: str, *args: str) -> str:
 
 @dataclass(frozen=True)
 class _Format:
-    """Of the float type: bits of the fraction, exponent bias, ln 2 in a part of few bits and the rest, and the unsigned
-    integer type of its width."""
+    """Of the float type: bits of the fraction, exponent bias, ln 2 in a part of few bits and the rest, and
+    the unsigned integer type of its width."""
 
     fraction: int
     bias: int
@@ -64,7 +67,8 @@ def _nearest(v: Vectors, x: str, scale: float, offset: int) -> tuple[str, str]:
 
 
 def _scaled(v: Vectors, x: str, n: str, t: str) -> str:
-    """x * 2**n, rounded once, for n from twice the least to twice the greatest exponent; t holds n + 2 * bias."""
+    """x * 2**n, rounded once, for n from twice the least to twice the greatest exponent; t holds n + 2 *
+    bias."""
     form = _FORMATS[v.dtype]
     if "scale_exponent" in v.f.target.abilities:
         return v.scale_exponent(x, n)
@@ -83,16 +87,20 @@ def _power(v: Vectors, t: str) -> str:
 
 
 def _split(v: Vectors, x: str) -> tuple[str, str]:
-    """(m, e): x = m * 2**e with m in [sqrt(1/2), sqrt(2)), of a positive x; e as a float. Subnormal numbers too."""
+    """(m, e): x = m * 2**e with m in [sqrt(1/2), sqrt(2)), of a positive x; e as a float. Subnormal
+    numbers too."""
     form = _FORMATS[v.dtype]
     words = v.integers
     lift = form.fraction + 1
     tiny = v.compare("lt", x, v.constant(2.0 ** (1 - form.bias)))
     x = v.select(tiny, v.mul(x, v.constant(2.0**lift)), x)
-    root = int(sqrt(0.5) * 2 ** (form.fraction + 1)) + ((form.bias - 2) << form.fraction)  # the bits of sqrt(1/2)
+    # the bits of sqrt(1/2)
+    root = int(sqrt(0.5) * 2 ** (form.fraction + 1)) + ((form.bias - 2) << form.fraction)
     distance = words.sub(v.bits(x), words.constant(root))
     exponent = words.shift_right(distance, form.fraction)
-    m = v.from_bits(words.add(words.bit_and(distance, words.constant((1 << form.fraction) - 1)), words.constant(root)))
+    m = v.from_bits(
+        words.add(words.bit_and(distance, words.constant((1 << form.fraction) - 1)), words.constant(root))
+    )
     rounder = form.rounder
     e = v.from_bits(words.add(exponent, v.bits(v.constant(rounder))))
     e = v.sub(e, v.select(tiny, v.constant(rounder + lift), v.constant(rounder)))
@@ -116,12 +124,27 @@ def _clamp(v: Vectors, x: str, low: float, high: float) -> str:
 
 _EXP32 = (0.0013926391896140632, 0.00836334581098711, 0.041666553362644264, 0.16666575985420823, 0.5, 1.0,
           1.0)  # of exp on [-0.348, 0.348]: 8e-9
-_LOG32 = (0.06980701958664969, -0.11494546612890216, 0.1168907113745787, -0.12424037717650198, 0.1424855126436147,
-          -0.16667850972851767, 0.2000073050385224, -0.2499999662693948, 0.3333333112188015)  # (log(1+f)-f+f²/2)/f³: 3e-8
+_LOG32 = (
+    0.06980701958664969,
+    -0.11494546612890216,
+    0.1168907113745787,
+    -0.12424037717650198,
+    0.1424855126436147,
+    -0.16667850972851767,
+    0.2000073050385224,
+    -0.2499999662693948,
+    0.3333333112188015,
+)  # (log(1+f)-f+f²/2)/f³: 3e-8
 _TANH32 = (-0.006045165096516506, 0.02096132910855849, -0.05384326317527716, 0.13332718845589647,
            -0.3333332843331859)  # (tanh x - x)/x³ in x² up to 0.4: 5e-8
-_ERF32 = (-0.0005967310878324188, 0.004988906025370948, -0.02676399513752354, 0.11281754130998366, -0.3761248904464929,
-          0.12837914912142367)  # erf(x)/x - 1 in x² up to 0.865: 2e-8
+_ERF32 = (
+    -0.0005967310878324188,
+    0.004988906025370948,
+    -0.02676399513752354,
+    0.11281754130998366,
+    -0.3761248904464929,
+    0.12837914912142367,
+)  # erf(x)/x - 1 in x² up to 0.865: 2e-8
 _ERFC32 = (0.00021398595710083715, -0.003214963877839816, 0.02288999061436065, -0.1052618841206298,
            -0.6357182842903472, -1.128514370080944)  # log(1 - erf t)/t for t from 0.92 to 3.95: 3e-9 of erf
 _LOG2E = 1 / log(2)
@@ -160,7 +183,8 @@ def _log32(v: Vectors, x: str) -> str:
 
 
 def _tanh32(v: Vectors, x: str) -> str:
-    """1 - 2 / (exp(2x) + 1), which is exact enough from 0.625 on even with a short exp; x + x³ p(x²) below."""
+    """1 - 2 / (exp(2x) + 1), which is exact enough from 0.625 on even with a short exp; x + x³ p(x²)
+    below."""
     a = v.abs(x)
     bounded = v.minimum(a, v.constant(10.0), True)
     n, t = _nearest(v, bounded, 2 * _LOG2E, 127)
@@ -188,8 +212,16 @@ def _erf32(v: Vectors, x: str) -> str:
 _EXP64 = (2.0914898727175524e-09, 2.5105513541847086e-08, 2.755727313289604e-07, 2.7557254685728803e-06,
           2.480158732595111e-05, 0.0001984126987538548, 0.0013888888888883633, 0.008333333333325973,
           0.04166666666666667, 0.1666666666666667, 0.5)  # (exp r - 1 - r)/r² on [-0.348, 0.348]: 1e-18
-_ATANH = (0.0654570616679975, 0.0663415735008861, 0.07693128424996798, 0.09090897662172168, 0.11111111197337102,
-          0.14285714285395265, 0.20000000000000448, 1 / 3)  # (atanh s - s)/s³ in s² up to 0.0296: 1e-18
+_ATANH = (
+    0.0654570616679975,
+    0.0663415735008861,
+    0.07693128424996798,
+    0.09090897662172168,
+    0.11111111197337102,
+    0.14285714285395265,
+    0.20000000000000448,
+    1 / 3,
+)  # (atanh s - s)/s³ in s² up to 0.0296: 1e-18
 _ATANH_SHORT = (0.11667182417561892, 0.14275338667614562, 0.20000061553329337, 0.3333333327647274)  # 6e-10
 _SINH64 = (7.746178593018827e-13, 1.6057679623801638e-10, 2.5052117695907823e-08, 2.7557319191381816e-06,
            0.00019841269841324198, 0.008333333333333299, 1 / 6)  # (sinh x - x)/x³ in x² up to 1: 3e-19
@@ -201,7 +233,8 @@ _ERFC64 = (8.708139946402518e-07, 3.4332620536546143e-06, -9.42849855288661e-07,
            4.981552845529902e-06, 0.0001251113727344013, -0.00010516209075560504, -0.0007798334986943698,
            0.001888690435755151, 0.0025293918800166596, -0.02377051491964532, 0.06830802734226013,
            -0.11927366341530368, 0.12964515870278198, -0.04756229435345085, -0.13562110612458125,
-           1.2530080582697296)  # (1+2x) exp(x²) erfc(x) in (x-3)/(x+3), x from 1 to 6: 2e-18 (Shepherd, Laframboise 1981)
+           # (1+2x) exp(x²) erfc(x) in (x-3)/(x+3), x from 1 to 6: 2e-18 (Shepherd, Laframboise 1981)
+           1.2530080582697296)
 
 
 def _expm1_reduced(v: Vectors, x: str, offset: int, low: str | None = None) -> tuple[str, str, str]:
@@ -234,7 +267,8 @@ def _expm1(v: Vectors, x: str) -> str:
 
 
 def _log64(v: Vectors, x: str, short: bool = False) -> str:
-    """f - (f²/2 - (s (f²/2 + R) + e ln2_low)) + e ln2_high with s = f / (2 + f), R = log((1+s)/(1-s))/s - 2."""
+    """f - (f²/2 - (s (f²/2 + R) + e ln2_low)) + e ln2_high with s = f / (2 + f), R = log((1+s)/(1-s))/s -
+    2."""
     form = _FORMATS["float64"]
     m, e = _split(v, x)
     f = v.sub(m, v.constant(1))
@@ -325,7 +359,9 @@ def constant_power(v: Vectors, x: str, exponent: float) -> str | None:
     if exponent < 0:
         x = v.div(v.constant(1), x)
     square = v.mul(x, x) if count > 1 else x
-    return {1: lambda: x, 2: lambda: square, 3: lambda: v.mul(square, x), 4: lambda: v.mul(square, square)}[count]()
+    return {1: lambda: x, 2: lambda: square, 3: lambda: v.mul(square, x), 4: lambda: v.mul(square, square)}[
+        count
+    ]()
 
 
 def integer_power(v: Vectors, b: Vectors, base: str, exponent: str) -> str:
@@ -377,7 +413,8 @@ def _while(v: Vectors, state: list[tuple[str, str]], condition: Callable[[list[s
 
 
 def _pow(v: Vectors, x: str, y: str, short: bool) -> str:
-    """exp(y log|x|) with the logarithm as a sum of two numbers, then the sign and the special cases of IEEE 754."""
+    """exp(y log|x|) with the logarithm as a sum of two numbers, then the sign and the special cases of
+    IEEE 754."""
     zero, one, infinity = v.constant(0), v.constant(1), v.constant(inf)
     a = v.abs(x)
     if short:
@@ -388,7 +425,8 @@ def _pow(v: Vectors, x: str, y: str, short: bool) -> str:
     growing = v.compare("gt", y, zero)
     result = v.select(v.compare("eq", a, zero), v.select(growing, zero, infinity), result)
     result = v.select(v.compare("eq", a, infinity), v.select(growing, infinity, zero), result)
-    beyond = v.f.value(f"xor {v.mask} {v.compare('gt', a, one)}, {growing}")  # |x| > 1 and y < 0, or the reverse
+    # |x| > 1 and y < 0, or the reverse
+    beyond = v.f.value(f"xor {v.mask} {v.compare('gt', a, one)}, {growing}")
     endless = v.select(v.compare("eq", a, one), one, v.select(beyond, zero, infinity))
     result = v.select(v.compare("eq", v.abs(y), infinity), endless, result)
     half = v.mul(y, v.constant(0.5))
@@ -431,7 +469,8 @@ def _sum(v: Vectors, a: str, b: str) -> tuple[str, str]:
 
 
 def _long_log(v: Vectors, x: str) -> tuple[str, str]:
-    """log(x) = high + low to about 66 bits: 2 s + 2 s³/3 + ..., with s and the first two terms as sums of two numbers."""
+    """log(x) = high + low to about 66 bits: 2 s + 2 s³/3 + ..., with s and the first two terms as sums of
+    two numbers."""
     form, one = _FORMATS["float64"], v.constant(1)
     m, e = _split(v, x)
     f, g = v.sub(m, one), v.add(m, one)
@@ -496,7 +535,9 @@ def _fraction(v: Vectors, a: str) -> tuple[str, str]:
     lift = form.fraction + 1
     tiny = v.compare("lt", a, v.constant(2.0 ** (1 - form.bias)))
     bits = v.bits(v.select(tiny, v.mul(a, v.constant(2.0**lift)), a))
-    m = words.bit_or(words.bit_and(bits, words.constant((1 << form.fraction) - 1)), words.constant(1 << form.fraction))
+    m = words.bit_or(
+        words.bit_and(bits, words.constant((1 << form.fraction) - 1)), words.constant(1 << form.fraction)
+    )
     offset = form.bias + form.fraction
     offset = words.select(tiny, words.constant(offset + lift), words.constant(offset))
     return m, words.sub(words.shift_right(bits, form.fraction), offset)
@@ -523,7 +564,17 @@ def _same(double: Callable[..., str]) -> Callable[..., str]:
 
 
 _DOUBLE: dict[str, Callable[..., str]] = {
-    "exp": _same(_exp64), "log": _log64, "tanh": _same(_tanh64), "erf": _same(_erf64), "pow": _pow, "fmod": _same(_fmod),
-    "mod": _same(_mod), "sinh": _same(_sinh64), "cosh": _same(_cosh64), "asinh": _same(_asinh64),
-    "acosh": _same(_acosh64), "atanh": _same(_atanh64), **TRIGONOMETRIC,
+    "exp": _same(_exp64),
+    "log": _log64,
+    "tanh": _same(_tanh64),
+    "erf": _same(_erf64),
+    "pow": _pow,
+    "fmod": _same(_fmod),
+    "mod": _same(_mod),
+    "sinh": _same(_sinh64),
+    "cosh": _same(_cosh64),
+    "asinh": _same(_asinh64),
+    "acosh": _same(_acosh64),
+    "atanh": _same(_atanh64),
+    **TRIGONOMETRIC,
 }

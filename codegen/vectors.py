@@ -14,7 +14,8 @@ from .. import dtypes
 from ..target import SCALE_EXPONENT
 from .emitter import Function, scalar_type, splat, vector_type
 
-_FLOAT_COMPARISONS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "uno": "uno"}
+_FLOAT_COMPARISONS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge",
+                      "uno": "uno", "ord": "ord"}
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,10 @@ class Vectors:
 
     def is_nan(self, a: str) -> str:
         return self.compare("uno", a, a)
+
+    def ordered(self, a: str) -> str:
+        """Whether a is no NaN."""
+        return self.compare("ord", a, a)
 
     def select(self, condition: str, a: str, b: str) -> str:
         """a where the condition holds, else b."""

@@ -27,24 +27,53 @@ from .session import InferenceSession
 __version__ = "0.1.0"
 
 __all__ = [
-    "CompileError", "InferenceSession", "LimitError", "LoadError", "Model", "ModelError", "ModelErrors", "OnnxcError", "RunError",
-    "UnsupportedError", "__version__", "compile", "load",
+    "CompileError",
+    "InferenceSession",
+    "LimitError",
+    "LoadError",
+    "Model",
+    "ModelError",
+    "ModelErrors",
+    "OnnxcError",
+    "RunError",
+    "UnsupportedError",
+    "__version__",
+    "compile",
+    "load",
 ]
 
 
-def compile(model: object, output: str | os.PathLike, *, dims: Mapping[str, int] | None = None,
-            shapes: Mapping[str, Sequence[int | None]] | None = None, target: str = "native", threads: int | None = None,
-            name: str | None = None, header: str | os.PathLike | None = None,
-            progress: Callable[[str], None] | None = None) -> Path:
+def compile(
+    model: object,
+    output: str | os.PathLike,
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
+    target: str = "native",
+    threads: int | None = None,
+    name: str | None = None,
+    header: str | os.PathLike | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Path:
     """Compiles `model` (a path, bytes or an onnx.ModelProto) to the shared library `output`; its path.
 
-    dims: sizes for named dimensions, `{"batch": 1}`. shapes: whole input shapes, `{"x": (1, 3, 224, 224)}`, None leaving an axis as
-    it is. target: "native" or a name that `onnxc compile --help` lists. threads: how many the library uses unless told otherwise
-    (None: one a processor). name: prefix of its exported symbol (None: the output's stem). header: where to write the C header.
-    Raises ModelErrors with everything that is wrong with the model, or another OnnxcError; then nothing is written.
+    dims: sizes for named dimensions, `{"batch": 1}`. shapes: whole input shapes, `{"x": (1, 3, 224, 224)}`,
+    None leaving an axis as it is. target: "native" or a name that `onnxc compile --help` lists. threads: how
+    many the library uses unless told otherwise (None: one a processor). name: prefix of its exported symbol
+    (None: the output's stem). header: where to write the C header. Raises ModelErrors with everything that is
+    wrong with the model, or another OnnxcError; then nothing is written.
     """
     from .driver import compile_model
 
-    compile_model(model, output, dims=dims, shapes=shapes, target=target, threads=threads, name=name, header=header,
-                  progress=progress)
+    compile_model(
+        model,
+        output,
+        dims=dims,
+        shapes=shapes,
+        target=target,
+        threads=threads,
+        name=name,
+        header=header,
+        progress=progress,
+    )
     return Path(output)

@@ -266,7 +266,7 @@ class Builder:
 
     def shape(self, x: Value) -> Value:
         """x's shape as an int64 tensor."""
-        return self.elements(np.array(list(x.shape) + [None], object)[:-1])
+        return self.elements(_shaped(x.shape, (x.rank,)))
 
     def dimensions(self, x: Value, minimum: int | None = None, hint: str = "n") -> list[Dimension]:
         """The elements of an integer tensor as dimensions: what is known, else fresh variables that the run

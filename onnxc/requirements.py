@@ -1,7 +1,8 @@
 """What inference takes for granted and only the run can tell: that sizes agree, suffice, or are not negative.
 
-Inference assumes that symbolic sizes fit together. Here stands, op by op, what it assumed; generated code checks it just before the
-node runs, so that kernels may rely on it. What is certain at compile time is left out.
+Inference assumes that symbolic sizes fit together. Here stands, op by op, what it assumed; generated code
+checks it just before the node runs, so that kernels may rely on it. What is certain at compile time is left
+out.
 """
 from __future__ import annotations
 
@@ -47,7 +48,11 @@ class Requirement:
 
 def requirements(node: Node) -> list[Requirement]:
     """What must hold of sizes for node to run, as far as it is not certain."""
-    found = [Requirement(kind, a, b, code, node.origin) for kind, a, b, code in _needs(node) if not _certain(kind, a, b)]
+    found = [
+        Requirement(kind, a, b, code, node.origin)
+        for kind, a, b, code in _needs(node)
+        if not _certain(kind, a, b)
+    ]
     if isinstance(node.op, Fused):
         for inner in node.op.region.nodes:
             found += requirements(inner)
@@ -134,8 +139,13 @@ def _recurrent(op: Recurrent, types: Sequence[TensorType]) -> Iterator[Need]:
     gates = {"lstm": 4, "gru": 3, "rnn": 1}[op.kind] * hidden
     yield from _equal((count, gates, width), types[1].shape)
     yield from _equal((count, gates, hidden), types[2].shape)
-    shapes = {"b": (count, 2 * gates), "lengths": (batch,), "h": (count, batch, hidden), "c": (count, batch, hidden),
-              "p": (count, 3 * hidden)}
+    shapes = {
+        "b": (count, 2 * gates),
+        "lengths": (batch,),
+        "h": (count, batch, hidden),
+        "c": (count, batch, hidden),
+        "p": (count, 3 * hidden),
+    }
     for name, type_ in zip(op.operands, types[3:]):
         yield from _equal(shapes[name], type_.shape)
 

@@ -85,9 +85,8 @@ def _affine_part(
         forms[id(node)] = _form(node, k, inputs, rank, axis, forms)
     for node in reversed(order):
         form = forms[id(node)]
-        if form is None or form[0].op == "const":
-            if form is None or form[0].value in (0.0, 1.0):
-                continue
+        if form is None or (form[0].op == "const" and form[0].value in (0.0, 1.0)):
+            continue
         without = expr.rewrite(body, lambda n, part=node: expr.const(0, part.dtype) if n is part else None)
         if k not in expr.inputs(without):
             return node, form
@@ -133,9 +132,9 @@ def _form(
 def _plain(op: str, x: Expr, y: Expr) -> Expr:
     """x op y with the identities of finite numbers, which scales and shifts are."""
     zero = expr.const(0, "float32")
-    if op == "mul" and (x is zero or y is zero) or op == "div" and x is zero:
+    if (op == "mul" and (x is zero or y is zero)) or (op == "div" and x is zero):
         return zero
-    if op == "add" and x is zero or op in ("add", "sub") and y is zero:
+    if (op == "add" and x is zero) or (op in ("add", "sub") and y is zero):
         return y if x is zero and op == "add" else x
     return expr.apply(op, x, y)
 

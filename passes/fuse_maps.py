@@ -2,8 +2,9 @@
 
 %1 = map(%0: map(%x) { exp($0) }, %y) { add($0, $1) }   →   %1 = map(%x, %y) { add(exp($0), $1) }
 
-It does so when nothing else reads it, or when it is so cheap that computing it twice costs less than storing it; a body keeps to
-about MAX_INSTRUCTIONS and MAX_OPERANDS. A Broadcast of an operand vanishes where the Map's other operands give the shape.
+It does so when nothing else reads it, or when it is so cheap that computing it twice costs less than storing
+it; a body keeps to about MAX_INSTRUCTIONS and MAX_OPERANDS. A Broadcast of an operand vanishes where the
+Map's other operands give the shape.
 """
 from __future__ import annotations
 
@@ -21,8 +22,27 @@ MAX_INSTRUCTIONS = 64
 MAX_OPERANDS = 8
 CHEAP = 1  # instructions that may be repeated for every reader
 
-#: Operations far dearer than an addition: these are never repeated, and never computed for more elements than stored.
-_DEAR = {"exp", "log", "pow", "tanh", "erf", "sin", "cos", "tan", "sqrt", "div", "mod", "fmod", "sinh", "cosh", "asin", "acos", "atan"}
+#: Operations far dearer than an addition: these are never repeated, and never computed for more elements than
+#: stored.
+_DEAR = {
+    "exp",
+    "log",
+    "pow",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
+    "tan",
+    "sqrt",
+    "div",
+    "mod",
+    "fmod",
+    "sinh",
+    "cosh",
+    "asin",
+    "acos",
+    "atan",
+}
 
 
 def fuse_maps(graph: Graph, target: Target) -> Graph:
@@ -57,9 +77,17 @@ def _fused(node: Node, inputs: tuple[Value, ...],
     k = 0
     while k < len(operands):
         producer = operands[k].producer
-        if producer is not None and isinstance(producer.op, Broadcast) and _still(operands, k, producer.inputs[0], node):
+        if (
+            producer is not None
+            and isinstance(producer.op, Broadcast)
+            and _still(operands, k, producer.inputs[0], node)
+        ):
             operands[k] = producer.inputs[0]
-        elif producer is not None and isinstance(producer.op, Map) and _worth(producer, operands[k], node, counts):
+        elif (
+            producer is not None
+            and isinstance(producer.op, Map)
+            and _worth(producer, operands[k], node, counts)
+        ):
             candidate = _composed(body, operands, k, producer)
             if candidate is not None:
                 body, operands = candidate
@@ -102,7 +130,12 @@ def _worth(producer: Node, value: Value, node: Node, counts: Counter[Value]) -> 
     repeats = value.shape != node.outputs[0].shape
     dear = any(n.op in _DEAR for n in expr.topological(body))
     if counts[value] > 1 or repeats:
-        return not dear and expr.instructions(body) <= CHEAP and len(producer.inputs) <= 1 and not _grows(producer)
+        return (
+            not dear
+            and expr.instructions(body) <= CHEAP
+            and len(producer.inputs) <= 1
+            and not _grows(producer)
+        )
     return True
 
 
@@ -114,7 +147,8 @@ def _grows(producer: Node) -> bool:
 
 
 def _composed(body: Expr, operands: list[Value], k: int, producer: Node) -> tuple[Expr, list[Value]] | None:
-    """The body with operand k replaced by the producer's body, equal operands merged; None where it grows too large."""
+    """The body with operand k replaced by the producer's body, equal operands merged; None where it grows
+    too large."""
     merged = [v for j, v in enumerate(operands) if j != k]
     for value in producer.inputs:
         if value not in merged:

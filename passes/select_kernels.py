@@ -17,6 +17,7 @@ from ..ops import Bind, Elements, Fused, If, Loop, Op, Reorder, RuntimeCall
 from ..target import Target
 from .plan_memory import view_of
 
+
 def select_kernels(graph: Graph, target: Target) -> Graph:
     """graph with a Choice on every node that a kernel runs, layouts on types, and Reorder nodes between."""
     return _Selection(target).graph(graph)

@@ -1,4 +1,5 @@
-"""The kernels, in the order that breaks ties between equal estimates; `loop_nest`, which takes everything, is last."""
+"""The kernels, in the order that breaks ties between equal estimates; `loop_nest`, which takes everything,
+is last."""
 from . import (
     attention,
     conv,

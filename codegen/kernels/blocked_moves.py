@@ -1,8 +1,8 @@
 """Concat, Slice, Pad and Gather of images stored in blocks of channels, without making them dense.
 
-A blocked image is a dense array [N, C/b, H + 2h, W + 2h, b], and these ops move whole runs of lanes in it: along batch and
-spatial axes always, along channels where every piece begins and ends with a block. Lanes beyond the channels hold zeros and are
-moved with the others; the halo of the result is cleared.
+A blocked image is a dense array [N, C/b, H + 2h, W + 2h, b], and these ops move whole runs of lanes in it:
+along batch and spatial axes always, along channels where every piece begins and ends with a block. Lanes
+beyond the channels hold zeros and are moved with the others; the halo of the result is cleared.
 """
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ OPS = (Concat, Slice, Pad, Gather)
 
 
 def layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
-    """The blocked layouts in which the op can leave its result, each with those in which it reads the operands: one for every
-    block in which an image is stored already."""
+    """The blocked layouts in which the op can leave its result, each with those in which it reads the
+    operands: one for every block in which an image is stored already."""
     out = node.outputs[0].type
     images = node.inputs if isinstance(node.op, Concat) else node.inputs[:1]
-    if out.rank < 3 or any(v.rank != out.rank or not isinstance(v.shape[1], int) for v in (*images, node.outputs[0])):
+    if out.rank < 3 or any(
+        v.rank != out.rank or not isinstance(v.shape[1], int) for v in (*images, node.outputs[0])
+    ):
         return []
     found = []
     for block in sorted({v.type.layout.block for v in images if v.type.layout is not None}):
@@ -78,7 +80,9 @@ def _moves(node: Node, target: Target) -> Iterable[Piece]:
             begin = 0
             for index, value in enumerate(node.inputs):
                 place = begin if axis != 1 else begin // out.layout.block
-                yield Copy(target, inside_blocks(value.type), to.moved(place * to.strides[axis]), sources[index])
+                yield Copy(
+                    target, inside_blocks(value.type), to.moved(place * to.strides[axis]), sources[index]
+                )
                 begin = begin + value.shape[axis]
         case Slice(starts, _, steps):
             first = [starts[0], starts[1] // out.layout.block, *starts[2:], 0]
@@ -90,7 +94,9 @@ def _moves(node: Node, target: Target) -> Iterable[Piece]:
             begin = sum((b * s for b, s in zip(before, to.strides)), 0)
             yield Copy(target, inside, to.moved(begin), source)
             value = View("input", 1, source.dtype, (0,) * len(inside))
-            yield from slabs(target, inside, inside_blocks(out), before, to, None if _is_zero(node) else value)
+            yield from slabs(
+                target, inside, inside_blocks(out), before, to, None if _is_zero(node) else value
+            )
         case Gather():
             indices = node.inputs[1]
             yield Lookup(target, named(op, source, inside, input_view(node, 1), indices.shape, to))

@@ -1,10 +1,13 @@
 """Copies between strided views, with code for each way in which rows of the two can lie.
 
-    runs         both contiguous: rows are copied as bytes         repeat     the source stands still: rows are filled
-    mirror       the source runs backwards                          pick       it strides: elements one by one, or every
+    runs         both contiguous: rows are copied as bytes         repeat     the source stands still: rows
+    are filled mirror       the source runs backwards                          pick       it strides: elements
+    one by one, or every
                                                                                second to fourth of wide loads
-    tiles        another axis is the source's contiguous one: square tiles are transposed in registers, log2(rows) stages
-                 in which rows i and i + d exchange blocks of d lanes; few interleaved rows go through wide shuffles
+    tiles        another axis is the source's contiguous one: square tiles are transposed in registers,
+    log2(rows) stages
+                 in which rows i and i + d exchange blocks of d lanes; few interleaved rows go through wide
+                 shuffles
 """
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ from ..nest import (
     moving_cost,
 )
 
-TILED = 64  # iterations of a block along both axes of a transposition: its lines stay in the first-level cache
+# iterations of a block along both axes of a transposition: its lines stay in the first-level cache
+TILED = 64
 LINE = 64  # bytes of a cache line
 FEW = 4  # rows or columns that are interleaved by shuffles of wide vectors
 UNROLLED = 16  # vectors of a row of known length that are copied without a loop
@@ -67,14 +71,19 @@ def _masked_read(f: Function, source: str, mask: str) -> str:
     lanes = f.target.vector_bits // 8
     vector = f"<{lanes} x i8>"
     load = f.text.declare(f"llvm.masked.load.v{lanes}i8.p0", vector, ["ptr", f"<{lanes} x i1>", vector])
-    return f.call(vector, load, f"ptr align 1 {source}", f"<{lanes} x i1> {mask}", f"{vector} zeroinitializer")
+    return f.call(
+        vector, load, f"ptr align 1 {source}", f"<{lanes} x i1> {mask}", f"{vector} zeroinitializer"
+    )
 
 
 class Row:
-    """Writes `count` bytes at an address, reading them piece by piece: `read(nbytes, offset)` gives a piece, `masked(mask,
-    offset)` the last one where the target can switch lanes off. Pieces may overlap, so source and result must not."""
+    """Writes `count` bytes at an address, reading them piece by piece: `read(nbytes, offset)` gives a piece,
+    `masked(mask, offset)` the last one where the target can switch lanes off. Pieces may overlap, so source
+    and result must not."""
 
-    def __init__(self, f: Function, to: str, read: Callable[[int, str | int], str], masked: Callable[[str, str], str]):
+    def __init__(
+        self, f: Function, to: str, read: Callable[[int, str | int], str], masked: Callable[[str, str], str]
+    ):
         self.f, self.to, self.read, self.masked = f, to, read, masked
         self.width = f.target.vector_bits // 8
 
@@ -120,7 +129,9 @@ class Row:
             self.put(width, loop.index)
         if f.target.masked:
             with f.when(f.compare("ne", whole, count)):
-                _masked_piece(f, f.offset(self.to, whole), lambda mask: self.masked(mask, whole), f.sub(count, whole))
+                _masked_piece(
+                    f, f.offset(self.to, whole), lambda mask: self.masked(mask, whole), f.sub(count, whole)
+                )
             return
         with f.when(f.compare("sge", count, width)):
             self.put(width, f.sub(count, width))
@@ -148,14 +159,17 @@ def repeated(f: Function, element: str, itemsize: int) -> str:
 
 
 def fill_bytes(f: Function, to: str, pattern: str, count: str | int) -> None:
-    """Writes the bytes of `pattern`, one vector register, over and over; `count` is a multiple of the repeated element."""
+    """Writes the bytes of `pattern`, one vector register, over and over; `count` is a multiple of the
+    repeated element."""
     width = f.target.vector_bits // 8
 
     def low(nbytes: int, offset: str | int) -> str:
         if nbytes == width or pattern == "zeroinitializer":
             return pattern if nbytes > 8 else "0"
         lanes = ", ".join(f"i32 {k}" for k in range(nbytes))
-        part = f.value(f"shufflevector <{width} x i8> {pattern}, <{width} x i8> poison, <{nbytes} x i32> <{lanes}>")
+        part = f.value(
+            f"shufflevector <{width} x i8> {pattern}, <{width} x i8> poison, <{nbytes} x i32> <{lanes}>"
+        )
         return part if nbytes > 8 else f.value(f"bitcast <{nbytes} x i8> {part} to i{8 * nbytes}")
 
     Row(f, to, low, lambda mask, offset: pattern).write(count)
@@ -164,7 +178,9 @@ def fill_bytes(f: Function, to: str, pattern: str, count: str | int) -> None:
 # Rows that stride --------------------------------------------------------------------------------
 
 
-def _element_loop(f: Function, item: int, to: str, step_out: str, source: str, step_in: str, start: str | int, stop: str) -> None:
+def _element_loop(
+    f: Function, item: int, to: str, step_out: str, source: str, step_in: str, start: str | int, stop: str
+) -> None:
     """Element by element, four in flight."""
     word = f"i{8 * item}"
 
@@ -196,8 +212,8 @@ def _mirror(f: Function, item: int, to: str, source: str, count: str) -> None:
 
 
 def _pick(f: Function, item: int, to: str, source: str, apart: int, count: str) -> None:
-    """Every second, third or fourth element: a wide load, whose other lanes fall away. It reaches beyond the last element
-    wanted, so the last ones are read one by one."""
+    """Every second, third or fourth element: a wide load, whose other lanes fall away. It reaches beyond the
+    last element wanted, so the last ones are read one by one."""
     lanes, word = f.target.vector_bits // (8 * item), f"i{8 * item}"
     wide, vector = f"<{apart * lanes} x {word}>", f"<{lanes} x {word}>"
     chosen = ", ".join(f"i32 {apart * k}" for k in range(lanes))
@@ -217,7 +233,9 @@ def tile_rows(target: Target, item: int) -> int:
     return min(target.vector_bits // (8 * item), target.vector_registers // 2)
 
 
-def _transpose_tile(f: Function, rows: int, item: int, to: str, step_out: str, source: str, step_in: str) -> None:
+def _transpose_tile(
+    f: Function, rows: int, item: int, to: str, step_out: str, source: str, step_in: str
+) -> None:
     vector = vector_type(f"i{8 * item}", rows)
     values = [f.load(vector, f.offset(source, f.mul(i, step_in))) for i in range(rows)]
     distance = 1
@@ -242,8 +260,11 @@ class Transposition:
     def __init__(self, f: Function, item: int, step_out: str, step_in: str):
         self.f, self.item, self.step_out, self.step_in = f, item, step_out, step_in
 
-    def cover(self, to: str, source: str, levels: Sequence[tuple[int, int]], i0: str, i1: str, j0: str, j1: str) -> None:
-        """The rectangle in tiles of levels[0], (rows, columns), then what is left beside and below in the smaller ones."""
+    def cover(
+        self, to: str, source: str, levels: Sequence[tuple[int, int]], i0: str, i1: str, j0: str, j1: str
+    ) -> None:
+        """The rectangle in tiles of levels[0], (rows, columns), then what is left beside and below in the
+        smaller ones."""
         f, (rows, columns) = self.f, levels[0]
         if all(map(is_number, (i0, i1, j0, j1))) and (int(i0) >= int(i1) or int(j0) >= int(j1)):
             return
@@ -272,7 +293,9 @@ def _interleave(f: Function, item: int, count: int, to: str, source: str, step_i
     lanes, word = f.target.vector_bits // (8 * item), f"i{8 * item}"
     vector, wide = f"<{lanes} x {word}>", f"<{count * lanes} x {word}>"
     rows = [f.offset(source, f.mul(c, step_in)) for c in range(count)]
-    whole = f.value(f"and i64 {length}, {-lanes}") if not is_number(length) else str(int(length) // lanes * lanes)
+    whole = (
+        f.value(f"and i64 {length}, {-lanes}") if not is_number(length) else str(int(length) // lanes * lanes)
+    )
     with f.loop(0, whole, lanes) as loop:
         joined = [f.load(vector, displaced(f, row, loop.index, item)) for row in rows]
         value = concatenated(f, joined, lanes, word)
@@ -300,18 +323,25 @@ def concatenated(f: Function, vectors: Sequence[str], lanes: int, word: str) -> 
     return whole
 
 
-def _deinterleave(f: Function, item: int, count: int, to: str, step_out: str, source: str, length: str) -> None:
+def _deinterleave(
+    f: Function, item: int, count: int, to: str, step_out: str, source: str, length: str
+) -> None:
     """out[c][n] = in[n][c] for few c: one wide load, every c-th lane of it a row."""
     lanes, word = f.target.vector_bits // (8 * item), f"i{8 * item}"
     vector, wide = f"<{lanes} x {word}>", f"<{count * lanes} x {word}>"
     rows = [f.offset(to, f.mul(c, step_out)) for c in range(count)]
-    whole = f.value(f"and i64 {length}, {-lanes}") if not is_number(length) else str(int(length) // lanes * lanes)
+    whole = (
+        f.value(f"and i64 {length}, {-lanes}") if not is_number(length) else str(int(length) // lanes * lanes)
+    )
     with f.loop(0, whole, lanes) as loop:
         value = f.load(wide, displaced(f, source, f.mul(loop.index, count), item))
         for c, row in enumerate(rows):
             order = ", ".join(f"i32 {count * k + c}" for k in range(lanes))
-            f.store(vector, f.value(f"shufflevector {wide} {value}, {wide} poison, <{lanes} x i32> <{order}>"),
-                    displaced(f, row, loop.index, item))
+            f.store(
+                vector,
+                f.value(f"shufflevector {wide} {value}, {wide} poison, <{lanes} x i32> <{order}>"),
+                displaced(f, row, loop.index, item),
+            )
     with f.loop(whole, length) as loop:
         for c, row in enumerate(rows):
             value = f.load(word, displaced(f, source, f.add(f.mul(loop.index, count), c), item))
@@ -322,12 +352,16 @@ def _deinterleave(f: Function, item: int, count: int, to: str, step_out: str, so
 
 
 class Copy(Piece):
-    """out[i, j, ...] = source[i, j, ...] over `sizes`, raw elements; zeros where source is None. The two must not overlap."""
+    """out[i, j, ...] = source[i, j, ...] over `sizes`, raw elements; zeros where source is None. The two
+    must not overlap."""
 
     def __init__(self, target: Target, sizes: Sequence[Dimension], out: View, source: View | None):
         views = (out,) if source is None else (out, source)
         if out.itemsize == 16:  # pairs of words
-            sizes, views = (*sizes, 2), tuple(replace(v, dtype="uint64", strides=(*v.strides, 8)) for v in views)
+            sizes, views = (
+                (*sizes, 2),
+                tuple(replace(v, dtype="uint64", strides=(*v.strides, 8)) for v in views),
+            )
         self.target, self.item = target, views[0].itemsize
         self.sizes, views, _ = collapse(sizes, views)
         if not self.sizes:
@@ -339,16 +373,25 @@ class Copy(Piece):
     def _contiguous_axis(self) -> int | None:
         """The axis along which the source is contiguous, where that is not the last."""
         last, item = len(self.sizes) - 1, self.item
-        if self.source is None or self.out.strides[last] != item or self.source.strides[last] in (item, 0, -item):
+        if (
+            self.source is None
+            or self.out.strides[last] != item
+            or self.source.strides[last] in (item, 0, -item)
+        ):
             return None
         return next((a for a in range(last) if self.source.strides[a] == item), None)
 
     def _interleaved(self) -> str | None:
-        """Whether the shorter of a transposition's two axes is that short that whole rows of it are shuffled."""
+        """Whether the shorter of a transposition's two axes is that short that whole rows of it are
+        shuffled."""
         if self.across is None:
             return None
         rows, columns = self.sizes[self.across], self.sizes[-1]
-        if isinstance(columns, int) and columns <= FEW and self.out.strides[self.across] == columns * self.item:
+        if (
+            isinstance(columns, int)
+            and columns <= FEW
+            and self.out.strides[self.across] == columns * self.item
+        ):
             return "interleave"
         if isinstance(rows, int) and rows <= FEW and self.source.strides[-1] == rows * self.item:
             return "deinterleave"
@@ -372,7 +415,9 @@ class Copy(Piece):
         lengths = [1] * (last + 1)
         for axis in (self.across, last):
             size = self.sizes[axis]
-            lengths[axis] = max(1, size if axis == short else min(size, most)) if isinstance(size, int) else most
+            lengths[axis] = (
+                max(1, size if axis == short else min(size, most)) if isinstance(size, int) else most
+            )
         return Blocks(self.sizes, tuple(lengths))
 
     def emit(self, k: KernelText, f: Function, block: Block) -> None:
@@ -383,7 +428,9 @@ class Copy(Piece):
             return
         self._rows(k, f, block, pointers, [a for a, n in enumerate(block.extents[:-1]) if n != "1"])
 
-    def _rows(self, k: KernelText, f: Function, block: Block, pointers: Sequence[str], axes: Sequence[int]) -> None:
+    def _rows(
+        self, k: KernelText, f: Function, block: Block, pointers: Sequence[str], axes: Sequence[int]
+    ) -> None:
         """The axes outside the last as loops, then a row."""
         if not axes:
             self._row(k, f, *pointers, count=block.extents[-1])
@@ -435,12 +482,22 @@ class Copy(Piece):
         elif self.few == "deinterleave":
             _deinterleave(f, self.item, self.sizes[self.across], to, step_out, source, columns)
         else:
-            Transposition(f, self.item, step_out, step_in).cover(to, source, self._tiles(), "0", rows, "0", columns)
+            Transposition(f, self.item, step_out, step_in).cover(
+                to, source, self._tiles(), "0", rows, "0", columns
+            )
 
     def _tiles(self) -> list[tuple[int, int]]:
-        """(rows, columns) of tiles, descending: whole cache lines of the result where it has as many columns."""
-        rows, columns = (s if isinstance(s, int) else TILED for s in (self.sizes[self.across], self.sizes[-1]))
+        """(rows, columns) of tiles, descending: whole cache lines of the result where it has as many
+        columns."""
+        rows, columns = (
+            s if isinstance(s, int) else TILED for s in (self.sizes[self.across], self.sizes[-1])
+        )
         most = min(tile_rows(self.target, self.item), 1 << (min(rows, columns).bit_length() - 1))
-        # Tiles of small elements hold so many shuffles that several at once are long to compile and no faster.
+        # Tiles of small elements hold so many shuffles that several at once are long to compile and no
+        # faster.
         line = min(LINE // self.item, 1 << (columns.bit_length() - 1)) if self.item >= 4 else most
-        return list(dict.fromkeys((r, c) for r, c in ((most, max(line, most)), (most, most), (4, 4), (1, 1)) if r <= most))
+        return list(
+            dict.fromkeys(
+                (r, c) for r, c in ((most, max(line, most)), (most, most), (4, 4), (1, 1)) if r <= most
+            )
+        )

@@ -1,9 +1,9 @@
 """Gather and Scatter in all forms, as one nest: positions of x are named by a tensor of indices.
 
-    for rows of the result:   place = x + rows of x that run along + sum over components c: index[c] * stride[c]
-    where an index does not change along the last axis, whole rows move; where it does, elements
-An index is checked before anything is read or written at its place: a negative one counts from the end once, what is outside
-then ends the run. Updates whose places may coincide run in one part, in row-major order.
+    for rows of the result:   place = x + rows of x that run along + sum over components c: index[c] *
+    stride[c] where an index does not change along the last axis, whole rows move; where it does, elements
+An index is checked before anything is read or written at its place: a negative one counts from the end once,
+what is outside then ends the run. Updates whose places may coincide run in one part, in row-major order.
 """
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ COMBINE = {"add": "add", "mul": "mul", "min": "min", "max": "max"}
 
 @dataclass(frozen=True)
 class Component:
-    """One of the numbers that name a position: where it lies from the first one on, what a step of it is in bytes of the
-    tensor it names a position of, and how many steps there are."""
+    """One of the numbers that name a position: where it lies from the first one on, what a step of it is in
+    bytes of the tensor it names a position of, and how many steps there are."""
 
     offset: int
     stride: Dimension
@@ -54,8 +54,8 @@ class Component:
 
 @dataclass(frozen=True)
 class Named:
-    """The nest of an indexed op. `whole` is the tensor that positions are named in, `plain` the one whose elements follow the
-    iterations: a Gather's result, a Scatter's updates."""
+    """The nest of an indexed op. `whole` is the tensor that positions are named in, `plain` the one whose
+    elements follow the iterations: a Gather's result, a Scatter's updates."""
 
     sizes: tuple[Dimension, ...]
     plain: View
@@ -65,8 +65,14 @@ class Named:
     serial: tuple[int, ...] = ()  # axes along which places may coincide
 
 
-def named(op: Gather | Scatter, x: View, x_shape: Sequence[Dimension], index: View, index_shape: Sequence[Dimension],
-          plain: View) -> Named:
+def named(
+    op: Gather | Scatter,
+    x: View,
+    x_shape: Sequence[Dimension],
+    index: View,
+    index_shape: Sequence[Dimension],
+    plain: View,
+) -> Named:
     """The nest of op over dense views of their own shapes."""
     strides, rank = x.strides, len(x_shape)
     if op.form == "nd":
@@ -99,11 +105,14 @@ class Lookup(Piece):
             sizes = (*sizes, 2)
             plain, whole = (replace(v, dtype="uint64", strides=(*v.strides, 8)) for v in views[:2])
             views = (plain, whole, replace(views[2], strides=(*views[2].strides, 0)))
-        self.sizes, (self.plain, self.whole, self.index), groups = collapse(sizes, views, nest.serial if combine else ())
+        self.sizes, (self.plain, self.whole, self.index), groups = collapse(
+            sizes, views, nest.serial if combine else ()
+        )
         if not self.sizes:
             self.sizes, groups = (1,), ((),)
             self.plain, self.whole, self.index = (
-                replace(v, strides=(0 if v is self.index else v.itemsize,)) for v in (self.plain, self.whole, self.index)
+                replace(v, strides=(0 if v is self.index else v.itemsize,))
+                for v in (self.plain, self.whole, self.index)
             )
         self.target, self.components, self.combine = target, nest.components, combine
         self.serial = [a for a, group in enumerate(groups) if combine and set(group) & set(nest.serial)]
@@ -119,7 +128,9 @@ class Lookup(Piece):
     @property
     def blocks(self) -> Blocks:
         blocks = block_rows(self.sizes, elements_per_part(self.cost))
-        return replace(blocks, blocks=tuple(None if a in self.serial else b for a, b in enumerate(blocks.blocks)))
+        return replace(
+            blocks, blocks=tuple(None if a in self.serial else b for a, b in enumerate(blocks.blocks))
+        )
 
     def emit(self, k: KernelText, f: Function, block: Block) -> None:
         """One block, row by row."""
@@ -134,7 +145,8 @@ class Lookup(Piece):
                 return
             with f.loop(0, block.extents[-1]) as loop:
                 plain, whole, index = (
-                    displaced(f, p, loop.index, k.size(f, v.strides[-1])) for p, v in zip((plain, whole, index), views)
+                    displaced(f, p, loop.index, k.size(f, v.strides[-1]))
+                    for p, v in zip((plain, whole, index), views)
                 )
                 self._element(f, plain, self._place(k, f, whole, index))
 
@@ -159,7 +171,11 @@ class Lookup(Piece):
         dtype = self.index.dtype
         word = f"i{8 * dtypes.itemsize(dtype)}"
         number = f.load(word, pointer)
-        return number if word == "i64" else f.value(f"{'sext' if dtypes.is_signed(dtype) else 'zext'} {word} {number} to i64")
+        return (
+            number
+            if word == "i64"
+            else f.value(f"{'sext' if dtypes.is_signed(dtype) else 'zext'} {word} {number} to i64")
+        )
 
     def _element(self, f: Function, plain: str, place: str) -> None:
         if self.combine not in (None, "none"):
@@ -182,7 +198,9 @@ class Lookup(Piece):
 
         each_vector(f, count, lanes, 1, vectors)
 
-    def _combined(self, f: Function, plain: str, place: str, index: str, lanes: int, mask: str | None) -> None:
+    def _combined(
+        self, f: Function, plain: str, place: str, index: str, lanes: int, mask: str | None
+    ) -> None:
         """place = place combined with plain."""
         dtype = self.plain.dtype
         pointers = [displaced(f, p, index, self.plain.itemsize) for p in (place, plain)]
@@ -199,12 +217,22 @@ def stages(node: Node, target: Target) -> Stages:
     if isinstance(node.op, Gather):
         return [[gather(node, target)]], ()
     out = dense("output", 0, node.outputs[0].type)
-    return [[Copy(target, node.inputs[0].shape, out, replace(out, kind="input"))], [scatter(node, target)]], ()
+    return [
+        [Copy(target, node.inputs[0].shape, out, replace(out, kind="input"))],
+        [scatter(node, target)],
+    ], ()
 
 
 def gather(node: Node, target: Target) -> Lookup:
     (x, indices), out = node.inputs, node.outputs[0]
-    nest = named(node.op, input_view(node, 0), x.shape, input_view(node, 1), indices.shape, dense("output", 0, out.type))
+    nest = named(
+        node.op,
+        input_view(node, 0),
+        x.shape,
+        input_view(node, 1),
+        indices.shape,
+        dense("output", 0, out.type),
+    )
     return Lookup(target, nest)
 
 

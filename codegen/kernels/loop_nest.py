@@ -1,7 +1,9 @@
-"""LoopNest: the kernel that can run any op from Map to Scatter over any shape, layout and element type; last in KERNELS.
+"""LoopNest: the kernel that can run any op from Map to Scatter over any shape, layout and element type; last
+in KERNELS.
 
-It only says which nest an op is; the nests are in the modules named here. Fast where memory is the limit (elementwise chains,
-copies, transposes, gathers), right everywhere: a faster kernel is never needed, and is tested against this one.
+It only says which nest an op is; the nests are in the modules named here. Fast where memory is the limit
+(elementwise chains, copies, transposes, gathers), right everywhere: a faster kernel is never needed, and is
+tested against this one.
 """
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def _stored(node: Node, inputs: tuple, output: object) -> Node:
         typed = isinstance(old.type, TensorType) and old.type.layout != layout
         return Value(replace(old.type, layout=layout), old.name, old.constant) if typed else old
 
-    outputs = [v.type if not isinstance(v.type, TensorType) else replace(v.type, layout=output) for v in node.outputs]
+    outputs = [
+        v.type if not isinstance(v.type, TensorType) else replace(v.type, layout=output) for v in node.outputs
+    ]
     return Node(node.op, tuple(map(value, node.inputs, inputs)), tuple(map(Value, outputs)), node.origin)
 
 

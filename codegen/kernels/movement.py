@@ -1,8 +1,9 @@
-"""Ops that only move elements, as copies between strided views: Reshape, Transpose, Slice, Broadcast, Concat, Pad, Reorder.
+"""Ops that only move elements, as copies between strided views: Reshape, Transpose, Slice, Broadcast, Concat,
+Pad, Reorder.
 
-Each says where an iteration's element comes from and where it goes; `copies.py` finds the way in which memory is walked.
-A blocked image [N, C/b, H + 2h, W + 2h, b] is a dense array of its storage: its inside is copied, whatever surrounds it
-(halo, lanes beyond the channels) is filled with zeros.
+Each says where an iteration's element comes from and where it goes; `copies.py` finds the way in which memory
+is walked. A blocked image [N, C/b, H + 2h, W + 2h, b] is a dense array of its storage: its inside is copied,
+whatever surrounds it (halo, lanes beyond the channels) is filled with zeros.
 """
 from __future__ import annotations
 
@@ -40,7 +41,11 @@ from .copies import Copy, copy_bytes
 
 def stages(node: Node, target: Target) -> Stages:
     if isinstance(node.op, Pad) and node.op.mode != "constant":
-        folded = [[Folded(node, target, axis)] for axis in reversed(range(node.inputs[0].rank)) if _is_padded(node.op, axis)]
+        folded = [
+            [Folded(node, target, axis)]
+            for axis in reversed(range(node.inputs[0].rank))
+            if _is_padded(node.op, axis)
+        ]
         return [_inside(node, target), *folded], ()
     if isinstance(node.op, Reorder):
         return reordering(target, node.inputs[0].type, node.outputs[0].type)
@@ -59,7 +64,9 @@ def copies(node: Node, target: Target) -> list[Copy]:
         case Slice(starts, sizes, strides):
             source = input_view(node, 0)
             begin = sum((s * d for s, d in zip(starts, source.strides)), 0)
-            walked = replace(source, strides=tuple(s * d for s, d in zip(strides, source.strides)), origin=begin)
+            walked = replace(
+                source, strides=tuple(s * d for s, d in zip(strides, source.strides)), origin=begin
+            )
             return [Copy(target, sizes, out, walked)]
         case Broadcast():
             return [Copy(target, shape, out, broadcasting("input", 0, x, shape))]
@@ -67,7 +74,11 @@ def copies(node: Node, target: Target) -> list[Copy]:
             found, begin = [], 0
             for index, value in enumerate(node.inputs):
                 if value.shape[axis] != 0:
-                    found.append(Copy(target, value.shape, out.moved(begin * out.strides[axis]), input_view(node, index)))
+                    found.append(
+                        Copy(
+                            target, value.shape, out.moved(begin * out.strides[axis]), input_view(node, index)
+                        )
+                    )
                 begin = begin + value.shape[axis]
             return found
         case Pad():
@@ -85,14 +96,21 @@ def _inside(node: Node, target: Target) -> list[Copy]:
 
 
 def _borders(node: Node, target: Target) -> list[Copy]:
-    """A constant border: for each axis the slabs before and after the input, as wide as the result along the later axes."""
+    """A constant border: for each axis the slabs before and after the input, as wide as the result along
+    the later axes."""
     x, out, whole = node.inputs[0], output_view(node), node.outputs[0].shape
     value = View("input", 1, x.dtype, (0,) * x.rank)
     return slabs(target, x.shape, whole, node.op.before, out, value)
 
 
-def slabs(target: Target, inner: Sequence[Dimension], whole: Sequence[Dimension], before: Sequence[Dimension], out: View,
-          value: View | None) -> list[Copy]:
+def slabs(
+    target: Target,
+    inner: Sequence[Dimension],
+    whole: Sequence[Dimension],
+    before: Sequence[Dimension],
+    out: View,
+    value: View | None,
+) -> list[Copy]:
     """Fills what `inner`, `before` elements into `whole` along each axis, leaves uncovered."""
     found, begin = [], 0
     for axis, size in enumerate(inner):
@@ -109,12 +127,17 @@ def _is_padded(op: Pad, axis: int) -> bool:
 
 
 class Folded(Piece):
-    """The border of one axis made of the image. Axes are padded one after the other from the last: what a border copies, a run
-    of all later axes, is complete by then."""
+    """The border of one axis made of the image. Axes are padded one after the other from the last: what a
+    border copies, a run of all later axes, is complete by then."""
 
     def __init__(self, node: Node, target: Target, axis: int):
         op, x, out = node.op, node.inputs[0], output_view(node)
-        self.mode, self.before, self.size, self.run = op.mode, op.before[axis], x.shape[axis], out.strides[axis]
+        self.mode, self.before, self.size, self.run = (
+            op.mode,
+            op.before[axis],
+            x.shape[axis],
+            out.strides[axis],
+        )
         begin = sum((b * s for b, s in zip(op.before[:axis], out.strides)), 0)
         self.view = View("output", 0, x.dtype, (*out.strides[:axis], self.run), begin)
         self.sizes = (*x.shape[:axis], self.before + op.after[axis])  # its two sides lie side by side
@@ -161,15 +184,20 @@ def reordering(target: Target, x: TensorType, out: TensorType) -> Stages:
         return [_unblocked(target, x, dense("output", 0, out))], ()
     if x.layout.block == out.layout.block:
         source = stored("input", 0, x)
-        return [[Copy(target, inside_blocks(out), stored("output", 0, out), source), *halo_copies(target, out)]], ()
+        return [
+            [Copy(target, inside_blocks(out), stored("output", 0, out), source), *halo_copies(target, out)]
+        ], ()
     between = dense("temporary", 0, plain)
     return [_unblocked(target, x, between), _blocked(target, out, between)], (plain.nbytes,)
 
 
 def stored(kind: str, index: int, type_: TensorType) -> View:
-    """A blocked value seen from a nest over (batch, blocks of channels, spatial..., lanes), the halo left out."""
+    """A blocked value seen from a nest over (batch, blocks of channels, spatial..., lanes), the halo left
+    out."""
     strides = row_major(type_.storage, dtypes.itemsize(type_.dtype))
-    return View(kind, index, type_.dtype, strides, sum((h * s for h, s in zip(type_.layout.halo, strides[2:])), 0))
+    return View(
+        kind, index, type_.dtype, strides, sum((h * s for h, s in zip(type_.layout.halo, strides[2:])), 0)
+    )
 
 
 def in_blocks(view: View, block: int) -> View:

@@ -1,10 +1,14 @@
-"""Reductions: nests in which some axes are kept and the others combined. Reduce, and Contract, whose term is a product.
+"""Reductions: nests in which some axes are kept and the others combined. Reduce, and Contract, whose term is
+a product.
 
-    vertical     out[j] for vectors of j:   for r: sum[j] += term[r, j]          the innermost kept axis is vectorised
-    horizontal   out[j] one by one:         for vectors of r: sum += term[j, r]  the innermost reduced axis is, and the lanes
-                                                                                 of the sums are combined at the end
-Which of the two is chosen by how the operands lie in memory. A `State` says what is carried: a sum, or the best element so
-far and its place. Sums of 16-bit floats run in float32; the result is cast, or goes through an epilogue with operands of its own.
+    vertical     out[j] for vectors of j:   for r: sum[j] += term[r, j]          the innermost kept axis is
+    vectorised horizontal   out[j] one by one:         for vectors of r: sum += term[j, r]  the innermost
+    reduced axis is, and the lanes
+                                                                                 of the sums are combined at
+                                                                                 the end
+Which of the two is chosen by how the operands lie in memory. A `State` says what is carried: a sum, or the
+best element so far and its place. Sums of 16-bit floats run in float32; the result is cast, or goes through
+an epilogue with operands of its own.
 """
 from __future__ import annotations
 
@@ -79,8 +83,8 @@ def neutral(kind: str, dtype: str) -> float | int:
 
 @dataclass(frozen=True)
 class State:
-    """What one result carries through its reduction: `kind` of ops.Reduce over elements of type `dtype`; for argmin and argmax
-    also the place of the best element, a number of type `place`."""
+    """What one result carries through its reduction: `kind` of ops.Reduce over elements of type `dtype`; for
+    argmin and argmax also the place of the best element, a number of type `place`."""
 
     kind: str
     dtype: str
@@ -138,12 +142,23 @@ class State:
 class Reduction(Piece):
     """out[kept] = finish(reduction over reduced of term(views), extra views).
 
-    `views` run over kept and reduced axes and are the operands of `term` and `factor`, a second term that the first is
-    multiplied with; `extra` run over the kept axes. `finish` has the result as operand 0 and extra[i] as operand i."""
+    `views` run over kept and reduced axes and are the operands of `term` and `factor`, a second term that the
+    first is multiplied with; `extra` run over the kept axes. `finish` has the result as operand 0 and
+    extra[i] as operand i."""
 
-    def __init__(self, target: Target, state: State, term: Expr, kept: Sequence[Dimension], reduced: Sequence[Dimension],
-                 views: Mapping[int, View], out: View, finish: Expr, extra: Mapping[int, View] | None = None,
-                 factor: Expr | None = None):
+    def __init__(
+        self,
+        target: Target,
+        state: State,
+        term: Expr,
+        kept: Sequence[Dimension],
+        reduced: Sequence[Dimension],
+        views: Mapping[int, View],
+        out: View,
+        finish: Expr,
+        extra: Mapping[int, View] | None = None,
+        factor: Expr | None = None,
+    ):
         self.target, self.state, self.term, self.factor, self.finish = target, state, term, factor, finish
         self.terms = [term] if factor is None else [term, factor]
         used = [i for i in expr.inputs(*self.terms) if i in views]
@@ -177,13 +192,17 @@ class Reduction(Piece):
     def _effort(self, axis: int, length: Dimension) -> float:
         """Steps for one element and lane when that axis is vectorised."""
         kinds = [stride_kind(v, axis) for v in self.views.values()]
-        return (1 + sum({"stride": 8}.get(kind, 1) for kind in kinds)) * max(1, self.lanes / max(1, typical(length)))
+        return (1 + sum({"stride": 8}.get(kind, 1) for kind in kinds)) * max(
+            1, self.lanes / max(1, typical(length))
+        )
 
     def _is_vertical(self) -> bool:
         if not self.kept or not self.reduced:
             return bool(self.kept) or not self.reduced
         total = typical(dims.product(self.reduced))
-        across = self._effort(len(self.kept) + len(self.reduced) - 1, self.reduced[-1]) + 20 * self.lanes / max(1, total)
+        across = self._effort(
+            len(self.kept) + len(self.reduced) - 1, self.reduced[-1]
+        ) + 20 * self.lanes / max(1, total)
         return self._effort(len(self.kept) - 1, self.kept[-1]) <= across
 
     @property
@@ -200,7 +219,9 @@ class Reduction(Piece):
 
     @property
     def blocks(self) -> Blocks:
-        return block_rows(self.kept, elements_per_part(self.cost), self.lanes * ACCUMULATORS if self.vertical else 1)
+        return block_rows(
+            self.kept, elements_per_part(self.cost), self.lanes * ACCUMULATORS if self.vertical else 1
+        )
 
     @property
     def scratch(self) -> int:
@@ -227,7 +248,9 @@ class _Writer:
         looped = [a for a in range(self.rank - nest.vertical) if block.extents[a] != "1"]
         self._results(block, looped, pointers, ends)
 
-    def _results(self, block: Block, axes: Sequence[int], pointers: Mapping[int, str], ends: Mapping[int, str]) -> None:
+    def _results(
+        self, block: Block, axes: Sequence[int], pointers: Mapping[int, str], ends: Mapping[int, str]
+    ) -> None:
         """Loops over the kept axes that are not vectorised."""
         if not axes:
             if self.nest.vertical:
@@ -243,12 +266,20 @@ class _Writer:
                 self._moved({**self.nest.extra, 0: self.nest.out}, ends, axis, loop.index),
             )
 
-    def _moved(self, views: Mapping[int, View], pointers: Mapping[int, str], axis: int, index: str) -> dict[int, str]:
-        return {i: displaced(self.f, p, index, self.k.size(self.f, views[i].strides[axis])) for i, p in pointers.items()}
-
-    def _readers(self, views: Mapping[int, View], axis: int, pointers: Mapping[int, str], slot: int = 0) -> dict[int, Reader]:
+    def _moved(
+        self, views: Mapping[int, View], pointers: Mapping[int, str], axis: int, index: str
+    ) -> dict[int, str]:
         return {
-            i: Reader(self.k, self.f, v, axis, pointers[i], self.nest.lanes, slot + n) for n, (i, v) in enumerate(views.items())
+            i: displaced(self.f, p, index, self.k.size(self.f, views[i].strides[axis]))
+            for i, p in pointers.items()
+        }
+
+    def _readers(
+        self, views: Mapping[int, View], axis: int, pointers: Mapping[int, str], slot: int = 0
+    ) -> dict[int, Reader]:
+        return {
+            i: Reader(self.k, self.f, v, axis, pointers[i], self.nest.lanes, slot + n)
+            for n, (i, v) in enumerate(views.items())
         }
 
     # One axis kept in the lanes ----------------------------------------------------------------
@@ -269,12 +300,24 @@ class _Writer:
         else:
             vectors(["0"], 1, None, "0")
 
-    def _reduce(self, depth: int, pointers: Mapping[int, str], indices: Sequence[str | int], lanes: int, mask: str | None,
-                states: Sequence[Sequence[str]]) -> list[list[str]]:
-        """The reduced axes from `depth` on, around the terms of vectors at `indices` of the last kept axis."""
+    def _reduce(
+        self,
+        depth: int,
+        pointers: Mapping[int, str],
+        indices: Sequence[str | int],
+        lanes: int,
+        mask: str | None,
+        states: Sequence[Sequence[str]],
+    ) -> list[list[str]]:
+        """The reduced axes from `depth` on, around the terms of vectors at `indices` of the last kept
+        axis."""
         nest, f = self.nest, self.f
         if depth < len(nest.reduced):
-            kinds = [(vector_type(scalar_type(t), lanes), x) for state in states for t, x in zip(nest.state.types, state)]
+            kinds = [
+                (vector_type(scalar_type(t), lanes), x)
+                for state in states
+                for t, x in zip(nest.state.types, state)
+            ]
             axis = self.rank + depth
             with f.loop(0, self.k.size(f, nest.reduced[depth]), carried=kinds) as loop:
                 self.at[axis:] = [loop.index]
@@ -289,7 +332,11 @@ class _Writer:
         combined = []
         for index, state in zip(indices, states):
             place = self.at[self.rank] if len(self.at) > self.rank else "0"
-            combined.append(self._combine(state, readers, index, lanes, mask, axis, lambda t, p=place: self._number(t, p, lanes)))
+            combined.append(
+                self._combine(
+                    state, readers, index, lanes, mask, axis, lambda t, p=place: self._number(t, p, lanes)
+                )
+            )
         return combined
 
     def _number(self, dtype: str, number: str, lanes: int) -> str:
@@ -304,8 +351,16 @@ class _Writer:
         width = len(self.nest.state.types)
         return [list(values[k : k + width]) for k in range(0, len(values), width)]
 
-    def _combine(self, state: Sequence[str], readers: Mapping[int, Reader], index: str | int, lanes: int, mask: str | None,
-                 axis: int, place: Callable[[str], str]) -> list[str]:
+    def _combine(
+        self,
+        state: Sequence[str],
+        readers: Mapping[int, Reader],
+        index: str | int,
+        lanes: int,
+        mask: str | None,
+        axis: int,
+        place: Callable[[str], str],
+    ) -> list[str]:
         """state with the term at an index of the vectorised axis."""
         nest, f = self.nest, self.f
         where = Indices(nest.axis_of, self.at, axis)
@@ -316,12 +371,21 @@ class _Writer:
         new = [*values, place(nest.state.place)] if nest.state.finds_place else values
         return nest.state.combine(f, state, new, lanes)
 
-    def _finish(self, state: Sequence[str], index: str | int, lanes: int, mask: str | None, readers: Mapping[int, Reader],
-                to: str) -> None:
+    def _finish(
+        self,
+        state: Sequence[str],
+        index: str | int,
+        lanes: int,
+        mask: str | None,
+        readers: Mapping[int, Reader],
+        to: str,
+    ) -> None:
         nest, f = self.nest, self.f
         reads = {**read_all(readers, index, lanes, mask), 0: lambda: state[-1]}
         where = Indices(nest.axis_of, self.at, self.rank - 1 if nest.vertical else -1)
-        (value,) = evaluate(self.k, f, [nest.finish], reads, lanes, lambda a: where.lanes(f, a, index, lanes), mask)
+        (value,) = evaluate(
+            self.k, f, [nest.finish], reads, lanes, lambda a: where.lanes(f, a, index, lanes), mask
+        )
         store_lanes(f, nest.out.dtype, value, displaced(f, to, index, nest.out.itemsize), lanes, mask)
 
     # One axis reduced in the lanes -------------------------------------------------------------
@@ -342,7 +406,9 @@ class _Writer:
         lanes = [self.nest.lanes] * (len(states) - 1) + [1]
         return [vector_type(scalar_type(t), n) for n in lanes for t in self.nest.state.types]
 
-    def _outer_reduced(self, depth: int, pointers: Mapping[int, str], states: list[list[str]]) -> list[list[str]]:
+    def _outer_reduced(
+        self, depth: int, pointers: Mapping[int, str], states: list[list[str]]
+    ) -> list[list[str]]:
         nest, f = self.nest, self.f
         if depth == len(nest.reduced) - 1:
             return self._row(pointers, states)
@@ -369,18 +435,27 @@ class _Writer:
             def place(dtype: str) -> str:
                 first = self._number(dtype, index, width)
                 kind = vector_type(scalar_type(dtype), width)
-                return first if width == 1 else f.value(f"add {kind} {first}, {vector_constant(scalar_type(dtype), range(width))}")
+                return (
+                    first
+                    if width == 1
+                    else f.value(f"add {kind} {first}, {vector_constant(scalar_type(dtype), range(width))}")
+                )
 
             new = self._combine(state, readers, index, width, mask, axis, place)
             if mask is None:
                 return new
             kinds = [vector_type(scalar_type(t), width) for t in nest.state.types]
-            return [f.value(f"select <{width} x i1> {mask}, {t} {a}, {t} {b}") for t, a, b in zip(kinds, new, state)]
+            return [
+                f.value(f"select <{width} x i1> {mask}, {t} {a}, {t} {b}")
+                for t, a, b in zip(kinds, new, state)
+            ]
 
         def over(start: str, stop: str, width: int, active: list[list[str]]) -> list[list[str]]:
             if nothing(start, stop):
                 return active
-            kinds = [(vector_type(scalar_type(t), width), x) for s in active for t, x in zip(nest.state.types, s)]
+            kinds = [
+                (vector_type(scalar_type(t), width), x) for s in active for t, x in zip(nest.state.types, s)
+            ]
             with f.loop(start, stop, width * len(active), carried=kinds) as loop:
                 carried = self._unflat(loop.carried)
                 new = [step(s, f.add(loop.index, u * width), width) for u, s in enumerate(carried)]
@@ -425,12 +500,16 @@ def _reduce(node: Node, target: Target) -> Reduction:
     body = expr.rewrite(body, lambda n: expr.index(moved[n.value]) if n.op == "index" else None)
     length = dims.product(x.shape[a] for a in op.axes)
     kind = {"sum": "max", "prod": "min"}.get(op.kind, op.kind) if body.dtype == "bool" else op.kind
-    state = State(kind, accumulator(body.dtype), "int32" if isinstance(length, int) and length < 1 << 31 else "int64")
+    state = State(
+        kind, accumulator(body.dtype), "int32" if isinstance(length, int) and length < 1 << 31 else "int64"
+    )
     views = {i: broadcasting("input", i, v.type, x.shape).pick(order) for i, v in enumerate(node.inputs)}
     sizes = [x.shape[a] for a in kept]
     to = View("output", 0, out.dtype, row_major(sizes, dtypes.itemsize(out.dtype)))
     finish = expr.cast(expr.input_(0, state.types[-1]), out.dtype)
-    return Reduction(target, state, expr.cast(body, state.dtype), sizes, [x.shape[a] for a in op.axes], views, to, finish)
+    return Reduction(
+        target, state, expr.cast(body, state.dtype), sizes, [x.shape[a] for a in op.axes], views, to, finish
+    )
 
 
 def _contract(node: Node, target: Target) -> Reduction:
@@ -457,5 +536,15 @@ def _contract(node: Node, target: Target) -> Reduction:
     finish = op.epilogue if op.epilogue is not None else expr.input_(0, op.accumulate)
     total = expr.cast(expr.input_(0, state.dtype), op.accumulate)
     finish = expr.substitute(finish, {0: total})
-    return Reduction(target, state, factors[0], kept, [sizes[s] for s in summed], views, dense("output", 0, out), finish, extra,
-                     factors[1])
+    return Reduction(
+        target,
+        state,
+        factors[0],
+        kept,
+        [sizes[s] for s in summed],
+        views,
+        dense("output", 0, out),
+        finish,
+        extra,
+        factors[1],
+    )

@@ -75,14 +75,22 @@ class Scan(Piece):
                     k, f, [displaced(f, p, indices[0], self.x.itemsize) for p in pointers], lanes, mask))
                 return
             with f.loop(0, block.extents[-1]) as loop:
-                self._line(k, f, [displaced(f, p, loop.index, k.size(f, self.x.strides[-1])) for p in pointers], 1, None)
+                self._line(
+                    k,
+                    f,
+                    [displaced(f, p, loop.index, k.size(f, self.x.strides[-1])) for p in pointers],
+                    1,
+                    None,
+                )
 
     def _along(self, k: KernelText, f: Function, pointer: str, at: Sequence[str]) -> str:
         for index, stride in zip(at, self.x.strides):
             pointer = displaced(f, pointer, index, k.size(f, stride))
         return pointer
 
-    def _line(self, k: KernelText, f: Function, pointers: Sequence[str], lanes: int, mask: str | None) -> None:
+    def _line(
+        self, k: KernelText, f: Function, pointers: Sequence[str], lanes: int, mask: str | None
+    ) -> None:
         """Neighbouring lines, from one end of the axis to the other."""
         length, stride = k.size(f, self.length), k.size(f, self.stride)
         kind = vector_type(scalar_type(self.wide), lanes)

@@ -1,7 +1,8 @@
-"""Attention of any types, axes and sizes as the nests that it is made of, with all scores in memory between them.
+"""Attention of any types, axes and sizes as the nests that it is made of, with all scores in memory between
+them.
 
-    scores = scale * q k + bias        top = max scores        scores = exp(scores - top)        total = sum scores
-    out = (scores v) / total
+    scores = scale * q k + bias        top = max scores        scores = exp(scores - top)        total = sum
+    scores out = (scores v) / total
 16-bit floats are computed in float32. A query without keys gives zeros.
 """
 from __future__ import annotations
@@ -37,7 +38,8 @@ def stages(node: Node, target: Target) -> Stages:
         return dense("temporary", index, TensorType(wide, tuple(sizes)))
 
     scores, sums = temporary(0, shape), temporary(2, rows)
-    held = View("temporary", 1, wide, (*temporary(1, rows).strides, 0))  # the row's greatest for each of its scores
+    # the row's greatest for each of its scores
+    held = View("temporary", 1, wide, (*temporary(1, rows).strides, 0))
     total, element = expr.input_(0, wide), expr.input_
     bias = {1: broadcasting("input", 3, node.inputs[3].type, shape)} if len(node.inputs) > 3 else {}
     scaled = total * op.scale
@@ -46,17 +48,39 @@ def stages(node: Node, target: Target) -> Stages:
     wholes = (*batch, "q", "k", "d")
     queries = {0: along(op.q, 0, wholes), 1: along(op.k, 1, wholes)}
     products = Reduction(
-        target, State("sum", wide), expr.cast(element(0, dtype), wide), shape, [size["d"]], queries, scores, scaled, bias,
+        target,
+        State("sum", wide),
+        expr.cast(element(0, dtype), wide),
+        shape,
+        [size["d"]],
+        queries,
+        scores,
+        scaled,
+        bias,
         expr.cast(element(1, node.inputs[1].dtype), wide),
     )
-    greatest = Reduction(target, State("max", wide), element(0, wide), rows, [size["k"]], {0: scores}, temporary(1, rows), total)
-    weights = Elementwise(target, expr.exp(element(0, wide) - element(1, wide)), shape, scores, {0: scores, 1: held})
-    summed = Reduction(target, State("sum", wide), element(0, wide), rows, [size["k"]], {0: scores}, sums, total)
+    greatest = Reduction(
+        target,
+        State("max", wide),
+        element(0, wide),
+        rows,
+        [size["k"]],
+        {0: scores},
+        temporary(1, rows),
+        total,
+    )
+    weights = Elementwise(
+        target, expr.exp(element(0, wide) - element(1, wide)), shape, scores, {0: scores, 1: held}
+    )
+    summed = Reduction(
+        target, State("sum", wide), element(0, wide), rows, [size["k"]], {0: scores}, sums, total
+    )
 
     out_order = (*op.out, "k")
     by_label = dict(zip((*batch, "q", "k"), scores.strides))
     values = {
-        0: View("temporary", 0, wide, tuple(by_label.get(label, 0) for label in out_order)), 1: along(op.v, 2, out_order),
+        0: View("temporary", 0, wide, tuple(by_label.get(label, 0) for label in out_order)),
+        1: along(op.v, 2, out_order),
     }
     per_row = dict(zip((*batch, "q"), sums.strides))
     divisor = View("temporary", 2, wide, tuple(per_row.get(label, 0) for label in op.out))
@@ -68,4 +92,8 @@ def stages(node: Node, target: Target) -> Stages:
         expr.cast(element(1, node.inputs[2].dtype), wide),
     )
     count, item = dims.product(rows), dtypes.itemsize(wide)
-    return [[piece] for piece in (products, greatest, weights, summed, out)], (dims.product(shape) * item, count * item, count * item)
+    return [[piece] for piece in (products, greatest, weights, summed, out)], (
+        dims.product(shape) * item,
+        count * item,
+        count * item,
+    )

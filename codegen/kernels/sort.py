@@ -168,7 +168,8 @@ class Line:
             with f.loop(0, self.n, LANES, carried=[("i64", "0")]) as loop:
                 others = f.load(vector, displaced(f, keys, loop.index, self.item))
                 numbers = f.value(
-                    f"add <{LANES} x i64> {f.broadcast('i64', loop.index, LANES)}, {vector_constant('i64', range(LANES))}"
+                    f"add <{LANES} x i64> {f.broadcast('i64', loop.index, LANES)}, "
+                        f"{vector_constant('i64', range(LANES))}"
                 )
                 equal = f.value(f"icmp eq {vector} {others}, {own}")
                 before = f.value(f"icmp slt <{LANES} x i64> {numbers}, {number}")

@@ -1,10 +1,11 @@
 """Conv and Pool of any rank, type and padding: rows of results are gathered tap by tap in scratch memory.
 
     for each row of the output:  sums = 0
-        for channels, for rows of the window that lie inside:  for taps of the row:  sums[lo:hi] += x[shifted] * w
-        out = epilogue(sums)
-A tap reaches lo..hi-1 of the row, which arithmetic tells, so padding is never read and no element is tested. A transposed
-convolution walks the input's row instead and adds at strides. The fast kernels take what they can; this one takes the rest.
+        for channels, for rows of the window that lie inside:  for taps of the row:  sums[lo:hi] += x[shifted]
+        * w out = epilogue(sums)
+A tap reaches lo..hi-1 of the row, which arithmetic tells, so padding is never read and no element is tested.
+A transposed convolution walks the input's row instead and adds at strides. The fast kernels take what they
+can; this one takes the rest.
 """
 from __future__ import annotations
 
@@ -59,8 +60,17 @@ LONGEST_ROW = 4096  # results that a row of sums holds
 class Axis:
     """One spatial axis of a window: where taps of a result lie in the image."""
 
-    def __init__(self, k: KernelText, f: Function, size: Dimension, out: Dimension, kernel: Dimension, stride: int, dilation: int,
-                 before: Dimension):
+    def __init__(
+        self,
+        k: KernelText,
+        f: Function,
+        size: Dimension,
+        out: Dimension,
+        kernel: Dimension,
+        stride: int,
+        dilation: int,
+        before: Dimension,
+    ):
         self.f, self.stride, self.dilation = f, stride, dilation
         self.size, self.out, self.kernel, self.before = (k.size(f, d) for d in (size, out, kernel, before))
 
@@ -74,7 +84,8 @@ class Axis:
         return index, self.f.compare("ult", index, self.size)
 
     def writes(self, result: str, tap: str) -> tuple[str, str]:
-        """(index in the image, whether there is one) that a transposed convolution's tap carries to a result."""
+        """(index in the image, whether there is one) that a transposed convolution's tap carries to a
+        result."""
         reach = self.f.sub(result, self.shift(tap))
         index, rest = self.f.divide(self.f.maximum(reach, 0), self.stride)
         conditions = [self.f.compare("sge", reach, 0), self.f.compare("ult", index, self.size)]
@@ -91,15 +102,16 @@ class Axis:
         return f.maximum(low, first), f.minimum(high, f.add(first, count))
 
     def carried(self, tap: str, first: str, count: str) -> tuple[str, str]:
-        """The elements of the image that a transposed convolution's tap carries to results first <= r < first + count."""
+        """The elements of the image that a transposed convolution's tap carries to results first <= r <
+        first + count."""
         f, shift = self.f, self.shift(tap)
         low, high = self.steps_to(f.sub(first, shift)), self.steps_to(f.sub(f.add(first, count), shift))
         return low, f.minimum(high, self.size)
 
 
 class Windows(Piece):
-    """What Conv and Pool share: results row by row. `results` are the sizes of the nest; the last is a row, the spatial ones are
-    the last `rank`."""
+    """What Conv and Pool share: results row by row. `results` are the sizes of the nest; the last is a row,
+    the spatial ones are the last `rank`."""
 
     def __init__(self, node: Node, target: Target, results: Sequence[Dimension], kernel: Sequence[Dimension]):
         op, x = node.op, node.inputs[0]
@@ -141,8 +153,11 @@ class Windows(Piece):
             self.row(k, f, at, block.extents[-1])
 
     @contextmanager
-    def inside(self, f: Function, axes: Sequence[Axis], results: Sequence[str], carried: bool = False) -> Iterator[tuple]:
-        """Loops over the taps of all axes but the last; gives (taps, indices in the image) where all lie inside."""
+    def inside(
+        self, f: Function, axes: Sequence[Axis], results: Sequence[str], carried: bool = False
+    ) -> Iterator[tuple]:
+        """Loops over the taps of all axes but the last; gives (taps, indices in the image) where all lie
+        inside."""
         with ExitStack() as stack:
             taps, places = [], []
             for axis, result in zip(axes[:-1], results):
@@ -157,7 +172,14 @@ class Windows(Piece):
         """A row of scratch memory set to one value."""
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
             for index in indices:
-                store_lanes(f, dtype, splat(value, dtype, lanes), displaced(f, place, index, dtypes.itemsize(dtype)), lanes, mask)
+                store_lanes(
+                    f,
+                    dtype,
+                    splat(value, dtype, lanes),
+                    displaced(f, place, index, dtypes.itemsize(dtype)),
+                    lanes,
+                    mask,
+                )
 
         each_vector(f, count, self.lanes, 1, vectors)
 
@@ -180,7 +202,9 @@ class Convolution(Windows):
         self.lanes = vector_lanes(target, *self.factors)
         self.channels_in = dims.floor_divide(node.inputs[0].shape[1], op.groups)
         self.extra = {
-            i: broadcasting("input", i + 1, node.inputs[i + 1].type, out.shape) for i in expr.inputs(self.finish) if i
+            i: broadcasting("input", i + 1, node.inputs[i + 1].type, out.shape)
+            for i in expr.inputs(self.finish)
+            if i
         }
 
     @property
@@ -188,7 +212,9 @@ class Convolution(Windows):
         """Picoseconds a result."""
         step = 1000 * 6 / (self.target.fma_per_ns * self.lanes)
         strided = 4 if self.node.op.strides[-1] != 1 else 1
-        return typical(self.taps * self.channels_in) * step * strided + computing_cost(self.target, self.finish)
+        return typical(self.taps * self.channels_in) * step * strided + computing_cost(
+            self.target, self.finish
+        )
 
     @property
     def scratch(self) -> int:
@@ -213,12 +239,16 @@ class Convolution(Windows):
                     self._tap(k, f, axes[-1], tap.index, line, weight, sums, results[-1], count)
         self._finish(k, f, at, sums, count)
 
-    def _weight_place(self, k: KernelText, f: Function, group: str, channel: str, source: str, own: str) -> list[str]:
+    def _weight_place(
+        self, k: KernelText, f: Function, group: str, channel: str, source: str, own: str
+    ) -> list[str]:
         if self.node.op.transposed:
             return [source, channel]
         return [f.add(f.mul(group, k.size(f, self.sizes[2])), channel), own]
 
-    def _moved(self, k: KernelText, f: Function, pointer: str, strides: Sequence[Dimension], places: Sequence[str]) -> str:
+    def _moved(
+        self, k: KernelText, f: Function, pointer: str, strides: Sequence[Dimension], places: Sequence[str]
+    ) -> str:
         for place, stride in zip(places, strides):
             pointer = displaced(f, pointer, place, k.size(f, stride))
         return pointer
@@ -228,8 +258,18 @@ class Convolution(Windows):
         (value,) = lower(f, [self.factors[1]], lambda _: load_vector(f, dtype, pointer, 1), 1)
         return value
 
-    def _tap(self, k: KernelText, f: Function, axis: Axis, tap: str, line: str, weight: str, sums: str, first: str, count: str,
-             ) -> None:
+    def _tap(
+        self,
+        k: KernelText,
+        f: Function,
+        axis: Axis,
+        tap: str,
+        line: str,
+        weight: str,
+        sums: str,
+        first: str,
+        count: str,
+    ) -> None:
         """Adds one tap of the row to its sums."""
         item, wide = dtypes.itemsize(self.dtype), f.broadcast(scalar_type(self.dtype), weight, self.lanes)
         x = self.node.inputs[0]
@@ -250,8 +290,14 @@ class Convolution(Windows):
             view = View("input", 0, x.dtype, (step_in,))
             reader = Reader(k, f, view, 0, source, lanes, 0)
             for index in indices:
-                (value,) = lower(f, [self.factors[0]], lambda _, at=index: reader.read(at, lanes, mask), lanes)
-                place = f.offset(to, f.mul(index, step_out)) if step_out != item else displaced(f, to, index, item)
+                (value,) = lower(
+                    f, [self.factors[0]], lambda _, at=index: reader.read(at, lanes, mask), lanes
+                )
+                place = (
+                    f.offset(to, f.mul(index, step_out))
+                    if step_out != item
+                    else displaced(f, to, index, item)
+                )
                 old = load_lanes(f, self.dtype, place, lanes, mask)
                 new = fused(f, self.dtype, lanes, value, wide if lanes == self.lanes else weight, old)
                 store_lanes(f, self.dtype, new, place, lanes, mask)
@@ -269,7 +315,8 @@ class Convolution(Windows):
         to, last = address(k, f, out, place), len(place) - 1
         lanes = self.lanes
         readers = {
-            i: Reader(k, f, v, last, address(k, f, v, place), lanes, slot) for slot, (i, v) in enumerate(self.extra.items())
+            i: Reader(k, f, v, last, address(k, f, v, place), lanes, slot)
+            for slot, (i, v) in enumerate(self.extra.items())
         }
         where = Indices({a: a for a in range(len(place))}, place, last)
         item = dtypes.itemsize(self.dtype)
@@ -280,7 +327,9 @@ class Convolution(Windows):
                     **read_all(readers, index, lanes, mask),
                     0: lambda at=index: load_lanes(f, self.dtype, displaced(f, sums, at, item), lanes, mask),
                 }
-                (value,) = evaluate(k, f, [self.finish], reads, lanes, lambda a, at=index: where.lanes(f, a, at, lanes), mask)
+                (value,) = evaluate(
+                    k, f, [self.finish], reads, lanes, lambda a, at=index: where.lanes(f, a, at, lanes), mask
+                )
                 store_lanes(f, out.dtype, value, displaced(f, to, index, out.itemsize), lanes, mask)
 
         each_vector(f, count, lanes, 1, vectors)
@@ -290,8 +339,8 @@ class Convolution(Windows):
 
 
 class Pooling(Windows):
-    """The nest over (batch, channels, spatial...) of the output. Scratch memory holds a row of values and, for a mean, of counts,
-    for argmax of places."""
+    """The nest over (batch, channels, spatial...) of the output. Scratch memory holds a row of values and,
+    for a mean, of counts, for argmax of places."""
 
     def __init__(self, node: Node, target: Target):
         super().__init__(node, target, node.outputs[0].shape, node.op.kernel)
@@ -336,8 +385,19 @@ class Pooling(Windows):
             return [dims.product(self.image[:a]) for a in range(self.rank)]
         return [dims.product(self.image[a + 1 :]) for a in range(self.rank)]
 
-    def _tap(self, k: KernelText, f: Function, axis: Axis, tap: str, line: str, flat: str, best: str, second: str, first: str,
-             count: str) -> None:
+    def _tap(
+        self,
+        k: KernelText,
+        f: Function,
+        axis: Axis,
+        tap: str,
+        line: str,
+        flat: str,
+        best: str,
+        second: str,
+        first: str,
+        count: str,
+    ) -> None:
         """Combines one tap of the row with what its results have so far."""
         x, item = self.node.inputs[0], dtypes.itemsize(self.dtype)
         size = dtypes.itemsize(x.dtype)
@@ -395,7 +455,9 @@ class Pooling(Windows):
             better = better | (expr.isnan(new) & ~expr.isnan(old))
         return [expr.where(better, new, old), expr.where(better, expr.input_(3, "int64"), second)]
 
-    def _finish(self, k: KernelText, f: Function, at: Sequence[str], best: str, second: str, count: str) -> None:
+    def _finish(
+        self, k: KernelText, f: Function, at: Sequence[str], best: str, second: str, count: str
+    ) -> None:
         out = dense("output", 0, self.node.outputs[0].type)
         to = address(k, f, out, at)
         value = expr.input_(0, self.dtype)
@@ -409,7 +471,11 @@ class Pooling(Windows):
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
             for index in indices:
                 reads = {
-                    i: (lambda at=index, p=p, t=t: load_lanes(f, t, displaced(f, p, at, dtypes.itemsize(t)), lanes, mask))
+                    i: (
+                        lambda at=index, p=p, t=t: load_lanes(
+                            f, t, displaced(f, p, at, dtypes.itemsize(t)), lanes, mask
+                        )
+                    )
                     for i, p, t in ((0, best, self.dtype), (1, second, self.second or self.dtype))
                 }
                 (result,) = evaluate(k, f, [body], reads, lanes)

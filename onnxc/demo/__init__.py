@@ -54,7 +54,9 @@ def _run(folder: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
     library = folder / "digits.so"
     began = time.perf_counter()
     with console.Progress("compile digits.onnx") as progress:
-        report = compile_model(FOLDER / "digits.onnx", library, header=library.with_suffix(".h"), progress=progress)
+        report = compile_model(
+            FOLDER / "digits.onnx", library, header=library.with_suffix(".h"), progress=progress
+        )
     compile_seconds = time.perf_counter() - began
     began = time.perf_counter()
     model = load(library, threads=1)

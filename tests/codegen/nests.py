@@ -1,14 +1,15 @@
-"""Checks of LoopNest against the interpreter: static and symbolic shapes, memory that ends where a page is forbidden."""
+"""Checks of LoopNest against the interpreter: static and symbolic shapes, memory that ends where a page is
+forbidden."""
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 from codegen.guarded import guarded
+from onnxc.codegen.kernels import loop_nest
 
 from codegen import harness
 from onnxc import dims, dtypes
-from onnxc.codegen.kernels import loop_nest
 from onnxc.interpret import run_node
 from onnxc.ir import Constant, Node, TensorType, Value, make_node
 
@@ -19,7 +20,9 @@ TOLERANCE = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 2e-5, "float64": 1e-1
 def numbers(shape, dtype="float32", low=-50, high=50, seed=0):
     """Whole numbers, which every type holds."""
     drawn = np.random.default_rng(seed).integers(low, high, shape)
-    return np.asarray(np.abs(drawn) if dtype.startswith("u") or dtype == "bool" else drawn).astype(dtypes.numpy_dtype(dtype))
+    return np.asarray(np.abs(drawn) if dtype.startswith("u") or dtype == "bool" else drawn).astype(
+        dtypes.numpy_dtype(dtype)
+    )
 
 
 def symbolic(array, name):
@@ -31,13 +34,15 @@ def symbolic(array, name):
 def node_of(op, arrays, types=None, constant=()):
     types = types or [TensorType(dtypes.from_numpy(a.dtype), a.shape) for a in arrays]
     values = [
-        Value(t, f"v{k}", Constant.of(a) if k in constant else None) for k, (t, a) in enumerate(zip(types, arrays, strict=True))
+        Value(t, f"v{k}", Constant.of(a) if k in constant else None)
+        for k, (t, a) in enumerate(zip(types, arrays, strict=True))
     ]
     return make_node(op, values)
 
 
 def run(node, choice, arrays, target, env=None, alignment=1):
-    """As harness.run_choice; every operand ends `alignment` bytes or less before a page that nobody may touch."""
+    """As harness.run_choice; every operand ends `alignment` bytes or less before a page that nobody may
+    touch."""
     usual, harness.aligned = harness.aligned, partial(guarded, alignment=alignment)
     try:
         return harness.run_choice(node, choice, arrays, target, env)
@@ -58,9 +63,23 @@ def compare(node, choice, arrays, target, env=None, tolerance=None):
             np.testing.assert_array_equal(found, expected, message)
             continue
         close = TOLERANCE[value.dtype] if tolerance is None else tolerance
-        scale = max(1.0, float(np.max(np.abs(expected.astype(np.float64)), initial=0, where=np.isfinite(expected.astype(np.float64)))))
+        scale = max(
+            1.0,
+            float(
+                np.max(
+                    np.abs(expected.astype(np.float64)),
+                    initial=0,
+                    where=np.isfinite(expected.astype(np.float64)),
+                )
+            ),
+        )
         np.testing.assert_allclose(
-            found.astype(np.float64), expected.astype(np.float64), rtol=close, atol=close * scale, err_msg=message)
+            found.astype(np.float64),
+            expected.astype(np.float64),
+            rtol=close,
+            atol=close * scale,
+            err_msg=message,
+        )
 
 
 def dense_choice(node, target):
@@ -69,8 +88,8 @@ def dense_choice(node, target):
 
 
 def check(target, op, *arrays, env=None, types=None, only=None, tolerance=None):
-    """The op over these arrays as types of known sizes, and with a variable for every axis. `types`: symbolic types of the
-    caller's choice; `only`: "static" or "symbolic"."""
+    """The op over these arrays as types of known sizes, and with a variable for every axis. `types`: symbolic
+    types of the caller's choice; `only`: "static" or "symbolic"."""
     if only != "symbolic":
         node = node_of(op, arrays)
         compare(node, dense_choice(node, target), arrays, target, env, tolerance)
@@ -80,9 +99,12 @@ def check(target, op, *arrays, env=None, types=None, only=None, tolerance=None):
 
 
 def check_blocked(target, op, arrays, layouts, out_halo=None, constant=(), env=None, types=None):
-    """Every blocked choice over operands stored in these layouts, the result with a halo that a consumer might want."""
+    """Every blocked choice over operands stored in these layouts, the result with a halo that a consumer
+    might want."""
     types = types or [TensorType(dtypes.from_numpy(a.dtype), a.shape) for a in arrays]
-    node = node_of(op, arrays, [replace(t, layout=layout) for t, layout in zip(types, layouts, strict=True)], constant)
+    node = node_of(
+        op, arrays, [replace(t, layout=layout) for t, layout in zip(types, layouts, strict=True)], constant
+    )
     offered = [choice for choice in loop_nest.candidates(node, target) if choice.output is not None]
     assert offered, f"no blocked choice for {op}"
     for choice in offered:

@@ -1,9 +1,10 @@
-"""Gather and Scatter: every form, every index type, order of coinciding updates, and indices that are out of range."""
+"""Gather and Scatter: every form, every index type, order of coinciding updates, and indices that are out
+of range."""
 import numpy as np
 import pytest
 from codegen.nests import TARGETS, check, dense_choice, node_of, numbers, run, symbolic
-
 from onnxc.codegen import abi
+
 from onnxc.ir import TensorType
 from onnxc.ops import Gather, Scatter
 
@@ -30,8 +31,17 @@ def known_depth(arrays):
 @TARGETS
 @DTYPES
 def test_gather_along_an_axis(target, dtype):
-    for shape, axis, count in [((10,), 0, (3,)), ((10, 20), 0, (7,)), ((10, 20), 1, (7,)), ((4, 5, 6), 1, (2, 3)), ((4, 5, 6), 2, ()),
-                               ((5, 100), 0, (0,)), ((5, 0), 0, (3,)), ((1, 1), 0, (1,)), ((4, 300), 0, (2,))]:
+    for shape, axis, count in [
+        ((10,), 0, (3,)),
+        ((10, 20), 0, (7,)),
+        ((10, 20), 1, (7,)),
+        ((4, 5, 6), 1, (2, 3)),
+        ((4, 5, 6), 2, ()),
+        ((5, 100), 0, (0,)),
+        ((5, 0), 0, (3,)),
+        ((1, 1), 0, (1,)),
+        ((4, 300), 0, (2,)),
+    ]:
         check(target, Gather("axis", axis), numbers(shape, dtype), drawn(shape[axis], count))
 
 
@@ -45,7 +55,12 @@ def test_indices_of_any_integer_type(target, index):
 @TARGETS
 @DTYPES
 def test_gather_elements(target, dtype):
-    for shape, count, axis in [((10,), (4,), 0), ((5, 6, 7), (5, 6, 7), 0), ((5, 6, 7), (3, 6, 2), 1), ((5, 6, 7), (2, 3, 9), 2)]:
+    for shape, count, axis in [
+        ((10,), (4,), 0),
+        ((5, 6, 7), (5, 6, 7), 0),
+        ((5, 6, 7), (3, 6, 2), 1),
+        ((5, 6, 7), (2, 3, 9), 2),
+    ]:
         check(target, Gather("elements", axis), numbers(shape, dtype), drawn(shape[axis], count))
 
 
@@ -64,10 +79,20 @@ def test_gather_at_positions(target, dtype):
 @REDUCTIONS
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
 def test_scatter_elements(target, reduction, dtype):
-    for shape, count, axis in [((10,), (4,), 0), ((5, 6, 7), (5, 6, 7), 0), ((5, 6, 7), (3, 6, 2), 1), ((5, 6), (2, 40), 1)]:
+    for shape, count, axis in [
+        ((10,), (4,), 0),
+        ((5, 6, 7), (5, 6, 7), 0),
+        ((5, 6, 7), (3, 6, 2), 1),
+        ((5, 6), (2, 40), 1),
+    ]:
         if count[axis] > shape[axis] or all(a <= b for a, b in zip(count, shape)):
             arrays = numbers(shape, dtype, -5, 5), drawn(shape[axis], count), numbers(count, dtype, -3, 3)
-            check(target, Scatter("elements", axis, reduction), *arrays, only=None if dtype == "float32" else "static")
+            check(
+                target,
+                Scatter("elements", axis, reduction),
+                *arrays,
+                only=None if dtype == "float32" else "static",
+            )
 
 
 @TARGETS
@@ -77,28 +102,60 @@ def test_scatter_at_positions(target, reduction, dtype):
     for shape, count, depth, _ in POSITIONS:
         updates = numbers((*count, *shape[depth:]), dtype, -3, 3)
         arrays = [numbers(shape, dtype, -5, 5), positions(shape, count, depth), updates]
-        check(target, Scatter("nd", 0, reduction), *arrays, types=known_depth(arrays), only=None if dtype == "float32" else "static")
+        check(
+            target,
+            Scatter("nd", 0, reduction),
+            *arrays,
+            types=known_depth(arrays),
+            only=None if dtype == "float32" else "static",
+        )
 
 
 @TARGETS
 def test_the_last_of_coinciding_updates_stays(target):
     places = np.zeros((50, 1), np.int64)
     check(target, Scatter("nd"), numbers((3, 400)), places, numbers((50, 400), seed=2), only="static")
-    check(target, Scatter("elements", 1), numbers((3, 40)), np.zeros((3, 40), np.int64), numbers((3, 40), seed=2))
-    check(target, Scatter("elements", 0), numbers((40, 300)), np.zeros((40, 300), np.int64), numbers((40, 300), seed=2))
+    check(
+        target,
+        Scatter("elements", 1),
+        numbers((3, 40)),
+        np.zeros((3, 40), np.int64),
+        numbers((3, 40), seed=2),
+    )
+    check(
+        target,
+        Scatter("elements", 0),
+        numbers((40, 300)),
+        np.zeros((40, 300), np.int64),
+        numbers((40, 300), seed=2),
+    )
 
 
 @TARGETS
 def test_strings_and_complex_numbers_are_scattered_as_they_are(target):
-    check(target, Scatter("elements", 0), numbers((5, 3), "complex128"), drawn(5, (2, 3)), numbers((2, 3), "complex128"))
+    check(
+        target,
+        Scatter("elements", 0),
+        numbers((5, 3), "complex128"),
+        drawn(5, (2, 3)),
+        numbers((2, 3), "complex128"),
+    )
 
 
 @TARGETS
-@pytest.mark.parametrize("op, places, wrong", [
-    (Gather("axis", 0), np.array([1, 5]), 5), (Gather("axis", 1), np.array([-7]), -7), (Gather("nd"), np.array([[1, 6]]), 6),
-    (Gather("elements", 1), np.full((5, 6), 6), 6), (Gather("axis", 1), np.array([1 << 62]), 1 << 62),
-    (Gather("axis", 1), np.array([-1 << 63]), -1 << 63), (Gather("axis", 0), np.array([-6], np.int32), -6),
-], ids=str)
+@pytest.mark.parametrize(
+    "op, places, wrong",
+    [
+        (Gather("axis", 0), np.array([1, 5]), 5),
+        (Gather("axis", 1), np.array([-7]), -7),
+        (Gather("nd"), np.array([[1, 6]]), 6),
+        (Gather("elements", 1), np.full((5, 6), 6), 6),
+        (Gather("axis", 1), np.array([1 << 62]), 1 << 62),
+        (Gather("axis", 1), np.array([-1 << 63]), -1 << 63),
+        (Gather("axis", 0), np.array([-6], np.int32), -6),
+    ],
+    ids=str,
+)
 def test_an_index_outside_ends_the_run(target, op, places, wrong):
     array = numbers((5, 6))
     node = node_of(op, [array, places])
@@ -118,4 +175,7 @@ def test_nothing_is_written_outside(target):
 def test_an_empty_tensor_has_no_place(target):
     array, places = numbers((0, 6)), np.array([0])
     node = node_of(Gather("axis", 0), [array, places])
-    assert run(node, dense_choice(node, target), [array, places], target) == (abi.ERRORS["index_out_of_range"], 0)
+    assert run(node, dense_choice(node, target), [array, places], target) == (
+        abi.ERRORS["index_out_of_range"],
+        0,
+    )

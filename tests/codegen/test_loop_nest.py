@@ -1,24 +1,50 @@
 """LoopNest: maps over any shapes, types and layouts, and what it offers for the ops that it takes."""
+import ctypes
+
 import numpy as np
 import pytest
-from codegen.nests import TARGETS, check, check_blocked, compare, dense_choice, node_of, numbers, run, symbolic
+from codegen.nests import (
+    TARGETS,
+    check,
+    check_blocked,
+    compare,
+    dense_choice,
+    node_of,
+    numbers,
+    run,
+    symbolic,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnxc.codegen import abi
+from onnxc.codegen.kernel import ENTRY
+from onnxc.codegen.kernels import loop_nest
 
 from codegen import harness
 from onnxc import dims, expr
-from onnxc.codegen import abi
-from onnxc.codegen.kernels import loop_nest
 from onnxc.expr import input_
 from onnxc.ir import Layout, TensorType
-from onnxc.ops import Attention, Concat, Contract, Conv, Cumulate, Elements, Gather, Map, Pool, Reduce, Scatter
+from onnxc.ops import (
+    Attention,
+    Concat,
+    Contract,
+    Conv,
+    Cumulate,
+    Elements,
+    Gather,
+    Map,
+    Pool,
+    Reduce,
+    Scatter,
+)
 from onnxc.target import TARGETS as ALL_TARGETS
 
 NATIVE = harness.RUNNABLE[0]
 few = settings(max_examples=25, deadline=None)
 BROADCAST = [
-    ((5,), (5,)), ((100,), (1,)), ((), (37,)), ((3, 5, 7), (7,)), ((3, 5, 7), (5, 1)), ((3, 1, 7), (1, 5, 1)), ((64, 3), (3,)),
-    ((10, 129), (129,)), ((0, 3), (3,)), ((), ()), ((4, 300), (4, 1)), ((2, 3, 4, 2, 3, 4, 5), (3, 1, 5)[:0] + (1, 4, 1, 3, 1, 5)),
+    ((5,), (5,)), ((100,), (1,)), ((), (37,)), ((3, 5, 7), (7,)), ((3, 5, 7), (5, 1)), ((3, 1, 7), (1, 5, 1)),
+    ((64, 3), (3,)), ((10, 129), (129,)), ((0, 3), (3,)), ((), ()), ((4, 300), (4, 1)),
+    ((2, 3, 4, 2, 3, 4, 5), (1, 4, 1, 3, 1, 5)),
 ]
 
 
@@ -30,7 +56,9 @@ def x(index=0, dtype="float32"):
 
 
 @TARGETS
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int64", "int32"])
+@pytest.mark.parametrize("dtype", [
+    "float32", "float64", "float16", "bfloat16", "int8", "uint8", "int64", "int32",
+])
 def test_operands_broadcast(target, dtype):
     body = (x(0, dtype) + x(1, dtype)) * x(0, dtype)
     for left, right in BROADCAST:
@@ -74,12 +102,11 @@ def test_a_result_may_take_its_operand_s_place():
     choice = dense_choice(node, NATIVE)
     (step,) = choice.kernel.emit(node, choice, NATIVE).steps
     memory = np.array(array)
-    import ctypes
-
     words = (ctypes.c_int64 * 2)(memory.ctypes.data, memory.ctypes.data)
     scratch = harness.aligned(step.scratch)
-    function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p])(
-        harness.compiled(step.text, NATIVE).get_function_address("KERNEL"))
+    parameters = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+    entry = harness.compiled(step.text, NATIVE).get_function_address(ENTRY)
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, *parameters)(entry)
     assert function(ctypes.addressof(words), 0, step.parts, scratch.ctypes.data) == 0
     np.testing.assert_array_equal(memory, array * 2 + 1)
 
@@ -105,7 +132,8 @@ def test_types_mix(target):
     check(target, Map(x(0).cast("uint8")), numbers((70,), low=-300, high=300))
     check(target, Map(x(0).cast("bool")), numbers((70,), low=-1, high=2))
     check(target, Map(x(0, "uint8").cast("float32") * 0.5), numbers((3, 50), "uint8"))
-    check(target, Map(x(0, "float16").cast("float64") + x(1, "float64")), numbers((3, 50), "float16"), numbers((50,), "float64"))
+    wide = x(0, "float16").cast("float64") + x(1, "float64")
+    check(target, Map(wide), numbers((3, 50), "float16"), numbers((50,), "float64"))
 
 
 @TARGETS
@@ -153,7 +181,8 @@ def test_maps_of_blocked_images(target, channels):
 def test_idle_lanes_and_halo_hold_zero_in_any_type(target, dtype):
     body = ~x(0, dtype) | x(1, dtype) if dtype == "bool" else x(0, dtype) + x(1, dtype) + 3
     shape, layout = (1, 20, 3, 5), Layout(8, (1, 1))
-    check_blocked(target, Map(body), [numbers(shape, dtype), numbers((20, 1, 1), dtype)], [layout, None], (1, 2))
+    operands = [numbers(shape, dtype), numbers((20, 1, 1), dtype)]
+    check_blocked(target, Map(body), operands, [layout, None], (1, 2))
 
 
 @TARGETS
@@ -161,24 +190,33 @@ def test_blocked_images_of_variable_size(target):
     image = numbers((2, 20, 5, 7))
     axes = (dims.symbol("n"), 20, dims.symbol("h"), dims.symbol("w"))
     types = [TensorType("float32", axes)] * 2
-    check_blocked(target, Map(x(0) + x(1)), [image, image], [Layout(16, (1, 1)), Layout(16, (0, 2))], (0, 1), types=types)
+    layouts = [Layout(16, (1, 1)), Layout(16, (0, 2))]
+    check_blocked(target, Map(x(0) + x(1)), [image, image], layouts, (0, 1), types=types)
 
 
 def test_a_map_reads_operands_of_one_block():
     types = [TensorType("float32", (1, 16, 4, 4), Layout(block, (0, 0))) for block in (8, 16)]
     node = node_of(Map(x(0) + x(1)), [numbers((1, 16, 4, 4))] * 2, types)
     offered = [(c.output, c.inputs) for c in loop_nest.candidates(node, NATIVE)]
-    assert offered == [(None, (None, None)), *((Layout(b, (0, 0)), (Layout(b, (0, 0)),) * 2) for b in (8, 16))]
+    plain = [Layout(block, (0, 0)) for block in (8, 16)]
+    assert offered == [(None, (None, None)), *((layout, (layout, layout)) for layout in plain)]
 
 
 # What it offers ----------------------------------------------------------------------------------
 
 IMAGE = numbers((1, 4, 9, 9))
 EVERY = [
-    (Map(x(0).maximum(0)), [IMAGE]), (Reduce("sum", (2, 3)), [IMAGE]), (Contract("mk", "kn", "mn", "float32"), [numbers((5, 6)), numbers((6, 7))]),
-    (Conv((1, 1), (1, 1, 1, 1), (1, 1)), [IMAGE, numbers((2, 4, 3, 3))]), (Pool("max", (2, 2), (2, 2), (0,) * 4, (1, 1), (4, 4)), [IMAGE]),
-    (Attention(0.5), [numbers((1, 2, 3, 4))] * 3), (Gather("axis"), [IMAGE, np.array([0])]), (Concat(1), [IMAGE] * 3),
-    (Scatter("nd"), [IMAGE, np.zeros((1, 1), np.int64), IMAGE]), (Cumulate("sum", 1), [IMAGE]), (Elements((dims.symbol("n"), 3), (2,)), []),
+    (Map(x(0).maximum(0)), [IMAGE]),
+    (Reduce("sum", (2, 3)), [IMAGE]),
+    (Contract("mk", "kn", "mn", "float32"), [numbers((5, 6)), numbers((6, 7))]),
+    (Conv((1, 1), (1, 1, 1, 1), (1, 1)), [IMAGE, numbers((2, 4, 3, 3))]),
+    (Pool("max", (2, 2), (2, 2), (0,) * 4, (1, 1), (4, 4)), [IMAGE]),
+    (Attention(0.5), [numbers((1, 2, 3, 4))] * 3),
+    (Concat(1), [IMAGE] * 3),
+    (Gather("axis"), [IMAGE, np.array([0])]),
+    (Scatter("nd"), [IMAGE, np.zeros((1, 1), np.int64), IMAGE]),
+    (Cumulate("sum", 1), [IMAGE]),
+    (Elements((dims.symbol("n"), 3), (2,)), []),
 ]
 
 
@@ -203,14 +241,16 @@ def test_its_code_calls_nothing(op, arrays, target):
         choice = dense_choice(node, target)
         for step in choice.kernel.emit(node, choice, target).steps:
             text = harness.assembly(step.text, target)
-            assert not [line for line in text.splitlines() if line.split()[:1] in (["callq"], ["bl"], ["call"])]
+            words = {line.split()[0] for line in text.splitlines() if line.split()}
+            assert not words & {"callq", "call", "bl"}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_narrow_floats_stay_in_vectors(dtype):
     for target in ALL_TARGETS.values():
         for other in ((1000,), (1,), ()):
-            node = node_of(Map((x(0, dtype) + x(1, dtype)) * x(0, dtype)), [numbers((1000,), dtype), numbers(other, dtype)])
+            body = (x(0, dtype) + x(1, dtype)) * x(0, dtype)
+            node = node_of(Map(body), [numbers((1000,), dtype), numbers(other, dtype)])
             choice = dense_choice(node, target)
             (step,) = choice.kernel.emit(node, choice, target).steps
             text = harness.assembly(step.text, target)
@@ -219,7 +259,8 @@ def test_narrow_floats_stay_in_vectors(dtype):
 
 def test_equal_nests_have_equal_text():
     def text(rows):
-        node = node_of(Map(x(0) + x(1)), [numbers((2, 3)), numbers((3,))], [TensorType("float32", (dims.symbol(rows), 3)), TensorType("float32", (3,))])
+        types = [TensorType("float32", (dims.symbol(rows), 3)), TensorType("float32", (3,))]
+        node = node_of(Map(x(0) + x(1)), [numbers((2, 3)), numbers((3,))], types)
         choice = dense_choice(node, NATIVE)
         return choice.kernel.emit(node, choice, NATIVE).steps[0].text
 
@@ -228,6 +269,8 @@ def test_equal_nests_have_equal_text():
 
 def test_elements_are_sizes():
     n, m = dims.symbol("n"), dims.symbol("m")
-    for op in (Elements((n + 1, 5, m * 2), (3,)), Elements((n + 1,), (), "int32"), Elements((n, 7), (2, 1), "float32")):
-        node = node_of(op, [])
+    for elements, shape, dtype in (
+        ((n + 1, 5, m * 2), (3,), "int64"), ((n + 1,), (), "int32"), ((n, 7), (2, 1), "float32"),
+    ):
+        node = node_of(Elements(elements, shape, dtype), [])
         compare(node, dense_choice(node, NATIVE), [], NATIVE, {"n": 4, "m": 3})

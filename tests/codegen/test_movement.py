@@ -4,10 +4,10 @@ import pytest
 from codegen.nests import TARGETS, check, check_blocked, compare, dense_choice, node_of, numbers, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnxc.codegen import abi
 
 from codegen import harness
 from onnxc import dims
-from onnxc.codegen import abi
 from onnxc.ir import Layout, TensorType
 from onnxc.ops import Broadcast, Concat, Gather, Pad, Reorder, Reshape, Slice, Transpose
 
@@ -25,9 +25,21 @@ def variables(prefix, values, minimum=0):
 # Transpose ---------------------------------------------------------------------------------------
 
 PERMUTED = [
-    ((5, 7), (1, 0)), ((100, 130), (1, 0)), ((64, 128), (1, 0)), ((17, 12, 64), (1, 0, 2)), ((3, 200), (1, 0)), ((200, 3), (1, 0)),
-    ((2, 37, 4), (0, 2, 1)), ((2, 4, 37), (0, 2, 1)), ((1, 2, 1, 3), (3, 1, 0, 2)), ((2, 3, 4, 5, 6), (4, 2, 0, 3, 1)),
-    ((8, 16, 32), (2, 1, 0)), ((2, 3, 2, 3, 2, 3, 2, 3), (7, 1, 5, 3, 4, 2, 6, 0)), ((0, 3), (1, 0)), ((1,), (0,)), ((), ()),
+    ((5, 7), (1, 0)),
+    ((100, 130), (1, 0)),
+    ((64, 128), (1, 0)),
+    ((17, 12, 64), (1, 0, 2)),
+    ((3, 200), (1, 0)),
+    ((200, 3), (1, 0)),
+    ((2, 37, 4), (0, 2, 1)),
+    ((2, 4, 37), (0, 2, 1)),
+    ((1, 2, 1, 3), (3, 1, 0, 2)),
+    ((2, 3, 4, 5, 6), (4, 2, 0, 3, 1)),
+    ((8, 16, 32), (2, 1, 0)),
+    ((2, 3, 2, 3, 2, 3, 2, 3), (7, 1, 5, 3, 4, 2, 6, 0)),
+    ((0, 3), (1, 0)),
+    ((1,), (0,)),
+    ((), ()),
 ]
 
 
@@ -63,9 +75,16 @@ def test_square_tiles_leave_no_element_out():
 # Slice -------------------------------------------------------------------------------------------
 
 SLICED = [  # shape, starts, sizes, steps
-    ((10,), (2,), (5,), (1,)), ((10,), (9,), (10,), (-1,)), ((100,), (99,), (50,), (-2,)), ((100,), (0,), (50,), (2,)),
-    ((101,), (1,), (33,), (3,)), ((99,), (0,), (20,), (5,)), ((10, 20, 30), (1, 19, 2), (3, 5, 28), (3, -4, 1)),
-    ((4, 100), (0, 3), (4, 90), (1, 1)), ((4, 100), (3, 99), (4, 100), (-1, -1)), ((5, 5), (0, 0), (0, 5), (1, 1)),
+    ((10,), (2,), (5,), (1,)),
+    ((10,), (9,), (10,), (-1,)),
+    ((100,), (99,), (50,), (-2,)),
+    ((100,), (0,), (50,), (2,)),
+    ((101,), (1,), (33,), (3,)),
+    ((99,), (0,), (20,), (5,)),
+    ((10, 20, 30), (1, 19, 2), (3, 5, 28), (3, -4, 1)),
+    ((4, 100), (0, 3), (4, 90), (1, 1)),
+    ((4, 100), (3, 99), (4, 100), (-1, -1)),
+    ((5, 5), (0, 0), (0, 5), (1, 1)),
 ]
 
 
@@ -80,16 +99,26 @@ def test_slices_of_known_places(target, dtype):
 @DTYPES
 def test_slices_of_places_that_the_run_tells(target, dtype):
     for shape, *places in SLICED:
-        named = [variables(name, numbers_, None) for name, numbers_ in zip(("starts", "sizes", "steps"), places, strict=True)]
+        named = [
+            variables(name, numbers_, None)
+            for name, numbers_ in zip(("starts", "sizes", "steps"), places, strict=True)
+        ]
         env = {k: v for _, values in named for k, v in values.items()}
-        check(target, Slice(*(symbols for symbols, _ in named)), numbers(shape, dtype), env=env, only="symbolic")
+        check(
+            target, Slice(*(symbols for symbols, _ in named)), numbers(shape, dtype), env=env, only="symbolic"
+        )
 
 
 # Pad ---------------------------------------------------------------------------------------------
 
 PADDED = [  # shape, before, after
-    ((5,), (2,), (3,)), ((5, 7), (0, 2), (1, 0)), ((2, 3, 5, 7), (0, 0, 1, 2), (0, 0, 2, 1)), ((2, 3, 4), (1, 5, 9), (2, 7, 4)),
-    ((1, 2), (3, 3), (3, 3)), ((3, 0), (0, 0), (2, 0)), ((70, 3), (0, 1), (1, 0)),
+    ((5,), (2,), (3,)),
+    ((5, 7), (0, 2), (1, 0)),
+    ((2, 3, 5, 7), (0, 0, 1, 2), (0, 0, 2, 1)),
+    ((2, 3, 4), (1, 5, 9), (2, 7, 4)),
+    ((1, 2), (3, 3), (3, 3)),
+    ((3, 0), (0, 0), (2, 0)),
+    ((70, 3), (0, 1), (1, 0)),
 ]
 
 
@@ -120,8 +149,15 @@ def test_a_border_made_of_nothing_fails(target):
 @TARGETS
 @DTYPES
 def test_broadcasts(target, dtype):
-    for shape, to in [((1,), (100,)), ((3, 1), (3, 50)), ((1, 50), (7, 50)), ((3, 1, 5), (2, 3, 4, 5)), ((), (3, 3)),
-                      ((2, 1, 3, 1), (2, 5, 3, 7)), ((1,), (0,))]:
+    for shape, to in [
+        ((1,), (100,)),
+        ((3, 1), (3, 50)),
+        ((1, 50), (7, 50)),
+        ((3, 1, 5), (2, 3, 4, 5)),
+        ((), (3, 3)),
+        ((2, 1, 3, 1), (2, 5, 3, 7)),
+        ((1,), (0,)),
+    ]:
         check(target, Broadcast(to), numbers(shape, dtype), only="static")
         symbols, env = variables("to", to)
         check(target, Broadcast(symbols), numbers(shape, dtype), env=env, only="symbolic")
@@ -178,8 +214,10 @@ def test_reorders(target, source, wanted):
 
 
 BLOCKED = [
-    (Concat(1), [(2, 16, 3, 5), (2, 32, 3, 5), (2, 7, 3, 5)]), (Concat(2), [(2, 9, 3, 5), (2, 9, 1, 5)]),
-    (Concat(0), [(2, 9, 3, 5), (1, 9, 3, 5)]), (Slice((0, 16, 1, 0), (2, 9, 2, 3), (1, 1, 1, 2)), [(2, 25, 3, 5)]),
+    (Concat(1), [(2, 16, 3, 5), (2, 32, 3, 5), (2, 7, 3, 5)]),
+    (Concat(2), [(2, 9, 3, 5), (2, 9, 1, 5)]),
+    (Concat(0), [(2, 9, 3, 5), (1, 9, 3, 5)]),
+    (Slice((0, 16, 1, 0), (2, 9, 2, 3), (1, 1, 1, 2)), [(2, 25, 3, 5)]),
     (Slice((1, 0, 2, 4), (1, 16, 2, 3), (1, 1, -2, -2)), [(2, 25, 3, 5)]),
 ]
 
@@ -196,9 +234,22 @@ def test_blocked_images_are_moved_as_they_are(target, block):
         check_blocked(target, Gather("axis", 2), [x, np.array([0, 0, 1, 1, -1])], [layout, None], (0, 1))
         check_blocked(target, Gather("axis", 3), [x, np.arange(10) // 2], [layout, None], (0, 1))
         zero = np.float32(0)
-        check_blocked(target, Pad("constant", (0, 0, 1, 2), (0, 0, 0, 1)), [x, np.array(zero)], [layout, None], (1, 1), (1,))
+        check_blocked(
+            target,
+            Pad("constant", (0, 0, 1, 2), (0, 0, 0, 1)),
+            [x, np.array(zero)],
+            [layout, None],
+            (1, 1),
+            (1,),
+        )
         whole = numbers((2, 16, 3, 5), low=1)
-        check_blocked(target, Pad("constant", (0, 0, 1, 2), (1, 0, 0, 1)), [whole, np.array(zero + 3)], [layout, None], (1, 1))
+        check_blocked(
+            target,
+            Pad("constant", (0, 0, 1, 2), (1, 0, 0, 1)),
+            [whole, np.array(zero + 3)],
+            [layout, None],
+            (1, 1),
+        )
 
 
 def test_channels_that_do_not_fill_blocks_are_not_joined_in_blocks():

@@ -1,14 +1,15 @@
-"""Expressions as vector code against their meaning in numpy, on every processor that runs here and any number of lanes."""
+"""Expressions as vector code against their meaning in numpy, on every processor that runs here and any
+number of lanes."""
 import ctypes
 import math
 
 import harness
 import numpy as np
 import pytest
-
-from onnxc import dtypes, expr
 from onnxc.codegen import abi, scalar
 from onnxc.codegen.kernel import KernelText
+
+from onnxc import dtypes, expr
 from onnxc.expr import apply, const, input_
 
 INTEGERS = (*dtypes.SIGNED, *dtypes.UNSIGNED)
@@ -21,7 +22,10 @@ def run(target, roots, arrays, lanes=None, index=None, sizes=None):
     lanes = lanes or target.lanes("float32")
     kinds, kernel = [dtypes.from_numpy(a.dtype) for a in arrays], KernelText(target)
     with kernel.entry() as f:
-        inputs, outputs = [kernel.input(f, i) for i in range(len(arrays))], [kernel.output(f, i) for i in range(len(roots))]
+        inputs, outputs = (
+            [kernel.input(f, i) for i in range(len(arrays))],
+            [kernel.output(f, i) for i in range(len(roots))],
+        )
         with f.loop("%first", "%last") as loop:
             def place(pointer, dtype):
                 return f.element(pointer, loop.index, dtypes.itemsize(dtype) * lanes)
@@ -40,14 +44,20 @@ def run(target, roots, arrays, lanes=None, index=None, sizes=None):
                 scalar.store_vector(f, root.dtype, value, place(output, root.dtype), lanes)
     count = len(arrays[0])
     vectors = -(-count // lanes)
-    memory = {"input": [], "output": [harness.aligned(vectors * lanes * dtypes.itemsize(r.dtype)) for r in roots]}
+    memory = {
+        "input": [],
+        "output": [harness.aligned(vectors * lanes * dtypes.itemsize(r.dtype)) for r in roots],
+    }
     for array in arrays:
         memory["input"].append(harness.aligned(vectors * lanes * array.itemsize, fill=0))
         memory["input"][-1][: array.nbytes] = np.ascontiguousarray(array).view(np.uint8)
         if vectors * lanes > count:  # idle lanes repeat the last element
             padding = np.repeat(array[-1:], vectors * lanes - count).view(np.uint8)
             memory["input"][-1][array.nbytes :] = padding
-    words = [sizes[str(a.dimension)] if a.kind == "size" else memory[a.kind][a.index].ctypes.data for a in kernel.arguments]
+    words = [
+        sizes[str(a.dimension)] if a.kind == "size" else memory[a.kind][a.index].ctypes.data
+        for a in kernel.arguments
+    ]
     arguments, scratch = (ctypes.c_int64 * max(1, len(words)))(*words), harness.aligned(64)
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     function = kind(harness.compiled(str(kernel.text), target).get_function_address("KERNEL"))
@@ -81,7 +91,26 @@ def samples(dtype, count=1000, seed=0):
         bits &= np.uint64((1 << dtypes.bits(dtype)) - 1)
     patterns = bits.astype(f"u{kind.itemsize}").view(kind)
     with np.errstate(all="ignore"):
-        special = np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 0.5, 1.5, 2.5, -2.5, 2**31, -(2.0**31), 2.0**63, 1e300, 255.5])
+        special = np.array(
+            [
+                0.0,
+                -0.0,
+                1,
+                -1,
+                np.inf,
+                -np.inf,
+                np.nan,
+                0.5,
+                1.5,
+                2.5,
+                -2.5,
+                2**31,
+                -(2.0**31),
+                2.0**63,
+                1e300,
+                255.5,
+            ]
+        )
         small = generator.uniform(-9, 9, count)
         return np.concatenate([special.astype(kind), patterns, small.astype(kind)])
 
@@ -115,7 +144,25 @@ def pair(dtype):
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers(target, dtype):
     x, y = input_(0, dtype), input_(1, dtype)
-    pairs = ["add", "sub", "mul", "div", "mod", "fmod", "min", "max", "and", "or", "xor", "eq", "ne", "lt", "le", "gt", "ge"]
+    pairs = [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "mod",
+        "fmod",
+        "min",
+        "max",
+        "and",
+        "or",
+        "xor",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+    ]
     pairs += ["shl", "shr"] if dtypes.bits(dtype) >= 8 else []
     single = ["abs", "sign", "not", "floor", "isnan"] + (["neg"] if dtypes.bits(dtype) >= 8 else [])
     roots = [apply(op, x, y) for op in pairs] + [apply("pow", x, y)] + [apply(op, x) for op in single]
@@ -163,7 +210,9 @@ def test_floats(target, dtype):
 @targets
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 def test_float_remainders_are_exact(target, dtype):
-    check_exact(target, [apply(op, input_(0, dtype), input_(1, dtype)) for op in ("fmod", "mod")], *pair(dtype))
+    check_exact(
+        target, [apply(op, input_(0, dtype), input_(1, dtype)) for op in ("fmod", "mod")], *pair(dtype)
+    )
 
 
 @targets
@@ -186,7 +235,9 @@ def test_selection_and_comparison(target):
 @pytest.mark.parametrize("dtype", ("bool", *INTEGERS, *dtypes.FLOATS))
 def test_casts(target, dtype):
     x, small = input_(0, dtype), ("int4", "uint4", "int2", "uint2")
-    to = [d for d in ("bool", *INTEGERS, *dtypes.FLOATS) if d != dtype and not (d in small and dtype in small)]
+    to = [
+        d for d in ("bool", *INTEGERS, *dtypes.FLOATS) if d != dtype and not (d in small and dtype in small)
+    ]
     check_exact(target, [x.cast(d) for d in to], samples(dtype))
     check_exact(target, [expr.cast(x, d, wrap=True) for d in to], samples(dtype))
 
@@ -210,7 +261,9 @@ def sameness_of_codes(got, want):
 @targets
 @pytest.mark.parametrize("dtype", [d for d in dtypes.SMALL_FLOATS if d != "float8e8m0"])
 def test_small_floats_convert_like_their_definition(target, dtype):
-    codes = np.arange(1 << (4 if dtype == "float4e2m1" else 8), dtype=np.uint8).view(dtypes.numpy_dtype(dtype))
+    codes = np.arange(1 << (4 if dtype == "float4e2m1" else 8), dtype=np.uint8).view(
+        dtypes.numpy_dtype(dtype)
+    )
     check_exact(target, [input_(0, dtype).cast("float32")], codes)
     generator = np.random.default_rng(0)
     parts = [samples("float32", 20000), generator.normal(0, 30, 20000), generator.normal(0, 1e-3, 20000)]
@@ -257,28 +310,77 @@ def test_clip_before_a_cast(target):
 def test_bitcast(target):
     check_exact(target, [expr.bitcast(input_(0, "float32"), "int32")], samples("float32"))
     check_exact(target, [expr.bitcast(input_(0, "int16"), "float16")], samples("int16"))
-    check_exact(target, [expr.bitcast(expr.bitcast(input_(0, "bfloat16"), "uint16"), "int16")], samples("bfloat16"))
+    check_exact(
+        target, [expr.bitcast(expr.bitcast(input_(0, "bfloat16"), "uint16"), "int16")], samples("bfloat16")
+    )
 
 
 # Functions: error in units of the last place ---------------------------------------------------------
 
 LIMITS = {
-    "exp": ((-110, 90), (-746, 710)), "log": ((0, 2), (0.9, 1.1), (0, 1e6)), "tanh": ((-10, 10), (-1, 1)),
-    "sin": ((-10, 10), (-1e4, 1e4), (-1e7, 1e7)), "cos": ((-10, 10), (-1e4, 1e4), (-1e7, 1e7)),
-    "tan": ((-10, 10), (-1e4, 1e4)), "asin": ((-1, 1),), "acos": ((-1, 1), (0.9, 1)), "atan": ((-3, 3), (-50, 50)),
-    "sinh": ((-1.5, 1.5), (-90, 90), (-711, 711)), "cosh": ((-3, 3), (-711, 711)), "asinh": ((-2, 2), (-1e3, 1e3)),
-    "acosh": ((1, 1.1), (1, 100)), "atanh": ((-1, 1), (-0.1, 0.1)), "erf": ((-6, 6), (-1, 1)),
+    "exp": ((-110, 90), (-746, 710)),
+    "log": ((0, 2), (0.9, 1.1), (0, 1e6)),
+    "tanh": ((-10, 10), (-1, 1)),
+    "sin": ((-10, 10), (-1e4, 1e4), (-1e7, 1e7)),
+    "cos": ((-10, 10), (-1e4, 1e4), (-1e7, 1e7)),
+    "tan": ((-10, 10), (-1e4, 1e4)),
+    "asin": ((-1, 1),),
+    "acos": ((-1, 1), (0.9, 1)),
+    "atan": ((-3, 3), (-50, 50)),
+    "sinh": ((-1.5, 1.5), (-90, 90), (-711, 711)),
+    "cosh": ((-3, 3), (-711, 711)),
+    "asinh": ((-2, 2), (-1e3, 1e3)),
+    "acosh": ((1, 1.1), (1, 100)),
+    "atanh": ((-1, 1), (-0.1, 0.1)),
+    "erf": ((-6, 6), (-1, 1)),
 }
-NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
-SPECIAL = [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 1e-310, 1e-45, 1e-40, 3e38, -3e38, 1.7e308, 1e10,
-           -1e10, 1e22, 1 - 1e-7, 1 + 1e-7, math.pi, math.pi / 2, 100 * math.pi, 88.72, 88.73, -103.97, 709.78, -745.13]
+NUMPY = {
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+}
+SPECIAL = [
+    0.0,
+    -0.0,
+    1,
+    -1,
+    np.inf,
+    -np.inf,
+    np.nan,
+    5e-324,
+    -5e-324,
+    1e-310,
+    1e-45,
+    1e-40,
+    3e38,
+    -3e38,
+    1.7e308,
+    1e10,
+    -1e10,
+    1e22,
+    1 - 1e-7,
+    1 + 1e-7,
+    math.pi,
+    math.pi / 2,
+    100 * math.pi,
+    88.72,
+    88.73,
+    -103.97,
+    709.78,
+    -745.13,
+]
 
 
 def arguments(dtype, *ranges, count=20000):
     generator, kind = np.random.default_rng(0), np.dtype(dtype)
     with np.errstate(all="ignore"):
         parts = [np.array(SPECIAL).astype(kind), samples(dtype, count)]
-        return np.concatenate([*parts, *(generator.uniform(low, high, count).astype(kind) for low, high in ranges)])
+        return np.concatenate(
+            [*parts, *(generator.uniform(low, high, count).astype(kind) for low, high in ranges)]
+        )
 
 
 def precise(name, *x):
@@ -290,7 +392,8 @@ def precise(name, *x):
 
 
 def error(got, want):
-    """In units of the last place of the exact result; infinite where only one of the two is finite or a number."""
+    """In units of the last place of the exact result; infinite where only one of the two is finite or a
+    number."""
     with np.errstate(all="ignore"):
         near = want.astype(got.dtype)
         distance = np.abs(got.astype(np.longdouble) - want) / np.spacing(np.abs(near)).astype(np.longdouble)
@@ -353,7 +456,9 @@ def test_powers(target, dtype):
 
 @targets
 def test_powers_of_special_values(target):
-    values = np.array([0.0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 2.5, 1e9 + 1], np.float64)
+    values = np.array(
+        [0.0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 2.5, 1e9 + 1], np.float64
+    )
     x, y = (m.ravel() for m in np.meshgrid(values, values))
     (got,) = run(target, [apply("pow", input_(0, "float64"), input_(1, "float64"))], [x, y])
     with np.errstate(all="ignore"):
@@ -482,18 +587,29 @@ def test_a_chain_of_many_instructions_needs_no_stack(target):
     lanes = target.lanes("float32")
     with kernel.entry() as f, f.loop("%first", "%last") as loop:
         source, result = (f.element(p, loop.index, 4 * lanes) for p in (kernel.input(f, 0), kernel.output(f)))
-        (value,) = scalar.lower(f, [expr.sigmoid(chain)], lambda i: scalar.load_vector(f, "float32", source, lanes), lanes)
+        (value,) = scalar.lower(
+            f, [expr.sigmoid(chain)], lambda i: scalar.load_vector(f, "float32", source, lanes), lanes
+        )
         scalar.store_vector(f, "float32", value, result, lanes)
     assert "Spill" not in harness.assembly(str(kernel.text), target)
 
 
 @pytest.mark.parametrize("target", harness.TARGETS.values(), ids=str)
-@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float8e5m2", "float32", "float64", "int64", "uint8"))
+@pytest.mark.parametrize(
+    "dtype", ("float16", "bfloat16", "float8e5m2", "float32", "float64", "int64", "uint8")
+)
 def test_code_calls_no_other_library(target, dtype):
     kernel, x = KernelText(target), input_(0, dtype)
     ops = ("exp", "log", "tanh", "erf", "sin", "tan", "asin", "atan", "cosh", "asinh", "sqrt", "round")
-    roots = [apply(op, x) for op in ops] if dtypes.is_float(dtype) else [apply("div", x, x + 1), apply("mod", x, x + 1)]
-    roots += [apply("pow", x, x + x), *(x.cast(d) for d in ("float16", "bfloat16", "float64", "int8", "uint64"))]
+    roots = (
+        [apply(op, x) for op in ops]
+        if dtypes.is_float(dtype)
+        else [apply("div", x, x + 1), apply("mod", x, x + 1)]
+    )
+    roots += [
+        apply("pow", x, x + x),
+        *(x.cast(d) for d in ("float16", "bfloat16", "float64", "int8", "uint64")),
+    ]
     with kernel.entry() as f:
         source = kernel.input(f, 0)
         for lanes in (1, 8):

@@ -4,15 +4,26 @@ import pytest
 from codegen.nests import TARGETS, node_of, numbers, run, symbolic
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnxc.codegen.kernels import sort
 
 from codegen import harness
-from onnxc.codegen.kernels import sort
 from onnxc.interpret import run_node
 from onnxc.ops import Sort
 
 NATIVE = harness.RUNNABLE[0]
-SHAPES = [((5,), 0), ((1,), 0), ((0,), 0), ((64,), 0), ((65,), 0), ((1000,), 0), ((3, 200), 1), ((200, 3), 0), ((2, 17, 5), 1),
-          ((3, 0), 0), ((0, 3), 0)]
+SHAPES = [
+    ((5,), 0),
+    ((1,), 0),
+    ((0,), 0),
+    ((64,), 0),
+    ((65,), 0),
+    ((1000,), 0),
+    ((3, 200), 1),
+    ((200, 3), 0),
+    ((2, 17, 5), 1),
+    ((3, 0), 0),
+    ((0, 3), 0),
+]
 
 
 def check(target, op, array, is_symbolic=False):
@@ -20,15 +31,32 @@ def check(target, op, array, is_symbolic=False):
     node = node_of(op, [array], [symbolic(array, "n")] if is_symbolic else None)
     (choice,) = sort.candidates(node, target)
     results = run(node, choice, [array], target)
-    for (found, _), expected in zip(results, run_node(node, [array], harness.bind(node, [array])), strict=True):
+    for (found, _), expected in zip(
+        results, run_node(node, [array], harness.bind(node, [array])), strict=True
+    ):
         assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
 @TARGETS
 @pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("dtype", [
-    "float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool",
-])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        "float64",
+        "float16",
+        "bfloat16",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "bool",
+    ],
+)
 def test_lines_of_every_type(target, dtype, descending):
     for shape, axis in SHAPES:
         check(target, Sort(axis, descending), numbers(shape, dtype))
@@ -46,7 +74,13 @@ def test_lines_of_variable_length(target):
 def test_special_floats(target, dtype, descending):
     for length in (40, 400):
         array = numbers((length,), dtype)
-        array[[3, 30]], array[[4, 20]], array[[5, 21]], array[6], array[7] = np.nan, -0.0, 0.0, np.inf, -np.inf
+        array[[3, 30]], array[[4, 20]], array[[5, 21]], array[6], array[7] = (
+            np.nan,
+            -0.0,
+            0.0,
+            np.inf,
+            -np.inf,
+        )
         array[8] = -array[3]  # a NaN with its sign set
         check(target, Sort(0, descending), array)
 

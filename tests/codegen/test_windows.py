@@ -30,7 +30,10 @@ def variable(prefix, values, minimum=None):
 
 
 @TARGETS
-@pytest.mark.parametrize("dtype, accumulate", [("float32", "float32"), ("int8", "int32"), ("float16", "float16"), ("float64", "float64")])
+@pytest.mark.parametrize(
+    "dtype, accumulate",
+    [("float32", "float32"), ("int8", "int32"), ("float16", "float16"), ("float64", "float64")],
+)
 def test_convolutions(target, dtype, accumulate):
     for image, weights, strides, pads, *rest in CONVOLVED:
         x, w = numbers(image, dtype, -5, 5), numbers(weights, dtype, -5, 5, 1)
@@ -39,13 +42,18 @@ def test_convolutions(target, dtype, accumulate):
             symbols, env = variable("p", pads)
             sizes = (dims.symbol("n"), image[1], *(dims.symbol(f"s{k}") for k in range(len(strides))))
             types = [TensorType(dtype, sizes), TensorType(dtype, weights)]
-            check(target, Conv(strides, symbols, *rest, accumulate), x, w, env=env, types=types, only="symbolic")
+            check(
+                target, Conv(strides, symbols, *rest, accumulate), x, w, env=env, types=types, only="symbolic"
+            )
 
 
 @TARGETS
 def test_convolutions_with_run_time_kernels(target):
     x, w = numbers((1, 3, 8, 9), low=-5, high=5), numbers((4, 3, 3, 2), low=-5, high=5, seed=1)
-    types = [TensorType("float32", x.shape), TensorType("float32", (4, 3, dims.symbol("kh"), dims.symbol("kw")))]
+    types = [
+        TensorType("float32", x.shape),
+        TensorType("float32", (4, 3, dims.symbol("kh"), dims.symbol("kw"))),
+    ]
     check(target, Conv((1, 1), (1, 1, 1, 1), (1, 1)), x, w, types=types, only="symbolic")
 
 
@@ -77,7 +85,13 @@ def test_pools(target, kind, dtype):
         check(target, Pool(kind, kernel, strides, pads, dilations, sizes, columns), x, only="static")
         if dtype == "float32":
             (p, some), (s, others) = variable("p", pads), variable("s", sizes, 0)
-            check(target, Pool(kind, kernel, strides, p, dilations, s, columns), x, env={**some, **others}, only="symbolic")
+            check(
+                target,
+                Pool(kind, kernel, strides, p, dilations, s, columns),
+                x,
+                env={**some, **others},
+                only="symbolic",
+            )
 
 
 @TARGETS

@@ -1,6 +1,5 @@
 """Compiling a model once and holding it against ONNX Runtime at several sizes."""
 import numpy as np
-import onnx.parser
 import onnxruntime
 
 import onnxc
@@ -65,15 +64,6 @@ def check_model(model, folder, sizes, classification=False, given=None):
     for seed, shapes in enumerate(sizes):
         feeds = inputs_of(session, shapes, given(shapes) if callable(given) else given, seed)
         agree(compiled.run(None, feeds), session.run(None, feeds), names, classification)
-
-
-def parsed(text, opset=21):
-    """A model of ONNX's text form; its nodes are named after their first outputs."""
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
-    for node in model.graph.node:
-        node.name = node.output[0]
-    onnx.checker.check_model(model)
-    return model
 
 
 def check_runs(model, folder, runs, tolerance=1e-5):

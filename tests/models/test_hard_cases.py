@@ -6,7 +6,8 @@ Each model is compiled once, with every dimension open, and held against ONNX Ru
 import numpy as np
 import onnx
 import pytest
-from agreement import check_runs, parsed
+from agreement import check_runs
+from small_models import parsed
 
 import onnxc
 from onnxc.errors import OnnxcError, RunError
