@@ -1,8 +1,9 @@
-"""Emits a lowered graph as functions: `bind`, which turns the inputs' shapes into sizes, and `run`, which calls the kernels.
+"""Emits a lowered graph as functions: `bind`, which turns the inputs' shapes into sizes, and `run`, which
+calls the kernels.
 
-`run` is straight-line code around calls of the runtime's `parallel`; branches and loops of the model become branches and loops of
-`run`. All state is in the context: dimension variables in `dims`, addresses that only the run knows in `values`. Shape arithmetic is
-checked for overflow wherever a size is made from it.
+`run` is straight-line code around calls of the runtime's `parallel`; branches and loops of the model become
+branches and loops of `run`. All state is in the context: dimension variables in `dims`, addresses that only
+the run knows in `values`. Shape arithmetic is checked for overflow wherever a size is made from it.
 """
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from .kernel import Argument, Code
 
 @dataclass(frozen=True)
 class Module:
-    """What code generation hands on: the text of `bind` and `run`, and the tables that the C side completes."""
+    """What code generation hands on: the text of `bind` and `run`, and the tables that the C side
+    completes."""
 
     text: str
     node_names: tuple[str, ...]
@@ -50,9 +52,17 @@ class Tables:
         return self.nodes.setdefault(origin, len(self.nodes))
 
 
-def emit_module(graph: Graph, plan: Plan, codes: Mapping[Node, Code], kernels: Mapping[str, str], offsets: Sequence[int],
-                target: Target, prefix: str) -> Module:
-    """kernels: text of a step → the name its entry has in the library; offsets: of plan.constants in the weights."""
+def emit_module(
+    graph: Graph,
+    plan: Plan,
+    codes: Mapping[Node, Code],
+    kernels: Mapping[str, str],
+    offsets: Sequence[int],
+    target: Target,
+    prefix: str,
+) -> Module:
+    """kernels: text of a step → the name its entry has in the library; offsets: of plan.constants in the
+    weights."""
     text, tables = Text(target), Tables()
     with text.function(f"{prefix}__bind", ["ptr %ctx", "ptr %inputs"], "i32", "hidden") as f:
         _Bind(f, tables, graph, plan, codes).emit()
@@ -60,7 +70,14 @@ def emit_module(graph: Graph, plan: Plan, codes: Mapping[Node, Code], kernels: M
         _Run(f, tables, graph, plan, codes, kernels, offsets).emit()
     for name in sorted(set(kernels.values())):
         text.declarations[name] = f"declare hidden i32 @{name}(ptr, i64, i64, ptr)"
-    return Module(str(text), tuple(tables.nodes) or ("",), tuple(tables.operations), len(tables.variables), plan.slots, plan.heaps)
+    return Module(
+        str(text),
+        tuple(tables.nodes) or ("",),
+        tuple(tables.operations),
+        len(tables.variables),
+        plan.slots,
+        plan.heaps,
+    )
 
 
 class _Body:
@@ -160,14 +177,18 @@ class _Body:
 
     # Failure -------------------------------------------------------------------------------------
 
-    def fail_if(self, condition: str, origin: str, code: str, value: str = "0", expected: str | None = None) -> None:
+    def fail_if(
+        self, condition: str, origin: str, code: str, value: str = "0", expected: str | None = None
+    ) -> None:
         """Records an error of the node and leaves, where the condition holds."""
         with self.f.when(condition):
             what = f"ptr %ctx, i32 {self.tables.node(origin)}, i32 {abi.ERRORS[code]}"
             if expected is None:
                 self.f.statement(f"call i32 {self.service('fail')}({what}, i64 {value})")
             else:
-                self.f.statement(f"call i32 {self.service('fail_expected')}({what}, i64 {expected}, i64 {value})")
+                self.f.statement(
+                    f"call i32 {self.service('fail_expected')}({what}, i64 {expected}, i64 {value})"
+                )
             self.leave()
 
     def leave(self) -> None:
@@ -190,7 +211,8 @@ class _Body:
 
 
 class _Bind(_Body):
-    """`bind`: dimension variables from the inputs' shapes, their agreement, and the sizes that the arena needs."""
+    """`bind`: dimension variables from the inputs' shapes, their agreement, and the sizes that the arena
+    needs."""
 
     def __init__(self, f: Function, tables: Tables, graph: Graph, plan: Plan, codes: Mapping[Node, Code]):
         super().__init__(f, tables)
@@ -224,7 +246,9 @@ class _Bind(_Body):
                 self.leave()
 
     def _axis(self, index: int, axis: int) -> str:
-        return self.f.hoisted(f"load i64, ptr {self._at(self.input_field(index, 'dims', 'ptr'), 8 * axis)}, align 8")
+        return self.f.hoisted(
+            f"load i64, ptr {self._at(self.input_field(index, 'dims', 'ptr'), 8 * axis)}, align 8"
+        )
 
     def _sizes(self) -> None:
         f, entry = self.f, known_at_entry(self.graph)
@@ -318,13 +342,16 @@ class _Run(_Body):
         return self.f.offset(self.context("arena"), offset)
 
     def make(self, value: Value) -> str:
-        """The address for a value that is about to be written; its memory is obtained where it is not planned."""
+        """The address for a value that is about to be written; its memory is obtained where it is not
+        planned."""
         return self.obtain(self.plan.locations[value], value.type.nbytes)
 
     def obtain(self, location: Location, nbytes: Dimension) -> str:
         f = self.f
         if location.kind == "heap":
-            pointer = f.call("ptr", self.service("buffer"), "ptr %ctx", f"i32 {location.index}", f"i64 {self.size(nbytes)}")
+            pointer = f.call(
+                "ptr", self.service("buffer"), "ptr %ctx", f"i32 {location.index}", f"i64 {self.size(nbytes)}"
+            )
             self.leave_if(f.value(f"icmp eq ptr {pointer}, null"))
             f.store("ptr", pointer, self.slot("values", location.slot), 8)
             return pointer
@@ -346,17 +373,40 @@ class _Run(_Body):
     def _open_output(self, index: int, shape: Sequence[Dimension], slot: int) -> None:
         f = self.f
         array = self._word_array([self.dimension(d) for d in shape])
-        pointer = f.call("ptr", self.service("output"), "ptr %ctx", "ptr %outputs", f"i32 {index}", f"i32 {len(shape)}", f"ptr {array}")
+        pointer = f.call(
+            "ptr",
+            self.service("output"),
+            "ptr %ctx",
+            "ptr %outputs",
+            f"i32 {index}",
+            f"i32 {len(shape)}",
+            f"ptr {array}",
+        )
         self.leave_if(f.value(f"icmp eq ptr {pointer}, null"))
         f.store("ptr", pointer, self.slot("values", slot), 8)
 
     def _copy_output(self, index: int, value: Value) -> None:
         f = self.f
         if not isinstance(value.type, TensorType):
-            status = f.call("i32", self.service("output_value"), "ptr %ctx", "ptr %outputs", f"i32 {index}", f"ptr {self.address(value)}")
+            status = f.call(
+                "i32",
+                self.service("output_value"),
+                "ptr %ctx",
+                "ptr %outputs",
+                f"i32 {index}",
+                f"ptr {self.address(value)}",
+            )
             return self.leave_if_failed(status)
         array = self._word_array([self.dimension(d) for d in value.shape])
-        pointer = f.call("ptr", self.service("output"), "ptr %ctx", "ptr %outputs", f"i32 {index}", f"i32 {value.rank}", f"ptr {array}")
+        pointer = f.call(
+            "ptr",
+            self.service("output"),
+            "ptr %ctx",
+            "ptr %outputs",
+            f"i32 {index}",
+            f"i32 {value.rank}",
+            f"ptr {array}",
+        )
         self.leave_if(f.value(f"icmp eq ptr {pointer}, null"))
         self.copy(pointer, self.address(value), self.dimension(value.type.nbytes))
 
@@ -380,7 +430,9 @@ class _Run(_Body):
         f, index = self.f, self.tables.node(node.origin)
         outputs = [self.make(v) for v in node.outputs]
         code = self.codes[node]
-        temporaries = [self.obtain(at, nbytes) for at, nbytes in zip(self.plan.temporaries[node], code.temporaries)]
+        temporaries = [
+            self.obtain(at, nbytes) for at, nbytes in zip(self.plan.temporaries[node], code.temporaries)
+        ]
         for step in code.steps:
             words = [self._argument(node, a, outputs, temporaries) for a in step.arguments]
             self._word_array(words, ["i64" if a.kind in ("size", "run") else "ptr" for a in step.arguments])
@@ -391,7 +443,9 @@ class _Run(_Body):
             )
             self.leave_if_failed(status)
 
-    def _argument(self, node: Node, argument: Argument, outputs: Sequence[str], temporaries: Sequence[str]) -> str:
+    def _argument(
+        self, node: Node, argument: Argument, outputs: Sequence[str], temporaries: Sequence[str]
+    ) -> str:
         match argument.kind:
             case "input":
                 packed = self.plan.packed.get((node, argument.index))
@@ -425,13 +479,16 @@ class _Run(_Body):
         for k, symbol in enumerate(node.op.symbols):
             value = self.f.load("i64", self.f.offset(address, 8 * k))
             if symbol.minimum is not None:
-                self.fail_if(self.f.compare("slt", value, symbol.minimum), node.origin, "invalid_value", value)
+                self.fail_if(
+                    self.f.compare("slt", value, symbol.minimum), node.origin, "invalid_value", value
+                )
             self.set_variable(symbol.name, value)
             self.defined.add(symbol.name)
         self._forget({s.name for s in node.op.symbols})
 
     def _call(self, node: Node) -> None:
-        """A runtime function: operands and results as onnxc_value, the attributes behind them, then the sizes it returned."""
+        """A runtime function: operands and results as onnxc_value, the attributes behind them, then the
+        sizes it returned."""
         f, op = self.f, node.op
         results = len(node.inputs) * abi.VALUE_BYTES
         place = results + len(node.outputs) * abi.VALUE_BYTES
@@ -444,8 +501,15 @@ class _Run(_Body):
         self.words = max(self.words, place // 8)
         operation = self.tables.operations.setdefault(op.symbol, len(self.tables.operations))
         status = f.call(
-            "i32", self.service("call"), "ptr %ctx", f"i32 {operation}", "ptr %words", f"i32 {len(node.inputs)}",
-            f"ptr {f.offset('%words', results)}", f"i32 {len(node.outputs)}", f"ptr {f.offset('%words', attributes)}",
+            "i32",
+            self.service("call"),
+            "ptr %ctx",
+            f"i32 {operation}",
+            "ptr %words",
+            f"i32 {len(node.inputs)}",
+            f"ptr {f.offset('%words', results)}",
+            f"i32 {len(node.outputs)}",
+            f"ptr {f.offset('%words', attributes)}",
             f"i32 {self.tables.node(node.origin)}",
         )
         self.leave_if_failed(status)
@@ -457,24 +521,35 @@ class _Run(_Body):
                 self._expect(result, "dtype", abi.DTYPES[value.dtype], "wrong_dtype", node.origin)
                 data = f.load("ptr", f.offset(result, abi.VALUE["data"]), 8)
                 f.store("ptr", data, self.slot("values", self.plan.locations[value].slot), 8)
-                self._take_shape(value, f.load("ptr", f.offset(result, abi.VALUE["dims"]), 8), fresh, node.origin)
+                self._take_shape(
+                    value, f.load("ptr", f.offset(result, abi.VALUE["dims"]), 8), fresh, node.origin
+                )
             else:
                 self._copy_object(self.plan.locations[value], result, hold=False)
         self._forget(fresh)
 
     def _expect(self, result: str, field_name: str, expected: int, code: str, origin: str) -> None:
-        """Fails the run where a field of a result is not what the graph was compiled for: what a sequence holds may differ."""
+        """Fails the run where a field of a result is not what the graph was compiled for: what a sequence
+        holds may differ."""
         f = self.f
         found = f.load("i32", f.offset(result, abi.VALUE[field_name]), 4)
-        self.fail_if(f.compare("ne", found, expected, "i32"), origin, code, f.value(f"sext i32 {found} to i64"))
+        self.fail_if(
+            f.compare("ne", found, expected, "i32"), origin, code, f.value(f"sext i32 {found} to i64")
+        )
 
     def _fill_value(self, base: int, value: Value, place: int) -> int:
-        """Writes an operand's onnxc_value at byte `base` of the words, its dims at `place`; the next free place."""
+        """Writes an operand's onnxc_value at byte `base` of the words, its dims at `place`; the next free
+        place."""
         f, words = self.f, "%words"
         if not isinstance(value.type, TensorType):
             self.copy(f.offset(words, base), self.address(value), str(abi.VALUE_BYTES))
             return place
-        fields = {"struct_size": abi.VALUE_BYTES, "kind": abi.KINDS["tensor"], "dtype": abi.DTYPES[value.dtype], "rank": value.rank}
+        fields = {
+            "struct_size": abi.VALUE_BYTES,
+            "kind": abi.KINDS["tensor"],
+            "dtype": abi.DTYPES[value.dtype],
+            "rank": value.rank,
+        }
         for name, number in fields.items():
             f.store("i32", str(number), f.offset(words, base + abi.VALUE[name]), 4)
         f.store("ptr", f.offset(words, place), f.offset(words, base + abi.VALUE["dims"]), 8)
@@ -487,7 +562,8 @@ class _Run(_Body):
         return place + 8 * value.rank
 
     def _copy_object(self, location: Location, source: str, hold: bool) -> None:
-        """Lets a sequence, optional or map be what the onnxc_value at `source` says; `hold`: and keeps it alive."""
+        """Lets a sequence, optional or map be what the onnxc_value at `source` says; `hold`: and keeps it
+        alive."""
         f = self.f
         self.copy(self.at(location), source, str(abi.VALUE_BYTES))
         if hold:
@@ -503,7 +579,9 @@ class _Run(_Body):
                 self.set_variable(str(size), found)
                 self.known.pop(size, None)
             else:
-                self.fail_if(self.f.compare("ne", found, self.dimension(size)), origin, "dims_mismatch", found)
+                self.fail_if(
+                    self.f.compare("ne", found, self.dimension(size)), origin, "dims_mismatch", found
+                )
 
     def _fresh(self, node: Node) -> set[str]:
         """The variables that a node's results define."""
@@ -525,7 +603,9 @@ class _Run(_Body):
     def _forget(self, names: set[str]) -> None:
         """Drops what was computed from variables that have other values now."""
         if names:
-            self.known = {d: v for d, v in self.known.items() if not names & {s.name for s in dims.symbols(d)}}
+            self.known = {
+                d: v for d, v in self.known.items() if not names & {s.name for s in dims.symbols(d)}
+            }
 
     def _if(self, node: Node) -> None:
         f, op, fresh = self.f, node.op, self._fresh(node)
@@ -538,7 +618,12 @@ class _Run(_Body):
                 self.nodes(branch.nodes)
                 for inner, outer in zip(branch.outputs, node.outputs):
                     if isinstance(outer.type, TensorType):
-                        f.store("ptr", self.address(inner), self.slot("values", self.plan.locations[outer].slot), 8)
+                        f.store(
+                            "ptr",
+                            self.address(inner),
+                            self.slot("values", self.plan.locations[outer].slot),
+                            8,
+                        )
                     else:
                         self._copy_object(self.plan.locations[outer], self.address(inner), hold=True)
                 self._give_shapes(branch.outputs, node, fresh)
@@ -548,7 +633,8 @@ class _Run(_Body):
         self._forget(fresh)
 
     def _give_shapes(self, inner: Sequence[Value], node: Node, fresh: set[str]) -> None:
-        """Sets the variables of a node's result types from the shapes of the region's values that the results are."""
+        """Sets the variables of a node's result types from the shapes of the region's values that the
+        results are."""
         given: set[str] = set()
         for value, outer in zip(inner, node.outputs):
             if not isinstance(outer.type, TensorType):
@@ -569,7 +655,9 @@ class _Run(_Body):
         trips = f.load("i64", self.address(node.inputs[0]))
         varying = self._varying(node)
         self._carry(node.inputs[2 : 2 + op.carried], carried, varying, [None] * op.carried)
-        scans = [(inner, outer) for inner, outer in zip(body.outputs[1 + op.carried :], node.outputs[op.carried :])]
+        scans = [
+            (inner, outer) for inner, outer in zip(body.outputs[1 + op.carried :], node.outputs[op.carried :])
+        ]
         counter = f.hoisted("alloca i64")
         f.store("i64", "0", counter, 8)
         f.store("i8", f.load("i8", self.address(node.inputs[1])), self.address(condition))
@@ -608,14 +696,16 @@ class _Run(_Body):
 
     def _carry(self, values: Sequence[Value], carried: Sequence[Value], varying: set[str],
                staging: Sequence[Location | None]) -> None:
-        """Copies values into the memory of the carried ones, by way of `staging` where that would overwrite what is still to be
-        read; the sizes follow."""
+        """Copies values into the memory of the carried ones, by way of `staging` where that would overwrite
+        what is still to be read; the sizes follow."""
         locations = self.plan.locations
         sources = [
             None if locations[value] == locations[into] else self._source(value, stage)
             for value, into, stage in zip(values, carried, staging)
         ]
-        shapes = [[self.dimension(d) for d in v.shape] if isinstance(v.type, TensorType) else [] for v in values]
+        shapes = [
+            [self.dimension(d) for d in v.shape] if isinstance(v.type, TensorType) else [] for v in values
+        ]
         for sizes, into in zip(shapes, carried):
             for number, size in zip(sizes, into.shape if sizes else ()):
                 if isinstance(size, Dim) and str(size) in varying:
@@ -645,7 +735,8 @@ class _Run(_Body):
         return source, nbytes
 
     def _open_scans(self, node: Node, scans: Sequence[tuple[Value, Value]]) -> None:
-        """Memory for collected values whose number and size are known, and zero for the sizes that iterations will tell."""
+        """Memory for collected values whose number and size are known, and zero for the sizes that
+        iterations will tell."""
         for inner, outer in scans:
             if self.plan.locations[outer].kind != "heap":
                 self.make(outer)
@@ -667,12 +758,16 @@ class _Run(_Body):
         row = self.size(inner.type.nbytes)
         if location.kind == "heap":
             total = f.mul(f.value(f"add i64 {now}, 1"), row)
-            pointer = f.call("ptr", self.service("buffer"), "ptr %ctx", f"i32 {location.index}", f"i64 {total}")
+            pointer = f.call(
+                "ptr", self.service("buffer"), "ptr %ctx", f"i32 {location.index}", f"i64 {total}"
+            )
             self.leave_if(f.value(f"icmp eq ptr {pointer}, null"))
             f.store("ptr", pointer, self.slot("values", location.slot), 8)
         self.copy(f.offset(self.address(outer), f.mul(now, row)), self.address(inner), row)
 
-    def _finish_loop(self, node: Node, carried: Sequence[Value], varying: set[str], fresh: set[str], now: str) -> None:
+    def _finish_loop(
+        self, node: Node, carried: Sequence[Value], varying: set[str], fresh: set[str], now: str
+    ) -> None:
         """The sizes of the loop's results."""
         self._give_shapes(carried, node, fresh)
         for outer in node.outputs[node.op.carried :]:
@@ -681,7 +776,9 @@ class _Run(_Body):
                 self.set_variable(str(count), now)
             location = self.plan.locations[outer]
             if location.kind == "heap":  # there may have been no iteration to make it
-                pointer = self.f.call("ptr", self.service("buffer"), "ptr %ctx", f"i32 {location.index}", "i64 0")
+                pointer = self.f.call(
+                    "ptr", self.service("buffer"), "ptr %ctx", f"i32 {location.index}", "i64 0"
+                )
                 self.leave_if(self.f.value(f"icmp eq ptr {pointer}, null"))
                 self.f.store("ptr", pointer, self.slot("values", location.slot), 8)
         self.defined |= fresh

@@ -141,9 +141,11 @@ class Elementwise(Piece):
     def emit(self, k: KernelText, f: Function, block: Block) -> None:
         """One block: its rows, then their vectors."""
         to = address(k, f, self.out, block.starts)
-        rounds = (*block.starts[:-1], "0")  # a block begins with a whole cycle
         repeated = self.cyclic if self.cycle else ()
-        pointers = {i: address(k, f, v, rounds if i in repeated else block.starts) for i, v in self.views.items()}
+        pointers = {
+            i: address(k, f, v, (*block.starts[:-1], "0") if i in repeated else block.starts)
+            for i, v in self.views.items()
+        }  # a block begins with a whole cycle
         outer = next((a for a in range(self.last) if block.extents[a] != "1"), None)
         if outer is None:
             row = Row(

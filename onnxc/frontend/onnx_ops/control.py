@@ -1,8 +1,8 @@
 """Import rules of control flow: If, Loop and Scan as regions.
 
-What a region reads of the graph around it becomes an explicit input. Sizes that differ between branches, or change from one
-iteration to the next, become fresh dimension variables that the run binds; a Loop's body is imported again with them until
-nothing changes.
+What a region reads of the graph around it becomes an explicit input. Sizes that differ between branches, or
+change from one iteration to the next, become fresh dimension variables that the run binds; a Loop's body is
+imported again with them until nothing changes.
 """
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def If(b, cond, *, then_branch, else_branch):
 
 
 def _facts(condition: Value) -> tuple[dict[str, Dimension], dict[str, Dimension]]:
-    """What either branch knows of dimensions where the condition is one: `n == 1` makes n 1, its negation leaves n open
-    but decides the same question asked again."""
+    """What either branch knows of dimensions where the condition is one: `n == 1` makes n 1, its negation
+    leaves n open but decides the same question asked again."""
     if condition.elements is None:
         return {}, {}
     (truth,) = condition.elements.flat
@@ -62,7 +62,12 @@ def _facts(condition: Value) -> tuple[dict[str, Dimension], dict[str, Dimension]
 
 
 def _atom_of(value: Dimension) -> dims.Symbol | dims.Apply | None:
-    if isinstance(value, Dim) and len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1:
+    if (
+        isinstance(value, Dim)
+        and len(value.terms) == 1
+        and value.terms[0][1] == 1
+        and len(value.terms[0][0]) == 1
+    ):
         return value.terms[0][0][0][0]
     return None
 
@@ -72,7 +77,8 @@ def _atom_of(value: Dimension) -> dims.Symbol | dims.Apply | None:
 
 @dataclass(frozen=True)
 class Branches:
-    """Two regions made alike: the same captured inputs in the same order, and common types of their outputs."""
+    """Two regions made alike: the same captured inputs in the same order, and common types of their
+    outputs."""
 
     graphs: tuple[Graph, Graph]
     types: tuple[Type, ...]
@@ -85,7 +91,11 @@ def joined(b: Builder, then: Region, otherwise: Region) -> Branches | None:
         raise ops.TypeMismatch(f"its branches have {len(then.outputs)} and {len(otherwise.outputs)} outputs")
     types = []
     for left, right in zip(then.outputs, otherwise.outputs):
-        if isinstance(left.type, TensorType) and isinstance(right.type, TensorType) and left.rank != right.rank:
+        if (
+            isinstance(left.type, TensorType)
+            and isinstance(right.type, TensorType)
+            and left.rank != right.rank
+        ):
             return None
         types.append(common_type(b, left.type, right.type, visible(b, left.type) and visible(b, right.type)))
     outer = list(dict.fromkeys(value for r in (then, otherwise) for value, _ in r.builder.captured()))
@@ -222,7 +232,9 @@ def _widened(b: Builder, before: Type, after: Type, initial: Type) -> Type:
     if before.dtype != after.dtype:
         raise ops.TypeMismatch(f"a carried value is {before} before and {after} after an iteration")
     if before.rank != after.rank:
-        raise UnsupportedError(f"a carried value has {before.rank} axes before and {after.rank} after an iteration")
+        raise UnsupportedError(
+            f"a carried value has {before.rank} axes before and {after.rank} after an iteration"
+        )
     return TensorType(before.dtype, tuple(
         x if x == y or (isinstance(x, Dim) and not _visible_dim(b, x)) else b.fresh("n")
         for x, y in zip(before.shape, after.shape)
@@ -240,8 +252,13 @@ def _final_type(b: Builder, carried: Type, initial: Type) -> Type:
 def _trip_count(b: Builder, trips: Value, condition: Value, body: Region) -> Dimension:
     """How many iterations there are, where that is known before the loop runs."""
     goes_on = body.outputs[0]
-    always = b.known(condition) is not None and bool(b.known(condition).reshape(-1)[0]) and (
-        goes_on is body.inputs[1] or (goes_on.constant is not None and bool(goes_on.constant.array.reshape(-1)[0]))
+    always = (
+        b.known(condition) is not None
+        and bool(b.known(condition).reshape(-1)[0])
+        and (
+            goes_on is body.inputs[1]
+            or (goes_on.constant is not None and bool(goes_on.constant.array.reshape(-1)[0]))
+        )
     )
     if always and trips.elements is not None:
         (count,) = trips.elements.flat
@@ -251,13 +268,23 @@ def _trip_count(b: Builder, trips: Value, condition: Value, body: Region) -> Dim
 
 
 @onnx_op(since=9)
-def Scan(b, *initial_state_and_scan_inputs, body, num_scan_inputs, scan_input_axes=None, scan_input_directions=None,
-         scan_output_axes=None, scan_output_directions=None):
+def Scan(
+    b,
+    *initial_state_and_scan_inputs,
+    body,
+    num_scan_inputs,
+    scan_input_axes=None,
+    scan_input_directions=None,
+    scan_output_axes=None,
+    scan_output_directions=None,
+):
     """A Loop over the slices of the scanned inputs."""
     importer, scope = b.context
     states = len(initial_state_and_scan_inputs) - num_scan_inputs
     if num_scan_inputs < 1 or states < 0:
-        raise ops.TypeMismatch(f"{num_scan_inputs} scanned inputs of {len(initial_state_and_scan_inputs)} inputs")
+        raise ops.TypeMismatch(
+            f"{num_scan_inputs} scanned inputs of {len(initial_state_and_scan_inputs)} inputs"
+        )
     initial, scanned = initial_state_and_scan_inputs[:states], initial_state_and_scan_inputs[states:]
     axes = [b.axis(a, v.rank) for a, v in zip(scan_input_axes or (0,) * num_scan_inputs, scanned)]
     backwards = scan_input_directions or (0,) * num_scan_inputs
@@ -284,10 +311,14 @@ def Scan(b, *initial_state_and_scan_inputs, body, num_scan_inputs, scan_input_ax
     trips = b.elements(np.array(length, object))
     outputs = list(loop(b, trips, b.constant(True), initial, region))
     count = len(outputs) - states
-    for k, (axis, backward) in enumerate(zip(scan_output_axes or (0,) * count, scan_output_directions or (0,) * count), states):
+    for k, (axis, backward) in enumerate(
+        zip(scan_output_axes or (0,) * count, scan_output_directions or (0,) * count), states
+    ):
         value = outputs[k]
         if backward:
-            value = b.slice(value, (length - 1, *(0,) * (value.rank - 1)), value.shape, (-1, *(1,) * (value.rank - 1)))
+            value = b.slice(
+                value, (length - 1, *(0,) * (value.rank - 1)), value.shape, (-1, *(1,) * (value.rank - 1))
+            )
         axis = b.axis(axis, value.rank)
         order = [*range(1, value.rank)]
         order.insert(axis, 0)
