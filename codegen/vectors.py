@@ -1,7 +1,8 @@
 """Arithmetic on vectors of one element type, the words in which expressions and functions are written.
 
-`Vectors(f, "float32", 16).add(a, b)` appends one instruction and returns its result. Booleans are vectors of i1, and with
-one lane every vector is a plain scalar. No instruction here traps or has undefined results for any operand.
+`Vectors(f, "float32", 16).add(a, b)` appends one instruction and returns its result. Booleans are vectors of
+i1, and with one lane every vector is a plain scalar. No instruction here traps or has undefined results for
+any operand.
 """
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ class Vectors:
         return result
 
     def scale_exponent(self, x: str, n: str) -> str:
-        """x * 2**n for whole numbers n, rounded once: one instruction, for targets of the ability `scale_exponent`."""
+        """x * 2**n for whole numbers n, rounded once: one instruction, for targets of the ability
+        `scale_exponent`."""
         size, widest = dtypes.bits(self.dtype), self.f.target.vector_bits
         if self.lanes * size > widest:
             low, high = (self.part(half, x) for half in (0, 1)), (self.part(half, n) for half in (0, 1))
@@ -110,25 +112,39 @@ class Vectors:
         mask = f"i{max(8, lanes)}"
         rounding = ["i32"] if lanes * size == widest else []
         kind = {"float32": "ps", "float64": "pd"}[self.dtype]
-        name = self.f.text.declare(f"{SCALE_EXPONENT}.{kind}.{lanes * size}", vector, [vector] * 3 + [mask] + rounding)
+        name = self.f.text.declare(
+            f"{SCALE_EXPONENT}.{kind}.{lanes * size}", vector, [vector] * 3 + [mask] + rounding
+        )
         x, n = self._padded(x, lanes), self._padded(n, lanes)
-        arguments = [f"{vector} {x}", f"{vector} {n}", f"{vector} zeroinitializer", f"{mask} -1", *(f"{r} 4" for r in rounding)]
+        arguments = [
+            f"{vector} {x}",
+            f"{vector} {n}",
+            f"{vector} zeroinitializer",
+            f"{mask} -1",
+            *(f"{r} 4" for r in rounding),
+        ]
         result = self.f.call(vector, name, *arguments)
         if lanes == self.lanes:
             return result
         if self.lanes == 1:
             return self.f.value(f"extractelement {vector} {result}, i64 0")
         numbers = ", ".join(f"i32 {k}" for k in range(self.lanes))
-        return self.f.value(f"shufflevector {vector} {result}, {vector} poison, <{self.lanes} x i32> <{numbers}>")
+        return self.f.value(
+            f"shufflevector {vector} {result}, {vector} poison, <{self.lanes} x i32> <{numbers}>"
+        )
 
     def _padded(self, x: str, lanes: int) -> str:
         """x with idle lanes of any value."""
         if self.lanes == lanes:
             return x
         if self.lanes == 1:
-            return self.f.value(f"insertelement {vector_type(scalar_type(self.dtype), lanes)} zeroinitializer, {self.type} {x}, i64 0")
+            return self.f.value(
+                f"insertelement {vector_type(scalar_type(self.dtype), lanes)} zeroinitializer, {self.type} {x}, i64 0"
+            )
         numbers = ", ".join(f"i32 {min(k, self.lanes)}" for k in range(lanes))
-        return self.f.value(f"shufflevector {self.type} {x}, {self.type} zeroinitializer, <{lanes} x i32> <{numbers}>")
+        return self.f.value(
+            f"shufflevector {self.type} {x}, {self.type} zeroinitializer, <{lanes} x i32> <{numbers}>"
+        )
 
     def part(self, half: int, x: str) -> str:
         """The lower (0) or upper (1) half of the lanes."""
@@ -217,7 +233,8 @@ class Vectors:
         return self.f.call("i1", name, f"{self.mask} {condition}")
 
     def smaller(self, a: str, b: str) -> str:
-        """The lesser, b where they do not compare: one instruction for floats. Not symmetric in NaN; see `minimum`."""
+        """The lesser, b where they do not compare: one instruction for floats. Not symmetric in NaN; see
+        `minimum`."""
         return self.select(self.compare("lt", a, b), a, b)
 
     def greater(self, a: str, b: str) -> str:
