@@ -139,7 +139,8 @@ class Vectors:
             return x
         if self.lanes == 1:
             return self.f.value(
-                f"insertelement {vector_type(scalar_type(self.dtype), lanes)} zeroinitializer, {self.type} {x}, i64 0"
+                f"insertelement {vector_type(scalar_type(self.dtype), lanes)} zeroinitializer, "
+                f"{self.type} {x}, i64 0"
             )
         numbers = ", ".join(f"i32 {min(k, self.lanes)}" for k in range(lanes))
         return self.f.value(
