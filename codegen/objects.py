@@ -43,7 +43,7 @@ def compile_objects(
             source.write_text(text)
             pairs += [str(source), str(output)]
             objects.append(output)
-        command = [sys.executable, "-m", "onnxc.codegen.worker", target.name, *pairs]
+        command = [sys.executable, "-P", "-m", "onnxc.codegen.worker", target.name, *pairs]
         children.append(
             subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
