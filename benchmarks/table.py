@@ -102,7 +102,7 @@ def watched(command: list[str]) -> tuple[str, float, int]:
 def measure(row: Row, path: Path, seconds: float, folder: Path) -> dict:
     """All figures of a row."""
     library = folder / "model.so"
-    onnxc = [sys.executable, "-m", "onnxc"]
+    onnxc = [sys.executable, "-P", "-m", "onnxc"]
     report, wall, peak = watched([*onnxc, "compile", str(path), "-o", str(library), "--json"])
     _, _, own = watched([sys.executable, "-c", "import time; time.sleep(0.2)"])
     found = {"name": row.name, "model_bytes": path.stat().st_size, "compile": json.loads(report),

@@ -58,7 +58,7 @@ def command(capsys):
 
 
 def onnxc_process(*arguments, **settings):
-    return subprocess.Popen([sys.executable, "-m", "onnxc", *map(str, arguments)], text=True,
+    return subprocess.Popen([sys.executable, "-P", "-m", "onnxc", *map(str, arguments)], text=True,
                             stderr=subprocess.PIPE, **settings)
 
 
