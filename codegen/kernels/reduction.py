@@ -211,11 +211,19 @@ class Reduction(Piece):
         if not self.kept and not self.reduced:
             return 1000
         length = self.kept[-1] if self.vertical else self.reduced[-1]
-        steps = self._effort(self.last, length) / (self.target.fma_per_ns * self.lanes) * 500
-        moved = moving_cost(self.target, sum(v.itemsize for v in self.views.values())) / 4
-        term = steps + computing_cost(self.target, *self.terms) + moved
+        steps = 1000 * self._effort(self.last, length) / (self.target.fma_per_ns * self.lanes)
+        term = steps + computing_cost(self.target, *self.terms)
         end = computing_cost(self.target, self.finish) * (1 if self.vertical else self.lanes) + 100
-        return term * typical(dims.product(self.reduced)) + end
+        return term * typical(dims.product(self.reduced)) + self._moved + end
+
+    @property
+    def _moved(self) -> float:
+        """Picoseconds a result for bringing every operand in once."""
+        total = 0
+        for view in self.views.values():
+            run_through = zip(view.strides, (*self.kept, *self.reduced))
+            total += view.itemsize * typical(dims.product(n for stride, n in run_through if stride != 0))
+        return moving_cost(self.target, total / max(1, typical(dims.product(self.kept))))
 
     @property
     def blocks(self) -> Blocks:
