@@ -184,7 +184,8 @@ CASES = {
             ({"x": f(3, 2), "at": row(0, 2, 1), "u": f(1, 3)}, DIMS_MISMATCH, r"z \(ScatterElements\)"),
             ({"x": f(3, 2), "at": row(0, 3), "u": f(1, 2)}, INDEX, r"z \(ScatterElements\): index 3")]),
     "rows to write": (
-        "g (float[N,M] x, int64[K,1] at, float[P,Q] u) => (float[N,M] z) { z = ScatterND (x, at, u) }",
+        """g (float[N,M] x, int64[K,1] at, float[P,Q] u) => (float[N,M] z) {
+            z = ScatterND (x, at, u) }""",
         {"x": f(3, 2), "at": column(2), "u": f(1, 2)}, [
             ({"x": f(3, 2), "at": column(2), "u": f(2, 2)}, DIMS_MISMATCH, r"z \(ScatterND\)"),
             ({"x": f(3, 2), "at": column(2), "u": f(1, 3)}, DIMS_MISMATCH, r"z \(ScatterND\)"),
@@ -207,7 +208,8 @@ CASES = {
             ({"x": f(4)}, RESHAPE, r"a \(Split\)"), ({"x": f(6)}, RESHAPE, r"a \(Split\)"),
             ({"x": f(1)}, DIMS_MISMATCH, r"a \(Split\)")]),
     "a number of best values": (
-        "g (float[N] x, int64[1] k) => (float[K] v, int64[K] at) { v, at = TopK (x, k) }", {"x": f(5), "k": i(2)}, [
+        "g (float[N] x, int64[1] k) => (float[K] v, int64[K] at) { v, at = TopK (x, k) }",
+        {"x": f(5), "k": i(2)}, [
             ({"x": f(5), "k": i(6)}, INVALID, r"v \(TopK\): 6 is not a valid value"),
             ({"x": f(5), "k": i(-1)}, INVALID, r"v \(TopK\): -1 is not a valid value")]),
     "steps of zero": (
