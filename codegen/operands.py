@@ -11,13 +11,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import dims, dtypes, expr
 from ..expr import Expr
 from ..target import Target
-from .conversion import computed_in
+from .conversion import NARROW, computed_in
 from .emitter import Function, mangled, scalar_type, vector_type
 from .kernel import KernelText
 from .nest import ERROR_BYTES, View, displaced
@@ -69,6 +69,23 @@ def weight(*roots: Expr) -> int:
 def computing_cost(target: Target, *roots: Expr) -> float:
     """Picoseconds to evaluate the expressions for one element, all in vectors."""
     return 1000 * weight(*roots) / (target.fma_per_ns * vector_lanes(target, *roots))
+
+
+def split_still(body: Expr, still: Collection[int]) -> tuple[Expr, dict[int, Expr]]:
+    """(body, parts) where the largest parts that depend on nothing but the operands in `still` have become
+    operands, by their new numbers. Checks stay where they are, and so does what narrow floats give."""
+    alone: dict[int, bool] = {}
+    order = expr.topological(body)
+    for node in order:
+        stays = node.op in ("index", "check") or node.dtype in NARROW
+        stays = stays or (node.op == "input" and node.value not in still)
+        alone[id(node)] = not stays and all(alone[id(a)] for a in node.args)
+    tops = [body, *(a for node in order if not alone[id(node)] for a in node.args)]
+    found = dict.fromkeys(n for n in tops if alone[id(n)] and n.args)
+    first = 1 + max(expr.inputs(body), default=0)
+    parts = {first + k: part for k, part in enumerate(found)}
+    places = {id(part): expr.input_(number, part.dtype) for number, part in parts.items()}
+    return expr.rewrite(body, lambda node: places.get(id(node))), parts
 
 
 def scratch_bytes(slots: int) -> int:

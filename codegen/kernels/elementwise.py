@@ -46,6 +46,7 @@ from ..operands import (
     evaluate,
     read_all,
     scratch_bytes,
+    split_still,
     store_lanes,
     stride_kind,
     vector_lanes,
@@ -90,6 +91,8 @@ class Elementwise(Piece):
             kept = [*range(len(outer)), len(self.sizes)]
             self.out, self.views = self.out.pick(kept), {i: v.pick(kept) for i, v in self.views.items()}
         self.last = len(self.sizes) - 1
+        still = [i for i, v in self.views.items() if stride_kind(v, self.last) == "same"]
+        self.body, self.still = split_still(body, still)
 
     def _cyclic(self, indexed: bool) -> tuple[bool, list[int]]:
         """Whether rows are that short that several make a vector, and the operands that are the same in all
@@ -196,6 +199,11 @@ class Row:
                  known: Mapping[tuple[int, int], str], at: Sequence[str]):
         self.nest, self.k, self.f, self.readers, self.known = nest, k, f, readers, known
         self.indices = Indices(nest.axis_of, at, nest.last)
+        values = evaluate(k, f, list(nest.still.values()), read_all(readers, "0", 1, None), 1)
+        self.still = {
+            number: {1: value, nest.lanes: f.broadcast(scalar_type(part.dtype), value, nest.lanes)}
+            for (number, part), value in zip(nest.still.items(), values)
+        }
 
     def write(self, to: str, count: str) -> None:
         nest = self.nest
@@ -218,9 +226,18 @@ class Row:
         for (operand, at), value in self.known.items():
             if at == index:
                 reads[operand] = lambda value=value: value
+        for number in self.still:
+            reads[number] = lambda number=number: self._still(number, lanes)
         (value,) = evaluate(self.k, self.f, [self.nest.body], reads, lanes,
                             lambda axis: self.indices.lanes(self.f, axis, index, lanes), mask)
         return value
+
+    def _still(self, number: int, lanes: int) -> str:
+        """What is the same in the whole row, in so many lanes."""
+        values = self.still[number]
+        if lanes in values:
+            return values[lanes]
+        return self.f.broadcast(scalar_type(self.nest.still[number].dtype), values[1], lanes)
 
     def _store(self, index: str | int, value: str, lanes: int, mask: str | None) -> None:
         out = self.nest.out

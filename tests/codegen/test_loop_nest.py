@@ -274,3 +274,16 @@ def test_elements_are_sizes():
     ):
         node = node_of(Elements(elements, shape, dtype), [])
         compare(node, dense_choice(node, NATIVE), [], NATIVE, {"n": 4, "m": 3})
+
+
+@TARGETS
+def test_what_a_row_shares_is_computed_once(target):
+    """1 / sqrt(variance) of rows: one division a row, none for each element."""
+    body = (x(0) - x(1)) * (1 / expr.sqrt(x(2) + 1e-5)) * x(3)
+    rows, mean, variance = numbers((9, 70)), numbers((9, 1), seed=1), np.abs(numbers((9, 1), seed=2))
+    check(target, Map(body), rows, mean, variance, numbers((70,), seed=3))
+    node = node_of(Map(body), [rows, mean, variance, numbers((70,))])
+    choice = dense_choice(node, target)
+    (step,) = choice.kernel.emit(node, choice, target).steps
+    assert "fdiv float" in step.text
+    assert "fdiv <" not in step.text
