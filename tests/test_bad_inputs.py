@@ -3,7 +3,10 @@ each time, and the next run works. What only the run can tell is checked by it: 
 
 The same from C is in test_embedding.py; what is wrong with models themselves in test_cli.py.
 """
+import contextlib
 import resource
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -323,3 +326,40 @@ def test_a_session_tells_the_same_sentences(tmp_path):
     session = onnxc.InferenceSession(str(tmp_path / "model.onnx"))
     with pytest.raises(RunError, match=r"input 'y': dimension 0 \(N\): expected 3, got 4"):
         session.run(None, {"x": f(3), "y": f(4)})
+
+
+# Compiles that end early, or meet
+
+def compiling(folder):
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "onnxc", "compile", "model.onnx", "-o", "model.so"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def works(folder):
+    with onnxc.load(folder / "model.so") as model:
+        return model.run(None, {"image": IMAGE})[0].shape == (1, 10)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_killed_compile_leaves_the_old_library_or_a_whole_one(old, tmp_path):
+    """Killed in every stage, from the start of Python to the link."""
+    onnx.save(small_models.images(), tmp_path / "model.onnx")
+    if old:
+        (tmp_path / "model.so").write_bytes(b"old")
+    for delay in (0.0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4, 2.8):
+        process = compiling(tmp_path)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(delay)
+        process.kill()
+        process.communicate(timeout=60)  # its children end by themselves, and close what they print to
+        output = tmp_path / "model.so"
+        assert (output.read_bytes() == b"old" if old else not output.exists()) or works(tmp_path)
+
+
+def test_compiles_to_one_place_at_once_leave_a_whole_library(tmp_path):
+    onnx.save(small_models.images(), tmp_path / "model.onnx")
+    processes = [compiling(tmp_path) for _ in range(3)]
+    assert [process.communicate(timeout=120) and process.returncode for process in processes] == [0, 0, 0]
+    assert works(tmp_path)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["model.h", "model.onnx", "model.so"]
