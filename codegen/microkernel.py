@@ -114,8 +114,8 @@ def supported(lhs: str, rhs: str, accumulate: str) -> bool:
 
 def most_rows(target: Target, vectors: int) -> int:
     """The greatest tile height that leaves registers for the panel's vectors, the broadcasts in
-    flight and, without a fused multiply-add, one product: AVX-512 14 x 2, 9 x 3, 6 x 4; AVX2 6 x 2,
-    4 x 3; NEON 13 x 2, 8 x 3, 6 x 4."""
+    flight and, without a fused multiply-add, one product: of 32 registers 14 x 2, 9 x 3 or 6 x 4, of
+    16 registers 6 x 2 or 4 x 3."""
     spare = vectors + target.broadcasts + (0 if target.fused_multiply_add else 1)
     return max(1, (target.vector_registers - spare) // vectors)
 

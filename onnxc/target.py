@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from . import dtypes
 from .errors import CompileError
@@ -26,6 +26,7 @@ class Target:
     vector_registers: int
     masked: bool  # lanes can be switched off by a mask register at no cost
     fused_multiply_add: bool
+    memory_operands: bool = False  # arithmetic reads an operand straight from memory
     load_ports: int = 2  # vector loads a cycle
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     level1_bytes: int = 32 << 10
@@ -47,34 +48,26 @@ class Target:
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-_LINUX_X86 = "x86_64-unknown-linux-gnu"
+_X86_64 = partial(Target, triple="x86_64-unknown-linux-gnu", memory_operands=True)
 
 TARGETS: dict[str, Target] = {
     t.name: t
     for t in (
-        Target(
-            "x86-64-v4",
-            _LINUX_X86,
-            "x86-64-v4",
-            _V4,
-            512,
-            32,
-            True,
-            True,
-            abilities=("scale_exponent", "convert_half"),
+        _X86_64(
+            "x86-64-v4", cpu="x86-64-v4", features=_V4, vector_bits=512, vector_registers=32, masked=True,
+            fused_multiply_add=True, abilities=("scale_exponent", "convert_half"),
         ),
-        Target("x86-64-v3", _LINUX_X86, "x86-64-v3", _V3, 256, 16, False, True, abilities=("convert_half",)),
-        Target("x86-64-v2", _LINUX_X86, "x86-64-v2", _V2, 128, 16, False, False),
+        _X86_64(
+            "x86-64-v3", cpu="x86-64-v3", features=_V3, vector_bits=256, vector_registers=16, masked=False,
+            fused_multiply_add=True, abilities=("convert_half",),
+        ),
+        _X86_64(
+            "x86-64-v2", cpu="x86-64-v2", features=_V2, vector_bits=128, vector_registers=16, masked=False,
+            fused_multiply_add=False,
+        ),
         Target(
-            "aarch64",
-            "aarch64-unknown-linux-gnu",
-            "generic",
-            ("asimd",),
-            128,
-            32,
-            False,
-            True,
-            broadcasts=4,
+            "aarch64", triple="aarch64-unknown-linux-gnu", cpu="generic", features=("asimd",),
+            vector_bits=128, vector_registers=32, masked=False, fused_multiply_add=True, broadcasts=4,
             abilities=("convert_half",),
         ),
     )

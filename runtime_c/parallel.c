@@ -1,37 +1,10 @@
-/* parallel.c - runs a kernel's parts on a pool, and the state of the floating point unit.
+/* parallel.c - runs a kernel's parts on a pool.
  *
  * Parts are cut into contiguous pieces, one a thread. What a part computes never depends on the cut,
  * so results are the same bits for any number of threads; of failing parts the lowest is reported. */
 
 /* Starting and joining threads costs about a microsecond: a piece shorter than this stays whole. */
 enum { ONNXC_PIECE_NS = 4000 };
-
-/* Rounding to nearest, no flushing of subnormals, all exceptions masked: results must not depend on
- * the caller's mode, which is put back afterwards. */
-#if defined(__x86_64__)
-typedef unsigned onnxc_float_mode;
-static onnxc_float_mode onnxc_enter_float_mode(void) {
-    onnxc_float_mode before = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(0x1f80);
-    return before;
-}
-static void onnxc_leave_float_mode(onnxc_float_mode mode) { __builtin_ia32_ldmxcsr(mode); }
-#elif defined(__aarch64__)
-typedef uint64_t onnxc_float_mode;
-static onnxc_float_mode onnxc_enter_float_mode(void) {
-    onnxc_float_mode before;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
-    __asm__ volatile("msr fpcr, %0" ::"r"((uint64_t)0));
-    return before;
-}
-static void onnxc_leave_float_mode(onnxc_float_mode mode) {
-    __asm__ volatile("msr fpcr, %0" ::"r"(mode));
-}
-#else
-typedef int onnxc_float_mode;
-static onnxc_float_mode onnxc_enter_float_mode(void) { return 0; }
-static void onnxc_leave_float_mode(onnxc_float_mode mode) { (void)mode; }
-#endif
 
 typedef struct onnxc_region {
     onnxc_context *context;

@@ -47,14 +47,6 @@ static void onnxc_watch_forks(void) {
     onnxc_fork_status = pthread_atfork(NULL, NULL, onnxc_count_fork);
 }
 
-static void onnxc_pause(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory");
-#endif
-}
-
 static int64_t onnxc_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

@@ -1,7 +1,7 @@
 /* runtime.c - the whole runtime, included by a model's generated C file, one translation unit.
  *
  * Everything is static: models that are linked into one program share nothing and cannot clash.
- * Read in this order: memory, errors, plan, pool, parallel, features, values, check, outputs,
+ * Read in this order: memory, errors, processor, plan, pool, parallel, values, check, outputs,
  * weights, context; then the operators that are written in C. */
 #include "internal.h"
 
@@ -26,18 +26,13 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #endif
-#if defined(__x86_64__)
-#include <cpuid.h>
-#elif defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>
-#endif
 
 #include "memory.c"
 #include "errors.c"
+#include "processor.c"
 #include "plan.c"
 #include "pool.c"
 #include "parallel.c"
-#include "features.c"
 #include "values.c"
 #include "check.c"
 #include "outputs.c"

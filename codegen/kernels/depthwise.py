@@ -109,10 +109,10 @@ def _rows(shape: Sequence[Dimension]) -> int:
 
 def _widths(target: Target, products: int, width: Dimension) -> tuple[int, ...]:
     """Outputs along a row that one iteration computes; code grows with them and with the products.
-    LLVM loads all inputs of an iteration first except on x86, so that elsewhere many would be
-    spilled."""
+    Where arithmetic does not read memory LLVM loads all inputs of an iteration first, so that many
+    would be spilled."""
     most = 8 if products <= 25 else 4 if products <= 49 else 2
-    most = most if target.triple.startswith("x86") else max(1, most // 2)
+    most = most if target.memory_operands else max(1, most // 2)
     if isinstance(width, int):
         return (equal_width(width, most),)
     return tuple(w for w in (8, 4, 2, 1) if w <= most)

@@ -1,10 +1,25 @@
-/* features.c - whether the processor, and the system's saving of its registers, has what the model's
- * code was generated for. Runs before any generated code, in code for the baseline processor.
+/* processor.c - all that differs between processors: how a thread waits, the mode of the floating
+ * point unit, and whether there is what the model's code was generated for. The check runs before any
+ * generated code, in code for the baseline processor.
  *
- * x86-64: bits of cpuid, and of xgetbv for the vector registers. aarch64: the kernel's hardware
- * capabilities. Names are LLVM's. */
+ * Rounding to nearest, no flushing of subnormals, all exceptions masked: results must not depend on
+ * the caller's mode, which is put back afterwards.
+ * Features are x86-64's bits of cpuid, and of xgetbv for the vector registers that the system saves;
+ * aarch64: the kernel's hardware capabilities. Names are LLVM's. */
 
 #if defined(__x86_64__)
+
+#include <cpuid.h>
+
+static void onnxc_pause(void) { __builtin_ia32_pause(); }
+
+typedef unsigned onnxc_float_mode;
+static onnxc_float_mode onnxc_enter_float_mode(void) {
+    onnxc_float_mode before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(0x1f80);
+    return before;
+}
+static void onnxc_leave_float_mode(onnxc_float_mode mode) { __builtin_ia32_ldmxcsr(mode); }
 
 enum { ONNXC_EAX, ONNXC_EBX, ONNXC_ECX, ONNXC_EDX };
 enum { ONNXC_NO_STATE = 0, ONNXC_YMM = 0x6, ONNXC_ZMM = 0xe6, ONNXC_AMX = 0x60000 };
@@ -86,7 +101,23 @@ static bool onnxc_has_feature(const char *name) {
     return false;
 }
 
-#elif defined(__aarch64__) && defined(__linux__)
+#elif defined(__aarch64__)
+
+static void onnxc_pause(void) { __asm__ volatile("isb" ::: "memory"); }
+
+typedef uint64_t onnxc_float_mode;
+static onnxc_float_mode onnxc_enter_float_mode(void) {
+    onnxc_float_mode before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" ::"r"((uint64_t)0));
+    return before;
+}
+static void onnxc_leave_float_mode(onnxc_float_mode mode) {
+    __asm__ volatile("msr fpcr, %0" ::"r"(mode));
+}
+
+#ifdef __linux__
+#include <sys/auxv.h>
 
 static bool onnxc_has_feature(const char *name) {
     static const struct { const char *name; int which; uint8_t bit; } features[] = {
@@ -99,7 +130,20 @@ static bool onnxc_has_feature(const char *name) {
     return false;
 }
 
+#else /* every such processor has the features that code is generated for */
+static bool onnxc_has_feature(const char *name) {
+    (void)name;
+    return true;
+}
+#endif
+
 #else
+
+static void onnxc_pause(void) {}
+
+typedef int onnxc_float_mode;
+static onnxc_float_mode onnxc_enter_float_mode(void) { return 0; }
+static void onnxc_leave_float_mode(onnxc_float_mode mode) { (void)mode; }
 
 /* No way to ask: a library for another processor does not load in the first place. */
 static bool onnxc_has_feature(const char *name) {
