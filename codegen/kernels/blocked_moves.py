@@ -1,8 +1,9 @@
 """Concat, Slice, Pad and Gather of images stored in blocks of channels, without making them dense.
 
-A blocked image is a dense array [N, C/b, H + 2h, W + 2h, b], and these ops move whole runs of lanes in it:
-along batch and spatial axes always, along channels where every piece begins and ends with a block. Lanes
-beyond the channels hold zeros and are moved with the others; the halo of the result is cleared.
+A blocked image is a dense array [N, C/b, H + 2h, W + 2h, b]. Along batch and spatial axes these ops move
+whole blocks of lanes in it, those beyond the channels, which hold zeros, with the others. Along channels
+they move runs of lanes, cut where a block ends in either image: 24 channels put after 24, in blocks of 16,
+are runs of 8.
 """
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...ir import Layout, Node
+from ...ir import Layout, Node, TensorType
 from ...ops import Concat, Gather, Pad, Slice
 from ...target import Target
 from ..nest import Piece, Stages, View, input_view
@@ -40,19 +41,14 @@ def layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
 
 
 def _keeps_blocks(node: Node, block: int) -> bool:
-    """Whether no block of the result holds channels of two places."""
-    channels = node.inputs[0].shape[1]
+    """Whether the channels move in runs that are known."""
     match node.op:
-        case Concat(axis=1):
-            return all(v.shape[1] % block == 0 for v in node.inputs[:-1])
         case Concat():
             return True
-        case Slice(starts, sizes, steps):
-            first, count = starts[1], sizes[1]
-            whole = isinstance(first, int) and isinstance(count, int) and steps[1] == 1 and first % block == 0
-            return whole and (count % block == 0 or first + count == channels)
+        case Slice(starts, _, steps):
+            return isinstance(starts[1], int) and steps[1] == 1
         case Pad("constant", before, after):
-            lanes_used = channels % block == 0 or _is_zero(node)
+            lanes_used = node.inputs[0].shape[1] % block == 0 or _is_zero(node)
             return before[1] == 0 == after[1] and lanes_used
         case Gather("axis", axis):
             return axis != 1 and node.inputs[1].rank == 1
@@ -76,19 +72,24 @@ def _moves(node: Node, target: Target) -> Iterable[Piece]:
     sources = [stored("input", k, v.type) for k, v in enumerate(node.inputs) if v.type.layout is not None]
     source, inside = sources[0], inside_blocks(node.inputs[0].type)
     match op:
+        case Concat(axis=1):
+            begin = 0
+            for value, view in zip(node.inputs, sources):
+                yield from channel_copies(target, value.type, out, view, to, 0, begin, value.shape[1])
+                begin += value.shape[1]
+            yield from idle_lanes(target, out, to)
         case Concat(axis):
             begin = 0
-            for index, value in enumerate(node.inputs):
-                place = begin if axis != 1 else begin // out.layout.block
-                yield Copy(
-                    target, inside_blocks(value.type), to.moved(place * to.strides[axis]), sources[index]
-                )
+            for value, view in zip(node.inputs, sources):
+                yield Copy(target, inside_blocks(value.type), to.moved(begin * to.strides[axis]), view)
                 begin = begin + value.shape[axis]
-        case Slice(starts, _, steps):
-            first = [starts[0], starts[1] // out.layout.block, *starts[2:], 0]
+        case Slice(starts, sizes, steps):
+            first = [starts[0], 0, *starts[2:], 0]
             begin = sum((s * d for s, d in zip(first, source.strides)), source.origin)
             strides = tuple(s * d for s, d in zip((*steps, 1), source.strides))
-            yield Copy(target, inside_blocks(out), to, replace(source, strides=strides, origin=begin))
+            walked = replace(source, strides=strides, origin=begin)
+            yield from channel_copies(target, out, out, walked, to, starts[1], 0, sizes[1])
+            yield from idle_lanes(target, out, to)
         case Pad(_, before, _):
             before = (before[0], 0, *before[2:], 0)
             begin = sum((b * s for b, s in zip(before, to.strides)), 0)
@@ -100,3 +101,35 @@ def _moves(node: Node, target: Target) -> Iterable[Piece]:
         case Gather():
             indices = node.inputs[1]
             yield Lookup(target, named(op, source, inside, input_view(node, 1), indices.shape, to))
+
+
+def channel_copies(target: Target, sizes: TensorType, out: TensorType, source: View, to: View, first: int,
+                   begin: int, count: int) -> Iterable[Copy]:
+    """Copies `count` channels from channel `first` on to channel `begin` of out; the other axes are those of
+    `sizes`. Runs that repeat from block to block are one copy."""
+    block, item = out.layout.block, source.itemsize
+    batch, _, *pixels, _ = inside_blocks(sizes)
+    runs: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    done = 0
+    while done < count:
+        from_block, from_lane = divmod(first + done, block)
+        to_block, to_lane = divmod(begin + done, block)
+        length = min(block - from_lane, block - to_lane, count - done)
+        runs.setdefault((from_lane, to_lane, length), []).append((from_block, to_block))
+        done += length
+    for (from_lane, to_lane, length), places in runs.items():
+        from_block, to_block = places[0]
+        yield Copy(
+            target, (batch, len(places), *pixels, length),
+            to.moved(to_block * to.strides[1] + to_lane * item),
+            source.moved(from_block * source.strides[1] + from_lane * item),
+        )
+
+
+def idle_lanes(target: Target, out: TensorType, to: View) -> Iterable[Copy]:
+    """Zeros in the lanes beyond the channels."""
+    whole, used = divmod(out.shape[1], out.layout.block)
+    if used:
+        batch, _, *pixels, block = inside_blocks(out)
+        last = to.moved(whole * to.strides[1] + used * to.itemsize)
+        yield Copy(target, (batch, 1, *pixels, block - used), last, None)

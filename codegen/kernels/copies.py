@@ -30,6 +30,7 @@ from ..nest import (
     displaced,
     elements_per_part,
     moving_cost,
+    typical,
 )
 
 # iterations of a block along both axes of a transposition: its lines stay in the first-level cache
@@ -400,10 +401,11 @@ class Copy(Piece):
     @property
     def cost(self) -> float:
         """Picoseconds an element."""
+        row = 500 / max(1, typical(self.sizes[-1]))
         if self.source is None:
-            return moving_cost(self.target, self.item)
+            return moving_cost(self.target, self.item) + row
         slow = 1.0 if self.source.strides[-1] in (self.item, 0) else 1.5 if self.across is not None else 3.0
-        return moving_cost(self.target, 2 * self.item) * slow
+        return moving_cost(self.target, 2 * self.item) * slow + row
 
     @property
     def blocks(self) -> Blocks:
@@ -443,10 +445,15 @@ class Copy(Piece):
             self._rows(k, f, block, inner, axes[1:])
 
     def _row(self, k: KernelText, f: Function, to: str, source: str = "", *, count: str) -> None:
-        if self.source is None:
+        step_out = self.out.strides[-1]
+        if self.source is None and step_out == self.item:
             fill_bytes(f, to, "zeroinitializer", f.mul(count, self.item))
             return
-        step_out, step_in = self.out.strides[-1], self.source.strides[-1]
+        if self.source is None:
+            with f.loop(0, count) as loop:
+                f.store(f"i{8 * self.item}", "0", displaced(f, to, loop.index, k.size(f, step_out)))
+            return
+        step_in = self.source.strides[-1]
         if step_out == self.item and isinstance(step_in, int):
             self._contiguous(f, to, source, step_in, count)
         elif step_out == self.item:

@@ -193,7 +193,7 @@ def test_parts_that_are_many_cover_everything():
 
 # Layouts -----------------------------------------------------------------------------------------
 
-SHAPES = [(2, 16, 5, 7), (1, 20, 3, 3), (2, 3, 4, 5), (1, 35, 9)]
+SHAPES = [(2, 16, 5, 7), (1, 20, 3, 3), (2, 15, 4, 5), (1, 35, 9)]
 LAYOUTS = [None, Layout(16, (0, 0)), Layout(16, (1, 2)), Layout(8, (1, 0))]
 
 
@@ -219,6 +219,9 @@ BLOCKED = [
     (Concat(0), [(2, 9, 3, 5), (1, 9, 3, 5)]),
     (Slice((0, 16, 1, 0), (2, 9, 2, 3), (1, 1, 1, 2)), [(2, 25, 3, 5)]),
     (Slice((1, 0, 2, 4), (1, 16, 2, 3), (1, 1, -2, -2)), [(2, 25, 3, 5)]),
+    (Concat(1), [(2, 24, 3, 5), (2, 24, 3, 5), (2, 7, 3, 5), (2, 1, 3, 5), (2, 40, 3, 5)]),
+    (Slice((0, 5, 0, 0), (2, 30, 3, 5), (1, 1, 1, 1)), [(2, 41, 3, 5)]),
+    (Slice((0, 3, 0, 0), (2, 1, 3, 5), (1, 1, 1, 1)), [(2, 4, 3, 5)]),
 ]
 
 
@@ -250,12 +253,3 @@ def test_blocked_images_are_moved_as_they_are(target, block):
             [layout, None],
             (1, 1),
         )
-
-
-def test_channels_that_do_not_fill_blocks_are_not_joined_in_blocks():
-    from onnxc.codegen.kernels import loop_nest
-
-    layout = Layout(16, (0, 0))
-    types = [TensorType("float32", (1, 9, 3, 3), layout)] * 2
-    node = node_of(Concat(1), [numbers((1, 9, 3, 3))] * 2, types)
-    assert [choice.output for choice in loop_nest.candidates(node, NATIVE)] == [None]
