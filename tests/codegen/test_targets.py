@@ -1,0 +1,138 @@
+"""Kernels follow the target: whole models agree on every processor that this machine can be, come out for
+those that it cannot be, and are refused politely where they do not fit. Only targets name processors.
+"""
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxc.codegen
+import onnxc.passes
+import onnxruntime
+import pytest
+import small_models
+from codegen.harness import RUNNABLE, machine
+from onnxc.codegen import model_c
+from onnxc.passes.select_kernels import select_kernels
+from small_models import parsed
+
+import onnxc
+from onnxc import driver
+from onnxc.errors import CompileError, LoadError
+from onnxc.frontend.importer import import_model
+from onnxc.target import TARGETS, find_target
+
+EVERY = list(TARGETS.values())
+FOREIGN = [target for target in EVERY if target not in RUNNABLE]
+SIZES = {
+    "images": [{"image": (1, 3, 32, 32)}, {"image": (2, 3, 45, 19)}],
+    "text": [{"ids": (1, 7), "mask": (1, 7)}, {"ids": (3, 33), "mask": (3, 33)}],
+}
+
+
+def feeds_of(shapes):
+    """Seeded inputs: images, token ids, and a mask that leaves some tokens out."""
+    rng, feeds = np.random.default_rng(0), {}
+    for name, shape in shapes.items():
+        if name == "image":
+            feeds[name] = rng.standard_normal(shape).astype(np.float32)
+        else:
+            feeds[name] = rng.integers(0, small_models.WORDS if name == "ids" else 2, shape)
+            feeds[name][:, 0] = 1
+    return feeds
+
+
+def kernels(model, target):
+    """The text of every kernel of a model."""
+    graph = select_kernels(driver.optimise(import_model(model).graph, target), target)
+    codes = driver.emit_kernels(graph, target)
+    return dict.fromkeys(step.text for code in codes.values() for step in code.steps)
+
+
+def undefined(text, target, folder):
+    """The symbols that a kernel's object asks the linker for."""
+    import llvmlite.binding as llvm
+
+    module = llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}')
+    (folder / "kernel.o").write_bytes(machine(target, jit=False).emit_object(module))
+    command = ["nm", "--undefined-only", "--format=just-symbols", folder / "kernel.o"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize("target", RUNNABLE, ids=str)
+@pytest.mark.parametrize("name", SIZES)
+def test_whole_models_agree_with_onnx_runtime(name, target, tmp_path):
+    model = getattr(small_models, name)()
+    compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so", target=target.name), threads=2)
+    assert compiled.description["features"] == list(target.features)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for shapes in SIZES[name]:
+        feeds = feeds_of(shapes)
+        (got,), (expected,) = compiled.run(None, feeds), session.run(None, feeds)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-4 * max(1.0, np.abs(expected).max()))
+
+
+PRODUCT = "g ({0}[N, K] x, {0}[K, M] y) => ({0}[N, M] z) {{ p = MatMul (x, y) z = Add (p, p) }}"
+SMALL_PRODUCT = "g ({0}[N, K] x, {0}[K, M] y) => (int32[N, M] z) {{ z = MatMulInteger (x, y) }}"
+ROWS = "g ({0}[N, M] x) => ({0}[N, M] y) {{ a = Tanh (x) b = Softmax (a) c = Erf (b) y = Pow (c, x) }}"
+MODELS = {
+    "images": small_models.images, "text": small_models.text, "fragile": small_models.fragile,
+    **{f"product of {t}": lambda t=t: parsed(PRODUCT.format(t))
+       for t in ("float16", "bfloat16", "double", "int64")},
+    **{f"product of {t}": lambda t=t: parsed(SMALL_PRODUCT.format(t)) for t in ("int8", "uint8")},
+    **{f"rows of {t}": lambda t=t: parsed(ROWS.format(t)) for t in ("float16", "bfloat16", "double")},
+}
+
+
+@pytest.mark.parametrize("target", EVERY, ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_kernels_call_nothing_but_the_c_library(name, target, tmp_path):
+    """LLVM would ask compiler libraries for conversions that a processor lacks: kernels do them."""
+    for text in kernels(MODELS[name](), target):
+        assert undefined(text, target, tmp_path) <= {"memcpy", "memmove", "memset"}
+
+
+# Processors that lack something
+
+def test_a_library_for_a_later_processor_is_refused_in_a_sentence(monkeypatch, tmp_path):
+    later = replace(find_target(), features=(*find_target().features, "avx1024f", "quantum"))
+    monkeypatch.setattr(driver, "find_target", lambda name: later)
+    library = onnxc.compile(small_models.fragile(), tmp_path / "model.so")
+    with pytest.raises(LoadError, match=r"for another processor: this one lacks avx1024f, quantum$"):
+        onnxc.load(library)
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=str)
+def test_a_foreign_processor_needs_a_compiler_for_it(target, monkeypatch, tmp_path):
+    """With one the library is made; without, the sentence tells what to install. Nothing is half done."""
+    monkeypatch.setenv("CC", "gcc")
+    with pytest.raises(CompileError, match=r"'gcc' compiles for this machine, not for .*; install"):
+        onnxc.compile(small_models.fragile(), tmp_path / "model.so", target=target.name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_processor_is_refused_with_the_known_ones(tmp_path):
+    with pytest.raises(CompileError, match=r"unknown target 'z80'; known are native, x86-64-v4"):
+        onnxc.compile(small_models.fragile(), tmp_path / "model.so", target="z80")
+
+
+# Names
+
+NAMES = re.compile(
+    r"(?i)avx|sse\d|\bsse\b|x86|amd64|[xyz]mm\d|zmm|\bneon\b|aarch64|\barm(64|v\d)?\b|asimd|\bsve\b|cpuid"
+    r"|risc-?v|\bintel\b|skylake|__(x86_64|i386)__|haswell|\bzen\d?\b")
+
+
+def test_no_other_file_names_a_processor():
+    package = Path(onnxc.__file__).parent
+    rooms = [package, *(Path(m.__file__).parent for m in (onnxc.passes, onnxc.codegen)), model_c.RUNTIME]
+    allowed = {package / "target.py", model_c.RUNTIME / "processor.c"}
+    files = {path for room in rooms for path in room.rglob("*") if path.suffix in (".py", ".c", ".h")}
+    assert allowed <= files
+    named = []
+    for path in sorted(files - allowed):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if NAMES.search(line):
+                named.append(f"{path}:{number}: {line.strip()}")
+    assert not named
