@@ -1,12 +1,11 @@
 """How operands are read along the vectorised axis of a nest, and how an expression is evaluated there.
 
-    run      elements follow each other: vectors are loaded            same     one element serves the whole
-    row: loaded once either   which of the two only the run knows: the element is spread over a vector in
-    scratch memory and loads have a
-             stride of 0, so that one loop serves both cases           stride   anything else: lanes are
-             gathered one by one
-    cycle    a few elements over and over: as many vectors as hold whole rounds of them are laid out in
-    scratch memory
+    run      elements follow each other: vectors are loaded
+    same     one element serves the whole row: loaded once
+    either   only the run knows which of the two: the element is spread over a vector in scratch
+             memory and loads have a stride of 0, so that one loop serves both cases
+    stride   anything else: lanes are gathered
+    cycle    a few elements over and over: vectors that hold whole rounds of them lie in scratch memory
 """
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""Map over any shapes: every operand is a view that broadcasts, and the innermost axis is computed in
-vectors.
+"""Map over any shapes: operands are views that broadcast, the innermost axis is computed in vectors.
 
-    for rows of a block:  [operands that stand still are read before]   for vectors of a row:  out =
-    body(operands)
-A short row of known length (a block of channels, a pixel's colours) is straight-line code in the loop over
-rows, and what repeats in every row is read once. Blocked images are nests over their storage; halo and idle
-lanes are written as zeros.
+    for rows of a block:  read what stands still;  for vectors of the row:  out = body(operands)
+A short row of known length (a block of channels, a pixel's colours) is straight-line code in the loop
+over rows, and what repeats in every row is read once. Blocked images are nests over their storage; halo
+and idle lanes are written as zeros.
 """
 from __future__ import annotations
 

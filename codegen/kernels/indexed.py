@@ -1,9 +1,9 @@
 """Gather and Scatter in all forms, as one nest: positions of x are named by a tensor of indices.
 
-    for rows of the result:   place = x + rows of x that run along + sum over components c: index[c] *
-    stride[c] where an index does not change along the last axis, whole rows move; where it does, elements
-An index is checked before anything is read or written at its place: a negative one counts from the end once,
-what is outside then ends the run. Updates whose places may coincide run in one part, in row-major order.
+    place = x + what runs along with the iterations + sum over components c: index[c] * stride[c]
+Where an index does not change along the last axis, whole rows move; where it does, elements. An index is
+checked before anything is read or written at its place: a negative one counts from the end, and what is
+still outside ends the run. Updates whose places may coincide run in one part, in row-major order.
 """
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from ..nest import (
     row_major,
 )
 from ..operands import each_vector, load_lanes, store_lanes, vector_lanes
+from ..row_copies import copy_bytes
 from ..scalar import lower
-from .copies import Copy, copy_bytes
+from .copies import Copy
 
 COMBINE = {"add": "add", "mul": "mul", "min": "min", "max": "max"}
 

@@ -1,5 +1,4 @@
-"""Ops that only move elements, as copies between strided views: Reshape, Transpose, Slice, Broadcast, Concat,
-Pad, Reorder.
+"""Reshape, Transpose, Slice, Broadcast, Concat, Pad and Reorder, as copies between strided views.
 
 Each says where an iteration's element comes from and where it goes; `copies.py` finds the way in which memory
 is walked. A blocked image [N, C/b, H + 2h, W + 2h, b] is a dense array of its storage: its inside is copied,
@@ -36,7 +35,8 @@ from ..nest import (
     row_major,
     typical,
 )
-from .copies import Copy, copy_bytes
+from ..row_copies import copy_bytes
+from .copies import Copy
 
 
 def stages(node: Node, target: Target) -> Stages:

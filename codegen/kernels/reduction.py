@@ -1,18 +1,13 @@
-"""Reductions: nests in which some axes are kept and the others combined. Reduce, and Contract, whose term is
-a product.
+"""Reduce and Contract: nests in which some axes are kept and the others combined.
 
-    vertical     out[j] for vectors of j:   for r: sum[j] += term[r, j]          the innermost kept axis is
-    vectorised horizontal   out[j] one by one:         for vectors of r: sum += term[j, r]  the innermost
-    reduced axis is, and the lanes
-                                                                                 of the sums are combined at
-                                                                                 the end
-Which of the two is chosen by how the operands lie in memory. A `State` says what is carried: a sum, or the
-best element so far and its place. Sums of 16-bit floats run in float32; the result is cast, or goes through
-an epilogue with operands of its own.
+    vertical     for vectors of j:  for r:  sum[j] += term[r, j]     the innermost kept axis in lanes
+    horizontal   for j:  for vectors of r:  sum += term[j, r]        the innermost reduced axis, the
+                                                                     lanes combined at the end
+Which of the two is chosen by how the operands lie in memory. The result is cast, or goes through an
+epilogue with operands of its own.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +17,6 @@ from ...expr import Expr
 from ...ir import Node
 from ...ops import Reduce
 from ...target import Target
-from ..conversion import NARROW
 from ..emitter import Function, scalar_type, splat, vector_type
 from ..kernel import KernelText
 from ..microkernel import fused
@@ -58,82 +52,10 @@ from ..operands import (
     vector_constant,
     vector_lanes,
 )
-from ..scalar import first_lanes, load_vector, lower
+from ..scalar import first_lanes, load_vector
+from .states import State, accumulator
 
 ACCUMULATORS = 4  # vectors that are summed at once, for the latency of an addition
-
-
-# What is carried ---------------------------------------------------------------------------------
-
-
-def accumulator(dtype: str) -> str:
-    """The type in which elements of dtype are combined."""
-    return "float32" if dtype in NARROW else "uint8" if dtype == "bool" else dtype
-
-
-def neutral(kind: str, dtype: str) -> float | int:
-    """What combining with changes nothing."""
-    if kind in ("sum", "prod", "or"):
-        return int(kind == "prod")
-    if dtypes.is_float(dtype):
-        return math.inf if kind == "min" else -math.inf
-    low, high = dtypes.integer_range(dtype)
-    return {"min": high, "max": low, "and": high if low == 0 else -1}[kind]
-
-
-@dataclass(frozen=True)
-class State:
-    """What one result carries through its reduction: `kind` of ops.Reduce over elements of type `dtype`; for
-    argmin and argmax also the place of the best element, a number of type `place`."""
-
-    kind: str
-    dtype: str
-    place: str = "int64"
-
-    @property
-    def finds_place(self) -> bool:
-        return self.kind.startswith("arg")
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        return (self.dtype, self.place) if self.finds_place else (self.dtype,)
-
-    def initial(self, lanes: int) -> list[str]:
-        kind = self.kind[3:6] if self.finds_place else self.kind
-        return [splat(v, t, lanes) for v, t in zip((neutral(kind, self.dtype), 0), self.types)]
-
-    def combine(self, f: Function, a: Sequence[str], b: Sequence[str], lanes: int) -> list[str]:
-        """a with b, which comes after it or has any places of its own."""
-        return lower(f, self._combined(), lambda i: (*a, *b)[i], lanes)
-
-    def _combined(self) -> list[Expr]:
-        if not self.finds_place:
-            name = {"sum": "add", "prod": "mul"}.get(self.kind, self.kind)
-            return [expr.apply(name, expr.input_(0, self.dtype), expr.input_(1, self.dtype))]
-        x, p, y, q = (expr.input_(i, t) for i, t in enumerate(self.types * 2))
-
-        def beats(a: Expr, b: Expr) -> Expr:
-            found = a > b if self.kind.startswith("argmax") else a < b
-            return found | (expr.isnan(a) & ~expr.isnan(b)) if dtypes.is_float(self.dtype) else found
-
-        nearer = q > p if self.kind.endswith("last") else q < p
-        better = beats(y, x) | (~beats(x, y) & nearer)
-        return [expr.where(better, y, x), expr.where(better, q, p)]
-
-    def across(self, f: Function, state: Sequence[str], lanes: int) -> list[str]:
-        """The lanes combined, halves with halves."""
-        while lanes > 1:
-            half = lanes // 2
-            parts = []
-            for first in (0, half):
-                order = vector_constant("i32", range(first, first + half))
-                parts.append([
-                    f.value(f"shufflevector {v} {x}, {v} poison, <{half} x i32> {order}")
-                    if half > 1 else f.value(f"extractelement {v} {x}, i64 {first}")
-                    for t, x in zip(self.types, state) for v in [vector_type(scalar_type(t), lanes)]
-                ])
-            state, lanes = self.combine(f, *parts, half), half
-        return list(state)
 
 
 # The nest ----------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from ..nest import (
 )
 from ..operands import each_vector, evaluate, load_lanes, store_lanes, vector_lanes
 from ..scalar import lower, store_vector
-from .reduction import accumulator
+from .states import accumulator
 
 
 class Scan(Piece):

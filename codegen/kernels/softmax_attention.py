@@ -1,8 +1,7 @@
-"""Attention of any types, axes and sizes as the nests that it is made of, with all scores in memory between
-them.
+"""Attention of any types, axes and sizes: the nests that it is made of, all scores in memory between them.
 
-    scores = scale * q k + bias        top = max scores        scores = exp(scores - top)        total = sum
-    scores out = (scores v) / total
+    scores = scale * q k + bias        top = max of a row of scores        scores = exp(scores - top)
+    total = sum of a row               out = scores v / total
 16-bit floats are computed in float32. A query without keys gives zeros.
 """
 from __future__ import annotations
@@ -15,7 +14,8 @@ from ...ir import Node, TensorType
 from ...target import Target
 from ..nest import Stages, View, broadcasting, dense, input_view, row_major
 from .elementwise import Elementwise
-from .reduction import Reduction, State, accumulator
+from .reduction import Reduction
+from .states import State, accumulator
 
 
 def stages(node: Node, target: Target) -> Stages:

@@ -1,11 +1,10 @@
-"""Sort: every line by a radix sort of keys whose unsigned order is the order wanted; short lines by counting
-who precedes whom.
+"""Sort: lines by a radix sort of keys whose unsigned order is the order wanted; short ones by rank.
 
-    key of a float: its bits, all turned over when negative, else the sign set; -0 is 0, NaN the greatest;
-    descending: turned over digits of 8 bits from the lowest: count them, add up the counts, move (key, index)
-    to where the counts say
-Moving in order keeps equal keys in order, so the sort is stable. A digit that is the same everywhere is
-skipped. Lines are parts of their own.
+    key      a float's bits, all turned over when negative, else with the sign set; -0 is 0, NaN the
+             greatest; for a descending order all bits turned over
+    digits   of 8 bits, from the lowest: counted, the counts added up, then (key, index) moved to where
+             they say, in order, so that equal keys stay in order
+A digit that is the same everywhere is skipped. Every line is a part of its own.
 """
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Conv and Pool of any rank, type and padding: rows of results are gathered tap by tap in scratch memory.
+"""Conv and Pool of any rank, type and padding: sums of a row of results are gathered in scratch memory.
 
-    for each row of the output:  sums = 0
-        for channels, for rows of the window that lie inside:  for taps of the row:  sums[lo:hi] += x[shifted]
-        * w out = epilogue(sums)
-A tap reaches lo..hi-1 of the row, which arithmetic tells, so padding is never read and no element is tested.
-A transposed convolution walks the input's row instead and adds at strides. The fast kernels take what they
-can; this one takes the rest.
+    for rows of the output:  for channels and rows of the window that lie inside:
+        for taps of the row:  sums[low:high] += x[shifted] * w
+    then out = epilogue(sums)
+Arithmetic tells which results a tap reaches, so padding is never read and no element is tested. A transposed
+convolution walks the input's row instead and adds at strides. What no faster kernel takes ends here.
 """
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ from ..operands import (
     vector_lanes,
 )
 from ..scalar import load_vector, lower
-from .reduction import accumulator, neutral
+from .states import accumulator, neutral
 
 LONGEST_ROW = 4096  # results that a row of sums holds
 
