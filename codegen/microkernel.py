@@ -192,7 +192,8 @@ def multiply_add(
 ) -> list[str]:
     """accumulators[r * vectors + j] + sum over k < depth of A[r, k] * B[k, j], after the loop.
 
-    `panel` is [depth][vectors][lanes], its steps of k `panel_step` bytes apart (default: packed).
+    `panel` is [depth][vectors][lanes], its steps of k `panel_step` bytes apart. By default it is
+    packed and begins at a multiple of 64 bytes; elsewhere it is aligned as its elements are.
     `depth` is a number or an i64. More `chains`, a power of two, split the sum into that many
     independent ones, k modulo `chains`, added pairwise at the end: for tiles too small to hide the
     latency of an addition. `prefetch`: bytes ahead of the panel's lines to fetch, such as the next
@@ -208,6 +209,8 @@ def multiply_add(
     if unroll & (unroll - 1) or chains & (chains - 1):
         raise ValueError(f"{unroll} steps or {chains} chains are not a power of two")
     unroll, width, sources = max(unroll, chains), len(accumulators), len(rows.pointers) + 1
+    size = dtypes.itemsize(tile.rhs)
+    align = min(64, tile.lanes * size) if panel_step is None else size
     panel_step = tile.panel_step if panel_step is None else panel_step
     kinds = ["ptr"] * sources + [tile.vector] * (width * chains)
     values = [*rows.pointers, panel, *accumulators, *["zeroinitializer"] * (width * (chains - 1))]
@@ -218,7 +221,7 @@ def multiply_add(
         for k in range(count):
             part = slice(k % chains * width, (k % chains + 1) * width)
             current[part] = _step(
-                f, tile, current[part], rows, at, k, panel_step, prefetch, columns
+                f, tile, current[part], rows, at, k, panel_step, align, prefetch, columns
             )
         # A frozen pointer is no induction variable to LLVM, which therefore keeps these addresses
         # and does not spend one register a row.
@@ -248,9 +251,8 @@ def multiply_add(
 
 
 def _step(f: Function, tile: Tile, accumulators: list[str], rows: Rows, at: Sequence[str], k: int,
-          panel_step: int | str, prefetch: int | str | None, columns: Count) -> list[str]:
-    panel = f.offset(at[-1], f.mul(panel_step, k))
-    size, align = tile.lanes * dtypes.itemsize(tile.rhs), _alignment(tile, panel_step)
+          panel_step: int | str, align: int, prefetch: int | str | None, columns: Count) -> list[str]:
+    panel, size = f.offset(at[-1], f.mul(panel_step, k)), tile.lanes * dtypes.itemsize(tile.rhs)
     b = []
     for j in range(tile.vectors):
         count = lanes_left(f, tile, columns, j)
@@ -273,12 +275,6 @@ def _step(f: Function, tile: Tile, accumulators: list[str], rows: Rows, at: Sequ
             total = accumulators[r * tile.vectors + j]
             result.append(fused(f, tile.accumulate, tile.lanes, a, b[j], total))
     return result
-
-
-def _alignment(tile: Tile, panel_step: int | str) -> int:
-    """Packed panels begin at multiples of 64 bytes; others are aligned as their elements are."""
-    size = dtypes.itemsize(tile.rhs)
-    return min(64, tile.lanes * size) if panel_step == tile.panel_step else size
 
 
 def _combine(f: Function, tile: Tile, values: Sequence[str], chains: int) -> list[str]:

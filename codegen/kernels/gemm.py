@@ -296,7 +296,8 @@ class _Gemm:
         if level == len(p.k) - 1:
             a_rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, a_step)
             return mk.multiply_add(
-                f, tile, start, a_rows, b, self.word(axis.size), panel_step=b_step,
+                f, tile, start, a_rows, b, self.word(axis.size),
+                panel_step=b_step if self.direct else None,
                 chains=mk.chains_for(self.target, tile.rows, tile.vectors),
                 columns=columns if self.direct else None,
             )
