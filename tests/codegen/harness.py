@@ -49,8 +49,8 @@ def aligned(nbytes, alignment=64, fill=0xFF):
     return raw[start : start + nbytes]
 
 
-def to_storage(array, type_, env):
-    """The bytes of array in the type's storage layout."""
+def to_storage(array, type_, env, offset=0):
+    """The bytes of array in the type's storage layout, `offset` bytes past a multiple of 64."""
     array = np.ascontiguousarray(array)
     if type_.layout is not None:
         block, halo = type_.layout.block, type_.layout.halo or (0,) * (array.ndim - 2)
@@ -58,7 +58,7 @@ def to_storage(array, type_, env):
         padded = np.pad(array, padding)
         split = padded.reshape(padded.shape[0], padded.shape[1] // block, block, *padded.shape[2:])
         array = np.ascontiguousarray(np.moveaxis(split, 2, -1))
-    memory = aligned(max(1, array.nbytes))
+    memory = aligned(max(1, array.nbytes) + offset)[offset:]
     memory[: array.nbytes] = array.view(np.uint8).reshape(-1)
     return memory
 
@@ -104,7 +104,9 @@ class Prepared:
             if value.constant is not None and index in choice.packed:
                 packed = choice.kernel.pack(node, choice, index)
             type_ = value.type if packed is None else TensorType(packed.dtype, packed.shape)
-            operands.append(to_storage(array if packed is None else packed.array, type_, self.env))
+            given = value.constant is None and type_.layout is None  # may lie anywhere, as inputs do
+            operands.append(to_storage(array if packed is None else packed.array, type_, self.env,
+                                       dtypes.itemsize(type_.dtype) if given else 0))
         self.outputs = [aligned(max(1, self._number(v.type.nbytes))) for v in node.outputs]
         temporaries = [aligned(max(1, self._number(n))) for n in code.temporaries]
         self.memory = {"input": operands, "output": self.outputs, "temporary": temporaries}

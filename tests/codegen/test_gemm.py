@@ -96,6 +96,13 @@ def test_two_operands_of_the_run(target, size):
 
 
 @RUNNABLE
+@pytest.mark.parametrize("columns", [8, 16, 24, 32, 48, 64])
+@pytest.mark.parametrize("rows", [1, 8, 30])
+def test_operands_as_wide_as_a_panel_may_lie_anywhere(target, rows, columns):
+    Case("mk,kn->mn", matrix(rows, columns, 6), constant=None).check(target)
+
+
+@RUNNABLE
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_a_transposed_operand_of_the_run(target, size):
     Case("mk,nk->mn", matrix(*size), constant=None).check(target)
