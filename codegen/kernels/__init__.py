@@ -12,9 +12,8 @@ from . import (
     pool,
     random,
     reorder,
-    rows,
     sort,
 )
 
-KERNELS = (gemm, conv, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, rows, reorder,
-           sort, random, loop_nest)
+KERNELS = (gemm, conv, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, reorder, sort,
+           random, loop_nest)
