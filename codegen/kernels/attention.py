@@ -383,7 +383,7 @@ class _Attention:
             start = tile.zeros() if self.one_block else self.corrected(f, tile, place, columns)
             sums = mk.multiply_add(
                 f, tile, start, rows, f.offset("%v", first * SIZE), self.count, panel_step=row_step,
-                columns=columns, chains=mk.chains_for(self.target, height, vectors),
+                columns=columns, chains=mk.chains_for(self.target, height, chunk),
                 prefetch=f.mul(row_step, AHEAD) if height <= FEW else None,
             )
             v = Vectors(f, FLOAT, self.lanes)

@@ -124,7 +124,7 @@ def _time(node: Node, product: Product, tiling: Tiling, target: Target) -> float
     for height in set(heights):
         for vectors, count in panels:
             if count:
-                chains = mk.chains_for(target, height, vectors)
+                chains = mk.chains_for(target, height, tiling.vectors)
                 one = depth * mk.step_time(target, height, vectors, chains) + TILE_OVERHEAD
                 compute += heights.count(height) * count * one
     if node.op.epilogue is not None:
@@ -298,7 +298,8 @@ class _Gemm:
             return mk.multiply_add(
                 f, tile, start, a_rows, b, self.word(axis.size),
                 panel_step=b_step if self.direct else None,
-                chains=mk.chains_for(self.target, tile.rows, tile.vectors),
+                # Every column of a row is summed in one order: an edge splits its sums as whole panels do.
+                chains=mk.chains_for(self.target, tile.rows, self.tiling.vectors),
                 columns=columns if self.direct else None,
             )
         if not self.direct:

@@ -132,6 +132,16 @@ def test_every_tiling_is_right(target, order, vectors):
             case.check(target, gemm.Choice(gemm, 0.0, tuple(options.items()), packed=(1,)))
 
 
+@RUNNABLE
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("constant", [0, None])
+def test_equal_columns_have_equal_sums(target, rows, constant):
+    case = Case("mk,kn->mn", matrix(rows, 1000, 321), constant=constant)
+    case.arrays[1][:] = case.arrays[1][:, :1]
+    ((got, _),) = harness.run_choice(case.node, case.choice(target), case.arrays, target, case.sizes)
+    np.testing.assert_array_equal(got, np.broadcast_to(got[:, :1], got.shape))
+
+
 # Forms -------------------------------------------------------------------------------------------
 
 LETTERS = {"b": 2, "h": 3, "s": 17, "m": 18, "n": 35, "k": 21, "d": 20, "e": 5}
