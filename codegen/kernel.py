@@ -1,9 +1,9 @@
 """The contract between nodes and machine code: what a kernel module offers and what it returns.
 
 A kernel module (`kernels/*.py`) has three functions:
-    candidates(node, target) -> Iterable[Choice]     the ways in which it could run the node; none if it
-    cannot pack(node, choice, operand) -> Constant | None   a constant operand in the form the kernel wants;
-    None: as it is emit(node, choice, target) -> Code               the code
+    candidates(node, target) -> Iterable[Choice]            the ways in which it could run the node, if any
+    pack(node, choice, operand) -> Constant | None          a constant operand as the kernel wants it
+    emit(node, choice, target) -> Code                      the code
 Code is position-independent text: it names no value and no dimension variable, only its argument words, so
 that equal kernels have equal text and are emitted once.
 """
