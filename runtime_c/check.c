@@ -33,6 +33,16 @@ static bool onnxc_fits_port(const onnxc_port *port, const int64_t *dims) {
     return true;
 }
 
+/* The first string whose length is negative or whose text is null; -1 when all are sound. */
+static int64_t onnxc_unsound_string(const char *strings, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        onnxc_string string;
+        memcpy(&string, strings + (int64_t)sizeof string * i, sizeof string);
+        if (string.length < 0 || (string.length > 0 && string.data == NULL)) return i;
+    }
+    return -1;
+}
+
 /* Checks a tensor and sets its size. `port` is null for items of sequences. */
 static int32_t onnxc_check_tensor(onnxc_context *context, const char *name, const onnxc_port *port,
                                   int32_t dtype, onnxc_value *value, bool needs_data) {
@@ -77,6 +87,12 @@ static int32_t onnxc_check_tensor(onnxc_context *context, const char *name, cons
         return onnxc_report(context, ONNXC_BUFFER_TOO_SMALL,
                             "input '%.80s': %lld bytes are needed, got %llu", name,
                             (long long)bytes, (unsigned long long)value->bytes);
+    int64_t unsound = needs_data && value->dtype == ONNXC_STRING
+        ? onnxc_unsound_string(value->data, bytes / (int64_t)sizeof(onnxc_string)) : -1;
+    if (unsound >= 0)
+        return onnxc_report(context, ONNXC_INVALID_VALUE,
+                            "input '%.80s': string %lld has a negative length or no text", name,
+                            (long long)unsound);
     value->bytes = (uint64_t)bytes;
     return ONNXC_OK;
 }

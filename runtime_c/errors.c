@@ -66,6 +66,8 @@ static const char *onnxc_shape_text(char *text, size_t room, int32_t rank, const
 static void onnxc_failure_text(char *text, size_t room, int32_t code, int64_t value) {
     const char *format;
     switch (code) {
+    case ONNXC_WRONG_KIND: format = "a value is of kind %lld, which is not allowed here"; break;
+    case ONNXC_WRONG_DTYPE: format = "a value is of type %lld, which is not allowed here"; break;
     case ONNXC_WRONG_SHAPE: format = "a dimension is %lld, which does not fit"; break;
     case ONNXC_DIMS_MISMATCH: format = "dimensions do not match: %lld"; break;
     case ONNXC_RANK_MISMATCH: format = "a value has rank %lld, which is not allowed here"; break;

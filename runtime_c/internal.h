@@ -166,7 +166,8 @@ static void *onnxc_call_output(onnxc_context *context, onnxc_value *out, int64_t
 /* Makes *out the object's value and the slot its holder. Takes over the caller's reference. */
 static int32_t onnxc_call_object(onnxc_context *context, onnxc_value *out, int64_t slot,
                                  onnxc_object *object);
-/* Working memory until the operator returns, 64-byte aligned; null after an error. */
-static void *onnxc_call_scratch(onnxc_context *context, int64_t bytes);
+/* Working memory for `count` items of `size` bytes until the operator returns, 64-byte aligned; null
+ * after an error. */
+static void *onnxc_call_scratch(onnxc_context *context, int64_t count, int64_t size);
 
 #endif

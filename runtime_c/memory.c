@@ -49,21 +49,24 @@ static int64_t onnxc_dtype_bytes(int32_t dtype) {
     return dtype > 0 && dtype <= ONNXC_INT2 ? bytes[dtype] : 0;
 }
 
-/* The number of elements, or -1 when a dimension is negative or the product overflows. A zero does
- * not excuse other dimensions: strides are computed from them. */
-static int64_t onnxc_elements(int32_t rank, const int64_t *dims) {
-    int64_t count = 1;
+/* The bytes of elements of `size` bytes, or -1 when a dimension is negative or the product overflows.
+ * A zero does not excuse other dimensions: strides are computed from them. */
+static int64_t onnxc_array_bytes(int64_t size, int32_t rank, const int64_t *dims) {
+    int64_t bytes = size;
     bool empty = false;
     for (int32_t axis = 0; axis < rank; axis++) {
         if (dims[axis] < 0) return -1;
         if (dims[axis] == 0) empty = true;
-        else if (!onnxc_multiply(count, dims[axis], &count)) return -1;
+        else if (!onnxc_multiply(bytes, dims[axis], &bytes)) return -1;
     }
-    return empty ? 0 : count;
+    return empty ? 0 : bytes;
+}
+
+/* The number of elements, or -1 as above. */
+static int64_t onnxc_elements(int32_t rank, const int64_t *dims) {
+    return onnxc_array_bytes(1, rank, dims);
 }
 
 static int64_t onnxc_tensor_bytes(int32_t dtype, int32_t rank, const int64_t *dims) {
-    int64_t count = onnxc_elements(rank, dims), bytes;
-    if (count < 0 || !onnxc_multiply(count, onnxc_dtype_bytes(dtype), &bytes)) return -1;
-    return bytes;
+    return onnxc_array_bytes(onnxc_dtype_bytes(dtype), rank, dims);
 }

@@ -73,7 +73,7 @@ static int32_t onnxc_op_roi_align(onnxc_context *context, const onnxc_value *in,
     double scale = ONNXC_LOAD(float, in[3].data);
     int64_t dims[] = {regions, x.channels, height, width};
     char *y = onnxc_call_output(context, out, attributes[0], x.dtype, 4, dims);
-    double *sums = onnxc_call_scratch(context, 8 * x.channels);
+    double *sums = onnxc_call_scratch(context, x.channels, sizeof *sums);
     if (y == NULL || sums == NULL) return context->status;
     for (int64_t r = 0; r < regions; r++) {
         double corner[4];
@@ -179,12 +179,10 @@ static int32_t onnxc_op_determinant(onnxc_context *context, const onnxc_value *i
     (void)in_count, (void)out_count;
     int32_t outer = in->rank - 2, dtype = in->dtype;
     int64_t n = in->dims[outer], size = onnxc_dtype_bytes(dtype);
-    int64_t count = onnxc_elements(outer, in->dims), matrix_bytes;
+    int64_t count = onnxc_elements(outer, in->dims);
     if (in->dims[outer + 1] != n) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in->dims[outer + 1]);
-    if (!onnxc_multiply(n, n, &matrix_bytes) || !onnxc_multiply(matrix_bytes, 8, &matrix_bytes))
-        return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, n);
     char *results = onnxc_call_output(context, out, attributes[0], dtype, outer, in->dims);
-    double *a = onnxc_call_scratch(context, matrix_bytes);
+    double *a = onnxc_call_scratch(context, n * n, sizeof *a);
     if (results == NULL || a == NULL) return context->status;
     for (int64_t m = 0; m < count; m++) {
         for (int64_t i = 0; i < n * n; i++)

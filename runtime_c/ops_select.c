@@ -42,6 +42,7 @@ static onnxc_slices onnxc_slices_of(const onnxc_value *x, int64_t axis) {
     slices.count = x->dims[axis];
     slices.outer = onnxc_elements((int32_t)axis, x->dims);
     slices.inner = onnxc_elements(x->rank - (int32_t)axis - 1, x->dims + axis + 1);
+    if (slices.inner == 0) slices.outer = 0; /* however many runs of nothing there are */
     return slices;
 }
 
@@ -97,7 +98,7 @@ static int32_t onnxc_op_unique(onnxc_context *context, const onnxc_value *in, in
     int64_t axis = attributes[4], sorted = attributes[5];
     onnxc_slices x = onnxc_slices_of(in, axis);
     int64_t n = x.count, groups = 0;
-    int64_t *memory = onnxc_call_scratch(context, 8 * 5 * n);
+    int64_t *memory = onnxc_call_scratch(context, n, 5 * sizeof *memory);
     if (memory == NULL) return context->status;
     int64_t *order = onnxc_sort_slices(&x, memory, memory + n);
     int64_t *group_of = memory + 2 * n, *first = memory + 3 * n, *rank_of = memory + 4 * n;
@@ -202,14 +203,13 @@ static int32_t onnxc_op_non_max_suppression(onnxc_context *context, const onnxc_
         return onnxc_raise(context, ONNXC_DIMS_MISMATCH, in[0].dims[1]);
     if (most > count) most = count;
     if (most < 0) most = 0;
-    onnxc_box *boxes = onnxc_call_scratch(context, (int64_t)sizeof(onnxc_box) * count);
-    float *scores = onnxc_call_scratch(context, 4 * count);
-    int64_t *memory = onnxc_call_scratch(context, 8 * 2 * count), rows, *kept;
+    onnxc_box *boxes = onnxc_call_scratch(context, count, sizeof *boxes);
+    float *scores = onnxc_call_scratch(context, count, sizeof *scores);
+    int64_t *memory = onnxc_call_scratch(context, count, 2 * sizeof *memory), rows, *kept;
     if (boxes == NULL || scores == NULL || memory == NULL) return context->status;
-    if (!onnxc_multiply(batches, classes, &rows) || !onnxc_multiply(rows, most, &rows)
-        || !onnxc_multiply(rows, 24, &rows))
+    if (!onnxc_multiply(batches, classes, &rows) || !onnxc_multiply(rows, most, &rows))
         return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, classes);
-    kept = onnxc_call_scratch(context, rows);
+    kept = onnxc_call_scratch(context, rows, 3 * sizeof *kept);
     if (kept == NULL) return context->status;
     for (int64_t row = 0; row < batches * classes && most > 0; row++) {
         int64_t batch = row / classes, candidates = 0, first = found;

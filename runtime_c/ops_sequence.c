@@ -202,7 +202,7 @@ static int32_t onnxc_op_concat_from_sequence(onnxc_context *context, const onnxc
     char *joined = onnxc_joined_output(context, out, attributes[0], dtype, rank, dims);
     if (joined == NULL) return context->status;
     int64_t outer = onnxc_elements((int32_t)axis, dims);
-    for (int64_t o = 0; o < outer; o++)
+    for (int64_t o = 0; o < outer && out->bytes > 0; o++)
         for (int64_t i = 0; i < count; i++) {
             size_t run = (size_t)(items[i].bytes / (uint64_t)outer);
             if (run > 0) memcpy(joined, (const char *)items[i].data + run * (size_t)o, run);
@@ -222,11 +222,11 @@ static onnxc_object *onnxc_cut(const onnxc_value *x, int64_t axis, int64_t begin
     for (int32_t a = 0; a < x->rank; a++)
         if (a != axis || keeps) dims[rank++] = a == axis ? end - begin : x->dims[a];
     onnxc_object *part = onnxc_new_tensor(x->dtype, rank, dims);
-    if (part == NULL) return NULL;
+    if (part == NULL || part->value.bytes == 0) return part;
     int64_t outer = onnxc_elements((int32_t)axis, x->dims);
     int64_t inner = size * onnxc_elements(x->rank - (int32_t)axis - 1, x->dims + axis + 1);
     char *to = part->value.data;
-    for (int64_t o = 0; o < outer && (end - begin) * inner > 0; o++, to += (end - begin) * inner)
+    for (int64_t o = 0; o < outer; o++, to += (end - begin) * inner)
         memcpy(to, (const char *)x->data + inner * (x->dims[axis] * o + begin),
                (size_t)((end - begin) * inner));
     if (x->dtype == ONNXC_STRING

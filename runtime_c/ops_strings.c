@@ -179,7 +179,7 @@ static int32_t onnxc_op_strings_to_numbers(onnxc_context *context, const onnxc_v
         if (string.length > longest) longest = string.length;
     }
     char *results = onnxc_call_output(context, out, attributes[0], dtype, in->rank, in->dims);
-    char *text = onnxc_call_scratch(context, longest < INT64_MAX ? longest + 1 : longest);
+    char *text = onnxc_call_scratch(context, longest < INT64_MAX ? longest + 1 : longest, 1);
     if (results == NULL || text == NULL) return context->status;
     locale_t plain = (locale_t)0, before = onnxc_enter_locale(&plain);
     if (before == (locale_t)0) return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, longest);

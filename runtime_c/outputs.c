@@ -166,10 +166,13 @@ static int32_t onnxc_call_object(onnxc_context *context, onnxc_value *out, int64
     return ONNXC_OK;
 }
 
-static void *onnxc_call_scratch(onnxc_context *context, int64_t bytes) {
-    int64_t total;
-    void **memory = NULL;
-    if (bytes >= 0 && onnxc_add(bytes, ONNXC_ALIGNMENT, &total)) memory = onnxc_allocate(total);
+static void *onnxc_call_scratch(onnxc_context *context, int64_t count, int64_t size) {
+    int64_t bytes;
+    if (!onnxc_multiply(count, size, &bytes) || !onnxc_add(bytes, ONNXC_ALIGNMENT, &bytes)) {
+        onnxc_raise(context, ONNXC_SIZE_OVERFLOW, count);
+        return NULL;
+    }
+    void **memory = onnxc_allocate(bytes);
     if (memory == NULL) {
         onnxc_raise(context, ONNXC_OUT_OF_MEMORY, bytes);
         return NULL;

@@ -4,6 +4,7 @@ each time, and the next run works. What only the run can tell is checked by it: 
 The same from C is in test_embedding.py; what is wrong with models themselves in test_cli.py.
 """
 import contextlib
+import ctypes
 import resource
 import subprocess
 import sys
@@ -15,10 +16,12 @@ import small_models
 from small_models import parsed
 
 import onnxc
+from onnxc.c_values import CString
 from onnxc.errors import RunError
 
 #: Numbers of enum onnxc_status.
-WRONG_COUNT, WRONG_DTYPE, WRONG_RANK, WRONG_SHAPE, DIMS_MISMATCH = 2, 4, 5, 6, 9
+WRONG_COUNT, WRONG_KIND, WRONG_DTYPE, WRONG_RANK, WRONG_SHAPE = 2, 3, 4, 5, 6
+DIMS_MISMATCH, RANK_MISMATCH = 9, 10
 INDEX, DIVISION, INVALID, RESHAPE, OVERFLOW, OUT_OF_MEMORY = 11, 12, 13, 14, 15, 16
 
 
@@ -256,6 +259,22 @@ CASES = {
         {"x": f(3, 2), "l": i(2, 3)}, [
             ({"x": f(3, 2), "l": i(2, 4)}, INVALID, r"y \(ReverseSequence\): 4 is not a valid value"),
             ({"x": f(3, 2), "l": i(2, 3, 1)}, DIMS_MISMATCH, r"y \(ReverseSequence\)")]),
+    "items of another kind, rank or type": (
+        """g (seq(float[N]) s, int64 at) => (float[M] y) { v = SequenceAt (s, at) y = Exp (v) }""",
+        {"s": [f(3), f(4)], "at": np.int64(1)}, [
+            ({"s": [[f(3)], [f(4)]], "at": np.int64(1)}, WRONG_KIND, r"v \(SequenceAt\): .* is of kind 2"),
+            ({"s": [f(3), f(4, 1)], "at": np.int64(1)}, RANK_MISMATCH, r"v \(SequenceAt\): .* has rank 2"),
+            ({"s": [f(3), i(4)], "at": np.int64(1)}, WRONG_DTYPE, "input 's': expected float32, got int64")]),
+    "tensors where lists should be": (
+        """g (seq(seq(float[N])) s, int64 at) => (int64 n) {
+            v = SequenceAt (s, at) n = SequenceLength (v) }""",
+        {"s": [[f(3)], [f(4)]], "at": np.int64(1)}, [
+            ({"s": [f(3), f(4)], "at": np.int64(1)}, WRONG_KIND, r"v \(SequenceAt\): a value is of kind 1")]),
+    "a number of empty rows that memory cannot hold": (
+        "g (float[N,M] x) => (float[A,M] y, int64[A] at) { y, at = Unique <axis = 0> (x) }", {"x": f(3, 2)}, [
+            ({"x": np.zeros((1 << 50, 0), np.float32)}, OUT_OF_MEMORY, r"y \(Unique\): out of memory"),
+            ({"x": np.zeros((1 << 58, 0), np.float32)}, OVERFLOW, r"y \(Unique\): the size of a value"),
+            ({"x": np.zeros((1 << 60, 0), np.float32)}, OVERFLOW, r"y \(Unique\): the size of a value")]),
     "sizes of a constant": (
         "g (int64[2] s) => (float[A,B] z) { z = ConstantOfShape (s) }", {"s": i(2, 3)}, [
             ({"s": i(-1, 3)}, INVALID, r"z \(ConstantOfShape\): -1 is not a valid value"),
@@ -318,6 +337,20 @@ def test_results_made_before_a_failure_are_given_back(tmp_path):
         if count == 0:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+
+
+def test_strings_without_text_or_of_negative_length_are_refused(tmp_path):
+    model = compiled(parsed("g (string[N] s) => (float[N] y) { y = Cast <to = 1> (s) }"), tmp_path)
+    text, context = np.array(["1", "2"], object), model._acquire()
+    for length, data in ((-1, b"2"), (-(1 << 63), b"2"), (1, None)):
+        lent = []
+        context.inputs[0].fill(text, lent)
+        second = (CString * 2).from_address(context.arrays[0][0].data)[1]
+        second.length, second.data = length, ctypes.cast(data, ctypes.c_void_p) if data else None
+        with pytest.raises(RunError, match="input 's': string 1 has a negative length or no text"):
+            context.call()
+    model._give_back(context)
+    assert list(model(text)) == [1, 2]
 
 
 def test_a_session_tells_the_same_sentences(tmp_path):

@@ -1,0 +1,18 @@
+/* What libraries allocate with in these tests: counted, and one request refused. */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+atomic_long requests, in_use;
+long refused = -1; /* the number of the request that gets nothing; from 1 */
+
+void *counted_malloc(size_t bytes) {
+    if (atomic_fetch_add(&requests, 1) + 1 == refused) return NULL;
+    void *memory = malloc(bytes);
+    if (memory != NULL) atomic_fetch_add(&in_use, 1);
+    return memory;
+}
+
+void counted_free(void *pointer) {
+    if (pointer != NULL) atomic_fetch_sub(&in_use, 1);
+    free(pointer);
+}
