@@ -7,7 +7,7 @@ from .. import dims, dtypes
 from ..dims import Dim, Dimension
 from ..ir import Graph, Node, TensorType, Value
 from ..ops import Bind, Elements, If, Loop, RuntimeCall
-from ..passes.plan_memory import Location, Plan, known_at_entry, view_of
+from ..passes.plan_memory import Location, Plan, known_at_entry
 from ..requirements import requirements
 from . import abi
 from .emitter import Function
@@ -58,9 +58,7 @@ class RunFunction(Regions):
                     self._loop(node)
                 case RuntimeCall():
                     self._call(node)
-                case _ if view_of(node) is not None and node not in self.codes:
-                    pass
-                case _:
+                case _ if node in self.codes:
                     self._kernel(node)
         self.origin = outer
 

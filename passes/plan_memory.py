@@ -2,9 +2,9 @@
 
 Values whose sizes are known once the inputs are become buffers of one arena, placed so that buffers alive at
 the same time do not overlap: at compile time when every size is a number, else by the runtime's planner from
-the lifetimes given here. What is data-dependent in size lives in buffers that the context owns. A Reshape,
-and a Slice of whole leading rows, are views. Positions number all nodes of all regions, those of a region
-just before the node that holds it, so that one plan serves them all.
+the lifetimes given here. What is data-dependent in size lives in buffers that the context owns. What is part
+of another value (`views.py`) has no memory of its own. Positions number all nodes of all regions, those of a
+region just before the node that holds it, so that one plan serves them all.
 """
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ..codegen.abi import VALUE_BYTES
 from ..codegen.kernel import Code
 from ..dims import Dimension
 from ..ir import Constant, Graph, Node, TensorType, Type, Value, walk
-from ..ops import If, Loop, Reshape, RuntimeCall, Slice
+from ..ops import If, Loop, RuntimeCall
+from .views import parts_of, root_of, view_of
 
 ALIGNMENT = 64
 
@@ -72,29 +73,6 @@ def plan_memory(graph: Graph, codes: Mapping[Node, Code]) -> Plan:
     return _Planner(graph, codes).plan
 
 
-def view_of(node: Node) -> tuple[Value, Dimension] | None:
-    """(operand, offset in bytes) when the node's result is part of its operand's memory."""
-    match node.op:
-        case Reshape() if node.inputs[0].type.layout is None and node.outputs[0].type.layout is None:
-            return node.inputs[0], 0
-        case Slice(starts=starts, sizes=sizes, steps=steps):
-            source = node.inputs[0]
-            if source.type.layout is not None or any(s != 1 for s in steps):
-                return None
-            cut = [a for a in range(source.rank) if starts[a] != 0 or sizes[a] != source.shape[a]]
-            if not cut:
-                return source, 0
-            axis = cut[-1]
-            if any(sizes[a] != 1 for a in range(axis)):
-                return None
-            offset: Dimension = 0
-            for a in range(axis + 1):
-                offset = offset + starts[a] * dims.product(source.shape[a + 1 :])
-            itemsize = TensorType(source.dtype, ()).nbytes
-            return source, offset * itemsize
-    return None
-
-
 def known_at_entry(graph: Graph) -> set[str]:
     """The dimension variables that the inputs' shapes tell."""
     return {
@@ -112,7 +90,7 @@ class _Planner:
         self.entry = known_at_entry(graph)
         self.position = {node: k for k, node in enumerate(walk(graph))}
         self.end = len(self.position)
-        # views and region inputs → what they are part of
+        # views, operands of joins and region inputs → what they are part of
         self.source: dict[Value, tuple[Value, Dimension]] = {}
         self.keeps: dict[Value, list[Value]] = {}  # results of regions → what they may point to
         self.first: dict[Value, int] = {}
@@ -129,6 +107,9 @@ class _Planner:
             view = view_of(node)
             if view is not None:
                 self.source[node.outputs[0]] = view
+            for value, begin in zip(node.inputs, parts_of(node) or ()):
+                part, offset = root_of(value)
+                self.source[part] = node.outputs[0], begin - offset
             match node.op:
                 case If(then=then, otherwise=otherwise):
                     for branch in (then, otherwise):
@@ -173,7 +154,8 @@ class _Planner:
                         self._use(value, here)
                     self._lifetimes(body, here)
             for value in node.outputs:
-                self.first.setdefault(value, start)
+                root, _ = self.root(value)
+                self.first[root] = min(self.first.get(root, start), start)
                 self._use(value, here)
         for value in graph.outputs:
             self._use(value, end)
@@ -228,8 +210,9 @@ class _Planner:
                 isinstance(node.op, (If, Loop, RuntimeCall))
                 or offset != 0
                 or root.type.nbytes != value.type.nbytes
+                or root.type.layout is not None
             ):
-                continue
+                continue  # of these only a dense value may lie anywhere
             if {s.name for d in value.shape for s in dims.symbols(d)} <= at[node]:
                 self.plan.locations[root] = Location("output", index, 0, self._slot())
 

@@ -1,9 +1,9 @@
 """select_kernels: which kernel runs each node, and in which layout each value is stored.
 
 Nodes are taken in order. Every kernel offers its choices for the node as its operands are stored so far; the
-one whose estimated time, with that of the reorders it asks for, is least wins. A blocked value then gets the
-widest halo that any of its consumers reads, and Reorder nodes are put where a consumer wants another layout
-than the producer gives.
+one whose estimated time, with that of the reorders it asks for, is least wins; a view or join takes no time.
+A blocked value then gets the widest halo that any of its consumers reads, and Reorder nodes are put where a
+consumer wants another layout than the producer gives, or a join another place.
 """
 from __future__ import annotations
 
@@ -13,24 +13,31 @@ from .. import dims
 from ..codegen.kernel import Choice
 from ..errors import UnsupportedError
 from ..ir import Graph, Layout, Node, TensorType, Value
-from ..ops import Bind, Elements, Fused, If, Loop, Op, Reorder, RuntimeCall
+from ..ops import Bind, Concat, Elements, Fused, If, Loop, Op, Reorder, Reshape, RuntimeCall, Slice
 from ..target import Target
-from .plan_memory import view_of
+from .plan_memory import known_at_entry
+from .views import insides, parts_of, view_of
 
 
 def select_kernels(graph: Graph, target: Target) -> Graph:
     """graph with a Choice on every node that a kernel runs, layouts on types, and Reorder nodes between."""
-    return _Selection(target).graph(graph)
+    return _Selection(target, known_at_entry(graph)).graph(graph)
 
 
 def runs_kernel(node: Node) -> bool:
-    """Whether a kernel runs the node, rather than the run function itself."""
-    return not isinstance(node.op, (Bind, Elements, If, Loop, RuntimeCall)) and view_of(node) is None
+    """Whether a kernel runs the node, rather than the run function itself or nobody."""
+    return not _runs_itself(node.op) and view_of(node) is None and parts_of(node) is None
+
+
+def _runs_itself(op: Op) -> bool:
+    return isinstance(op, (Bind, Elements, If, Loop, RuntimeCall))
 
 
 class _Selection:
-    def __init__(self, target: Target):
-        self.target = target
+    """`entry`: the variables that are known before the run, with which an arena is planned."""
+
+    def __init__(self, target: Target, entry: set[str]):
+        self.target, self.entry = target, entry
 
     def graph(self, graph: Graph) -> Graph:
         chosen = self._choose(graph)
@@ -54,10 +61,8 @@ class _Selection:
                 continue
             op = self._inner(node.op)
             dense = Node(op, inputs, tuple(_stored(v, None) for v in node.outputs), node.origin)
-            if runs_kernel(dense) or any(_layout(v) for v in inputs):
-                dense = self._best(dense)
-            nodes.append(dense)
-            new.update(zip(node.outputs, dense.outputs))
+            nodes.append(dense if _runs_itself(op) else self._best(dense))
+            new.update(zip(node.outputs, nodes[-1].outputs))
         return replace(graph, nodes=tuple(nodes), outputs=tuple(new.get(v, v) for v in graph.outputs))
 
     def _inner(self, op: Op) -> Op:
@@ -68,32 +73,54 @@ class _Selection:
         return op
 
     def _best(self, node: Node) -> Node:
-        if not runs_kernel(node):  # a view or control flow over blocked values reads them dense
-            return node
         choices = self.candidates(node)
         if any(_layout(v) for v in node.inputs):
             inputs = tuple(_stored(v, None) for v in node.inputs)
             choices += self.candidates(Node(node.op, inputs, node.outputs, node.origin))
-        if not choices:
+        options = self._kernelless(node) + [(choice.output, choice) for choice in choices]
+        if not options:
             raise UnsupportedError(
                 f"no kernel takes {type(node.op).__name__} of {', '.join(str(v.type) for v in node.inputs)}"
             )
-        best = min(choices, key=lambda choice: choice.cost + self._reorders(node, choice))
-        outputs = tuple(_stored(v, best.output) for v in node.outputs)
-        return Node(node.op, node.inputs, outputs, node.origin, best)
+        ways = [
+            Node(node.op, node.inputs, tuple(_stored(v, layout) for v in node.outputs), node.origin, choice)
+            for layout, choice in options
+        ]
+        return min(ways, key=self._cost)
 
+    def _kernelless(self, node: Node) -> list[tuple[Layout | None, None]]:
+        """The layouts in which the node is a view, or a join whose memory can be planned; that of blocked
+        images is blocked, or each would be reordered, and most likely the result too."""
+        found = []
+        blocked = [layout for layout in map(_layout, node.inputs) if layout is not None]
+        for layout in dict.fromkeys(blocked if blocked and isinstance(node.op, Concat) else [*blocked, None]):
+            inputs, outputs = (tuple(_stored(v, layout) for v in vs) for vs in (node.inputs, node.outputs))
+            stored = Node(node.op, inputs, outputs)
+            if view_of(stored) is not None or (parts_of(stored) is not None and self._planned(outputs[0])):
+                found.append((layout, None))
+        return found
+
+    def _planned(self, value: Value) -> bool:
+        return {s.name for s in dims.symbols(value.type.nbytes)} <= self.entry
     def candidates(self, node: Node) -> list[Choice]:
         from ..codegen.kernels import KERNELS
 
         return [choice for kernel in KERNELS for choice in kernel.candidates(node, self.target)]
 
-    def _reorders(self, node: Node, choice: Choice) -> float:
-        """Nanoseconds for bringing the operands into the layouts that a choice reads."""
-        total = 0.0
-        for value, wanted in zip(node.inputs, _wanted(node, choice)):
-            if value.constant is None and not _fits(_layout(value), wanted):
-                total += 2 * dims.typical(value.type.nbytes) / self.target.bytes_per_ns
-        return total
+    def _cost(self, node: Node) -> float:
+        """Nanoseconds for a node, for bringing its operands into the layouts that it reads, and for copying
+        those that do not lie inside the result of a join."""
+        wanted = _wanted(node)
+        apart = [
+            value
+            for value, layout in zip(node.inputs, wanted)
+            if value.constant is None and not _fits(_layout(value), layout)
+        ]
+        total = node.choice.cost if node.choice is not None else 0.0
+        if _is_join(node):
+            copied = [v for v, root in zip(node.inputs, insides(node, ())) if root is None and v not in apart]
+            total += sum(self._reorder(v, _layout(v), copies=True).choice.cost for v in copied)
+        return total + sum(2 * dims.typical(v.type.nbytes) / self.target.bytes_per_ns for v in apart)
 
     # Which halo ----------------------------------------------------------------------------------
 
@@ -101,13 +128,18 @@ class _Selection:
         """For every blocked value the widest border that a consumer reads."""
         halos: dict[Value, tuple[int, ...]] = {}
         for node in graph.nodes:
-            if node.choice is None:
-                continue
-            for value, wanted in zip(node.inputs, _wanted(node, node.choice)):
-                if wanted is not None and isinstance(value.type, TensorType):
-                    none = (0,) * (value.rank - 2)
-                    pairs = zip(halos.get(value, none), wanted.halo or none)
-                    halos[value] = tuple(max(a, b) for a, b in pairs)
+            for value, wanted in zip(node.inputs, _wanted(node)):
+                if wanted is not None:
+                    halos[value] = _widest(value.rank - 2, halos.get(value), wanted.halo)
+        shared = [  # memory, and so the halo
+            (*n.inputs, *n.outputs) for n in graph.nodes if n.choice is None and any(map(_layout, n.outputs))
+        ]
+        before = None
+        while before != halos:
+            before = dict(halos)
+            for values in reversed(shared):
+                widest = _widest(values[0].rank - 2, *map(halos.get, values))
+                halos.update(dict.fromkeys(values, widest))
         return halos
 
     # Where to reorder ----------------------------------------------------------------------------
@@ -116,6 +148,7 @@ class _Selection:
         new: dict[Value, Value] = {}
         nodes: list[Node] = []
         reordered: dict[tuple[Value, Layout | None], Value] = {}
+        placed: set[Value] = set()  # what lies in the result of a join
 
         def as_wanted(value: Value, wanted: Layout | None, packed: bool) -> Value:
             current = new.get(value, value)
@@ -123,26 +156,15 @@ class _Selection:
                 return current
             layout = None if wanted is None else Layout(wanted.block, halos[value])
             if (value, layout) not in reordered:
-                output = Value(replace(value.type, layout=layout), value.name)
-                node = Node(Reorder(layout), (current,), (output,), "")
-                node = Node(
-                    node.op,
-                    node.inputs,
-                    (output,),
-                    f"layout of {value.name or 'a value'}",
-                    self._reorder(node),
-                )
-                nodes.append(node)
-                reordered[value, layout] = output
+                nodes.append(self._reorder(current, layout))
+                reordered[value, layout] = nodes[-1].outputs[0]
             return reordered[value, layout]
 
         for node in graph.nodes:
-            choice = node.choice
-            wanted = _wanted(node, choice) if choice else (None,) * len(node.inputs)
-            packed = choice.packed if choice else ()
+            packed = node.choice.packed if node.choice is not None else ()
             inputs = tuple(
                 as_wanted(v, w, k in packed and v.constant is not None)
-                for k, (v, w) in enumerate(zip(node.inputs, wanted))
+                for k, (v, w) in enumerate(zip(node.inputs, _wanted(node)))
             )
             outputs = []
             for value in node.outputs:
@@ -150,13 +172,35 @@ class _Selection:
                 if layout is not None:
                     layout = Layout(layout.block, halos.get(value, (0,) * (value.rank - 2)))
                 outputs.append(_stored(value, layout))
-            nodes.append(Node(node.op, inputs, tuple(outputs), node.origin, choice))
+            if _is_join(node):
+                inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
+            nodes.append(Node(node.op, inputs, tuple(outputs), node.origin, node.choice))
             new.update(zip(node.outputs, outputs))
         outputs = tuple(as_wanted(v, None, False) for v in graph.outputs)
         return replace(graph, nodes=tuple(nodes), outputs=outputs)
 
-    def _reorder(self, node: Node) -> Choice:
-        return min(self.candidates(node), key=lambda choice: choice.cost)
+    def _joined(self, join: Node, placed: set[Value], nodes: list[Node]) -> tuple[Value, ...]:
+        """The operands of a join, copies of those that do not lie inside its result."""
+        found = []
+        for value, root in zip(join.inputs, insides(join, placed)):
+            if root is None:
+                nodes.append(self._reorder(value, _layout(value), copies=True))
+                value = root = nodes[-1].outputs[0]
+            placed.add(root)
+            found.append(value)
+        return tuple(found)
+
+    def _reorder(self, value: Value, layout: Layout | None, copies: bool = False) -> Node:
+        """The node that brings a value into a layout: a kernel, unless the bytes are the same already."""
+        node = Node(
+            Reorder(layout),
+            (value,),
+            (Value(replace(value.type, layout=layout), value.name),),
+            f"{'place' if copies else 'layout'} of {value.name or 'a value'}",
+        )
+        if view_of(node) is not None:
+            return node
+        return replace(node, choice=min(self.candidates(node), key=lambda choice: choice.cost))
 
 
 def _inlined(node: Node) -> list[Node]:
@@ -181,8 +225,21 @@ def _stored(value: Value, layout: Layout | None) -> Value:
     return Value(type_, value.name, value.constant, value.elements)
 
 
-def _wanted(node: Node, choice: Choice) -> tuple[Layout | None, ...]:
-    return choice.inputs or (None,) * len(node.inputs)
+def _wanted(node: Node) -> tuple[Layout | None, ...]:
+    """The layouts in which a node reads its operands: a view's or join's are those of its result."""
+    if node.choice is not None:
+        return node.choice.inputs or (None,) * len(node.inputs)
+    viewed = isinstance(node.op, (Reshape, Slice, Concat))
+    return (_layout(node.outputs[0]) if viewed else None,) * len(node.inputs)
+
+
+def _is_join(node: Node) -> bool:
+    return node.choice is None and isinstance(node.op, Concat)
+
+
+def _widest(axes: int, *halos: tuple[int, ...] | None) -> tuple[int, ...]:
+    """For each spatial axis the widest of some borders."""
+    return tuple(map(max, zip((0,) * axes, *filter(None, halos))))
 
 
 def _fits(layout: Layout | None, wanted: Layout | None) -> bool:
