@@ -148,6 +148,8 @@ OPERATIONS: dict[str, Operation] = {
     "select": Operation(3, np.where),
 }
 
+COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
+
 #: Leaves and the operations that carry a value of their own:
 #: `input` k-th operand · `const` · `index` the element's index along an output axis · `size` a Dimension ·
 #: `cast` · `wrap` (a cast whose integers wrap instead of saturating) · `bitcast` ·
@@ -291,19 +293,38 @@ def _simplified(op: str, args: Sequence[Expr]) -> Expr | None:
         if args[0].op == "const":
             return args[1] if args[0].value else args[2]
         return args[1] if args[1] is args[2] else None
-    if len(args) == 2 and args[1].op == "const" and args[1].dtype == args[0].dtype:
-        value, whole = args[1].value, args[0].dtype in (*dtypes.SIGNED, *dtypes.UNSIGNED)
-        if (op in ("mul", "div", "pow") and value == 1) or (op == "sub" and repr(value) in ("0", "0.0")):
-            return args[0]
-        if op == "add" and (value == 0 if whole else repr(value) == "-0.0"):
-            return args[0]
-    if op == "mul" and args[0].op == "const" and args[0].value == 1:
+    if len(args) == 2 and _neutral(op, args[1], args[0].dtype):
+        return args[0]
+    if op in COMMUTATIVE and _neutral(op, args[0], args[1].dtype):
         return args[1]
     if op in ("and", "or", "min", "max") and args[0] is args[1]:
         return args[0]
     if op in ("neg", "not") and args[0].op == op:
         return args[0].args[0]
     return None
+
+
+def _neutral(op: str, number: Expr, dtype: str) -> bool:
+    """Whether x op number is x for every x of that type."""
+    if number.op != "const" or number.dtype != dtype:
+        return False
+    value = number.value
+    match op:
+        case "mul" | "div" | "pow":
+            return value == 1
+        case "add":
+            return repr(value) in ("0", "-0.0")  # -0.0 + 0.0 is 0.0
+        case "sub":
+            return repr(value) in ("0", "0.0")
+        case "and":
+            return value is True
+        case "or" | "xor":
+            return value is False
+        case "max":
+            return value == -math.inf
+        case "min":
+            return value == math.inf
+    return False
 
 
 def cast(x: Expr, dtype: str, wrap: bool = False) -> Expr:
@@ -368,6 +389,11 @@ def topological(*roots: Expr) -> list[Expr]:
 def instructions(*roots: Expr) -> int:
     """How many operations the expressions take, shared parts once."""
     return sum(node.op not in ("input", "const") for node in topological(*roots))
+
+
+def contains(root: Expr, *operations: str) -> bool:
+    """Whether any of the operations is part of root."""
+    return any(node.op in operations for node in topological(root))
 
 
 def inputs(*roots: Expr) -> list[int]:

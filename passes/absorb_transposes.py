@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import replace
 from string import ascii_letters
 
-from ..expr import topological
+from ..expr import contains
 from ..ir import Graph, Rewriter, Value
 from ..ops import Contract, Map, Reshape, Transpose
 from ..target import Target
@@ -41,8 +41,7 @@ def absorb_transposes(graph: Graph, target: Target) -> Graph:
             )
             rewriter.replace(node.outputs, outputs)
         else:
-            copied = rewriter.copy(in_regions(node, lambda g: absorb_transposes(g, target)), inputs)
-            rewriter.replace(node.outputs, copied.outputs)
+            rewriter.copy(in_regions(node, lambda g: absorb_transposes(g, target)))
     return rewriter.finish(graph)
 
 
@@ -59,35 +58,39 @@ def _operands(
 def _moved_back(
     rewriter: Rewriter, text: str, value: Value, other_text: str, other: Value, out: str
 ) -> tuple[str, Value]:
-    """The labels of an operand, and the operand, as they were before Transposes and changes of unit axes."""
+    """The labels of an operand, and the operand, as they were before Transposes and changes of unit axes.
+    Changes that would give the operand an axis of its own are undone on the way to a Transpose alone."""
+    found = text, value
     while value.producer is not None:
         node = value.producer
         inner = node.inputs[0] if node.inputs else None
         if isinstance(node.op, Transpose):
-            perm = node.op.perm
-            text, value = "".join(text[perm.index(axis)] for axis in range(len(perm))), inner
+            found = text, value = _before(text, node.op.perm), inner
         elif isinstance(node.op, Reshape):
             labels = _unit_labels(text, value, inner, other_text, other, out)
             if labels is None:
                 break
             text, value = labels, inner
+            if set(text) <= set(other_text + out + found[0]):
+                found = text, value
         elif (
             isinstance(node.op, Map)
             and len(node.inputs) == 1
             and inner.producer
             and isinstance(inner.producer.op, Transpose)
         ):
-            if (
-                any(n.op in ("index", "check") for n in topological(node.op.body))
-                or node.op.shape is not None
-            ):
+            if contains(node.op.body, "index", "check") or node.op.shape is not None:
                 break
-            perm, source = inner.producer.op.perm, inner.producer.inputs[0]
-            text = "".join(text[perm.index(axis)] for axis in range(len(perm)))
-            (value,) = rewriter.add(node.op, (source,), node.origin)
+            (value,) = rewriter.add(node.op, inner.producer.inputs, node.origin)
+            found = text, value = _before(text, inner.producer.op.perm), value
         else:
             break
-    return text, value
+    return found
+
+
+def _before(text: str, perm: tuple[int, ...]) -> str:
+    """The labels of what a Transpose turned into something labelled `text`."""
+    return "".join(text[perm.index(axis)] for axis in range(len(perm)))
 
 
 def _unit_labels(

@@ -4,43 +4,37 @@
 """
 from __future__ import annotations
 
-from ..ir import Graph, Rewriter
-from ..ops import Bind, If, Loop, Random, RuntimeCall
+import numpy as np
+
+from ..ir import Graph, Rewriter, Value
+from ..ops import Bind, Random, RuntimeCall
 from ..target import Target
 from .regions import in_regions
+
+_UNIQUE = (Bind, Random, RuntimeCall)  # each does what no other does for it
 
 
 def eliminate_common(graph: Graph, target: Target) -> Graph:
     """graph with one node for all that compute the same."""
     rewriter = Rewriter()
-    seen: dict[tuple, tuple] = {}
+    seen: dict[tuple, tuple[Value, ...]] = {}
     for node in graph.nodes:
-        inputs = tuple(rewriter.of(v) for v in node.inputs)
-        if isinstance(node.op, (If, Loop)):
-            copied = rewriter.copy(in_regions(node, lambda g: eliminate_common(g, target)), inputs)
-            rewriter.replace(node.outputs, copied.outputs)
-            continue
-        if isinstance(node.op, (Bind, Random, RuntimeCall)):
-            copied = rewriter.copy(node, inputs)
-            rewriter.replace(node.outputs, copied.outputs)
-            continue
-        key = (node.op, tuple(_key(v) for v in inputs))
-        if key in seen:
+        key = (node.op, tuple(_key(rewriter.of(v)) for v in node.inputs))
+        if key in seen and not isinstance(node.op, _UNIQUE):
             rewriter.replace(node.outputs, seen[key])
         else:
-            copied = rewriter.copy(node, inputs)
-            rewriter.replace(node.outputs, copied.outputs)
-            seen[key] = copied.outputs
+            node = rewriter.copy(in_regions(node, lambda g: eliminate_common(g, target)))
+            seen[key] = node.outputs
     return rewriter.finish(graph)
 
 
-def _key(value) -> object:
+def _key(value: Value) -> object:
     """Equal for small equal constants; else the value itself."""
     constant = value.constant
-    if constant is not None and constant.splat is None and constant.materialised and constant.nbytes <= 256:
-        return (
-            constant.dtype,
-            constant.shape,
-            constant.array.tobytes() if constant.dtype != "string" else id(value),
-        )
+    if constant is None or constant.dtype == "string":
+        return value
+    if constant.splat is not None:
+        return constant.dtype, constant.shape, np.asarray(constant.splat).tobytes()
+    if constant.materialised and constant.nbytes <= 256:
+        return constant.dtype, constant.shape, constant.array.tobytes()
     return value

@@ -33,8 +33,7 @@ def fold_affine(graph: Graph, target: Target) -> Graph:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
         scaled = _scaled(node, inputs, readers) if isinstance(node.op, Map) else None
         if scaled is None:
-            copied = rewriter.copy(in_regions(node, lambda g: fold_affine(g, target)), inputs)
-            rewriter.replace(node.outputs, copied.outputs)
+            rewriter.copy(in_regions(node, lambda g: fold_affine(g, target)))
             continue
         host, weights, body, operands, shift = scaled
         (product,) = rewriter.add(host.op, (host.inputs[0], weights), host.origin)
@@ -57,8 +56,8 @@ def _scaled(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]):
             continue
         if readers[node.inputs[k]] != 1 or value.dtype != "float32" or value.shape != node.outputs[0].shape:
             continue
-        axis = _channel_axis(host)
-        if axis is None or host.inputs[1].constant is None:
+        axis, weights = _channel_axis(host), host.inputs[1]
+        if axis is None or weights.constant is None or weights.dtype != "float32":
             continue
         found = _affine_part(node.op.body, k, inputs, value.rank, axis)
         if found is not None:

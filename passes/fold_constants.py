@@ -7,8 +7,10 @@ DequantizeLinear) is left to the kernels; a node whose folding fails stays.
 """
 from __future__ import annotations
 
+import numpy as np
+
 from .. import dtypes, interpret
-from ..expr import topological
+from ..expr import contains
 from ..ir import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ops import Broadcast, Map, Random, Reshape, Transpose
 from ..target import Target
@@ -20,25 +22,24 @@ TOTAL_LIMIT = 1 << 30  # bytes folded in all
 
 def fold_constants(graph: Graph, target: Target) -> Graph:
     """graph with nodes over constants replaced by their results."""
-    budget = [TOTAL_LIMIT]
-    return _fold(graph, budget)
+    return _fold(graph, [TOTAL_LIMIT])
 
 
 def _fold(graph: Graph, budget: list[int]) -> Graph:
+    """graph folded; `budget` holds the bytes that are left."""
     rewriter = Rewriter()
     for node in graph.nodes:
-        inputs = tuple(rewriter.of(v) for v in node.inputs)
-        node_in = in_regions(node, lambda g: _fold(g, budget))
-        folded = _results(node_in, inputs, budget)
+        node = in_regions(node, lambda g: _fold(g, budget))
+        folded = _results(node, tuple(rewriter.of(v) for v in node.inputs), budget)
         if folded is not None:
             rewriter.replace(node.outputs, folded)
         else:
-            rewriter.copy(node_in, inputs)
-            rewriter.replace(node.outputs, rewriter.nodes[-1].outputs)
+            rewriter.copy(node)
     return rewriter.finish(graph)
 
 
 def _results(node: Node, inputs: tuple[Value, ...], budget: list[int]) -> tuple[Value, ...] | None:
+    """What the node gives for these inputs, if they are constants and it may be computed."""
     if not inputs or any(v.constant is None for v in inputs) or isinstance(node.op, Random):
         return None
     types = [v.type for v in node.outputs]
@@ -46,7 +47,9 @@ def _results(node: Node, inputs: tuple[Value, ...], budget: list[int]) -> tuple[
         return None
     constants = [v.constant for v in inputs]
     if all(c.splat is not None for c in constants) and len(types) == 1:
-        return _splat(node, constants)
+        repeated = _splat(node, constants)
+        if repeated is not None:
+            return repeated
     nbytes = sum(t.nbytes for t in types)
     if nbytes > VALUE_LIMIT or nbytes > budget[0] or _widens(node, constants):
         return None
@@ -70,7 +73,7 @@ def _lazily(node: Node, constant: Constant) -> Value:
 def _splat(node: Node, constants: list[Constant]) -> tuple[Value, ...] | None:
     """A node over repeated values whose result repeats one value too."""
     output = node.outputs[0]
-    if isinstance(node.op, Map) and not any(n.op in ("index", "size") for n in topological(node.op.body)):
+    if isinstance(node.op, Map) and not contains(node.op.body, "index", "size"):
         scalars = [_scalar(c) for c in constants]
         arrays = interpret.fold(Map(node.op.body), scalars)
         if arrays is None:
@@ -81,9 +84,7 @@ def _splat(node: Node, constants: list[Constant]) -> tuple[Value, ...] | None:
     return None
 
 
-def _scalar(constant: Constant):
-    import numpy as np
-
+def _scalar(constant: Constant) -> np.ndarray:
     return np.asarray(constant.splat, dtypes.numpy_dtype(constant.dtype))
 
 

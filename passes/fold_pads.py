@@ -27,8 +27,7 @@ def fold_pads(graph: Graph, target: Target) -> Graph:
                 outputs = rewriter.add(replace(node.op, pads=pads), (pad.inputs[0], *inputs[1:]), node.origin)
                 rewriter.replace(node.outputs, outputs)
                 continue
-        copied = rewriter.copy(in_regions(node, lambda g: fold_pads(g, target)), inputs)
-        rewriter.replace(node.outputs, copied.outputs)
+        rewriter.copy(in_regions(node, lambda g: fold_pads(g, target)))
     return rewriter.finish(graph)
 
 
@@ -38,7 +37,7 @@ def _spatial_zeros(node: Node) -> bool:
         return False
     if any(p != 0 for p in (*node.op.before[:2], *node.op.after[:2])):
         return False
-    return len(node.inputs) < 2 or _is_zero(node.inputs[1])
+    return _is_zero(node.inputs[1])
 
 
 def _is_zero(value: Value) -> bool:

@@ -4,7 +4,7 @@ contract(softmax(map(contract(%q, %k), %mask) { add(mul($0, 0.125), $1) }), %v)
     →   attention(%q, %k, %v, %mask) scale=0.125
 
 Softmax is recognised by what it computes: exp(x - max x) divided by its sum over the last axis. What is added
-to the scaled scores becomes the bias; where(mask, scores, lowest) becomes a bias of 0 and minus infinity.
+to the scaled scores becomes the bias; where(mask, scores, lowest) becomes a bias of 0 and the lowest number.
 """
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from ..ops import Attention, Contract, Map, Reduce, TypeMismatch, broadcast_shap
 from ..target import Target
 from .regions import in_regions
 
-#: A masked score at or below this is as good as minus infinity: its exponential is 0 beside any other.
+#: A score that is added to a number at or below this is lost in it: where(mask, score, lowest) is score +
+#: where(mask, 0, lowest).
 LOWEST = -1e30
 
 
@@ -28,11 +29,9 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
     readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs)
     rewriter = Rewriter()
     for node in graph.nodes:
-        inputs = tuple(rewriter.of(v) for v in node.inputs)
         found = _match(node, readers) if isinstance(node.op, Contract) else None
         if found is None:
-            copied = rewriter.copy(in_regions(node, lambda g: fuse_attention(g, target)), inputs)
-            rewriter.replace(node.outputs, copied.outputs)
+            rewriter.copy(in_regions(node, lambda g: fuse_attention(g, target)))
             continue
         operands = [rewriter.of(v) for v in found.operands]
         if found.bias is not None:
@@ -221,26 +220,12 @@ def _scaled(body: Expr, k: int, operands: tuple[Value, ...]) -> tuple[float, Exp
                     return None
                 bias, body = _plus(bias, b, scale), a
             case "select", (condition, a, b):
-                if (
-                    free(condition)
-                    and not free(a)
-                    and constant(b) is not None
-                    and constant(b) <= LOWEST
-                    and scale > 0
-                ):
-                    mask = expr.where(condition, expr.const(0, "float32"), -math.inf)
-                    bias, body = _plus(bias, mask, 1.0), a
-                elif (
-                    free(condition)
-                    and not free(b)
-                    and constant(a) is not None
-                    and constant(a) <= LOWEST
-                    and scale > 0
-                ):
-                    mask = expr.where(condition, -math.inf, expr.const(0, "float32"))
-                    bias, body = _plus(bias, mask, 1.0), b
-                else:
+                kept, other = (b, a) if free(a) else (a, b)
+                lowest = constant(other)
+                if not free(condition) or free(kept) or lowest is None or lowest > LOWEST or scale <= 0:
                     return None
+                mask = expr.where(condition, *((0.0, other) if kept is a else (other, 0.0)))
+                bias, body = _plus(bias, mask, scale), kept
             case _:
                 return None
 

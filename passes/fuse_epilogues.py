@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 
 from .. import expr
-from ..ir import Graph, Node, Rewriter, Value
+from ..ir import Graph, Node, Rewriter, Value, make_node
 from ..ops import Contract, Conv, Map
 from ..target import Target
 from .fuse_maps import MAX_INSTRUCTIONS, MAX_OPERANDS
@@ -22,56 +22,41 @@ def fuse_epilogues(graph: Graph, target: Target) -> Graph:
     """graph with Maps inside the Conv and Contract nodes whose results they read."""
     readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs)
     order = {v: k for k, n in enumerate(graph.nodes) for v in n.outputs}
-    hosts: dict[Node, Node] = {}  # Map → the node that takes it
+    forms: dict[Node, Node] = {}  # Map → the node that takes it, with its body
+    taken: set[Node] = set()
     for node in graph.nodes:
         if isinstance(node.op, Map):
-            able = [v for v in node.inputs if _takes(v, node, readers)]
+            hosts = {v: forms.get(v.producer, v.producer) for v in node.inputs}
+            able = [v for v, host in hosts.items() if readers[v] == 1 and _takes(host, v, node)]
             if able:
-                hosts[node] = max(able, key=order.__getitem__).producer
-    taken = set(hosts.values())
+                result = max(able, key=order.__getitem__)
+                forms[node] = _with_epilogue(hosts[result], result, node)
+                taken.add(result.producer)
     rewriter = Rewriter()
     for node in graph.nodes:
         if node in taken:
             continue  # it is written where its Map stands
-        if node in hosts:
-            op, inputs = _with_epilogue(hosts[node], node)
-            outputs = rewriter.add(
-                op, [rewriter.of(v) for v in inputs], hosts[node].origin, [node.outputs[0].name]
-            )
-            rewriter.replace(node.outputs, outputs)
-        else:
-            copied = rewriter.copy(in_regions(node, lambda g: fuse_epilogues(g, target)))
-            rewriter.replace(node.outputs, copied.outputs)
+        written = rewriter.copy(forms.get(node) or in_regions(node, lambda g: fuse_epilogues(g, target)))
+        rewriter.replace(node.outputs, written.outputs)
     return rewriter.finish(graph)
 
 
-def _takes(value: Value, node: Node, readers: Counter[Value]) -> bool:
-    """Whether the producer of an operand can take the Map as its epilogue."""
-    host = value.producer
-    if host is None or not isinstance(host.op, (Conv, Contract)) or readers[value] != 1:
+def _takes(host: Node | None, result: Value, node: Node) -> bool:
+    """Whether a host, or what it has become, can take the Map that reads its result as its epilogue."""
+    if host is None or not isinstance(host.op, (Conv, Contract)):
         return False
-    if value.shape != node.outputs[0].shape or node.inputs.count(value) != 1:
+    if result.shape != node.outputs[0].shape or expr.contains(node.op.body, "index", "check"):
         return False
-    if any(n.op in ("index", "check") for n in expr.topological(node.op.body)):
-        return False
-    extra = len(host.inputs) - 2 + len(node.inputs) - 1
+    operands = len(host.inputs) - 2 + len(node.inputs) - 1
     previous = expr.instructions(host.op.epilogue) if host.op.epilogue is not None else 0
-    return extra <= MAX_OPERANDS and previous + expr.instructions(node.op.body) <= MAX_INSTRUCTIONS
+    return operands <= MAX_OPERANDS and previous + expr.instructions(node.op.body) <= MAX_INSTRUCTIONS
 
 
-def _with_epilogue(host: Node, node: Node) -> tuple[Conv | Contract, list[Value]]:
-    """The host's op with the Map's body after its own epilogue, and its operands."""
+def _with_epilogue(host: Node, result: Value, node: Node) -> Node:
+    """The host with the body of the Map that reads its result after its own epilogue."""
     inputs = list(host.inputs)
-    for value in node.inputs:
-        if value is not host.outputs[0] and value not in inputs[2:]:
-            inputs.append(value)
-    place = {v: 1 + k for k, v in enumerate(inputs[2:])}
-    result = host.op.epilogue if host.op.epilogue is not None else expr.input_(0, host.op.accumulate)
-    body = expr.substitute(
-        node.op.body,
-        {
-            k: result if v is host.outputs[0] else expr.input_(place[v], v.dtype)
-            for k, v in enumerate(node.inputs)
-        },
-    )
-    return replace(host.op, epilogue=body), inputs
+    inputs += [v for v in dict.fromkeys(node.inputs) if v is not result and v not in inputs[2:]]
+    place = {v: expr.input_(1 + k, v.dtype) for k, v in enumerate(inputs[2:])}
+    place[result] = host.op.epilogue if host.op.epilogue is not None else expr.input_(0, host.op.accumulate)
+    body = expr.substitute(node.op.body, {k: place[v] for k, v in enumerate(node.inputs)})
+    return make_node(replace(host.op, epilogue=body), inputs, host.origin, [node.outputs[0].name])

@@ -9,11 +9,13 @@ Map's other operands give the shape.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from .. import expr
+from ..dtypes import itemsize
 from ..expr import Expr
 from ..ir import Graph, Node, Rewriter, Value
-from ..ops import Broadcast, Map, TypeMismatch, broadcast_shapes
+from ..ops import Broadcast, Map, Shape, TypeMismatch, broadcast_shapes
 from ..requirements import requirements
 from ..target import Target
 from .regions import in_regions
@@ -24,53 +26,31 @@ CHEAP = 1  # instructions that may be repeated for every reader
 
 #: Operations far dearer than an addition: these are never repeated, and never computed for more elements than
 #: stored.
-_DEAR = {
-    "exp",
-    "log",
-    "pow",
-    "tanh",
-    "erf",
-    "sin",
-    "cos",
-    "tan",
-    "sqrt",
-    "div",
-    "mod",
-    "fmod",
-    "sinh",
-    "cosh",
-    "asin",
-    "acos",
-    "atan",
-}
+_DEAR = (
+    "exp", "log", "pow", "tanh", "erf", "sin", "cos", "tan", "sqrt", "div", "mod", "fmod", "sinh", "cosh",
+    "asin", "acos", "atan", "asinh", "acosh", "atanh",
+)
 
 
 def fuse_maps(graph: Graph, target: Target) -> Graph:
     """graph with chains of Maps as single Maps."""
     readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs)
     rewriter = Rewriter()
-    counts: Counter[Value] = Counter()  # of values in the new graph
-    for old, count in readers.items():
-        counts[old] += count
     for node in graph.nodes:
-        inner = in_regions(node, lambda g: fuse_maps(g, target))
-        inputs = tuple(rewriter.of(v) for v in node.inputs)
         if isinstance(node.op, Map):
-            op, inputs, origin = _fused(node, inputs, counts)
-            (output,) = rewriter.add(op, inputs, origin, [node.outputs[0].name])
-            output.elements = node.outputs[0].elements
-            counts[output] = readers[node.outputs[0]]
-            rewriter.replace(node.outputs, (output,))
+            op, inputs, origin = _fused(node, tuple(rewriter.of(v) for v in node.inputs), readers)
+            outputs = rewriter.add(op, inputs, origin, [node.outputs[0].name])
+            outputs[0].elements = node.outputs[0].elements
+            rewriter.replace(node.outputs, outputs)
         else:
-            copied = rewriter.copy(inner, inputs)
-            rewriter.replace(node.outputs, copied.outputs)
-            for before, after in zip(node.outputs, copied.outputs):
-                counts[after] = readers[before]
+            outputs = rewriter.copy(in_regions(node, lambda g: fuse_maps(g, target))).outputs
+        readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})
     return rewriter.finish(graph)
 
 
-def _fused(node: Node, inputs: tuple[Value, ...],
-           counts: Counter[Value]) -> tuple[Map, tuple[Value, ...], str]:
+def _fused(
+    node: Node, inputs: tuple[Value, ...], readers: Counter[Value]
+) -> tuple[Map, tuple[Value, ...], str]:
     """node's Map with as many of its producers inside as fit, and the origin of what may fail of it."""
     body, operands, shape = node.op.body, list(inputs), node.op.shape
     failing = [node.origin] if _may_fail(node) else []
@@ -80,19 +60,19 @@ def _fused(node: Node, inputs: tuple[Value, ...],
         if (
             producer is not None
             and isinstance(producer.op, Broadcast)
-            and _still(operands, k, producer.inputs[0], node)
+            and gives([*operands[:k], producer.inputs[0], *operands[k + 1 :]], node.outputs[0].shape)
         ):
             operands[k] = producer.inputs[0]
         elif (
             producer is not None
             and isinstance(producer.op, Map)
-            and _worth(producer, operands[k], node, counts)
+            and _worth(producer, operands[k], node, readers)
         ):
             candidate = _composed(body, operands, k, producer)
             if candidate is not None:
                 body, operands = candidate
                 failing += [producer.origin] if _may_fail(producer) else []
-                if shape is None and not _gives(operands, node):
+                if shape is None and not gives(operands, node.outputs[0].shape):
                     shape = node.outputs[0].shape
                 continue
         k += 1
@@ -101,48 +81,30 @@ def _fused(node: Node, inputs: tuple[Value, ...],
 
 def _may_fail(node: Node) -> bool:
     """Whether the run of a Map may end in an error, which then names it."""
-    return _checks(node.op.body) or bool(requirements(node))
+    return expr.contains(node.op.body, "check") or bool(requirements(node))
 
 
-def _checks(body: Expr) -> bool:
-    return any(n.op == "check" for n in expr.topological(body))
-
-
-def _still(operands: list[Value], k: int, source: Value, node: Node) -> bool:
-    """Whether the shape stays what it is when operand k is replaced by what it repeats."""
-    return _gives([*operands[:k], source, *operands[k + 1 :]], node)
-
-
-def _gives(operands: list[Value], node: Node) -> bool:
+def gives(operands: Sequence[Value], shape: Shape) -> bool:
+    """Whether the operands of a Map tell its shape."""
     try:
-        return broadcast_shapes(*(v.shape for v in operands)) == node.outputs[0].shape
+        return broadcast_shapes(*(v.shape for v in operands)) == shape
     except TypeMismatch:
         return False
 
 
-def _worth(producer: Node, value: Value, node: Node, counts: Counter[Value]) -> bool:
+def _worth(producer: Node, value: Value, node: Node, readers: Counter[Value]) -> bool:
     """Whether computing the producer's body where it is read beats storing its result."""
-    body = producer.op.body
-    if any(n.op == "index" for n in expr.topological(body)) and value.shape != node.outputs[0].shape:
+    body, repeats = producer.op.body, value.shape != node.outputs[0].shape
+    if repeats and expr.contains(body, "index"):
         return False  # the index would be one of another shape
-    if _checks(body) and counts[value] > 1:
-        return False
-    repeats = value.shape != node.outputs[0].shape
-    dear = any(n.op in _DEAR for n in expr.topological(body))
-    if counts[value] > 1 or repeats:
-        return (
-            not dear
-            and expr.instructions(body) <= CHEAP
-            and len(producer.inputs) <= 1
-            and not _grows(producer)
-        )
-    return True
+    if readers[value] == 1 and not repeats:
+        return True
+    cheap = expr.instructions(body) <= CHEAP and not expr.contains(body, "check", *_DEAR)
+    return cheap and len(producer.inputs) <= 1 and not _narrows(producer)
 
 
-def _grows(producer: Node) -> bool:
+def _narrows(producer: Node) -> bool:
     """Whether the producer reads wider elements than it writes, so that repeating it reads more."""
-    from ..dtypes import itemsize
-
     return any(itemsize(v.dtype) > itemsize(producer.outputs[0].dtype) for v in producer.inputs)
 
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from .. import dtypes, expr
 from ..ir import Constant, Graph, Rewriter, Value
-from ..ops import Contract, Conv, Map, TypeMismatch, broadcast_shapes
+from ..ops import Contract, Conv, Map
 from ..target import Target
+from .fuse_maps import gives
 from .regions import in_regions
 
 
@@ -24,9 +25,9 @@ def inline_scalars(graph: Graph, target: Target) -> Graph:
         op = node.op
         if isinstance(op, Map):
             body, inputs = _inlined(op.body, inputs, 0)
-            shape = (
-                op.shape if op.shape is not None or _gives(inputs, node.outputs[0]) else node.outputs[0].shape
-            )
+            shape = op.shape
+            if shape is None and not gives(inputs, node.outputs[0].shape):
+                shape = node.outputs[0].shape
             op = Map(body, shape)
         elif isinstance(op, (Conv, Contract)) and op.epilogue is not None:
             epilogue, inputs = _inlined(op.epilogue, inputs, 2)
@@ -34,9 +35,9 @@ def inline_scalars(graph: Graph, target: Target) -> Graph:
         if op is not node.op:
             outputs = rewriter.add(op, inputs, node.origin, [v.name for v in node.outputs])
             outputs[0].elements = node.outputs[0].elements
+            rewriter.replace(node.outputs, outputs)
         else:
-            outputs = rewriter.copy(in_regions(node, lambda g: inline_scalars(g, target)), inputs).outputs
-        rewriter.replace(node.outputs, outputs)
+            rewriter.copy(in_regions(node, lambda g: inline_scalars(g, target)))
     return rewriter.finish(graph)
 
 
@@ -76,11 +77,3 @@ def _number(constant: Constant | None) -> expr.Expr | None:
 
 def _plain(value: object) -> float | int | bool:
     return value.item() if hasattr(value, "item") and not isinstance(value.item(), bytes) else float(value)
-
-
-def _gives(inputs: tuple[Value, ...], output: Value) -> bool:
-    """Whether the operands still tell the shape."""
-    try:
-        return broadcast_shapes(*(v.shape for v in inputs)) == output.shape
-    except TypeMismatch:
-        return False
