@@ -39,7 +39,8 @@ def view_of(node: Node) -> tuple[Value, Dimension] | None:
 
 
 def parts_of(node: Node) -> list[Dimension] | None:
-    """Where in the memory of its result each operand of a join lies, in bytes; None for other nodes."""
+    """Where in the memory of its result each operand of a join lies, in bytes; None for other nodes. Sizes
+    that only the run can compare are no join's: operands are written before it does."""
     if node.choice is not None or not isinstance(node.op, Concat):
         return None
     out, axis, begin = node.outputs[0].type, node.op.axis, 0
@@ -47,8 +48,12 @@ def parts_of(node: Node) -> list[Dimension] | None:
     for value in node.inputs:
         found.append(_offset(out, axis, begin))
         begin = begin + value.shape[axis]
-    whole = all(v.type.layout == out.layout for v in node.inputs) and all(d == 1 for d in out.shape[:axis])
-    return found if whole and None not in found else None
+    fits = all(
+        v.type.layout == out.layout
+        and all(dims.equal(v.shape[a], d) for a, d in enumerate(out.shape) if a != axis)
+        for v in node.inputs
+    )
+    return found if fits and all(d == 1 for d in out.shape[:axis]) and None not in found else None
 
 
 def root_of(value: Value) -> tuple[Value, Dimension]:

@@ -274,6 +274,16 @@ def test_sizes_that_data_tells_are_copied():
     assert "Concat" in p.kernels()
 
 
+def test_sizes_that_only_the_run_compares_are_copied():
+    p = Planned("""graph g(%x: float32[n, k], %y: float32[m, l]) {
+        %a = map(%x) { exp($0) }
+        %b = map(%y) { neg($0) }
+        %c = concat(%a, %b) axis=0
+        return %c
+    }""")
+    assert p.kernels() == ["Map", "Map", "Concat"]
+
+
 def test_joined_and_parted_images_agree_with_any_memory(tmp_path):
     w = Weights(3)
     for name, shape in {"stem": (32, 3, 3, 3), "narrow": (16, 16, 3, 3), "mix": (32, 64, 1, 1)}.items():
