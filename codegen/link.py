@@ -16,6 +16,7 @@ import secrets
 import shlex
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -135,13 +136,31 @@ def start_compile(source: str, directory: Path, target: Target, *, kind: str = "
 def check_output(path: Path) -> None:
     """Raise CompileError at once if `path` could not be written in the end."""
     origin = Origin(file=os.fspath(path))
-    parent = path.resolve().parent
+    try:
+        parent = path.resolve().parent
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a link to itself
+        raise CompileError(f"cannot be written: {getattr(error, 'strerror', None) or error}",
+                           origin=origin) from None
     if not parent.is_dir():
         raise CompileError(f"its folder '{parent}' does not exist", origin=origin)
-    if path.is_dir():
-        raise CompileError("is a folder, not a place for a library", origin=origin)
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise CompileError(f"its folder '{parent}' cannot be written", origin=origin)
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        raise CompileError(f"is {kind}, not a place for a library", origin=origin)
+    try:
+        _create_beside(path).unlink()
+    except OSError as error:
+        raise CompileError(f"its folder '{parent}' cannot be written: {error.strerror}",
+                           origin=origin) from None
+
+
+def _create_beside(path: Path) -> Path:
+    """A new empty file in the folder of `path`."""
+    made = path.resolve().parent / f".onnxc-{secrets.token_hex(8)}.tmp"
+    os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    return made
 
 
 @contextlib.contextmanager
@@ -149,10 +168,9 @@ def replacing(path: Path):
     """Gives a new name beside `path`; when the block is done the file there takes the place of `path`.
 
     Nothing is left behind by a block that fails."""
-    path = Path(path).resolve()
-    temporary = path.parent / f".onnxc-{secrets.token_hex(8)}.tmp"
+    path, temporary = Path(path).resolve(), None
     try:
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        temporary = _create_beside(path)
         yield temporary
         _flush(temporary)
         os.replace(temporary, path)
@@ -161,7 +179,8 @@ def replacing(path: Path):
         raise CompileError(f"cannot be written: {error.strerror or error}",
                            origin=Origin(file=os.fspath(path))) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:

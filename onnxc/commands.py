@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import os
 import textwrap
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from . import console
 from .errors import (
-    CompileError,
     LimitError,
     ModelError,
     ModelErrors,
@@ -38,8 +36,8 @@ OK, FAULT = 0, 1
 def compile_command(options: argparse.Namespace) -> int:
     from .driver import compile_model
 
-    header = options.header or options.output.with_suffix(".h")
-    _refuse_same_files(model=options.model, output=options.output, header=header)
+    beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"
+    header = options.header or beside
     with compiling(options.model) as progress:
         report = compile_model(
             options.model, options.output, dims=dict(options.dim), shapes=dict(options.shape),
@@ -62,14 +60,6 @@ def compile_command(options: argparse.Namespace) -> int:
         ("time", f"{console.time_text(sum(report.seconds.values()))}\n{stages}"),
     ])
     return OK
-
-
-def _refuse_same_files(**paths: Path) -> None:
-    """What is written may not take the place of what is read or written besides."""
-    for (one, first), (other, second) in itertools.combinations(paths.items(), 2):
-        with contextlib.suppress(ValueError):  # no file has a NUL in its name
-            if os.path.realpath(first) == os.path.realpath(second):
-                raise CompileError(f"{second}: the {other} would be written over the {one}")
 
 
 def check_command(options: argparse.Namespace) -> int:

@@ -5,7 +5,9 @@ appears at the output path until the library is complete.
 """
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import os
 import tempfile
 import time
@@ -21,7 +23,7 @@ from .codegen.description import describe
 from .codegen.kernel import Code
 from .codegen.module import emit_module
 from .dtypes import ALL, itemsize
-from .errors import CompileError, LimitError
+from .errors import CompileError, LimitError, Origin
 from .frontend.importer import Imported, Options, import_model
 from .frontend.tensors import DTYPE_NAMES
 from .frontend.walk import all_tensors
@@ -130,14 +132,19 @@ def compile_model(
     Errors are of the `OnnxcError` family.
     """
     output, report = Path(output), Report(output=os.fspath(output))
-    for path in (output, *([Path(header)] if header is not None else [])):
+    written = {"library": output} | ({"header": Path(header)} if header is not None else {})
+    for path in written.values():
         link.check_output(path)
+    read = {"model": Path(model)} if isinstance(model, (str, os.PathLike)) else {}
+    _refuse_same_files(read | written)
     chosen = find_target(target)
     report.target = chosen.name
     stages = _Stages(report, progress)
     dump = _Dump(dump_ir)
     stages("import")
     imported = import_model(model, Options(dims or {}, shapes or {}, overridable))
+    for file in imported.model.external.opened():
+        _refuse_same_files({"external data": Path(file.path)} | written)
     report.initializer_bytes = initializer_bytes(imported)
     stages("optimise")
     graph = optimise(imported.graph, chosen, dump)
@@ -156,6 +163,15 @@ def compile_model(
     stages("")
     report.nodes = sum(1 for _ in walk(graph))
     return report
+
+
+def _refuse_same_files(paths: Mapping[str, Path]) -> None:
+    """What is written may not take the place of what is read or written besides."""
+    for (one, first), (other, second) in itertools.combinations(paths.items(), 2):
+        with contextlib.suppress(ValueError):  # no file has a NUL in its name
+            if os.path.realpath(first) == os.path.realpath(second):
+                origin = Origin(os.fspath(second))
+                raise CompileError(f"the {other} would be written over the {one}", origin=origin)
 
 
 def optimise(graph: Graph, target: Target, dump: Callable[[str, Graph], None] | None = None) -> Graph:

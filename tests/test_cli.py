@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from frontend.bad_models import BAD, ODD, OPENS_ONLY, model, node, relu, saved, write
+from frontend.bad_models import BAD, ODD, OPENS_ONLY, external, model, node, relu, saved, write
 
 import onnxc.demo
 from onnxc import commands, comparison, console
 from onnxc.cli import main
-from onnxc.errors import PATH_LIMIT, shorten
+from onnxc.errors import PATH_LIMIT, CompileError, shorten
 
 DIGITS = str(Path(onnxc.demo.__file__).parent / "digits.onnx")
 #: Odd models that are sound but for the sizes of what they add, which checks of structure do not see.
@@ -106,10 +106,12 @@ def test_dump_ir_writes_the_text_after_every_pass(command, tmp_path):
     assert names[-1].endswith("_select_kernels.txt")
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["-o", "{}/gone/a.so"], "folder"), (["-o", "{}"], "is a folder")])
-def test_an_output_that_cannot_be_written_is_refused_at_once(command, tmp_path, arguments, words):
-    status, out, errors = command("compile", DIGITS, *(a.format(tmp_path) for a in arguments))
+@pytest.mark.parametrize(("output", "words"), [
+    ("{}/gone/a.so", "folder"), ("{}", "is a folder"), ("", "is a folder"), ("/dev/null", "no regular file"),
+    ("{}/" + "a" * 300 + ".so", "too long"), ("{}/a\0.so", "cannot be written"),
+    (DIGITS + "/a.so", "Not a directory"), ("/proc/a.so", "cannot be written")])
+def test_an_output_that_cannot_be_written_is_refused_at_once(command, tmp_path, output, words):
+    status, out, errors = command("compile", DIGITS, "-o", output.format(tmp_path))
     assert (status, out, len(errors)) == (3, "", 1)
     assert words in errors[0]
     assert not list(tmp_path.iterdir())
@@ -141,6 +143,21 @@ def test_nothing_is_written_over_the_model_or_the_library(command, tmp_path, mon
     assert "would be written over" in errors[0]
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.onnx"]
     assert onnx.load("a.onnx") == relu()
+
+
+def test_the_function_does_not_write_over_the_model_either(tmp_path):
+    onnx.save(relu(), tmp_path / "a.onnx")
+    with pytest.raises(CompileError, match="would be written over the model"):
+        onnxc.compile(tmp_path / "a.onnx", tmp_path / "a.onnx")
+    assert onnx.load(tmp_path / "a.onnx") == relu()
+
+
+def test_nothing_is_written_over_external_data(command, tmp_path):
+    path = external()(tmp_path)
+    status, _, errors = command("compile", path, "-o", path.parent / "w.bin")
+    assert (status, len(errors)) == (3, 1)
+    assert "would be written over the external data" in errors[0]
+    assert (path.parent / "w.bin").read_bytes() == bytes(8)
 
 
 # Bad and odd files

@@ -21,7 +21,7 @@ from ..dims import Dimension
 from ..errors import Diagnostic, DiagnosticList, ModelError, ModelErrors, OnnxcError, Origin, UnsupportedError
 from ..ir import Graph, OptionalType, SequenceType, TensorType, Type, Value
 from ..ops import If, TypeMismatch
-from . import functions, structure, tensors
+from . import functions, schemas, structure, tensors
 from .model_file import ModelFile, open_model
 from .onnx_ops import find_rule
 from .onnx_ops.rules import Rule
@@ -258,6 +258,10 @@ class Importer:
     ) -> tuple[Value | None, ...]:
         domain, builder = functions.normal_domain(node.domain), scope.builder
         opset = self._opset(scope, node) or 1
+        signature = schemas.signature(domain, node.op_type, opset)
+        problem = signature and schemas.type_problem(signature, [v and v.type for v in operands])
+        if problem:
+            raise ModelError(problem)
         rule = find_rule(domain, node.op_type, opset)
         if rule is None:
             return self._expanded(scope, node, opset, operands)

@@ -1,14 +1,14 @@
 """What the ONNX specification says of an operator, and what a node does against it.
 
 Schemas come from onnx.defs: for each operator the newest one that the imported operator set
-selects. `node_problems` compares arity, required inputs and attributes; types and shapes are left
-to the import rules.
+selects. `node_problems` compares arity, required inputs and attributes, `type_problem` the types
+of the inputs, once they are known; shapes are left to the import rules.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -16,6 +16,7 @@ import onnx
 from onnx import AttributeProto, NodeProto
 
 from onnxc.errors import quote
+from onnxc.ir import OptionalType, SequenceType, Type
 
 MIN_IR_VERSION, MAX_IR_VERSION = 3, 14
 
@@ -36,11 +37,16 @@ MESSAGE_TYPES = {AttributeProto.TENSOR, AttributeProto.GRAPH, AttributeProto.SPA
 
 @dataclass(frozen=True)
 class Parameter:
-    """A formal input or output; the last one may be variadic and stand for many."""
+    """A formal input or output; the last one may be variadic and stand for many.
+
+    types: those that are allowed, as ONNX writes them, none standing for any. variable: parameters
+    that share one have the same type."""
 
     name: str
     required: bool
     variadic: bool = False
+    types: frozenset[str] = frozenset()
+    variable: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,8 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
 
     def parameters(formals) -> tuple[Parameter, ...]:
         return tuple(Parameter(formal.name, formal.option == option.Single,
-                               formal.option == option.Variadic) for formal in formals)
+                               formal.option == option.Variadic, frozenset(formal.types),
+                               formal.type_str if formal.is_homogeneous else "") for formal in formals)
 
     attributes = {name: (int(attribute.type.value), attribute.required)
                   for name, attribute in schema.attributes.items()}
@@ -149,6 +156,36 @@ def _arity_problems(kind: str, names, formals: tuple[Parameter, ...], least: int
 
 def _at(count: int) -> str:
     return "none" if count == 0 else str(count)
+
+
+# What ONNX calls the element types whose names in the IR say their size.
+ONNX_NAMES = {"float32": "float", "float64": "double"}
+
+
+def type_problem(signature: Signature, types: Sequence[Type | None]) -> str:
+    """What is wrong with the types of a node's inputs, None being an absent one; empty if nothing is."""
+    bound: dict[str, tuple[str, str]] = {}
+    for index, type_ in enumerate(types):
+        formal = signature.inputs[min(index, len(signature.inputs) - 1)] if signature.inputs else None
+        text = formal and type_ and _type_text(type_)
+        if not text:
+            continue
+        if formal.types and text not in formal.types:
+            allowed = ", ".join(sorted(formal.types))
+            return f"its input {quote(formal.name)} is {text}, where {allowed} is needed"
+        first, known = bound.setdefault(formal.variable or f"{formal.name} {index}", (formal.name, text))
+        if text != known:
+            return f"its input {quote(formal.name)} is {text} where {quote(first)} is {known}"
+    return ""
+
+
+def _type_text(type_: Type) -> str:
+    """`tensor(float)` and the like; empty for a sequence or an optional of what is not known yet."""
+    if isinstance(type_, (SequenceType, OptionalType)):
+        element = _type_text(type_.element) if type_.element is not None else ""
+        kind = "seq" if isinstance(type_, SequenceType) else "optional"
+        return element and f"{kind}({element})"
+    return f"tensor({ONNX_NAMES.get(type_.dtype, type_.dtype)})"
 
 
 def attribute_problems(node: NodeProto, in_function: bool) -> Iterator[str]:
