@@ -20,17 +20,21 @@ class CompiledModel(BackendRep):
     def __init__(self, model: onnx.ModelProto, **options: Any):
         options.setdefault("jobs", 1)
         self._folder = tempfile.TemporaryDirectory(prefix="onnxc-backend-")
-        path = Path(self._folder.name) / "model.so"
-        compile_model(model, path, **options)
-        self._model = load(path)
+        self.path = Path(self._folder.name) / "model.so"
+        compile_model(model, self.path, **options)
+        self._model = load(self.path)
 
-    def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
-        """inputs: one array, a sequence in the order of the model's inputs, or a mapping by name."""
+    def feeds(self, inputs: Any) -> dict[str, Any]:
+        """Inputs by name, of: one array, a sequence in the order of the model's inputs, or a mapping."""
         if isinstance(inputs, np.ndarray):
             inputs = [inputs]
-        if not isinstance(inputs, dict):
-            inputs = {port.name: value for port, value in zip(self._model.inputs, inputs)}
-        return tuple(self._model.run(None, inputs))
+        if isinstance(inputs, dict):
+            return inputs
+        return {port.name: value for port, value in zip(self._model.inputs, inputs)}
+
+    def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
+        """All outputs for the inputs; see `feeds`."""
+        return tuple(self._model.run(None, self.feeds(inputs)))
 
 
 class OnnxcBackend(Backend):
