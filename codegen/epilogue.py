@@ -18,7 +18,7 @@ from .scalar import lower
 
 CHEAP = frozenset((
     "input", "const", "size", "neg", "abs", "add", "sub", "mul", "min", "max", "select",
-    "eq", "ne", "lt", "le", "gt", "ge", "cast", "wrap",
+    "eq", "ne", "lt", "le", "gt", "ge", "cast",
 ))
 MOST_IN_REGISTERS = 6  # instructions
 

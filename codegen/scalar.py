@@ -142,7 +142,7 @@ class _Lowering:
                 return v.broadcast(_given(self.size, "sizes")(node.value))
             case "index":
                 return _given(self.index, "indices")(node.value)
-            case "cast" | "wrap":
+            case "cast":
                 source = node.args[0]
                 within = dtypes.is_integer(node.dtype) and _within(source, *dtypes.integer_range(node.dtype))
                 return cast(self.vectors(source.dtype), node.dtype, args[0], within)

@@ -299,17 +299,15 @@ def less(a: Dimension, b: Dimension) -> bool | None:
 
 
 def floor_divide(a: Dimension, b: Dimension) -> Dimension:
-    """a // b, exact where every term of a is divisible; 0 where b is 0."""
+    """a // b, 0 where b is 0. A divisor that cannot be 0 cancels where the division is exact."""
     if isinstance(a, int) and isinstance(b, int):
         return APPLICATIONS["floordiv"](a, b)
     if b == 1:
         return a
-    if a == b:
-        return 1
     if isinstance(b, int) and b == -1:
         return -a
     if isinstance(b, Dim):
-        quotient = _exact_quotient(a, b)
+        quotient = _exact_quotient(a, b) if equal(b, 0) is False else None
         return _atom(Apply("floordiv", a, b)) if quotient is None else quotient
     if b == 0:
         return 0
@@ -366,6 +364,13 @@ def _exact_quotient(a: Dimension, b: Dim) -> Dimension | None:
         step = _from_terms([(left, coefficient // lead_coefficient)])
         quotient, a = quotient + step, a - step * b
     return None
+
+
+def remaining(whole: Dimension, known: Dimension) -> Dimension:
+    """The size x for which known * x = whole, as a Reshape's -1 means it. It cancels also what may be 0,
+    where every x will do."""
+    quotient = _exact_quotient(whole, known) if isinstance(known, Dim) else None
+    return floor_divide(whole, known) if quotient is None else quotient
 
 
 def ceil_divide(a: Dimension, b: Dimension) -> Dimension:

@@ -169,7 +169,7 @@ def _symbolic(node: Expr, args: Sequence[np.ndarray]) -> np.ndarray:
     if any(dtypes.is_float(kind) for kind in kinds):
         raise _Unknown
     match node.op:
-        case "cast" | "wrap":
+        case "cast":
             return _each(_is_true, args[0]) if node.dtype == "bool" else args[0]
         case "check" if all(isinstance(d, int) and d for d in args[0].flat):
             return args[1]

@@ -152,9 +152,9 @@ COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 
 #: Leaves and the operations that carry a value of their own:
 #: `input` k-th operand · `const` · `index` the element's index along an output axis · `size` a Dimension ·
-#: `cast` · `wrap` (a cast whose integers wrap instead of saturating) · `bitcast` ·
+#: `cast` · `bitcast` ·
 #: `check` (condition, x): x, and the run fails with error `value` where the condition is false.
-SPECIAL = {"input": 0, "const": 0, "index": 0, "size": 0, "cast": 1, "wrap": 1, "bitcast": 1, "check": 2}
+SPECIAL = {"input": 0, "const": 0, "index": 0, "size": 0, "cast": 1, "bitcast": 1, "check": 2}
 
 _interned: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
 
@@ -327,7 +327,7 @@ def _neutral(op: str, number: Expr, dtype: str) -> bool:
     return False
 
 
-def cast(x: Expr, dtype: str, wrap: bool = False) -> Expr:
+def cast(x: Expr, dtype: str) -> Expr:
     """x as another type. Float to integer truncates toward zero and saturates (NaN gives 0); integers
     wrap."""
     if x.dtype == dtype:
@@ -338,7 +338,7 @@ def cast(x: Expr, dtype: str, wrap: bool = False) -> Expr:
         return const(
             float(value) if dtypes.is_float(dtype) else value.item() if dtype == "bool" else int(value), dtype
         )
-    return _make("wrap" if wrap else "cast", dtype, (x,))
+    return _make("cast", dtype, (x,))
 
 
 def bitcast(x: Expr, dtype: str) -> Expr:
@@ -417,8 +417,8 @@ def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
     if all(a is b for a, b in zip(node.args, args, strict=True)):
         return node
     match node.op:
-        case "cast" | "wrap":
-            return cast(args[0], node.dtype, node.op == "wrap")
+        case "cast":
+            return cast(args[0], node.dtype)
         case "bitcast":
             return bitcast(args[0], node.dtype)
         case "check":
@@ -456,7 +456,7 @@ def evaluate(
                     view = [1] * len(shape)
                     view[node.value] = shape[node.value]
                     value = np.arange(shape[node.value], dtype=np.int64).reshape(view)
-                case "cast" | "wrap":
+                case "cast":
                     value = saturating_cast(args[0], target)
                 case "bitcast":
                     value = args[0].view(target)

@@ -110,7 +110,7 @@ def _operation_text(node: Expr, text: Mapping[int, str]) -> str:
         text[id(a)] + ("" if k in group and a.dtype in told else _suffix(a))
         for k, a in enumerate(node.args)
     ]
-    if node.op in ("cast", "wrap", "bitcast"):
+    if node.op in ("cast", "bitcast"):
         arguments.append(node.dtype)
     elif node.op == "check":
         arguments.append(str(node.value))

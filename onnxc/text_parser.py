@@ -148,13 +148,11 @@ class ExprParser:
             return expr.index(int(self.closed(reader.expect(r"\d+", "axis"))))
         if name == "size":
             return expr.size(_dimension(reader, self.closed(reader.until(")")), self.minimums))
-        if name in ("cast", "wrap", "bitcast"):
+        if name in ("cast", "bitcast"):
             x = self.whole()
             reader.expect(",", "comma")
             dtype = self.closed(_element_type(reader))
-            if name == "bitcast":
-                return expr.bitcast(x, dtype)
-            return expr.cast(x, dtype, name == "wrap")
+            return expr.bitcast(x, dtype) if name == "bitcast" else expr.cast(x, dtype)
         if name == "check":
             condition = self.whole()
             reader.expect(",", "comma")

@@ -70,8 +70,8 @@ def _channel_axis(host: Node) -> int | None:
     """The axis of the result along which a scale can move into the weights."""
     if isinstance(host.op, Conv):
         return 1
-    label = host.op.out[-1]
-    return len(host.op.out) - 1 if label in host.op.rhs and label not in host.op.lhs else None
+    label = host.op.out[-1:]  # none of a scalar
+    return len(host.op.out) - 1 if label and label in host.op.rhs and label not in host.op.lhs else None
 
 
 def _affine_part(

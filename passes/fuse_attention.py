@@ -243,7 +243,7 @@ def _labels(
     rename = dict(zip(scores.out, weights))  # the contractions may call the same axis by different letters
     contracted = next((c for c in "zyxwvu" if c not in weights + values + out), "Z")
     lhs, rhs = ("".join(rename.get(c, contracted) for c in side) for side in (scores.lhs, scores.rhs))
-    if len(set(scores.lhs) - set(scores.out)) != 1:
+    if len({*scores.lhs, *scores.rhs} - set(scores.out)) != 1:
         return None
     keys = weights[-1]
     swapped = keys in lhs

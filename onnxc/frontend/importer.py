@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
@@ -375,7 +376,8 @@ def _sorted(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
 def _arguments(
     rule: Rule, operands: Sequence[Value | None], attributes: Mapping[str, object]
 ) -> inspect.BoundArguments:
-    """Operands and attributes bound to the rule's parameters, or TypeMismatch."""
+    """Operands and attributes bound to the rule's parameters, or TypeMismatch. Float attributes are float32,
+    those left out too."""
     try:
         bound = rule.signature.bind(None, *operands, **attributes)
     except TypeError as error:
@@ -384,6 +386,8 @@ def _arguments(
         required = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty
         if required and bound.arguments.get(name) is None:
             raise TypeMismatch(f"its input '{name}' is missing")
+        if name not in bound.arguments and isinstance(parameter.default, float):
+            bound.arguments[name] = float(np.float32(parameter.default))
     bound.arguments.pop(next(iter(rule.signature.parameters)))
     return inspect.BoundArguments(_without_builder(rule.signature), bound.arguments)
 

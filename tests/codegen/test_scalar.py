@@ -239,7 +239,6 @@ def test_casts(target, dtype):
         d for d in ("bool", *INTEGERS, *dtypes.FLOATS) if d != dtype and not (d in small and dtype in small)
     ]
     check_exact(target, [x.cast(d) for d in to], samples(dtype))
-    check_exact(target, [expr.cast(x, d, wrap=True) for d in to], samples(dtype))
 
 
 @targets

@@ -549,3 +549,9 @@ def test_what_contradicts_the_specification_is_refused_in_one_sentence(
         import_model(proto)
     message = str(caught.value)
     assert reason in message and op in message and "\n" not in message and len(message) < 1000
+
+
+def test_attributes_left_out_are_float32_numbers_too():
+    """As they are where the model spells them out: 0.2 of float32 times a float64."""
+    (got,) = evaluate(model("HardSigmoid", 21, [np.ones(3)], {}), [np.ones(3)])
+    assert got.tolist() == [float(np.float32(0.2)) + 0.5] * 3

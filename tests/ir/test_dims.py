@@ -24,7 +24,7 @@ def test_numbers_come_out_as_plain_ints():
     assert n - n == 0
     assert (n + 3) - n == 3
     assert n * 0 == 0
-    assert (n * 6) // n == 6
+    assert (h * 6) // h == 6
 
 
 def test_a_dimension_has_no_truth():
@@ -59,8 +59,21 @@ def test_text_is_python_syntax(value, text):
 def test_division_keeps_what_is_exact():
     assert (2 * n + 4) // 2 == n + 2
     assert (2 * n + 3) // 2 == n + 1
-    assert (n * m) // m == n
+    assert (n * h) // h == n
     assert ((n + 1) * (m + 2)) // (m + 2) == n + 1
+
+
+def test_a_divisor_that_may_be_zero_does_not_cancel():
+    assert str(n // n) == "n//n"
+    assert dims.evaluate((n * m) // m, {"n": 5, "m": 0}) == 0
+
+
+def test_the_size_that_remains_cancels_also_what_may_be_zero():
+    assert dims.remaining(n * m, m) == n
+    assert dims.remaining(n, n) == 1
+    assert dims.remaining(6, 3) == 2
+    assert dims.remaining(n * 6, 4) == (n * 6) // 4
+    assert dims.remaining(n, m) == n // m
 
 
 def test_nested_divisions_join():

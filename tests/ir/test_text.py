@@ -28,7 +28,6 @@ i = input_(0, "int64")
         (expr.where(x < y, 1.0, const(0, "float32")), None),
         (expr.where(x < y, x, 0.0), "select(lt($0, $1), $0, 0.0)"),
         (x.cast("int8"), "cast($0, int8)"),
-        (expr.cast(i, "int8", wrap=True), "wrap($0, int8)"),
         (expr.bitcast(x, "int32"), "bitcast($0, int32)"),
         (expr.bitcast(const(1, "float32"), "int32"), "bitcast(1.0:float32, int32)"),
         (expr.index(2) * 3, "mul(index(2), 3)"),

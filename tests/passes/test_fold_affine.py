@@ -162,3 +162,11 @@ def test_a_scale_in_a_branch_moves_into_the_weights():
         return %0
     }""", inputs=[np.array(True), np.ones((2, 2), np.float32)])
     assert bodies(found.nodes[0].op.then) == ["add($0, $1)"]
+
+
+def test_a_scalar_product_has_no_channels_to_scale():
+    stays(clean(fold_affine), """graph g(%x: float32[3, 5]) {
+        %0 = contract(%x, %x) lhs=ab rhs=ab out="" accumulate=float32
+        %1 = map(%0) { mul($0, 2.0) }
+        return %1
+    }""")

@@ -174,3 +174,16 @@ def test_attention_in_a_branch_is_found():
     }}"""
     found = clean(fuse_attention)(parse(text), TARGET)
     assert ops(found.nodes[0].op.then) == ["Attention"]
+
+
+def test_an_axis_that_only_the_keys_have_is_no_attention():
+    stays(clean(fuse_attention), """graph g(%q: float32[3, 2, s, d], %k: float32[3, 1, 2, t, 5], %v:
+            float32[3, 2, t, 5]) {
+        %0 = contract(%q, %k) lhs=abmk rhs=acbnk out=abmn accumulate=float32
+        %2 = reduce(%0) kind=max axes=(3) keepdims=true
+        %3 = map(%0, %2) { exp(sub($0, $1)) }
+        %4 = reduce(%3) kind=sum axes=(3) keepdims=true
+        %5 = map(%3, %4) { div($0, $1) }
+        %6 = contract(%5, %v) lhs=abmk rhs=abkn out=abmn accumulate=float32
+        return %6
+    }""")

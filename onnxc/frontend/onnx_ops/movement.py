@@ -52,7 +52,7 @@ def Reshape(b, data, shape, *, allowzero=0):
         raise ops.TypeMismatch("more than one size is -1")
     for k in rest:
         known = dims.product(d for j, d in enumerate(sizes) if j != k)
-        sizes[k] = dims.floor_divide(data.type.count, known)
+        sizes[k] = dims.remaining(data.type.count, known)
     return b.reshape(data, sizes)
 
 
