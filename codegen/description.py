@@ -13,6 +13,7 @@ from ..target import Target
 from .kernel import Code
 from .model_c import LibraryDescription, Port
 from .module import Module
+from .weights import Weights
 
 
 def describe(
@@ -26,9 +27,12 @@ def describe(
     prefix: str,
     name: str,
     threads: int | None,
-    weights_bytes: int,
+    weights: Weights,
+    weights_file: str | None,
 ) -> LibraryDescription:
-    """The description of a model's library; ports are called what the model calls them."""
+    """The description of a model's library; ports are called what the model calls them.
+
+    weights_file: the path of the side file, if there is one, from the library's folder."""
     proto = imported.model.proto
     names = [o.name for o in proto.graph.output]
     scratch = max(
@@ -53,7 +57,9 @@ def describe(
         arena_bytes=plan.arena_bytes,
         scratch_bytes=max(scratch, 64),
         threads=threads or 0,
-        weights_bytes=weights_bytes,
+        weights_bytes=weights.nbytes,
+        weights_file=weights_file,
+        weights_digest=weights.digest,
         details={
             "graph": graph.name,
             "producer": proto.producer_name,

@@ -1,14 +1,15 @@
 """From objects, weights and model.c to one library: the C compiler, and files that appear whole.
 
 The compiler is asked with argument lists, never through a shell, and with a time limit; what it
-complains of is in the error. Weights enter by `.incbin`. The output is written under another name
-beside its place, given its trailer, flushed and renamed, so that a reader finds the old file, the
-new one, or none.
+complains of is in the error. Weights enter by `.incbin`, or stay in a file of their own. Outputs are
+written under other names beside their places, flushed and renamed, so that a reader finds the old
+files, the new ones, or none.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import platform
@@ -32,8 +33,6 @@ from .model_c import RUNTIME, weights_assembly
 TIMEOUT = 600  # seconds, for one call of the compiler
 TAIL_BYTES = 600  # of what a failing compiler printed
 WEIGHTS_SECTION = ".onnxc_weights"
-SIDE_FILE_MAGIC = b"ONNXCWTS"
-SIDE_FILE_HEAD = 4096
 SHARED = ("-shared", "-Wl,-z,noexecstack", "-Wl,-z,relro", "-Wl,--gc-sections", "-Wl,--as-needed",
           "-Wl,--build-id=none", "-Wl,-s", "-pthread")
 LIBRARIES = ("-lm", "-ldl")
@@ -148,7 +147,7 @@ def check_output(path: Path) -> None:
         raise CompileError(f"its folder '{parent}' does not exist", origin=origin)
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
-        raise CompileError(f"is {kind}, not a place for a library", origin=origin)
+        raise CompileError(f"is {kind}, not a place for a file", origin=origin)
     try:
         _create_beside(path).unlink()
     except OSError as error:
@@ -158,29 +157,43 @@ def check_output(path: Path) -> None:
 
 def _create_beside(path: Path) -> Path:
     """A new empty file in the folder of `path`."""
-    made = path.resolve().parent / f".onnxc-{secrets.token_hex(8)}.tmp"
+    made = _beside(path.resolve())
     os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     return made
 
 
+def _beside(path: Path) -> Path:
+    """A name of no file in the folder of `path`."""
+    return path.parent / f".onnxc-{secrets.token_hex(8)}.tmp"
+
+
 @contextlib.contextmanager
-def replacing(path: Path):
-    """Gives a new name beside `path`; when the block is done the file there takes the place of `path`.
+def replacing(*paths: Path):
+    """Gives a new name beside each path; when the block is done the files there take the places of all
+    paths, or of none.
 
     Nothing is left behind by a block that fails."""
-    path, temporary = Path(path).resolve(), None
+    places = [Path(path).resolve() for path in paths]
+    temporaries: list[Path] = []
     try:
-        temporary = _create_beside(path)
-        yield temporary
-        _flush(temporary)
-        os.replace(temporary, path)
-        _flush(path.parent)
+        for place in places:
+            temporaries.append(_create_beside(place))
+        yield temporaries
+        for temporary in temporaries:
+            _flush(temporary)
+        _rename(temporaries, places)
     except OSError as error:
         raise CompileError(f"cannot be written: {error.strerror or error}",
-                           origin=Origin(file=os.fspath(path))) from error
+                           origin=Origin(file=_blamed(error, temporaries, paths))) from error
     finally:
-        if temporary is not None:
+        for temporary in temporaries:
             temporary.unlink(missing_ok=True)
+
+
+def _blamed(error: OSError, temporaries: Sequence[Path], paths: Sequence[Path]) -> str:
+    """The output that an error is about, as the caller calls it; the first where nothing tells."""
+    names = map(os.fspath, temporaries)
+    return os.fspath(next((path for name, path in zip(names, paths) if name == error.filename), paths[0]))
 
 
 def _flush(path: Path) -> None:
@@ -191,54 +204,76 @@ def _flush(path: Path) -> None:
         os.close(file)
 
 
-def write_beside(path: Path, data: bytes) -> None:
-    """Writes a file, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(data)
+def _rename(sources: Sequence[Path], places: Sequence[Path]) -> None:
+    """Renames all files or none. Who renames several holds a lock on the folder of the last, so that the
+    files of two compilations do not mix."""
+    folders = dict.fromkeys(place.parent for place in places)
+    renamed: list[tuple[Path, Path | None]] = []
+    with _locked(places[-1].parent) if len(places) > 1 else contextlib.nullcontext():
+        try:
+            for source, place in zip(sources, places):
+                old = _kept(place) if len(places) > 1 else None
+                renamed.append((place, old))
+                os.replace(source, place)
+            for folder in folders:
+                _flush(folder)
+        except BaseException:
+            for place, old in reversed(renamed):
+                with contextlib.suppress(OSError):
+                    place.unlink() if old is None else os.replace(old, place)
+            raise
+        finally:
+            for _, old in renamed:
+                if old is not None:
+                    old.unlink(missing_ok=True)
 
 
-def write_weights_file(weights: Path, path: Path, digest: bytes) -> None:
-    """Writes the side file of weights: a page with magic number, SHA-256 and length, then the bytes."""
-    size = weights.stat().st_size
-    head = SIDE_FILE_MAGIC + digest + struct.pack("<Q", size)
-    with replacing(path) as temporary, open(weights, "rb") as source, open(temporary, "wb") as target:
-        target.write(head.ljust(SIDE_FILE_HEAD, b"\0"))
-        shutil.copyfileobj(source, target, 1 << 20)
+def _kept(path: Path) -> Path | None:
+    """Another name for the file at `path`; None where there is no file."""
+    other = _beside(path)
+    try:
+        os.link(path, other)
+    except FileNotFoundError:
+        return None
+    except OSError:  # a file system without links
+        os.rename(path, other)
+    return other
+
+
+@contextlib.contextmanager
+def _locked(folder: Path):
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
 
 
 # Linking ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Linked:
-    """What was written: the file, its bytes in all, and those of them that are weights."""
+def link(objects: Sequence[Path], model_c: str | Process, weights: Path | None, output: Path, *,
+         directory: Path, kind: str, prefix: str, target: Target, compiler: Sequence[str] | None = None,
+         timeout: float = TIMEOUT) -> None:
+    """Links LLVM's objects, model.c (its text, or as `start_compile` returned it) and the weights into the
+    file `output`: one object for static linking if `kind` is `o`, a shared library if it is `so`.
 
-    path: Path
-    file_bytes: int
-    weights_bytes: int
-
-
-def link(objects: Sequence[Path], model_c: str | Process, weights: Path, output: Path, *, prefix: str,
-         target: Target, compiler: Sequence[str] | None = None, timeout: float = TIMEOUT) -> Linked:
-    """Links LLVM's objects, model.c (its text, or as `start_compile` returned it) and the weights into
-    `output`: one object for static linking if its name ends in `.o`, else a shared library.
-
-    The folder of `weights` is the working folder. An empty weights file stands for none."""
-    kind = output_kind(output)
-    compiler, directory = compiler or find_compiler(), weights.parent
+    directory: where the compiler works and the file of weights lies. weights: None where the library
+    has none in it."""
+    compiler = compiler or find_compiler()
     if isinstance(model_c, str):
         model_c = start_compile(model_c, directory, target, kind=kind, compiler=compiler)
     tools = _Tools(tuple(compiler), target_flags(compiler, target), directory, timeout)
-    parts, size = [*objects], weights.stat().st_size
-    if size > 0:
+    parts = [*objects]
+    if weights is not None:
         parts.append(_weights_object(weights, prefix, tools))
     parts.append(model_c.wait(timeout))
-    with replacing(output) as temporary:
-        if kind == "o":
-            _link_object(parts, temporary, prefix, tools)
-        else:
-            _link_shared(parts, temporary, prefix, tools)
-    return Linked(output, output.stat().st_size, size)
+    if kind == "o":
+        _link_object(parts, output, prefix, tools)
+    else:
+        _link_shared(parts, output, prefix, tools)
 
 
 def output_kind(output: Path) -> str:
@@ -278,10 +313,11 @@ def _link_object(parts: Sequence[Path], output: Path, prefix: str, tools: _Tools
     """One object of many. Its hidden symbols begin with the prefix; where `objcopy` is there they
     become local, so that even models of one prefix clash in nothing but the entry."""
     tools.run("-r", "-nostdlib", *map(str, parts), result=output)
-    if objcopy := shutil.which("objcopy"):
+    for objcopy in filter(None, map(shutil.which, ("objcopy", "llvm-objcopy"))):
         localise = [objcopy, f"--keep-global-symbol={prefix}_model", "--strip-unneeded", str(output)]
         with contextlib.suppress(CompileError):  # one for another machine does not know the format
             start(localise, output, tools.directory).wait(tools.timeout)
+            return
 
 
 def section_range(path: Path, name: str) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -52,7 +53,8 @@ class LibraryDescription:
     Every symbol begins with `prefix` (see `symbol_prefix`). `node_names` are what messages call the
     nodes; `operators` the C functions behind RuntimeCalls, in the order of `api.call`'s index. A
     static model has `arena_bytes` and `scratch_bytes`; another has `lifetimes`, the first and last
-    step of each planned buffer. With `weights_file` the weights are in a side file of that name."""
+    step of each planned buffer. `weights_file` is the path of the side file of weights, if there is one,
+    from the library's folder."""
 
     prefix: str
     name: str
@@ -124,6 +126,11 @@ def c_string(text: str | bytes | None) -> str:
     pieces = [plain.get(byte) or f"\\{byte:03o}" for byte in data]
     lines = ["".join(pieces[k : k + 80]) for k in range(0, len(pieces), 80)] or [""]
     return "\n    ".join(f'"{line}"' for line in lines)
+
+
+def _path_text(d: LibraryDescription) -> str:
+    """The path of the side file as a C expression in one line."""
+    return c_string(d.weights_file and os.fsencode(d.weights_file)).replace("\n", " ")
 
 
 def _array(declaration: str, entries: Iterable[str]) -> str:
@@ -207,7 +214,7 @@ def model_source(description: LibraryDescription) -> str:
     .scratch_bytes = {d.scratch_bytes}LL,
     .threads = {d.threads},
     .weights = {f"&{prefix}__weights_base" if in_library else "NULL"},
-    .weights_file = {c_string(d.weights_file)},
+    .weights_file = {_path_text(d)},
     .weights_bytes = {d.weights_bytes}ULL,
     .weights_digest = {{{", ".join(str(byte) for byte in d.weights_digest)}}},
 }};
@@ -352,6 +359,12 @@ def model_header(description: LibraryDescription) -> str:
     macro = d.prefix.upper()
     ports = "".join(_port_line(port, "input ") for port in d.inputs)
     ports += "".join(_port_line(port, "output") for port in d.outputs)
+    constants = f"#define {macro}_WEIGHTS_BYTES {d.weights_bytes}ULL\n"
+    if d.weights_file:
+        constants += (f"#define {macro}_WEIGHTS_FILE {_path_text(d)} /* from the folder of the library or "
+                      "program; options may say otherwise */\n")
+    if d.static:
+        constants += f"#define {macro}_WORKSPACE_BYTES {d.workspace_bytes}ULL /* with one thread */\n"
     sizes = "".join(_sizes(port, f"{d.prefix}_{name}".upper())
                     for port, name in zip([*d.inputs, *d.outputs], names) if port.static)
     wrapped = all(port.static and port.dtype != "string" for port in (*d.inputs, *d.outputs))
@@ -369,9 +382,7 @@ const onnxc_model *{d.prefix}_model(void);
 
 #define {macro}_INPUTS {len(d.inputs)}
 #define {macro}_OUTPUTS {len(d.outputs)}
-#define {macro}_WEIGHTS_BYTES {d.weights_bytes}ULL
-{f"#define {macro}_WORKSPACE_BYTES {d.workspace_bytes}ULL /* with one thread */" if d.static else ""}
-{sizes}
+{constants}{sizes}
 {_wrapper(d, names) if wrapped else ""}
 #ifdef __cplusplus
 }}

@@ -53,6 +53,7 @@ def compile(
     threads: int | None = None,
     name: str | None = None,
     header: str | os.PathLike | None = None,
+    weights: str | os.PathLike | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
     """Compiles `model` (a path, bytes or an onnx.ModelProto) to the shared library `output`; its path.
@@ -60,8 +61,10 @@ def compile(
     dims: sizes for named dimensions, `{"batch": 1}`. shapes: whole input shapes, `{"x": (1, 3, 224, 224)}`,
     None leaving an axis as it is. target: "native" or a name that `onnxc compile --help` lists. threads: how
     many the library uses unless told otherwise (None: one a processor). name: prefix of its exported symbol
-    (None: the output's stem). header: where to write the C header. Raises ModelErrors with everything that is
-    wrong with the model, or another OnnxcError; then nothing is written.
+    (None: the output's stem). header: where to write the C header. weights: a file of their own for the
+    weights, which the library then looks for at the same place beside it (None: the library itself, or
+    `OUTPUT.weights` for more than 2 GB). Raises ModelErrors with everything that is wrong with the model, or
+    another OnnxcError; then nothing is written.
     """
     from .driver import compile_model
 
@@ -74,6 +77,7 @@ def compile(
         threads=threads,
         name=name,
         header=header,
+        weights=weights,
         progress=progress,
     )
     return Path(output)

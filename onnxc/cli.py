@@ -123,6 +123,8 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
                          help="threads that the library uses unless told otherwise (one a processor)")
     command.add_argument("--name", help="prefix of the library's symbols (the stem of OUT)")
     command.add_argument("--header", type=Path, metavar="FILE", help="the C header (OUT with the suffix .h)")
+    command.add_argument("--weights", type=Path, metavar="FILE",
+                         help="keep the weights in a file of their own (OUT.weights, for more than 2 GB)")
     command.add_argument("--overridable", action="store_true",
                          help="let runs give the initializers that are also inputs of the model")
     command.add_argument("--dump-ir", type=Path, metavar="DIR",

@@ -43,7 +43,7 @@ def compile_command(options: argparse.Namespace) -> int:
             options.model, options.output, dims=dict(options.dim), shapes=dict(options.shape),
             target=options.target, threads=options.threads, name=options.name,
             overridable=options.overridable, dump_ir=options.dump_ir, header=header,
-            jobs=options.jobs, progress=progress)
+            weights=options.weights, jobs=options.jobs, progress=progress)
     if options.json:
         console.print_json({**report.as_json(), "header": str(header)})
         return OK
@@ -54,7 +54,8 @@ def compile_command(options: argparse.Namespace) -> int:
     console.print_fields([
         ("header", str(header)),
         ("library", console.bytes_text(report.library_bytes)),
-        ("packed weights", console.bytes_text(report.weights_bytes)),
+        ("packed weights", console.bytes_text(report.weights_bytes) + (
+            f" in {report.weights_file}" if report.weights_file else "")),
         ("initializers", console.bytes_text(report.initializer_bytes)),
         ("workspace", workspace),
         ("time", f"{console.time_text(sum(report.seconds.values()))}\n{stages}"),

@@ -5,25 +5,22 @@ appears at the output path until the library is complete.
 """
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import itertools
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import numpy as np
 
 from . import dims
 from .codegen import link, model_c, objects
 from .codegen.description import describe
 from .codegen.kernel import Code
 from .codegen.module import emit_module
+from .codegen.weights import LIBRARY_LIMIT, constant_bytes, write_weights
 from .dtypes import ALL, itemsize
 from .errors import CompileError, LimitError, Origin
+from .frontend.external_data import MappedFile
 from .frontend.importer import Imported, Options, import_model
 from .frontend.tensors import DTYPE_NAMES
 from .frontend.walk import all_tensors
@@ -81,6 +78,7 @@ class Report:
     target: str = ""
     library_bytes: int = 0
     weights_bytes: int = 0
+    weights_file: str | None = None  # beside the library, where the weights are not in it
     initializer_bytes: int = 0
     workspace_bytes: int | None = None  # None where it depends on the inputs' sizes
     kernels: int = 0
@@ -88,6 +86,43 @@ class Report:
 
     def as_json(self) -> dict[str, object]:
         return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a compilation writes: the library and, where wanted, its header and the side file of its weights.
+
+    Iterating gives the paths that there are, the library last: who finds it finds all."""
+
+    library: Path
+    header: Path | None = None
+    weights: Path | None = None
+
+    def __iter__(self) -> Iterator[Path]:
+        return (path for path in (self.weights, self.header, self.library) if path is not None)
+
+    def at(self, paths: Sequence[Path]) -> Outputs:
+        """The same outputs at other paths, given in the order of iteration."""
+        names = dict(zip(self, paths))
+        return Outputs(names[self.library], names.get(self.header), names.get(self.weights))
+
+    @property
+    def weights_name(self) -> str | None:
+        """The path of the side file from the library's folder, links followed."""
+        if self.weights is None:
+            return None
+        return os.path.relpath(self.weights.resolve(), self.library.resolve().parent)
+
+    def refuse_overwriting(self, model: Path | None, external: Iterable[MappedFile] = ()) -> None:
+        """Raises CompileError where an output would take the place of what is read or written besides."""
+        taken = {os.path.realpath(file.path): "external data" for file in external}
+        if model is not None and "\0" not in os.fspath(model):
+            taken[os.path.realpath(model)] = "model"
+        for name, path in vars(self).items():
+            other = path and taken.setdefault(os.path.realpath(path), name)
+            if other and other != name:
+                raise CompileError(f"the {name} would be written over the {other}",
+                                   origin=Origin(os.fspath(path)))
 
 
 Progress = Callable[[str], None]
@@ -121,6 +156,7 @@ def compile_model(
     overridable: bool = False,
     dump_ir: str | os.PathLike | None = None,
     header: str | os.PathLike | None = None,
+    weights: str | os.PathLike | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -128,23 +164,23 @@ def compile_model(
 
     dims: sizes of named dimensions. shapes: whole shapes of inputs. target: a name of `target.TARGETS` or
     "native". threads: how many the library uses unless told otherwise (None: one a processor). name: prefix
-    of the exported symbol. header: where to write the C header. jobs: child processes that generate code.
-    Errors are of the `OnnxcError` family.
+    of the exported symbol. header: where to write the C header. weights: the side file for the weights (None:
+    they are in the library, or, over `LIBRARY_LIMIT`, in OUTPUT.weights). jobs: child processes that generate
+    code. What is written appears whole or not at all. Errors are of the `OnnxcError` family.
     """
-    output, report = Path(output), Report(output=os.fspath(output))
-    written = {"library": output} | ({"header": Path(header)} if header is not None else {})
-    for path in written.values():
+    report = Report(output=os.fspath(output))
+    outputs = Outputs(Path(output), header if header is None else Path(header),
+                      weights if weights is None else Path(weights))
+    for path in outputs:
         link.check_output(path)
-    read = {"model": Path(model)} if isinstance(model, (str, os.PathLike)) else {}
-    _refuse_same_files(read | written)
+    outputs.refuse_overwriting(Path(model) if isinstance(model, (str, os.PathLike)) else None)
     chosen = find_target(target)
     report.target = chosen.name
     stages = _Stages(report, progress)
     dump = _Dump(dump_ir)
     stages("import")
     imported = import_model(model, Options(dims or {}, shapes or {}, overridable))
-    for file in imported.model.external.opened():
-        _refuse_same_files({"external data": Path(file.path)} | written)
+    outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
     report.initializer_bytes = initializer_bytes(imported)
     stages("optimise")
     graph = optimise(imported.graph, chosen, dump)
@@ -158,20 +194,11 @@ def compile_model(
     plan = plan_memory(graph, codes)
     check_arena(plan)
     with tempfile.TemporaryDirectory(prefix="onnxc-") as work:
-        _build(imported, graph, plan, codes, chosen, Path(work), output, stages, report,
-               name=name or default_name(output), threads=threads, header=header, jobs=jobs)
+        _build(imported, graph, plan, codes, chosen, Path(work), outputs, stages, report,
+               name=name or default_name(outputs.library), threads=threads, jobs=jobs)
     stages("")
     report.nodes = sum(1 for _ in walk(graph))
     return report
-
-
-def _refuse_same_files(paths: Mapping[str, Path]) -> None:
-    """What is written may not take the place of what is read or written besides."""
-    for (one, first), (other, second) in itertools.combinations(paths.items(), 2):
-        with contextlib.suppress(ValueError):  # no file has a NUL in its name
-            if os.path.realpath(first) == os.path.realpath(second):
-                origin = Origin(os.fspath(second))
-                raise CompileError(f"the {other} would be written over the {one}", origin=origin)
 
 
 def optimise(graph: Graph, target: Target, dump: Callable[[str, Graph], None] | None = None) -> Graph:
@@ -201,78 +228,58 @@ def _build(
     codes: dict[Node, Code],
     target: Target,
     work: Path,
-    output: Path,
+    outputs: Outputs,
     stages: _Stages,
     report: Report,
     *,
     name: str,
     threads: int | None,
-    header: object,
     jobs: int | None,
 ) -> None:
     prefix = model_c.symbol_prefix(name)
     texts = list(dict.fromkeys(step.text for code in codes.values() for step in code.steps))
     kernels = objects.name_kernels(texts, prefix)
     report.kernels = len(kernels)
-    stages("write weights")
-    offsets = write_constants(plan, work / "weights.bin")
-    report.weights_bytes = (work / "weights.bin").stat().st_size
-    stages("generate code")
-    module = emit_module(graph, plan, codes, kernels, offsets, target, prefix)
-    description = describe(
-        imported,
-        graph,
-        plan,
-        codes,
-        module,
-        target,
-        prefix=prefix,
-        name=name,
-        threads=threads,
-        weights_bytes=report.weights_bytes,
-    )
-    report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
-    runtime = link.start_compile(
-        model_c.model_source(description), work, target, kind=link.output_kind(output)
-    )
-    try:
-        compiled = objects.compile_objects(module.text, kernels, target, work, jobs)
-        stages("link")
-        imported.model.check_unchanged()
-        link.link(compiled, runtime, work / "weights.bin", output, prefix=prefix, target=target)
-    except BaseException:
-        runtime.stop()
-        raise
-    if header is not None:
-        link.write_beside(Path(header), model_c.model_header(description).encode())
-    report.library_bytes = output.stat().st_size
-
-
-def write_constants(plan: Plan, path: Path) -> list[int]:
-    """Writes the constants, equal ones once, each at a multiple of 64 bytes; the offset of each."""
-    offsets: list[int] = []
-    seen: dict[bytes, int] = {}
-    made: dict[int, int] = {}
-    with path.open("wb") as file:
-        for constant in plan.constants:
-            if id(constant) in made:
-                offsets.append(made[id(constant)])
-                continue
-            data = _bytes_of(constant.array)
-            digest = hashlib.sha256(data).digest()
-            if digest not in seen:
-                file.write(b"\0" * (-file.tell() % 64))
-                seen[digest] = file.tell()
-                file.write(data)
-            made[id(constant)] = seen[digest]
-            offsets.append(seen[digest])
-        # so that even an empty constant has an address, and vector loads at the end stay inside
-        file.write(b"\0" * 64)
-    return offsets
-
-
-def _bytes_of(array) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    if outputs.weights is None and constant_bytes(plan) > LIBRARY_LIMIT:
+        outputs = replace(outputs, weights=Path(f"{outputs.library}.weights"))
+        outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
+    with link.replacing(*outputs) as temporaries:
+        made = outputs.at(temporaries)
+        stages("write weights")
+        weights = write_weights(plan, made.weights or work / "weights.bin", made.weights is not None,
+                                imported.model.forget)
+        report.weights_bytes = weights.nbytes
+        stages("generate code")
+        module = emit_module(graph, plan, codes, kernels, weights.offsets, target, prefix)
+        description = describe(
+            imported,
+            graph,
+            plan,
+            codes,
+            module,
+            target,
+            prefix=prefix,
+            name=name,
+            threads=threads,
+            weights=weights,
+            weights_file=outputs.weights_name,
+        )
+        report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
+        kind = link.output_kind(outputs.library)
+        runtime = link.start_compile(model_c.model_source(description), work, target, kind=kind)
+        try:
+            compiled = objects.compile_objects(module.text, kernels, target, work, jobs)
+            stages("link")
+            imported.model.check_unchanged()
+            link.link(compiled, runtime, None if made.weights else work / "weights.bin", made.library,
+                      directory=work, kind=kind, prefix=prefix, target=target)
+        except BaseException:
+            runtime.stop()
+            raise
+        if made.header is not None:
+            made.header.write_text(model_c.model_header(description), encoding="utf-8")
+    report.library_bytes = outputs.library.stat().st_size
+    report.weights_file = outputs.weights and os.fspath(outputs.weights)
 
 
 def initializer_bytes(imported: Imported) -> int:

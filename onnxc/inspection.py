@@ -241,7 +241,7 @@ def inspect_library(path: str | os.PathLike, sizes: Mapping[str, int] | None = N
             found["weights_bytes"], found["multiply_adds"],
             evaluate(found["multiply_adds"], variables), peak, dict(model.metadata),
             {**{key: found[key] for key in ("graph", "producer", "opsets", "target", "features",
-                                            "onnxc", "initializer_bytes")},
+                                            "onnxc", "initializer_bytes", "weights_file")},
              "threads": found["threads"] or "one a processor",
              "library_bytes": Path(path).stat().st_size},
         )

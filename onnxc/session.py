@@ -121,7 +121,8 @@ def is_library(path: str | os.PathLike) -> bool:
 
 def cached_library(source: object, dims: Mapping[str, int] | None = None, shapes: Mapping | None = None,
                    target: str = "native", progress: Callable[[str], None] | None = None) -> Path:
-    """The compiled library of a model, from the cache or newly made. progress: as for `compile`."""
+    """The compiled library of a model, from the cache or newly made; a large one has its weights in a file
+    beside it. progress: as for `compile`."""
     from .driver import compile_model
     from .frontend.model_file import open_model
     from .target import find_target
@@ -137,9 +138,18 @@ def cached_library(source: object, dims: Mapping[str, int] | None = None, shapes
     for part in (model.content_hash, repr(options), _compiler_hash()):
         key.update(part.encode() if isinstance(part, str) else part)
     path = cache_folder() / f"{key.hexdigest()[:40]}.so"
-    if not path.exists():
+    if not _is_whole(path):
         compile_model(model, path, dims=dims, shapes=shapes, target=target, name="model", progress=progress)
     return path
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether an entry of the cache is there and can be loaded, its side file of weights included."""
+    try:
+        load(path, threads=1).close()
+        return True
+    except LoadError:
+        return False
 
 
 def cache_folder() -> Path:

@@ -221,7 +221,7 @@ static void onnxc_destroy(onnxc_context *context) {
     onnxc_pool_destroy(context->own_pool);
     onnxc_free(context->own_workspace);
     onnxc_free(context->own_scratch);
-    onnxc_unmap_weights(context);
+    onnxc_leave_weights(context);
     onnxc_free(context);
 }
 

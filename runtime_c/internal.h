@@ -110,8 +110,6 @@ struct onnxc_context {
     onnxc_piece *pieces;    /* of the parallel region under way */
     onnxc_pool *pool;
     onnxc_pool *own_pool;
-    void *weights_map;      /* of the side file */
-    int64_t weights_map_bytes;
     int32_t threads;
     int32_t node;           /* that a running operator belongs to */
     void *temporaries;      /* that operator's working memory, a list */
@@ -145,9 +143,9 @@ typedef struct onnxc_library {
     int64_t scratch_bytes;           /* of a static model, for each thread */
     int32_t threads;                 /* default number; 0: one for each processor */
     const char *const *weights;      /* where the address of the weights is; null: side file */
-    const char *weights_file;        /* name of the side file */
+    const char *weights_file;        /* the side file, relative to the library's folder; or null */
     uint64_t weights_bytes;
-    uint8_t weights_digest[32];      /* begins the side file */
+    uint8_t weights_digest[32];      /* of the constants, in the head of the side file */
 } onnxc_library;
 
 static const onnxc_library onnxc_tables;

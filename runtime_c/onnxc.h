@@ -130,7 +130,10 @@ typedef struct onnxc_options {
     uint32_t struct_size;
     int32_t threads;           /* 0: as compiled, else one for each processor; ignored with a pool */
     onnxc_pool *pool;          /* shared with other contexts, must outlive them; null: own threads */
-    const char *weights_path;  /* side file of weights; null: beside the library */
+    /* The side file of a model that has one (WEIGHTS_FILE in its header). Null: the path that it was
+     * compiled to, relative to the library or, where the model is part of a program, to the program.
+     * Contexts share the mapping; the first one's path counts. */
+    const char *weights_path;
 } onnxc_options;
 
 typedef struct onnxc_model {

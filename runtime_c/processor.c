@@ -117,8 +117,6 @@ static void onnxc_leave_float_mode(onnxc_float_mode mode) {
 }
 
 #ifdef __linux__
-#include <sys/auxv.h>
-
 static bool onnxc_has_feature(const char *name) {
     static const struct { const char *name; int which; uint8_t bit; } features[] = {
         {"fp-armv8", 0, 0}, {"asimd", 0, 1}, {"neon", 0, 1}, {"lse", 0, 8}, {"fullfp16", 0, 10},

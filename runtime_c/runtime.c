@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
@@ -24,6 +25,7 @@
 #include <sys/stat.h>
 #ifdef __linux__
 #include <linux/futex.h>
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #endif
 

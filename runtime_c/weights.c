@@ -1,7 +1,8 @@
 /* weights.c - the base address of the constant data: a section of the library, or a mapped file.
  *
- * A side file has a head of one page: a magic number, the digest of its data and their length. Each
- * context maps it; the pages are the system's and shared. */
+ * A side file has a head of one page: a magic number, a digest of its data and their length. The first
+ * context maps it, all share the mapping, the last one unmaps it. Nothing but the head is read before
+ * kernels use it. */
 
 typedef struct onnxc_weights_head {
     char magic[8];
@@ -11,69 +12,106 @@ typedef struct onnxc_weights_head {
 
 enum { ONNXC_WEIGHTS_HEAD_BYTES = 4096 };
 
-/* `path`, or the side file in the directory of this library. */
-static int32_t onnxc_weights_path(const char *path, char *text, size_t room) {
-    Dl_info info;
-    int length;
-    if (path != NULL) {
-        length = snprintf(text, room, "%s", path);
-    } else {
-        if (dladdr((const void *)&onnxc_functions, &info) == 0 || info.dli_fname == NULL)
-            return onnxc_report(NULL, ONNXC_WEIGHTS_FILE, "where '%.200s' is cannot be found out",
-                                onnxc_tables.weights_file);
-        const char *slash = strrchr(info.dli_fname, '/');
-        int directory = slash != NULL ? (int)(slash - info.dli_fname + 1) : 0;
-        length = snprintf(text, room, "%.*s%s", directory, info.dli_fname,
-                          onnxc_tables.weights_file);
+static pthread_mutex_t onnxc_weights_mutex = PTHREAD_MUTEX_INITIALIZER; /* of the next two */
+static char *onnxc_weights_map;
+static int64_t onnxc_weights_users;
+
+static uint64_t onnxc_weights_file_bytes(void) {
+    return ONNXC_WEIGHTS_HEAD_BYTES + onnxc_tables.weights_bytes;
+}
+
+/* The file that holds this code, links followed: the library, or the program that it is linked into. */
+static bool onnxc_own_path(char path[PATH_MAX]) {
+    Dl_info own = {0};
+    bool found = dladdr(&onnxc_functions, &own) != 0;
+#ifdef __linux__ /* what dladdr calls a program is argv[0], which may be anything */
+    Dl_info program;
+    if (!found || (dladdr((void *)getauxval(AT_ENTRY), &program) != 0
+                   && program.dli_fbase == own.dli_fbase))
+        return realpath("/proc/self/exe", path) != NULL;
+#endif
+    return found && own.dli_fname != NULL && realpath(own.dli_fname, path) != NULL;
+}
+
+/* The path of the side file: `given`, or what was compiled in, relative to the folder of this code. */
+static int32_t onnxc_weights_path(const char *given, char path[PATH_MAX]) {
+    const char *name = given != NULL ? given : onnxc_tables.weights_file;
+    size_t folder = 0;
+    if (given == NULL) {
+        if (!onnxc_own_path(path))
+            return onnxc_report(NULL, ONNXC_WEIGHTS_FILE, "where '%.300s' is cannot be found out", name);
+        folder = (size_t)(strrchr(path, '/') - path) + 1;
     }
-    if (length < 0 || (size_t)length >= room)
+    if (strlen(name) >= PATH_MAX - folder)
         return onnxc_report(NULL, ONNXC_WEIGHTS_FILE, "the path of the weights is too long");
+    strcpy(path + folder, name);
     return ONNXC_OK;
 }
 
-static int32_t onnxc_map_weights(onnxc_context *context, int file, const char *path) {
+static int32_t onnxc_check_weights(int file, const char *path) {
     onnxc_weights_head head;
     struct stat status;
-    bool sound = fstat(file, &status) == 0 && S_ISREG(status.st_mode)
-        && status.st_size >= ONNXC_WEIGHTS_HEAD_BYTES
-        && pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head
-        && memcmp(head.magic, "ONNXCWTS", 8) == 0
-        && (uint64_t)(status.st_size - ONNXC_WEIGHTS_HEAD_BYTES) == onnxc_tables.weights_bytes
-        && head.bytes == onnxc_tables.weights_bytes
-        && memcmp(head.digest, onnxc_tables.weights_digest, sizeof head.digest) == 0;
-    if (!sound)
+    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)
+        || pread(file, &head, sizeof head, 0) != (ssize_t)sizeof head
+        || memcmp(head.magic, "ONNXCWTS", sizeof head.magic) != 0)
+        return onnxc_report(NULL, ONNXC_WEIGHTS_FILE, "'%.300s' is not a file of weights", path);
+    if (head.bytes != onnxc_tables.weights_bytes
+        || memcmp(head.digest, onnxc_tables.weights_digest, sizeof head.digest) != 0)
         return onnxc_report(NULL, ONNXC_WEIGHTS_FILE,
-                            "'%.300s' does not hold the weights of model '%.80s'", path,
+                            "'%.300s' does not hold the weights of this build of model '%.80s'", path,
                             onnxc_tables.model->name);
-    void *map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-    if (map == MAP_FAILED)
-        return onnxc_report(NULL, ONNXC_WEIGHTS_FILE, "'%.300s' cannot be mapped: errno %d", path,
-                            errno);
-    context->weights_map = map;
-    context->weights_map_bytes = status.st_size;
-    context->weights = (const char *)map + ONNXC_WEIGHTS_HEAD_BYTES;
+    if ((uint64_t)status.st_size != onnxc_weights_file_bytes())
+        return onnxc_report(NULL, ONNXC_WEIGHTS_FILE,
+                            "the weights in '%.300s' are damaged: it has %llu bytes, not %llu", path,
+                            (unsigned long long)status.st_size,
+                            (unsigned long long)onnxc_weights_file_bytes());
     return ONNXC_OK;
 }
 
+static int32_t onnxc_map_weights(const char *given) {
+    char path[PATH_MAX];
+    int32_t status = onnxc_weights_path(given, path);
+    if (status != ONNXC_OK) return status;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for */
+    if (file < 0)
+        return onnxc_report(NULL, ONNXC_WEIGHTS_FILE, "the weights '%.300s' cannot be opened: %s", path,
+                            strerror(errno));
+    status = onnxc_check_weights(file, path);
+    if (status == ONNXC_OK) {
+        void *map = mmap(NULL, onnxc_weights_file_bytes(), PROT_READ, MAP_PRIVATE, file, 0);
+        if (map != MAP_FAILED)
+            onnxc_weights_map = map;
+        else
+            status = onnxc_report(NULL, ONNXC_WEIGHTS_FILE,
+                                  "the weights '%.300s' cannot be mapped: %s", path, strerror(errno));
+    }
+    close(file);
+    return status;
+}
+
+/* Sets the context's weights. */
 static int32_t onnxc_find_weights(onnxc_context *context, const char *given) {
-    char path[4096];
     if (onnxc_tables.weights != NULL) {
         context->weights = *onnxc_tables.weights;
         return ONNXC_OK;
     }
     if (onnxc_tables.weights_file == NULL) return ONNXC_OK; /* a model without constants */
-    int32_t status = onnxc_weights_path(given, path, sizeof path);
-    if (status != ONNXC_OK) return status;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return onnxc_report(NULL, ONNXC_WEIGHTS_FILE, "'%.300s' cannot be opened: errno %d", path,
-                            errno);
-    status = onnxc_map_weights(context, file, path);
-    close(file);
+    pthread_mutex_lock(&onnxc_weights_mutex);
+    int32_t status = onnxc_weights_map == NULL ? onnxc_map_weights(given) : ONNXC_OK;
+    if (status == ONNXC_OK) {
+        onnxc_weights_users++;
+        context->weights = onnxc_weights_map + ONNXC_WEIGHTS_HEAD_BYTES;
+    }
+    pthread_mutex_unlock(&onnxc_weights_mutex);
     return status;
 }
 
-static void onnxc_unmap_weights(onnxc_context *context) {
-    if (context->weights_map != NULL)
-        munmap(context->weights_map, (size_t)context->weights_map_bytes);
+static void onnxc_leave_weights(onnxc_context *context) {
+    if (onnxc_tables.weights_file == NULL || context->weights == NULL) return;
+    pthread_mutex_lock(&onnxc_weights_mutex);
+    if (--onnxc_weights_users == 0) {
+        munmap(onnxc_weights_map, onnxc_weights_file_bytes());
+        onnxc_weights_map = NULL;
+    }
+    pthread_mutex_unlock(&onnxc_weights_mutex);
 }

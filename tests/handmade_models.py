@@ -54,9 +54,12 @@ class Parts:
         self.weights.write_bytes(weights)
         cc("-c", "-fPIC", "-O1", f"-DPREFIX={description.prefix}", *flags, source, "-o", self.object)
 
-    def link(self, output: Path) -> Path:
-        link.link([self.object], model_c.model_source(self.description), self.weights, output,
-                  prefix=self.description.prefix, target=find_target())
+    def link(self, output: Path, **options) -> Path:
+        weights = self.weights if self.weights.stat().st_size > 0 else None
+        with link.replacing(output) as (temporary,):
+            link.link([self.object], model_c.model_source(self.description), weights, temporary,
+                      directory=self.folder, kind=link.output_kind(output), prefix=self.description.prefix,
+                      target=find_target(), **options)
         return output
 
 

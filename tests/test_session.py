@@ -61,6 +61,7 @@ def test_it_tells_the_metadata_that_onnx_runtime_tells(path):
 
 def test_it_takes_what_onnx_runtime_takes(path, monkeypatch):
     seen = []
+    monkeypatch.setattr("onnxc.session._library", lambda *_: path)
     monkeypatch.setattr("onnxc.session.load", lambda path, threads: seen.append(threads))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 3

@@ -64,6 +64,11 @@ class MappedFile:
     stamp: tuple[int, ...]
     sha1: str = ""
 
+    def forget(self) -> None:
+        """Takes what was read of the file off this process's memory; it is read again where it is used."""
+        if isinstance(self.data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            self.data.madvise(mmap.MADV_DONTNEED)
+
     def changed(self) -> bool:
         """Whether the file at `path` is no longer the one that was opened."""
         try:

@@ -34,6 +34,7 @@ MAX_SIZE = (1 << 31) - 1  # bytes of one protobuf message
 
 MAGIC = [
     (b"version https://git-lfs", "a Git LFS pointer, not the model; fetch it with git lfs pull"),
+    (b"ONNXCWTS", "the weights of a compiled library, not an ONNX model"),
     (b"\x7fELF", "a compiled library or program (ELF), not an ONNX model"),
     (b"MZ", "a Windows program or library, not an ONNX model"),
     (b"PK\x03\x04", "a zip archive, not an ONNX model"),
@@ -95,9 +96,18 @@ class ModelFile:
             _hash_into(digest, self.external.open(location))
         return digest.hexdigest()
 
+    def files(self) -> list[MappedFile]:
+        """The model's file and the external ones opened so far."""
+        return [*([self._file] if self._file else []), *self.external.opened()]
+
+    def forget(self) -> None:
+        """Takes what was read of the files off this process's memory."""
+        for file in self.files():
+            file.forget()
+
     def check_unchanged(self) -> None:
         """Raise ModelError if the model or an external file changed after it was opened."""
-        for file in [*([self._file] if self._file else []), *self.external.opened()]:
+        for file in self.files():
             if file.path and file.changed():
                 raise ModelError(f"{quote(file.path)} changed while it was compiled",
                                  origin=Origin(self.name))

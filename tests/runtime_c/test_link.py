@@ -17,7 +17,7 @@ from onnxc.codegen import link, model_c
 
 from onnxc.errors import CompileError
 from onnxc.loader import load
-from onnxc.target import TARGETS, find_target
+from onnxc.target import TARGETS
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +31,18 @@ def script(path: Path, text: str) -> str:
     return str(path)
 
 
-def linked(parts: Parts, output: Path, **options):
-    return link.link([parts.object], model_c.model_source(AFFINE), parts.weights, output, prefix="affine",
-                     target=find_target(), **options)
-
-
 # The compiler -----------------------------------------------------------------------------------------
 
 
 def test_a_compiler_that_is_missing_is_named(monkeypatch, parts, tmp_path):
     monkeypatch.setenv("CC", "no-such-compiler -m64")
     with pytest.raises(CompileError, match="'no-such-compiler' named by CC is not there"):
-        linked(parts, tmp_path / "model.so")
+        parts.link(tmp_path / "model.so")
     monkeypatch.delenv("CC")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(CompileError, match="no C compiler was found; install gcc"):
-        linked(parts, tmp_path / "model.so")
+        parts.link(tmp_path / "model.so")
     assert os.listdir(tmp_path) == []
 
 
@@ -60,7 +55,7 @@ def test_the_end_of_what_a_failing_compiler_printed_is_in_the_error(monkeypatch,
     failing = script(tmp_path / "failing", "seq 1 10000 >&2; echo model.c:1: it will not do >&2; exit 3")
     monkeypatch.setenv("CC", failing)
     with pytest.raises(CompileError) as caught:
-        linked(parts, tmp_path / "model.so")
+        parts.link(tmp_path / "model.so")
     text = str(caught.value)
     assert "'failing' failed with status 3" in text and text.endswith("model.c:1: it will not do")
     assert len(text) < 1000 and "\n" not in text
@@ -70,11 +65,11 @@ def test_the_end_of_what_a_failing_compiler_printed_is_in_the_error(monkeypatch,
 def test_a_compiler_that_is_killed_or_makes_nothing_is_an_error(monkeypatch, parts, tmp_path):
     monkeypatch.setenv("CC", script(tmp_path / "killed", "kill -9 $$"))
     with pytest.raises(CompileError, match="'killed' was ended by signal 9: it printed nothing"):
-        linked(parts, tmp_path / "model.so")
+        parts.link(tmp_path / "model.so")
     (parts.folder / "weights.o").unlink(missing_ok=True)
     monkeypatch.setenv("CC", script(tmp_path / "idle", "exit 0"))
     with pytest.raises(CompileError, match="'idle' failed with status 0: it printed nothing"):
-        linked(parts, tmp_path / "model.so")
+        parts.link(tmp_path / "model.so")
 
 
 def test_a_compiler_that_hangs_is_ended_with_all_its_children(monkeypatch, parts, tmp_path):
@@ -82,7 +77,7 @@ def test_a_compiler_that_hangs_is_ended_with_all_its_children(monkeypatch, parts
     monkeypatch.setenv("CC", script(tmp_path / "hanging", f"sleep 1000 & echo $! > {pid}; wait"))
     began = time.monotonic()
     with pytest.raises(CompileError, match=r"'hanging' did not finish within 0\.5 seconds"):
-        linked(parts, tmp_path / "model.so", timeout=0.5)
+        parts.link(tmp_path / "model.so", timeout=0.5)
     assert time.monotonic() - began < 10
     status = Path(f"/proc/{pid.read_text().strip()}/status")
     for _ in range(100):
@@ -110,25 +105,25 @@ def test_a_library_replaces_the_old_one_with_the_users_permissions(parts, tmp_pa
     output = tmp_path / "model.so"
     output.write_text("old")
     with output.open() as old:
-        result = linked(parts, output)
+        parts.link(output)
         assert old.read() == "old"
     assert os.listdir(tmp_path) == ["model.so"]
     mask = os.umask(0o022)
     os.umask(mask)
     assert stat.S_IMODE(output.stat().st_mode) == 0o777 & ~mask
-    assert (result.path, result.file_bytes, result.weights_bytes) == (output, output.stat().st_size, 64)
 
 
 def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(RuntimeError), link.replacing(path) as temporary:
+    with pytest.raises(RuntimeError), link.replacing(path) as (temporary,):
         temporary.write_text("half")
         raise RuntimeError
     with pytest.raises(CompileError, match="cannot be written: No space left"), link.replacing(path):
         raise OSError(28, "No space left on device")
     assert (os.listdir(tmp_path), path.read_text()) == (["file"], "old")
-    link.write_beside(path, b"new")
+    with link.replacing(path) as (temporary,):
+        temporary.write_text("new")
     assert (os.listdir(tmp_path), path.read_text()) == (["file"], "new")
 
 
@@ -144,13 +139,13 @@ def test_odd_paths_and_working_folders_are_no_trouble(tmp_path):
     folder = tmp_path / "a b,c'd\"é$(x)"
     parts = Parts(folder / "work; -o", HERE / "affine.c", AFFINE, scale_bytes(3))
     output = folder / "-o model,1.so"
-    linked(parts, output)
+    parts.link(output)
     assert load(output)([1], [1], NOWHERE) == 4
 
 
 def test_equal_inputs_give_equal_libraries(parts, tmp_path):
-    first = linked(parts, tmp_path / "one.so").path.read_bytes()
-    assert linked(parts, tmp_path / "two.so").path.read_bytes() == first
+    first = parts.link(tmp_path / "one.so").read_bytes()
+    assert parts.link(tmp_path / "two.so").read_bytes() == first
 
 
 def test_weights_begin_on_a_page_and_are_read_only(affine_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from handmade_models import AFFINE, HERE, NOWHERE, Parts, cc, scale_bytes
+from onnxc.codegen.weights import side_file_head
 
 from onnxc import trailer
 from onnxc.errors import LoadError
@@ -201,26 +202,70 @@ assert not heavy, heavy
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_weights_may_be_in_a_side_file(tmp_path):
-    import hashlib
+# Weights in a side file
 
-    from onnxc.codegen import link, model_c
 
-    from onnxc.target import find_target
+@pytest.fixture
+def apart(tmp_path) -> Path:
+    """The affine model with its weights in a file beside it."""
+    description = replace(AFFINE, weights_file="model.weights", weights_digest=bytes(range(32)))
+    path = Parts(tmp_path / "work", HERE / "affine.c", description, b"").link(tmp_path / "model.so")
+    (tmp_path / "model.weights").write_bytes(side_file_head(bytes(range(32)), 64) + scale_bytes(6))
+    return path
 
-    digest = hashlib.sha256(scale_bytes(6)).digest()
-    description = replace(AFFINE, weights_file="model.weights", weights_digest=digest)
-    parts = Parts(tmp_path / "work", HERE / "affine.c", description, b"")
-    content = tmp_path / "work" / "content.bin"
-    content.write_bytes(scale_bytes(6))
-    link.link([parts.object], model_c.model_source(description), parts.weights, tmp_path / "model.so",
-              prefix="affine", target=find_target())
-    refused(tmp_path / "model.so", "model.weights", "cannot be opened")
-    link.write_weights_file(content, tmp_path / "model.weights", digest)
-    assert load(tmp_path / "model.so")(*ONE) == 6
-    (tmp_path / "elsewhere").mkdir()
-    os.rename(tmp_path / "model.weights", tmp_path / "elsewhere" / "w")
-    assert load(tmp_path / "model.so", weights=tmp_path / "elsewhere" / "w")(*ONE) == 6
-    for bad in (b"", b"text", (tmp_path / "elsewhere" / "w").read_bytes()[:-1]):
-        (tmp_path / "model.weights").write_bytes(bad)
-        refused(tmp_path / "model.so", "does not hold the weights of model 'affine'")
+
+def test_weights_may_be_in_a_side_file(apart, tmp_path):
+    assert load(apart)(*ONE) == 6
+    link = tmp_path / "elsewhere" / "link.so"
+    link.parent.mkdir()
+    link.symlink_to(apart)
+    assert load(link)(*ONE) == 6
+    (tmp_path / "model.weights").rename(link.parent / "w")
+    assert load(apart, weights=link.parent / "w")(*ONE) == 6
+    refused(apart, f"the weights '{tmp_path}/model.weights' cannot be opened: No such file or directory")
+
+
+def test_a_side_file_that_is_no_longer_whole_is_refused(apart, tmp_path):
+    side = tmp_path / "model.weights"
+    whole = side.read_bytes()
+    for length in (0, 1, 47):
+        side.write_bytes(whole[:length])
+        refused(apart, "is not a file of weights")
+    for length in (48, 4095, 4096, len(whole) - 1):
+        side.write_bytes(whole[:length])
+        refused(apart, "damaged", f"it has {length} bytes, not {len(whole)}")
+    side.write_bytes(whole + b"\0")
+    refused(apart, "damaged", f"it has {len(whole) + 1} bytes")
+
+
+def test_a_side_file_of_another_build_is_refused(apart, tmp_path):
+    side = tmp_path / "model.weights"
+    for head in (side_file_head(bytes(32), 64), side_file_head(bytes(range(32)), 128)):
+        side.write_bytes(head + scale_bytes(6))
+        refused(apart, "does not hold the weights of this build of model 'affine'")
+
+
+def test_what_is_no_side_file_is_refused(apart, tmp_path):
+    side = tmp_path / "model.weights"
+    side.write_bytes(b"text" * 5000)
+    refused(apart, "is not a file of weights")
+    side.unlink()
+    os.mkfifo(side)
+    refused(apart, "is not a file of weights")
+    side.unlink()
+    side.mkdir()
+    refused(apart, "is not a file of weights")
+
+
+def test_callers_share_one_mapping_of_the_side_file(apart, tmp_path):
+    side = tmp_path / "model.weights"
+    model = load(apart, threads=1)
+    assert mapped(side) == 1
+    contexts = [model._acquire() for _ in range(3)]
+    assert mapped(side) == 1
+    side.unlink()  # a model in use has what it needs
+    assert len(contexts) == 3 and model(*ONE) == 6
+    for context in contexts:
+        model._give_back(context)
+    model.close()
+    assert mapped(side) == 0
