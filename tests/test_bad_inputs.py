@@ -266,10 +266,10 @@ CASES = {
             ({"s": [f(3), f(4, 1)], "at": np.int64(1)}, RANK_MISMATCH, r"v \(SequenceAt\): .* has rank 2"),
             ({"s": [f(3), i(4)], "at": np.int64(1)}, WRONG_DTYPE, "input 's': expected float32, got int64")]),
     "tensors where lists should be": (
-        """g (seq(seq(float[N])) s, int64 at) => (int64 n) {
-            v = SequenceAt (s, at) n = SequenceLength (v) }""",
-        {"s": [[f(3)], [f(4)]], "at": np.int64(1)}, [
-            ({"s": [f(3), f(4)], "at": np.int64(1)}, WRONG_KIND, r"v \(SequenceAt\): a value is of kind 1")]),
+        """g (optional(seq(float[N])) s) => (int64 n) {
+            v = OptionalGetElement (s) n = SequenceLength (v) }""",
+        {"s": [f(3), f(4)]}, [
+            ({"s": f(3)}, WRONG_KIND, r"v \(OptionalGetElement\): a value is of kind 1")]),
     "a number of empty rows that memory cannot hold": (
         "g (float[N,M] x) => (float[A,M] y, int64[A] at) { y, at = Unique <axis = 0> (x) }", {"x": f(3, 2)}, [
             ({"x": np.zeros((1 << 50, 0), np.float32)}, OUT_OF_MEMORY, r"y \(Unique\): out of memory"),
