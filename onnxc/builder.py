@@ -203,15 +203,9 @@ class Builder:
                body: Callable[[Expr], Expr] | None = None) -> Value:
         """Reduce over axes, negative ones counted from the end."""
         chosen = tuple(sorted({self.axis(a, x.rank) for a in axes}))
-        expression = None if body is None else body(expr.input_(0, x.dtype))
+        element = expr.input_(0, x.dtype)
+        expression = None if body is None or body(element) is element else body(element)
         return self.emit(ops.Reduce(kind, chosen, keepdims, expression), x)[0]
-
-    def mean(self, x: Value, axes: Sequence[int], keepdims: bool = True) -> Value:
-        """The average over axes: their sum divided by their size."""
-        chosen = sorted({self.axis(a, x.rank) for a in axes})
-        total = self.reduce("sum", x, chosen, keepdims)
-        count = dims.product(x.shape[a] for a in chosen)
-        return self.map(total, lambda t: t / expr.size(count).cast(t.dtype))
 
     def reshape(self, x: Value, shape: Sequence[Dimension]) -> Value:
         shape = tuple(shape)

@@ -28,7 +28,6 @@ from .ir import Graph, Node, walk
 from .passes import (
     absorb_transposes,
     eliminate_common,
-    eliminate_dead,
     expand_recurrent,
     fold_affine,
     fold_constants,
@@ -38,32 +37,31 @@ from .passes import (
     fuse_maps,
     fuse_rows,
     inline_scalars,
+    lift_reshapes,
+    merge_movement,
 )
+from .passes.eliminate_dead import eliminate_dead
 from .passes.plan_memory import Plan, plan_memory
 from .passes.select_kernels import select_kernels
 from .target import Target, find_target
 from .verify import verify
 
-#: Every pass on core ops, in order.
+#: Every pass on core ops, in order. `eliminate_dead` follows each, so that all that reads a value is seen.
 PASSES: tuple[Callable[[Graph, Target], Graph], ...] = (
-    eliminate_dead.eliminate_dead,
     expand_recurrent.expand_recurrent,
     fold_constants.fold_constants,
     inline_scalars.inline_scalars,
     eliminate_common.eliminate_common,
     fold_pads.fold_pads,
     absorb_transposes.absorb_transposes,
-    eliminate_dead.eliminate_dead,
     fuse_attention.fuse_attention,
-    eliminate_dead.eliminate_dead,
+    merge_movement.merge_movement,
     fuse_maps.fuse_maps,
-    eliminate_dead.eliminate_dead,
-    fuse_maps.fuse_maps,  # what a Map took in may leave another with a single reader
+    lift_reshapes.lift_reshapes,
+    fuse_maps.fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
     fold_affine.fold_affine,
-    eliminate_dead.eliminate_dead,
     fuse_epilogues.fuse_epilogues,
     fuse_rows.fuse_rows,
-    eliminate_dead.eliminate_dead,
 )
 
 ARENA_LIMIT = 8 << 30  # bytes of a static arena
@@ -202,12 +200,13 @@ def compile_model(
 
 
 def optimise(graph: Graph, target: Target, dump: Callable[[str, Graph], None] | None = None) -> Graph:
-    """graph after PASSES, verified after each."""
+    """graph after PASSES, cleaned and verified after each."""
     dump = dump or (lambda name, graph: None)
     verify(graph)
     dump("import", graph)
+    graph = eliminate_dead(graph, target)
     for step in PASSES:
-        graph = step(graph, target)
+        graph = eliminate_dead(step(graph, target), target)
         dump(step.__name__, graph)
         try:
             verify(graph)

@@ -15,6 +15,7 @@ from frontend.bad_models import BAD, ODD, OPENS_ONLY, external, model, node, rel
 import onnxc.demo
 from onnxc import commands, comparison, console
 from onnxc.cli import main
+from onnxc.driver import PASSES
 from onnxc.errors import PATH_LIMIT, CompileError, shorten
 
 DIGITS = str(Path(onnxc.demo.__file__).parent / "digits.onnx")
@@ -101,9 +102,10 @@ def test_compile_to_one_object(command, tmp_path):
 
 def test_dump_ir_writes_the_text_after_every_pass(command, tmp_path):
     command("compile", DIGITS, "-o", tmp_path / "a.so", "--dump-ir", tmp_path / "ir")
+    stages = ["import", *(step.__name__ for step in PASSES), "select_kernels"]
     names = sorted(entry.name for entry in (tmp_path / "ir").iterdir())
-    assert names[0] == "00_import.txt"
-    assert names[-1].endswith("_select_kernels.txt")
+    assert names == [f"{k:02}_{stage}.txt" for k, stage in enumerate(stages)]
+    assert all((tmp_path / "ir" / name).read_text().startswith("graph ") for name in names)
 
 
 @pytest.mark.parametrize(("output", "words"), [

@@ -1,0 +1,107 @@
+"""lift_reshapes: a Reshape rises to what can do without it.
+
+reshape(reshape(%x))                                             →   reshape(%x)
+reshape(reduce(%x) axes=(1)) shape=(n, 1)                        →   reduce(%x) axes=(1) keepdims=true
+reshape(contract(%x, %w) mk, kn -> mn) shape=(a, b, n)           →   contract(reshape(%x), %w) amk, kn -> amn
+reshape(map(reshape(%x), %bias: [n])) shape=(a, b, n)            →   map(%x, %bias)
+
+Exporters flatten what they multiply and shape the product back. Without the two, what follows is of the
+product's shape and becomes its epilogue. A Reshape of a Map stays where it is unless it ends in one of these.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from string import ascii_letters
+
+from ..expr import contains
+from ..ir import Graph, Node, Rewriter, Value
+from ..ops import Contract, Map, Op, Reduce, Reshape, Shape
+from ..target import Target
+from .regions import in_regions
+
+
+def lift_reshapes(graph: Graph, target: Target) -> Graph:
+    """graph with Reshapes at the operands of what they follow, or without them."""
+    lift = _Lift(Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs))
+    for node in graph.nodes:
+        lifted = None
+        if isinstance(node.op, Reshape):
+            lifted = lift.reshaped(lift.rewriter.of(node.inputs[0]), node.op.shape)
+        if lifted is None:
+            outputs = lift.rewriter.copy(in_regions(node, lambda g: lift_reshapes(g, target))).outputs
+        else:
+            outputs = (lifted,)
+        lift.stands_for(node.outputs, outputs)
+    return lift.rewriter.finish(graph)
+
+
+DEPTH = 8  # Maps, one after the other, that a Reshape is lifted over
+
+
+class _Lift:
+    """A rewriter that knows how often the values of the old and the new graph are read."""
+
+    def __init__(self, readers: Counter[Value]):
+        self.readers, self.rewriter = readers, Rewriter()
+
+    def stands_for(self, old: tuple[Value, ...], new: tuple[Value, ...]) -> None:
+        self.rewriter.replace(old, new)
+        self.readers.update({b: self.readers[a] for a, b in zip(old, new) if a is not b})
+
+    def reshaped(self, value: Value, shape: Shape, depth: int = DEPTH) -> Value | None:
+        """value under another shape without a Reshape of value itself; None where that cannot be."""
+        node = value.producer
+        if value.shape == shape:
+            return value
+        if node is None:
+            return None
+        if isinstance(node.op, Reshape):
+            (source,) = node.inputs
+            return source if source.shape == shape else self._add(Reshape(shape), [source], node)
+        if self.readers[value] > 1:
+            return None
+        match node.op:
+            case Reduce(keepdims=False):
+                kept = replace(node.op, keepdims=True)
+                fits = kept.infer(*(v.type for v in node.inputs))[0].shape == shape
+                return self._add(kept, node.inputs, node) if fits else None
+            case Contract():
+                return self._contract(node, shape)
+            case Map(shape=None) if depth > 0:
+                return self._map(node, shape, depth - 1)
+        return None
+
+    def _contract(self, node: Node, shape: Shape) -> Value | None:
+        """The product of a left operand whose first axis, the result's first too, is split in `shape`."""
+        op, (x, *others) = node.op, node.inputs
+        rows, extra = op.out[0], len(shape) - len(op.out)
+        if len(others) > 1 or op.lhs[0] != rows or rows in op.rhs or extra < 1:
+            return None
+        if shape[extra + 1 :] != node.outputs[0].shape[1:]:
+            return None
+        fresh = "".join([c for c in ascii_letters if c not in op.lhs + op.rhs][:extra])
+        split = Reshape((*shape[: extra + 1], *x.shape[1:]))
+        x = self.reshaped(x, split.shape) or self._add(split, (x,), node)
+        return self._add(replace(op, lhs=fresh + op.lhs, out=fresh + op.out), (x, *others), node)
+
+    def _map(self, node: Node, shape: Shape, depth: int) -> Value | None:
+        """The Map over operands of another shape, if those that have its shape can be had so and all others
+        lie along axes that stay."""
+        old = node.outputs[0].shape
+        kept = 0
+        while kept < min(len(old), len(shape)) and old[-1 - kept] == shape[-1 - kept]:
+            kept += 1
+        operands = [self.reshaped(v, shape, depth) if v.shape == old else v for v in node.inputs]
+        if contains(node.op.body, "index") or None in operands:
+            return None
+        if any(new is v and v.rank > kept for new, v in zip(operands, node.inputs)):
+            return None
+        return self._add(node.op, operands, node)
+
+    def _add(self, op: Op, inputs: Sequence[Value], node: Node) -> Value:
+        """A node in place of another, read where that was."""
+        (output,) = self.rewriter.add(op, inputs, node.origin)
+        self.readers[output] = 1
+        return output
