@@ -117,5 +117,5 @@ def _writes_so(value: Value, perm: tuple[int, ...]) -> bool:
         host is not None
         and isinstance(host.op, Contract)
         and len(host.inputs) == 2
-        and perm[-1] == len(perm) - 1
+        and perm[-1:] == (len(perm) - 1,)
     )

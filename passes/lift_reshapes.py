@@ -76,8 +76,8 @@ class _Lift:
     def _contract(self, node: Node, shape: Shape) -> Value | None:
         """The product of a left operand whose first axis, the result's first too, is split in `shape`."""
         op, (x, *others) = node.op, node.inputs
-        rows, extra = op.out[0], len(shape) - len(op.out)
-        if len(others) > 1 or op.lhs[0] != rows or rows in op.rhs or extra < 1:
+        rows, extra = op.out[:1], len(shape) - len(op.out)
+        if len(others) > 1 or extra < 1 or not op.lhs.startswith(rows) or (op.lhs + op.rhs).count(rows) != 1:
             return None
         if shape[extra + 1 :] != node.outputs[0].shape[1:]:
             return None

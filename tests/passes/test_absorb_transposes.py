@@ -145,6 +145,14 @@ def test_a_reshape_that_joins_axes_stays():
     }""")
 
 
+def test_a_scalar_product_has_no_innermost_axis():
+    stays(clean(absorb_transposes), """graph g(%x: float32[k], %y: float32[k]) {
+        %0 = contract(%x, %y) lhs=k rhs=k out="" accumulate=float32
+        %1 = transpose(%0) perm=()
+        return %1
+    }""")
+
+
 HEADS = """graph g(%x: float32[b, s, 2, 3], %y: float32[b, 1, t, 2, 3]) {
     %0 = transpose(%x) perm=(0, 2, 1, 3)
     %1 = map(%0) { mul($0, 0.5) }

@@ -69,7 +69,8 @@ def test_the_type_of_the_product_is_kept():
     }""")
 
 
-PRODUCT = """graph g(%x: float32[6, 4], %w: float32[4, 6], %b: float32[6, 4, 6], %r: float32[6, 6]) {
+PRODUCT = """graph g(%x: float32[6, 4], %w: float32[4, 6], %b: float32[6, 4, 6], %r: float32[6, 6],
+                      %d: float32[6, 6, 4]) {
     %0 = NODE
     %1 = reshape(%0) shape=(2, 3, SHAPE)
     return RESULTS
@@ -80,10 +81,13 @@ PRODUCT = """graph g(%x: float32[6, 4], %w: float32[4, 6], %b: float32[6, 4, 6],
     ("contract(%x, %w) lhs=mk rhs=kn out=mn accumulate=float32", "2, 3"),
     ("contract(%x, %w) lhs=mk rhs=kn out=nm accumulate=float32", "6"),
     ("contract(%x, %b) lhs=mk rhs=mkn out=mn accumulate=float32", "6"),
+    ("contract(%w, %w) lhs=kn rhs=kn out=\"\" accumulate=float32", "ONES"),
+    ("contract(%d, %w) lhs=mmk rhs=kn out=mn accumulate=float32", "6"),
     ("contract(%x, %w, %r) lhs=mk rhs=kn out=mn accumulate=float32 epilogue={ add($0, $1) }", "6"),
 ])
 def test_other_products_keep_their_reshape(node, shape):
     text = PRODUCT.replace("NODE", node).replace("SHAPE", shape).replace("RESULTS", "%1")
+    text = text.replace("(2, 3, ONES)", "(1, 1)")
     stays(clean(lift_reshapes), text)
 
 
