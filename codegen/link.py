@@ -68,7 +68,7 @@ class Process:
 
     def wait(self, timeout: float = TIMEOUT) -> Path:
         """The file that was to be made; CompileError when the compiler fails or takes too long."""
-        name = os.path.basename(self.command[0])
+        name = _name(self.command)
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -101,10 +101,19 @@ def start(command: Sequence[str], result: Path, directory: Path) -> Process:
     return Process(process, command, errors, result)
 
 
+def _name(command: Sequence[str]) -> str:
+    """What messages call a compiler."""
+    return "zig cc" if _is_zig(command) else os.path.basename(command[0])
+
+
+def _is_zig(command: Sequence[str]) -> bool:
+    return "ziglang" in command or os.path.basename(command[0]) == "zig"
+
+
 def target_flags(compiler: Sequence[str], target: Target) -> tuple[str, ...]:
     """What tells the compiler to make code for the target's kind of machine."""
     machine, _, system = target.triple.partition("-")
-    if "ziglang" in compiler or os.path.basename(compiler[0]) == "zig":
+    if _is_zig(compiler):
         return ("-target", f"{machine}-{system.removeprefix('unknown-')}")
     if machine == platform.machine() and sys.platform in system:
         return ()
@@ -112,7 +121,7 @@ def target_flags(compiler: Sequence[str], target: Target) -> tuple[str, ...]:
         return (f"--target={target.triple}",)
     if machine in os.path.basename(compiler[0]):
         return ()
-    raise CompileError(f"'{os.path.basename(compiler[0])}' compiles for this machine, not for {target.name}",
+    raise CompileError(f"'{_name(compiler)}' compiles for this machine, not for {target.name}",
                        remedy="install clang or `pip install ziglang`, or set CC to a cross compiler")
 
 

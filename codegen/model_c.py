@@ -108,9 +108,10 @@ def _aligned(size: int) -> int:
 
 def symbol_prefix(name: str) -> str:
     """A C identifier for a model's name: itself if it is one; `-`, `.` and spaces become `_`; any other
-    character, a leading digit or more than 60 characters also add a hash of the name."""
+    character, a leading digit, more than 60 characters or the prefix `onnxc` also add a hash of the name."""
     plain = re.sub(r"[-. ]", "_", name)
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,59}", plain) and "__" not in plain:
+    ours = re.match(r"onnxc(_|$)", plain, re.IGNORECASE)
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,59}", plain) and "__" not in plain and not ours:
         return plain
     made = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:40]
     made = made if made[:1].isalpha() else f"m{made}"
@@ -266,13 +267,18 @@ _C_TYPES = {
     **{name: f"{name}_t" for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
                                       "uint64")},
 }
-_KEYWORDS = frozenset(re.findall(r"\w+", """
-    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept
-    const constexpr continue decltype default delete do double else enum explicit export extern false
-    float for friend goto if inline int long mutable namespace new not not_eq nullptr operator or
-    or_eq private protected public register requires restrict return short signed sizeof static
-    struct switch template this throw true try typedef typename union unsigned using virtual void
-    volatile wchar_t while xor xor_eq context inputs outputs NULL linux unix
+#: What a parameter cannot be called: keywords of C and C++, macros of their headers in small letters, and
+#: what has a meaning in the header already.
+_RESERVED = frozenset(re.findall(r"\w+", """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class co_await co_return
+    co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete
+    do double dynamic_cast else enum explicit export extern false float for friend goto if inline int long
+    mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast struct
+    switch template this thread_local throw true try typedef typeid typename typeof typeof_unqual union
+    unsigned using virtual void volatile while xor xor_eq
+    complex errno i386 imaginary linux noreturn stderr stdin stdout unix
+    context weights workspace
 """))
 
 
@@ -285,14 +291,17 @@ def c_type(dtype: str) -> str:
     return {"complex64": "float", "complex128": "double"}.get(dtype, "uint8_t")
 
 
-def _identifiers(ports: Iterable[Port]) -> list[str]:
-    """One C identifier for each port, made from its name and unique."""
+def _identifiers(ports: Iterable[Port], prefix: str) -> list[str]:
+    """One C identifier for each port, made from its name and unique. One in capitals, as macros are, is
+    written in small letters."""
     used: set[str] = set()
     made = []
     for port in ports:
-        base = re.sub(r"[^A-Za-z0-9]+", "_", port.name).strip("_")[:40] or "value"
+        base = re.sub(r"[^A-Za-z0-9]+", "_", port.name).strip("_")[:40].strip("_") or "value"
         base = f"p{base}" if base[0].isdigit() else base
-        base = f"{base}_" if base in _KEYWORDS else base
+        base = base.lower() if base.isupper() else base
+        if base.lower() in _RESERVED or re.match(rf"onnxc_|{prefix}_|.*_t$", base):
+            base += "_"
         name, k = base, 2
         while name.upper() in used:  # macros are in upper case
             name, k = f"{base}_{k}", k + 1
@@ -323,7 +332,8 @@ def _sizes(port: Port, macro: str) -> str:
 
 
 def _wrapper(d: LibraryDescription, names: list[str]) -> str:
-    """`<prefix>_run(context, const T *input..., T *output...)`, for static models."""
+    """`<prefix>_run(context, const T *input..., T *output...)`, for static models. What is local begins with
+    `_`, as no parameter does."""
     ports = [*d.inputs, *d.outputs]
     parameters, dims, rows = ["onnxc_context *context"], "", []
     for k, (port, name) in enumerate(zip(ports, names)):
@@ -331,8 +341,8 @@ def _wrapper(d: LibraryDescription, names: list[str]) -> str:
         parameters.append(f"{'const ' if is_input else ''}{c_type(port.dtype or '')} *{name}")
         where = "NULL"
         if is_input and port.shape:
-            where = f"dims_{k}"
-            dims += f"    static const int64_t dims_{k}[] = {{{', '.join(map(str, port.shape))}}};\n"
+            where = f"_dims_{k}"
+            dims += f"    static const int64_t {where}[] = {{{', '.join(map(str, port.shape))}}};\n"
         size = f"{d.prefix}_{name}".upper() + "_BYTES"
         given, capacity = (size, "0") if is_input else ("0", size)
         rows.append(f"{{sizeof(onnxc_value), ONNXC_TENSOR, {abi.DTYPES[port.dtype or '']}, "
@@ -342,20 +352,20 @@ def _wrapper(d: LibraryDescription, names: list[str]) -> str:
     for what, part in (("inputs", rows[:count]), ("outputs", rows[count:])):
         if part:
             joined = ",\n        ".join(part)
-            arrays += f"    onnxc_value {what}[] = {{\n        {joined}}};\n"
+            arrays += f"    onnxc_value _{what}[] = {{\n        {joined}}};\n"
         else:
-            arrays += f"    onnxc_value *{what} = NULL;\n"
+            arrays += f"    onnxc_value *_{what} = NULL;\n"
     signature = ",\n        ".join(parameters)
     return (f"/* Runs the model; outputs are written to the memory given. Returns a status. */\n"
             f"static inline int {d.prefix}_run(\n        {signature}) {{\n{dims}{arrays}"
-            f"    return {d.prefix}_model()->run(context, inputs, {count}, outputs, "
+            f"    return {d.prefix}_model()->run(context, _inputs, {count}, _outputs, "
             f"{len(rows) - count});\n}}\n")
 
 
 def model_header(description: LibraryDescription) -> str:
     """The text of model.h, which needs no other file."""
     d = description
-    names = _identifiers([*d.inputs, *d.outputs])
+    names = _identifiers([*d.inputs, *d.outputs], d.prefix)
     macro = d.prefix.upper()
     ports = "".join(_port_line(port, "input ") for port in d.inputs)
     ports += "".join(_port_line(port, "output") for port in d.outputs)
@@ -371,8 +381,8 @@ def model_header(description: LibraryDescription) -> str:
     return f"""/* Model {_comment(d.name)}, compiled by onnxc {_comment(d.version)}.
 {ports} */
 {(RUNTIME / "onnxc.h").read_text(encoding="utf-8")}
-#ifndef ONNXC_MODEL_{macro}_H
-#define ONNXC_MODEL_{macro}_H
+#ifndef ONNXC_MODEL_{d.prefix}_H
+#define ONNXC_MODEL_{d.prefix}_H
 
 #ifdef __cplusplus
 extern "C" {{

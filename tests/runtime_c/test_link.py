@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
 import stat
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +53,42 @@ def test_a_compiler_that_is_missing_is_named(monkeypatch, parts, tmp_path):
 def test_cc_may_have_arguments_of_its_own(monkeypatch):
     monkeypatch.setenv("CC", "env -u NOTHING cc")
     assert link.find_compiler() == ("env", "-u", "NOTHING", "cc")
+
+
+def test_the_first_of_the_usual_names_is_taken(monkeypatch, tmp_path):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("clang", "gcc", "cc"):
+        path = script(tmp_path / name, "")
+        assert link.find_compiler() == (path,)
+    monkeypatch.setenv("CC", "clang")
+    assert link.find_compiler() == ("clang",)
+
+
+def test_without_a_compiler_the_package_ziglang_is_taken(monkeypatch, parts, tmp_path):
+    """The package here passes on to the C compiler what it is asked, but for the target."""
+    package = tmp_path / "packages" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text(f"""
+import os, sys
+os.environ["PATH"] = {os.environ["PATH"]!r}
+name, *arguments = sys.argv[1:]
+at = arguments.index("-target")
+assert (name, arguments[at + 1]) == ("cc", {f"{platform.machine()}-linux-gnu"!r}), sys.argv
+if os.path.exists({str(tmp_path / "broken")!r}):
+    sys.exit("zig is broken")
+os.execvp("cc", ["cc", *arguments[:at], *arguments[at + 2:]])
+""")
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.syspath_prepend(package.parent)
+    assert link.find_compiler() == (sys.executable, "-m", "ziglang", "cc")
+    assert load(parts.link(tmp_path / "model.so"))([1], [1], NOWHERE) == 4
+    (tmp_path / "broken").touch()
+    with pytest.raises(CompileError, match="'zig cc' failed with status 1: zig is broken"):
+        parts.link(tmp_path / "model.so")
 
 
 def test_the_end_of_what_a_failing_compiler_printed_is_in_the_error(monkeypatch, parts, tmp_path):
@@ -153,6 +193,37 @@ def test_weights_begin_on_a_page_and_are_read_only(affine_path):
     assert offset % 4096 == 0 and size == 64
     assert link.section_range(affine_path, ".no_such_section") == (0, 0)
     assert link.section_range(HERE / "affine.c", link.WEIGHTS_SECTION) == (0, 0)
+
+
+# Objects ----------------------------------------------------------------------------------------------
+
+
+def exported(path: Path) -> list[str]:
+    done = subprocess.run(["nm", "-g", "--defined-only", path], capture_output=True, text=True, check=True)
+    return [line.split()[-1] for line in done.stdout.splitlines() if line]
+
+
+def test_an_object_exports_its_model_alone(parts, tmp_path):
+    assert exported(parts.link(tmp_path / "model.o")) == ["affine_model"]
+
+
+def test_the_tool_that_works_makes_symbols_local(parts, tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin" / "objcopy", "exit 1")
+    script(tmp_path / "bin" / "llvm-objcopy", f'exec {shutil.which("objcopy")} "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    assert exported(parts.link(tmp_path / "model.o")) == ["affine_model"]
+
+
+def test_without_such_a_tool_every_symbol_has_the_prefix(parts, tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    for name in ("cc", "as", "ld"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    path = parts.link(tmp_path / "model.o")
+    monkeypatch.undo()
+    symbols = exported(path)
+    assert "affine_model" in symbols and all(symbol.startswith("affine_") for symbol in symbols)
 
 
 # Names ------------------------------------------------------------------------------------------------
