@@ -313,22 +313,22 @@ class Epilogue:
         self,
         k: KernelText,
         f: Function,
-        shape: tuple[int, int],
+        rows: tuple[str | int, str | int],
+        columns: tuple[str | int, str | int],
         vectors: int,
-        column: str | int,
         place: Place,
         constants: dict[tuple[int, int], str],
     ) -> None:
-        """Where the body runs in a loop: applies it to shape (rows, columns) of stored pixels, the
-        first of them `column` pixels from the tile's first."""
+        """Where the body runs in a loop: applies it to the stored pixels of a tile's rows and
+        columns, (first, behind the last) each."""
         if not self.looped:
             return
         kind, align = (
             vector_type(scalar_type(self.dtype), self.block),
             self.block * dtypes.itemsize(self.dtype),
         )
-        with f.loop(0, shape[0]) as rows, f.loop(column, f.add(column, shape[1])) as columns:
-            y, x = rows.index, columns.index
+        with f.loop(*rows) as row, f.loop(*columns) as column:
+            y, x = row.index, column.index
             for j in range(vectors):
                 address = place(y, x, j)
                 value = self._apply(k, f, f.load(kind, address, align), j, y, x, constants)

@@ -13,7 +13,8 @@ from . import (
     random,
     reorder,
     sort,
+    winograd,
 )
 
-KERNELS = (gemm, conv, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, reorder, sort,
-           random, loop_nest)
+KERNELS = (gemm, conv, winograd, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, reorder,
+           sort, random, loop_nest)

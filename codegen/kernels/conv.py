@@ -405,7 +405,7 @@ def _emit_tile(k: KernelText, plan: Plan, kind: Panels, width: int) -> None:
         for p, (y, x) in enumerate(pixels):
             for j in range(kind.vectors):
                 epilogue.put(k, f, sums[p * kind.vectors + j], j, y, x, place, constants)
-        epilogue.rework(k, f, (plan.rows, width), kind.vectors, 0, place, constants)
+        epilogue.rework(k, f, (0, plan.rows), (0, width), kind.vectors, place, constants)
         f.statement("ret void")
 
 

@@ -283,7 +283,7 @@ def _strip(k: KernelText, plan: Plan) -> None:
                 epilogue.put(k, f, state, 0, y, f.add(column, at_), place, constants)
 
             slide(win, plan.rows, width, load, combine, done)
-            epilogue.rework(k, f, (plan.rows, width), 1, column, place, constants)
+            epilogue.rework(k, f, (0, plan.rows), (column, f.add(column, width)), 1, place, constants)
 
         cover(f, start, stop or k.size(f, out.width), plan.widths, tile)
         f.statement("ret void")

@@ -1,0 +1,486 @@
+"""Convolution of 3x3 windows by Winograd's F(m x m, 3 x 3): an m x m piece of the output from t x t inputs,
+t = m + 2, with t*t products a channel instead of 9 m*m ("Fast Algorithms for Convolutional Neural Networks",
+Lavin and Gray, 2015).
+
+    a group of pieces:   V[i] = B' x B        t*t matrices [pieces][channels]          (second-level cache)
+    for each panel:      U[i] = G w G'        t*t matrices [channels][vectors * lanes], a chunk at a time
+                         M[i] += V[i] U[i]    t*t products in register tiles
+                         out  = A' M A        pieces, then their epilogue
+Weights are stored as they are, nine a channel, and transformed while they are in the cache: a stored
+transform would be up to seven times as much to load.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, reduce
+from math import prod
+
+from ... import dims
+from ...ir import Constant, Node, TensorType
+from ...target import Target
+from ..blocked import halo_layout, image_of, typical, without_halo
+from ..blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands, place_in
+from ..emitter import Function, scalar_type, vector_type
+from ..kernel import ENTRY, Choice, Code, KernelText, single
+from ..lines import FEW_PARTS, PART_NS, Lines
+from ..microkernel import (
+    Tile,
+    equal_heights,
+    fixed_rows,
+    for_equal_tiles,
+    load_tile,
+    most_rows,
+    multiply_add,
+    step_time,
+    store_tile,
+)
+from ..panels import Panels, by_depth, in_panels, panel_tiling, panels_of
+from ..vectors import Vectors
+from .conv import clear_planes, is_plain, window
+
+PIECES = (2, 4)  # the values of m
+SIZE = 4  # bytes of a float32
+LINE = 64  # bytes
+FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
+
+
+# Transforms --------------------------------------------------------------------------------------
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+
+@dataclass(frozen=True)
+class Transforms:
+    """The matrices of F(m, 3), of t = m + 2 points 0, p, -p, ..., infinity (Toom and Cook): data (t x t),
+    weights (t x 3) and result (m x t). Rows of data and weights for p and -p differ in the sign of their
+    odd columns, columns of result in that of their odd rows."""
+
+    data: Matrix
+    weights: Matrix
+    result: Matrix
+
+
+@cache
+def transforms(m: int) -> Transforms:
+    points = [Fraction(p) for p in (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))[: m + 1]]
+
+    def polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
+        """The coefficients of the product of x - root, of x to the 0, 1, ..., m + 1."""
+        found = [Fraction(1)]
+        for root in roots:
+            found = [a - root * b for a, b in zip([Fraction(0), *found], [*found, Fraction(0)])]
+        return tuple(found + [Fraction(0)] * (m + 2 - len(found)))
+
+    others = [[q for q in points if q != p] for p in points]
+    last = (Fraction(0),) * 2 + (Fraction(1),)
+    return Transforms(
+        (*(polynomial(o) for o in others), polynomial(points)),
+        (*(tuple(p**k / prod(p - q for q in o) for k in range(3)) for p, o in zip(points, others)), last),
+        tuple((*(p**i for p in points), Fraction(i == m - 1)) for i in range(m)),
+    )
+
+
+def combination(v: Vectors, factors: Sequence[Fraction], values: Sequence[str]) -> str | None:
+    """The sum of factor * value; None where every factor is zero."""
+    terms = sorted((c != 1, k) for k, c in enumerate(factors) if c)  # first one that needs no product
+    total = None
+    for _, k in terms:
+        if total is None:
+            total = values[k] if factors[k] == 1 else v.mul(values[k], v.constant(float(factors[k])))
+        elif abs(factors[k]) == 1:
+            total = (v.add if factors[k] == 1 else v.sub)(total, values[k])
+        else:
+            total = v.fma(values[k], v.constant(float(factors[k])), total)
+    return total
+
+
+def by_rows(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
+    """matrix * values where rows 1 and 2, 3 and 4, ... differ in the sign of their odd columns."""
+    found = [combination(v, matrix[0], values)]
+    for row in matrix[1:-1:2]:
+        even, odd = ([c if k % 2 == side else 0 for k, c in enumerate(row)] for side in (0, 1))
+        a, b = combination(v, even, values), combination(v, odd, values)
+        found += [v.add(a, b), v.sub(a, b)]
+    return [*found, combination(v, matrix[-1], values)]
+
+
+def by_columns(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
+    """matrix * values where columns 1 and 2, 3 and 4, ... differ in the sign of their odd rows."""
+    pairs = list(zip(values[1:-1:2], values[2:-1:2]))
+    sums = [v.add(a, b) for a, b in pairs], [v.sub(a, b) for a, b in pairs]
+    return [
+        combination(v, (row[0], *row[1:-1:2], row[-1]), (values[0], *sums[i % 2], values[-1]))
+        for i, row in enumerate(matrix)
+    ]
+
+
+def both_ways(transform, v: Vectors, matrix: Matrix, grid: list[list[str]]) -> list[list[str]]:
+    """matrix * grid * matrix'."""
+    columns = [transform(v, matrix, column) for column in zip(*grid)]
+    return [transform(v, matrix, row) for row in zip(*columns)]
+
+
+# What is offered ---------------------------------------------------------------------------------
+
+
+def candidates(node: Node, target: Target) -> Iterator[Choice]:
+    """One for each size of a piece."""
+    if not is_plain(node) or node.op.transposed or node.op.groups != 1:
+        return
+    x, out, win = node.inputs[0].type, node.outputs[0].type, window(node)
+    halo, block = win.halo, target.lanes(x.dtype)
+    if win.kernel != (3, 3) or (win.strides, win.dilations) != ((1, 1), (1, 1)) or x.rank != 4:
+        return
+    if x.dtype != "float32" or halo is None or min(x.shape[1], out.shape[1]) < FEW_CHANNELS:
+        return
+    operands = operand_layouts(node, block)
+    if operands is None:
+        return
+    for m in PIECES:
+        wide = dict(panel_tiling(target, out.shape[1], block))
+        tiling = (("m", m), ("vectors", wide["vectors"]), ("rows", wide["rows"]))
+        yield Choice(
+            sys.modules[__name__],
+            estimate(node, target, m, wide["vectors"], block),
+            tiling,
+            (halo_layout(wide_enough(halo, out, m), block, 2), None, *operands),
+            without_halo(block, 2),
+            (1, *packed_operands(node)),
+        )
+
+
+def wide_enough(halo: tuple[int, int], out: TensorType, m: int) -> tuple[int, int]:
+    """A halo so wide that pieces of an output which is smaller than they are read nothing behind it."""
+    least = [max(1, dims.bounds(size)[0] or 0) for size in out.shape[2:]]
+    return tuple(reach + max(0, m - size) for reach, size in zip(halo, least))
+
+
+def estimate(node: Node, target: Target, m: int, vectors: int, block: int) -> float:
+    """Nanoseconds on one core: products, transforms by their instructions, and moving everything once."""
+    x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
+    t, (outputs, channels) = m + 2, w.shape[:2]
+    pieces = typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size in out.shape[2:]))
+    rows = min(pieces, most_rows(target, vectors))
+    panels, blocks = -(-outputs // (block * vectors)), -(-channels // block)
+    products = t * t * pieces / rows * panels * channels * step_time(target, rows, vectors)
+    groups = max(1, pieces * t * t * channels * SIZE * 3 / target.level2_bytes)
+    data = pieces * blocks * (2 * t * t + 2 * t * (5 * t // 2 - 2))
+    weights = groups * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
+    results = pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t)
+    moved = (typical(x.nbytes + out.nbytes) + w.nbytes) / target.bytes_per_ns
+    return products + (data + weights + results) / target.fma_per_ns + moved
+
+
+# Weights -----------------------------------------------------------------------------------------
+
+
+def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+    """Weights as [panel][channel][tap][vectors * block]."""
+    value = node.inputs[operand]
+    if operand != 1:
+        return pack_operand(value, 4, choice.output.block)
+    kinds = panels_of(value.shape[0], choice.output.block, dict(choice.tiling))
+    size = sum(p.count * p.width for p in kinds) * prod(value.shape[1:])
+    return Constant(
+        value.dtype, (size,), lambda: in_panels(by_depth(value.constant.array, 1), kinds)
+    )
+
+
+# Code --------------------------------------------------------------------------------------------
+
+
+def emit(node: Node, choice: Choice, target: Target) -> Code:
+    return _Winograd(node, choice, target).code()
+
+
+def _apart(nbytes: int) -> int:
+    """At least nbytes from one matrix to the next, so that equal places in them do not fall into one set of
+    a cache: an odd number of lines."""
+    return (-(-nbytes // LINE) | 1) * LINE
+
+
+class _Winograd:
+    """Writes the one step. A part is a group of pieces of one image and some panels; its scratch holds V,
+    then U, then M."""
+
+    def __init__(self, node: Node, choice: Choice, target: Target):
+        self.target, self.m, self.work = target, choice["m"], choice.cost
+        self.t, self.matrices = self.m + 2, transforms(self.m)
+        self.x, self.out = image_of(node.inputs[0].type), image_of(node.outputs[0].type)
+        self.block, self.window = self.out.block, window(node)
+        self.epilogue = Epilogue(node, self.block)
+        self.kinds = panels_of(self.out.channels, self.block, dict(choice.tiling))
+        self.widest, self.rows = choice["vectors"], choice["rows"]
+        self.columns = dims.ceil_divide(self.out.width, self.m)
+        self.pieces = dims.ceil_divide(self.out.height, self.m) * self.columns
+        self.v_row = _apart(-(-self.x.channels // self.block) * self.block * SIZE)
+        self.groups = self._groups()
+        most = self.counts[-1]
+        self.v_step = _apart(most * self.v_row)
+        self.chunk = self._chunk()
+        self.u_step = _apart(self.chunk * self.widest * self.block * SIZE)
+        self.m_step = _apart(most * self.widest * self.block * SIZE)
+        self.parted = self._parted()
+
+    # Sizes ---------------------------------------------------------------------------------------
+
+    def _groups(self) -> Lines:
+        """Pieces whose V takes a third of the second-level cache, but at least a tile of them."""
+        most = max(self.rows, self.target.level2_bytes // 3 // (self.t**2 * self.v_row))
+        count = -(-typical(self.pieces) // most)
+        return Lines(self.pieces, max(1, typical(self.pieces) // count))
+
+    @property
+    def counts(self) -> list[int]:
+        """How many pieces a group has where sizes are known, and how many it has at most."""
+        each = self.groups.each
+        if isinstance(self.pieces, int):
+            return sorted({each, self.pieces - (self.groups.count - 1) * each})
+        return [2 * each - 1]
+
+    @property
+    def heights(self) -> list[int]:
+        """The heights of tiles."""
+        if isinstance(self.pieces, int):
+            return sorted({h for count in self.counts for h in equal_heights(count, self.rows)})
+        return list(range(1, self.rows + 1))
+
+    def _chunk(self) -> int:
+        """Channels whose U takes a third of the second-level cache."""
+        most = max(self.block, self.target.level2_bytes // 3 // (self.t**2 * self.widest * self.block * SIZE))
+        return -(-self.x.channels // -(-self.x.channels // most))
+
+    def _parted(self) -> int:
+        """Into how many runs of panels a group is cut: where groups alone are few, and work is left."""
+        panels = sum(kind.count for kind in self.kinds)
+        groups = typical(self.out.batch * self.groups.count)
+        return max(1, min(panels, FEW_PARTS // groups, int(self.work / PART_NS / groups)))
+
+    @property
+    def panel_bytes(self) -> int:
+        """Bytes of the weights of one column of panels."""
+        return self.x.channels * 9 * SIZE
+
+    def tile(self, height: int, vectors: int) -> Tile:
+        return Tile(height, vectors, self.block)
+
+    # The entry -----------------------------------------------------------------------------------
+
+    def code(self) -> Code:
+        k = KernelText(self.target)
+        u = self.t**2 * self.v_step
+        m = u + self.t**2 * self.u_step
+        scratch = m + self.t**2 * self.m_step
+        with k.entry() as f, f.loop("%first", "%last") as part:
+            rest, run = f.divide(part.index, self.parted)
+            n, group = f.divide(rest, k.size(f, self.groups.count))
+            self.emit_part(k, f, n, group, run, f.offset("%scratch", u), f.offset("%scratch", m))
+        self.emit_spread(k)
+        for kind in self.kinds:
+            self.emit_weights(k, kind)
+            for height in self.heights:
+                self.emit_multiply(k, self.tile(height, kind.vectors))
+            self.emit_join(k, kind)
+        parts = self.out.batch * self.groups.count * self.parted
+        return single(k.step(parts, int(self.work), scratch))
+
+    def emit_part(self, k: KernelText, f: Function, n: str, group: str, run: str, u: str,
+                  m: str) -> None:
+        first, last = self.groups.at(k, f, group)
+        count = f.sub(last, first)
+        image = f.offset(k.input(f, 0), f.mul(n, k.size(f, self.x.image)))
+        with f.loop(0, count) as pieces:
+            y, x, _, _ = self.place(k, f, f.add(first, pieces.index))
+            at = self.tap(k, f, image, y, x)
+            to = f.offset("%scratch", f.mul(pieces.index, self.v_row))
+            with f.loop(0, self.x.blocks) as blocks:
+                source = f.offset(at, f.mul(blocks.index, k.size(f, self.x.plane)))
+                target = f.offset(to, f.mul(blocks.index, self.x.pixel))
+                f.statement(f"call void @{ENTRY}.spread(ptr %args, ptr {source}, ptr {target})")
+        rows = self.rows_of(k, f, group)
+        for kind in self.kinds:
+            begin, end = self.run_of(f, kind, run)
+            with f.loop(begin, end) as panels:
+                block = f.add(kind.block, f.mul(panels.index, kind.vectors))
+                clear_planes(k, f, self.out, n, block, kind.vectors, rows)
+                weights = f.offset(k.input(f, 1), f.mul(block, self.panel_bytes * self.block))
+                self.emit_products(f, kind, weights, u, m, count)
+                self.emit_results(k, f, kind, n, block, first, count, m)
+
+    def rows_of(self, k: KernelText, f: Function, group: str) -> tuple[str, str]:
+        """The rows of the output whose border a group clears: any partition will do."""
+        groups, height = k.size(f, self.groups.count), k.size(f, self.out.height)
+        divisor = f.maximum(groups, 1)
+        return (f.divide(f.mul(group, height), divisor)[0],
+                f.divide(f.mul(f.add(group, 1), height), divisor)[0])
+
+    def run_of(self, f: Function, kind: Panels, run: str) -> tuple[str, str]:
+        """The panels of a kind that belong to a run: numbers within the kind."""
+        panels = sum(kind.count for kind in self.kinds)
+        begin, end = (f.divide(f.mul(f.add(run, more), panels), self.parted)[0] for more in (0, 1))
+        return tuple(f.maximum(0, f.minimum(kind.count, f.sub(at, kind.first))) for at in (begin, end))
+
+    def place(self, k: KernelText, f: Function, piece: str) -> tuple[str, str, str, str]:
+        """The first row and column of a piece, and how many of its rows and columns belong to the piece
+        before: at the end of a row or column pieces overlap."""
+        found = []
+        for index, size in zip(f.divide(piece, k.size(f, self.columns)), (self.out.height, self.out.width)):
+            start = wanted = f.mul(index, self.m)
+            if size % self.m != 0:
+                start = f.maximum(0, f.minimum(wanted, k.size(f, size - self.m)))
+            found.append((start, "0" if start == wanted else f.sub(wanted, start)))
+        (y, above), (x, left) = found
+        return y, x, above, left
+
+    def tap(self, k: KernelText, f: Function, image: str, y: str, x: str) -> str:
+        """The first input that the output (y, x) reads."""
+        before = self.window.before
+        start = self.x.origin - before[0] * self.x.row - before[1] * self.x.pixel
+        row = f.add(k.size(f, start), f.mul(y, k.size(f, self.x.row)))
+        return f.offset(image, f.add(row, f.mul(x, self.x.pixel)))
+
+    # V -------------------------------------------------------------------------------------------
+
+    def emit_spread(self, k: KernelText) -> None:
+        """B' x B of one piece in one block of channels, from %x to %v."""
+        t, size = self.t, self.x.pixel
+        with self.function(k, "spread", ["ptr %args", "ptr noalias %x", "ptr noalias %v"]) as f:
+            v = Vectors(f, "float32", self.block)
+            rows = [f.offset("%x", f.mul(y, k.size(f, self.x.row))) for y in range(t)]
+            grid = [[f.load(v.type, f.offset(row, x * size), size) for x in range(t)] for row in rows]
+            grid = both_ways(by_rows, v, self.matrices.data, grid)
+            for i, value in enumerate(value for row in grid for value in row):
+                f.store(v.type, value, f.offset("%v", i * self.v_step), min(size, LINE))
+            f.statement("ret void")
+
+    # U and M -------------------------------------------------------------------------------------
+
+    def emit_products(self, f: Function, kind: Panels, weights: str, u: str, m: str, count: str) -> None:
+        """M of a panel, over chunks of channels."""
+        whole, rest = divmod(self.x.channels, self.chunk)
+        if self.chunk < self.x.channels:
+            vector = vector_type(scalar_type("float32"), self.block)
+            with f.loop(0, self.t**2 * self.m_step, LINE) as lines:
+                for place in range(0, LINE, self.out.pixel):
+                    at = f.offset(m, f.add(lines.index, place))
+                    f.store(vector, "zeroinitializer", at, self.out.pixel)
+        with f.loop(0, whole) as chunks:
+            first = f.mul(chunks.index, self.chunk)
+            self.emit_chunk(f, kind, weights, u, m, count, first, self.chunk)
+        if rest:
+            self.emit_chunk(f, kind, weights, u, m, count, str(whole * self.chunk), rest)
+
+    def emit_chunk(self, f: Function, kind: Panels, weights: str, u: str, m: str, count: str, first: str,
+                   depth: int) -> None:
+        row = kind.width * SIZE
+        source = f.offset(weights, f.mul(first, 9 * row))
+        with f.loop(0, depth) as channels, f.loop(0, kind.vectors) as vectors:
+            at = f.add(f.mul(channels.index, 9 * row), f.mul(vectors.index, self.out.pixel))
+            to = f.add(f.mul(channels.index, row), f.mul(vectors.index, self.out.pixel))
+            arguments = f"ptr {f.offset(source, at)}, ptr {f.offset(u, to)}"
+            f.statement(f"call void @{ENTRY}.weights{kind.vectors}({arguments})")
+        with f.loop(0, self.t**2) as matrices:
+            i = matrices.index
+            a = f.offset("%scratch", f.add(f.mul(i, self.v_step), f.mul(first, SIZE)))
+            b, c = f.offset(u, f.mul(i, self.u_step)), f.offset(m, f.mul(i, self.m_step))
+
+            def tile(height: int, start: str, _: str) -> None:
+                places = f.offset(a, f.mul(start, self.v_row)), b, f.offset(c, f.mul(start, row))
+                arguments = ", ".join(f"ptr {p}" for p in places)
+                name = f"{ENTRY}.multiply{height}x{kind.vectors}"
+                f.statement(f"call void @{name}({arguments}, i64 {depth})")
+
+            if not isinstance(self.pieces, int):
+                for_equal_tiles(f, count, self.rows, tile)
+            for known in self.counts if isinstance(self.pieces, int) else ():
+                with f.when(f.compare("eq", count, known)):
+                    for_equal_tiles(f, known, self.rows, tile)
+
+    def emit_weights(self, k: KernelText, kind: Panels) -> None:
+        """G w G' of one vector of output channels, from nine vectors at %w to %u."""
+        row, size = kind.width * SIZE, self.out.pixel
+        with self.function(k, f"weights{kind.vectors}", ["ptr noalias %w", "ptr noalias %u"]) as f:
+            v = Vectors(f, "float32", self.block)
+            grid = [[f.load(v.type, f.offset("%w", (3 * y + x) * row), min(size, LINE)) for x in range(3)]
+                    for y in range(3)]
+            grid = both_ways(by_rows, v, self.matrices.weights, grid)
+            for i, value in enumerate(value for line in grid for value in line):
+                f.store(v.type, value, f.offset("%u", i * self.u_step), min(size, LINE))
+            f.statement("ret void")
+
+    def emit_multiply(self, k: KernelText, tile: Tile) -> None:
+        """%c = %a %b over %depth channels, added to what %c holds where channels come in chunks."""
+        parameters = ["ptr noalias %a", "ptr noalias %b", "ptr noalias %c", "i64 %depth"]
+        row = tile.columns * SIZE
+        with self.function(k, f"multiply{tile.rows}x{tile.vectors}", parameters) as f:
+            def place(r: int, j: int) -> str:
+                return f.offset("%c", r * row + j * self.out.pixel)
+
+            start = tile.zeros() if self.chunk == self.x.channels else load_tile(f, tile, place)
+            rows = fixed_rows("%a", [r * self.v_row for r in range(tile.rows)], SIZE)
+            store_tile(f, tile, multiply_add(f, tile, start, rows, "%b", "%depth"), place)
+            f.statement("ret void")
+
+    # Results -------------------------------------------------------------------------------------
+
+    def emit_results(self, k: KernelText, f: Function, kind: Panels, n: str, block: str, first: str,
+                     count: str, m: str) -> None:
+        with f.loop(0, count) as pieces:
+            y, x, above, left = self.place(k, f, f.add(first, pieces.index))
+            words = [
+                "ptr %args",
+                f"ptr {f.offset(m, f.mul(pieces.index, kind.width * SIZE))}",
+                f"ptr {self.out.address(k, f, k.output(f), n, block, y, x)}",
+                f"i64 {above}",
+                f"i64 {left}",
+                *self.epilogue.arguments(k, f, n, block, y, x),
+            ]
+            f.statement(f"call void @{ENTRY}.join{kind.vectors}({', '.join(words)})")
+
+    def emit_join(self, k: KernelText, kind: Panels) -> None:
+        """A' m A of one piece and its epilogue, from the row %above and the column %left on."""
+        parameters = ["ptr %args", "ptr noalias %m", "ptr noalias %out", "i64 %above", "i64 %left",
+                      *self.epilogue.parameters]
+        with self.function(k, f"join{kind.vectors}", parameters) as f:
+            epilogue, v, t, size = self.epilogue, Vectors(f, "float32", self.block), self.t, self.out.pixel
+            start, constants = epilogue.start(k, f, kind.vectors), epilogue.constants(k, f, kind.vectors)
+            place = place_in(k, f, self.out, "%out")
+            for j in range(kind.vectors):
+                grid = [[f.load(v.type, f.offset("%m", (y * t + x) * self.m_step + j * size), min(size, LINE))
+                         for x in range(t)] for y in range(t)]
+                if start[j] != "zeroinitializer":  # a sum at the point (1, 1) is part of every result
+                    grid[1][1] = v.add(grid[1][1], start[j])
+                grid = both_ways(by_columns, v, self.matrices.result, grid)
+                for y, row in enumerate(grid):
+                    for x, value in enumerate(row):
+                        with self.owned(k, f, y, x):
+                            epilogue.put(k, f, value, j, y, x, place, constants)
+            epilogue.rework(k, f, *self.own(k, f), kind.vectors, place, constants)
+            f.statement("ret void")
+
+    def own(self, k: KernelText, f: Function) -> tuple[tuple[str, str], tuple[str, str]]:
+        """The first row that is a piece's own and the one behind the last; the same of columns."""
+        sizes = zip(("%above", "%left"), (self.out.height, self.out.width))
+        return tuple(
+            ("0" if size % self.m == 0 else first, k.size(f, dims.minimum(self.m, size)))
+            for first, size in sizes
+        )
+
+    def owned(self, k: KernelText, f: Function, y: int, x: int):
+        """What follows runs where the pixel is the piece's own."""
+        conditions = []
+        for at, (first, last) in zip((y, x), self.own(k, f)):
+            if first != "0":
+                conditions.append(f.compare("sge", at, first))
+            if last != str(self.m):
+                conditions.append(f.compare("slt", at, last))
+        if not conditions:
+            return nullcontext()
+        return f.when(reduce(lambda a, b: f.value(f"and i1 {a}, {b}"), conditions))
+
+    def function(self, k: KernelText, name: str, parameters: list[str]):
+        return k.text.function(f"{ENTRY}.{name}", parameters, attributes="noinline nounwind")
