@@ -12,7 +12,7 @@ transform would be up to seven times as much to load.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
@@ -244,10 +244,10 @@ class _Winograd:
 
     @property
     def heights(self) -> list[int]:
-        """The heights of tiles."""
+        """The heights of tiles: equal where the pieces are known, else the greatest and powers of two."""
         if isinstance(self.pieces, int):
             return sorted({h for count in self.counts for h in equal_heights(count, self.rows)})
-        return list(range(1, self.rows + 1))
+        return [self.rows, *(1 << k for k in reversed(range((self.rows - 1).bit_length())))]
 
     def _chunk(self) -> int:
         """Channels whose U takes a third of the second-level cache."""
@@ -388,17 +388,27 @@ class _Winograd:
             a = f.offset("%scratch", f.add(f.mul(i, self.v_step), f.mul(first, SIZE)))
             b, c = f.offset(u, f.mul(i, self.u_step)), f.offset(m, f.mul(i, self.m_step))
 
-            def tile(height: int, start: str, _: str) -> None:
+            def tile(height: int, start: str) -> None:
                 places = f.offset(a, f.mul(start, self.v_row)), b, f.offset(c, f.mul(start, row))
                 arguments = ", ".join(f"ptr {p}" for p in places)
                 name = f"{ENTRY}.multiply{height}x{kind.vectors}"
                 f.statement(f"call void @{name}({arguments}, i64 {depth})")
 
-            if not isinstance(self.pieces, int):
-                for_equal_tiles(f, count, self.rows, tile)
-            for known in self.counts if isinstance(self.pieces, int) else ():
+            self.for_tiles(f, count, tile)
+
+    def for_tiles(self, f: Function, count: str, body: Callable[[int, str], None]) -> None:
+        """body(height, first piece) for tiles that cover the pieces of a group once."""
+        if isinstance(self.pieces, int):
+            for known in self.counts:
                 with f.when(f.compare("eq", count, known)):
-                    for_equal_tiles(f, known, self.rows, tile)
+                    for_equal_tiles(f, known, self.rows, lambda height, first, _: body(height, first))
+            return
+        at = "0"
+        for height in self.heights:
+            tiles, _ = f.divide(f.sub(count, at), height)
+            with f.loop(0, tiles) as loop:
+                body(height, f.add(at, f.mul(loop.index, height)))
+            at = f.add(at, f.mul(tiles, height))
 
     def emit_weights(self, k: KernelText, kind: Panels) -> None:
         """G w G' of one vector of output channels, from nine vectors at %w to %u."""
