@@ -194,8 +194,8 @@ def _of_node(node: Node) -> Dimension:
             batch = dims.product(size for label, size in sizes.items() if label not in "qkde")
             return batch * sizes["q"] * sizes["k"] * (sizes["d"] + sizes["e"])
         case Recurrent():
-            steps, batch, _ = types[0].shape
-            return steps * batch * (dims.product(types[1].shape) + dims.product(types[2].shape))
+            steps, batch, *_ = types[0].shape
+            return steps * batch * dims.product(types[1].shape)
         case Fused(region=region):
             return multiply_adds(region)
         case If(then=then, otherwise=otherwise):

@@ -226,15 +226,14 @@ _ACTIVATIONS = {
 }
 
 
-def recurrent(op: ops.Recurrent, x: Array, w: Array, r: Array, *extra: Array) -> list[Array]:
+def recurrent(op: ops.Recurrent, gates: Array, r: Array, *extra: Array) -> list[Array]:
     """Steps beyond a sequence's length leave its state alone and give zero."""
     optional = dict(zip(op.operands, extra, strict=True))
-    (steps, batch, _), hidden = x.shape, op.hidden
-    wide = np.float64 if x.dtype.itemsize > 2 else np.float32
+    (steps, batch, *_), hidden = gates.shape, op.hidden
+    wide = np.float64 if gates.dtype.itemsize > 2 else np.float32
     lengths = optional.get("lengths", np.full(batch, steps))
     if np.any((lengths < 0) | (lengths > steps)):
         raise InterpretError("index_out_of_range", list(lengths))
-    bias_size = {"lstm": 8, "gru": 6, "rnn": 2}[op.kind] * hidden
 
     def part(name: str, direction: int, shape: tuple[int, ...]) -> Array:
         known = name in optional
@@ -243,30 +242,29 @@ def recurrent(op: ops.Recurrent, x: Array, w: Array, r: Array, *extra: Array) ->
     y = np.zeros((steps, len(op.directions), batch, hidden), wide)
     states = np.zeros((2, len(op.directions), batch, hidden), wide)
     for d, direction in enumerate(op.directions):
-        bias, peepholes = part("b", d, (bias_size,)), part("p", d, (3 * hidden,))
+        bias, peepholes = part("b", d, (hidden,)), part("p", d, (3 * hidden,))
         step = _Step(op, d, r[d].astype(wide), bias, peepholes)
         h, c = part("h", d, (batch, hidden)), part("c", d, (batch, hidden))
         for t in range(steps) if direction == "forward" else reversed(range(steps)):
-            new_h, new_c = step(x[t].astype(wide) @ w[d].astype(wide).T, h, c)
+            new_h, new_c = step(gates[t, :, d].astype(wide), h, c)
             running = (t < lengths)[:, None]
             h, c = np.where(running, new_h, h), np.where(running, new_c, c)
             y[t, d] = np.where(running, new_h, 0)
         states[:, d] = h, c
     outputs = [y, *states] if op.kind == "lstm" else [y, states[0]]
-    return [output.astype(x.dtype) for output in outputs]
+    return [output.astype(gates.dtype) for output in outputs]
 
 
 class _Step:
-    """One step of one direction: (x @ w^T, h, c) -> (h, c)."""
+    """One step of one direction: (gates of the input, h, c) -> (h, c)."""
 
     def __init__(self, op: ops.Recurrent, direction: int, r: Array, bias: Array, peepholes: Array):
-        self.op, self.r, self.peepholes = op, r, peepholes
-        self.input_bias, self.state_bias = np.split(bias, 2)
+        self.op, self.r, self.bias, self.peepholes = op, r, bias, peepholes
         count = len(op.activations) // len(op.directions)
         self.activations = op.activations[direction * count : (direction + 1) * count]
 
-    def __call__(self, xw: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        return getattr(self, self.op.kind)(xw + self.input_bias, h, c)
+    def __call__(self, gates: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        return getattr(self, self.op.kind)(gates, h, c)
 
     def activate(self, k: int, x: Array) -> Array:
         name, alpha, beta = self.activations[k]
@@ -276,22 +274,20 @@ class _Step:
         clip = self.op.clip
         return self.activate(k, x if clip is None else np.clip(x, -clip, clip))
 
-    def rnn(self, xw: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        return self.gate(0, xw + h @ self.r.T + self.state_bias), c
+    def rnn(self, gates: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        return self.gate(0, gates + h @ self.r.T), c
 
-    def gru(self, xw: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        (xz, xr, xh), (rz, rr, rh) = np.split(xw, 3, -1), np.split(self.r, 3)
-        bz, br, bh = np.split(self.state_bias, 3)
-        update = self.gate(0, xz + h @ rz.T + bz)
-        reset = self.gate(0, xr + h @ rr.T + br)
+    def gru(self, gates: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        (xz, xr, xh), (rz, rr, rh) = np.split(gates, 3, -1), np.split(self.r, 3)
+        update, reset = self.gate(0, xz + h @ rz.T), self.gate(0, xr + h @ rr.T)
         if self.op.linear_before_reset:
-            candidate = self.gate(1, xh + reset * (h @ rh.T + bh))
+            candidate = self.gate(1, xh + reset * (h @ rh.T + self.bias))
         else:
-            candidate = self.gate(1, xh + (reset * h) @ rh.T + bh)
+            candidate = self.gate(1, xh + (reset * h) @ rh.T)
         return (1 - update) * candidate + update * h, c
 
-    def lstm(self, xw: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        i, o, f, g = np.split(xw + h @ self.r.T + self.state_bias, 4, -1)
+    def lstm(self, gates: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        i, o, f, g = np.split(gates + h @ self.r.T, 4, -1)
         pi, po, pf = np.split(self.peepholes, 3)
         i = self.gate(0, i + pi * c)
         f = 1 - i if self.op.input_forget else self.gate(0, f + pf * c)

@@ -219,11 +219,14 @@ class Attention(Op):
 
 @dataclass(frozen=True)
 class Recurrent(Op):
-    """LSTM, GRU or RNN of the ONNX specification over x [T, B, I] with w [D, G*H, I], r [D, G*H, H].
+    """The recurrence of LSTM, GRU or RNN of the ONNX specification over gates [T, B, D, G*H], to which r
+    [D, G*H, H] adds what the state before contributes. What the inputs contribute, with the biases, is in the
+    gates already: one product for all steps.
 
-    `operands` says which optional inputs follow, of "b" (bias [D, 2*G*H]), "lengths" ([B] int32), "h" and "c"
-    (initial states [D, B, H]), "p" (peepholes [D, 3*H]). Outputs: Y [T, D, B, H], Y_h [D, B, H] and, for
-    LSTM, Y_c. Gates are in ONNX's order. `activations` are (name, alpha, beta) per direction and gate.
+    `operands` says which optional inputs follow, of "b" ([D, H], what the state's part of a GRU's candidate
+    adds with linear_before_reset), "lengths" ([B] int32, at most T), "h" and "c" (initial states [D, B, H]),
+    "p" (peepholes [D, 3*H]). Outputs: Y [T, D, B, H], Y_h [D, B, H] and, for LSTM, Y_c. Gates are in ONNX's
+    order. `activations` are (name, alpha, beta) per direction and gate.
     """
 
     kind: Literal["lstm", "gru", "rnn"]
@@ -235,22 +238,20 @@ class Recurrent(Op):
     linear_before_reset: bool = False
     input_forget: bool = False
 
-    def infer(
-        self, x: TensorType, w: TensorType, r: TensorType, *extra: TensorType
-    ) -> tuple[TensorType, ...]:
-        steps, batch, width = x.shape
-        count = len(self.directions)
-        gates = {"lstm": 4, "gru": 3, "rnn": 1}[self.kind] * self.hidden
-        _require(
-            dims.equal(w.shape[1], gates) and dims.equal(w.shape[2], width),
-            f"weights {w} do not fit input {x}",
-        )
-        _require(
-            dims.equal(r.shape[1], gates) and dims.equal(r.shape[2], self.hidden),
-            f"recurrence {r} is not square",
-        )
-        state = TensorType(x.dtype, (count, batch, self.hidden))
-        whole = TensorType(x.dtype, (steps, count, batch, self.hidden))
+    @property
+    def columns(self) -> int:
+        """G*H, the columns of all gates of a direction."""
+        return {"lstm": 4, "gru": 3, "rnn": 1}[self.kind] * self.hidden
+
+    def infer(self, gates: TensorType, r: TensorType, *extra: TensorType) -> tuple[TensorType, ...]:
+        _require(gates.rank == 4 and r.rank == 3, f"{gates} and {r} have not four and three axes")
+        steps, batch, *given = gates.shape
+        count, columns, hidden = len(self.directions), self.columns, self.hidden
+        for shape, wanted in ((given, (count, columns)), (r.shape, (count, columns, hidden))):
+            fit = [dims.equal(a, b) for a, b in zip(shape, wanted, strict=True)]
+            _require(False not in fit, f"gates {gates} and weights {r} are not {count} x {columns} wide")
+        state = TensorType(gates.dtype, (count, batch, hidden))
+        whole = TensorType(gates.dtype, (steps, count, batch, hidden))
         return (whole, state, state) if self.kind == "lstm" else (whole, state)
 
 

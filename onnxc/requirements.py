@@ -134,19 +134,18 @@ def _movement(op: object, types: Sequence[TensorType]) -> Iterator[Need]:
 
 
 def _recurrent(op: Recurrent, types: Sequence[TensorType]) -> Iterator[Need]:
-    _, batch, width = types[0].shape
+    steps, batch, *_ = types[0].shape
     count, hidden = len(op.directions), op.hidden
-    gates = {"lstm": 4, "gru": 3, "rnn": 1}[op.kind] * hidden
-    yield from _equal((count, gates, width), types[1].shape)
-    yield from _equal((count, gates, hidden), types[2].shape)
+    yield from _equal((steps, batch, count, op.columns), types[0].shape)
+    yield from _equal((count, op.columns, hidden), types[1].shape)
     shapes = {
-        "b": (count, 2 * gates),
+        "b": (count, hidden),
         "lengths": (batch,),
         "h": (count, batch, hidden),
         "c": (count, batch, hidden),
         "p": (count, 3 * hidden),
     }
-    for name, type_ in zip(op.operands, types[3:]):
+    for name, type_ in zip(op.operands, types[2:]):
         yield from _equal(shapes[name], type_.shape)
 
 

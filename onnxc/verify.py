@@ -250,7 +250,7 @@ def _operator(node: Node) -> None:
             _require(len(node.op.sizes) == rank - 2, "one size for each axis of the image")
         case ops.Recurrent(kind, _, directions, activations, operands):
             gates = {"lstm": 3, "gru": 2, "rnn": 1}[kind]
-            count = 3 + len(operands)
+            count = 2 + len(operands)
             _require(len(types) == count, f"it should have {count} operands")
             _require(len(activations) == gates * len(directions), "activations for each gate")
         case ops.Slice():

@@ -11,10 +11,11 @@ from . import (
     loop_nest,
     pool,
     random,
+    recurrent,
     reorder,
     sort,
     winograd,
 )
 
-KERNELS = (gemm, conv, winograd, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, reorder,
-           sort, random, loop_nest)
+KERNELS = (gemm, conv, winograd, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention,
+           recurrent, reorder, sort, random, loop_nest)

@@ -272,17 +272,27 @@ def recurrence(
         direction=direction,
         **attributes,
     )
+    before_reset = bool(extra.get("linear_before_reset"))
+    inputs = np.einsum("tbi,dgi->tbdg", x, w)
+    columns = gates * hidden
+    if "b" in optional:  # all of it enters the gates but what a GRU adds before its reset
+        of_input, of_state = known["b"][:, :columns], known["b"][:, columns:].copy()
+        if before_reset:
+            known["b"] = of_state[:, 2 * hidden :].copy()
+            of_state[:, 2 * hidden :] = 0
+        inputs = inputs + of_input + of_state
+    names = tuple(n for n in order if n in optional and (n != "b" or before_reset))
     op = ops.Recurrent(
         kind,
         hidden,
         directions,
         tuple(functions) * d,
-        tuple(n for n in order if n in optional),
+        names,
         extra.get("clip"),
-        bool(extra.get("linear_before_reset")),
+        before_reset,
         bool(extra.get("input_forget")),
     )
-    return run_op(op, [x, w, r, *(known[n] for n in order if n in optional)], {}), expected
+    return run_op(op, [inputs, r, *(known[n] for n in names)], {}), expected
 
 
 def agree(pair):
@@ -337,16 +347,16 @@ def test_every_activation(activation):
 
 def test_an_input_gate_may_stand_for_the_forget_gate():
     op = ops.Recurrent("lstm", 2, ("forward",), tuple(DEFAULTS["lstm"]), input_forget=True)
-    x, w, r = normal(1, 1, 3), normal(1, 8, 3), normal(1, 8, 2)
-    i, o, _, g = np.split(x[0] @ w[0].T, 4, -1)
+    gates, r = normal(1, 1, 1, 8), normal(1, 8, 2)
+    i, o, _, g = np.split(gates[0, 0, 0], 4)
     cell = 1 / (1 + np.exp(-i)) * np.tanh(g)
-    close(run_op(op, [x, w, r], {})[0][0, 0], 1 / (1 + np.exp(-o)) * np.tanh(cell))
+    close(run_op(op, [gates, r], {})[0][0, 0, 0], 1 / (1 + np.exp(-o)) * np.tanh(cell))
 
 
 def test_no_steps_leave_the_state_alone():
     op = ops.Recurrent("gru", 2, ("forward",), tuple(DEFAULTS["gru"]), ("h",))
     h = normal(1, 3, 2)
-    y, last = run_op(op, [normal(0, 3, 4), normal(1, 6, 4), normal(1, 6, 2), h], {})
+    y, last = run_op(op, [normal(0, 3, 1, 6), normal(1, 6, 2), h], {})
     assert y.shape == (0, 1, 3, 2)
     same(last, h)
 
@@ -356,8 +366,7 @@ def test_a_length_beyond_the_steps_fails():
     fails(
         "index_out_of_range",
         op,
-        normal(2, 1, 3),
-        normal(1, 2, 3),
+        normal(2, 1, 1, 2),
         normal(1, 2, 2),
         np.array([3], np.int32),
     )

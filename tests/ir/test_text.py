@@ -127,8 +127,8 @@ EVERY_OP = {
     "pads=(0, 0, 0, 0) dilations=(1, 1) sizes=(h//2, w//2) column_major=true",
     "attention": "%q: float32[b, 2, s, 8], %k: float32[b, 2, t, 8], %v: float32[b, 2, t, 8] "
     "| attention(%q, %k, %v) scale=0.125",
-    "recurrent": "%x: float32[t, b, 4], %w: float32[1, 24, 4], %r: float32[1, 24, 6], "
-    "%h: float32[1, b, 6] | %y, %last, %cell = recurrent(%x, %w, %r, %h) kind=lstm "
+    "recurrent": "%x: float32[t, b, 1, 24], %r: float32[1, 24, 6], "
+    "%h: float32[1, b, 6] | %y, %last, %cell = recurrent(%x, %r, %h) kind=lstm "
     "hidden=6 directions=(forward) "
     "activations=((sigmoid, 0.0, 0.0), (tanh, 0.5, 0.0), (tanh, 0.0, 0.0)) operands=(h) clip=0.5",
     "reshape": "%x: float32[n, 6] | reshape(%x) shape=(n, 2, 3)",

@@ -299,7 +299,7 @@ def test_elements_fill_their_shape():
 
 def test_a_recurrence_has_activations_for_each_gate():
     op = ops.Recurrent("gru", 2, ("forward",), (("tanh", 0.0, 0.0),))
-    inputs = [tensor(5, 1, 3), tensor(1, 6, 3), tensor(1, 6, 2)]
+    inputs = [tensor(5, 1, 1, 6), tensor(1, 6, 2)]
     refuses(graph(inputs, node(op, inputs)), "activations for each gate")
 
 

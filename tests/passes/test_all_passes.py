@@ -93,8 +93,8 @@ GRAPHS = {
         %6 = map(%3, %5, %w) { mul(div($0, sqrt(add($1, 1e-05))), $2) }
         return %6, %3
     }""",
-    "recurrence": """graph g(%x: float32[m, n, 2], %w: float32[1, 8, 2], %r: float32[1, 8, 2]) {
-        %0, %1, %2 = recurrent(%x, %w, %r) kind=lstm hidden=2 directions=(reverse)
+    "recurrence": """graph g(%x: float32[m, n, 1, 8], %r: float32[1, 8, 2]) {
+        %0, %1, %2 = recurrent(%x, %r) kind=lstm hidden=2 directions=(reverse)
             activations=((sigmoid, 0.0, 0.0), (tanh, 0.0, 0.0), (tanh, 0.0, 0.0))
         %3 = map(%1) { neg($0) }
         return %0, %3

@@ -1,13 +1,19 @@
-"""Import rules of LSTM, GRU and RNN: their attributes and optional inputs as one Recurrent."""
+"""Import rules of LSTM, GRU and RNN.
 
+    gates = contract(x, w) + bias            what the inputs contribute, for all steps at once
+    y, h, c = recurrent(gates, r, ...)       the rest, step by step
+"""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ... import dims, ops
+from ... import dims, expr, ops
 from ...builder import Builder
+from ...dims import Dimension
+from ...expr import Expr
 from ...ir import Value
-from .common import one_of, with_unused
+from .common import checked, one_of, with_unused
 from .rules import onnx_op
 
 #: Activations with their default alpha and beta; those that use neither take none of the
@@ -30,7 +36,6 @@ _DIRECTIONS = {
     "reverse": ("reverse",),
     "bidirectional": ("forward", "reverse"),
 }
-_GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 
 def _activations(
@@ -79,32 +84,46 @@ def _recurrent(b: Builder, kind: str, X: Value, W: Value, R: Value,
     hidden = R.shape[2] if hidden_size is None else hidden_size
     if not isinstance(hidden, int) or hidden < 1:
         raise ops.TypeMismatch(f"the hidden size {hidden} is no number above 0")
-    x = b.transpose(X, (1, 0, 2)) if layout else X
-    batch, gates = x.shape[1], _GATES[kind] * hidden
-    _shaped(W, (count, gates, x.shape[2]), "W")
-    _shaped(R, (count, gates, hidden), "R")
+    op = ops.Recurrent(kind, hidden, directions, _activations(names, alphas, betas), (), clip, **more)
+    steps, batch = (X.shape[1], X.shape[0]) if layout else X.shape[:2]
+    _shaped(W, (count, op.columns, X.shape[2]), "W")
+    _shaped(R, (count, op.columns, hidden), "R")
     if layout:
         optional = {
-            k: b.transpose(v, (1, 0, 2)) if v is not None and k in "hc" else v
-            for k, v in optional.items()
+            k: b.transpose(v, (1, 0, 2)) if v is not None and k in "hc" else v for k, v in optional.items()
         }
-    shapes = {
-        "b": (count, 2 * gates),
-        "lengths": (batch,),
-        "h": (count, batch, hidden),
-        "c": (count, batch, hidden),
-        "p": (count, 3 * hidden),
-    }
+    state = (count, batch, hidden)
+    shapes = {"b": (count, 2 * op.columns), "lengths": (batch,), "h": state, "c": state,
+              "p": (count, 3 * hidden)}
     for key, value in optional.items():
         _shaped(value, shapes[key], f"its operand {key}")
     given = {key: value for key, value in optional.items() if value is not None}
-    op = ops.Recurrent(
-        kind, hidden, directions, _activations(names, alphas, betas), tuple(given), clip, **more
-    )
-    y, *states = b.emit(op, x, W, R, *given.values())
+    gates = b.contract("bti" if layout else "tbi", "dgi", "tbdg", X, W)
+    if "b" in given:
+        bias, of_state = _biases(b, op, given.pop("b"))
+        gates = b.map(gates, bias, lambda x, c: x + c)
+        given |= {"b": of_state} if of_state is not None else {}
+    if "lengths" in given:
+        given["lengths"] = checked(b, given["lengths"], lambda n: _within(n, steps), "index_out_of_range")
+    y, *states = b.emit(replace(op, operands=tuple(given)), gates, R, *given.values())
     if layout:
         y, states = b.transpose(y, (2, 0, 1, 3)), [b.transpose(s, (1, 0, 2)) for s in states]
     return y, *states
+
+
+def _within(length: Expr, steps: Dimension) -> Expr:
+    return (length >= 0) & (length.cast("int64") <= expr.size(steps))
+
+
+def _biases(b: Builder, op: ops.Recurrent, bias: Value) -> tuple[Value, Value | None]:
+    """(what is added to the gates [D, G*H], what is added to the state's part of a GRU's candidate before
+    the reset [D, H]) of the operator's two biases."""
+    of_input, of_state = (b.take(bias, 1, k * op.columns, op.columns) for k in range(2))
+    if not op.linear_before_reset:
+        return b.map(of_input, of_state, lambda x, y: x + y), None
+    first = 2 * op.hidden
+    both = b.map(b.take(of_input, 1, 0, first), b.take(of_state, 1, 0, first), lambda x, y: x + y)
+    return b.concat([both, b.take(of_input, 1, first, op.hidden)], 1), b.take(of_state, 1, first, op.hidden)
 
 
 def _both(names: Sequence[str], direction: str) -> tuple[str, ...]:

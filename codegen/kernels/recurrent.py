@@ -1,0 +1,419 @@
+"""The recurrence of LSTM, GRU and RNN: all steps in one kernel, the state in the results Y_h and Y_c.
+
+    for each direction and some rows of the batch, for each step:
+        product   gates[row] = x[step, row] + h[row] r'         register tiles over panels of r'
+        cell      h[row], c[row] = cell(gates[row], h[row], c[row])     vectors of units, `onnxc/cells.py`
+A GRU has two of each where its candidate sees the state after the reset. The gates of a part's rows stay in
+the first-level cache. A constant r is packed when compiling, another by a step of its own. A step needs the
+whole state before it, so only directions and rows make parts.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ... import cells, dims, dtypes, expr
+from ...expr import Expr
+from ...ir import Constant, Node
+from ...ops import Recurrent
+from ...target import Target
+from .. import microkernel as mk
+from ..contraction import estimate
+from ..emitter import Function, Text
+from ..kernel import ENTRY, Choice, Code, KernelText, Step
+from ..packing import pack_columns, pack_panel, padded
+from ..scalar import lower
+
+CELL_INSTRUCTIONS = 40  # about what a gate's activation takes, for estimates
+TYPICAL_ROWS = 8  # of a batch whose size only the run knows
+REUSE = 4  # tiles of rows in a part whose weights exceed the second-level cache
+
+
+# What a step consists of -------------------------------------------------------------------------
+
+Place = tuple[str, int]  # (pointer, gate): the units from pointer + gate * hidden on
+
+#: What the expressions' operands are: the gates, the step's input part of a candidate, the state,
+#: peepholes, the initial state.
+OPERANDS: tuple[Place, ...] = (
+    ("gates", 0), ("gates", 1), ("gates", 2), ("gates", 3), ("x", 2), ("h", 0), ("c", 0),
+    ("p", 0), ("p", 1), ("p", 2), ("h0", 0), ("c0", 0),
+)
+
+
+@dataclass(frozen=True)
+class Product:
+    """gates[first : first + count] = start + left r[first : first + count]', for all rows."""
+
+    first: int
+    count: int
+    left: Place = ("h", 0)
+    start: str | None = "x"  # or "b", a row for all; None: zeros
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Each of `results`, (expression over OPERANDS, where it goes), for every unit of a row."""
+
+    results: tuple[tuple[Expr, tuple[Place, ...]], ...]
+
+    @property
+    def pointers(self) -> list[str]:
+        used = [OPERANDS[k][0] for k in expr.inputs(*(root for root, _ in self.results))]
+        return sorted({*used, *(name for _, places in self.results for name, _ in places)})
+
+
+def stages(op: Recurrent, direction: int, dtype: str) -> list[Product | Cell]:
+    """A step of a direction; the last stage sets the state."""
+    def at(name: str, gate: int = 0) -> Expr:
+        return expr.input_(OPERANDS.index((name, gate)), dtype)
+
+    i, o, f, g = (at("gates", k) for k in range(4))
+    h, hidden = at("h"), (("h", 0), ("y", 0))
+    if op.kind == "lstm":
+        peepholes = [at("p", k) for k in range(3)] if "p" in op.operands else None
+        c = cells.lstm_cell(op, direction, i, f, g, at("c"), peepholes and (peepholes[0], peepholes[2]))
+        out = cells.lstm_hidden(op, direction, o, c, peepholes and peepholes[1])
+        return [Product(0, 4), Cell(((out, hidden), (c, (("c", 0),))))]
+    if op.kind == "rnn":
+        return [Product(0, 1), Cell(((cells.rnn_hidden(op, direction, i), hidden),))]
+    z, r, n = i, o, f
+    update, reset = (cells.gru_gate(op, direction, x) for x in (z, r))
+    if op.linear_before_reset:
+        new = cells.gru_hidden(op, direction, update, at("x", 2) + reset * n, h)
+        start = "b" if "b" in op.operands else None
+        return [Product(0, 2), Product(2, 1, start=start), Cell(((new, hidden),))]
+    gates = Cell(((update, (("gates", 0),)), (reset * h, (("gates", 1),))))
+    new = cells.gru_hidden(op, direction, z, n, h)
+    return [Product(0, 2), gates, Product(2, 1, ("gates", 1)), Cell(((new, hidden),))]
+
+
+def beginning(op: Recurrent, dtype: str) -> Cell:
+    """The state before the first step."""
+    def initial(name: str) -> Expr:
+        given = name in op.operands
+        return expr.input_(OPERANDS.index((f"{name}0", 0)), dtype) if given else expr.const(0.0, dtype)
+
+    return Cell(tuple((initial(name), ((name, 0),)) for name in ("hc" if op.kind == "lstm" else "h")))
+
+
+def products(op: Recurrent, dtype: str) -> list[Product]:
+    return [stage for stage in stages(op, 0, dtype) if isinstance(stage, Product)]
+
+
+# Choosing ----------------------------------------------------------------------------------------
+
+
+def candidates(node: Node, target: Target) -> Iterable[Choice]:
+    """float32 and float64."""
+    op = node.op
+    if not isinstance(op, Recurrent) or any(v.type.layout is not None for v in node.inputs):
+        return
+    dtype = node.inputs[0].dtype
+    if dtype not in ("float32", "float64"):
+        return
+    steps, batch, *_ = node.inputs[0].shape
+    lanes, rows = target.lanes(dtype), batch if isinstance(batch, int) else TYPICAL_ROWS
+    options = []
+    for vectors in (2, 3, 4):
+        heights = mk.equal_heights(rows, mk.most_rows(target, vectors))
+        chains = [mk.chains_for(target, height, vectors) for height in heights]
+        times = [mk.step_time(target, h, vectors, c) for h, c in zip(heights, chains, strict=True)]
+        panels = -(-op.columns // lanes) / vectors
+        options.append((op.hidden * panels * sum(times), len(heights), -vectors))
+    cost, _, vectors = min(options)  # of equal ones those that read the weights least often
+    most = mk.most_rows(target, -vectors)
+    weights = op.columns * op.hidden * dtypes.itemsize(dtype)
+    part = most if weights <= target.level2_bytes // 2 else REUSE * most
+    cost += rows * -(-op.columns // lanes) * CELL_INSTRUCTIONS / target.fma_per_ns
+    tiling = (("rows", most), ("vectors", -vectors), ("lanes", lanes), ("part", part))
+    cost *= estimate(steps) * len(op.directions)
+    packed = (1,) if node.inputs[1].constant is not None else ()
+    yield Choice(sys.modules[__name__], 50.0 + cost, tiling, packed=packed)
+
+
+def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+    """r as [direction][panels of the first product, then of the second]."""
+    op, value = node.op, node.inputs[operand]
+    if operand != 1 or value.constant is None:
+        return None
+    width, lanes = choice["vectors"] * choice["lanes"], choice["lanes"]
+    each = products(op, value.dtype)
+
+    def make() -> np.ndarray:
+        array = value.constant.array.swapaxes(1, 2)
+        parts = [array[..., p.first * op.hidden : (p.first + p.count) * op.hidden] for p in each]
+        return np.concatenate([pack_columns(part, width, lanes) for part in parts], axis=1)
+
+    elements = sum(op.hidden * padded(p.count * op.hidden, lanes) for p in each)
+    return Constant(value.dtype, (len(op.directions), elements), make)
+
+
+def emit(node: Node, choice: Choice, target: Target) -> Code:
+    return _Recurrence(node, choice, target).code()
+
+
+# Emission ----------------------------------------------------------------------------------------
+
+
+class _Recurrence:
+    """Writes the steps of the code. Distances are in bytes; only the numbers of steps and rows may be known
+    to the run alone."""
+
+    def __init__(self, node: Node, choice: Choice, target: Target):
+        self.op, self.target = node.op, target
+        self.dtype = node.inputs[0].dtype
+        self.steps, self.batch, *_ = node.inputs[0].shape
+        self.operands = {name: k + 2 for k, name in enumerate(self.op.operands)}
+        self.constant = node.inputs[1].constant is not None
+        self.size = dtypes.itemsize(self.dtype)
+        self.rows, self.vectors, self.lanes = choice["rows"], choice["vectors"], choice["lanes"]
+        self.width = self.vectors * self.lanes
+        self.hidden, self.directions = self.op.hidden, len(self.op.directions)
+        self.unit_row = self.hidden * self.size  # of a state, and of each gate
+        self.gates_row = padded(self.op.columns * self.size, 64)
+        self.x_row = self.directions * self.op.columns * self.size
+        self.part = choice["part"]
+        self.groups = dims.ceil_divide(self.batch, self.part)
+        self.share = dims.ceil_divide(self.batch, dims.maximum(1, self.groups))  # rows of a part
+        self.even = isinstance(self.batch, int) and self.batch == self.groups * self.share
+        self.stages = [stages(self.op, d, self.dtype) for d in range(self.directions)]
+        same = cells.activations(self.op, 0) == cells.activations(self.op, self.directions - 1)
+        self.kinds = 1 if same else self.directions  # of cells
+        #: From one row to the next.
+        self.strides = {"gates": self.gates_row, "x": self.x_row, "p": 0, "b": 0} | dict.fromkeys(
+            ("h", "c", "y", "h0", "c0"), self.unit_row
+        )
+
+    # Functions -----------------------------------------------------------------------------------
+
+    def versions(self, product: Product) -> list[tuple[str, int, int, int | None]]:
+        """The kinds of panels as (name, how many, vectors, columns, None being all)."""
+        whole, tail = divmod(product.count * self.hidden, self.width)
+        return [("tile", whole, self.vectors, None)] * (whole > 0) + (
+            [("edge", 1, -(-tail // self.lanes), tail)] if tail else []
+        )
+
+    def panel_bytes(self, product: Product) -> int:
+        """Of one direction's panels."""
+        return self.hidden * padded(product.count * self.hidden, self.lanes) * self.size
+
+    def emit_tiles(self, text: Text, name: str, product: Product) -> None:
+        """{name}.tile{height} and {name}.edge{height}: tiles of the product, of every height that occurs."""
+        heights = set(mk.equal_heights(self.share, self.rows)) if self.even else range(1, self.rows + 1)
+        parameters = ["ptr %left", "ptr %panel", "ptr %start", "ptr %gates"]
+        for version, _, vectors, columns in self.versions(product):
+            for height in sorted(heights):
+                title = f"{name}.{version}{height}"
+                tile = mk.Tile(height, vectors, self.lanes, *[self.dtype] * 3)
+                with text.function(title, parameters, attributes="nounwind noinline") as f:
+                    self.emit_tile(f, product, tile, columns)
+                    f.statement("ret void")
+
+    def emit_tile(self, f: Function, product: Product, tile: mk.Tile, columns: int | None) -> None:
+        def place(pointer: str, stride: int) -> mk.Address:
+            return lambda r, j: f.offset(pointer, r * stride + j * self.lanes * self.size)
+
+        sums = tile.zeros()
+        if product.start == "b":
+            sums = mk.load_row(f, tile, "%start", columns)
+        elif product.start is not None:
+            sums = mk.load_tile(f, tile, place("%start", self.strides[product.start]), columns)
+        step = self.strides[product.left[0]]
+        rows = mk.fixed_rows("%left", [r * step for r in range(tile.rows)], self.size)
+        # Every column of a row is summed in one order: an edge splits its sums as whole panels do.
+        chains = mk.chains_for(self.target, tile.rows, self.vectors)
+        sums = mk.multiply_add(f, tile, sums, rows, "%panel", self.hidden, chains=chains)
+        mk.store_tile(f, tile, sums, place("%gates", self.gates_row), columns)
+
+    def emit_cell(self, text: Text, name: str, cell: Cell) -> None:
+        """{name}: a cell for all units of one row."""
+        parameters = [f"ptr %{pointer}" for pointer in cell.pointers]
+        with text.function(name, parameters, attributes="nounwind noinline") as f:
+            whole = self.hidden // self.lanes * self.lanes
+            with f.loop(0, whole, self.lanes) as loop:
+                self.emit_units(f, cell, f.mul(loop.index, self.size), None)
+            if self.hidden > whole:
+                self.emit_units(f, cell, whole * self.size, self.hidden - whole)
+            f.statement("ret void")
+
+    def emit_units(self, f: Function, cell: Cell, offset: int | str, count: int | None) -> None:
+        """The vector of units at an offset, of which `count` are there."""
+        def place(where: Place) -> str:
+            return f.offset(f.offset(f"%{where[0]}", where[1] * self.unit_row), offset)
+
+        values = lower(
+            f, [root for root, _ in cell.results],
+            lambda k: mk.load_lanes(f, self.dtype, self.lanes, place(OPERANDS[k]), count), self.lanes,
+        )
+        for value, (_, places) in zip(values, cell.results, strict=True):
+            for where in places:
+                mk.store_lanes(f, self.dtype, self.lanes, value, place(where), count)
+
+    # The entry -----------------------------------------------------------------------------------
+
+    def code(self) -> Code:
+        if self.constant:
+            return Code((self.recurrence_step(),))
+        nbytes = self.directions * sum(map(self.panel_bytes, products(self.op, self.dtype)))
+        return Code((self.packing_step(), self.recurrence_step()), (nbytes,))
+
+    def recurrence_step(self) -> Step:
+        k = KernelText(self.target)
+        self.emit_cell(k.text, f"{ENTRY}.begin", beginning(self.op, self.dtype))
+        if "lengths" in self.operands:
+            self.emit_cell(k.text, f"{ENTRY}.idle", Cell(((expr.const(0.0, self.dtype), (("y", 0),)),)))
+        for number, stage in enumerate(self.stages[0]):
+            if isinstance(stage, Product):
+                self.emit_tiles(k.text, f"{ENTRY}.product{number}", stage)
+            else:
+                for kind in range(self.kinds):
+                    self.emit_cell(k.text, f"{ENTRY}.cell{number}.{kind}", self.stages[kind][number])
+        with k.entry() as f, f.loop("%first", "%last") as parts:
+            direction, group = f.divide(parts.index, k.size(f, self.groups))
+            if self.directions == 1:
+                direction = "0"
+            self.emit_part(k, f, direction, group)
+        gates = self.steps * self.batch * (self.directions * self.op.columns)
+        each = (self.hidden + CELL_INSTRUCTIONS) / (self.target.fma_per_ns * self.lanes)
+        work = dims.floor_divide(gates * max(1, round(1000 * each)), 1000)
+        rows = self.share if isinstance(self.share, int) else self.part
+        return k.step(self.groups * self.directions, work, max(64, rows * self.gates_row))
+
+    def emit_part(self, k: KernelText, f: Function, direction: str, group: str) -> None:
+        """All steps of some rows of a direction."""
+        op, batch = self.op, k.size(f, self.batch)
+        first = f.mul(group, k.size(f, self.share))
+        rows = k.size(f, self.share)
+        rows = rows if self.even else f.minimum(rows, f.sub(batch, first))
+        state = f.mul(f.add(f.mul(direction, batch), first), self.unit_row)
+        at = {"gates": "%scratch", "h": f.offset(k.output(f, 1), state)}
+        if op.kind == "lstm":
+            at["c"] = f.offset(k.output(f, 2), state)
+        for name, index in self.operands.items():
+            if name in "hc":
+                at[f"{name}0"] = f.offset(k.input(f, index), state)
+            elif name in "pb":
+                stride = self.unit_row * (3 if name == "p" else 1)
+                at[name] = f.offset(k.input(f, index), f.mul(direction, stride))
+        x = f.add(f.mul(first, self.x_row), f.mul(direction, op.columns * self.size))
+        x, y = f.offset(k.input(f, 0), x), f.offset(k.output(f, 0), state)
+        self.for_rows(f, rows, f"{ENTRY}.begin", beginning(op, self.dtype), at)
+        steps = k.size(f, self.steps)
+        with f.loop(0, steps) as loop:
+            now = self.time(f, direction, loop.index, steps)
+            at["x"] = f.offset(x, f.mul(now, f.mul(batch, self.x_row)))
+            at["y"] = f.offset(y, f.mul(now, f.mul(batch, self.directions * self.unit_row)))
+            self.emit_step(k, f, direction, first, rows, now, at)
+
+    def time(self, f: Function, direction: str, index: str, steps: str) -> str:
+        """The step that a direction takes as number `index`; the reverse one begins with the last."""
+        reverse = [name == "reverse" for name in self.op.directions]
+        if not any(reverse):
+            return index
+        mirrored = f.sub(f.sub(steps, 1), index)
+        if all(reverse):
+            return mirrored
+        return f.select(f.compare("eq", direction, reverse.index(True)), "i64", mirrored, index)
+
+    def emit_step(self, k: KernelText, f: Function, direction: str, first: str, rows: str, now: str,
+                  at: Mapping[str, str]) -> None:
+        panels = k.input(f, 1) if self.constant else k.temporary(f, 0)
+        each = sum(map(self.panel_bytes, products(self.op, self.dtype)))
+        panels = f.offset(panels, f.mul(direction, each))
+        for number, stage in enumerate(self.stages[0]):
+            if isinstance(stage, Product):
+                self.for_tiles(f, f"{ENTRY}.product{number}", stage, rows, panels, at)
+                panels = f.offset(panels, self.panel_bytes(stage))
+                continue
+            final = number == len(self.stages[0]) - 1
+            lengths = None
+            if final and "lengths" in self.operands:
+                lengths = f.offset(k.input(f, self.operands["lengths"]), f.mul(first, 4))
+            for kind in range(self.kinds):
+                name = f"{ENTRY}.cell{number}.{kind}"
+                if self.kinds == 1:
+                    self.for_rows(f, rows, name, stage, at, lengths, now)
+                else:
+                    with f.when(f.compare("eq", direction, kind)):
+                        self.for_rows(f, rows, name, self.stages[kind][number], at, lengths, now)
+
+    def for_tiles(self, f: Function, name: str, product: Product, rows: str, panels: str,
+                  at: Mapping[str, str]) -> None:
+        """All tiles of all panels; where a part has several tiles of rows, they share a panel."""
+        pointer, gate = product.left
+        left, left_row = f.offset(at[pointer], gate * self.unit_row), self.strides[pointer]
+        gates = f.offset(at["gates"], product.first * self.unit_row)
+        start, start_row = gates, self.gates_row
+        if product.start is not None:
+            start, start_row = at[product.start], self.strides[product.start]
+            start = f.offset(start, 0 if product.start == "b" else product.first * self.unit_row)
+
+        def tile(height: int, row: str, version: str, panel: str) -> None:
+            column = f.mul(panel, self.width * self.size)
+            self.call(f, f"{name}.{version}{height}", (
+                f.offset(left, f.mul(row, left_row)), f.offset(panels, f.mul(column, self.hidden)),
+                f.offset(f.offset(start, column), f.mul(row, start_row)),
+                f.offset(f.offset(gates, column), f.mul(row, self.gates_row)),
+            ))
+
+        if self.part == self.rows:
+            mk.for_equal_tiles(f, rows, self.rows, lambda height, row, _: self.for_panels(
+                f, product, lambda *panel: tile(height, row, *panel)))
+        else:
+            self.for_panels(f, product, lambda *panel: mk.for_equal_tiles(
+                f, rows, self.rows, lambda height, row, _: tile(height, row, *panel)))
+
+    def for_panels(self, f: Function, product: Product, body: Callable[[str, str], None]) -> None:
+        """body(kind, panel) for every panel of a product."""
+        done = 0
+        for version, count, _, _ in self.versions(product):
+            with f.loop(done, done + count) as loop:
+                body(version, loop.index)
+            done += count
+
+    def for_rows(self, f: Function, rows: str, name: str, cell: Cell, at: Mapping[str, str],
+                 lengths: str | None = None, now: str = "0") -> None:
+        """The cell for every row, but beyond a row's length a result of zeros and the state as it is."""
+        with f.loop(0, rows) as loop:
+            def place(pointer: str) -> str:
+                return f.offset(at[pointer], f.mul(loop.index, self.strides[pointer]))
+
+            arguments = [place(pointer) for pointer in cell.pointers]
+            if lengths is None:
+                self.call(f, name, arguments)
+                return
+            length = f.load("i32", f.element(lengths, loop.index, 4), 4)
+            running = f.compare("slt", now, f.value(f"sext i32 {length} to i64"))
+            with f.when(running):
+                self.call(f, name, arguments)
+            with f.when(f.value(f"xor i1 {running}, true")):
+                self.call(f, f"{ENTRY}.idle", [place("y")])
+
+    def call(self, f: Function, name: str, pointers: Sequence[str]) -> None:
+        f.statement(f"call void @{name}({', '.join(f'ptr {p}' for p in pointers)})")
+
+    # Packing r at run time -----------------------------------------------------------------------
+
+    def packing_step(self) -> Step:
+        """Copies r into panels; a part is a direction."""
+        k = KernelText(self.target)
+        each = products(self.op, self.dtype)
+        nbytes = sum(map(self.panel_bytes, each))
+        with k.entry() as f, f.loop("%first", "%last") as parts:
+            matrix = f.offset(k.input(f, 1), f.mul(parts.index, self.op.columns * self.unit_row))
+            target = f.offset(k.temporary(f, 0), f.mul(parts.index, nbytes))
+            for product in each:
+                source = f.offset(matrix, product.first * self.hidden * self.unit_row)
+                for _, count, vectors, columns in self.versions(product):
+                    with f.loop(0, count, 1, [("ptr", source), ("ptr", target)]) as loop:
+                        at, to = loop.carried
+                        present = self.width if columns is None else columns
+                        to = pack_panel(f, self.dtype, self.lanes, vectors, at, to, self.hidden, self.size,
+                                        self.unit_row, present)
+                        loop.carry(f.offset(at, self.width * self.unit_row), to)
+                    source, target = loop.results
+        return k.step(self.directions, self.directions * max(1, round(3 * nbytes / self.target.bytes_per_ns)))
