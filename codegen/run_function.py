@@ -189,9 +189,18 @@ class RunFunction(Regions):
             self._scratch(step.scratch)
             status = f.call(
                 "i32", self.service("parallel"), "ptr %ctx", f"ptr @{self.kernels[step.text]}", "ptr %words",
-                f"i64 {self.dimension(step.parts)}", f"i64 {self.dimension(step.work)}", f"i32 {index}",
+                f"i64 {self._parts(step.parts, node)}", f"i64 {self.dimension(step.work)}", f"i32 {index}",
             )
             self.leave_if_failed(status)
+
+    def _parts(self, parts: Dimension, node: Node) -> str:
+        """None where the results turn out to have no elements, however large other sizes are."""
+        sizes = [value.type.nbytes for value in node.outputs]
+        number = self.dimension(parts)
+        if any(isinstance(size, int) and size > 0 for size in sizes):
+            return number
+        empty = self.f.compare("eq", self.dimension(sum(sizes)), 0)
+        return self.f.value(f"select i1 {empty}, i64 0, i64 {number}")
 
     def _argument(
         self, node: Node, argument: Argument, outputs: Sequence[str], temporaries: Sequence[str]

@@ -140,7 +140,7 @@ def _global_lp_pool_1(b, X, *, p=2.0):
 @onnx_op(since=9)
 def MaxUnpool(b, X, I, output_shape=None, *, kernel_shape, pads=None, strides=None):  # noqa: E741
     """X at the places that a MaxPool gave, zeros elsewhere. The places are those of the smallest
-    image that MaxPool makes X of; a greater output shape adds zeros at its ends."""
+    image that MaxPool makes X of; a greater output shape adds zeros at its ends, a smaller one cuts them."""
     place = window(X, kernel_shape, strides, None, pads, "NOTSET")
     image = [
         (d - 1) * s + k - place.padding(a)
@@ -159,7 +159,7 @@ def MaxUnpool(b, X, I, output_shape=None, *, kernel_shape, pads=None, strides=No
         raise ops.TypeMismatch(f"the output shape has {len(wanted)} sizes for {X.rank} axes")
     if all(dims.equal(w, s) is True for w, s in zip(wanted, shape)):
         return result
-    after = tuple(dims.maximum(w - s, 0) for w, s in zip(wanted, shape))
+    after = tuple(w - s for w, s in zip(wanted, shape))
     return b.emit(ops.Pad("constant", (0,) * X.rank, after), result, zeros(b, X.dtype, ()))[0]
 
 
@@ -181,7 +181,7 @@ def RoiAlign(b, X, rois, batch_indices, *, coordinate_transformation_mode="half_
     )
     _regions(X, rois, 4)
     length(batch_indices, rois.shape[0], "batch_indices")
-    if output_height < 1 or output_width < 1 or sampling_ratio < 0:
+    if output_height < 1 or output_width < 1 or not 0 <= sampling_ratio <= 1 << 20:
         raise ops.TypeMismatch(
             f"an output of {output_height} x {output_width} with {sampling_ratio} samples"
         )
