@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import dtypes, interpret
+from ..dims import is_static
 from ..expr import contains
 from ..ir import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ops import Broadcast, Map, Random, Reshape, Transpose
@@ -40,10 +41,12 @@ def _fold(graph: Graph, budget: list[int]) -> Graph:
 
 def _results(node: Node, inputs: tuple[Value, ...], budget: list[int]) -> tuple[Value, ...] | None:
     """What the node gives for these inputs, if they are constants and it may be computed."""
-    if not inputs or any(v.constant is None for v in inputs) or isinstance(node.op, Random):
+    if not inputs or not node.outputs or isinstance(node.op, Random):
+        return None
+    if any(v.constant is None for v in inputs):
         return None
     types = [v.type for v in node.outputs]
-    if not all(isinstance(t, TensorType) and isinstance(t.nbytes, int) for t in types):
+    if not all(isinstance(t, TensorType) and is_static(t.shape) for t in types):
         return None
     constants = [v.constant for v in inputs]
     if all(c.splat is not None for c in constants) and len(types) == 1:

@@ -226,3 +226,22 @@ def test_a_result_that_is_an_output_is_computed():
         return %0, %a
     }""")
     assert not found.nodes
+
+
+def test_an_empty_tensor_whose_sizes_only_the_run_tells_is_not_computed():
+    stays(fold_constants, """graph g() where n any {
+        %a = constant float32[0, 7] ()
+        %k = constant int64[1] (3)
+        bind(%k) symbols=(n)
+        %0 = reshape(%a) shape=(n, 0, 7)
+        return %0
+    }""")
+
+
+def test_a_size_that_turns_out_constant_is_bound_by_the_run():
+    stays(fold_constants, """graph g(%x: float32[n]) where n >= 0, k >= 0 {
+        %k = constant int64[1] (3)
+        bind(%k) symbols=(k)
+        %0 = broadcast(%x) shape=(k, n)
+        return %0
+    }""")

@@ -1,0 +1,47 @@
+"""Random graphs give what others say they give: as imported, after the passes, and compiled.
+
+The examples are the same in every run. For others, and more, set `max_examples` and `derandomize` here.
+"""
+import random
+
+import pytest
+from differential import library_differences, pass_differences
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from random_control import EVERY
+from random_graphs import random_case
+
+from onnxc.target import TARGETS, runs_here
+
+SAME = {
+    "derandomize": True, "deadline": None, "database": None, "phases": (Phase.generate, Phase.shrink),
+    "suppress_health_check": list(HealthCheck),
+}
+
+
+def seeds():
+    """Seeds of graphs; a failing one is small where fewer nodes fail too."""
+    return st.tuples(st.sampled_from((4, 8, 12, 20)), st.integers(0, 1 << 32))
+
+
+def case(most, seed, parts=1):
+    return random_case(random.Random(seed), EVERY, most, parts)
+
+
+@settings(max_examples=400, **SAME)
+@given(seeds())
+def test_graphs_keep_their_meaning_through_the_passes(chosen):
+    assert pass_differences(case(*chosen)) == []
+
+
+@settings(max_examples=16, **SAME)
+@given(seeds())
+def test_libraries_compute_what_their_graphs_mean(tmp_path_factory, chosen):
+    assert library_differences(case(*chosen), tmp_path_factory.mktemp("graph")) == []
+
+
+@pytest.mark.parametrize("target", [name for name, t in TARGETS.items() if runs_here(t)])
+@settings(max_examples=5, **SAME)
+@given(seeds())
+def test_every_target_computes_the_same(tmp_path_factory, target, chosen):
+    assert library_differences(case(*chosen), tmp_path_factory.mktemp("graph"), target, threads=(2,)) == []
