@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from ..dims import Dimension
 from ..expr import topological
 from ..ir import Graph, Node, Rewriter, Value, make_node
-from ..ops import Fused, Map, Reduce
+from ..ops import Bind, Fused, If, Loop, Map, Reduce, RuntimeCall
 from ..target import Target
 from .regions import in_regions
 
 MAX_NODES = 24
 MAX_OPERANDS = 12
 _KINDS = ("sum", "prod", "min", "max")
+_BINDING = (Bind, If, Loop, RuntimeCall)
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
@@ -69,37 +70,68 @@ def fuse_rows(graph: Graph, target: Target) -> Graph:
 
 def _grow(graph: Graph) -> list[_Group]:
     """Groups grown along the graph from each Reduce; a node joins the group of one of its operands when no
-    other operand depends on that group from outside."""
+    other operand depends on that group from outside. No group reaches over a node that binds dimension
+    variables, so that values alone tell in which order groups can run."""
     groups: list[_Group] = []
     member: dict[Node, _Group] = {}
-    behind: dict[Value, frozenset[int]] = {}  # groups that a value outside of them depends on
+    needs = _Needs(member)
     read: set[Value] = set()
+    closed: set[int] = set()
     for node in graph.nodes:
-        group = _joins(node, member, behind) or _seeds(node, member, read, groups)
+        if isinstance(node.op, _BINDING):
+            closed.update(map(id, groups))
+        group = _joins(node, closed, needs) or _seeds(node, member, read, groups)
         if group is not None:
             group.members.append(node)
-            member[node] = group
+        for part in [node] if group is None else [n for n in group.members if n not in member]:
+            needs.note(part, group)
         read.update(node.inputs)
-        inherited: set[int] = set()
-        for value in node.inputs:
-            inherited |= behind.get(value, frozenset())
-            owner = member.get(value.producer) if value.producer is not None else None
-            if owner is not None and owner is not group:
-                inherited.add(id(owner))
-        if group is not None:
-            inherited.discard(id(group))
-        for value in node.outputs:
-            behind[value] = frozenset(inherited)
     return groups
 
 
-def _joins(node: Node, member: dict[Node, _Group], behind: dict[Value, frozenset[int]]) -> _Group | None:
+class _Needs:
+    """Which groups a value takes, as far as no other group stands between, and a group."""
+
+    def __init__(self, member: dict[Node, _Group]):
+        self.member = member
+        self.outside: dict[Node, frozenset[int]] = {}
+        self.inside: dict[int, set[int]] = {}
+
+    def note(self, node: Node, group: _Group | None) -> None:
+        """A node, after all it reads; its group, if it is in one."""
+        found = frozenset().union(*(self.of(v) for v in node.inputs))
+        if group is None:
+            self.outside[node] = found
+        else:
+            self.member[node] = group
+            self.inside.setdefault(id(group), set()).update(found - {id(group)})
+
+    def of(self, value: Value) -> frozenset[int]:
+        owner = self.member.get(value.producer)
+        return self.outside.get(value.producer, frozenset()) if owner is None else frozenset({id(owner)})
+
+    def depends(self, value: Value, group: _Group) -> bool:
+        """Whether value takes the group, other groups between them included."""
+        stack, seen = [*self.of(value)], set()
+        while stack:
+            found = stack.pop()
+            if found == id(group):
+                return True
+            if found not in seen:
+                seen.add(found)
+                stack.extend(self.inside.get(found, ()))
+        return False
+
+
+def _joins(node: Node, closed: set[int], needs: _Needs) -> _Group | None:
     for value in node.inputs:
-        group = member.get(value.producer) if value.producer is not None else None
-        if group is None or len(group.members) >= MAX_NODES or not _fits(node, group):
+        group = needs.member.get(value.producer)
+        if group is None or id(group) in closed:
             continue
-        others = [v for v in node.inputs if member.get(v.producer) is not group]
-        if not any(id(group) in behind.get(v, frozenset()) for v in others):
+        if len(group.members) >= MAX_NODES or not _fits(node, group):
+            continue
+        others = [v for v in node.inputs if needs.member.get(v.producer) is not group]
+        if not any(needs.depends(v, group) for v in others):
             return group
     return None
 
@@ -116,7 +148,6 @@ def _seeds(node: Node, member: dict[Node, _Group], read: set[Value], groups: lis
     producer = source.producer
     if producer is not None and producer not in member and source not in read and _is_map(producer, group):
         group.members.append(producer)
-        member[producer] = group
     return group
 
 
@@ -167,48 +198,24 @@ def _worth(group: _Group) -> bool:
 
 
 def _ordered(graph: Graph, group_of: dict[Node, _Group]) -> list[Node | _Group]:
-    """Nodes and groups in an order in which they can run: as before, a group where its last member stood, and
-    what reads a group after it."""
+    """Nodes and groups in an order in which they can run: a group where its last member stood, or before what
+    reads it earlier."""
+    own, last = set(graph.nodes), {id(group_of[n]): n for n in graph.nodes if n in group_of}
     units: list[Node | _Group] = []
-    done: set[int] = set()
-    waiting: list[Node] = []
-    remaining = Counter(id(g) for g in group_of.values())
-
-    def ready(node: Node) -> bool:
-        for value in node.inputs:
-            producer = value.producer
-            if (
-                producer is not None
-                and id(group_of.get(producer, producer)) not in done
-                and producer in known
-            ):
-                return False
-        return True
-
-    known = set(graph.nodes)
+    begun: set[int] = set()
     for node in graph.nodes:
-        group = group_of.get(node)
-        if group is not None:
-            remaining[id(group)] -= 1
-            if remaining[id(group)] == 0:
-                units.append(group)
-                done.add(id(group))
-        elif ready(node):
-            units.append(node)
-            done.add(id(node))
-            continue
-        else:
-            waiting.append(node)
-            continue
-        progress = True
-        while progress:
-            progress = False
-            for late in list(waiting):
-                if ready(late):
-                    waiting.remove(late)
-                    units.append(late)
-                    done.add(id(late))
-                    progress = True
+        root = group_of.get(node, node)
+        stack = [(root, False)] if last.get(id(root), node) is node else []
+        while stack:
+            unit, ready = stack.pop()
+            if ready:
+                units.append(unit)
+            elif id(unit) not in begun:
+                begun.add(id(unit))
+                stack.append((unit, True))
+                members = unit.members if isinstance(unit, _Group) else [unit]
+                read = [v.producer for n in members for v in n.inputs if v.producer in own]
+                stack.extend((group_of.get(n, n), False) for n in reversed(read))
     return units
 
 

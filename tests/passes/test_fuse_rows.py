@@ -132,3 +132,38 @@ def test_rows_of_a_loop_become_a_group():
         return %0
     }""", inputs=[np.array(2), np.array(True), np.ones((2, 3), np.float32)], b=2, n=3)
     assert ops(found.nodes[0].op.body) == ["Fused"]
+
+
+def test_a_group_runs_before_what_reads_it_wherever_its_last_member_stood():
+    agrees(fuse_rows, """graph g(%x: float32[5, 4, 3], %y: float32[5, 4, 3]) {
+        %0 = reduce(%x) kind=sum axes=(2) keepdims=true
+        %1 = map(%x, %0, %y) { mul(div($0, $1), $2) }
+        %2 = reduce(%1) kind=sum axes=(1, 2) keepdims=true
+        %3 = map(%1, %2) { sub($0, $1) }
+        %4 = map(%x, %0) { max(div($0, $1), 0.0) }
+        return %3, %4
+    }""")
+
+
+def test_groups_that_would_need_each_other_stay_apart():
+    """%5 joins what %0 began, so that %6 cannot join what it reads of %3."""
+    agrees(fuse_rows, """graph g(%x: float32[5, 4], %y: float32[5, 4]) {
+        %0 = reduce(%x) kind=sum axes=(1) keepdims=true
+        %1 = map(%x, %0) { sub($0, $1) }
+        %2 = reduce(%y) kind=sum axes=(1) keepdims=true
+        %3 = map(%y, %2) { sub($0, $1) }
+        %5 = map(%1, %3) { add($0, $1) }
+        %6 = map(%3, %1) { mul($0, $1) }
+        return %5, %6
+    }""")
+
+
+def test_a_group_ends_where_a_size_is_bound():
+    agrees(fuse_rows, """graph g(%x: float32[5, 4], %k: int64[1]) where n >= 0 {
+        %0 = reduce(%x) kind=sum axes=(1) keepdims=true
+        %1 = map(%x, %0) { div($0, $1) }
+        bind(%k) symbols=(n)
+        %2 = broadcast(%x) shape=(n, 5, 4)
+        %3 = map(%1) { exp($0) }
+        return %2, %3
+    }""", inputs=[np.ones((5, 4), np.float32), np.array([3])])
