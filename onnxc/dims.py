@@ -167,12 +167,27 @@ def _from_terms(terms: Iterable[tuple[Monomial, int]]) -> Dimension:
     total: dict[Monomial, int] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, 0) + coefficient
+    _join_maxima(total)
     kept = [(m, c) for m, c in total.items() if c]
     if not kept:
         return 0
     if len(kept) == 1 and kept[0][0] == ():
         return kept[0][1]
     return Dim(tuple(sorted(kept, key=lambda term: _monomial_key(term[0]))))
+
+
+def _join_maxima(total: dict[Monomial, int]) -> None:
+    """max(x, 0) - max(-x, 0) is x: what a pad that may be negative adds, less what it cuts away."""
+    for monomial, coefficient in list(total.items()):
+        match monomial:
+            case ((Apply(kind="max", left=left, right=0), 1),) if coefficient < 0:
+                opposite = _commutative("max", -left, 0).terms[0][0]
+                pairs = min(-total[monomial], total.get(opposite, 0))
+                if pairs > 0:
+                    total[monomial] += pairs
+                    total[opposite] -= pairs
+                    for part, factor in _terms(-left):
+                        total[part] = total.get(part, 0) + factor * pairs
 
 
 def _multiply(left: Monomial, right: Monomial) -> Monomial:

@@ -105,6 +105,16 @@ def test_minimum_and_maximum_of_ordered_dimensions_are_one_of_them():
     assert dims.maximum(n, m) == dims.maximum(m, n)
 
 
+def test_what_a_pad_adds_less_what_it_cuts_is_the_pad():
+    def size(pad):
+        return n + dims.maximum(pad, 0) - dims.maximum(-pad, 0)
+
+    assert size(z) == n + z
+    assert size(z - m) == n + z - m
+    assert size(z) + dims.maximum(z, 0) == n + z + dims.maximum(z, 0)
+    assert str(dims.maximum(z, 0) - dims.maximum(-m, 0)) == "max(z, 0)"
+
+
 def test_broadcast_is_not_maximum():
     assert dims.broadcast(1, n) == n
     assert dims.broadcast(n, n) == n
