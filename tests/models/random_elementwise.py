@@ -190,7 +190,7 @@ def smooth_unary(r: Random):
     low, high, slope, most = SMOOTH[operator]
     x = r.within(r.pick(dtypes=("float32", "float32", "float32", "float64", "float16")), low, high)
     most = max(most, slope * min(x.most, high))  # rounding inside is felt through the slope
-    if x.dtype == "float64" and operator in ("HardSwish", "Celu"):
+    if (x.dtype == "float64" and operator == "HardSwish") or (x.dtype != "float32" and operator == "Celu"):
         raise Unfit  # of float32 alone, or with numbers of float32
     r.add(operator, [x], rounded(replace(x, low=-most, high=most, grid=99, known=None,
                                          error=x.error * slope), 8))

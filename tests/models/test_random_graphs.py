@@ -44,5 +44,6 @@ def test_libraries_compute_what_their_graphs_mean(tmp_path_factory, chosen):
 @settings(max_examples=2, **SAME)
 @given(seeds())
 def test_every_target_computes_the_same(tmp_path_factory, target, chosen):
-    found = library_differences(case(*chosen, parts=8), tmp_path_factory.mktemp("graph"), target, threads=(2,))
+    folder = tmp_path_factory.mktemp("graph")
+    found = library_differences(case(*chosen, parts=8), folder, target, threads=(2,))
     assert found == []
