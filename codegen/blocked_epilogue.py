@@ -213,6 +213,12 @@ class Epilogue:
         """Whether the body runs in a loop over the tile just stored."""
         return not in_registers(self.body)
 
+    @property
+    def over(self) -> tuple[int, ...]:
+        """Operands that the output may be written over, where no pixel is computed twice: those that are
+        read before the pixel is stored."""
+        return () if self.looped else tuple(r.index for r in self.readings)
+
     @cached_property
     def _keeps_zero(self) -> bool:
         """Whether lanes without a channel, whose sums and biases are zero, stay zero by
@@ -225,9 +231,8 @@ class Epilogue:
 
     @property
     def parameters(self) -> list[str]:
-        return [f"ptr noalias %operand{r.index}" for r in self.readings] + [
-            "i64 %channels"
-        ] * self.partial
+        operands = [f"ptr {'noalias ' * r.everywhere}%operand{r.index}" for r in self.readings]
+        return operands + ["i64 %channels"] * self.partial
 
     def arguments(
         self, k: KernelText, f: Function, n: str | int, block: str | int, y: str | int, x: str | int

@@ -73,10 +73,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Code:
-    """The steps that run a node, one after the other, and the sizes in bytes of the buffers they share."""
+    """The steps that run a node, one after the other, and the sizes in bytes of the buffers they share.
+
+    `over`: operands that the result may be written over where they are stored as it is: whoever writes
+    element i has read element i of them before, and nobody reads it after."""
 
     steps: tuple[Step, ...]
     temporaries: tuple[Dimension, ...] = ()
+    over: tuple[int, ...] = ()
 
 
 @dataclass
@@ -128,8 +132,8 @@ class KernelText:
         return Step(str(self.text), tuple(self.arguments), parts, work, scratch)
 
 
-def single(step: Step, temporaries: Sequence[Dimension] = ()) -> Code:
-    return Code((step,), tuple(temporaries))
+def single(step: Step, temporaries: Sequence[Dimension] = (), over: Sequence[int] = ()) -> Code:
+    return Code((step,), tuple(temporaries), tuple(over))
 
 
 def chosen(node: Node) -> Choice:

@@ -40,6 +40,7 @@ from .passes import (
     lift_reshapes,
     merge_movement,
 )
+from .passes.check_plan import check_plan
 from .passes.eliminate_dead import eliminate_dead
 from .passes.plan_memory import Plan, plan_memory
 from .passes.select_kernels import select_kernels
@@ -191,6 +192,8 @@ def compile_model(
     stages("plan memory")
     plan = plan_memory(graph, codes)
     check_arena(plan)
+    if plan.static and not plan.heaps:
+        check_plan(graph, codes, plan)
     with tempfile.TemporaryDirectory(prefix="onnxc-") as work:
         _build(imported, graph, plan, codes, chosen, Path(work), outputs, stages, report,
                name=name or default_name(outputs.library), threads=threads, jobs=jobs)

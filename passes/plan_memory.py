@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .. import dims
+from .. import dims, dtypes
 from ..codegen.abi import VALUE_BYTES
 from ..codegen.kernel import Code
 from ..dims import Dimension
@@ -93,11 +93,14 @@ class _Planner:
         # views, operands of joins and region inputs → what they are part of
         self.source: dict[Value, tuple[Value, Dimension]] = {}
         self.keeps: dict[Value, list[Value]] = {}  # results of regions → what they may point to
+        # nodes whose results lie where the plan says
+        self.movable = {n for n in self.position if n in codes or parts_of(n) is not None}
         self.first: dict[Value, int] = {}
         self.last: dict[Value, int] = {}
         self._aliases(graph)
         self._lifetimes(graph, self.end)
         self._extend()
+        self._overwrite()
         self._place(graph)
 
     # What is part of what ------------------------------------------------------------------------
@@ -170,6 +173,67 @@ class _Planner:
             last = self.last.get(self.root(output)[0], -1)
             for value in kept:
                 self._use(value, last)
+
+    # What takes the memory of something else -------------------------------------------------------
+
+    def _overwrite(self) -> None:
+        """Lets what a loop carries on be written where the loop keeps it, and results be written over
+        operands that are read for the last time."""
+        nodes = list(walk(self.graph))
+        for node in nodes:
+            if isinstance(node.op, Loop):
+                self._carry_in_place(node.op)
+        for node in nodes:
+            for index in self.codes[node].over if node in self.codes else ():
+                value, result = node.inputs[index], node.outputs[0]
+                root, offset = self.root(value)
+                dies = self.last[root] == self.position[node] and root.producer in self.movable
+                if result not in self.source and dies and self._fits_over(node, result, root):
+                    self.source[result] = root, offset
+                    self.last[root] = self.last[result]
+
+    def _carry_in_place(self, loop: Loop) -> None:
+        """What becomes of a carried value has its memory, if all that reads it is done by then."""
+        body, homes = loop.body, loop.body.inputs[2 : 2 + loop.carried]
+        inside = set(walk(body))
+        for home, value in zip(homes, body.outputs[1:]):
+            root, _ = self.root(value)
+            moves = root is value and root.producer in inside & self.movable
+            kept = [*body.outputs, *(v for several in self.keeps.values() for v in several)]
+            if not moves or not self._stored_alike(value, home) or any(self.root(v)[0] is home for v in kept):
+                continue
+            readers = [n for n in inside if any(self.root(v)[0] is home for v in n.inputs)]
+            done = max((self.position[n] for n in readers), default=-1)
+            ready = self.first[root]
+            if done < ready or (done == ready and self._fits_over(root.producer, root, home)):
+                self.source[root] = home, 0
+
+    def _fits_over(self, node: Node, result: Value, root: Value) -> bool:
+        """Whether a node may write its result over memory that it reads: all of its operands there are
+        stored alike, in the same place, and the kernel reads them in time."""
+        there = [k for k, v in enumerate(node.inputs) if self.root(v)[0] is root]
+        over = self.codes[node].over if node in self.codes else ()
+        return (
+            all(k in over and self._stored_alike(node.inputs[k], result) for k in there)
+            and len({self.root(node.inputs[k])[1] for k in there}) <= 1
+        )
+
+    def _stored_alike(self, a: Value, b: Value) -> bool:
+        """Whether every element of two values is as many bytes from the first, in memory that is planned."""
+        x, y = a.type, b.type
+        return (
+            isinstance(x, TensorType)
+            and isinstance(y, TensorType)
+            and x.layout == y.layout
+            and dtypes.itemsize(x.dtype) == dtypes.itemsize(y.dtype)
+            and x.rank == y.rank
+            and all(dims.equal(m, n) for m, n in zip(x.shape, y.shape))
+            and self._planned(x.nbytes)
+            and self._planned(y.nbytes)
+        )
+
+    def _planned(self, nbytes: Dimension) -> bool:
+        return {s.name for s in dims.symbols(nbytes)} <= self.entry
 
     # Locations -----------------------------------------------------------------------------------
 
@@ -289,7 +353,7 @@ class _Planner:
         return Location("object", self.plan.heaps - 1, 0, self._buffer(VALUE_BYTES, first, last).index)
 
     def _buffer(self, nbytes: Dimension, first: int, last: int) -> Location:
-        if {s.name for s in dims.symbols(nbytes)} <= self.entry:
+        if self._planned(nbytes):
             self.plan.buffers.append(Buffer(nbytes, first, last))
             return Location("arena", len(self.plan.buffers) - 1)
         return self._heap()

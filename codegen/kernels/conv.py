@@ -181,6 +181,14 @@ class Plan:
         sy, sx = self.window.strides
         return self.x.pixel * sx if self.single_row else self.x.row * sy
 
+    @property
+    def over(self) -> tuple[int, ...]:
+        """Operands that the output may be written over: not where tiles overlap, whose pixels are computed
+        twice."""
+        width = self.out.width
+        once = isinstance(width, int) and all(width % w == 0 for w in self.widths)
+        return self.epilogue.over if once and not isinstance(self.out, Lattice) else ()
+
     #: What a tile's function gets of its panel.
     panel_parameters = ("ptr noalias %b",)
 
@@ -303,7 +311,7 @@ def emit_plan(plan: Plan, target: Target, work: float) -> Code:
         source = f.offset(image, k.size(f, plan.start))
         emit_panel(k, f, plan, source, n, panel, lines.at(k, f, chunk))
     emit_tiles(k, plan)
-    return single(k.step(plan.out.batch * plan.panels * lines.count, int(work)))
+    return single(k.step(plan.out.batch * plan.panels * lines.count, int(work)), over=plan.over)
 
 
 def emit_panel(
@@ -385,7 +393,7 @@ def emit_tiles(k: KernelText, plan: Plan) -> None:
 
 def _emit_tile(k: KernelText, plan: Plan, kind: Panels, width: int) -> None:
     """Computes one tile: %a is the first tap of its first pixel, %b the panel, %out the pixel."""
-    parameters = ["ptr %args", "ptr noalias %a", *plan.panel_parameters, "ptr noalias %out"]
+    parameters = ["ptr %args", "ptr noalias %a", *plan.panel_parameters, "ptr %out"]
     pixels, epilogue = [(y, x) for y in range(plan.rows) for x in range(width)], plan.epilogue
     tile = Tile(len(pixels), kind.vectors, kind.lanes, plan.dtype, plan.dtype, plan.dtype)
     (sy, sx), row, pixel = plan.window.strides, plan.x.row, plan.x.pixel

@@ -284,6 +284,12 @@ def stages(node: Node, target: Target) -> Stages:
     return [[Elementwise(target, body, out.shape, output_view(node), views)]], ()
 
 
+def over(node: Node) -> tuple[int, ...]:
+    """Operands that the result may be written over: vectors are read before they are written. A copy is made
+    in pieces of its own."""
+    return tuple(range(len(node.inputs))) if node.op.body.op != "input" else ()
+
+
 # Blocked images ----------------------------------------------------------------------------------
 
 

@@ -313,10 +313,12 @@ class _Gemm:
     # The entry -----------------------------------------------------------------------------------
 
     def code(self) -> Code:
+        # Every element is in one tile; only an epilogue in registers reads before sums are stored.
+        over = tuple(self.extra) if epilogues.in_registers(self.body) else ()
         if self.tiling.source != "packed":
-            return Code((self.product_step(),))
+            return Code((self.product_step(),), (), over)
         nbytes = self.panel_rows * self.columns * self.sizes[B]
-        return Code((self.packing_step(), self.product_step()), (nbytes,))
+        return Code((self.packing_step(), self.product_step()), (nbytes,), over)
 
     @property
     def panel_rows(self) -> Dimension:

@@ -93,11 +93,12 @@ def bind(node, arrays):
 
 
 class Prepared:
-    """A node's kernel compiled, with its operands, results and temporaries in memory."""
+    """A node's kernel compiled, with its operands, results and temporaries in memory; the result has the
+    memory of operand `over`, if one is named."""
 
-    def __init__(self, node: Node, choice, arrays, target, env=None):
+    def __init__(self, node: Node, choice, arrays, target, env=None, over=None):
         self.node, self.env, self.calls = node, {**bind(node, arrays), **(env or {})}, []
-        code = choice.kernel.emit(node, choice, target)
+        code = self.code = choice.kernel.emit(node, choice, target)
         operands = []
         for index, (value, array) in enumerate(zip(node.inputs, arrays)):
             packed = None
@@ -108,6 +109,8 @@ class Prepared:
             operands.append(to_storage(array if packed is None else packed.array, type_, self.env,
                                        dtypes.itemsize(type_.dtype) if given else 0))
         self.outputs = [aligned(max(1, self._number(v.type.nbytes))) for v in node.outputs]
+        if over is not None:
+            self.outputs = [operands[over]]
         temporaries = [aligned(max(1, self._number(n))) for n in code.temporaries]
         self.memory = {"input": operands, "output": self.outputs, "temporary": temporaries}
         for step in code.steps:
@@ -143,9 +146,28 @@ class Prepared:
 
 
 def run_choice(node: Node, choice, arrays, target, env=None, split=3):
-    """The outputs of node under a choice: [(array, border_clear)], or the failing (code, value)."""
+    """The outputs of node under a choice: [(array, border_clear)], or the failing (code, value). They are the
+    same bits in the memory of any operand that the kernel allows to be overwritten."""
     prepared = Prepared(node, choice, arrays, target, env)
-    return prepared.run(split) or prepared.results()
+    failed = prepared.run(split)
+    for over in _overwritten(node, prepared):
+        again = Prepared(node, choice, arrays, target, env, over)
+        assert again.run(split) == failed
+        for (got, clear), (expected, as_clear) in zip(again.results(), prepared.results() * (not failed)):
+            assert got.tobytes() == expected.tobytes(), f"{choice}: another result over operand {over}"
+            assert clear == as_clear
+    return failed or prepared.results()
+
+
+def _overwritten(node, prepared):
+    """The operands that the result may be written over and that are stored as it is."""
+    types = [(v.type.shape, v.type.layout, dtypes.itemsize(v.type.dtype)) for v in node.inputs]
+    result = node.outputs[0].type
+    stored = result.shape, result.layout, dtypes.itemsize(result.dtype)
+    return [
+        k for k in prepared.code.over
+        if types[k] == stored and node.inputs[k].constant is None
+    ]
 
 
 def value(array_or_type, constant=False, name=""):

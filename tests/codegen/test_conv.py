@@ -151,6 +151,17 @@ def test_residuals(target, wider):
 
 
 @TARGETS
+@pytest.mark.parametrize("halo", [0, 1])
+@pytest.mark.parametrize("size", [(7, 7), (5, 29), (13, 13), (1, 17)])
+def test_residuals_whose_place_the_result_takes(target, size, halo):
+    body = (input_(0, "float32") + input_(1, "float32")).maximum(0.0)
+    extra = [(random(1, 21, *size, seed=3), False)]
+    for kernel, pads in ((1, 0), (3, 1)):
+        case = convolution((1, 10, *size), (21, 10, kernel, kernel), 1, pads, epilogue=body, extra=extra)
+        check(case, conv, target, wider=halo, output_halo=halo)
+
+
+@TARGETS
 @pytest.mark.parametrize(
     "shape", [(), (1,), (1, 21, 1, 1), (2, 21, 1, 1), (9, 8), (2, 1, 9, 8), (8,), (1, 21, 9, 8)]
 )

@@ -1,326 +1,279 @@
-"""Where values lie: which share memory, how large the arena is, and that no result depends on what was in
-it before."""
-import ctypes
+"""Where values lie: results over operands, what loops carry, and the check that finds what is wrong."""
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from agreement import rival, same
-from onnxc.codegen import abi
+from onnxc.passes.check_plan import check_plan
 from onnxc.passes.plan_memory import plan_memory
-from onnxc.passes.select_kernels import select_kernels
-from pass_text import TARGET
+from planned import POINTWISE, Planned, agrees_in_any_memory, apart, convolved, floats
 from small_models import Weights, parsed
 
-import onnxc
-from onnxc import dims
-from onnxc.driver import emit_kernels
-from onnxc.ir import walk
-from onnxc.text import parse
-from onnxc.verify import verify
+from onnxc.verify import InvalidGraph
+
+# Results over operands
 
 
-class Planned:
-    """A graph's text after kernel selection, and its plan; values are known by their names."""
-
-    def __init__(self, text):
-        self.graph = select_kernels(parse(text), TARGET)
-        verify(self.graph, "kernels")
-        self.plan = plan_memory(self.graph, emit_kernels(self.graph, TARGET))
-        self.values = {}
-        for value in (v for n in walk(self.graph) for v in n.outputs):
-            self.values.setdefault(value.name, value)  # copies have the name too
-
-    def place(self, name):
-        """(kind, index, offset) of a value."""
-        at = self.plan.locations[self.values[name]]
-        return at.kind, at.index, at.offset
-
-    def offset_in(self, part, whole):
-        """Bytes from the first of one value to that of another, in the same buffer."""
-        (*where, begin), (*same_place, at) = self.place(whole), self.place(part)
-        assert where == same_place
-        return at - begin
-
-    def kernels(self):
-        """The ops that a kernel runs."""
-        return [type(n.op).__name__ for n in walk(self.graph) if n.choice is not None]
-
-
-def apart(planned, *names):
-    """Whether the values lie in buffers of their own."""
-    return len({planned.place(name)[:2] for name in names}) == len(names)
-
-
-def agrees_with_any_memory(model, folder, runs):
-    """Every run gives what ONNX Runtime gives, at first and when the workspace holds garbage."""
-    library, session = onnxc.load(onnxc.compile(model, folder / "model.so"), threads=2), rival(model)
-    for feeds in runs:
-        for _ in range(2):
-            for got, expected in zip(library.run(None, feeds), session.run(None, feeds), strict=True):
-                same(got, expected, 1e-5)
-            poison(library, {name: np.shape(array) for name, array in feeds.items()})
-
-
-def poison(library, shapes):
-    """Fills the workspace of the library's context, as large as a run on these shapes needs it."""
-    nbytes, context = library.workspace_bytes(shapes), library._acquire()
-    ctypes.memset(ctypes.c_void_p.from_address(context.handle + abi.CONTEXT["arena"]).value, 0xFF, nbytes)
-    library._give_back(context)
-
-
-def floats(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-# Views
-
-
-def test_a_reshape_is_its_operand():
-    p = Planned("""graph g(%x: float32[2, 12]) {
+def test_a_result_takes_the_memory_of_an_operand_that_dies():
+    p = Planned("""graph g(%x: float32[n, 4], %y: float32[4]) {
         %a = map(%x) { exp($0) }
-        %b = reshape(%a) shape=(4, 6)
-        %c = reduce(%b) kind=sum axes=(1)
-        return %c
+        %b = map(%a, %y) { add($0, $1) }
+        %c = map(%b) { cast($0, int32) }
+        %d = reduce(%c) kind=sum axes=(1)
+        return %d
     }""")
-    assert p.offset_in("b", "a") == 0
-    assert p.kernels() == ["Map", "Reduce"]
+    assert p.offset_in("a", "c") == p.offset_in("b", "c") == 0
+    assert len(p.plan.buffers) == 1
 
 
-def test_leading_rows_are_part_of_their_operand():
-    p = Planned("""graph g(%x: float32[1, n, 6]) {
+def test_a_chain_is_computed_in_the_callers_memory():
+    p = Planned("""graph g(%x: float32[n, 4]) {
         %a = map(%x) { exp($0) }
-        %b = slice(%a) starts=(0, n // 2, 0) sizes=(1, n - n // 2, 6) steps=(1, 1, 1)
-        %c = reduce(%b) kind=sum axes=(1)
-        return %c
+        %b = map(%a) { neg($0) }
+        return %b
     }""")
-    assert p.offset_in("b", "a") == dims.symbol("n") // 2 * 24
+    assert p.place("a") == p.place("b") == ("output", 0, 0)
+    assert not p.plan.buffers
 
 
-def test_columns_are_copied():
+def test_what_is_read_later_is_not_overwritten():
     p = Planned("""graph g(%x: float32[4, 6]) {
         %a = map(%x) { exp($0) }
-        %b = slice(%a) starts=(0, 3) sizes=(4, 3) steps=(1, 1)
+        %b = map(%a) { neg($0) }
+        %c = reduce(%b) kind=sum axes=(0)
+        %d = map(%a, %c) { add($0, $1) }
+        return %d
+    }""")
+    assert apart(p, "a", "b")
+
+
+def test_what_is_read_later_through_a_view_is_not_overwritten():
+    p = Planned("""graph g(%x: float32[4, 6]) {
+        %a = map(%x) { exp($0) }
+        %r = reshape(%a) shape=(6, 4)
+        %b = map(%a) { neg($0) }
+        %c = reduce(%b) kind=sum axes=(1)
+        %d = reduce(%r) kind=sum axes=(1)
+        return %c, %d
+    }""")
+    assert apart(p, "a", "b")
+
+
+def test_what_is_read_in_two_orders_is_not_overwritten():
+    p = Planned("""graph g(%x: float32[4, 6]) {
+        %a = map(%x) { exp($0) }
+        %r = reshape(%a) shape=(4, 1, 6)
+        %b = map(%a, %r) { add($0, $1) }
+        %c = reduce(%b) kind=sum axes=(0, 1)
+        return %c
+    }""")
+    assert apart(p, "a", "b")
+
+
+def test_what_repeats_is_not_overwritten():
+    p = Planned("""graph g(%x: float32[n, 4], %y: float32[n, 1]) {
+        %a = map(%y) { exp($0) }
+        %b = map(%a, %x) { add($0, $1) }
         %c = reduce(%b) kind=sum axes=(1)
         return %c
     }""")
     assert apart(p, "a", "b")
 
 
-POINTWISE = "strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)"
-PLANE = 4 * 4 * 8 * 4  # bytes of 8 channels of 4 x 4 pixels
-
-
-def convolved(channels, rest, batch=1):
-    """A graph that goes on with a blocked image %a of so many channels."""
-    return f"""graph g(%x: float32[{batch}, 8, 4, 4]) {{
-        %w = constant float32[{channels}, 8, 1, 1] splat 0.5
-        %v = constant float32[8, 8, 1, 1] splat 0.25
-        %k = constant float32[8, 8, 3, 3] splat 0.25
-        %a = conv(%x, %w) {POINTWISE}
-        {rest}
-    }}"""
-
-
-def test_whole_blocks_are_part_of_their_operand():
-    p = Planned(convolved(24, f"""
-        %b = slice(%a) starts=(0, 16, 0, 0) sizes=(1, 8, 4, 4) steps=(1, 1, 1, 1)
-        %c = conv(%b, %v) {POINTWISE}
-        return %c"""))
-    assert p.offset_in("b", "a") == 2 * PLANE
-
-
-def test_the_last_channels_may_leave_lanes_idle():
-    p = Planned(convolved(12, """
-        %b = slice(%a) starts=(0, 8, 0, 0) sizes=(1, 4, 4, 4) steps=(1, 1, 1, 1)
-        %c = map(%b) { exp($0) }
-        return %c"""))
-    assert p.offset_in("b", "a") == PLANE
-
-
-@pytest.mark.parametrize(("batch", "begin", "size"), [(1, 4, 8), (1, 0, 4), (2, 8, 8)])
-def test_channels_inside_blocks_or_of_several_images_are_copied(batch, begin, size):
-    p = Planned(convolved(24, f"""
-        %b = slice(%a) starts=(0, {begin}, 0, 0) sizes=({batch}, {size}, 4, 4) steps=(1, 1, 1, 1)
-        %c = map(%b) {{ exp($0) }}
-        return %c""", batch))
+def test_a_result_of_another_size_has_its_own_memory():
+    p = Planned("""graph g(%x: float32[n, 4]) {
+        %a = map(%x) { exp($0) }
+        %b = map(%a) { cast($0, float64) }
+        %c = reduce(%b) kind=sum axes=(1)
+        return %c
+    }""")
     assert apart(p, "a", "b")
 
 
-def test_a_part_has_the_halo_of_its_operand():
-    p = Planned(convolved(16, """
-        %b = slice(%a) starts=(0, 8, 0, 0) sizes=(1, 8, 4, 4) steps=(1, 1, 1, 1)
-        %c = conv(%b, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
-        return %c"""))
-    assert p.values["a"].type.layout.halo == p.values["b"].type.layout.halo == (1, 1)
-    assert p.offset_in("b", "a") == 6 * 6 * 8 * 4
-
-
-def test_a_single_pixel_of_whole_blocks_is_dense_already():
-    p = Planned("""graph g(%x: float32[1, 8, 1, 1]) {
-        %w = constant float32[16, 8, 1, 1] splat 0.5
-        %v = constant float32[16, 3] splat 0.5
-        %a = conv(%x, %w) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
-        %b = reshape(%a) shape=(1, 16)
-        %c = contract(%b, %v) lhs="mk" rhs="kn" out="mn" accumulate=float32
-        return %c
-    }""")
-    assert p.offset_in("b", "a") == 0
-
-
-def test_a_blocked_value_is_never_an_output():
-    p = Planned("""graph g(%x: float32[1, 8, 1, 1]) {
-        %w = constant float32[16, 8, 1, 1] splat 0.5
-        %a = conv(%x, %w) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
-        %b = reshape(%a) shape=(1, 16)
+def test_inputs_and_constants_are_not_overwritten():
+    p = Planned("""graph g(%x: float32[4]) {
+        %w = constant float32[4] (1.0, 2.0, 3.0, 4.0)
+        %a = map(%x, %w) { add($0, $1) }
+        %b = reduce(%a) kind=sum axes=(0)
         return %b
     }""")
     assert p.place("a")[0] == "arena"
-    assert [index for index, _ in p.plan.copies] == [0]
 
 
-# Joins
+RESIDUAL = f"""
+    %b = conv(%a, %v) {POINTWISE}
+    %c = conv(%b, %v, %a) {POINTWISE} epilogue={{ max(add($0, $1), 0.0) }}
+    %d = reduce(%c) kind=sum axes=(2, 3)
+    return %d"""
 
 
-def test_the_operands_of_a_join_are_parts_of_its_result():
-    p = Planned("""graph g(%x: float32[n, 4], %y: float32[m, 4]) {
+def test_a_convolution_is_added_to_its_residual():
+    p = Planned(convolved(8, RESIDUAL))
+    assert p.offset_in("c", "a") == 0
+
+
+def test_a_residual_is_read_once_where_pixels_are_computed_twice():
+    p = Planned(convolved(8, RESIDUAL).replace("4, 4]", "7, 17]"))
+    (conv,) = (n for n in p.graph.nodes if len(n.inputs) == 3)
+    assert not p.codes[conv].over
+    assert apart(p, "a", "c")
+
+
+def test_a_residual_with_a_border_is_not_overwritten_by_a_result_without():
+    p = Planned(convolved(8, RESIDUAL.replace("%d = reduce(%c)", """
+        %e = conv(%a, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        %f = map(%c, %e) { add($0, $1) }
+        %d = reduce(%f)""")))
+    assert apart(p, "a", "c")
+
+
+def test_a_product_is_added_to_its_residual():
+    p = Planned("""graph g(%x: float32[n, 16]) {
+        %w = constant float32[16, 16] splat 0.5
         %a = map(%x) { exp($0) }
-        %b = map(%y) { neg($0) }
-        %c = concat(%a, %b) axis=0
-        %d = reduce(%c) kind=sum axes=(0)
+        %b = contract(%a, %w) lhs="mk" rhs="kn" out="mn" accumulate=float32
+        %c = contract(%b, %w, %a) lhs="mk" rhs="kn" out="mn" accumulate=float32 epilogue={ add($0, $1) }
+        %d = reduce(%c) kind=sum axes=(1)
         return %d
     }""")
-    assert p.offset_in("a", "c") == 0
-    assert p.offset_in("b", "c") == dims.symbol("n") * 16
-    assert p.kernels() == ["Map", "Map", "Reduce"]
+    assert p.offset_in("c", "a") == 0
 
 
-def test_what_no_node_writes_is_copied_into_a_join():
-    p = Planned("""graph g(%x: float32[3, 4]) {
+def test_results_over_operands_make_the_arena_smaller():
+    p = Planned("""graph g(%x: float32[1000]) {
         %a = map(%x) { exp($0) }
-        %c = concat(%a, %x) axis=0
-        %d = reduce(%c) kind=sum axes=(0)
-        return %d
-    }""")
-    assert p.offset_in("a", "c") == 0
-    assert p.kernels() == ["Map", "Reorder", "Reduce"]
-
-
-def test_a_join_of_blocked_images_is_blocked():
-    p = Planned(convolved(16, f"""
-        %b = conv(%a, %w2) {POINTWISE}
-        %c = concat(%b, %a) axis=1
-        %d = conv(%c, %w3) {POINTWISE}
-        return %d""").replace("%a = conv", """%w2 = constant float32[8, 16, 1, 1] splat 0.5
-        %w3 = constant float32[8, 24, 1, 1] splat 0.5
-        %a = conv"""))
-    assert p.offset_in("b", "c") == 0
-    assert p.offset_in("a", "c") == PLANE
-    assert "Concat" not in p.kernels()
-
-
-def test_blocks_that_are_not_full_are_copied():
-    p = Planned(convolved(12, """
-        %b = map(%a) { exp($0) }
-        %c = concat(%b, %a) axis=1
-        %d = map(%c) { neg($0) }
-        return %d"""))
-    assert "Concat" in p.kernels()
-
-
-def test_parts_that_are_joined_again_lie_there_as_a_whole():
-    p = Planned(convolved(16, f"""
-        %b = slice(%a) starts=(0, 0, 0, 0) sizes=(1, 8, 4, 4) steps=(1, 1, 1, 1)
-        %c = slice(%a) starts=(0, 8, 0, 0) sizes=(1, 8, 4, 4) steps=(1, 1, 1, 1)
-        %d = conv(%c, %v) {POINTWISE}
-        %e = concat(%b, %c, %d) axis=1
-        %f = reduce(%e) kind=sum axes=(2, 3)
-        return %f"""))
-    assert [p.offset_in(part, "e") for part in "abcd"] == [0, 0, PLANE, 2 * PLANE]
-
-
-def test_a_join_may_lie_in_a_join():
-    p = Planned("""graph g(%x: float32[4]) {
-        %a = map(%x) { exp($0) }
-        %b = map(%x) { neg($0) }
-        %c = concat(%a, %b) axis=0
-        %d = map(%x) { abs($0) }
-        %e = concat(%d, %c) axis=0
-        return %e
-    }""")
-    assert [p.place(part) for part in "edcab"] == [("output", 0, at) for at in (0, 0, 16, 16, 32)]
-
-
-def test_a_value_lies_in_one_join_only():
-    p = Planned("""graph g(%x: float32[64, 64]) {
-        %a = map(%x) { exp($0) }
-        %b = map(%x) { neg($0) }
-        %c = concat(%a, %b) axis=0
-        %d = concat(%b, %a) axis=0
-        %e = map(%c, %d) { add($0, $1) }
-        return %e
-    }""")
-    assert p.offset_in("b", "c") == 64 * 64 * 4
-    assert apart(p, "c", "d")
-
-
-def test_sizes_that_data_tells_are_copied():
-    p = Planned("""graph g(%x: float32[8], %s: int64[1]) {
-        bind(%s) symbols=(k)
-        %b = slice(%x) starts=(0) sizes=(k) steps=(1)
-        %a = map(%b) { exp($0) }
-        %c = concat(%a, %a) axis=0
+        %b = map(%a) { neg($0) }
+        %c = reduce(%b) kind=sum axes=(0)
         return %c
     }""")
-    assert "Concat" in p.kernels()
+    assert p.plan.arena_bytes == 4032
+    p.codes.update({node: replace(code, over=()) for node, code in p.codes.items()})
+    assert plan_memory(p.graph, p.codes).arena_bytes == 2 * 4032
 
 
-def test_sizes_that_only_the_run_compares_are_copied():
-    p = Planned("""graph g(%x: float32[n, k], %y: float32[m, l]) {
-        %a = map(%x) { exp($0) }
-        %b = map(%y) { neg($0) }
-        %c = concat(%a, %b) axis=0
-        return %c
-    }""")
-    assert p.kernels() == ["Map", "Map", "Concat"]
-
-
-def test_joined_and_parted_images_agree_with_any_memory(tmp_path):
-    w = Weights(3)
-    for name, shape in {"stem": (32, 3, 3, 3), "narrow": (16, 16, 3, 3), "mix": (32, 64, 1, 1)}.items():
-        w.add(name, *shape)
+def test_overwritten_operands_agree_in_any_memory(tmp_path):
+    w = Weights(4)
+    w.add("w", 24, 24)
     model = parsed("""
-        images (float[1, 3, height, width] image) => (float[1, c, h2, w2] whole, float[1, d] mean) {
-            a = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (image, stem)
-            b, c = Split <axis = 1, num_outputs = 2> (a)
-            d = Conv <pads = [1, 1, 1, 1]> (c, narrow)
+        chain (float[n, 24] x, float[24] y) => (float[n, 24] z, float[n, 24] other, bool[n, 24] signs) {
+            a = Add (x, y)
+            b = Exp (a)
+            c = MatMul (b, w)
+            d = Add (c, b)
             e = Relu (d)
-            f = Conv <pads = [1, 1, 1, 1]> (e, narrow)
-            g = Add (f, c)
-            h = Concat <axis = 1> (b, c, g, e)
-            i = Conv (h, mix)
-            j = GlobalAveragePool (i)
-            mean = Flatten (j)
-            k = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (h)
-            whole = Concat <axis = 1> (k, k)
+            f = Transpose <perm = [1, 0]> (e)
+            g = Transpose <perm = [1, 0]> (f)
+            h = Add (e, g)
+            i = Softmax (h)
+            z = Mul (i, h)
+            other = Neg (z)
+            zero = Constant <value = float {0.0}> ()
+            signs = Less (other, zero)
         }""", w)
-    agrees_with_any_memory(
-        model, tmp_path, [{"image": floats(1, 3, *size)} for size in ((16, 16), (7, 23), (1, 1), (40, 9))])
+    agrees_in_any_memory(model, tmp_path, [{"x": floats(n, 24), "y": floats(24)} for n in (1, 0, 5, 64)])
 
 
-def test_joined_rows_of_any_number_agree_with_any_memory(tmp_path):
+# Loops
+
+
+LOOP = """graph g(%x: float32[4, 8], %w: float32[8, 8], %t: int64[]) {{
+    %go = constant bool[] (true)
+    %l = loop(%t, %go, %x, %w) body=(%i: int64[], %c: bool[], %h: float32[4, 8], %v: float32[8, 8]) {{
+        {}
+        return %c, %next
+    }} carried=1 : float32[4, 8]
+    return %l
+}}"""
+
+
+def test_what_a_loop_carries_is_written_where_it_stays():
+    p = Planned(LOOP.format("""
+        %a = contract(%h, %v) lhs="mk" rhs="kn" out="mn" accumulate=float32
+        %next = map(%a, %h) { sub($0, $1) }"""))
+    assert p.plan.locations[p.carried(0)] == p.plan.locations[p.values["next"]]
+
+
+def test_what_is_still_read_is_not_written():
+    p = Planned(LOOP.format("""
+        %next = contract(%h, %v) lhs="mk" rhs="kn" out="mn" accumulate=float32"""))
+    assert p.plan.locations[p.carried(0)] != p.plan.locations[p.values["next"]]
+
+
+def test_values_that_change_places_are_copied(tmp_path):
     model = parsed("""
-        rows (float[n, 3] x, float[m, 3] y) => (float[k, 3] all, float[2] sums, float[m, 3] also) {
-            a = Exp (x)
-            b = Neg (y)
-            also = Abs (b)
-            all = Concat <axis = 0> (a, also, y, b)
-            two = Constant <value = int64[2] {0, 1}> ()
-            s = ReduceSum <keepdims = 0> (a, two)
-            t = ReduceSum <keepdims = 0> (all, two)
-            axes = Constant <value = int64[1] {0}> ()
-            s1 = Unsqueeze (s, axes)
-            t1 = Unsqueeze (t, axes)
-            sums = Concat <axis = 0> (s1, t1)
+        fibonacci (float[n] x, float[n] y, int64 trips) => (float[n] a, float[n] b, float[t, n] all) {
+            go = Constant <value = bool {1}> ()
+            a, b, all = Loop (trips, go, x, y) <body = round (int64 i, bool c, float[n] p, float[n] q)
+                => (bool c_out, float[n] q_out, float[n] sum, float[n] scanned) {
+                sum = Add (p, q)
+                q_out = Identity (q)
+                scanned = Neg (sum)
+                c_out = Identity (c)
+            }>
         }""")
-    sizes = ((2, 5), (0, 3), (4, 0), (0, 0))
-    agrees_with_any_memory(model, tmp_path, [{"x": floats(n, 3), "y": floats(m, 3)} for n, m in sizes])
+    agrees_in_any_memory(model, tmp_path, [
+        {"x": floats(n), "y": floats(n, seed=1), "trips": np.asarray(trips)}
+        for n, trips in ((3, 5), (8, 1), (0, 2))])
+
+
+def test_loops_that_write_in_place_agree_in_any_memory(tmp_path):
+    model = parsed("""
+        rounds (float[4, 8] x, float[8, 8] w, int64 trips)
+            => (float[4, 8] a, float[4, 8] b, float[t, 4, 8] c) {
+            go = Constant <value = bool {1}> ()
+            a, b, c = Loop (trips, go, x, x) <body = round (int64 i, bool go_on, float[4, 8] p, float[4, 8] q)
+                => (bool c_out, float[4, 8] p_out, float[4, 8] q_out, float[4, 8] scanned) {
+                product = MatMul (p, w)
+                bounded = Tanh (product)
+                q_out = Add (q, bounded)
+                positive = ReduceMax <keepdims = 0> (bounded)
+                zero = Constant <value = float {0.0}> ()
+                condition = Greater (positive, zero)
+                p_out = If (condition) <
+                    then_branch = yes () => (float[4, 8] kept) { kept = Neg (p) },
+                    else_branch = no () => (float[4, 8] made) { made = Add (q_out, p) }>
+                scanned = Mul (q_out, p)
+                c_out = Identity (go_on)
+            }>
+        }""")
+    agrees_in_any_memory(model, tmp_path, [
+        {"x": floats(4, 8), "w": floats(8, 8, seed=1), "trips": np.asarray(trips)} for trips in (0, 1, 2, 7)])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_agree_in_any_memory(kind, tmp_path):
+    gates, w = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], Weights(5)
+    w.add("w", 2, gates * 6, 5)
+    w.add("r", 2, gates * 6, 6)
+    model = parsed(f"""
+        layers (float[t, b, 5] x, int32[b] lengths) => (float[t, 2, b, 6] y, float[2, b, 6] last) {{
+            y, last = {kind} <hidden_size = 6, direction = "bidirectional"> (x, w, r, , lengths)
+        }}""", w)
+    agrees_in_any_memory(model, tmp_path, [
+        {"x": floats(t, b, 5), "lengths": np.arange(b, dtype=np.int32) % t + 1} for t, b in ((1, 1), (7, 3))])
+
+
+# The check
+
+
+def test_a_value_that_is_gone_is_noticed():
+    p = Planned("""graph g(%x: float32[8]) {
+        %a = map(%x) { exp($0) }
+        %b = reduce(%a) kind=sum axes=(0)
+        %c = map(%a, %b) { div($0, $1) }
+        return %c
+    }""")
+    p.plan.locations[p.values["b"]] = p.plan.locations[p.values["a"]]
+    with pytest.raises(InvalidGraph, match=r"Reduce writes %b: .* over %a: "):
+        check_plan(p.graph, p.codes, p.plan)
+
+
+def test_memory_that_is_given_away_too_early_is_noticed():
+    p = Planned("""graph g(%x: float32[8]) {
+        %a = map(%x) { exp($0) }
+        %b = reduce(%a) kind=sum axes=(0)
+        %c = reduce(%a) kind=prod axes=(0)
+        return %b, %c
+    }""")
+    p.plan.buffers[p.place("a")[1]].last = 1
+    with pytest.raises(InvalidGraph, match="Reduce at 2 uses buffer 0, which is in use from 0 to 1"):
+        check_plan(p.graph, p.codes, p.plan)
