@@ -348,7 +348,7 @@ def _wrapper(d: LibraryDescription, names: list[str]) -> str:
         rows.append(f"{{sizeof(onnxc_value), ONNXC_TENSOR, {abi.DTYPES[port.dtype or '']}, "
                     f"{len(port.shape or ())}, {where}, (void *){name}, {given}, {capacity}, NULL}}")
     count = len(d.inputs)
-    arrays = ""
+    results, arrays = len(rows) - count, ""
     for what, part in (("inputs", rows[:count]), ("outputs", rows[count:])):
         if part:
             joined = ",\n        ".join(part)
@@ -356,10 +356,12 @@ def _wrapper(d: LibraryDescription, names: list[str]) -> str:
         else:
             arrays += f"    onnxc_value *_{what} = NULL;\n"
     signature = ",\n        ".join(parameters)
-    return (f"/* Runs the model; outputs are written to the memory given. Returns a status. */\n"
+    return (f"/* Runs the model; outputs are written to the memory given, or dropped where it is null.\n"
+            f" * Returns a status. */\n"
             f"static inline int {d.prefix}_run(\n        {signature}) {{\n{dims}{arrays}"
-            f"    return {d.prefix}_model()->run(context, _inputs, {count}, _outputs, "
-            f"{len(rows) - count});\n}}\n")
+            f"    int _status = {d.prefix}_model()->run(context, _inputs, {count}, _outputs, {results});\n"
+            f"    for (int _k = 0; _k < {results}; _k++) {d.prefix}_model()->release(&_outputs[_k]);\n"
+            f"    return _status;\n}}\n")
 
 
 def model_header(description: LibraryDescription) -> str:

@@ -25,7 +25,10 @@ PINNED = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Three models, each as an object with its header, by the command line."""
-    folder = tmp_path_factory.mktemp("embedding")
+    return compile_models(tmp_path_factory.mktemp("embedding"))
+
+
+def compile_models(folder):
     for name, options in PINNED.items():
         onnx.save(getattr(small_models, name)(), folder / f"{name}.onnx")
         command = ["compile", str(folder / f"{name}.onnx"), "-o", str(folder / f"{name}.o"), *options]
@@ -35,6 +38,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def program(folder):
+    return compile_program(folder)
+
+
+def compile_program(folder):
     objects = [folder / f"{name}.o" for name in PINNED]
     compile_with(link.find_compiler(), "-std=c11", "-D_GNU_SOURCE", "-O1", f"-I{folder}", HERE / "program.c",
                  *objects, "-o", folder / "program", "-lm", "-pthread")
@@ -85,6 +92,14 @@ def test_wrong_calls_get_a_status_and_a_sentence_and_the_next_call_works(program
 
 def test_a_run_is_cancelled_from_another_thread(program):
     assert run(program, "cancel").decode().splitlines() == ["the run was cancelled"] * 2
+
+
+def test_the_sanitizers_find_no_wrong_step_and_no_leak(tmp_path, monkeypatch):
+    """The runtime and the program with the checks of addresses, leaks and undefined behaviour in them."""
+    monkeypatch.setenv("CC", "cc -fsanitize=address,undefined -fno-sanitize-recover=all -g")
+    program = compile_program(compile_models(tmp_path))
+    for test in ("bits", "errors", "cancel"):
+        run(program, test)
 
 
 def test_the_programs_results_are_those_of_onnx_runtime(program, folder):

@@ -177,7 +177,7 @@ static void test_image_errors(void) {
     REFUSES(ONNXC_OVERLAP, out = room(image[0] + 5, sizeof result), 1, 1);
     expect(model, context, images_run(context, NULL, result), ONNXC_NULL_POINTER);
     expect(model, NULL, images_run(NULL, image[0], result), ONNXC_NULL_POINTER);
-    CHECK(images_run(context, image[1], NULL) == ONNXC_OK); /* memory of the model's, which it drops again */
+    CHECK(images_run(context, image[1], NULL) == ONNXC_OK); /* computed and dropped */
     model->destroy(context);
 }
 
