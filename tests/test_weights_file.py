@@ -1,8 +1,10 @@
 """Weights in a file of their own: compiling, loading, moving and losing the pair, from Python and from C."""
 import json
 import os
+import resource
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -166,6 +168,16 @@ def test_a_failure_leaves_the_old_pair(pair, model, tmp_path, monkeypatch):
     with pytest.raises(CompileError, match="'false' failed"):
         onnxc.compile(small_models.text(), pair, weights=pair.with_name("images.weights"))
     assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == old
+
+
+def test_weights_for_which_there_is_no_room_are_one_sentence(model, tmp_path):
+    command = [sys.executable, "-P", "-m", "onnxc", "compile", model, "-o", tmp_path / "a.so", "--weights",
+               tmp_path / "w"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)))
+    errors = [line for line in done.stderr.splitlines() if "error" in line]
+    assert (done.returncode, errors, names(tmp_path)) == (
+        3, [f"onnxc: error: the weights cannot be written to '{tmp_path}': File too large"], [])
 
 
 @pytest.mark.parametrize("old", [True, False])
