@@ -4,90 +4,100 @@
 """
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from .. import dims
-from ..dims import Dimension
-from ..expr import Expr, topological
 from ..ir import Graph, Node, TensorType, Value, regions
-from ..ops import Bind, If, Loop, RuntimeCall
+from ..ops import Bind, If, Loop, RuntimeCall, Shape, dimensions
 from ..target import Target
 
 
 def eliminate_dead(graph: Graph, target: Target) -> Graph:
     """graph without nodes that neither an output nor a needed dimension variable depends on."""
     live: set[Value] = set(graph.outputs)
-    variables = _variables_of(v.type for v in graph.outputs)
+    variables = _variables_of(graph.outputs)
+    bound = _bound_by(graph)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        binds = isinstance(node.op, Bind) and any(s.name in variables for s in node.op.symbols)
-        shapes = _bound_by_results(node) & variables
-        if not binds and not shapes and not any(v in live for v in node.outputs):
+        needed = bound.get(node, set()) & variables
+        if not needed and not any(v in live for v in node.outputs):
             continue
-        node = _inside(node, target)
+        if isinstance(node.op, (If, Loop)):
+            node = _trimmed(node, _wanted(node, live, needed), target)
         kept.append(node)
         live.update(node.inputs)
         variables |= needed_variables(node)
     return replace(graph, nodes=tuple(reversed(kept)))
 
 
-def _bound_by_results(node: Node) -> set[str]:
-    """The variables that get their sizes from what the node returns."""
-    if not isinstance(node.op, (If, Loop, RuntimeCall)):
-        return set()
-    found = _variables_of(v.type for v in node.outputs)
-    return found - _variables_of(v.type for v in node.inputs) if isinstance(node.op, RuntimeCall) else found
+def _bound_by(graph: Graph) -> dict[Node, set[str]]:
+    """The variables that each node is the first to tell: by its values, or by the sizes of its results."""
+    known = _variables_of(graph.inputs)
+    found: dict[Node, set[str]] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, Bind):
+            found[node] = {s.name for s in node.op.symbols}
+        elif isinstance(node.op, (If, Loop, RuntimeCall)):
+            found[node] = _variables_of(node.outputs) - known
+        known |= found.get(node, set())
+    return found
 
 
-def _inside(node: Node, target: Target) -> Node:
-    """node with its regions cleaned, and operands that no region reads any more dropped."""
-    if not isinstance(node.op, (If, Loop)):
-        return node
-    cleaned = {k: eliminate_dead(v, target) for k, v in vars(node.op).items() if isinstance(v, Graph)}
-    fixed = 1 if isinstance(node.op, If) else 2 + node.op.carried  # operands that are no captures
-    own = 0 if isinstance(node.op, If) else 2 + node.op.carried  # region inputs that are no captures
-    used = [_used(g) for g in cleaned.values()]
-    keep = [
-        k for k in range(len(node.inputs) - fixed)
-        if any(g.inputs[own + k] in u for g, u in zip(cleaned.values(), used))
+def _wanted(node: Node, live: set[Value], needed: set[str]) -> list[bool]:
+    """Which results are read, or are the only ones to tell a needed variable."""
+    wanted = [v in live for v in node.outputs]
+    told = {str(d) for v, want in zip(node.outputs, wanted) if want for d in _shape(v)}
+    for k, value in enumerate(node.outputs):
+        if _variables_of([value]) & needed - told:
+            wanted[k] = True
+            told |= {str(d) for d in _shape(value)}
+    return wanted
+
+
+def _trimmed(node: Node, wanted: list[bool], target: Target) -> Node:
+    """node without results that nobody wants, its regions cleaned, and without operands that no region reads
+    then. What a Loop carries stays."""
+    loop = isinstance(node.op, Loop)
+    carried = node.op.carried if loop else 0
+    own = 2 + carried if loop else 1  # operands that are no captures
+    given = own if loop else 0  # region inputs that are no captures
+    first = 1 if loop else 0  # region outputs before the results: a body's condition
+    results = [k for k, want in enumerate(wanted) if want or k < carried]
+    cleaned: dict[str, Graph] = {}
+    for name, graph in vars(node.op).items():
+        if isinstance(graph, Graph):
+            outputs = (*graph.outputs[:first], *(graph.outputs[first + k] for k in results))
+            cleaned[name] = eliminate_dead(replace(graph, outputs=outputs), target)
+    read = {v for g in cleaned.values() for v in (*(v for n in g.nodes for v in n.inputs), *g.outputs)}
+    captures = [
+        k for k in range(len(node.inputs) - own)
+        if any(g.inputs[given + k] in read for g in cleaned.values())
     ]
-    cleaned = {
-        name: replace(g, inputs=(*g.inputs[:own], *(g.inputs[own + k] for k in keep)))
-        for name, g in cleaned.items()
-    }
-    inputs = (*node.inputs[:fixed], *(node.inputs[fixed + k] for k in keep))
-    return Node(replace(node.op, **cleaned), inputs, node.outputs, node.origin, node.choice)
-
-
-def _used(graph: Graph) -> set[Value]:
-    return {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
+    for name, graph in cleaned.items():
+        inputs = (*graph.inputs[:given], *(graph.inputs[given + k] for k in captures))
+        cleaned[name] = replace(graph, inputs=inputs)
+    op = replace(node.op, **cleaned, types=tuple(node.op.types[k] for k in results))
+    inputs = (*node.inputs[:own], *(node.inputs[own + k] for k in captures))
+    return Node(op, inputs, tuple(node.outputs[k] for k in results), node.origin, node.choice)
 
 
 def needed_variables(node: Node) -> set[str]:
     """The dimension variables that running a node takes: those of its types, its op's sizes and its
     regions."""
-    found = _variables_of(v.type for v in (*node.inputs, *node.outputs))
-    found |= _variables_in(tuple(v for v in vars(node.op).values() if not isinstance(v, Graph)))
+    found = _variables_of((*node.inputs, *node.outputs))
+    found |= {s.name for d in dimensions(node.op) for s in dims.symbols(d)}
     for graph in regions(node.op):
-        found |= _variables_of(v.type for v in graph.inputs)
+        found |= _variables_of(graph.inputs)
         for inner in graph.nodes:
             found |= needed_variables(inner)
     return found
 
 
-def _variables_of(types) -> set[str]:
-    return {s.name for t in types if isinstance(t, TensorType) for d in t.shape for s in dims.symbols(d)}
+def _variables_of(values: Iterable[Value]) -> set[str]:
+    """The variables in the values' shapes."""
+    return {s.name for v in values for d in _shape(v) for s in dims.symbols(d)}
 
 
-def _variables_in(values: tuple) -> set[str]:
-    """The variables in an op's fields: sizes, expressions, and tuples of them."""
-    found: set[str] = set()
-    for value in values:
-        if isinstance(value, dims.Dim):
-            found |= {s.name for s in dims.symbols(value)}
-        elif isinstance(value, Expr):
-            sizes: list[Dimension] = [n.value for n in topological(value) if n.op == "size"]
-            found |= _variables_in(tuple(sizes))
-        elif isinstance(value, tuple):
-            found |= _variables_in(value)
-    return found
+def _shape(value: Value) -> Shape:
+    return value.shape if isinstance(value.type, TensorType) else ()

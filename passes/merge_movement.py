@@ -3,6 +3,7 @@
 concat(concat(%x, %y), %z)                      →   concat(%x, %y, %z)
 transpose(transpose(%x))                        →   transpose(%x)
 transpose(%x: [1, n, 8]) perm=(1, 0, 2)         →   reshape(%x) shape=(n, 1, 8)
+slice(slice(%x) starts=(2)) starts=(1)          →   slice(%x) starts=(3)
 map(%x) { $0 }                                  →   %x
 
 A Reshape costs nothing: it is a view.
@@ -13,7 +14,7 @@ from collections import Counter
 
 from ..expr import input_
 from ..ir import Graph, Node, Rewriter, Value
-from ..ops import Concat, Map, Op, Reshape, Transpose
+from ..ops import Concat, Map, Op, Reshape, Slice, Transpose
 from ..target import Target
 from .regions import in_regions
 
@@ -66,6 +67,12 @@ def _merged(
             if moved == sorted(moved):
                 return Reshape(node.outputs[0].shape), (source,)
             return (Transpose(perm), (source,)) if source is not inputs[0] else None
+        case Slice(starts, sizes, steps):
+            outer = inputs[0].producer
+            if outer is not None and isinstance(outer.op, Slice):
+                starts = tuple(a + b * step for a, b, step in zip(outer.op.starts, starts, outer.op.steps))
+                steps = tuple(a * b for a, b in zip(outer.op.steps, steps))
+                return Slice(starts, sizes, steps), outer.inputs
     return None
 
 

@@ -126,6 +126,55 @@ def test_a_loop_keeps_what_it_carries_and_drops_what_it_only_captures():
     }""")
 
 
+def test_a_branch_returns_only_what_is_read():
+    becomes(eliminate_dead, """graph g(%c: bool[], %x: float32[n], %y: float32[n]) {
+        %0, %1, %2 = if(%c, %x, %y) then=(%a: float32[n], %b: float32[n]) {
+            %3 = map(%a) { exp($0) }
+            %4 = map(%b) { exp($0) }
+            return %3, %4, %a
+        } otherwise=(%a: float32[n], %b: float32[n]) {
+            return %a, %b, %a
+        } : float32[n], float32[n], float32[n]
+        return %2, %0
+    }""", """graph g(%c: bool[], %x: float32[n], %y: float32[n]) {
+        %0, %2 = if(%c, %x) then=(%a: float32[n]) {
+            %3 = map(%a) { exp($0) }
+            return %3, %a
+        } otherwise=(%a: float32[n]) { return %a, %a } : float32[n], float32[n]
+        return %2, %0
+    }""")
+
+
+def test_a_result_of_a_branch_stays_while_a_size_that_it_tells_is_needed():
+    stays(eliminate_dead, """graph g(%c: bool[], %x: float32[n]) {
+        %0, %1 = if(%c, %x) then=(%a: float32[n]) {
+            %2 = concat(%a, %a) axis=0
+            return %2, %a
+        } otherwise=(%a: float32[n]) { return %a, %a } : float32[k], float32[n]
+        %3 = elements() dims=(k) shape=(1)
+        return %1, %3
+    }""")
+
+
+def test_a_loop_does_not_collect_what_is_not_read():
+    becomes(eliminate_dead, """graph g(%t: int64[], %c: bool[], %x: float32[n]) {
+        %0, %1, %2, %3 = loop(%t, %c, %x, %x) carried=2
+            body=(%i: int64[], %d: bool[], %a: float32[n], %b: float32[n]) {
+            %4 = map(%a) { exp($0) }
+            %5 = map(%b) { log($0) }
+            return %d, %4, %b, %4, %5
+        } : float32[n], float32[n], float32[s, n], float32[s, n]
+        return %2
+    }""", """graph g(%t: int64[], %c: bool[], %x: float32[n]) {
+        %0, %1, %2 = loop(%t, %c, %x, %x) carried=2
+            body=(%i: int64[], %d: bool[], %a: float32[n], %b: float32[n]) {
+            %4 = map(%a) { exp($0) }
+            return %d, %4, %b, %4
+        } : float32[n], float32[n], float32[s, n]
+        return %2
+    }""")
+
+
 def test_dead_nodes_go_in_nested_regions():
     becomes(eliminate_dead, """graph g(%c: bool[], %x: float32[n]) {
         %0 = if(%c, %c, %x) then=(%d: bool[], %a: float32[n]) {

@@ -111,6 +111,25 @@ def test_a_transpose_of_an_axis_that_may_be_longer_than_one_stays():
     }""")
 
 
+def test_two_slices_become_one():
+    becomes(clean(merge_movement), """graph g(%x: float32[n + 9, 9]) {
+        %0 = slice(%x) starts=(n + 6, 1) sizes=(n + 7, 4) steps=(-1, 2)
+        %1 = slice(%0) starts=(1, 3) sizes=(2, 2) steps=(3, -1)
+        return %1
+    }""", """graph g(%x: float32[n + 9, 9]) {
+        %1 = slice(%x) starts=(n + 5, 7) sizes=(2, 2) steps=(-3, -2)
+        return %1
+    }""")
+
+
+def test_slices_of_slices_are_the_same_elements():
+    agrees(clean(merge_movement), """graph g(%x: float32[n + 9, 9]) {
+        %0 = slice(%x) starts=(n + 6, 1) sizes=(n + 7, 4) steps=(-1, 2)
+        %1 = slice(%0) starts=(1, 3) sizes=(2, 2) steps=(3, -1)
+        return %1, %0
+    }""", n=2)
+
+
 @pytest.mark.parametrize("n, m", [(0, 2), (1, 1), (3, 0), (2, 3)])
 def test_elements_end_where_they_did(n, m):
     agrees(clean(merge_movement), """graph g(%x: float32[n, 1, m, 2], %y: float32[2, 1, n, m]) {
