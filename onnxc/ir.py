@@ -7,6 +7,7 @@ nothing changes and rebuild where something does (`rewrite`).
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -216,9 +217,6 @@ def constant_value(array: np.ndarray, name: str = "") -> Value:
     return Value(TensorType(constant.dtype, constant.shape), name, constant)
 
 
-Replacement = Callable[[Node, tuple[Value, ...]], "Sequence[Node] | Node | Mapping[Value, Value] | None"]
-
-
 class Rewriter:
     """Copies nodes one after the other under a growing map from old to new values: how every pass rebuilds
     a graph."""
@@ -267,13 +265,9 @@ def clone(node: Node, inputs: Sequence[Value]) -> Node:
     return Node(node.op, tuple(inputs), tuple(outputs), node.origin, node.choice)
 
 
-def users(graph: Graph) -> dict[Value, list[Node]]:
-    """Which nodes read each value; a graph's outputs count as no node (see `is_output`)."""
-    found: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for value in dict.fromkeys(node.inputs):
-            found.setdefault(value, []).append(node)
-    return found
+def count_readers(graph: Graph) -> Counter[Value]:
+    """How often each value is read: once for each operand that it is, and each output."""
+    return Counter(v for node in graph.nodes for v in node.inputs) + Counter(graph.outputs)
 
 
 def regions(op: Op) -> tuple[Graph, ...]:

@@ -9,12 +9,11 @@ well. A result is permuted in place only where its innermost axis stays, since k
 """
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from string import ascii_letters
 
 from ..expr import contains
-from ..ir import Graph, Rewriter, Value
+from ..ir import Graph, Rewriter, Value, count_readers
 from ..ops import Contract, Map, Reshape, Transpose
 from ..target import Target
 from .regions import in_regions
@@ -22,7 +21,7 @@ from .regions import in_regions
 
 def absorb_transposes(graph: Graph, target: Target) -> Graph:
     """graph with transposed operands and results of Contract nodes read and written in place."""
-    readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs)
+    readers = count_readers(graph)
     rewriter = Rewriter()
     for node in graph.nodes:
         inputs = tuple(rewriter.of(v) for v in node.inputs)

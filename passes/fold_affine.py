@@ -11,14 +11,16 @@ computed in float64 and rounded once.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
 from .. import expr
 from ..expr import Expr
-from ..ir import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir import Constant, Graph, Node, Rewriter, TensorType, Value, count_readers
 from ..ops import Contract, Conv, Map
 from ..target import Target
+from .bodies import pruned
 from .regions import in_regions
 
 #: a*x + b as expressions over the Map's other operands.
@@ -27,42 +29,63 @@ Affine = tuple[Expr, Expr]
 
 def fold_affine(graph: Graph, target: Target) -> Graph:
     """graph with channel scales inside the weights of Conv and Contract."""
-    readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs)
+    readers = count_readers(graph)
     rewriter = Rewriter()
     for node in graph.nodes:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
-        scaled = _scaled(node, inputs, readers) if isinstance(node.op, Map) else None
-        if scaled is None:
+        found = _scaled(node, inputs, readers) if isinstance(node.op, Map) else None
+        if found is None:
             rewriter.copy(in_regions(node, lambda g: fold_affine(g, target)))
             continue
-        host, weights, body, operands, shift = scaled
-        (product,) = rewriter.add(host.op, (host.inputs[0], weights), host.origin)
-        (result,) = rewriter.add(Map(body), [product, *operands, shift], node.origin, [node.outputs[0].name])
-        rewriter.replace(node.outputs, (result,))
+        host, k = found.host, found.operand
+        (product,) = rewriter.add(host.op, (host.inputs[0], _weights(host, found.factors)), host.origin)
+        shifted = expr.input_(k, "float32") + expr.input_(len(inputs), "float32")
+        body = _replaced(node.op.body, found.part, shifted)
+        body, operands = pruned(body, [*inputs[:k], product, *inputs[k + 1 :], found.shift])
+        outputs = rewriter.add(Map(body), operands, node.origin, [node.outputs[0].name])
+        rewriter.replace(node.outputs, outputs)
     return rewriter.finish(graph)
 
 
-def _scaled(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]):
-    """(the host node, its scaled weights, the new body, its operands but the first and the last, the last:
-    the shift)"""
+def _replaced(body: Expr, part: Expr, new: Expr) -> Expr:
+    return expr.rewrite(body, lambda node: new if node is part else None)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """A part of a Map's body that is factors * x + shift along the channels of x, operand `operand` of the
+    Map and the result of `host`."""
+
+    operand: int
+    host: Node
+    part: Expr
+    factors: np.ndarray
+    shift: Value
+
+
+def _scaled(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> _Scaled | None:
+    """The first scale of a Map that may move into constant weights."""
     for k, value in enumerate(inputs):
         host = value.producer
-        if (
-            host is None
-            or not isinstance(host.op, (Conv, Contract))
-            or host.op.epilogue is not None
-            or len(host.inputs) != 2
-        ):
+        if host is None or not isinstance(host.op, (Conv, Contract)):
             continue
-        if readers[node.inputs[k]] != 1 or value.dtype != "float32" or value.shape != node.outputs[0].shape:
+        if host.op.epilogue is not None or len(host.inputs) != 2 or readers[node.inputs[k]] != 1:
             continue
         axis, weights = _channel_axis(host), host.inputs[1]
-        if axis is None or weights.constant is None or weights.dtype != "float32":
+        if axis is None or weights.constant is None or not weights.dtype == value.dtype == "float32":
+            continue
+        channels = value.shape[axis]
+        if value.shape != node.outputs[0].shape or not isinstance(channels, int):
             continue
         found = _affine_part(node.op.body, k, inputs, value.rank, axis)
-        if found is not None:
-            part, (scale, shift) = found
-            return _folded(node, inputs, k, host, axis, part, scale, shift)
+        if found is None:
+            continue
+        part, (scale, shift) = found
+        factors = _evaluated(scale, inputs, channels)
+        if np.all(np.isfinite(factors)):
+            shape = (channels,) + (1,) * (value.rank - 1 - axis)
+            constant = Constant.of(_evaluated(shift, inputs, channels).astype(np.float32).reshape(shape))
+            return _Scaled(k, host, part, factors, Value(TensorType("float32", shape), "", constant))
     return None
 
 
@@ -86,8 +109,7 @@ def _affine_part(
         form = forms[id(node)]
         if form is None or (form[0].op == "const" and form[0].value in (0.0, 1.0)):
             continue
-        without = expr.rewrite(body, lambda n, part=node: expr.const(0, part.dtype) if n is part else None)
-        if k not in expr.inputs(without):
+        if k not in expr.inputs(_replaced(body, node, expr.const(0, node.dtype))):
             return node, form
     return None
 
@@ -143,42 +165,6 @@ def _per_channel(value: Value, rank: int, axis: int) -> bool:
     return len(padded) == rank and all(d == 1 for a, d in enumerate(padded) if a != axis)
 
 
-def _folded(
-    node: Node, inputs: tuple[Value, ...], k: int, host: Node, axis: int, part: Expr, scale: Expr, shift: Expr
-):
-    weights, channels = host.inputs[1], host.outputs[0].shape[axis]
-    if not isinstance(channels, int):
-        return None
-    shape = (channels,) + (1,) * (host.outputs[0].rank - 1 - axis)
-    factors = _evaluated(scale, inputs, channels)
-    if not np.all(np.isfinite(factors)):
-        return None
-    offset = Value(
-        TensorType("float32", shape),
-        "",
-        Constant.of(_evaluated(shift, inputs, channels).astype(np.float32).reshape(shape)),
-    )
-    others = [v for j, v in enumerate(inputs) if j != k]
-    places = {
-        j: expr.input_(1 + p, inputs[j].dtype) for p, j in enumerate(j for j in range(len(inputs)) if j != k)
-    }
-    affine = expr.input_(0, "float32") + expr.input_(1 + len(others), "float32")
-    body = expr.rewrite(
-        node.op.body, lambda n: affine if n is part else places.get(n.value) if n.op == "input" else None
-    )
-    # the constants of the scale are read no more
-    used = [j for j in expr.inputs(body) if 0 < j <= len(others)]
-    renumbered = {0: expr.input_(0, "float32"), 1 + len(others): expr.input_(1 + len(used), "float32")}
-    renumbered |= {j: expr.input_(1 + p, others[j - 1].dtype) for p, j in enumerate(used)}
-    return (
-        host,
-        _weights(host, weights, factors),
-        expr.substitute(body, renumbered),
-        [others[j - 1] for j in used],
-        offset,
-    )
-
-
 def _evaluated(root: Expr, inputs: tuple[Value, ...], channels: int) -> np.ndarray:
     """An expression of channel constants in float64, one number a channel."""
     operands = [
@@ -204,27 +190,18 @@ def _run(root: Expr, operands: list[np.ndarray]) -> np.ndarray:
     return done[id(root)]
 
 
-def _weights(host: Node, weights: Value, factors: np.ndarray) -> Value:
+def _weights(host: Node, factors: np.ndarray) -> Value:
     """The weights times the factor of their output channel, made when they are packed."""
-    source = weights.constant
-    if isinstance(host.op, Conv) and host.op.transposed:
-        groups = host.op.groups
-        shape = (groups, 1, weights.shape[1], *(1,) * (weights.rank - 2))
-        split = (groups, weights.shape[0] // groups, *weights.shape[1:])
-
-        def make() -> np.ndarray:
-            return (
-                (source.array.reshape(split) * factors.reshape(shape))
-                .astype(np.float32)
-                .reshape(weights.shape)
-            )
-    elif isinstance(host.op, Conv):
-        def make() -> np.ndarray:
-            return (source.array * factors.reshape(-1, *(1,) * (weights.rank - 1))).astype(np.float32)
-    else:
+    weights = host.inputs[1]
+    source, parts, axis = weights.constant, weights.shape, 0
+    if isinstance(host.op, Contract):
         axis = host.op.rhs.index(host.op.out[-1])
-        shape = tuple(-1 if a == axis else 1 for a in range(weights.rank))
+    elif host.op.transposed:  # [inputs, outputs of one group, kernel...], the inputs of a group together
+        parts, axis = (host.op.groups, weights.shape[0] // host.op.groups, *weights.shape[1:]), 2
+        factors = factors.reshape(host.op.groups, 1, -1)
+    along = factors.reshape(*factors.shape, *(1,) * (len(parts) - 1 - axis))
 
-        def make() -> np.ndarray:
-            return (source.array * factors.reshape(shape)).astype(np.float32)
+    def make() -> np.ndarray:
+        return (source.array.reshape(parts) * along).astype(np.float32).reshape(weights.shape)
+
     return Value(weights.type, weights.name, Constant("float32", weights.shape, make))

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from string import ascii_letters
 
 from .. import expr
 from ..expr import Expr
-from ..ir import Graph, Node, Rewriter, Value
-from ..ops import Attention, Contract, Map, Reduce, TypeMismatch, broadcast_shapes
+from ..ir import Graph, Node, Rewriter, Value, count_readers
+from ..ops import Attention, Contract, Map, Reduce
 from ..target import Target
+from .bodies import composed, pruned
 from .regions import in_regions
 
 #: A score that is added to a number at or below this is lost in it: where(mask, score, lowest) is score +
@@ -26,7 +29,7 @@ LOWEST = -1e30
 
 def fuse_attention(graph: Graph, target: Target) -> Graph:
     """graph with Attention nodes for the patterns found; what they replace is left dead."""
-    readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs)
+    readers = count_readers(graph)
     rewriter = Rewriter()
     for node in graph.nodes:
         found = _match(node, readers) if isinstance(node.op, Contract) else None
@@ -42,62 +45,62 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
     return rewriter.finish(graph)
 
 
+#: An expression and what it is over.
+Over = tuple[Expr, list[Value]]
+
+
 @dataclass(frozen=True)
 class _Found:
+    """An Attention, its queries, keys and values, and what its bias is made of."""
+
     op: Attention
     operands: tuple[Value, Value, Value]
-    bias: tuple[Expr, tuple[Value, ...]] | None
+    bias: Over | None
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """scale * (the result of a Contract) + bias."""
+
+    host: Node
+    scale: float
+    bias: Over | None
 
 
 def _match(node: Node, readers: Counter[Value]) -> _Found | None:
     """The attention that ends in a Contract of weights and values, if it is one."""
     if node.op.epilogue is not None or node.outputs[0].dtype != "float32":
         return None
-    for weights, values, side in ((0, 1, node.op.lhs), (1, 0, node.op.rhs)):
-        logits = _softmax_of(node.inputs[weights], readers)
-        if logits is None:
-            continue
-        scores = _scores(logits, readers)
+    sides = list(zip((node.op.lhs, node.op.rhs), node.inputs))
+    for (weights, softmax), (values, value) in (sides, sides[::-1]):
+        logits = _softmax_of(softmax, readers)
+        scores = None if logits is None else _scores(logits, readers)
         if scores is None:
             continue
-        contract, scale, bias = scores
-        other = node.op.rhs if weights == 0 else node.op.lhs
-        op = _labels(contract.op, side, other, node.op.out, scale)
-        if op is None:
-            continue
-        (first, one), (second, two) = map(_unscaled, contract.inputs)
-        if op[1]:
-            first, second = second, first
-        return _Found(replace(op[0], scale=scale * one * two), (first, second, node.inputs[values]), bias)
+        host = scores.host
+        halves = list(zip((host.op.lhs, host.op.rhs), host.inputs))
+        for (one, queries), (other, keys) in (halves, halves[::-1]):
+            op = _attention(one, other, host.op.out, weights, values, node.op.out)
+            if op is not None and queries.dtype == keys.dtype == value.dtype == "float32":
+                (queries, a), (keys, b) = _unscaled(queries), _unscaled(keys)
+                return _Found(replace(op, scale=scores.scale * a * b), (queries, keys, value), scores.bias)
     return None
 
 
 def _unscaled(value: Value) -> tuple[Value, float]:
     """(x, c) where value = c * x with a positive number c."""
     node = value.producer
-    if node is not None and isinstance(node.op, Map) and len(node.inputs) == 1 and node.op.shape is None:
-        body, x = node.op.body, node.inputs[0]
-        if body.op in ("mul", "div") and x.shape == value.shape:
-            numbers = [a.value for a in body.args if a.op == "const"]
-            inputs = [a for a in body.args if a.op == "input"]
-            if (
-                len(numbers) == len(inputs) == 1
-                and numbers[0] > 0
-                and (body.op == "mul" or body.args[1].op == "const")
-            ):
-                return x, numbers[0] if body.op == "mul" else 1 / numbers[0]
+    if _is_plain_map(node) and len(node.inputs) == 1:
+        parts = _scaled(node.op.body, 0, node.inputs)
+        if parts is not None and parts[0] > 0 and parts[1] is None:
+            return node.inputs[0], parts[0]
     return value, 1.0
 
 
 def _softmax_of(value: Value, readers: Counter[Value]) -> Value | None:
     """x where value = exp(x - max x) / sum exp(x - max x) over the last axis."""
     quotient = value.producer
-    if (
-        quotient is None
-        or not isinstance(quotient.op, Map)
-        or readers[value] != 1
-        or len(quotient.inputs) != 2
-    ):
+    if not _is_plain_map(quotient) or len(quotient.inputs) != 2 or readers[value] != 1:
         return None
     powers, total = quotient.inputs
     division = expr.input_(0, "float32") / expr.input_(1, "float32")
@@ -105,86 +108,55 @@ def _softmax_of(value: Value, readers: Counter[Value]) -> Value | None:
         return None
     shifted = expr.exp(expr.input_(0, "float32") - expr.input_(1, "float32"))
     for depth in (1, 2):  # exp and the difference may be two Maps
-        body, operands = _composed(powers, depth)
+        body, operands = _over(powers, depth)
         if body is shifted and _reduces(operands[1], "max", operands[0]):
             return operands[0]
     return None
 
 
 def _reduces(value: Value, kind: str, source: Value) -> bool:
+    """Whether value is that reduction of the source over its last axis, which stays as 1."""
     node = value.producer
     return (
         node is not None
-        and isinstance(node.op, Reduce)
-        and node.op.kind == kind
-        and node.op.keepdims
-        and node.op.body is None
-        and node.op.axes == (source.rank - 1,)
+        and node.op == Reduce(kind, (source.rank - 1,), keepdims=True)
         and node.inputs[0] is source
     )
 
 
-def _composed(value: Value, depth: int) -> tuple[Expr, tuple[Value, ...]]:
-    """value as one expression over what its Maps, at most `depth` deep, read."""
+def _over(value: Value, depth: int) -> Over:
+    """value as one expression over what its Maps of the same shape, at most `depth`, read."""
     body, operands = expr.input_(0, value.dtype), [value]
     for _ in range(depth):
-        k = next(
-            (
-                j
-                for j, v in enumerate(operands)
-                if v.producer is not None
-                and isinstance(v.producer.op, Map)
-                and v.producer.op.shape is None
-                and v.shape == value.shape
-            ),
-            None,
-        )
+        maps = (k for k, v in enumerate(operands) if v.shape == value.shape and _is_plain_map(v.producer))
+        k = next(maps, None)
         if k is None:
             break
-        producer = operands[k].producer
-        merged = [v for j, v in enumerate(operands) if j != k]
-        merged += [v for v in dict.fromkeys(producer.inputs) if v not in merged]
-        place = {v: expr.input_(j, v.dtype) for j, v in enumerate(merged)}
-        inner = expr.substitute(producer.op.body, {j: place[v] for j, v in enumerate(producer.inputs)})
-        body = expr.substitute(body, {**{j: place[v] for j, v in enumerate(operands) if j != k}, k: inner})
-        operands = merged
-    order = expr.inputs(body)
-    body = expr.substitute(body, {j: expr.input_(p, operands[j].dtype) for p, j in enumerate(order)})
-    return body, tuple(operands[j] for j in order)
+        body, operands = composed(body, operands, k)
+    return pruned(body, operands)
 
 
-def _scores(logits: Value, readers: Counter[Value]):
-    """(the Contract of queries and keys, the scale, the bias) that the logits are made of."""
-    body, operands = _composed(logits, 6)
+def _is_plain_map(node: Node | None) -> bool:
+    return node is not None and isinstance(node.op, Map) and node.op.shape is None
+
+
+def _scores(logits: Value, readers: Counter[Value]) -> _Scores | None:
+    """What the logits are made of, if that is a Contract which nothing else reads."""
+    body, operands = _over(logits, 6)
     for k, value in enumerate(operands):
         host = value.producer
-        if (
-            host is None
-            or not isinstance(host.op, Contract)
-            or host.op.epilogue is not None
-            or value.shape != logits.shape
-        ):
+        if host is None or not isinstance(host.op, Contract) or host.op.epilogue is not None:
             continue
         if readers[value] != (2 if value is logits else 1):  # the maximum and the exponential read the logits
             continue
-        parts = _scaled(body, k, operands)
-        if parts is None:
-            continue
-        scale, bias = parts
-        if bias is None:
-            return host, scale, None
-        used = expr.inputs(bias)
-        bias = expr.substitute(bias, {j: expr.input_(p, operands[j].dtype) for p, j in enumerate(used)})
-        values = tuple(operands[j] for j in used)
-        try:
-            broadcast_shapes(logits.shape, *(v.shape for v in values))
-        except TypeMismatch:
-            return None
-        return host, scale, (bias, values)
+        parts = _scaled(body, k, operands) if value.shape == logits.shape else None
+        if parts is not None:
+            scale, bias = parts
+            return _Scores(host, scale, None if bias is None else pruned(bias, operands))
     return None
 
 
-def _scaled(body: Expr, k: int, operands: tuple[Value, ...]) -> tuple[float, Expr | None] | None:
+def _scaled(body: Expr, k: int, operands: Sequence[Value]) -> tuple[float, Expr | None] | None:
     """body = scale * operand k + bias with a constant scale: (scale, bias or None)."""
     def constant(e: Expr) -> float | None:
         if e.op == "const":
@@ -235,35 +207,24 @@ def _plus(bias: Expr | None, more: Expr, scale: float) -> Expr:
     return more if bias is None else bias + more
 
 
-def _labels(
-    scores: Contract, weights: str, values: str, out: str, scale: float
-) -> tuple[Attention, bool] | None:
-    """The Attention over the operands of two contractions, named as it names axes, and whether the first
-    contraction has its keys first."""
-    rename = dict(zip(scores.out, weights))  # the contractions may call the same axis by different letters
-    contracted = next((c for c in "zyxwvu" if c not in weights + values + out), "Z")
-    lhs, rhs = ("".join(rename.get(c, contracted) for c in side) for side in (scores.lhs, scores.rhs))
-    if len({*scores.lhs, *scores.rhs} - set(scores.out)) != 1:
+def _attention(lhs: str, rhs: str, scores: str, weights: str, values: str, out: str) -> Attention | None:
+    """The Attention over operands whose axes two contractions name, lhs, rhs -> scores and, of what became of
+    the scores, weights, values -> out; they may name the same axis by different letters."""
+    rename = dict(zip(scores, weights))
+    if len({*lhs, *rhs} - set(scores)) != 1:
         return None
-    keys = weights[-1]
-    swapped = keys in lhs
-    if swapped:
-        lhs, rhs = rhs, lhs
-    batch = [c for c in weights[:-1] if c in lhs and c in rhs]
-    queries = [c for c in weights[:-1] if c not in batch]
-    depth = [c for c in lhs if c not in weights]
+    depth = next(c for c in ascii_letters if c not in weights + values + out)
+    lhs, rhs = ("".join(rename.get(c, depth) for c in side) for side in (lhs, rhs))
+    *others, keys = weights
+    batch = [c for c in others if c in lhs and c in rhs]
+    queries = [c for c in others if c not in batch]
     extent = [c for c in values if c not in weights]
-    if keys in lhs or len(queries) != 1 or len(depth) != 1 or len(extent) != 1 or queries[0] not in lhs:
+    if len(queries) != 1 or len(extent) != 1 or others != [*batch, *queries]:
         return None
-    if (
-        set(rhs) != {*batch, keys, *depth}
-        or set(lhs) != {*batch, *queries, *depth}
-        or set(values) != {*batch, keys, *extent}
-    ):
-        return None
-    if set(out) != {*batch, *queries, *extent} or weights != "".join([*batch, queries[0], keys]):
+    axes = ([*queries, depth], [keys, depth], [keys, *extent], [*queries, *extent])
+    sides = (lhs, rhs, values, out)
+    if any(sorted(side) != sorted([*batch, *own]) for side, own in zip(sides, axes)):
         return None
     letters = iter("abcfghijlmnop")
-    names = {queries[0]: "q", keys: "k", depth[0]: "d", extent[0]: "e", **{c: next(letters) for c in batch}}
-    spell = ["".join(names[c] for c in side) for side in (lhs, rhs, values, out)]
-    return Attention(scale, *spell), swapped
+    names = {queries[0]: "q", keys: "k", depth: "d", extent[0]: "e", **{c: next(letters) for c in batch}}
+    return Attention(1.0, *("".join(names[c] for c in side) for side in sides))

@@ -7,11 +7,10 @@ residual addition of two convolutions, the later one takes it and reads the othe
 """
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 from .. import expr
-from ..ir import Graph, Node, Rewriter, Value, make_node
+from ..ir import Graph, Node, Rewriter, Value, count_readers, make_node
 from ..ops import Contract, Conv, Map
 from ..target import Target
 from .fuse_maps import MAX_INSTRUCTIONS, MAX_OPERANDS
@@ -20,7 +19,7 @@ from .regions import in_regions
 
 def fuse_epilogues(graph: Graph, target: Target) -> Graph:
     """graph with Maps inside the Conv and Contract nodes whose results they read."""
-    readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs)
+    readers = count_readers(graph)
     order = {v: k for k, n in enumerate(graph.nodes) for v in n.outputs}
     forms: dict[Node, Node] = {}  # Map → the node that takes it, with its body
     taken: set[Node] = set()

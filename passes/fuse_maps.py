@@ -9,15 +9,14 @@ Map's other operands give the shape.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from .. import expr
 from ..dtypes import itemsize
-from ..expr import Expr
-from ..ir import Graph, Node, Rewriter, Value
-from ..ops import Broadcast, Map, Shape, TypeMismatch, broadcast_shapes
+from ..ir import Graph, Node, Rewriter, Value, count_readers
+from ..ops import Broadcast, Map
 from ..requirements import requirements
 from ..target import Target
+from .bodies import composed, gives
 from .regions import in_regions
 
 MAX_INSTRUCTIONS = 64
@@ -34,7 +33,7 @@ _DEAR = (
 
 def fuse_maps(graph: Graph, target: Target) -> Graph:
     """graph with chains of Maps as single Maps."""
-    readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs)
+    readers = count_readers(graph)
     rewriter = Rewriter()
     for node in graph.nodes:
         if isinstance(node.op, Map):
@@ -68,9 +67,9 @@ def _fused(
             and isinstance(producer.op, Map)
             and _worth(producer, operands[k], node, readers)
         ):
-            candidate = _composed(body, operands, k, producer)
-            if candidate is not None:
-                body, operands = candidate
+            whole, merged = composed(body, operands, k)
+            if len(merged) <= MAX_OPERANDS and expr.instructions(whole) <= MAX_INSTRUCTIONS:
+                body, operands = whole, merged
                 failing += [producer.origin] if _may_fail(producer) else []
                 if shape is None and not gives(operands, node.outputs[0].shape):
                     shape = node.outputs[0].shape
@@ -82,14 +81,6 @@ def _fused(
 def _may_fail(node: Node) -> bool:
     """Whether the run of a Map may end in an error, which then names it."""
     return expr.contains(node.op.body, "check") or bool(requirements(node))
-
-
-def gives(operands: Sequence[Value], shape: Shape) -> bool:
-    """Whether the operands of a Map tell its shape."""
-    try:
-        return broadcast_shapes(*(v.shape for v in operands)) == shape
-    except TypeMismatch:
-        return False
 
 
 def _worth(producer: Node, value: Value, node: Node, readers: Counter[Value]) -> bool:
@@ -106,23 +97,3 @@ def _worth(producer: Node, value: Value, node: Node, readers: Counter[Value]) ->
 def _narrows(producer: Node) -> bool:
     """Whether the producer reads wider elements than it writes, so that repeating it reads more."""
     return any(itemsize(v.dtype) > itemsize(producer.outputs[0].dtype) for v in producer.inputs)
-
-
-def _composed(body: Expr, operands: list[Value], k: int, producer: Node) -> tuple[Expr, list[Value]] | None:
-    """The body with operand k replaced by the producer's body, equal operands merged; None where it grows
-    too large."""
-    merged = [v for j, v in enumerate(operands) if j != k]
-    for value in producer.inputs:
-        if value not in merged:
-            merged.append(value)
-    if len(merged) > MAX_OPERANDS:
-        return None
-    place = {v: j for j, v in enumerate(merged)}
-    inner = expr.substitute(producer.op.body, {
-        j: expr.input_(place[v], v.dtype) for j, v in enumerate(producer.inputs)
-    })
-    outer = {j: expr.input_(place[v], v.dtype) for j, v in enumerate(operands) if j != k}
-    whole = expr.substitute(body, {**outer, k: inner})
-    if expr.instructions(whole) > MAX_INSTRUCTIONS:
-        return None
-    return whole, merged

@@ -13,7 +13,7 @@ from .. import dtypes, expr
 from ..ir import Constant, Graph, Rewriter, Value
 from ..ops import Contract, Conv, Map
 from ..target import Target
-from .fuse_maps import gives
+from .bodies import gives
 from .regions import in_regions
 
 
@@ -62,11 +62,7 @@ def _inlined(body: expr.Expr, inputs: tuple[Value, ...], fixed: int) -> tuple[ex
 
 def _number(constant: Constant | None) -> expr.Expr | None:
     """The constant as a number, if it repeats a single one."""
-    if (
-        constant is None
-        or constant.dtype in dtypes.COMPLEX
-        or constant.dtype in ("string", *dtypes.SMALL_FLOATS)
-    ):
+    if constant is None or constant.dtype in ("string", *dtypes.COMPLEX, *dtypes.SMALL_FLOATS):
         return None
     if constant.splat is not None:
         return expr.const(_plain(constant.splat), constant.dtype)

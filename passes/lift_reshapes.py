@@ -16,7 +16,7 @@ from dataclasses import replace
 from string import ascii_letters
 
 from ..expr import contains
-from ..ir import Graph, Node, Rewriter, Value
+from ..ir import Graph, Node, Rewriter, Value, count_readers
 from ..ops import Contract, Map, Op, Reduce, Reshape, Shape
 from ..target import Target
 from .regions import in_regions
@@ -24,7 +24,7 @@ from .regions import in_regions
 
 def lift_reshapes(graph: Graph, target: Target) -> Graph:
     """graph with Reshapes at the operands of what they follow, or without them."""
-    lift = _Lift(Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs))
+    lift = _Lift(count_readers(graph))
     for node in graph.nodes:
         lifted = None
         if isinstance(node.op, Reshape):

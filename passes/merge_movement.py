@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ..expr import input_
-from ..ir import Graph, Node, Rewriter, Value
+from ..ir import Graph, Node, Rewriter, Value, count_readers
 from ..ops import Concat, Map, Op, Reshape, Slice, Transpose
 from ..target import Target
 from .regions import in_regions
@@ -21,7 +21,7 @@ from .regions import in_regions
 
 def merge_movement(graph: Graph, target: Target) -> Graph:
     """graph with fewer nodes that only move elements."""
-    readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs)
+    readers = count_readers(graph)
     rewriter = Rewriter()
     for node in graph.nodes:
         inputs = tuple(rewriter.of(v) for v in node.inputs)

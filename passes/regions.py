@@ -13,9 +13,5 @@ def in_regions(node: Node, function: Callable[[Graph], Graph]) -> Node:
     if not isinstance(node.op, (If, Loop)):
         return node
     changed = {name: function(value) for name, value in vars(node.op).items() if isinstance(value, Graph)}
-    return replace_op(node, replace(node.op, **changed))
-
-
-def replace_op(node: Node, op) -> Node:
-    """node with another op of the same operands and results."""
+    op = replace(node.op, **changed)
     return Node(op, node.inputs, node.outputs, node.origin, node.choice)
