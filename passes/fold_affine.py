@@ -11,6 +11,7 @@ computed in float64 and rounded once.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from .. import expr
 from ..expr import Expr
 from ..ir import Constant, Graph, Node, Rewriter, TensorType, Value, count_readers
-from ..ops import Contract, Conv, Map
+from ..ops import Contract, Conv, Map, Shape
 from ..target import Target
 from .bodies import pruned
 from .regions import in_regions
@@ -32,19 +33,29 @@ def fold_affine(graph: Graph, target: Target) -> Graph:
     readers = count_readers(graph)
     rewriter = Rewriter()
     for node in graph.nodes:
-        inputs = tuple(rewriter.of(v) for v in node.inputs)
-        found = _scaled(node, inputs, readers) if isinstance(node.op, Map) else None
-        if found is None:
-            rewriter.copy(in_regions(node, lambda g: fold_affine(g, target)))
-            continue
+        if not isinstance(node.op, Map):
+            outputs = rewriter.copy(in_regions(node, lambda g: fold_affine(g, target))).outputs
+        else:
+            outputs = _without_scales(node, rewriter, readers)
+        readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})
+    return rewriter.finish(graph)
+
+
+def _without_scales(node: Node, rewriter: Rewriter, readers: Counter[Value]) -> tuple[Value, ...]:
+    """What a Map gives, its scales in the weights before it: a residual addition may have two."""
+    body, operands = node.op.body, [rewriter.of(v) for v in node.inputs]
+    while (found := _scaled(body, operands, node.outputs[0].shape, readers)) is not None:
         host, k = found.host, found.operand
         (product,) = rewriter.add(host.op, (host.inputs[0], _weights(host, found.factors)), host.origin)
-        shifted = expr.input_(k, "float32") + expr.input_(len(inputs), "float32")
-        body = _replaced(node.op.body, found.part, shifted)
-        body, operands = pruned(body, [*inputs[:k], product, *inputs[k + 1 :], found.shift])
-        outputs = rewriter.add(Map(body), operands, node.origin, [node.outputs[0].name])
-        rewriter.replace(node.outputs, outputs)
-    return rewriter.finish(graph)
+        readers[product] = 1
+        shifted = expr.input_(k, "float32") + expr.input_(len(operands), "float32")
+        body = _replaced(body, found.part, shifted)
+        body, operands = pruned(body, [*operands[:k], product, *operands[k + 1 :], found.shift])
+    if body is node.op.body:
+        return rewriter.copy(node).outputs
+    outputs = rewriter.add(Map(body), operands, node.origin, [node.outputs[0].name])
+    rewriter.replace(node.outputs, outputs)
+    return outputs
 
 
 def _replaced(body: Expr, part: Expr, new: Expr) -> Expr:
@@ -63,29 +74,31 @@ class _Scaled:
     shift: Value
 
 
-def _scaled(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> _Scaled | None:
-    """The first scale of a Map that may move into constant weights."""
+def _scaled(
+    body: Expr, inputs: Sequence[Value], shape: Shape, readers: Counter[Value]
+) -> _Scaled | None:
+    """The first scale in a body that may move into constant weights."""
     for k, value in enumerate(inputs):
         host = value.producer
         if host is None or not isinstance(host.op, (Conv, Contract)):
             continue
-        if host.op.epilogue is not None or len(host.inputs) != 2 or readers[node.inputs[k]] != 1:
+        if host.op.epilogue is not None or len(host.inputs) != 2 or readers[value] != 1:
             continue
         axis, weights = _channel_axis(host), host.inputs[1]
         if axis is None or weights.constant is None or not weights.dtype == value.dtype == "float32":
             continue
         channels = value.shape[axis]
-        if value.shape != node.outputs[0].shape or not isinstance(channels, int):
+        if value.shape != shape or not isinstance(channels, int):
             continue
-        found = _affine_part(node.op.body, k, inputs, value.rank, axis)
+        found = _affine_part(body, k, inputs, value.rank, axis)
         if found is None:
             continue
         part, (scale, shift) = found
         factors = _evaluated(scale, inputs, channels)
         if np.all(np.isfinite(factors)):
-            shape = (channels,) + (1,) * (value.rank - 1 - axis)
-            constant = Constant.of(_evaluated(shift, inputs, channels).astype(np.float32).reshape(shape))
-            return _Scaled(k, host, part, factors, Value(TensorType("float32", shape), "", constant))
+            along = (channels,) + (1,) * (value.rank - 1 - axis)
+            constant = Constant.of(_evaluated(shift, inputs, channels).astype(np.float32).reshape(along))
+            return _Scaled(k, host, part, factors, Value(TensorType("float32", along), "", constant))
     return None
 
 
@@ -98,7 +111,7 @@ def _channel_axis(host: Node) -> int | None:
 
 
 def _affine_part(
-    body: Expr, k: int, inputs: tuple[Value, ...], rank: int, axis: int
+    body: Expr, k: int, inputs: Sequence[Value], rank: int, axis: int
 ) -> tuple[Expr, Affine] | None:
     """The last subexpression a*x + b that all uses of operand k pass through, a not being 1."""
     forms: dict[int, Affine | None] = {}
@@ -115,7 +128,7 @@ def _affine_part(
 
 
 def _form(
-    node: Expr, k: int, inputs: tuple[Value, ...], rank: int, axis: int, forms: dict[int, Affine | None]
+    node: Expr, k: int, inputs: Sequence[Value], rank: int, axis: int, forms: dict[int, Affine | None]
 ) -> Affine | None:
     """node as a*x + b, or None where it is not of that form with constants of the channels."""
     zero, one = expr.const(0, "float32"), expr.const(1, "float32")
@@ -165,7 +178,7 @@ def _per_channel(value: Value, rank: int, axis: int) -> bool:
     return len(padded) == rank and all(d == 1 for a, d in enumerate(padded) if a != axis)
 
 
-def _evaluated(root: Expr, inputs: tuple[Value, ...], channels: int) -> np.ndarray:
+def _evaluated(root: Expr, inputs: Sequence[Value], channels: int) -> np.ndarray:
     """An expression of channel constants in float64, one number a channel."""
     operands = [
         v.constant.array.reshape(-1).astype(np.float64)

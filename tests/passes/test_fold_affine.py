@@ -48,6 +48,21 @@ def test_a_scale_that_the_activation_reads_twice_moves_into_the_weights():
     assert bodies(found) == ["t0 = add($0, $1); mul(t0, min(max(add(t0, 3.0), 0.0), 6.0))"]
 
 
+def test_both_scales_of_a_residual_addition_move_into_weights():
+    data = constants(m=np.ones((4, 3, 1, 1), np.float32))
+    found = agrees(clean(fold_affine), """graph g(%x: float32[b, 3, 5, 5]) {
+        %k = constant float32[4, 3, 3, 3] #k
+        %m = constant float32[4, 3, 1, 1] #m
+        %s = constant float32[4, 1, 1] #s
+        %t = constant float32[4, 1, 1] #t
+        %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        %1 = conv(%x, %m) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+        %2 = map(%0, %1, %s, %t) { max(add(add(mul($0, $2), $3), sub(mul($1, $3), $2)), 0.0) }
+        return %2
+    }""", data, tolerance=2e-5, b=2)
+    assert bodies(found) == ["max(add(add($0, $2), add($1, $3)), 0.0)"]
+
+
 @pytest.mark.parametrize("body", [
     "mul(exp($0), $1)",
     "mul($0, $0)",
