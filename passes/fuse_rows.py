@@ -228,7 +228,7 @@ def _emit(rewriter: Rewriter, group: _Group, outside: Counter[Value]) -> None:
     for node in sorted(group.members, key=_member_order(group)):
         inputs = []
         for value in node.inputs:
-            if value not in inside and value.constant is None and value not in inner:
+            if value not in inside and value not in inner:
                 inner[value] = Value(value.type)
                 operands.append(rewriter.of(value))
                 parameters.append(inner[value])

@@ -13,9 +13,10 @@ from . import (
     random,
     recurrent,
     reorder,
+    rows,
     sort,
     winograd,
 )
 
-KERNELS = (gemm, conv, winograd, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention,
+KERNELS = (gemm, conv, winograd, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, rows,
            recurrent, reorder, sort, random, loop_nest)

@@ -34,11 +34,13 @@ def neutral(kind: str, dtype: str) -> float | int:
 @dataclass(frozen=True)
 class State:
     """What one result carries through its reduction: `kind` of ops.Reduce over elements of type `dtype`; for
-    argmin and argmax also the place of the best element, a number of type `place`."""
+    argmin and argmax also the place of the best element, a number of type `place`. Without `nan`, min and max
+    of elements that have NaN among them may be anything."""
 
     kind: str
     dtype: str
     place: str = "int64"
+    nan: bool = True
 
     @property
     def finds_place(self) -> bool:
@@ -59,7 +61,10 @@ class State:
     def _combined(self) -> list[Expr]:
         if not self.finds_place:
             name = {"sum": "add", "prod": "mul"}.get(self.kind, self.kind)
-            return [expr.apply(name, expr.input_(0, self.dtype), expr.input_(1, self.dtype))]
+            a, b = (expr.input_(i, self.dtype) for i in range(2))
+            if not self.nan:
+                return [expr.where(a > b if self.kind == "max" else a < b, a, b)]
+            return [expr.apply(name, a, b)]
         x, p, y, q = (expr.input_(i, t) for i, t in enumerate(self.types * 2))
 
         def beats(a: Expr, b: Expr) -> Expr:

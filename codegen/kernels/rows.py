@@ -1,0 +1,486 @@
+"""Fused groups of kind "rows": softmax, the normalisations and all else that Maps and Reduces over rows make.
+
+A row is run through in passes (row_passes.py) while it stays in the innermost cache, several at once:
+    pass 0   h = x + y, kept            s = sum h
+    pass 1                              q = sum (h - s/n)²
+    pass 2   out = (h - s/n) * r * gamma + beta      with r = 1 / sqrt(q/n + e), once a row
+Kept values lie in registers, in the place of a result that is written later, or in scratch memory.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ... import dims, dtypes, expr
+from ...dims import Dimension
+from ...expr import Expr
+from ...ir import Constant, Node
+from ...ops import Fused
+from ...target import Target
+from ..conversion import NARROW
+from ..emitter import Function, scalar_type, vector_type
+from ..kernel import Choice, Code, KernelText, Step, single
+from ..nest import (
+    ERROR_BYTES,
+    Block,
+    Blocks,
+    View,
+    address,
+    block_rows,
+    broadcasting,
+    collapse,
+    displaced,
+    elements_per_part,
+    loops,
+    moving_cost,
+    nanoseconds,
+    row_major,
+    typical,
+)
+from ..operands import (
+    SLOT_BYTES,
+    Reader,
+    evaluate,
+    nothing,
+    round_down,
+    store_lanes,
+    vector_lanes,
+    weight,
+)
+from ..row_passes import KEPT, Pass, RowPasses, analysed
+from ..scalar import first_lanes, load_vector, lower, store_vector
+from .states import State
+
+Pointers = Mapping[tuple[str, int], str]  # ("input", "output" or "kept", index) → where it begins
+
+FOLD_NS = 0.5  # to fold the lanes of a reduction
+SHORT_LINE = 8  # elements along the last of several axes of a row, below which LoopNest's joined axes win
+
+
+def candidates(node: Node, target: Target) -> Iterator[Choice]:
+    if not isinstance(node.op, Fused) or node.op.kind != "rows" or any(v.type.layout for v in node.inputs):
+        return
+    rows = analysed(node.op.region)
+    if rows is None:
+        return
+    kernel = _Kernel(node, target, rows)
+    if len(kernel.inner) == 1 or typical(kernel.inner[-1]) >= SHORT_LINE:
+        cost = typical(dims.product(kernel.outer)) * kernel.row_ns
+        yield Choice(sys.modules[__name__], cost, (("rows", kernel.together), ("lanes", kernel.lanes)))
+
+
+def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+    return None
+
+
+def emit(node: Node, choice: Choice, target: Target) -> Code:
+    return single(_Kernel(node, target, analysed(node.op.region)).step())
+
+
+class _Kernel:
+    """A row's axes are collapsed to few, the last of which is computed in vectors; those outside make blocks
+    of rows. `together` rows are computed at once, so that folding the lanes of one waits for none. Where
+    rows are `short` nothing of them is a loop and kept values stay in registers."""
+
+    def __init__(self, node: Node, target: Target, rows: RowPasses):
+        self.node, self.target, self.k, self.rows = node, target, KernelText(target), rows
+        outer, row = range(rows.outer), range(rows.outer, len(rows.shape))
+        places = [("input", i, v.type) for i, v in enumerate(node.inputs)]
+        places += [("output", i, v.type) for i, v in enumerate(node.outputs)]
+        views = [broadcasting(kind, i, t, rows.shape) for kind, i, t in places]
+        sizes = tuple(rows.shape[a] for a in row)
+        kept = [
+            View("kept", i, e.dtype, row_major(sizes, dtypes.itemsize(e.dtype)))
+            for i, e in enumerate(rows.kept)
+        ]
+        self.outer, outside, _ = collapse(tuple(rows.shape[a] for a in outer), [v.pick(outer) for v in views])
+        self.inner, inside, _ = collapse(sizes, [*(v.pick(row) for v in views), *kept])
+        if not self.inner:
+            self.inner, inside = (1,), tuple(replace(v, strides=(0,)) for v in inside)
+        self.outside = {(v.kind, v.index): v for v in outside}
+        self.inside = {(v.kind, v.index): v for v in inside}
+        self.lanes = min(vector_lanes(target, *p.roots) for p in rows.passes if p.roots)
+        if isinstance(self.inner[-1], int):
+            self.lanes = min(self.lanes, max(2, 1 << (self.inner[-1] - 1).bit_length()))
+        self.together = self._together()
+        registers = self.together * (1 + len(rows.kept)) * dims.ceil_divide(self.inner[-1], self.lanes)
+        self.short = (
+            len(self.inner) == 1
+            and isinstance(registers, int)
+            and registers <= target.vector_registers // 2
+            and not any(e.dtype in (*NARROW, "bool") for e in rows.kept)
+        )
+
+    def _together(self) -> int:
+        """How many rows at once: the fewer, the longer they are; no more than there are."""
+        vectors = typical(dims.product(self.inner)) / self.lanes
+        wanted = 4 if vectors <= 2 else 2 if vectors <= 16 else 1
+        there = self.outer[-1] if self.outer else 1
+        limit = max(1, there) if isinstance(there, int) else wanted
+        return next(n for n in (4, 2, 1) if n <= min(wanted, limit))
+
+    @property
+    def row_ns(self) -> float:
+        """The estimated time of a row on one core."""
+        target, passes = self.target, self.rows.passes
+        count, line = typical(dims.product(self.inner)), typical(self.inner[-1])
+        vectors = count // line * -(-line // self.lanes)
+        effort = vectors * sum(weight(*p.roots) + len(p.reads) + len(p.stores) for p in passes)
+        effort += sum(weight(*p.before.values()) for p in passes)
+        whole = (v.dtype for v in (*self.node.inputs, *self.node.outputs)
+                 if v.type.count == dims.product(self.rows.shape))
+        moved = moving_cost(target, count * sum(map(dtypes.itemsize, whole))) / 1000
+        return effort / target.fma_per_ns + FOLD_NS * (1 + len(self.rows.reduced)) + moved
+
+    def place(self, key: tuple[str, int]) -> tuple[str, int]:
+        """Where an operand, a result or what is kept lies."""
+        return self.rows.homes[key[1]] if key[0] == "kept" else key
+
+    def kept_places(self) -> tuple[dict[int, list[Dimension]], Dimension]:
+        """Where in scratch memory the rows' kept values lie, behind what an error and the readers need; and
+        where that ends."""
+        end: Dimension = ERROR_BYTES + self.together * len(self.node.inputs) * SLOT_BYTES
+        places: dict[int, list[Dimension]] = {}
+        for index, value in enumerate(self.rows.kept):
+            if self.rows.homes[index] == ("kept", index) and not self.short:
+                nbytes = dims.product(self.inner) * dtypes.itemsize(value.dtype)
+                apart = dims.ceil_divide(nbytes, SLOT_BYTES) * SLOT_BYTES
+                places[index] = [end + apart * n for n in range(self.together)]
+                end = end + apart * self.together
+        return places, end
+
+    def step(self) -> Step:
+        k = self.k
+        blocks = block_rows(self.outer, elements_per_part(1000 * self.row_ns), self.together)
+        with k.entry() as f, blocks.each(k, f) as block:
+            self._block(f, blocks, block)
+        work = nanoseconds(dims.product(self.outer), 1000 * self.row_ns)
+        return k.step(blocks.parts, work, self.kept_places()[1])
+
+    def _block(self, f: Function, blocks: Blocks, block: Block) -> None:
+        if not block.extents:
+            self._strip(f, [()])
+            return
+        *extents, count = block.extents
+        even = all(isinstance(n, int) and n % self.together == 0
+                   for n in (blocks.sizes[-1], blocks.blocks[-1]))
+        many = count if even else round_down(f, count, self.together)
+        with loops(f, extents) as indices:
+            at = tuple(f.add(start, index) for start, index in zip(block.starts, indices))
+            for first, last, some in ((0, many, self.together), (many, count, 1)):
+                if not nothing(str(first), last):
+                    with f.loop(first, last, some) as loop:
+                        row = f.add(block.starts[-1], loop.index)
+                        self._strip(f, [(*at, f.add(row, n)) for n in range(some)])
+
+    def _strip(self, f: Function, rows: Sequence[tuple[str, ...]]) -> None:
+        """The rows with these indices."""
+        used = {i for p in self.rows.passes for i in p.reads} | set(self.rows.row_operands)
+        pointers: list[dict[tuple[str, int], str]] = []
+        for at in rows:
+            pointers.append({
+                (kind, i): address(self.k, f, view, at)
+                for (kind, i), view in self.outside.items()
+                if kind == "output" or i in used
+            })
+        for index, places in self.kept_places()[0].items():
+            for mine, place in zip(pointers, places):
+                mine["kept", index] = f.offset("%scratch", self.k.size(f, place))
+        _Strip(self, f, pointers).emit()
+
+
+# Rows --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Number:
+    """One number of a row in a form that may live on across basic blocks: narrow floats as their bits, bool
+    as a byte."""
+
+    dtype: str
+    held: str
+
+    @staticmethod
+    def of(f: Function, dtype: str, value: str) -> _Number:
+        if dtype == "bool":
+            value = f.value(f"zext i1 {value} to i8")
+        elif dtype in ("float16", "bfloat16"):
+            value = f.value(f"bitcast {scalar_type(dtype)} {value} to i16")
+        return _Number(dtype, value)
+
+    def lanes(self, f: Function, lanes: int) -> str:
+        """The number in every lane, in its own type."""
+        own = scalar_type(self.dtype)
+        held = {"bool": "i8", "float16": "i16", "bfloat16": "i16"}.get(self.dtype, own)
+        x = f.broadcast(held, self.held, lanes)
+        if held == own:
+            return x
+        operation = "trunc" if self.dtype == "bool" else "bitcast"
+        return f.value(f"{operation} {vector_type(held, lanes)} {x} to {vector_type(own, lanes)}")
+
+
+@dataclass
+class _Row:
+    """One row while it is written: where its operands, results and kept values begin, the numbers found so
+    far, and what is kept in registers, by its index and place."""
+
+    pointers: Pointers
+    numbers: dict[int, _Number] = field(default_factory=dict)
+    held: dict[tuple[int, str], str] = field(default_factory=dict)
+
+
+class _Strip:
+    """Rows that are computed at once, each instruction for all of them."""
+
+    def __init__(self, kernel: _Kernel, f: Function, pointers: Sequence[Pointers]):
+        self.kernel, self.k, self.f, self.plan = kernel, kernel.k, f, kernel.rows
+        self.rows = [_Row(p) for p in pointers]
+
+    def emit(self) -> None:
+        f, plan, node = self.f, self.plan, self.kernel.node
+        for i in plan.row_operands:
+            dtype = node.inputs[i].dtype
+            for row in self.rows:
+                number = load_vector(f, dtype, row.pointers["input", i], 1)
+                row.numbers[i] = _Number.of(f, dtype, number)
+        for one in plan.passes:
+            for leaf, numbers in zip(one.before, self._evaluated(list(one.before.values())), strict=True):
+                for row, number in zip(self.rows, numbers, strict=True):
+                    row.numbers[leaf] = number
+            start = [x for state in one.reductions for x in state.initial(self.kernel.lanes)]
+            found = self._along(one, 0, [r.pointers for r in self.rows], start * len(self.rows))
+            for n, row in enumerate(self.rows):
+                self._fold(one, row, found[n * len(start) : (n + 1) * len(start)])
+        last = {i: root for i, root in enumerate(plan.outputs) if i not in plan.written}
+        for i, numbers in zip(last, self._evaluated(list(last.values())), strict=True):
+            for row, number in zip(self.rows, numbers, strict=True):
+                store_vector(f, number.dtype, number.lanes(f, 1), row.pointers["output", i], 1)
+
+    def _fold(self, one: Pass, row: _Row, totals: Sequence[str]) -> None:
+        """What the pass has reduced, one number each."""
+        for leaf, state, total in zip(one.results, one.reductions, totals, strict=True):
+            found = state.across(self.f, [total], self.kernel.lanes)
+            cast = expr.cast(expr.input_(0, state.dtype), leaf.dtype)
+            (result,) = lower(self.f, [cast], found.__getitem__, 1)
+            row.numbers[leaf.value] = _Number.of(self.f, leaf.dtype, result)
+
+    def _evaluated(self, roots: Sequence[Expr]) -> list[list[_Number]]:
+        """Numbers made of those known, of every row: together where that is worth bringing them together."""
+        f, count = self.f, len(self.rows)
+        if not roots:
+            return []
+        used = expr.inputs(*roots)
+        if count == 1 or weight(*roots) <= 4 * len(used) or not _plain(roots):
+            each = []
+            for row in self.rows:
+                readers = {i: (lambda n=row.numbers[i]: n.lanes(f, 1)) for i in used}
+                each.append(evaluate(self.k, f, roots, readers, 1))
+            return [[_Number.of(f, r.dtype, x) for x in found] for r, found in zip(roots, zip(*each))]
+        readers = {i: (lambda i=i: self._side_by_side([row.numbers[i] for row in self.rows])) for i in used}
+        found = []
+        for root, x in zip(roots, evaluate(self.k, f, roots, readers, count), strict=True):
+            type_ = vector_type(scalar_type(root.dtype), count)
+            lanes = [f.value(f"extractelement {type_} {x}, i64 {n}") for n in range(count)]
+            found.append([_Number(root.dtype, lane) for lane in lanes])
+        return found
+
+    def _side_by_side(self, numbers: Sequence[_Number]) -> str:
+        element = scalar_type(numbers[0].dtype)
+        type_, x = vector_type(element, len(numbers)), "poison"
+        for n, number in enumerate(numbers):
+            x = self.f.value(f"insertelement {type_} {x}, {element} {number.held}, i64 {n}")
+        return x
+
+    def _along(self, one: Pass, axis: int, pointers: Sequence[Pointers], totals: list[str]) -> list[str]:
+        """The pass over the axes of the rows from `axis` on: for each row a vector for each reduction, begun
+        with `totals`."""
+        f, k, kernel = self.f, self.k, self.kernel
+        if not one.roots:
+            return totals
+        if axis == len(kernel.inner) - 1:
+            return self._vectors(one, pointers, totals)
+        types = _types(one.reductions, kernel.lanes) * len(self.rows)
+        with f.loop(0, k.size(f, kernel.inner[axis]), 1, list(zip(types, totals, strict=True))) as loop:
+            moved = [
+                {
+                    key: displaced(f, p, loop.index, k.size(f, kernel.inside[key].strides[axis]))
+                    for key, p in mine.items()
+                }
+                for mine in pointers
+            ]
+            loop.carry(*self._along(one, axis + 1, moved, loop.carried))
+        return loop.results
+
+    def _vectors(self, one: Pass, pointers: Sequence[Pointers], totals: list[str]) -> list[str]:
+        """The pass along the last axis."""
+        f, kernel = self.f, self.kernel
+        rows = [_Vectors(self, one, r, p, n) for n, (r, p) in enumerate(zip(self.rows, pointers))]
+
+        def values(index: str, lanes: int, mask: str | None) -> list[str]:
+            return [x for row in rows for x in row.values(index, lanes, mask)]
+
+        instructions = weight(*one.roots) * len(rows)
+        unroll = 0 if kernel.short else 4 if instructions <= 8 else 2 if instructions <= 40 else 1
+        states, count = one.reductions * len(rows), self.k.size(f, kernel.inner[-1])
+        return _reduced(f, count, kernel.lanes, unroll, states, totals, values)
+
+
+class _Vectors:
+    """One pass over one row's last axis."""
+
+    def __init__(self, strip: _Strip, one: Pass, row: _Row, pointers: Pointers, number: int):
+        self.strip, self.one, self.row, self.pointers = strip, one, row, pointers
+        self.f, self.k, self.kernel = strip.f, strip.k, strip.kernel
+        self.axis = len(self.kernel.inner) - 1
+        self.readers = {}
+        for slot, leaf in enumerate(one.reads, number * len(self.kernel.node.inputs)):
+            if leaf < KEPT or not self.kernel.short:
+                key = self.kernel.place(("kept", leaf - KEPT) if leaf >= KEPT else ("input", leaf))
+                view, lanes = self.kernel.inside[key], self.kernel.lanes
+                self.readers[leaf] = Reader(self.k, self.f, view, self.axis, pointers[key], lanes, slot)
+        self.spread = {
+            i: row.numbers[i].lanes(self.f, self.kernel.lanes)
+            for i in one.known
+            if row.numbers[i].dtype not in (*NARROW, "bool")
+        }
+
+    def values(self, index: str, lanes: int, mask: str | None) -> list[str]:
+        """What the pass reduces, of the elements from an index on; the rest is stored."""
+        one, f, short = self.one, self.f, self.kernel.short
+        leaves = {i: (lambda r=r: r.read(index, lanes, mask)) for i, r in self.readers.items()}
+        for i in one.known:
+            ready = self.spread.get(i) if lanes == self.kernel.lanes else None
+            leaves[i] = lambda n=self.row.numbers[i], ready=ready: ready or n.lanes(f, lanes)
+        if short:
+            held = {i: x for (i, place), x in self.row.held.items() if place == index}
+            leaves.update((KEPT + i, lambda x=x: x) for i, x in held.items())
+        found = evaluate(self.k, f, one.roots, leaves, lanes, None, mask)
+        count = len(one.reductions)
+        for key, value in zip(one.stores, found[count:], strict=True):
+            if key[0] == "kept" and short:
+                self.row.held[key[1], index] = value
+            elif key[0] == "output" or self.kernel.place(key) not in one.stores:
+                self._store(self.kernel.place(key), value, index, lanes, mask)
+        return found[:count]
+
+    def _store(self, key: tuple[str, int], value: str, index: str, lanes: int, mask: str | None) -> None:
+        view = self.kernel.inside[key]
+        place = displaced(self.f, self.pointers[key], index, self.k.size(self.f, view.strides[self.axis]))
+        store_lanes(self.f, view.dtype, value, place, lanes, mask)
+
+
+def _plain(roots: Sequence[Expr]) -> bool:
+    """Whether nothing is of a type that registers hold in another form."""
+    return not any(n.dtype in (*NARROW, "bool") for n in expr.topological(*roots))
+
+
+# Along the last axis -----------------------------------------------------------------------------
+
+#: (index, lanes, mask) → a vector for each reduction, of the elements from an index on; outside of
+#: the mask they are anything.
+Values = Callable[[str, int, str | None], Sequence[str]]
+
+
+def _types(states: Sequence[State], lanes: int) -> list[str]:
+    return [vector_type(scalar_type(s.dtype), lanes) for s in states]
+
+
+def _reduced(
+    f: Function,
+    count: str,
+    lanes: int,
+    unroll: int,
+    states: Sequence[State],
+    totals: list[str],
+    values: Values,
+) -> list[str]:
+    """totals with the elements 0..count-1, `unroll` vectors at once in accumulators of their own, then one at
+    a time; with no `unroll` without loops."""
+    many = round_down(f, count, lanes * max(1, unroll))
+    whole = round_down(f, count, lanes) if unroll > 1 else many
+    types, width = _types(states, lanes), len(states)
+    neutral = [x for s in states for x in s.initial(lanes)]
+
+    def step(totals: Sequence[str], index: str, some: int, mask: str | None) -> list[str]:
+        """One vector more. Fewer lanes than the totals have are filled up."""
+        result = []
+        for s, type_, total, none, x in zip(
+            states, types, totals, neutral, values(index, some, mask), strict=True
+        ):
+            if some < lanes:
+                x = _widened(f, scalar_type(s.dtype), x, some, none, lanes)
+            elif mask is not None:
+                x = f.value(f"select <{lanes} x i1> {mask}, {type_} {x}, {type_} {none}")
+            result += s.combine(f, [total], [x], lanes)
+        return result
+
+    if unroll == 0:
+        for index in range(0, int(many), lanes):
+            totals = step(totals, str(index), lanes, None)
+    elif not nothing("0", many):
+        first = totals + neutral * (unroll - 1)
+        with f.loop(0, many, lanes * unroll, list(zip(types * unroll, first, strict=True))) as loop:
+            following: list[str] = []
+            for u in range(unroll):
+                mine = loop.carried[u * width : (u + 1) * width]
+                following += step(mine, f.add(loop.index, u * lanes), lanes, None)
+            loop.carry(*following)
+        groups = [loop.results[u * width : (u + 1) * width] for u in range(unroll)]
+        while len(groups) > 1:
+            groups = [
+                [s.combine(f, [x], [y], lanes)[0] for s, x, y in zip(states, a, b, strict=True)]
+                for a, b in zip(groups[::2], groups[1::2], strict=True)
+            ]
+        (totals,) = groups
+    if not nothing(many, whole):
+        with f.loop(many, whole, lanes, list(zip(types, totals, strict=True))) as loop:
+            loop.carry(*step(loop.carried, loop.index, lanes, None))
+        totals = loop.results
+    return _tail(f, whole, count, lanes, types, totals, step)
+
+
+def _tail(
+    f: Function,
+    whole: str,
+    count: str,
+    lanes: int,
+    types: Sequence[str],
+    totals: list[str],
+    step: Callable[[Sequence[str], str, int, str | None], list[str]],
+) -> list[str]:
+    """The elements from `whole` on, fewer than a vector."""
+    if nothing(whole, count):
+        return totals
+    if count.isdigit():
+        rest = int(count) - int(whole)
+        return (
+            step(totals, whole, lanes, first_lanes(f, rest, lanes))
+            if f.target.masked
+            else step(totals, whole, rest, None)
+        )
+    if not f.target.masked:
+        with f.loop(whole, count, 1, list(zip(types, totals, strict=True))) as loop:
+            loop.carry(*step(loop.carried, loop.index, 1, None))
+        return loop.results
+    before, some, after = f.block, f.fresh_label("tail"), f.fresh_label("ended")
+    f.branch_if(f.compare("slt", whole, count), some, after)
+    f.label(some)
+    more = step(totals, whole, lanes, first_lanes(f, f.sub(count, whole), lanes))
+    last = f.block
+    f.branch(after)
+    f.label(after)
+    return [f.phi(t, (a, before), (b, last)) for t, a, b in zip(types, totals, more, strict=True)]
+
+
+def _widened(f: Function, element: str, x: str, some: int, filling: str, lanes: int) -> str:
+    """The `some` lanes of x, then those of `filling`, equal in all its lanes."""
+    vector = vector_type(element, lanes)
+    if some == 1:
+        return f.value(f"insertelement {vector} {filling}, {element} {x}, i64 0")
+    order = ", ".join(f"i32 {min(n, some)}" for n in range(lanes))
+    x = f.value(
+        f"shufflevector <{some} x {element}> {x}, <{some} x {element}> poison, <{lanes} x i32> <{order}>"
+    )
+    order = ", ".join(f"i32 {n if n < some else lanes + n}" for n in range(lanes))
+    return f.value(f"shufflevector {vector} {x}, {vector} {filling}, <{lanes} x i32> <{order}>")
