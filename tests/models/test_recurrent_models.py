@@ -150,3 +150,19 @@ def test_a_length_beyond_the_steps_is_an_error_of_the_run(length, tmp_path):
     with pytest.raises(RunError, match=rf"^step .LSTM.: index {length} is out of range"):
         compiled.run(None, feeds | {"lengths": np.array([5, length], np.int32)})
     compiled.run(None, feeds)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_weights_of_a_wrong_shape_are_an_error_of_the_run(kind, tmp_path):
+    model, weights = model_of(kind, optional=("b",), constant=False)
+    for port in model.graph.input[1:]:
+        for axis, dim in enumerate(port.type.tensor_type.shape.dim):
+            if (port.name, axis) != ("r", 2):  # which says how many units there are
+                dim.dim_param = f"{port.name}{axis}"
+    compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so"))
+    feeds = feeds_of(model_of(kind, optional=("b",))[0], 5, 2) | weights
+    for name, array in weights.items():
+        for wrong in (array[:1], array[:, 1:], np.concatenate([array, array])):
+            with pytest.raises(RunError, match=r"^step .\w+.: "):
+                compiled.run(None, feeds | {name: wrong.copy()})
+    compiled.run(None, feeds)

@@ -13,7 +13,7 @@ from ...builder import Builder
 from ...dims import Dimension
 from ...expr import Expr
 from ...ir import Value
-from .common import checked, one_of, with_unused
+from .common import checked, one_of, with_size, with_unused
 from .rules import onnx_op
 
 #: Activations with their default alpha and beta; those that use neither take none of the
@@ -53,15 +53,17 @@ def _activations(
     return tuple(found)
 
 
-def _shaped(value: Value | None, shape: Sequence, name: str) -> None:
-    """Refuses an operand that is known not to have a shape."""
-    if value is not None and (
-        value.rank != len(shape)
-        or any(dims.equal(d, s) is False for d, s in zip(value.shape, shape))
-    ):
+def _shaped(b: Builder, value: Value, shape: Sequence[Dimension], name: str) -> Value:
+    """value, an operand that must have the shape: refused where it is known not to, and checked by the run
+    where only it can tell."""
+    if value.rank != len(shape) or any(dims.equal(d, s) is False for d, s in zip(value.shape, shape)):
         raise ops.TypeMismatch(
             f"{name} is {value.type} where [{', '.join(map(str, shape))}] is needed"
         )
+    for axis, size in enumerate(shape):
+        if isinstance(size, int) and value.shape[axis] != size:
+            value = with_size(b, value, axis, size)
+    return value
 
 
 def _recurrent(b: Builder, kind: str, X: Value, W: Value, R: Value,
@@ -86,8 +88,8 @@ def _recurrent(b: Builder, kind: str, X: Value, W: Value, R: Value,
         raise ops.TypeMismatch(f"the hidden size {hidden} is no number above 0")
     op = ops.Recurrent(kind, hidden, directions, _activations(names, alphas, betas), (), clip, **more)
     steps, batch = (X.shape[1], X.shape[0]) if layout else X.shape[:2]
-    _shaped(W, (count, op.columns, X.shape[2]), "W")
-    _shaped(R, (count, op.columns, hidden), "R")
+    W = _shaped(b, W, (count, op.columns, X.shape[2]), "W")
+    R = _shaped(b, R, (count, op.columns, hidden), "R")
     if layout:
         optional = {
             k: b.transpose(v, (1, 0, 2)) if v is not None and k in "hc" else v for k, v in optional.items()
@@ -95,9 +97,10 @@ def _recurrent(b: Builder, kind: str, X: Value, W: Value, R: Value,
     state = (count, batch, hidden)
     shapes = {"b": (count, 2 * op.columns), "lengths": (batch,), "h": state, "c": state,
               "p": (count, 3 * hidden)}
-    for key, value in optional.items():
-        _shaped(value, shapes[key], f"its operand {key}")
-    given = {key: value for key, value in optional.items() if value is not None}
+    given = {
+        key: _shaped(b, value, shapes[key], f"its operand {key}")
+        for key, value in optional.items() if value is not None
+    }
     gates = b.contract("bti" if layout else "tbi", "dgi", "tbdg", X, W)
     if "b" in given:
         bias, of_state = _biases(b, op, given.pop("b"))
