@@ -31,6 +31,9 @@ SIZES_LIMIT = 4096
 
 RANK_LIMIT = 32
 
+#: A tensor of more elements than this, of the widest type, would have more bytes than 63 bits count.
+ELEMENTS_LIMIT = (1 << 59) - 1
+
 Operand = Value | int | float | bool | np.ndarray
 
 
@@ -47,11 +50,13 @@ def identifier(text: str, taken: set[str]) -> str:
 
 @dataclass
 class Session:
-    """What all builders of one import share: names of variables in use and the budget of nodes."""
+    """What all builders of one import share: names of variables in use, the budget of nodes, and that of
+    folding (`interpret.effort`)."""
 
     variables: set[str] = field(default_factory=set)
     nodes: int = 0
     node_limit: int = 1_000_000
+    effort: int = interpret.EFFORT_LIMIT
 
     def fresh(self, hint: str, minimum: int | None = 0) -> dims.Dim:
         """A dimension variable that nothing else is called."""
@@ -85,6 +90,7 @@ class Builder:
 
     def input(self, type_: Type, name: str = "") -> Value:
         """A new input of the graph."""
+        _check_size(type_)
         value = Value(type_, name)
         self.inputs.append(value)
         self.own.add(value)
@@ -118,6 +124,7 @@ class Builder:
     ) -> Value:
         """A constant value of an array or a number."""
         if isinstance(data, Constant):
+            _check_size(TensorType(data.dtype, data.shape))
             value = Value(TensorType(data.dtype, data.shape), name, data)
         else:
             array = np.asarray(data, dtypes.numpy_dtype(dtype) if dtype else None)
@@ -134,9 +141,8 @@ class Builder:
         """Appends op over inputs; returns its outputs, folded where they are small and known."""
         operands = [self.capture(v) for v in inputs]
         types = op.infer(*(v.type for v in operands))
-        rank = max((t.rank for t in types if isinstance(t, TensorType)), default=0)
-        if rank > RANK_LIMIT:
-            raise LimitError(f"a tensor of {rank} axes is over the limit of {RANK_LIMIT}")
+        for type_ in types:
+            _check_size(type_)
         folded = self._folded(op, operands, types)
         if folded is not None:
             return folded
@@ -159,11 +165,14 @@ class Builder:
             isinstance(t, TensorType) and isinstance(t.nbytes, int) and t.nbytes <= EAGER_FOLD_BYTES
             for t in types
         )
-        if operands and small and all(v.constant is not None for v in operands) and isinstance(op, _FOLDABLE):
-            arrays = interpret.fold(op, [v.constant.array for v in operands])
-            if arrays is not None:
-                return tuple(self.constant(a) for a in arrays)
-        return None
+        if not (operands and small and isinstance(op, _FOLDABLE) and all(v.constant for v in operands)):
+            return None
+        cost = interpret.effort(op, [v.type for v in operands])
+        if cost > self.session.effort:
+            return None
+        self.session.effort -= cost
+        arrays = interpret.fold(op, [v.constant.array for v in operands])
+        return None if arrays is None else tuple(self.constant(a) for a in arrays)
 
     def elements(self, values: np.ndarray | Sequence[Dimension], dtype: str = "int64") -> Value:
         """An integer tensor with the given dimensions as elements: a constant when all are numbers."""
@@ -311,7 +320,7 @@ class Builder:
 
     def axis(self, axis: int, rank: int) -> int:
         """A non-negative axis; one outside the rank is an error."""
-        if not -rank <= axis < max(rank, 1):
+        if not -rank <= axis < rank:
             raise ops.TypeMismatch(f"axis {axis} is outside a tensor of {rank} axes")
         return axis + rank if axis < 0 else axis
 
@@ -340,6 +349,18 @@ _FOLDABLE = (
     ops.Sort,
     ops.RuntimeCall,
 )
+
+
+def _check_size(type_: Type) -> None:
+    """Refuses tensors of too many axes, and those whose bytes 64 bits could not count."""
+    if not isinstance(type_, TensorType):
+        return
+    if type_.rank > RANK_LIMIT:
+        raise LimitError(f"a tensor of {type_.rank} axes is over the limit of {RANK_LIMIT}")
+    if any(isinstance(d, int) and d < 0 for d in type_.shape):
+        raise ops.TypeMismatch(f"{type_} would have a negative size")
+    if dims.is_static(type_.shape) and dims.product(max(d, 1) for d in type_.shape) > ELEMENTS_LIMIT:
+        raise LimitError(f"a tensor of type {type_} has too many elements to address")
 
 
 def _is_small_integer(type_: TensorType) -> bool:

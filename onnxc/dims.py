@@ -4,7 +4,7 @@ A dimension is a plain `int` wherever it is known and a `Dim` elsewhere: a sum o
 an atom is a variable (`Symbol`) or an operation that polynomials cannot express (`Apply`: floor division,
 remainder, min, max, broadcast, comparisons). Construction is canonical, so equal dimensions nearly always
 look equal; `equal` may still answer None, *unknown*, and the run then checks. Text is Python expression
-syntax: `2*n + (h - 1)//2`.
+syntax: `2*n + (h - 1)//2`. What would grow beyond SIZE_LIMIT is refused.
 """
 from __future__ import annotations
 
@@ -15,6 +15,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 
+from .errors import LimitError
+
+SIZE_LIMIT = 16_384  # terms, variables and operations in one dimension
+DEPTH_LIMIT = 64  # operations around each other
+COEFFICIENT_LIMIT = 1 << 63
+
+
+class TooComplex(LimitError):
+    """A dimension would exceed one of the limits."""
+
+    def __init__(self) -> None:
+        super().__init__("a size becomes a formula that is too large", "give sizes (--dim, --shape)")
+
 
 @dataclass(frozen=True)
 class Symbol:
@@ -22,6 +35,8 @@ class Symbol:
 
     name: str
     minimum: int | None = 0
+    size = 1
+    depth = 0
 
     @cached_property
     def key(self) -> str:
@@ -42,6 +57,14 @@ class Apply:
     @cached_property
     def key(self) -> str:
         return str(self)
+
+    @cached_property
+    def size(self) -> int:
+        return 1 + sum(getattr(d, "size", 1) for d in (self.left, self.right))
+
+    @cached_property
+    def depth(self) -> int:
+        return 1 + max(getattr(d, "depth", 0) for d in (self.left, self.right))
 
     @cached_property
     def _hash(self) -> int:
@@ -81,12 +104,20 @@ Monomial = tuple[tuple["Symbol | Apply", int], ...]
 
 class Dim:
     """A dimension that is not a plain number: `terms` maps monomials to non-zero coefficients, in
-    canonical order."""
+    canonical order. `size` and `depth` are what the limits are about."""
 
-    __slots__ = ("_hash", "_text", "terms")
+    __slots__ = ("_hash", "_text", "depth", "size", "terms")
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]):
         self.terms = terms
+        self.size = self.depth = 0
+        for monomial, coefficient in terms:
+            self.size += 1 + sum(atom.size * power for atom, power in monomial)
+            self.depth = max((self.depth, *(atom.depth for atom, _ in monomial)))
+            if abs(coefficient) >= COEFFICIENT_LIMIT:
+                raise TooComplex
+        if self.size > SIZE_LIMIT or self.depth > DEPTH_LIMIT:
+            raise TooComplex
         self._hash = hash(terms)
         self._text = ""  # made when it is asked for
 
@@ -100,8 +131,11 @@ class Dim:
         return _from_terms(itertools.chain(self.terms, _terms(other)))
 
     def __mul__(self, other: int | Dim) -> int | Dim:
+        factor = _terms(other)
+        if len(self.terms) * len(factor) > SIZE_LIMIT:
+            raise TooComplex
         return _from_terms(
-            (_multiply(m, n), c * d) for (m, c), (n, d) in itertools.product(self.terms, _terms(other))
+            (_multiply(m, n), c * d) for (m, c), (n, d) in itertools.product(self.terms, factor)
         )
 
     def __neg__(self) -> int | Dim:
@@ -427,7 +461,23 @@ def maximum(a: Dimension, b: Dimension) -> Dimension:
         return a
     if high is not None and high <= 0:
         return b
+    for value, limit in ((a, b), (b, a)):
+        joined = _joined_maximum(value, limit)
+        if joined is not None:
+            return joined
     return _commutative("max", a, b)
+
+
+def _joined_maximum(a: Dimension, limit: Dimension) -> Dimension | None:
+    """max(p, q) + c  →  max(p + c, limit)  where numbers q + c <= limit: what a chain of windows gives."""
+    if not isinstance(a, Dim) or not isinstance(limit, int):
+        return None
+    shift = next((c for m, c in a.terms if m == ()), 0)
+    inner = _single_atom(a - shift)
+    if not isinstance(inner, Apply) or inner.kind != "max":
+        return None
+    p, q = sorted((inner.left, inner.right), key=lambda d: isinstance(d, int))
+    return maximum(p + shift, limit) if isinstance(q, int) and q + shift <= limit else None
 
 
 def _commutative(kind: str, a: Dimension, b: Dimension) -> Dim:

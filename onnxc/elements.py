@@ -31,7 +31,7 @@ def elements(op: ops.Op, inputs: Sequence[Elements], out_type: TensorType) -> El
         return None
     try:
         result = _elements(op, inputs, out_type)
-    except (_Unknown, interpret.InterpretError):
+    except (_Unknown, dims.TooComplex, interpret.InterpretError):
         return None
     if result is None:
         return None

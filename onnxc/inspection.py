@@ -187,7 +187,7 @@ def _of_node(node: Node) -> Dimension:
             return dims.product(sizes.values())
         case Conv(transposed=transposed):
             image = types[0] if transposed else node.outputs[0].type
-            return image.count // image.shape[1] * dims.product(types[1].shape)
+            return dims.product((image.shape[0], *image.shape[2:], *types[1].shape))
         case Attention(q=q, k=k, v=v):
             sizes = {label: size for labels, operand in zip((q, k, v), types)
                      for label, size in zip(labels, operand.shape)}

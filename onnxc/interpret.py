@@ -120,6 +120,35 @@ def sizes(shape: Sequence[Dimension], env: Mapping[str, int]) -> tuple[int, ...]
     return found
 
 
+#: Bytes of one value that may be computed at compile time.
+VALUE_LIMIT = 64 << 20
+
+#: How much may be computed at compile time in all, counted as `effort` does: seconds.
+EFFORT_LIMIT = 1 << 30
+
+
+def effort(op: ops.Op, inputs: Sequence[Type]) -> int:
+    """About how many elements are looked at while op is computed, products of matrices counted in full.
+    What has no bound (a loop, a branch) is over every limit."""
+    if isinstance(op, (ops.If, ops.Loop, ops.Fused)):
+        return EFFORT_LIMIT + 1
+    outputs = op.infer(*inputs)
+    counts = [t.count for t in (*inputs, *outputs) if isinstance(t, TensorType)]
+    touched: Dimension = sum(count if isinstance(count, int) else EFFORT_LIMIT for count in counts)
+    match op:
+        case ops.Contract(lhs, rhs):
+            sizes = dict(zip(lhs + rhs, (*inputs[0].shape, *inputs[1].shape), strict=True))
+            return max(touched, dims.product(sizes.values()))
+        case ops.Conv():
+            image = inputs[0] if op.transposed else outputs[0]
+            return max(touched, image.count * dims.product(inputs[1].shape[1:]))
+        case ops.Pool():
+            return max(touched, outputs[0].count * dims.product(op.kernel))
+        case ops.Attention() | ops.Recurrent() | ops.Scatter() | ops.RuntimeCall():
+            return touched**2
+    return touched
+
+
 def fold(op: ops.Op, constants: Sequence[np.ndarray]) -> list[np.ndarray] | None:
     """The outputs of op over constants, or None where they vary or computing them fails."""
     if isinstance(op, (ops.Random, ops.Bind)):

@@ -1,4 +1,4 @@
-"""fold_constants: computes what depends on constants alone, within a budget of bytes.
+"""fold_constants: computes what depends on constants alone, within a budget of bytes and of effort.
 
 %0 = map(constant 2.0, constant 3.0) { mul($0, $1) }   →   constant 6.0
 
@@ -7,27 +7,45 @@ DequantizeLinear) is left to the kernels; a node whose folding fails stays.
 """
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from .. import dtypes, interpret
 from ..dims import is_static
 from ..expr import contains
+from ..interpret import VALUE_LIMIT
 from ..ir import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ops import Broadcast, Map, Random, Reshape, Transpose
 from ..target import Target
 from .regions import in_regions
 
-VALUE_LIMIT = 64 << 20  # bytes of one folded value
 TOTAL_LIMIT = 1 << 30  # bytes folded in all
+
+
+@dataclass
+class _Budget:
+    """What folding may still cost: bytes of results, and `interpret.effort`."""
+
+    nbytes: int = TOTAL_LIMIT
+    effort: int = interpret.EFFORT_LIMIT
+
+    def pays(self, nbytes: int, effort: int) -> bool:
+        """Whether there is enough left; then it is taken."""
+        if nbytes > min(VALUE_LIMIT, self.nbytes) or effort > self.effort:
+            return False
+        self.nbytes -= nbytes
+        self.effort -= effort
+        return True
 
 
 def fold_constants(graph: Graph, target: Target) -> Graph:
     """graph with nodes over constants replaced by their results."""
-    return _fold(graph, [TOTAL_LIMIT])
+    return _fold(graph, _Budget())
 
 
-def _fold(graph: Graph, budget: list[int]) -> Graph:
-    """graph folded; `budget` holds the bytes that are left."""
+def _fold(graph: Graph, budget: _Budget) -> Graph:
+    """graph folded within what is left of the budget."""
     rewriter = Rewriter()
     for node in graph.nodes:
         node = in_regions(node, lambda g: _fold(g, budget))
@@ -39,7 +57,7 @@ def _fold(graph: Graph, budget: list[int]) -> Graph:
     return rewriter.finish(graph)
 
 
-def _results(node: Node, inputs: tuple[Value, ...], budget: list[int]) -> tuple[Value, ...] | None:
+def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Value, ...] | None:
     """What the node gives for these inputs, if they are constants and it may be computed."""
     if not inputs or not node.outputs or isinstance(node.op, Random):
         return None
@@ -54,14 +72,15 @@ def _results(node: Node, inputs: tuple[Value, ...], budget: list[int]) -> tuple[
         if repeated is not None:
             return repeated
     nbytes = sum(t.nbytes for t in types)
-    if nbytes > VALUE_LIMIT or nbytes > budget[0] or _widens(node, constants):
+    if nbytes > VALUE_LIMIT or _widens(node, constants):
         return None
-    if isinstance(node.op, (Reshape, Transpose)) and len(constants) == 1:
+    if isinstance(node.op, (Reshape, Transpose)) and constants[0].materialised:
         return (_lazily(node, constants[0]),)
+    if not budget.pays(nbytes, interpret.effort(node.op, [v.type for v in inputs])):
+        return None
     arrays = interpret.fold(node.op, [c.array for c in constants])
     if arrays is None:
         return None
-    budget[0] -= nbytes
     return tuple(_value(v, Constant.of(a)) for v, a in zip(node.outputs, arrays))
 
 
@@ -74,8 +93,11 @@ def _lazily(node: Node, constant: Constant) -> Value:
 
 
 def _splat(node: Node, constants: list[Constant]) -> tuple[Value, ...] | None:
-    """A node over repeated values whose result repeats one value too."""
+    """A node over repeated values whose result repeats one value too. One that is large stays a node, for
+    the library would hold it in full."""
     output = node.outputs[0]
+    if output.type.nbytes > VALUE_LIMIT:
+        return None
     if isinstance(node.op, Map) and not contains(node.op.body, "index", "size"):
         scalars = [_scalar(c) for c in constants]
         arrays = interpret.fold(Map(node.op.body), scalars)

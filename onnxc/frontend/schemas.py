@@ -171,7 +171,9 @@ def type_problem(signature: Signature, types: Sequence[Type | None]) -> str:
         if not text:
             continue
         if formal.types and text not in formal.types:
-            allowed = ", ".join(sorted(formal.types))
+            few = sorted(formal.types)[:6]
+            more = len(formal.types) - len(few)
+            allowed = f"{', '.join(few)}{f' or one of {more} more' if more else ''}"
             return f"its input {quote(formal.name)} is {text}, where {allowed} is needed"
         first, known = bound.setdefault(formal.variable or f"{formal.name} {index}", (formal.name, text))
         if text != known:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from onnxc import dims
 from onnxc.dims import symbol
+from onnxc.errors import LimitError
 
 n, m, h = symbol("n"), symbol("m"), symbol("h", 1)
 z = symbol("z", None)
@@ -113,6 +114,27 @@ def test_what_a_pad_adds_less_what_it_cuts_is_the_pad():
     assert size(z - m) == n + z - m
     assert size(z) + dims.maximum(z, 0) == n + z + dims.maximum(z, 0)
     assert str(dims.maximum(z, 0) - dims.maximum(-m, 0)) == "max(z, 0)"
+
+
+def test_the_sizes_of_a_chain_of_windows_are_one_maximum():
+    size = h
+    for _ in range(100):
+        size = dims.maximum(size - 2, 0)
+    assert str(size) == "max(h - 200, 0)"
+    assert str(dims.maximum(dims.maximum(z, 3) + 1, 2)) == "max(z, 3) + 1"
+
+
+def test_what_grows_without_end_is_refused():
+    square, quotient, sum_ = n, n, n
+    with pytest.raises(LimitError, match="formula that is too large"):
+        for _ in range(20):
+            square = square * (square + m)
+    with pytest.raises(LimitError, match="formula that is too large"):
+        for k in range(1000):
+            quotient = (quotient + m) // (k + 2)
+    with pytest.raises(LimitError, match="formula that is too large"):
+        for _ in range(64):
+            sum_ = sum_ + sum_
 
 
 def test_broadcast_is_not_maximum():

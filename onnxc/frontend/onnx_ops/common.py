@@ -18,6 +18,7 @@ from ...builder import Builder
 from ...dims import Dimension
 from ...errors import LimitError, UnsupportedError
 from ...expr import Expr
+from ...interpret import VALUE_LIMIT
 from ...ir import Constant, TensorType, Value, make_node
 from ..regions import Region
 from ..tensors import DTYPE_NAMES
@@ -68,8 +69,8 @@ def generate(b: Builder, shape: Sequence[Dimension], body: Expr, *operands: Valu
 
 
 def zeros(b: Builder, dtype: str, shape: Sequence[Dimension], value: object = 0) -> Value:
-    """value repeated to a shape."""
-    if dims.is_static(shape):
+    """value repeated to a shape; a constant where that is not too large to be stored."""
+    if dims.is_static(shape) and TensorType(dtype, tuple(shape)).nbytes <= VALUE_LIMIT:
         return b.constant(Constant(dtype, tuple(shape), splat=value))
     return b.broadcast(b.constant(np.asarray(value, dtypes.numpy_dtype(dtype))), shape)
 

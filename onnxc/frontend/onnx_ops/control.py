@@ -201,6 +201,10 @@ def loop(b: Builder, trips: Value, condition: Value, initial: Sequence[Value],
         found = region(carried)
         if len(found.outputs) < 1 + len(initial):
             raise ops.TypeMismatch(f"its body has {len(found.outputs)} outputs, fewer than what it carries")
+        goes_on = found.outputs[0]
+        if not isinstance(goes_on.type, TensorType) or goes_on.dtype != "bool":
+            raise ops.TypeMismatch(f"the condition that its body gives is {goes_on.type}")
+        found.outputs[0] = found.builder.reshape(goes_on, ())
         after = [v.type for v in found.outputs[1 : 1 + len(initial)]]
         wider = [_widened(b, before, now, v.type) for before, now, v in zip(carried, after, initial)]
         if wider == carried:
@@ -286,8 +290,12 @@ def Scan(
             f"{num_scan_inputs} scanned inputs of {len(initial_state_and_scan_inputs)} inputs"
         )
     initial, scanned = initial_state_and_scan_inputs[:states], initial_state_and_scan_inputs[states:]
-    axes = [b.axis(a, v.rank) for a, v in zip(scan_input_axes or (0,) * num_scan_inputs, scanned)]
-    backwards = scan_input_directions or (0,) * num_scan_inputs
+    count = len(body.output) - states
+    axes = _for_each(scan_input_axes, num_scan_inputs, "scan_input_axes")
+    axes = [b.axis(a, v.rank) for a, v in zip(axes, scanned)]
+    backwards = _directions(scan_input_directions, num_scan_inputs, "scan_input_directions")
+    out_axes = _for_each(scan_output_axes, count, "scan_output_axes")
+    out_backwards = _directions(scan_output_directions, count, "scan_output_directions")
     length = scanned[0].shape[axes[0]]
     scanned = [  # where the sizes are not known to agree, the run compares the numbers of elements
         b.reshape(value, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
@@ -310,10 +318,7 @@ def Scan(
 
     trips = b.elements(np.array(length, object))
     outputs = list(loop(b, trips, b.constant(True), initial, region))
-    count = len(outputs) - states
-    for k, (axis, backward) in enumerate(
-        zip(scan_output_axes or (0,) * count, scan_output_directions or (0,) * count), states
-    ):
+    for k, (axis, backward) in enumerate(zip(out_axes, out_backwards), states):
         value = outputs[k]
         if backward:
             value = b.slice(
@@ -324,3 +329,17 @@ def Scan(
         order.insert(axis, 0)
         outputs[k] = b.transpose(value, order)
     return tuple(outputs)
+
+
+def _for_each(values: Sequence[int] | None, count: int, name: str) -> Sequence[int]:
+    """An attribute with a number, 0 unless given, for each of `count` values."""
+    if values and len(values) != count:
+        raise ops.TypeMismatch(f"the attribute {name} has {len(values)} values where {count} are needed")
+    return values or (0,) * count
+
+
+def _directions(values: Sequence[int] | None, count: int, name: str) -> Sequence[int]:
+    found = _for_each(values, count, name)
+    if not set(found) <= {0, 1}:
+        raise ops.TypeMismatch(f"the attribute {name} has a value that is neither 0 nor 1")
+    return found

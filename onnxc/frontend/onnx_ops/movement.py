@@ -37,8 +37,8 @@ from .rules import onnx_op
 def Reshape(b, data, shape, *, allowzero=0):
     """A size 0 copies the input's unless allowzero; -1 is what remains. Sizes that are data may
     be either: what they mean is computed by the run."""
-    if shape.dtype != "int64":
-        raise ops.TypeMismatch(f"the shape is {shape.type} where int64 is needed")
+    if shape.rank != 1:
+        raise ops.TypeMismatch(f"the shape is {shape.type} where a vector is needed")
     wanted = _partly_known(b, shape)
     if any(isinstance(d, int) and d < -1 for d in wanted):
         raise ops.TypeMismatch("a size is negative")
@@ -173,6 +173,8 @@ def Split(b, input, split=None, *, axis=0, num_outputs=None):
     may be smaller."""
     axis, count = b.axis(axis, input.rank), len(b.wanted)
     length = input.shape[axis]
+    if split is not None and num_outputs is not None:
+        raise ops.TypeMismatch("it has both sizes of parts and num_outputs")
     if split is not None:
         return _parts(b, input, axis, _split_sizes(b, split, length, count))
     if num_outputs is not None and num_outputs != count:
@@ -227,6 +229,9 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     out of range."""
     if steps is not None and steps.elements is None:
         steps = checked(b, steps, lambda s: s._with("ne", 0), "invalid_value")
+    if number_of(starts, "starts") != number_of(ends, "ends"):
+        raise ops.TypeMismatch(f"it has {number_of(starts, 'starts')} starts and "
+                               f"{number_of(ends, 'ends')} ends")
     first = at_axes(b, starts, axes, data.rank, 0)
     last = at_axes(b, ends, axes, data.rank, np.iinfo(np.int64).max)
     by = [1] * data.rank if steps is None else at_axes(b, steps, axes, data.rank, 1)
@@ -310,6 +315,8 @@ def padded(b: Builder, x: Value, before: Sequence[Dimension], after: Sequence[Di
     if not any(isinstance(p, dims.Dim) or p for part in added for p in part):
         return x
     if mode != "constant":
+        for size, *amounts in zip(x.shape, *added):
+            _require_inside(mode, size, amounts)
         return b.emit(ops.Pad(mode, *added), x)[0]
     fill = (
         zeros(b, x.dtype, (), "" if x.dtype == "string" else 0)
@@ -317,6 +324,14 @@ def padded(b: Builder, x: Value, before: Sequence[Dimension], after: Sequence[Di
         else scalar(b, value, "pad value")
     )
     return b.emit(ops.Pad(mode, *added), x, fill)[0]
+
+
+def _require_inside(mode: str, size: Dimension, amounts: Sequence[Dimension]) -> None:
+    """Refuses pads that need more elements of an axis than it is known to have."""
+    for amount in amounts:
+        most = {"reflect": size - 1, "wrap": size, "edge": amount if size != 0 else 0}[mode]
+        if dims.less(dims.maximum(most, 0), amount):
+            raise ops.TypeMismatch(f"an axis of {size} elements has not the {amount} to pad with by {mode}")
 
 
 @onnx_op(since=2, name="Pad")
@@ -356,7 +371,10 @@ def CenterCropPad(b, input_data, shape, *, axes=None):
 
 @onnx_op(since=8)
 def Expand(b, input, shape):
-    return b.broadcast(input, b.dimensions(shape, 0, "size"))
+    sizes = b.dimensions(shape, 0, "size")
+    if any(dims.less(d, 0) for d in sizes):
+        raise ops.TypeMismatch("a size is negative")
+    return b.broadcast(input, sizes)
 
 
 @onnx_op(since=6)

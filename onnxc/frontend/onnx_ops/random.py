@@ -90,18 +90,14 @@ def Multinomial(b, input, *, dtype=6, sample_size=1, seed=None):
 def Dropout(b, data, ratio=None, training_mode=None, *, seed=None):
     """Passes data on; while training each element is dropped with probability `ratio` and the
     rest scaled to make up for it."""
+    ratio = b.constant(np.float32(0.5)) if ratio is None else scalar(b, ratio, "ratio")
     training = (
         b.constant(False) if training_mode is None else scalar(b, training_mode, "training_mode")
     )
     mode = b.known(training)
     if mode is not None and not mode.any():
         return data, generate(b, data.shape, expr.const(True, "bool"))
-    ratio = (
-        b.constant(np.float32(0.5))
-        if ratio is None
-        else b.cast(scalar(b, ratio, "ratio"), "float32")
-    )
-    ratio = checked(b, ratio, lambda r: (r >= 0) & (r < 1), "invalid_value")
+    ratio = checked(b, b.cast(ratio, "float32"), lambda r: (r >= 0) & (r < 1), "invalid_value")
     drawn = b.emit(ops.Random("uniform", "float32", data.shape, 0.0, 1.0, seed))[0]
     mask = b.map(drawn, ratio, training, lambda u, r, on: (u >= r) | ~on)
     scale = b.map(ratio, training, lambda r, on: expr.where(on, 1 / (1 - r), 1).cast(data.dtype))

@@ -223,7 +223,8 @@ def _scaled_sizes(
     """floor(length * scale) of each axis; times the region's span where there is one."""
     known = b.known(scales)
     if known is not None and not (np.isfinite(known).all() and (known > 0).all()):
-        raise ops.TypeMismatch(f"a scale is {known[~(known > 0)].tolist()}")
+        wrong = next(s for s in known.flat if not (np.isfinite(s) and s > 0))
+        raise ops.TypeMismatch(f"a scale is {wrong}")
     exact = [] if known is None or spans is not None else [Fraction(float(s)) for s in known]
     if exact and all(f.denominator <= 1024 for f in exact):
         return [
