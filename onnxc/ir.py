@@ -100,10 +100,11 @@ class Constant:
     """Data known at compile time: an array, one value repeated (`splat`), or a function that makes the array.
 
     Arrays stay lazy until a kernel packs them: a model's weights are views of the mapped file, and what is
-    derived from them (a transpose, a packed panel) is computed when it is written into the library.
+    derived from them (a transpose, a packed panel) is computed when it is written into the library. `steps`
+    counts the constants that are made one from the other before.
     """
 
-    __slots__ = ("_array", "_make", "dtype", "shape", "splat")
+    __slots__ = ("_array", "_make", "dtype", "shape", "splat", "steps")
 
     def __init__(
         self,
@@ -114,6 +115,7 @@ class Constant:
     ):
         self.dtype, self.shape, self._make, self.splat = dtype, tuple(shape), make, splat
         self._array: np.ndarray | None = None
+        self.steps = 0
 
     @staticmethod
     def of(array: np.ndarray) -> Constant:

@@ -21,14 +21,15 @@ from ..target import Target
 from .regions import in_regions
 
 TOTAL_LIMIT = 1 << 30  # bytes folded in all
+STEPS_LIMIT = 16  # of a constant made from one made from another
 
 
 @dataclass
 class _Budget:
     """What folding may still cost: bytes of results, and `interpret.effort`."""
 
-    nbytes: int = TOTAL_LIMIT
-    effort: int = interpret.EFFORT_LIMIT
+    nbytes: int
+    effort: int
 
     def pays(self, nbytes: int, effort: int) -> bool:
         """Whether there is enough left; then it is taken."""
@@ -41,7 +42,7 @@ class _Budget:
 
 def fold_constants(graph: Graph, target: Target) -> Graph:
     """graph with nodes over constants replaced by their results."""
-    return _fold(graph, _Budget())
+    return _fold(graph, _Budget(TOTAL_LIMIT, interpret.EFFORT_LIMIT))
 
 
 def _fold(graph: Graph, budget: _Budget) -> Graph:
@@ -74,7 +75,7 @@ def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Va
     nbytes = sum(t.nbytes for t in types)
     if nbytes > VALUE_LIMIT or _widens(node, constants):
         return None
-    if isinstance(node.op, (Reshape, Transpose)) and constants[0].materialised:
+    if isinstance(node.op, (Reshape, Transpose)) and constants[0].steps < STEPS_LIMIT:
         return (_lazily(node, constants[0]),)
     if not budget.pays(nbytes, interpret.effort(node.op, [v.type for v in inputs])):
         return None
@@ -87,9 +88,9 @@ def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Va
 def _lazily(node: Node, constant: Constant) -> Value:
     """A reshaped or transposed constant, made when it is written into the library."""
     op, output = node.op, node.outputs[0]
-    return _value(
-        output, Constant(constant.dtype, output.shape, lambda: interpret.fold(op, [constant.array])[0])
-    )
+    moved = Constant(constant.dtype, output.shape, lambda: interpret.fold(op, [constant.array])[0])
+    moved.steps = constant.steps + 1
+    return _value(output, moved)
 
 
 def _splat(node: Node, constants: list[Constant]) -> tuple[Value, ...] | None:
