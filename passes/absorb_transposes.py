@@ -9,11 +9,12 @@ well. A result is permuted in place only where its innermost axis stays, since k
 """
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from string import ascii_letters
 
 from ..expr import contains
-from ..ir import Graph, Rewriter, Value, count_readers
+from ..ir import Graph, Node, Rewriter, Value, count_readers
 from ..ops import Contract, Map, Reshape, Transpose
 from ..target import Target
 from .regions import in_regions
@@ -24,87 +25,85 @@ def absorb_transposes(graph: Graph, target: Target) -> Graph:
     readers = count_readers(graph)
     rewriter = Rewriter()
     for node in graph.nodes:
+        op, names = node.op, [v.name for v in node.outputs]
         inputs = tuple(rewriter.of(v) for v in node.inputs)
-        if isinstance(node.op, Contract):
-            outputs = rewriter.add(*_operands(rewriter, node.op, inputs), node.origin, [node.outputs[0].name])
-            rewriter.replace(node.outputs, outputs)
-        elif (
-            isinstance(node.op, Transpose)
-            and _writes_so(inputs[0], node.op.perm)
-            and readers[node.inputs[0]] == 1
-        ):
+        if isinstance(op, Contract):
+            lhs, rhs = _Side(op.lhs, inputs[0]), _Side(op.rhs, inputs[1])
+            lhs = _moved_back(rewriter, readers, lhs, rhs, op.out)
+            rhs = _moved_back(rewriter, readers, rhs, lhs, op.out)
+            op = replace(op, lhs=lhs.labels, rhs=rhs.labels)
+            outputs = rewriter.add(op, (lhs.value, rhs.value, *inputs[2:]), node.origin, names)
+        elif isinstance(op, Transpose) and readers[node.inputs[0]] == 1 and _writes_so(inputs[0], op.perm):
             host = inputs[0].producer
-            out = "".join(host.op.out[p] for p in node.op.perm)
-            outputs = rewriter.add(
-                replace(host.op, out=out), host.inputs, host.origin, [node.outputs[0].name]
-            )
-            rewriter.replace(node.outputs, outputs)
+            op = replace(host.op, out="".join(host.op.out[p] for p in op.perm))
+            outputs = rewriter.add(op, host.inputs, host.origin, names)
         else:
-            rewriter.copy(in_regions(node, lambda g: absorb_transposes(g, target)))
+            outputs = rewriter.copy(in_regions(node, lambda g: absorb_transposes(g, target))).outputs
+        rewriter.replace(node.outputs, outputs)
+        readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})
     return rewriter.finish(graph)
 
 
-def _operands(
-    rewriter: Rewriter, op: Contract, inputs: tuple[Value, ...]
-) -> tuple[Contract, tuple[Value, ...]]:
-    """op with the labels of what its operands were before they were transposed."""
-    (lhs, x), (rhs, y) = (op.lhs, inputs[0]), (op.rhs, inputs[1])
-    lhs, x = _moved_back(rewriter, lhs, x, rhs, y, op.out)
-    rhs, y = _moved_back(rewriter, rhs, y, lhs, x, op.out)
-    return replace(op, lhs=lhs, rhs=rhs), (x, y, *inputs[2:])
+@dataclass(frozen=True)
+class _Side:
+    """An operand of a Contract and the names of its axes."""
+
+    labels: str
+    value: Value
 
 
 def _moved_back(
-    rewriter: Rewriter, text: str, value: Value, other_text: str, other: Value, out: str
-) -> tuple[str, Value]:
-    """The labels of an operand, and the operand, as they were before Transposes and changes of unit axes.
-    Changes that would give the operand an axis of its own are undone on the way to a Transpose alone."""
-    found = text, value
-    while value.producer is not None:
-        node = value.producer
-        inner = node.inputs[0] if node.inputs else None
-        if isinstance(node.op, Transpose):
-            found = text, value = _before(text, node.op.perm), inner
-        elif isinstance(node.op, Reshape):
-            labels = _unit_labels(text, value, inner, other_text, other, out)
-            if labels is None:
+    rewriter: Rewriter, readers: Counter[Value], side: _Side, other: _Side, out: str
+) -> _Side:
+    """An operand as it was before Transposes and changes of unit axes. Changes that would give it an axis of
+    its own are undone on the way to a Transpose alone."""
+    found = side
+    while (node := side.value.producer) is not None:
+        match node.op:
+            case Transpose(perm):
+                found = side = _Side(_before(side.labels, perm), node.inputs[0])
+            case Reshape():
+                labels = _unit_labels(side, node.inputs[0], other, out)
+                if labels is None:
+                    break
+                side = _Side(labels, node.inputs[0])
+                if set(labels) <= set(other.labels + out + found.labels):
+                    found = side
+            case Map() if readers[side.value] == 1 and _maps_transposed(node):
+                transpose = node.inputs[0].producer
+                (value,) = rewriter.add(node.op, transpose.inputs, node.origin)
+                readers[value] = 1
+                found = side = _Side(_before(side.labels, transpose.op.perm), value)
+            case _:
                 break
-            text, value = labels, inner
-            if set(text) <= set(other_text + out + found[0]):
-                found = text, value
-        elif (
-            isinstance(node.op, Map)
-            and len(node.inputs) == 1
-            and inner.producer
-            and isinstance(inner.producer.op, Transpose)
-        ):
-            if contains(node.op.body, "index", "check") or node.op.shape is not None:
-                break
-            (value,) = rewriter.add(node.op, inner.producer.inputs, node.origin)
-            found = text, value = _before(text, inner.producer.op.perm), value
-        else:
-            break
     return found
 
 
-def _before(text: str, perm: tuple[int, ...]) -> str:
-    """The labels of what a Transpose turned into something labelled `text`."""
-    return "".join(text[perm.index(axis)] for axis in range(len(perm)))
+def _before(labels: str, perm: tuple[int, ...]) -> str:
+    """The labels of what a Transpose turned into something of these labels."""
+    return "".join(labels[perm.index(axis)] for axis in range(len(perm)))
 
 
-def _unit_labels(
-    text: str, value: Value, source: Value, other_text: str, other: Value, out: str
-) -> str | None:
-    """The labels of `source`, of which `value`, labelled `text`, is a Reshape, if it only adds or drops
-    axes of size 1."""
-    if [d for d in source.shape if d != 1] != [d for d in value.shape if d != 1]:
+def _maps_transposed(node: Node) -> bool:
+    """Whether a Map does to a transposed tensor what it would do before."""
+    if len(node.inputs) != 1 or node.op.shape is not None or contains(node.op.body, "index", "check"):
+        return False
+    source = node.inputs[0].producer
+    return source is not None and isinstance(source.op, Transpose)
+
+
+def _unit_labels(side: _Side, source: Value, other: _Side, out: str) -> str | None:
+    """The labels of `source`, of which an operand is a Reshape, if it only adds or drops axes of size 1."""
+    axes = list(zip(side.labels, side.value.shape))
+    if [d for d in source.shape if d != 1] != [d for _, d in axes if d != 1]:
         return None
-    named = iter(c for c, d in zip(text, value.shape) if d != 1)
-    units = [c for c, d in zip(text, value.shape) if d == 1]
-    if any(c in out and c not in other_text for c in units):
+    named = iter(c for c, d in axes if d != 1)
+    units = [c for c, d in axes if d == 1]
+    if any(c in out and c not in other.labels for c in units):
         return None  # the result has an axis that only this operand gives
-    shared = [c for c, d in zip(other_text, other.shape) if d == 1 and c not in text and c in out]
-    fresh = [c for c in ascii_letters if c not in text + other_text + out]
+    missing = [(c, d) for c, d in zip(other.labels, other.value.shape) if c not in side.labels]
+    shared = [c for c, d in missing if d == 1 and c in out]
+    fresh = [c for c in ascii_letters if c not in side.labels + other.labels + out]
     spare = iter([*shared, *units, *fresh])
     return "".join(next(spare) if d == 1 else next(named) for d in source.shape)
 

@@ -98,6 +98,15 @@ def test_a_transpose_behind_a_map_is_absorbed():
     }""")
 
 
+def test_a_transpose_behind_a_map_that_others_read_stays():
+    stays(clean(absorb_transposes), """graph g(%x: float32[k, m], %y: float32[k, n]) {
+        %0 = transpose(%x) perm=(1, 0)
+        %1 = map(%0) { exp($0) }
+        %2 = contract(%1, %y) lhs=mk rhs=kn out=mn accumulate=float32
+        return %1, %2
+    }""")
+
+
 def test_a_transpose_behind_a_map_that_knows_its_place_stays():
     stays(clean(absorb_transposes), """graph g(%x: float32[k, m], %y: float32[k, n]) {
         %0 = transpose(%x) perm=(1, 0)
