@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import Constant, Graph, Node, Rewriter, Value
-from ..ops import Conv, Pad
+from ..ir import Graph, Node, Rewriter
+from ..ops import Conv, Pad, Shape
 from ..target import Target
 from .regions import in_regions
 
@@ -17,18 +17,23 @@ def fold_pads(graph: Graph, target: Target) -> Graph:
     """graph with convolutions that pad for themselves."""
     rewriter = Rewriter()
     for node in graph.nodes:
-        inputs = tuple(rewriter.of(v) for v in node.inputs)
-        pad = inputs[0].producer if inputs else None
-        if isinstance(node.op, Conv) and not node.op.transposed and pad is not None and _spatial_zeros(pad):
-            rank = len(node.op.strides)
-            extra = (*pad.op.before[2:], *pad.op.after[2:])
-            pads = tuple(a + b for a, b in zip(node.op.pads, extra))
-            if all(isinstance(p, int) and p >= 0 for p in pads) and len(pads) == 2 * rank:
-                outputs = rewriter.add(replace(node.op, pads=pads), (pad.inputs[0], *inputs[1:]), node.origin)
-                rewriter.replace(node.outputs, outputs)
-                continue
-        rewriter.copy(in_regions(node, lambda g: fold_pads(g, target)))
+        pad = rewriter.of(node.inputs[0]).producer if isinstance(node.op, Conv) else None
+        pads = None if pad is None else _joint_pads(node.op, pad)
+        if pads is None:
+            rewriter.copy(in_regions(node, lambda g: fold_pads(g, target)))
+            continue
+        inputs = (pad.inputs[0], *(rewriter.of(v) for v in node.inputs[1:]))
+        outputs = rewriter.add(replace(node.op, pads=pads), inputs, node.origin, [node.outputs[0].name])
+        rewriter.replace(node.outputs, outputs)
     return rewriter.finish(graph)
+
+
+def _joint_pads(op: Conv, pad: Node) -> Shape | None:
+    """The padding of a convolution and of what pads its image, if one can do both."""
+    if op.transposed or not _spatial_zeros(pad):
+        return None
+    pads = tuple(a + b for a, b in zip(op.pads, (*pad.op.before[2:], *pad.op.after[2:]), strict=True))
+    return pads if all(isinstance(p, int) and p >= 0 for p in pads) else None
 
 
 def _spatial_zeros(node: Node) -> bool:
@@ -37,9 +42,5 @@ def _spatial_zeros(node: Node) -> bool:
         return False
     if any(p != 0 for p in (*node.op.before[:2], *node.op.after[:2])):
         return False
-    return _is_zero(node.inputs[1])
-
-
-def _is_zero(value: Value) -> bool:
-    constant: Constant | None = value.constant
+    constant = node.inputs[1].constant
     return constant is not None and bool((constant.array == 0).all())

@@ -18,6 +18,8 @@ from ..ops import Concat, Map, Op, Reshape, Slice, Transpose
 from ..target import Target
 from .regions import in_regions
 
+MAX_PARTS = 64  # that one Concat joins, so that a long chain of them takes no time square in its length
+
 
 def merge_movement(graph: Graph, target: Target) -> Graph:
     """graph with fewer nodes that only move elements."""
@@ -58,7 +60,7 @@ def _merged(
     match node.op:
         case Concat(axis):
             parts = tuple(part for value in inputs for part in _parts(value, axis, readers))
-            return (node.op, parts) if len(parts) > len(inputs) else None
+            return (node.op, parts) if len(inputs) < len(parts) <= MAX_PARTS else None
         case Transpose(perm):
             source = inputs[0]
             if source.producer is not None and isinstance(source.producer.op, Transpose):

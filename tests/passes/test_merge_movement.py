@@ -1,6 +1,6 @@
 """merge_movement: movement that moves nothing vanishes, and two moves in a row become one."""
 import pytest
-from onnxc.passes.merge_movement import merge_movement
+from onnxc.passes.merge_movement import MAX_PARTS, merge_movement
 from pass_text import agrees, becomes, clean, stays
 
 
@@ -68,6 +68,14 @@ def test_a_join_that_is_read_twice_by_one_stays():
         %1 = concat(%0, %0) axis=0
         return %1
     }""")
+
+
+def test_a_long_chain_of_joins_is_merged_in_pieces():
+    lines = [f"%{k + 1} = concat(%{k}, %x) axis=0" for k in range(3 * MAX_PARTS)]
+    text = f"graph g(%0: float32[n], %x: float32[1]) {{ {' '.join(lines)} return %{len(lines)} }}"
+    found = agrees(clean(merge_movement), text, n=2)
+    assert 3 < len(found.nodes) < 6
+    assert max(len(node.inputs) for node in found.nodes) == MAX_PARTS
 
 
 def test_two_transposes_become_one():
