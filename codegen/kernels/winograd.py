@@ -286,7 +286,7 @@ class _Winograd:
                 self.emit_multiply(k, self.tile(height, kind.vectors))
             self.emit_join(k, kind)
         parts = self.out.batch * self.groups.count * self.parted
-        return single(k.step(parts, int(self.work), scratch))
+        return single(k.step(parts, int(self.work), scratch), over=self.epilogue.over)
 
     def emit_part(self, k: KernelText, f: Function, n: str, group: str, run: str, u: str,
                   m: str) -> None:
@@ -453,7 +453,7 @@ class _Winograd:
 
     def emit_join(self, k: KernelText, kind: Panels) -> None:
         """A' m A of one piece and its epilogue, from the row %above and the column %left on."""
-        parameters = ["ptr %args", "ptr noalias %m", "ptr noalias %out", "i64 %above", "i64 %left",
+        parameters = ["ptr %args", "ptr noalias %m", "ptr %out", "i64 %above", "i64 %left",
                       *self.epilogue.parameters]
         with self.function(k, f"join{kind.vectors}", parameters) as f:
             epilogue, v, t, size = self.epilogue, Vectors(f, "float32", self.block), self.t, self.out.pixel
