@@ -205,7 +205,8 @@ class _Planner:
             readers = [n for n in inside if any(self.root(v)[0] is home for v in n.inputs)]
             done = max((self.position[n] for n in readers), default=-1)
             ready = self.first[root]
-            if done < ready or (done == ready and self._fits_over(root.producer, root, home)):
+            in_time = root.producer in self.codes and self._fits_over(root.producer, root, home)
+            if done < ready or (done == ready and in_time):
                 self.source[root] = home, 0
 
     def _fits_over(self, node: Node, result: Value, root: Value) -> bool:

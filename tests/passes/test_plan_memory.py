@@ -198,6 +198,18 @@ def test_what_is_still_read_is_not_written():
     assert p.plan.locations[p.carried(0)] != p.plan.locations[p.values["next"]]
 
 
+def test_parts_of_what_is_still_read_are_not_written():
+    p = Planned(LOOP.format("""
+        %a = slice(%h) starts=(1, 0) sizes=(3, 8) steps=(1, 1)
+        %b = map(%a) { exp($0) }
+        %d = map(%v) { neg($0) }
+        %e = slice(%d) starts=(0, 0) sizes=(1, 8) steps=(1, 1)
+        %f = map(%e) { abs($0) }
+        %next = concat(%b, %f) axis=0"""))
+    assert p.offset_in("f", "next") == 3 * 8 * 4
+    assert p.plan.locations[p.carried(0)] != p.plan.locations[p.values["next"]]
+
+
 def test_values_that_change_places_are_copied(tmp_path):
     model = parsed("""
         fibonacci (float[n] x, float[n] y, int64 trips) => (float[n] a, float[n] b, float[t, n] all) {
