@@ -48,7 +48,8 @@ def emit_module(
     with text.function(f"{prefix}__bind", ["ptr %ctx", "ptr %inputs"], "i32", "hidden") as f:
         BindFunction(f, tables, graph, plan, codes).emit()
     with text.function(f"{prefix}__run", ["ptr %ctx", "ptr %inputs", "ptr %outputs"], "i32", "hidden") as f:
-        RunFunction(f, tables, graph, plan, codes, kernels, offsets).emit()
+        run = RunFunction(f, tables, graph, plan, codes, kernels, offsets)
+        run.emit()
     for name in sorted(set(kernels.values())):
         text.declarations[name] = f"declare hidden i32 @{name}(ptr, i64, i64, ptr)"
     return Module(
@@ -56,6 +57,6 @@ def emit_module(
         tuple(tables.nodes) or ("",),
         tuple(tables.operations),
         len(tables.variables),
-        plan.slots,
+        plan.slots + run.words,
         plan.heaps,
     )

@@ -26,7 +26,7 @@ class RunFunction(Regions):
         self.entry = known_at_entry(graph)
         self.defined = set(self.entry)
         self.origin = ""  # of the node being written
-        self.words = 1
+        self.words = 1  # of arguments, behind the context's values: too many for a small stack
         self.checked: set[tuple] = set()
         self.pending = {  # outputs that nodes write: asked for just before
             location.slot: (location.index, graph.outputs[location.index])
@@ -37,7 +37,8 @@ class RunFunction(Regions):
         self.nodes(self.graph.nodes)
         for index, value in self.plan.copies:
             self._copy_output(index, value)
-        self.f.prologue.append(f"  %words = alloca [{self.words} x i64], align 16")
+        values, behind = self.context("values"), 8 * self.plan.slots
+        self.f.prologue.append(f"  %words = getelementptr i8, ptr {values}, i64 {behind}")
         self.close()
 
     def nodes(self, nodes: Iterable[Node]) -> None:

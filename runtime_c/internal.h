@@ -83,7 +83,7 @@ struct onnxc_context {
     /* Read by generated code, in this order. */
     const onnxc_api *api;
     int64_t *dims;          /* one for each dimension variable */
-    void **values;          /* data pointer or object of each value */
+    void **values;          /* data pointer or object of each value; then arguments of calls */
     char *arena;            /* 64-byte aligned */
     int64_t *offsets;       /* of each planned buffer in the arena; null when compiled in */
     int64_t *sizes;         /* bytes of each planned buffer, filled by bind */
