@@ -8,8 +8,10 @@ region just before the node that holds it, so that one plan serves them all.
 """
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from .. import dims, dtypes
 from ..codegen.abi import VALUE_BYTES
@@ -389,25 +391,42 @@ def _bound(node: Node) -> set[str]:
 
 
 def place(buffers: list[Buffer]) -> int:
-    """Gives buffers of known sizes their offsets, the largest first, each at the lowest place that is free
-    while it is in use (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"); the
-    bytes of the whole."""
-    placed: list[Buffer] = []
+    """Gives buffers of known sizes their offsets; the bytes of the whole. The largest are placed first
+    (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"), or, where that leaves
+    gaps and this fewer, those that are in use first."""
+    found = _offsets(sorted(buffers, key=lambda b: -b.nbytes))
+    if found[0] > _most_in_use(buffers):
+        found = min(found, _offsets(sorted(buffers, key=lambda b: (b.first, -b.nbytes))), key=lambda f: f[0])
+    end, offsets = found
+    for buffer in buffers:
+        buffer.offset = offsets[id(buffer)]
+    return end
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _most_in_use(buffers: list[Buffer]) -> int:
+    """The most bytes that are in use at one position."""
+    changes = [(b.first, _rounded(b.nbytes)) for b in buffers]
+    changes += [(b.last + 1, -_rounded(b.nbytes)) for b in buffers]
+    return max(accumulate(change for _, change in sorted(changes)), default=0)
+
+
+def _offsets(buffers: list[Buffer]) -> tuple[int, dict[int, int]]:
+    """(bytes of the whole, the offset of each buffer by its id): one after the other at the lowest place
+    that is free while it is in use."""
+    placed: list[tuple[int, Buffer]] = []  # ascending offsets
     end = 0
-    for buffer in sorted(buffers, key=lambda b: -b.nbytes):
-        offset = 0
-        size = -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
-        for other in placed:  # ascending offsets
+    for buffer in buffers:
+        offset, size = 0, _rounded(buffer.nbytes)
+        for start, other in placed:
             if other.last < buffer.first or buffer.last < other.first:
                 continue
-            if offset + size <= other.offset:
+            if offset + size <= start:
                 break
-            offset = max(offset, -(-(other.offset + other.nbytes) // ALIGNMENT) * ALIGNMENT)
-        buffer.offset = offset
+            offset = max(offset, start + _rounded(other.nbytes))
         end = max(end, offset + size)
-        low, high = 0, len(placed)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if placed[middle].offset < offset else (low, middle)
-        placed.insert(low, buffer)
-    return end
+        insort(placed, (offset, buffer), key=lambda entry: entry[0])
+    return end, {id(buffer): offset for offset, buffer in placed}

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnxc.passes.check_plan import check_plan
-from onnxc.passes.plan_memory import plan_memory
+from onnxc.passes.plan_memory import Buffer, place, plan_memory
 from planned import POINTWISE, Planned, agrees_in_any_memory, apart, convolved, floats
 from small_models import Weights, parsed
 
@@ -170,6 +170,17 @@ def test_overwritten_operands_agree_in_any_memory(tmp_path):
             signs = Less (other, zero)
         }""", w)
     agrees_in_any_memory(model, tmp_path, [{"x": floats(n, 24), "y": floats(24)} for n in (1, 0, 5, 64)])
+
+
+# Places
+
+
+def test_buffers_are_placed_in_their_order_of_use_where_that_leaves_fewer_gaps():
+    buffers = [Buffer(64 * n, *used) for n, used in ((5, (0, 0)), (5, (2, 2)), (2, (0, 1)), (2, (1, 2)))]
+    assert place(buffers) == 64 * 7
+    assert all(
+        a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+        for a in buffers for b in buffers if a is not b and a.first <= b.last and b.first <= a.last)
 
 
 # Loops
