@@ -54,7 +54,7 @@ class _Selection:
         while pending:
             node = pending.pop()
             inputs = tuple(new.get(v, v) for v in node.inputs)
-            if isinstance(node.op, Fused) and not self.candidates(
+            if isinstance(node.op, Fused) and not self._offered(
                 Node(node.op, inputs, tuple(_stored(v, None) for v in node.outputs))
             ):
                 pending.extend(reversed(_inlined(node)))
@@ -73,10 +73,7 @@ class _Selection:
         return op
 
     def _best(self, node: Node) -> Node:
-        choices = self.candidates(node)
-        if any(_layout(v) for v in node.inputs):
-            inputs = tuple(_stored(v, None) for v in node.inputs)
-            choices += self.candidates(Node(node.op, inputs, node.outputs, node.origin))
+        choices = self._offered(node)
         options = self._kernelless(node) + [(choice.output, choice) for choice in choices]
         if not options:
             raise UnsupportedError(
@@ -102,6 +99,15 @@ class _Selection:
 
     def _planned(self, value: Value) -> bool:
         return {s.name for s in dims.symbols(value.type.nbytes)} <= self.entry
+
+    def _offered(self, node: Node) -> list[Choice]:
+        """All choices for a node whose operands are stored so far as their types say, or all dense."""
+        choices = self.candidates(node)
+        if any(_layout(v) for v in node.inputs):
+            inputs = tuple(_stored(v, None) for v in node.inputs)
+            choices += self.candidates(Node(node.op, inputs, node.outputs, node.origin))
+        return choices
+
     def candidates(self, node: Node) -> list[Choice]:
         from ..codegen.kernels import KERNELS
 

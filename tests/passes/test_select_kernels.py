@@ -123,6 +123,21 @@ def test_a_group_that_no_kernel_takes_is_inlined():
     assert ops(found) == ["Map", "Reduce"]
 
 
+def test_a_group_that_only_dense_operands_suit_reads_a_blocked_value_reordered():
+    found = selected("""graph g(%x: float32[1, 16, 20, 20]) {
+        %k = constant float32[16, 16, 3, 3] #k
+        %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        %1 = fused(%0) kind=rows region=(%a: float32[1, 16, 20, 20]) {
+            %b = reduce(%a) kind=sum axes=(2, 3) keepdims=true
+            %c = map(%a, %b) { div($0, $1) }
+            return %c
+        }
+        return %1
+    }""")
+    assert kernels(found)[-2:] == ["reorder", "rows"]
+    assert layouts(found)[-3:] == ["c8", "dense", "dense"]
+
+
 @pytest.mark.parametrize("size", [0, 1, 7])
 def test_the_chosen_graph_means_the_same(size):
     text = CONVOLUTIONS.replace("20, 20", "h, 5")
