@@ -358,10 +358,11 @@ class _Vectors:
         found = evaluate(self.k, f, one.roots, leaves, lanes, None, mask)
         count = len(one.reductions)
         for key, value in zip(one.stores, found[count:], strict=True):
+            place = self.kernel.place(key)
             if key[0] == "kept" and short:
                 self.row.held[key[1], index] = value
-            elif key[0] == "output" or self.kernel.place(key) not in one.stores:
-                self._store(self.kernel.place(key), value, index, lanes, mask)
+            elif place == key or place not in one.stores:  # else it is the result that is stored there now
+                self._store(place, value, index, lanes, mask)
         return found[:count]
 
     def _store(self, key: tuple[str, int], value: str, index: str, lanes: int, mask: str | None) -> None:

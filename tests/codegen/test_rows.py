@@ -315,6 +315,20 @@ def test_what_is_kept_in_the_place_of_a_result(target):
 
 
 @TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_what_is_kept_where_no_result_will_be(target, dtype):
+    def write(r, x):
+        e, t = r.map(expr.exp, x), r.map(lambda a: expr.tanh(a * a), x)
+        s = r.reduce("sum", e)
+        m = r.reduce("max", r.map(lambda a, b, s: a / s + b, e, t, s))
+        return r.map(lambda a, b, m: a + b * m, e, t, m)
+
+    for length in (5, 50, 100):
+        check(target, write, draw(7, length, dtype=dtype))
+    assert ("kept", 1) in plan(write, TensorType(dtype, (7, 50))).homes
+
+
+@TARGETS
 @pytest.mark.parametrize("length", (1, 11, 100, 1000))
 def test_like_loop_nest(target, length):
     arrays = [*(draw(6, length, seed=s) for s in (0, 1)), *(draw(length, seed=s) for s in (2, 3, 4))]
