@@ -39,6 +39,7 @@ from .passes import (
     inline_scalars,
     lift_reshapes,
     merge_movement,
+    sink_reshapes,
 )
 from .passes.check_plan import check_plan
 from .passes.eliminate_dead import eliminate_dead
@@ -59,6 +60,7 @@ PASSES: tuple[Callable[[Graph, Target], Graph], ...] = (
     merge_movement.merge_movement,
     fuse_maps.fuse_maps,
     lift_reshapes.lift_reshapes,
+    sink_reshapes.sink_reshapes,
     fuse_maps.fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
     fold_affine.fold_affine,
     fuse_epilogues.fuse_epilogues,

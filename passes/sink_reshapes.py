@@ -1,0 +1,84 @@
+"""sink_reshapes: what is done to a convolution's result without its axes of size 1 is done before they go.
+
+map(reshape(conv(%x, %w): [b, 8, n, 1]) shape=(b, 8, n), %bias: [8, 1]) { add($0, $1) }
+    →   reshape(map(conv(%x, %w), %bias: [1, 8, 1, 1]) { add($0, $1) }) shape=(b, 8, n)
+
+Exporters that know convolutions of images alone write those of signals so. The Map then becomes an epilogue.
+"""
+from __future__ import annotations
+
+from collections import Counter
+
+from ..expr import contains
+from ..ir import Constant, Graph, Node, Rewriter, TensorType, Value, count_readers
+from ..ops import Conv, Map, Reshape, Shape
+from ..target import Target
+from .regions import in_regions
+
+
+def sink_reshapes(graph: Graph, target: Target) -> Graph:
+    """graph with Maps directly behind the convolutions whose squeezed results they read."""
+    readers = count_readers(graph)
+    rewriter = Rewriter()
+    for node in graph.nodes:
+        inputs = tuple(rewriter.of(v) for v in node.inputs)
+        squeezed = _squeezed(node, inputs, readers) if isinstance(node.op, Map) else None
+        if squeezed is None:
+            outputs = rewriter.copy(in_regions(node, lambda g: sink_reshapes(g, target))).outputs
+        else:
+            source = squeezed.producer.inputs[0]
+            kept = _kept_axes(source.shape, squeezed.shape)
+            operands = [source if v is squeezed else _spread(rewriter, v, kept, source.rank) for v in inputs]
+            results = rewriter.add(node.op, operands, node.origin)
+            readers[results[0]] = 1
+            names = [v.name for v in node.outputs]
+            outputs = rewriter.add(Reshape(squeezed.shape), results, squeezed.producer.origin, names)
+            rewriter.replace(node.outputs, outputs)
+        readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})
+    return rewriter.finish(graph)
+
+
+def _squeezed(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> Value | None:
+    """The operand of a Map that is the result of a convolution but for axes of size 1, if both are read here
+    alone."""
+    if node.op.shape is not None or contains(node.op.body, "index"):
+        return None
+    for value in inputs:
+        squeeze = value.producer
+        if squeeze is None or not isinstance(squeeze.op, Reshape) or value.shape != node.outputs[0].shape:
+            continue
+        source = squeeze.inputs[0]
+        follows = source.producer is not None and _convolves(source.producer)
+        if follows and readers[value] == readers[source] == 1 and _kept_axes(source.shape, value.shape):
+            return value
+    return None
+
+
+def _convolves(node: Node) -> bool:
+    """Whether a node is a convolution, or a Map of its result."""
+    if isinstance(node.op, Map):
+        return any(v.producer is not None and isinstance(v.producer.op, Conv) for v in node.inputs)
+    return isinstance(node.op, Conv)
+
+
+def _kept_axes(source: Shape, squeezed: Shape) -> list[int] | None:
+    """Which axes of a shape are left in another, if the others are of size 1."""
+    kept: list[int] = []
+    for axis, size in enumerate(source):
+        if len(kept) < len(squeezed) and size == squeezed[len(kept)]:
+            kept.append(axis)
+        elif size != 1:
+            return None
+    return kept if len(kept) == len(squeezed) else None
+
+
+def _spread(rewriter: Rewriter, value: Value, kept: list[int], rank: int) -> Value:
+    """An operand of a Map with axes of size 1 where the others get them."""
+    shape = [1] * rank
+    for size, axis in zip(value.shape[::-1], kept[::-1]):
+        shape[axis] = size
+    type_, constant = TensorType(value.dtype, tuple(shape)), value.constant
+    if constant is None:
+        return rewriter.add(Reshape(type_.shape), [value])[0]
+    made = Constant(value.dtype, shape, lambda: constant.array.reshape(shape), constant.splat)
+    return Value(type_, value.name, made)

@@ -1,0 +1,78 @@
+"""sink_reshapes: Maps come before the squeeze behind a convolution, whose epilogue they can then become."""
+import numpy as np
+import pytest
+from onnxc.passes.fuse_epilogues import fuse_epilogues
+from onnxc.passes.sink_reshapes import sink_reshapes
+from pass_text import TARGET, agrees, becomes, clean, ops, stays
+
+SIGNAL = """graph g(%x: float32[b, 2, n + 2, 1], %k: float32[3, 2, 3, 1], %c: float32[3, 1],
+                     %r: float32[b, 3, n], %z: float32[2, 1, 1, 1]) {
+    %0 = conv(%x, %k) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+    %1 = reshape(%0) shape=(b, 3, n)
+    %2 = map(%1, %c, %r) { BODY }
+    return RESULTS
+}"""
+HEAD = SIGNAL[: SIGNAL.index("%1 =")]
+
+
+def signal(body="tanh(add($0, $1))", results="%2"):
+    return SIGNAL.replace("BODY", body).replace("RESULTS", results)
+
+
+def test_a_map_of_a_squeezed_signal_comes_before_the_squeeze():
+    becomes(clean(sink_reshapes), signal().replace("map(%1, %c, %r)", "map(%1, %c)"), HEAD + """
+        %1 = reshape(%c) shape=(1, 3, 1, 1)
+        %2 = map(%0, %1) { tanh(add($0, $1)) }
+        %3 = reshape(%2) shape=(b, 3, n)
+        return %3
+    }""")
+
+
+def test_it_becomes_the_epilogue_of_the_convolution():
+    graph = agrees(clean(sink_reshapes), signal("add(tanh(add($0, $1)), $2)"), b=2, n=3)
+    assert ops(fuse_epilogues(graph, TARGET)) == ["Reshape", "Reshape", "Conv", "Reshape"]
+
+
+def test_constants_get_their_axes_when_they_are_written():
+    text = signal().replace("%c: float32[3, 1],", "")
+    text = text.replace("%0 = conv", "%c = constant float32[3, 1] #c %0 = conv")
+    graph = agrees(clean(sink_reshapes), text, {"c": np.arange(3, dtype=np.float32).reshape(3, 1)}, b=2, n=3)
+    operand = next(node for node in graph.nodes if type(node.op).__name__ == "Map").inputs[1]
+    assert operand.constant.array.shape == (1, 3, 1, 1)
+
+
+def test_maps_follow_each_other():
+    text = signal("add($0, $1)", "%3").replace("return", "%3 = map(%2) { exp($0) } return")
+    found = agrees(clean(sink_reshapes), text, b=2, n=3)
+    assert ops(found)[-1] == "Reshape"
+
+
+@pytest.mark.parametrize("results", ["%2, %1", "%2, %0"])
+def test_a_signal_that_others_read_stays(results):
+    stays(clean(sink_reshapes), signal(results=results))
+
+
+def test_a_map_that_knows_its_place_stays():
+    stays(clean(sink_reshapes), signal("add($0, cast(index(2), float32))"))
+
+
+def test_a_map_of_a_larger_shape_stays():
+    stays(clean(sink_reshapes), signal("add($0, $1)").replace("map(%1, %c, %r)", "map(%1, %z)"))
+
+
+def test_a_reshape_that_joins_axes_stays():
+    text = signal("exp($0)").replace("shape=(b, 3, n)", "shape=(b, 3*n)")
+    stays(clean(sink_reshapes), text.replace("map(%1, %c, %r)", "map(%1)"))
+
+
+def test_what_is_no_convolution_stays():
+    stays(clean(sink_reshapes), """graph g(%x: float32[b, 3, n, 1]) {
+        %1 = reshape(%x) shape=(b, 3, n)
+        %2 = map(%1) { exp($0) }
+        return %2
+    }""")
+
+
+@pytest.mark.parametrize("b, n", [(0, 3), (1, 1), (2, 0), (3, 4)])
+def test_elements_stay_where_they_are(b, n):
+    agrees(clean(sink_reshapes), signal("mul(add($0, $1), $2)"), b=b, n=n)
