@@ -5,7 +5,9 @@ onnx.reference; else this project's interpreter of the graph as imported.
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +16,12 @@ import onnxruntime
 from random_graphs import Case, Term, numpy_type
 
 import onnxc
-from onnxc.driver import optimise
-from onnxc.frontend.importer import import_model
+from onnxc.driver import PASSES, optimise
+from onnxc.frontend.importer import Options, import_model
 from onnxc.interpret import run_graph
 from onnxc.ir import Graph
 from onnxc.target import find_target
+from onnxc.verify import verify
 
 Results = list[list[np.ndarray] | None]  # of each run, the outputs; None: not known
 
@@ -110,11 +113,31 @@ def _first(x: np.ndarray, y: np.ndarray, far: np.ndarray) -> str:
 
 def pass_differences(case: Case) -> list[str]:
     """Interpreted as imported, and after the passes."""
-    right = expected(case)
-    graph = imported(case)
+    right, graph = expected(case), imported(case)
     found = [f"as imported: {d}" for d in differences(case, interpreted(graph, case), right)]
     optimised = optimise(graph, find_target())
     return found + [f"after the passes: {d}" for d in differences(case, interpreted(optimised, case), right)]
+
+
+def selection_differences(case: Case, chosen: Sequence[bool]) -> list[str]:
+    """Interpreted after some of the passes: none relies on another for what a graph means."""
+    graph = before = imported(case)
+    for step in itertools.compress(PASSES, chosen):
+        graph = step(graph, find_target())
+        verify(graph)
+    return differences(case, interpreted(graph, case), interpreted(before, case))
+
+
+def pinned_differences(case: Case) -> list[str]:
+    """Interpreted after the passes with the sizes of each run known, and with those open."""
+    found = []
+    for run, feed in enumerate(case.feeds):
+        one = replace(case, feeds=[feed], outputs=[
+            replace(t, dims=tuple((d[run],) for d in t.dims)) for t in case.outputs])
+        options = Options(shapes={name: array.shape for name, array in feed.items()})
+        graph = optimise(import_model(case.model, options).graph, find_target())
+        found += differences(one, interpreted(graph, one), interpreted(imported(case), one))
+    return found
 
 
 def library_differences(case: Case, folder: Path, target: str = "native",

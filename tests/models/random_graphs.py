@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of the significand
 FLOATS = tuple(BITS)
 INTEGERS = ("int64", "int32", "int8", "uint8", "int16", "uint16", "uint32")
-GREATEST = 4000  # elements of a term
+GREATEST = 12000  # elements of a term
 
 Dim = tuple[int, ...]  # the sizes of an axis, one a run
 
@@ -309,7 +309,7 @@ class Case:
     empty: frozenset[int]
 
 
-SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33)
+SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 70, 130)
 
 
 def random_case(source: random.Random, templates: Sequence[Callable[[Random], object]],

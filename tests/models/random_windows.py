@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from random_graphs import Dim, Random, Term, Unfit, limits, rounded
+from random_graphs import GREATEST, Dim, Random, Term, Unfit, limits, rounded
 from random_sums import extent, product
 
 # Windows ------------------------------------------------------------------------------------------
@@ -22,7 +22,7 @@ def image(r: Random, dtypes=("float32",)) -> Term:
     channels = r.fixed(r.choice((1, 2, 3, 4, 6, 8, 16, 17)))
     for _ in range(8):
         dims = (r.size(), channels, *(r.choice(spatial) for _ in range(rank)))
-        if Term("", "bool", dims).count() <= 4000:
+        if Term("", "bool", dims).count() <= GREATEST:
             return r.leaf(r.choice(dtypes), dims)
     raise Unfit
 
@@ -81,6 +81,45 @@ def conv(r: Random):
         attributes["group"] = groups
     new = product(x, w, channels // groups * math.prod(kernel), (x.dims[0], r.fixed(out), *sizes), bias)
     r.add("Conv", [x, w, *bias], new, **attributes)
+
+
+def layers(r: Random):
+    """Convolutions of many channels with what stands around them in networks, joined by sums: layouts go
+    through all of it."""
+    x = image(r)
+    for _ in range(r.integer(2, 5)):
+        channels = r.choice((8, 16, 24, 32, 33))
+        kernel, depthwise = r.choice((1, 1, 3, 3, 5)), r.chance(4)
+        x = r.within(x, -4, 4)
+        groups, out = (x.dims[1][0], x.dims[1]) if depthwise else (1, r.fixed(channels))
+        taps = x.dims[1][0] // groups
+        w = r.leaf("float32", [r.fixed(n) for n in (out[0], taps, *[kernel] * (x.rank - 2))], -1, 1, 2,
+                   constant=True if r.chance(2) else None)
+        n = taps * kernel ** (x.rank - 2)
+        new = product(x, w, n, (x.dims[0], out, *x.dims[2:]))
+        new = replace(new, error=new.error + 64 * n * x.most * 2.0**-24)  # transforms round as they like
+        shape = [kernel] * (x.rank - 2)
+        y = r.add("Conv", [x, w], new, kernel_shape=shape, auto_pad="SAME_UPPER", group=groups)
+        if r.chance(2):
+            scale = r.leaf("float32", [out], 0.5, 1, 1)
+            shift, mean = (r.leaf("float32", [out], -2, 2) for _ in range(2))
+            variance = r.leaf("float32", [out], 1, 1)
+            y = r.add("BatchNormalization", [y, scale, shift, mean, variance], replace(
+                y, low=y.low - 5, high=y.high + 5, error=2 * y.error + y.most * 1e-5, grid=99), epsilon=0.0)
+        kind = r.choice(("Relu", "Sigmoid", "HardSwish", "LeakyRelu", None))
+        if kind:
+            most = 1 if kind == "Sigmoid" else y.most
+            y = r.add(kind, [y], rounded(replace(y, low=-most, high=most, grid=99, error=1.5 * y.error), 8))
+        found = [t for t in r.terms if t.dtype == "float32" and t.dims == y.dims and t is not y]
+        if found and r.chance(2):
+            other = r.choice(found)
+            y = r.add("Add", [y, other], rounded(replace(
+                y, low=y.low + other.low, high=y.high + other.high, error=y.error + other.error, grid=99)))
+        if r.chance(3):
+            y = r.add("Concat", [x, y], replace(
+                y, dims=(y.dims[0], r.fixed(x.dims[1][0] + out[0]), *y.dims[2:]), low=min(x.low, y.low),
+                high=max(x.high, y.high), error=max(x.error, y.error)), axis=1)
+        x = y
 
 
 def conv_transpose(r: Random):
@@ -203,5 +242,5 @@ def integer_products(r: Random):
 
 
 TEMPLATES = (
-    conv, conv, conv_transpose, pool, pool, resize, quantize, dynamic_quantize, integer_products,
+    conv, conv, layers, conv_transpose, pool, pool, resize, quantize, dynamic_quantize, integer_products,
 )
