@@ -53,7 +53,7 @@ def by_onnxruntime(case: Case) -> Results:
 #: Operators of which onnx.reference 1.23 departs from the specification.
 MISTAKEN = frozenset((
     "ConvTranspose", "Loop", "MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", "DynamicQuantizeLinear",
-    "Erf", "Gelu"))
+    "Erf", "Gelu", "ConvInteger", "QLinearConv", "QLinearMatMul"))
 
 
 def operators(nodes: Sequence[onnx.NodeProto]) -> set[str]:

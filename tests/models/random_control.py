@@ -10,6 +10,7 @@ import random_elementwise
 import random_movement
 import random_sums
 import random_windows
+from onnx import helper
 from random_elementwise import either
 from random_graphs import Dim, Random, Term, Unfit, attempt, onnx_type, rounded
 from random_movement import ANY
@@ -126,6 +127,34 @@ def compress(r: Random):
     r.add("Compress", [x, chosen], replace(x, dims=dims, known=None), axis=axis)
 
 
+def reverse_sequence(r: Random):
+    x = r.pick(lambda t: t.rank >= 2, ("float32", "int64", "float64"))
+    time = r.integer(0, 1)
+    if min(x.dims[time]) < 1:
+        raise Unfit
+    lengths = r.leaf("int64", [x.dims[1 - time]], 1, min(x.dims[time]), 0)
+    r.add("ReverseSequence", [x, lengths], replace(x, known=None), time_axis=time, batch_axis=1 - time)
+
+
+def sequence(r: Random):
+    """A tensor cut into a list of equal parts, of which one is taken and all are joined."""
+    x = r.pick(lambda t: t.rank, ("float32", "int64", "float64"))
+    axis, size = r.integer(0, x.rank - 1), r.integer(1, 3)
+    counts = tuple(-(-n // size) for n in x.dims[axis])
+    if min(counts) < 1:
+        raise Unfit
+    parts = r.name()
+    r.nodes.append(helper.make_node("SplitToSequence", [x.name, r.array(size).name], [parts], axis=axis))
+    place = r.choice((0, min(counts) - 1, -1))
+    length = tuple(n - (c - 1) * size if place == -1 or place == c - 1 else size
+                   for n, c in zip(x.dims[axis], counts))
+    listed = replace(x, name=parts)
+    r.add("SequenceAt", [listed, r.array(place)], replace(
+        x, dims=tuple(length if a == axis else d for a, d in enumerate(x.dims)), known=None))
+    r.add("SequenceLength", [listed], Term("", "int64", (), 0, 200))
+    r.add("ConcatFromSequence", [listed], replace(x, known=None), axis=axis)
+
+
 # Control ------------------------------------------------------------------------------------------
 
 
@@ -227,7 +256,8 @@ def scan(r: Random):
 
 
 TEMPLATES = (
-    gather, gather, scatter, top_k, one_hot, nonzero, compress, if_, loop, growing_loop, scan,
+    gather, gather, scatter, top_k, one_hot, nonzero, compress, reverse_sequence,
+    sequence, if_, loop, growing_loop, scan,
 )
 
 #: Every template, the common ones more than once.

@@ -86,8 +86,12 @@ def arg_extreme(r: Random):
 def softmax(r: Random):
     x = r.within(r.pick(lambda t: t.rank, ("float32", "float32", "float64", "float16")), -16, 16)
     axis = r.choice((-1, r.integer(0, x.rank - 1)))
-    operator = r.choice(("Softmax", "Softmax", "LogSoftmax"))
+    operator = r.choice(("Softmax", "Softmax", "LogSoftmax", "Hardmax"))
+    if operator == "Hardmax" and (not x.exact or 0 in x.dims[axis]):
+        raise Unfit
     n = max(1, max(x.dims[axis]))
+    if operator == "Hardmax":
+        return r.add(operator, [x], replace(x, low=0, high=1, grid=0, known=None), axis=axis)
     most = 1 if operator == "Softmax" else 32 + math.log(n)
     r.add(operator, [x], rounded(replace(x, low=-most, high=most, grid=99, known=None, error=x.error * 2),
                                  n + 40), axis=axis)

@@ -241,6 +241,39 @@ def integer_products(r: Random):
     r.add("MatMulInteger", [x, y, *zeros], Term("", "int32", (*x.dims[:-1], y.dims[-1]), -n * most, n * most))
 
 
+def integer_conv(r: Random):
+    """The sums of 8-bit products alone, or scaled and rounded to 8 bits again."""
+    x = image(r, ("uint8", "int8"))
+    channels = x.dims[1][0]
+    groups = r.choice([1, *(g for g in (2, channels) if channels % g == 0)])
+    attributes, kernel, strides, dilations = window(r, x, (1, 2, 3))
+    sizes = placed(r, x, attributes, kernel, strides, dilations, lambda extent, k: k - 1)
+    attributes["group"] = groups
+    out = groups * r.choice((1, 2, 5))
+    w = r.leaf(x.dtype, [r.fixed(n) for n in (out, channels // groups, *kernel)], -9, 9)
+    dims, most = (x.dims[0], r.fixed(out), *sizes), channels // groups * math.prod(kernel) * 2**16
+    zero_x, zero_w = r.leaf(x.dtype, (), 0, 9), r.leaf(x.dtype, (), 0, 0)
+    if r.chance(2):
+        r.add("ConvInteger", [x, w, zero_x, zero_w], Term("", "int32", dims, -most, most), **attributes)
+    else:
+        low, high = limits(x.dtype)
+        scales = [r.leaf("float32", (), 2**-k, 2**-k, 8, constant=True) for k in (1, 3, r.integer(0, 2))]
+        bias = [r.leaf("int32", [r.fixed(out)], -99, 99)] if r.chance(2) else []
+        inputs = [x, scales[0], zero_x, w, scales[1], zero_w, scales[2], r.leaf(x.dtype, (), 0, 99), *bias]
+        r.add("QLinearConv", inputs, Term("", x.dtype, dims, low, high), **attributes)
+
+
+def scaled_integer_product(r: Random):
+    x = r.pick(lambda t: t.rank >= 2 and t.exact, ("uint8", "int8"))
+    y = r.leaf(x.dtype, [x.dims[-1], r.size()], -9, 9)
+    scales = [r.leaf("float32", (), 2**-k, 2**-k, 8) for k in (1, 3, r.integer(0, 2))]
+    zeros = [r.leaf(x.dtype, (), 0, 9) for _ in range(3)]
+    low, high = limits(x.dtype)
+    r.add("QLinearMatMul", [x, scales[0], zeros[0], y, scales[1], zeros[1], scales[2], zeros[2]],
+          Term("", x.dtype, (*x.dims[:-1], y.dims[-1]), low, high))
+
+
 TEMPLATES = (
     conv, conv, layers, conv_transpose, pool, pool, resize, quantize, dynamic_quantize, integer_products,
+    integer_conv, scaled_integer_product,
 )

@@ -5,12 +5,13 @@ The examples are the same in every run. For others, and more, set `max_examples`
 import random
 
 import pytest
-from differential import library_differences, pass_differences
+from differential import library_differences, pass_differences, pinned_differences, selection_differences
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from random_control import EVERY
 from random_graphs import random_case
 
+from onnxc.driver import PASSES
 from onnxc.target import TARGETS, runs_here
 
 SAME = {
@@ -28,10 +29,22 @@ def case(most, seed, parts=1):
     return random_case(random.Random(seed), EVERY, most, parts)
 
 
-@settings(max_examples=300, **SAME)
+@settings(max_examples=200, **SAME)
 @given(seeds())
 def test_graphs_keep_their_meaning_through_the_passes(chosen):
     assert pass_differences(case(*chosen)) == []
+
+
+@settings(max_examples=60, **SAME)
+@given(seeds(), st.lists(st.booleans(), min_size=len(PASSES), max_size=len(PASSES)))
+def test_any_of_the_passes_may_be_left_out(chosen, passes):
+    assert selection_differences(case(*chosen), passes) == []
+
+
+@settings(max_examples=60, **SAME)
+@given(seeds())
+def test_sizes_that_are_known_change_no_results(chosen):
+    assert pinned_differences(case(*chosen)) == []
 
 
 @settings(max_examples=6, **SAME)
