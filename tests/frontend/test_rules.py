@@ -555,3 +555,15 @@ def test_attributes_left_out_are_float32_numbers_too():
     """As they are where the model spells them out: 0.2 of float32 times a float64."""
     (got,) = evaluate(model("HardSigmoid", 21, [np.ones(3)], {}), [np.ones(3)])
     assert got.tolist() == [float(np.float32(0.2)) + 0.5] * 3
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_slice_without_end_goes_along_the_axis_that_the_run_names(axis):
+    x, least = np.arange(20.0).reshape(4, 5), np.iinfo(np.int64).min
+    given = [x, np.array([-1]), np.array([least]), np.array([axis]), np.array([-2])]
+    proto = model("Slice", 21, given, {}, symbolic=True)
+    for k in (1, 2, 4):  # starts, ends and steps are constants
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(given[k], f"x{k}"))
+        del proto.graph.input[next(i for i, v in enumerate(proto.graph.input) if v.name == f"x{k}")]
+    (got,) = evaluate(proto, [x, given[3]])
+    assert np.array_equal(got, x[::-2] if axis == 0 else x[:, ::-2])

@@ -152,6 +152,9 @@ def Size(b, data):
 #: specification of Slice).
 _ENDLESS = (1 << 31) - 1
 
+#: Farther than any axis is long.
+_FAR = 1 << 61
+
 # Joins and cuts ----------------------------------------------------------------------------------
 
 
@@ -232,14 +235,20 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     if number_of(starts, "starts") != number_of(ends, "ends"):
         raise ops.TypeMismatch(f"it has {number_of(starts, 'starts')} starts and "
                                f"{number_of(ends, 'ends')} ends")
-    first = at_axes(b, starts, axes, data.rank, 0)
-    last = at_axes(b, ends, axes, data.rank, np.iinfo(np.int64).max)
+    first = at_axes(b, _countable(b, starts), axes, data.rank, 0)
+    last = at_axes(b, _countable(b, ends), axes, data.rank, _FAR)
     by = [1] * data.rank if steps is None else at_axes(b, steps, axes, data.rank, 1)
     if any(isinstance(s, int) and s == 0 for s in by):
         raise ops.TypeMismatch("a step is 0")
     last = [_reachable(end, axis, data) for axis, end in enumerate(last)]
     ranges = (slice_range(*place) for place in zip(first, last, by, data.shape))
     return b.slice(data, *(zip(*ranges) if data.rank else ((), ())))
+
+
+def _countable(b: Builder, places: Value) -> Value:
+    """Known places of which the farthest are near enough for formulas to add and subtract them."""
+    data = b.known(places)
+    return places if data is None else b.constant(np.clip(data.astype(np.int64), -_FAR, _FAR))
 
 
 def _reachable(end: Dimension, axis: int, x: Value) -> Dimension:
