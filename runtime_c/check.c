@@ -161,18 +161,6 @@ static int32_t onnxc_check_input(onnxc_context *context, int32_t index, bool nee
     return status;
 }
 
-/* Copies the inputs into the context and checks them. */
-static int32_t onnxc_check_inputs(onnxc_context *context, const onnxc_value *inputs, int32_t count,
-                                  bool needs_data) {
-    int32_t expected = onnxc_tables.model->input_count;
-    int32_t status = onnxc_check_array(context, inputs, count, expected, "inputs");
-    for (int32_t i = 0; i < expected && status == ONNXC_OK; i++) {
-        context->inputs[i] = *onnxc_step(inputs, i);
-        status = onnxc_check_input(context, i, needs_data);
-    }
-    return status;
-}
-
 static bool onnxc_overlaps(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
     return a_bytes > 0 && b_bytes > 0 && (x <= y ? y - x < a_bytes : x - y < b_bytes);
@@ -186,6 +174,28 @@ static bool onnxc_overlaps_value(const void *memory, uint64_t bytes, const onnxc
     for (int64_t i = 0; i < onnxc_list_length(value->object); i++)
         if (onnxc_overlaps_value(memory, bytes, &onnxc_list_items(value->object)[i])) return true;
     return false;
+}
+
+/* The memory of an input must be none that the run works in. */
+static int32_t onnxc_check_apart(onnxc_context *context, int32_t index) {
+    if (!onnxc_overlaps_value(context->workspace, (uint64_t)context->workspace_bytes,
+                              &context->inputs[index]))
+        return ONNXC_OK;
+    return onnxc_report(context, ONNXC_OVERLAP, "the memory of input '%.80s' overlaps the workspace",
+                        onnxc_tables.model->inputs[index].name);
+}
+
+/* Copies the inputs into the context and checks them. */
+static int32_t onnxc_check_inputs(onnxc_context *context, const onnxc_value *inputs, int32_t count,
+                                  bool needs_data) {
+    int32_t expected = onnxc_tables.model->input_count;
+    int32_t status = onnxc_check_array(context, inputs, count, expected, "inputs");
+    for (int32_t i = 0; i < expected && status == ONNXC_OK; i++) {
+        context->inputs[i] = *onnxc_step(inputs, i);
+        status = onnxc_check_input(context, i, needs_data);
+        if (status == ONNXC_OK && needs_data) status = onnxc_check_apart(context, i);
+    }
+    return status;
 }
 
 /* The memory that the caller gives for output `index` must be nobody else's. */

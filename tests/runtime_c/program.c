@@ -231,6 +231,12 @@ static void test_workspace(void) {
     printf("%s\n", model->last_error(context));
     CHECK(works(model, context, 2, 1000));
     CHECK(run(model, context, 100, (float *)(memory + 64), &output) == ONNXC_OVERLAP);
+    n = 100;
+    set_inputs(inputs, &n, &nowhere);
+    inputs[1].data = memory + bytes - 1;
+    output.data = y;
+    CHECK(model->run(context, inputs, 3, &output, 1) == ONNXC_OVERLAP);
+    printf("%s\n", model->last_error(context));
     CHECK(model->set_workspace(context, NULL, 0) == ONNXC_OK && works(model, context, 2, 1017));
     model->destroy(context);
 

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,6 +153,32 @@ def test_a_library_is_unmapped_when_nobody_looks_at_it(affine_path, tmp_path):
         gc.collect()
         assert mapped(path) == 0
     assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_copies_of_a_library_come_and_go_while_others_run(affine_path, tmp_path):
+    """Each has state and threads of its own; the same file is mapped several times too."""
+    x, wrong, busy = np.arange(5000, dtype=np.float32), [], threading.Event()
+
+    def run(model) -> None:
+        while not busy.is_set():
+            if not np.array_equal(model(x, x, np.int64(NOWHERE)), 4 * x):
+                wrong.append(model)
+
+    models = [load(affine_path, threads=2) for _ in range(2)]
+    callers = [threading.Thread(target=run, args=(model,)) for model in models]
+    for caller in callers:
+        caller.start()
+    for k in range(20):
+        path = tmp_path / f"copy{k}.so"
+        shutil.copy(affine_path, path)
+        for other in (path, affine_path):
+            with load(other, threads=2) as model:
+                assert np.array_equal(model(x, x, np.int64(NOWHERE)), 4 * x)
+        path.unlink()
+    busy.set()
+    for caller in callers:
+        caller.join()
+    assert not wrong
 
 
 def test_unloading_leaves_nothing_that_a_fork_would_call(affine_path):
