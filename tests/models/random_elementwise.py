@@ -123,6 +123,8 @@ def extreme(r: Random):
     terms = [x, *(partner(r, x) for _ in range(r.integer(0, 2)))]
     operator = r.choice(("Max", "Min", "Sum", "Mean")) if x.is_float else r.choice(("Max", "Min"))
     if operator in ("Max", "Min"):
+        if not x.is_float and max(t.most for t in terms) >= 2**31:
+            raise Unfit  # ONNX Runtime 1.31 mistakes int64 numbers of more than 32 bits
         r.add(operator, terms, result(*terms, **either(*terms)))
         return
     total, share = sum(t.most for t in terms), len(terms) if operator == "Mean" else 1
