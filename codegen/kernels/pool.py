@@ -171,10 +171,7 @@ class Plan:
             return value
         if self.kind != "max":
             return f.value(f"fadd {self.vector} {state}, {value}")
-        greater = f.value(f"fcmp ogt {self.vector} {value}, {state}")
-        return f.value(
-            f"select <{self.out.block} x i1> {greater}, {self.vector} {value}, {self.vector} {state}"
-        )
+        return Vectors(f, self.dtype, self.out.block).maximum(state, value)
 
 
 def _emit_windows(node: Node, target: Target) -> Code:
@@ -387,7 +384,7 @@ def _total(k: KernelText, f: Function, node: Node, x: Image, plane: str) -> str:
         x = x.flat
     vectors = Vectors(f, dtype, x.block)
     neutral = vectors.constant({"max": -inf, "min": inf}.get(op.kind, 0.0))
-    step = {"max": vectors.greater, "min": vectors.smaller}.get(op.kind, vectors.add)
+    step = {"max": vectors.maximum, "min": vectors.minimum}.get(op.kind, vectors.add)
     body, width = op.body if isinstance(op, Reduce) else None, k.size(f, x.width)
 
     def add(states: Sequence[str], row: str, column: str) -> list[str]:

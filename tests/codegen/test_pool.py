@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from codegen.blocked_cases import Case, check, random, symbols
+from codegen.blocked_cases import Case, check, laid_out, random, symbols
 from onnxc.codegen.kernels import pool
 
 from codegen import harness
@@ -146,7 +146,17 @@ def test_maxima_keep_infinities():
     node.expected()
     for target in harness.RUNNABLE:
         (choice,) = pool.candidates(node.node(), target)
-        from codegen.blocked_cases import laid_out
-
         ((got, _),) = harness.run_choice(laid_out(node.node(), choice), choice, [values], target)
         assert np.array_equal(got, node.expected())
+
+
+@TARGETS
+@pytest.mark.parametrize("place", [(0, 0), (2, 2), (3, 5), (5, 5)])
+def test_what_is_no_number_is_the_maximum_wherever_it_is(target, place):
+    windows, whole = case("max", (1, 4, 6, 6), 3, 1, 1), Case(Reduce("max", (2, 3)), [random(1, 4, 6, 6)])
+    for found in (windows, whole):
+        found.arrays[0][0, 1][place] = np.nan
+        (choice,) = pool.candidates(found.node(), target)
+        ((got, _),) = harness.run_choice(laid_out(found.node(), choice), choice, found.arrays, target)
+        assert np.array_equal(got, found.expected(), equal_nan=True)
+        assert np.isnan(got[0, 1]).any() and not np.isnan(got[0, [0, 2, 3]]).any()
