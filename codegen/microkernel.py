@@ -143,11 +143,16 @@ def chains_for(target: Target, rows: int, vectors: int) -> int:
 
 def equal_heights(rows: int, most: int) -> list[int]:
     """rows cut into as few tiles as possible, nearly equally high: 49 by 14 → 13, 12, 12, 12."""
+    return [height for height, count in height_counts(rows, most).items() for _ in range(count)]
+
+
+def height_counts(rows: int, most: int) -> dict[int, int]:
+    """The heights of `equal_heights`, and how many tiles have each: 49 by 14 → {13: 1, 12: 3}."""
     if rows <= 0:
-        return []
+        return {}
     count = -(-rows // most)
     low, larger = divmod(rows, count)
-    return [low + 1] * larger + [low] * (count - larger)
+    return {h: c for h, c in ((low + 1, larger), (low, count - larger)) if c}
 
 
 def for_equal_tiles(f: Function, rows: int | str, most: int, body: Callable[[int, str, str], None],

@@ -2,7 +2,7 @@
 
 The graph is run on labels instead of data: memory is what wrote each range of bytes of each buffer, input and
 output. Who reads finds the labels of the value, in buffers that are in use by then; who writes takes the
-place of what was there. Bodies run twice, branches both.
+place of what was there. Bodies run twice (deep inside others once), branches both.
 """
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ Range = tuple[int, int, Piece]  # where a piece begins and ends
 Memory = dict[tuple[str, int], list[Range]]
 
 MUTABLE = ("arena", "output", "heap")  # kinds of locations that nodes write
+NESTED_TWICE = 4  # loops around each other of which each runs twice
 
 
 def check_plan(
@@ -39,6 +40,7 @@ class _Run:
         self.graph, self.codes, self.plan, self.sizes = graph, codes, plan, sizes
         self.position = {node: k for k, node in enumerate(walk(graph))}
         self.memory: Memory = {}
+        self.loops = 0  # around what runs
         self.stands: dict[Value, list[Value]] = {}  # values of regions → what they are
 
     def check(self) -> None:
@@ -183,7 +185,9 @@ class _Run:
         scanned = list(zip(body.outputs[1 + op.carried :], node.outputs[op.carried :]))
         for value in (*body.inputs[: 2 + op.carried], *(outer for _, outer in scanned)):
             self.write_value(value, here, "a loop")
-        for _ in range(2):
+        rounds = 2 if self.loops < NESTED_TWICE else 1
+        self.loops += 1
+        for _ in range(rounds):
             for (kind, index), found in self.memory.items():
                 if kind == "arena" and not (
                     self.plan.buffers[index].first <= start and here <= self.plan.buffers[index].last
@@ -195,6 +199,7 @@ class _Run:
                 self.read(value, here, "the end of a round")
             self.carry(body.outputs[1:], homes, self.plan.staging[node], here)
             self.write_value(body.inputs[1], here, "a loop")
+        self.loops -= 1
         self.stands.update((outer, [home]) for outer, home in zip(node.outputs, homes))
 
     def carry(self, values: Iterable[Value], homes: Iterable[Value], staging: Iterable[Location | None],

@@ -180,7 +180,7 @@ class _Attention:
         softmax.emit(k.text, f"{ENTRY}.softmax")
         heights = range(1, self.rows + 1)
         if isinstance(shape.queries, int):
-            heights = sorted(set(mk.equal_heights(shape.queries, self.rows)))
+            heights = sorted(mk.height_counts(shape.queries, self.rows))
         for height in heights:
             if self.few is not True:
                 self.emit_tile(k.text, "rows", height)

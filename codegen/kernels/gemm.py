@@ -119,14 +119,13 @@ def _time(node: Node, product: Product, tiling: Tiling, target: Target) -> float
     panels = [(tiling.vectors, n // width), (tail, 1 if tail else 0)]
     if not isinstance(product.n.size, int):  # half of an edge is wasted on average
         panels = [(tiling.vectors, n / width + 0.5)]
-    heights = mk.equal_heights(m, tiling.rows)
     compute = 0.0
-    for height in set(heights):
+    for height, rows in mk.height_counts(m, tiling.rows).items():
         for vectors, count in panels:
             if count:
                 chains = mk.chains_for(target, height, tiling.vectors)
                 one = depth * mk.step_time(target, height, vectors, chains) + TILE_OVERHEAD
-                compute += heights.count(height) * count * one
+                compute += rows * count * one
     if node.op.epilogue is not None:
         work = m * -(-n // tiling.lanes) * expr.instructions(node.op.epilogue)
         compute += work / target.fma_per_ns
@@ -221,7 +220,7 @@ class _Gemm:
         """The tile heights that occur."""
         m, most = self.product.m.size, self.tiling.rows
         if isinstance(m, int):
-            return sorted(set(mk.equal_heights(m, most)))
+            return sorted(mk.height_counts(m, most))
         return list(range(1, most + 1))
 
     def _versions(self) -> list[tuple[str, int, int | str | None]]:

@@ -119,11 +119,13 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
     lanes, rows = target.lanes(dtype), batch if isinstance(batch, int) else TYPICAL_ROWS
     options = []
     for vectors in (2, 3, 4):
-        heights = mk.equal_heights(rows, mk.most_rows(target, vectors))
-        chains = [mk.chains_for(target, height, vectors) for height in heights]
-        times = [mk.step_time(target, h, vectors, c) for h, c in zip(heights, chains, strict=True)]
+        heights = mk.height_counts(rows, mk.most_rows(target, vectors))
+        time = sum(
+            count * mk.step_time(target, height, vectors, mk.chains_for(target, height, vectors))
+            for height, count in heights.items()
+        )
         panels = -(-op.columns // lanes) / vectors
-        options.append((op.hidden * panels * sum(times), len(heights), -vectors))
+        options.append((op.hidden * panels * time, sum(heights.values()), -vectors))
     cost, _, vectors = min(options)  # of equal ones those that read the weights least often
     most = mk.most_rows(target, -vectors)
     weights = op.columns * op.hidden * dtypes.itemsize(dtype)
@@ -203,7 +205,7 @@ class _Recurrence:
 
     def emit_tiles(self, text: Text, name: str, product: Product) -> None:
         """{name}.tile{height} and {name}.edge{height}: tiles of the product, of every height that occurs."""
-        heights = set(mk.equal_heights(self.share, self.rows)) if self.even else range(1, self.rows + 1)
+        heights = mk.height_counts(self.share, self.rows) if self.even else range(1, self.rows + 1)
         parameters = ["ptr %left", "ptr %panel", "ptr %start", "ptr %gates"]
         for version, _, vectors, columns in self.versions(product):
             for height in sorted(heights):

@@ -234,6 +234,7 @@ ODD = [
     Case("gather of rows without elements", parsed("(int64[1] i) => (float[1,0] y) { y = Gather(x, i) }",
                                                    x=floats(2, 0))),
     Case("product over nothing", applied("MatMul(x, w)", "2,0", w=floats(0, 3))),
+    Case("product of 2^40 rows", applied("MatMul(x, w)", "1099511627776,3", w=floats(3, 2))),
     Case("no images", applied("Conv(x, w)", "0,4,8,8", w=floats(4, 4, 3, 3))),
     Case("no kernels", applied("Conv(x, w)", "1,4,8,8", w=floats(0, 4, 3, 3))),
     Case("slice of extreme bounds", applied("Slice(x, s, e)", s=ints(LEAST, LEAST),
