@@ -7,7 +7,7 @@ Lavin and Gray, 2015).
                          M[i] += V[i] U[i]    t*t products in register tiles
                          out  = A' M A        pieces, then their epilogue
 Weights are stored as they are, nine a channel, and transformed while they are in the cache: a stored
-transform would be up to seven times as much to load.
+transform would be up to four times as much to load.
 """
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Transforms:
 
 @cache
 def transforms(m: int) -> Transforms:
-    points = [Fraction(p) for p in (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))[: m + 1]]
+    points = [Fraction(p) for p in (0, 1, -1, 2, -2)[: m + 1]]
 
     def polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
         """The coefficients of the product of x - root, of x to the 0, 1, ..., m + 1."""
