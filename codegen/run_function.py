@@ -122,8 +122,11 @@ class RunFunction(Regions):
         return result
 
     def _open_output(self, index: int, shape: Sequence[Dimension], slot: int) -> None:
-        f = self.f
-        array = self._word_array([self.dimension(d) for d in shape])
+        self.f.store("ptr", self._output(index, shape), self.slot("values", slot), 8)
+
+    def _output(self, index: int, shape: Sequence[Dimension]) -> str:
+        """The memory of an output of the model, of the given shape."""
+        f, array = self.f, self._word_array([self.dimension(d) for d in shape])
         pointer = f.call(
             "ptr",
             self.service("output"),
@@ -134,7 +137,7 @@ class RunFunction(Regions):
             f"ptr {array}",
         )
         self.leave_if(f.value(f"icmp eq ptr {pointer}, null"))
-        f.store("ptr", pointer, self.slot("values", slot), 8)
+        return pointer
 
     def _copy_output(self, index: int, value: Value) -> None:
         f = self.f
@@ -148,18 +151,7 @@ class RunFunction(Regions):
                 f"ptr {self.address(value)}",
             )
             return self.leave_if_failed(status)
-        array = self._word_array([self.dimension(d) for d in value.shape])
-        pointer = f.call(
-            "ptr",
-            self.service("output"),
-            "ptr %ctx",
-            "ptr %outputs",
-            f"i32 {index}",
-            f"i32 {value.rank}",
-            f"ptr {array}",
-        )
-        self.leave_if(f.value(f"icmp eq ptr {pointer}, null"))
-        self.copy(pointer, self.address(value), self.dimension(value.type.nbytes))
+        self.copy(self._output(index, value.shape), self.address(value), self.dimension(value.type.nbytes))
 
     def copy(self, to: str, source: str, nbytes: str) -> None:
         memmove = self.f.text.declare("llvm.memmove.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
