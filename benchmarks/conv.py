@@ -21,13 +21,13 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from onnxc.codegen.kernels import KERNELS, loop_nest
 
-from onnxc.expr import input_
-from onnxc.ir import Node, TensorType, Value, constant_value, make_node
-from onnxc.ops import Conv
+from onnxc.ir.expr import input_
+from onnxc.ir.graph import Node, TensorType, Value, constant_value, make_node
+from onnxc.ir.ops import Conv
 from onnxc.target import find_target
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from codegen import harness
+from support import harness
 
 #: kernel, input channels → output channels @ size of the input, stride s, groups g; dw: depthwise.
 LAYERS = """
@@ -64,15 +64,7 @@ def layers(text: str) -> list[Layer]:
         count = int(channels)
         groups = count if depthwise else int(groups or 1)
         found.append(
-            Layer(
-                match[0],
-                int(kernel),
-                int(stride or 1),
-                groups,
-                count,
-                int(outputs or channels),
-                int(size),
-            )
+            Layer(match[0], int(kernel), int(stride or 1), groups, count, int(outputs or channels), int(size))
         )
     return found
 
@@ -97,9 +89,7 @@ def ours(layer: Layer, target) -> tuple[Callable[[], None], Callable[[], np.ndar
     op = Conv((layer.stride,) * 2, pad, (1, 1), layer.groups, epilogue=body)
     image = Value(TensorType("float32", x.shape), "x")
     node = make_node(op, [image, constant_value(w), constant_value(b.reshape(-1, 1, 1))])
-    fast = [
-        c for kernel in KERNELS if kernel is not loop_nest for c in kernel.candidates(node, target)
-    ]
+    fast = [c for kernel in KERNELS if kernel is not loop_nest for c in kernel.candidates(node, target)]
     choice = min(fast, key=lambda c: c.cost)
     image = Value(replace(image.type, layout=choice.inputs[0]))
     result = Value(replace(node.outputs[0].type, layout=choice.output))
@@ -128,9 +118,7 @@ def rival(layer: Layer) -> tuple[Callable[[], None], Callable[[], np.ndarray]]:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, ["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
     return lambda: session.run(None, {"x": x}), lambda: session.run(None, {"x": x})[0]
 
 
@@ -142,17 +130,13 @@ def seconds(call: Callable[[], None], repeats: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("words", nargs="*", help="run the layers whose text holds one of these")
     parser.add_argument("--target", default="native")
     parser.add_argument("--rounds", type=int, default=150)
     options = parser.parse_args()
     target = find_target(options.target)
-    print(
-        f"{'layer':20} {'onnxc µs':>9} {'GF/s':>6} {'ort µs':>9} {'GF/s':>6} {'ort/onnxc':>9}  kernel"
-    )
+    print(f"{'layer':20} {'onnxc µs':>9} {'GF/s':>6} {'ort µs':>9} {'GF/s':>6} {'ort/onnxc':>9}  kernel")
     for layer in layers(LAYERS):
         if options.words and not any(word in layer.text for word in options.words):
             continue

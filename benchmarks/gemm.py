@@ -1,7 +1,8 @@
 """Speed of matrix products against ONNX Runtime, one thread each, alternating in one process.
 
-    python benchmarks/gemm.py [--target x86-64-v3] [--rounds 20] [M,N,K ...]
+python benchmarks/gemm.py [--target x86-64-v3] [--rounds 20] [M,N,K ...]
 """
+
 from __future__ import annotations
 
 import argparse
@@ -11,12 +12,12 @@ from collections.abc import Callable
 
 import llvmlite.binding as llvm
 import numpy as np
-from onnxc.codegen.kernel import ENTRY
 from onnxc.codegen.kernels import gemm
+from onnxc.codegen.text.emitter import ENTRY
 
-from onnxc import dims
-from onnxc.ir import TensorType, Value, constant_value, make_node
-from onnxc.ops import Contract
+from onnxc.ir import dims
+from onnxc.ir.graph import TensorType, Value, constant_value, make_node
+from onnxc.ir.ops import Contract
 from onnxc.target import find_target
 
 SHAPES = "128,384,384 128,1536,384 128,384,1536 8,768,768 1,3072,768 196,1024,256 49,2048,512 3136,64,64"
@@ -72,9 +73,11 @@ def theirs(a: np.ndarray, b: np.ndarray) -> tuple[Callable, np.ndarray]:
     a = aligned(a)
     out = aligned(np.zeros((len(a), b.shape[1]), np.float32))
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["a", "b"], ["c"])], "g",
+        [helper.make_node("MatMul", ["a", "b"], ["c"])],
+        "g",
         [helper.make_tensor_value_info("a", TensorProto.FLOAT, a.shape)],
-        [helper.make_tensor_value_info("c", TensorProto.FLOAT, out.shape)], [numpy_helper.from_array(b, "b")],
+        [helper.make_tensor_value_info("c", TensorProto.FLOAT, out.shape)],
+        [numpy_helper.from_array(b, "b")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     options = ort.SessionOptions()

@@ -4,6 +4,7 @@
 
 Whole models of one operator, as wide at the input as hidden. Both run on bound memory.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -16,7 +17,7 @@ import onnxruntime
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnxc
-from onnxc.measure import Engine, measure
+from onnxc.commands.measure import Engine, measure
 
 CASES = "lstm,128,1,1 lstm,128,100,1 lstm,256,50,8 lstm,100,50,1,bidirectional gru,128,100,1 rnn,128,100,1"
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -24,20 +25,28 @@ GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 def model_of(kind: str, hidden: int, steps: int, batch: int, direction: str) -> tuple[ModelProto, np.ndarray]:
     """(a model of one operator with random weights, its input)"""
-    random, count, gates = np.random.default_rng(0), 2 if direction == "bidirectional" else 1, GATES[kind]
+    random, count, gates = (np.random.default_rng(0), 2 if direction == "bidirectional" else 1, GATES[kind])
 
     def weights(name: str, *shape: int) -> TensorProto:
         bound = hidden**-0.5
         return numpy_helper.from_array(random.uniform(-bound, bound, shape).astype(np.float32), name)
 
-    node = helper.make_node(kind.upper(), ["x", "w", "r", "b"], ["y", "h"], hidden_size=hidden,
-                            direction=direction)
+    node = helper.make_node(
+        kind.upper(), ["x", "w", "r", "b"], ["y", "h"], hidden_size=hidden, direction=direction
+    )
     shapes = {"x": (steps, batch, hidden), "y": (steps, count, batch, hidden), "h": (count, batch, hidden)}
     values = {k: helper.make_tensor_value_info(k, TensorProto.FLOAT, shape) for k, shape in shapes.items()}
-    graph = helper.make_graph([node], "g", [values["x"]], [values["y"], values["h"]], [
-        weights("w", count, gates * hidden, hidden), weights("r", count, gates * hidden, hidden),
-        weights("b", count, 2 * gates * hidden),
-    ])
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [values["x"]],
+        [values["y"], values["h"]],
+        [
+            weights("w", count, gates * hidden, hidden),
+            weights("r", count, gates * hidden, hidden),
+            weights("b", count, 2 * gates * hidden),
+        ],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return model, random.standard_normal(shapes["x"]).astype(np.float32)
 

@@ -3,6 +3,7 @@
 Each model is compiled in a process of its own, whose time and memory are watched, timed against ONNX
 Runtime and OpenVINO by `onnxc bench`, and loaded and run by a C program (memory.py). Prints Markdown.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -35,8 +36,10 @@ class Row:
 
     def sizes(self) -> list[str]:
         """As arguments of the command line."""
-        return [*(f"--dim={name}={size}" for name, size in self.dims),
-                *(f"--shape={name}={','.join(map(str, shape))}" for name, shape in self.shapes)]
+        return [
+            *(f"--dim={name}={size}" for name, size in self.dims),
+            *(f"--shape={name}={','.join(map(str, shape))}" for name, shape in self.shapes),
+        ]
 
 
 ROWS = (
@@ -105,16 +108,40 @@ def measure(row: Row, path: Path, seconds: float, folder: Path) -> dict:
     onnxc = [sys.executable, "-P", "-m", "onnxc"]
     report, wall, peak = watched([*onnxc, "compile", str(path), "-o", str(library), "--json"])
     _, _, own = watched([sys.executable, "-c", "import time; time.sleep(0.2)"])
-    found = {"name": row.name, "model_bytes": path.stat().st_size, "compile": json.loads(report),
-             "compile_seconds": wall, "compile_peak_bytes": peak - own}
+    found = {
+        "name": row.name,
+        "model_bytes": path.stat().st_size,
+        "compile": json.loads(report),
+        "compile_seconds": wall,
+        "compile_peak_bytes": peak - own,
+    }
     if not row.runs:
         return found
     bench = subprocess.run(
-        [*onnxc, "bench", str(library), "--model", str(path), "--against", ",".join(RIVALS),
-         "--threads", "1", "--seconds", str(seconds), "--json", *row.sizes()],
-        check=True, stdout=subprocess.PIPE, text=True)
-    return {**found, "bench": json.loads(bench.stdout),
-            "memory": memory.measure(library, dict(row.dims), dict(row.shapes))}
+        [
+            *onnxc,
+            "bench",
+            str(library),
+            "--model",
+            str(path),
+            "--against",
+            ",".join(RIVALS),
+            "--threads",
+            "1",
+            "--seconds",
+            str(seconds),
+            "--json",
+            *row.sizes(),
+        ],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return {
+        **found,
+        "bench": json.loads(bench.stdout),
+        "memory": memory.measure(library, dict(row.dims), dict(row.shapes)),
+    }
 
 
 def find(folders: list[Path], name: str) -> Path:
@@ -127,10 +154,22 @@ def find(folders: list[Path], name: str) -> Path:
 # Printing -----------------------------------------------------------------------------------------
 
 
-LATENCY_HEADER = ["", "onnxc median", "min", *(cell for rival in RIVALS for cell in (
-    f"{rival} median", "min", "ratio by median", "by min"))]
-COMPILE_HEADER = ["", "seconds", "peak MB", "model MB", "peak / model", "initializers MB",
-                  "packed weights MB", "library MB"]
+LATENCY_HEADER = [
+    "",
+    "onnxc median",
+    "min",
+    *(cell for rival in RIVALS for cell in (f"{rival} median", "min", "ratio by median", "by min")),
+]
+COMPILE_HEADER = [
+    "",
+    "seconds",
+    "peak MB",
+    "model MB",
+    "peak / model",
+    "initializers MB",
+    "packed weights MB",
+    "library MB",
+]
 RUN_HEADER = ["", "load ms", "weights MB", "workspace MB", "peak MB", "peak - weights - workspace MB"]
 
 
@@ -149,23 +188,37 @@ def latency_row(found: dict) -> list[str]:
     cells = [f"{1e3 * ours['median']:.2f}", f"{1e3 * ours['min']:.2f}"]
     for other in others:
         ratio = ratios[other["name"]]
-        cells += [f"{1e3 * other['median']:.2f}", f"{1e3 * other['min']:.2f}", f"{ratio['median']:.2f}",
-                  f"{ratio['min']:.2f}"]
+        cells += [
+            f"{1e3 * other['median']:.2f}",
+            f"{1e3 * other['min']:.2f}",
+            f"{ratio['median']:.2f}",
+            f"{ratio['min']:.2f}",
+        ]
     return [found["name"], *cells]
 
 
 def compile_row(found: dict) -> list[str]:
     report, peak, size = found["compile"], found["compile_peak_bytes"], found["model_bytes"]
     sizes = (report[key] for key in ("initializer_bytes", "weights_bytes", "library_bytes"))
-    return [found["name"], f"{found['compile_seconds']:.1f}", megabytes(peak), megabytes(size),
-            f"{peak / size:.2f}", *map(megabytes, sizes)]
+    return [
+        found["name"],
+        f"{found['compile_seconds']:.1f}",
+        megabytes(peak),
+        megabytes(size),
+        f"{peak / size:.2f}",
+        *map(megabytes, sizes),
+    ]
 
 
 def run_row(found: dict) -> list[str]:
     run = found["memory"]
     sizes = [run["weights_bytes"], run["workspace_bytes"], run["peak_bytes"]]
-    return [found["name"], f"{1e3 * run['load_seconds']:.2f}", *map(megabytes, sizes),
-            megabytes(sizes[2] - sizes[0] - sizes[1])]
+    return [
+        found["name"],
+        f"{1e3 * run['load_seconds']:.2f}",
+        *map(megabytes, sizes),
+        megabytes(sizes[2] - sizes[0] - sizes[1]),
+    ]
 
 
 def main() -> int:
@@ -186,11 +239,14 @@ def main() -> int:
     ran = [entry for entry in found if "bench" in entry]
     print("Latency in one thread, in milliseconds; a ratio below 1 means that onnxc is faster.\n")
     print(table(LATENCY_HEADER, list(map(latency_row, ran))))
-    print("\nCompiling. MB are 10^6 bytes; the peak is that of all its processes, above a bare "
-          "interpreter's.\n")
+    print(
+        "\nCompiling. MB are 10^6 bytes; the peak is that of all its processes, above a bare interpreter's.\n"
+    )
     print(table(COMPILE_HEADER, list(map(compile_row, found))))
-    print("\nA C program that loads the library and runs it in one thread. The peak is all that was "
-          "resident, pages of the library included as far as they were touched.\n")
+    print(
+        "\nA C program that loads the library and runs it in one thread. The peak is all that was "
+        "resident, pages of the library included as far as they were touched.\n"
+    )
     print(table(RUN_HEADER, list(map(run_row, ran))))
     return 0
 

@@ -3,15 +3,17 @@ codes, kinds.
 
 tests/runtime_c holds them against the structs that a C compiler lays out.
 """
+
 from __future__ import annotations
 
-from .. import dtypes
+from ..ir import dtypes
 
 #: Fields of onnxc_context.
 CONTEXT = {
-    name: 8 * k for k, name in enumerate((
-        "api", "dims", "values", "arena", "offsets", "sizes", "weights", "scratch_bytes", "run_count",
-    ))
+    name: 8 * k
+    for k, name in enumerate(
+        ("api", "dims", "values", "arena", "offsets", "sizes", "weights", "scratch_bytes", "run_count")
+    )
 }
 
 #: Functions of onnxc_api.

@@ -7,6 +7,7 @@ A kernel module (`kernels/*.py`) has three functions:
 Code is position-independent text: it names no value and no dimension variable, only its argument words, so
 that equal kernels have equal text and are emitted once.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,12 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from ..dims import Dimension
-from ..ir import Layout, Node
+from ..ir.dims import Dimension
+from ..ir.graph import Layout, Node
 from ..target import Target
-from .emitter import Function, Text
-
-ENTRY = "KERNEL"  # how kernel text calls its entry; helpers are `KERNEL.tile14` and the like
+from .text.emitter import ENTRY, Function, Text
 
 
 @dataclass(frozen=True)

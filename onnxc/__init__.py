@@ -5,6 +5,7 @@
 
 Loading and running need numpy and the standard library only: the compiler is imported when it is first used.
 """
+
 from __future__ import annotations
 
 import os
@@ -21,8 +22,8 @@ from .errors import (
     RunError,
     UnsupportedError,
 )
-from .loader import Model, load
-from .session import InferenceSession
+from .loading.loader import Model, load
+from .loading.session import InferenceSession
 
 __version__ = "0.1.0"
 

@@ -1,5 +1,6 @@
 """`python -m onnxc`: the command line."""
-from .cli import main
+
+from .commands.cli import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

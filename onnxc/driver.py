@@ -3,6 +3,7 @@
 Each stage is timed, reported to `progress`, verified, and, with `dump_ir`, written as IR text. Nothing
 appears at the output path until the library is complete.
 """
+
 from __future__ import annotations
 
 import os
@@ -12,19 +13,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from . import dims
-from .codegen import link, model_c, objects
-from .codegen.description import describe
 from .codegen.kernel import Code
-from .codegen.module import emit_module
-from .codegen.weights import LIBRARY_LIMIT, constant_bytes, write_weights
-from .dtypes import ALL, itemsize
+from .codegen.library import link, model_c, objects
+from .codegen.library.description import describe
+from .codegen.library.module import emit_module
+from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, write_weights
+from .codegen.lowering.check_plan import check_plan
+from .codegen.lowering.plan_memory import Plan, plan_memory
+from .codegen.lowering.select_kernels import select_kernels
 from .errors import CompileError, LimitError, Origin
 from .frontend.external_data import MappedFile
 from .frontend.importer import Imported, Options, import_model
 from .frontend.tensors import DTYPE_NAMES
 from .frontend.walk import all_tensors
-from .ir import Graph, Node, walk
+from .ir import dims
+from .ir.dtypes import ALL, itemsize
+from .ir.graph import Graph, Node, walk
+from .ir.verify import verify
 from .passes import (
     absorb_transposes,
     eliminate_common,
@@ -41,12 +46,8 @@ from .passes import (
     merge_movement,
     sink_reshapes,
 )
-from .passes.check_plan import check_plan
 from .passes.eliminate_dead import eliminate_dead
-from .passes.plan_memory import Plan, plan_memory
-from .passes.select_kernels import select_kernels
 from .target import Target, find_target
-from .verify import verify
 
 #: Every pass on core ops, in order. `eliminate_dead` follows each, so that all that reads a value is seen.
 PASSES: tuple[Callable[[Graph, Target], Graph], ...] = (
@@ -122,8 +123,9 @@ class Outputs:
         for name, path in vars(self).items():
             other = path and taken.setdefault(os.path.realpath(path), name)
             if other and other != name:
-                raise CompileError(f"the {name} would be written over the {other}",
-                                   origin=Origin(os.fspath(path)))
+                raise CompileError(
+                    f"the {name} would be written over the {other}", origin=Origin(os.fspath(path))
+                )
 
 
 Progress = Callable[[str], None]
@@ -170,8 +172,11 @@ def compile_model(
     code. What is written appears whole or not at all. Errors are of the `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
-    outputs = Outputs(Path(output), header if header is None else Path(header),
-                      weights if weights is None else Path(weights))
+    outputs = Outputs(
+        Path(output),
+        header if header is None else Path(header),
+        weights if weights is None else Path(weights),
+    )
     for path in outputs:
         link.check_output(path)
     outputs.refuse_overwriting(Path(model) if isinstance(model, (str, os.PathLike)) else None)
@@ -197,8 +202,20 @@ def compile_model(
     if plan.static and not plan.heaps:
         check_plan(graph, codes, plan)
     with tempfile.TemporaryDirectory(prefix="onnxc-") as work:
-        _build(imported, graph, plan, codes, chosen, Path(work), outputs, stages, report,
-               name=name or default_name(outputs.library), threads=threads, jobs=jobs)
+        _build(
+            imported,
+            graph,
+            plan,
+            codes,
+            chosen,
+            Path(work),
+            outputs,
+            stages,
+            report,
+            name=name or default_name(outputs.library),
+            threads=threads,
+            jobs=jobs,
+        )
     stages("")
     report.nodes = sum(1 for _ in walk(graph))
     return report
@@ -250,8 +267,9 @@ def _build(
     with link.replacing(*outputs) as temporaries:
         made = outputs.at(temporaries)
         stages("write weights")
-        weights = write_weights(plan, made.weights or work / "weights.bin", made.weights is not None,
-                                imported.model.forget)
+        weights = write_weights(
+            plan, made.weights or work / "weights.bin", made.weights is not None, imported.model.forget
+        )
         report.weights_bytes = weights.nbytes
         stages("generate code")
         module = emit_module(graph, plan, codes, kernels, weights.offsets, target, prefix)
@@ -275,8 +293,16 @@ def _build(
             compiled = objects.compile_objects(module.text, kernels, target, work, jobs)
             stages("link")
             imported.model.check_unchanged()
-            link.link(compiled, runtime, None if made.weights else work / "weights.bin", made.library,
-                      directory=work, kind=kind, prefix=prefix, target=target)
+            link.link(
+                compiled,
+                runtime,
+                None if made.weights else work / "weights.bin",
+                made.library,
+                directory=work,
+                kind=kind,
+                prefix=prefix,
+                target=target,
+            )
         except BaseException:
             runtime.stop()
             raise
@@ -290,7 +316,8 @@ def initializer_bytes(imported: Imported) -> int:
     """Bytes of the model's stored tensors, those of Constant nodes included."""
     return sum(
         dims.product(t.dims) * itemsize(DTYPE_NAMES[t.data_type])
-        for t in all_tensors(imported.model.proto) if DTYPE_NAMES.get(t.data_type) in ALL
+        for t in all_tensors(imported.model.proto)
+        if DTYPE_NAMES.get(t.data_type) in ALL
     )
 
 

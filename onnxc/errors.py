@@ -21,7 +21,7 @@ def shorten(text: str, limit: int = NAME_LIMIT) -> str:
     """`text` on one printable line of at most `limit` characters, cut out of the middle."""
     if len(text) > limit:
         head = (limit - 1) // 2
-        text = f"{text[:head]}…{text[len(text) - (limit - 1 - head):]}"
+        text = f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
     return _printable(text)
 
 
@@ -62,8 +62,9 @@ class Origin:
 
     def filled_from(self, other: Origin) -> Origin:
         """This origin with what it leaves empty taken from `other`."""
-        empty = {name: getattr(other, name) for name, value in vars(self).items()
-                 if value is None or value == ""}
+        empty = {
+            name: getattr(other, name) for name, value in vars(self).items() if value is None or value == ""
+        }
         return replace(self, **empty)
 
     def operator(self) -> str:
@@ -137,8 +138,9 @@ class RunError(OnnxcError):
 
     kind = "run"
 
-    def __init__(self, reason: str, *, status: int = 1, origin: Origin | None = None,
-                 remedy: str = "") -> None:
+    def __init__(
+        self, reason: str, *, status: int = 1, origin: Origin | None = None, remedy: str = ""
+    ) -> None:
         super().__init__(reason, origin=origin, remedy=remedy)
         self.status = status
 
@@ -170,8 +172,16 @@ class Diagnostic:
     def of(cls, error: OnnxcError) -> Diagnostic:
         """The diagnostic that says what `error` says."""
         place = error.origin
-        return cls(error.reason, error.kind, place.node, place.op_type, place.domain, place.opset,
-                   place.index, error.remedy)
+        return cls(
+            error.reason,
+            error.kind,
+            place.node,
+            place.op_type,
+            place.domain,
+            place.opset,
+            place.index,
+            error.remedy,
+        )
 
     def __str__(self) -> str:
         place = str(self.origin)
@@ -180,19 +190,24 @@ class Diagnostic:
 
     def to_dict(self) -> dict[str, object]:
         """The fields for JSON, names shortened as they are in messages."""
-        return {name: one_line(value) if isinstance(value, str) else value
-                for name, value in asdict(self).items()}
+        return {
+            name: one_line(value) if isinstance(value, str) else value for name, value in asdict(self).items()
+        }
 
 
 class DiagnosticList(list[Diagnostic]):
     """Diagnostics in the order of the model, printable one a line and as JSON."""
 
-    def add(self, reason: str, origin: Origin | None = None, *, kind: str = "invalid",
-            remedy: str = "") -> None:
+    def add(
+        self, reason: str, origin: Origin | None = None, *, kind: str = "invalid", remedy: str = ""
+    ) -> None:
         """Append one problem at `origin`."""
         place = origin or Origin()
-        self.append(Diagnostic(reason, kind, place.node, place.op_type, place.domain, place.opset,
-                               place.index, remedy))
+        self.append(
+            Diagnostic(
+                reason, kind, place.node, place.op_type, place.domain, place.opset, place.index, remedy
+            )
+        )
 
     def __str__(self) -> str:
         return "\n".join(str(diagnostic) for diagnostic in self)
@@ -210,8 +225,10 @@ class ModelErrors(OnnxcError):
         self.diagnostics = DiagnosticList(diagnostics)
         first = str(self.diagnostics[0]) if self.diagnostics else "no problem"
         count = len(self.diagnostics)
-        super().__init__(first if count == 1 else f"{count} problems, the first: {first}",
-                         origin=Origin(file=os.fspath(file)))
+        super().__init__(
+            first if count == 1 else f"{count} problems, the first: {first}",
+            origin=Origin(file=os.fspath(file)),
+        )
 
     def __reduce__(self):
         return type(self), (list(self.diagnostics), self.origin.file)

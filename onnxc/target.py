@@ -4,14 +4,15 @@ The only file that names processors. Kernels read widths, register counts and ab
 nothing else in the compiler knows an instruction set. `native` is the least general target here that this
 machine satisfies.
 """
+
 from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
 from functools import cache, partial
 
-from . import dtypes
 from .errors import CompileError
+from .ir import dtypes
 
 
 @dataclass(frozen=True)
@@ -54,20 +55,44 @@ TARGETS: dict[str, Target] = {
     t.name: t
     for t in (
         _X86_64(
-            "x86-64-v4", cpu="x86-64-v4", features=_V4, vector_bits=512, vector_registers=32, masked=True,
-            fused_multiply_add=True, abilities=("scale_exponent", "convert_half"),
+            "x86-64-v4",
+            cpu="x86-64-v4",
+            features=_V4,
+            vector_bits=512,
+            vector_registers=32,
+            masked=True,
+            fused_multiply_add=True,
+            abilities=("scale_exponent", "convert_half"),
         ),
         _X86_64(
-            "x86-64-v3", cpu="x86-64-v3", features=_V3, vector_bits=256, vector_registers=16, masked=False,
-            fused_multiply_add=True, abilities=("convert_half",),
+            "x86-64-v3",
+            cpu="x86-64-v3",
+            features=_V3,
+            vector_bits=256,
+            vector_registers=16,
+            masked=False,
+            fused_multiply_add=True,
+            abilities=("convert_half",),
         ),
         _X86_64(
-            "x86-64-v2", cpu="x86-64-v2", features=_V2, vector_bits=128, vector_registers=16, masked=False,
+            "x86-64-v2",
+            cpu="x86-64-v2",
+            features=_V2,
+            vector_bits=128,
+            vector_registers=16,
+            masked=False,
             fused_multiply_add=False,
         ),
         Target(
-            "aarch64", triple="aarch64-unknown-linux-gnu", cpu="generic", features=("asimd",),
-            vector_bits=128, vector_registers=32, masked=False, fused_multiply_add=True, broadcasts=4,
+            "aarch64",
+            triple="aarch64-unknown-linux-gnu",
+            cpu="generic",
+            features=("asimd",),
+            vector_bits=128,
+            vector_registers=32,
+            masked=False,
+            fused_multiply_add=True,
+            broadcasts=4,
             abilities=("convert_half",),
         ),
     )

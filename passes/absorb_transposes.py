@@ -7,17 +7,18 @@ Kernels read operands by strides, so that the heads of an attention are never mo
 behind a Map of one operand too, and a Reshape that only adds or drops axes of size 1 is a change of labels as
 well. A result is permuted in place only where its innermost axis stays, since kernels write along it.
 """
+
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
 from string import ascii_letters
 
-from ..expr import contains
-from ..ir import Graph, Node, Rewriter, Value, count_readers
-from ..ops import Contract, Map, Reshape, Transpose
+from ..ir.expr import contains
+from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
+from ..ir.ops import Contract, Map, Reshape, Transpose
+from ..ir.regions import in_regions
 from ..target import Target
-from .regions import in_regions
 
 
 def absorb_transposes(graph: Graph, target: Target) -> Graph:
@@ -52,9 +53,7 @@ class _Side:
     value: Value
 
 
-def _moved_back(
-    rewriter: Rewriter, readers: Counter[Value], side: _Side, other: _Side, out: str
-) -> _Side:
+def _moved_back(rewriter: Rewriter, readers: Counter[Value], side: _Side, other: _Side, out: str) -> _Side:
     """An operand as it was before Transposes and changes of unit axes. Changes that would give it an axis of
     its own are undone on the way to a Transpose alone."""
     found = side

@@ -2,14 +2,15 @@
 
 %0 = map(%x) { exp($0) }; %1 = map(%x) { exp($0) }   →   %0 = map(%x) { exp($0) }, read twice
 """
+
 from __future__ import annotations
 
 import numpy as np
 
-from ..ir import Graph, Rewriter, Value
-from ..ops import Bind, Random, RuntimeCall
+from ..ir.graph import Graph, Rewriter, Value
+from ..ir.ops import Bind, Random, RuntimeCall
+from ..ir.regions import in_regions
 from ..target import Target
-from .regions import in_regions
 
 _UNIQUE = (Bind, Random, RuntimeCall)  # each does what no other does for it
 

@@ -2,14 +2,15 @@
 
 %0 = map(%x) {...}; %1 = map(%x) {...}; return %1   →   %1 = map(%x) {...}; return %1
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from .. import dims
-from ..ir import Graph, Node, TensorType, Value, regions
-from ..ops import Bind, If, Loop, RuntimeCall, Shape, dimensions
+from ..ir import dims
+from ..ir.graph import Graph, Node, TensorType, Value, regions
+from ..ir.ops import Bind, If, Loop, RuntimeCall, Shape, dimensions
 from ..target import Target
 
 
@@ -71,8 +72,7 @@ def _trimmed(node: Node, wanted: list[bool], target: Target) -> Node:
             cleaned[name] = eliminate_dead(replace(graph, outputs=outputs), target)
     read = {v for g in cleaned.values() for v in (*(v for n in g.nodes for v in n.inputs), *g.outputs)}
     captures = [
-        k for k in range(len(node.inputs) - own)
-        if any(g.inputs[given + k] in read for g in cleaned.values())
+        k for k in range(len(node.inputs) - own) if any(g.inputs[given + k] in read for g in cleaned.values())
     ]
     for name, graph in cleaned.items():
         inputs = (*graph.inputs[:given], *(graph.inputs[given + k] for k in captures))

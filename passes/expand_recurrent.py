@@ -5,17 +5,18 @@ recurrent(%p, %r) kind=rnn   →   loop { %h' = map(%p[t], contract(%h, %r)) { t
 A step beyond a sequence's length keeps the state and gives zero, in both directions, which is what the
 specification's reversal within the length comes to.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from .. import cells, expr, ops
-from ..builder import Builder
-from ..ir import Graph, Node, Rewriter, TensorType, Value
+from ..ir import cells, expr, ops
+from ..ir.builder import Builder
+from ..ir.graph import Graph, Node, Rewriter, TensorType, Value
+from ..ir.regions import in_regions
 from ..target import Target
-from .regions import in_regions
 
 
 def expand_recurrent(graph: Graph, target: Target) -> Graph:
@@ -45,9 +46,17 @@ def _expanded(b: Builder, op: ops.Recurrent, inputs: Sequence[Value]) -> list[Va
     """Y, Y_h and, for an LSTM, Y_c."""
     gates, r = inputs[:2]
     optional = dict(zip(op.operands, inputs[2:]))
-    directions = [_direction(b, op, d, _part(b, gates, 2, d), _part(b, r, 0, d), {
-        name: value if name == "lengths" else _part(b, value, 0, d) for name, value in optional.items()
-    }) for d in range(len(op.directions))]
+    directions = [
+        _direction(
+            b,
+            op,
+            d,
+            _part(b, gates, 2, d),
+            _part(b, r, 0, d),
+            {name: value if name == "lengths" else _part(b, value, 0, d) for name, value in optional.items()},
+        )
+        for d in range(len(op.directions))
+    ]
     stacked = []
     for k, axis in enumerate((1, 0, 0) if op.kind == "lstm" else (1, 0)):
         parts = [results[k] for results in directions]
@@ -113,7 +122,7 @@ class _Cell:
         bias: Value | None,
         peepholes: Value | None,
     ):
-        self.b, self.op, self.d, self.r, self.bias, self.peepholes = b, op, direction, r, bias, peepholes
+        self.b, self.op, self.d, self.r, self.bias, self.peepholes = (b, op, direction, r, bias, peepholes)
 
     def step(self, row: Value, states: Sequence[Value]) -> list[Value]:
         """The new states, the hidden one first, from the step's gates so far and the old states."""
@@ -144,8 +153,15 @@ class _Cell:
             kept = b.map(reset, product, lambda s, q: s * q)
         else:
             kept = self._recurred(b.map(reset, h, lambda s, v: s * v), 2, 1)
-        return [b.map(update, self._gate(row, 2), kept, h,
-                      lambda z, p, q, v: cells.gru_hidden(op, self.d, z, p + q, v))]
+        return [
+            b.map(
+                update,
+                self._gate(row, 2),
+                kept,
+                h,
+                lambda z, p, q, v: cells.gru_hidden(op, self.d, z, p + q, v),
+            )
+        ]
 
     def _lstm(self, row: Value, h: Value, c: Value) -> list[Value]:
         b, op = self.b, self.op

@@ -8,6 +8,7 @@ The part of the body that is affine in the convolution's result, a*x + b with a 
 vary along the channels alone, is found by arithmetic on expressions; all uses of x must pass through it. a is
 computed in float64 and rounded once.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -16,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import expr
-from ..expr import Expr
-from ..ir import Constant, Graph, Node, Rewriter, TensorType, Value, count_readers
-from ..ops import Contract, Conv, Map, Shape
+from ..ir import expr
+from ..ir.bodies import pruned
+from ..ir.expr import Expr
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, count_readers
+from ..ir.ops import Contract, Conv, Map, Shape
+from ..ir.regions import in_regions
 from ..target import Target
-from .bodies import pruned
-from .regions import in_regions
 
 #: a*x + b as expressions over the Map's other operands.
 Affine = tuple[Expr, Expr]
@@ -74,9 +75,7 @@ class _Scaled:
     shift: Value
 
 
-def _scaled(
-    body: Expr, inputs: Sequence[Value], shape: Shape, readers: Counter[Value]
-) -> _Scaled | None:
+def _scaled(body: Expr, inputs: Sequence[Value], shape: Shape, readers: Counter[Value]) -> _Scaled | None:
     """The first scale in a body that may move into constant weights."""
     for k, value in enumerate(inputs):
         host = value.producer

@@ -5,20 +5,21 @@
 A constant that repeats one value stays a splat. What widens stored data (a Cast of float16 weights,
 DequantizeLinear) is left to the kernels; a node whose folding fails stays.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .. import dtypes, interpret
-from ..dims import is_static
-from ..expr import contains
-from ..interpret import VALUE_LIMIT
-from ..ir import Constant, Graph, Node, Rewriter, TensorType, Value
-from ..ops import Broadcast, Map, Random, Reshape, Transpose
+from ..ir import dtypes, interpret
+from ..ir.dims import is_static
+from ..ir.expr import contains
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.interpret import VALUE_LIMIT
+from ..ir.ops import Broadcast, Map, Random, Reshape, Transpose
+from ..ir.regions import in_regions
 from ..target import Target
-from .regions import in_regions
 
 TOTAL_LIMIT = 1 << 30  # bytes folded in all
 STEPS_LIMIT = 16  # of a constant made from one made from another

@@ -3,14 +3,15 @@
 conv(pad(%x) constant 0.0 before=(0, 0, 0, 0) after=(0, 0, 1, 1), %w) pads=(0, 0, 0, 0)
     →   conv(%x, %w) pads=(0, 0, 1, 1)
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import Graph, Node, Rewriter
-from ..ops import Conv, Pad, Shape
+from ..ir.graph import Graph, Node, Rewriter
+from ..ir.ops import Conv, Pad, Shape
+from ..ir.regions import in_regions
 from ..target import Target
-from .regions import in_regions
 
 
 def fold_pads(graph: Graph, target: Target) -> Graph:

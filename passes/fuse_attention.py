@@ -6,6 +6,7 @@ contract(softmax(map(contract(%q, %k), %mask) { add(mul($0, 0.125), $1) }), %v)
 Softmax is recognised by what it computes: exp(x - max x) divided by its sum over the last axis. What is added
 to the scaled scores becomes the bias; where(mask, scores, lowest) becomes a bias of 0 and the lowest number.
 """
+
 from __future__ import annotations
 
 import math
@@ -14,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from string import ascii_letters
 
-from .. import expr
-from ..expr import Expr
-from ..ir import Graph, Node, Rewriter, Value, count_readers
-from ..ops import Attention, Contract, Map, Reduce
+from ..ir import expr
+from ..ir.bodies import composed, pruned
+from ..ir.expr import Expr
+from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
+from ..ir.ops import Attention, Contract, Map, Reduce
+from ..ir.regions import in_regions
 from ..target import Target
-from .bodies import composed, pruned
-from .regions import in_regions
 
 #: A score that is added to a number at or below this is lost in it: where(mask, score, lowest) is score +
 #: where(mask, 0, lowest).
@@ -158,6 +159,7 @@ def _scores(logits: Value, readers: Counter[Value]) -> _Scores | None:
 
 def _scaled(body: Expr, k: int, operands: Sequence[Value]) -> tuple[float, Expr | None] | None:
     """body = scale * operand k + bias with a constant scale: (scale, bias or None)."""
+
     def constant(e: Expr) -> float | None:
         if e.op == "const":
             return float(e.value)

@@ -5,16 +5,17 @@ map(conv(%x, %w), %b) { max(add($0, $1), 0.0) }   →   conv(%x, %w, %b) epilogu
 The Map must be the result's only reader and keep its shape. Where two results meet in one Map, as in a
 residual addition of two convolutions, the later one takes it and reads the other.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import expr
-from ..ir import Graph, Node, Rewriter, Value, count_readers, make_node
-from ..ops import Contract, Conv, Map
+from ..ir import expr
+from ..ir.graph import Graph, Node, Rewriter, Value, count_readers, make_node
+from ..ir.ops import Contract, Conv, Map
+from ..ir.regions import in_regions
 from ..target import Target
 from .fuse_maps import MAX_INSTRUCTIONS, MAX_OPERANDS
-from .regions import in_regions
 
 
 def fuse_epilogues(graph: Graph, target: Target) -> Graph:

@@ -6,18 +6,19 @@ It does so when nothing else reads it, or when it is so cheap that computing it 
 it; a body keeps to about MAX_INSTRUCTIONS and MAX_OPERANDS. A Broadcast of an operand vanishes where the
 Map's other operands give the shape.
 """
+
 from __future__ import annotations
 
 from collections import Counter
 
-from .. import expr
-from ..dtypes import itemsize
-from ..ir import Graph, Node, Rewriter, Value, count_readers
-from ..ops import Broadcast, Map
-from ..requirements import requirements
+from ..ir import expr
+from ..ir.bodies import composed, gives
+from ..ir.dtypes import itemsize
+from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
+from ..ir.ops import Broadcast, Map
+from ..ir.regions import in_regions
+from ..ir.requirements import requirements
 from ..target import Target
-from .bodies import composed, gives
-from .regions import in_regions
 
 MAX_INSTRUCTIONS = 64
 MAX_OPERANDS = 8
@@ -26,8 +27,26 @@ CHEAP = 1  # instructions that may be repeated for every reader
 #: Operations far dearer than an addition: these are never repeated, and never computed for more elements than
 #: stored.
 _DEAR = (
-    "exp", "log", "pow", "tanh", "erf", "sin", "cos", "tan", "sqrt", "div", "mod", "fmod", "sinh", "cosh",
-    "asin", "acos", "atan", "asinh", "acosh", "atanh",
+    "exp",
+    "log",
+    "pow",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
+    "tan",
+    "sqrt",
+    "div",
+    "mod",
+    "fmod",
+    "sinh",
+    "cosh",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
 )
 
 

@@ -8,17 +8,18 @@ A row is what Reduces over the last axes go over, keeping them as 1; Maps join t
 whole or of one number a row. Softmax, the normalisations and all their relatives are found like this, without
 a pattern for any of them.
 """
+
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ..dims import Dimension
-from ..expr import topological
-from ..ir import Graph, Node, Rewriter, Value, make_node
-from ..ops import Bind, Fused, If, Loop, Map, Reduce, RuntimeCall
+from ..ir.dims import Dimension
+from ..ir.expr import topological
+from ..ir.graph import Graph, Node, Rewriter, Value, make_node
+from ..ir.ops import Bind, Fused, If, Loop, Map, Reduce, RuntimeCall
+from ..ir.regions import in_regions
 from ..target import Target
-from .regions import in_regions
 
 MAX_NODES = 24
 MAX_OPERANDS = 12

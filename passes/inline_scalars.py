@@ -5,16 +5,17 @@ map(%x, constant float32[] 0.125) { mul($0, $1) }   →   map(%x) { mul($0, 0.12
 Bodies with their numbers inside are found equal, are recognised by later passes, and cost no operand. A Range
 from 0 by 1 becomes the index itself.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import dtypes, expr
-from ..ir import Constant, Graph, Rewriter, Value
-from ..ops import Contract, Conv, Map
+from ..ir import dtypes, expr
+from ..ir.bodies import gives
+from ..ir.graph import Constant, Graph, Rewriter, Value
+from ..ir.ops import Contract, Conv, Map
+from ..ir.regions import in_regions
 from ..target import Target
-from .bodies import gives
-from .regions import in_regions
 
 
 def inline_scalars(graph: Graph, target: Target) -> Graph:

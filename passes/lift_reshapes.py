@@ -8,6 +8,7 @@ reshape(map(reshape(%x), %bias: [n])) shape=(a, b, n)            →   map(%x, %
 Exporters flatten what they multiply and shape the product back. Without the two, what follows is of the
 product's shape and becomes its epilogue. A Reshape of a Map stays where it is unless it ends in one of these.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -15,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_letters
 
-from ..expr import contains
-from ..ir import Graph, Node, Rewriter, Value, count_readers
-from ..ops import Contract, Map, Op, Reduce, Reshape, Shape
+from ..ir.expr import contains
+from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
+from ..ir.ops import Contract, Map, Op, Reduce, Reshape, Shape
+from ..ir.regions import in_regions
 from ..target import Target
-from .regions import in_regions
 
 
 def lift_reshapes(graph: Graph, target: Target) -> Graph:

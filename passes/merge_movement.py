@@ -8,15 +8,16 @@ map(%x) { $0 }                                  →   %x
 
 A Reshape costs nothing: it is a view.
 """
+
 from __future__ import annotations
 
 from collections import Counter
 
-from ..expr import input_
-from ..ir import Graph, Node, Rewriter, Value, count_readers
-from ..ops import Concat, Map, Op, Reshape, Slice, Transpose
+from ..ir.expr import input_
+from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
+from ..ir.ops import Concat, Map, Op, Reshape, Slice, Transpose
+from ..ir.regions import in_regions
 from ..target import Target
-from .regions import in_regions
 
 MAX_PARTS = 64  # that one Concat joins, so that a long chain of them takes no time square in its length
 
@@ -64,7 +65,7 @@ def _merged(
         case Transpose(perm):
             source = inputs[0]
             if source.producer is not None and isinstance(source.producer.op, Transpose):
-                perm, source = tuple(source.producer.op.perm[p] for p in perm), source.producer.inputs[0]
+                perm, source = (tuple(source.producer.op.perm[p] for p in perm), source.producer.inputs[0])
             moved = [p for p in perm if source.shape[p] != 1]
             if moved == sorted(moved):
                 return Reshape(node.outputs[0].shape), (source,)

@@ -5,15 +5,16 @@ map(reshape(conv(%x, %w): [b, 8, n, 1]) shape=(b, 8, n), %bias: [8, 1]) { add($0
 
 Exporters that know convolutions of images alone write those of signals so. The Map then becomes an epilogue.
 """
+
 from __future__ import annotations
 
 from collections import Counter
 
-from ..expr import contains
-from ..ir import Constant, Graph, Node, Rewriter, TensorType, Value, count_readers
-from ..ops import Conv, Map, Reshape, Shape
+from ..ir.expr import contains
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, count_readers
+from ..ir.ops import Conv, Map, Reshape, Shape
+from ..ir.regions import in_regions
 from ..target import Target
-from .regions import in_regions
 
 
 def sink_reshapes(graph: Graph, target: Target) -> Graph:

@@ -1,5 +1,5 @@
 /* ops_select.c - operators whose results are as long as the data says: NonZero, Unique and
- * NonMaxSuppression. Their numpy twins are in onnxc/runtime_twins.py. */
+ * NonMaxSuppression. Their numpy twins are in onnxc/ir/runtime_twins.py. */
 
 /* nonzero: x -> int64 [rank, n], the positions of the elements that are not zero in row-major order.
  * No attributes. */

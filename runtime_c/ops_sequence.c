@@ -1,5 +1,5 @@
 /* ops_sequence.c - operators on sequences and optionals. Their numpy twins are in
- * onnxc/runtime_twins.py.
+ * onnxc/ir/runtime_twins.py.
  *
  * The slot of a result holds a reference to it. Tensors that enter a sequence are copied once, from
  * then on only references move. */

@@ -27,10 +27,16 @@ def test_a_message_begins_with_its_place_and_ends_with_the_remedy():
     assert str(error) == "m.onnx: node 'conv1' (Conv of opset 13): no 4-D kernels; use 2-D"
 
 
-@pytest.mark.parametrize(("origin", "text"), [
-    (Origin(), "r"), (Origin(file="m"), "m: r"), (Origin(index=3), "node #3: r"),
-    (Origin(op_type="Conv", domain="com.x", opset=1), "com.x.Conv of opset 1: r"),
-    (Origin(node="a", index=3), "node 'a': r")])
+@pytest.mark.parametrize(
+    ("origin", "text"),
+    [
+        (Origin(), "r"),
+        (Origin(file="m"), "m: r"),
+        (Origin(index=3), "node #3: r"),
+        (Origin(op_type="Conv", domain="com.x", opset=1), "com.x.Conv of opset 1: r"),
+        (Origin(node="a", index=3), "node 'a': r"),
+    ],
+)
 def test_a_place_may_be_partly_known(origin, text):
     assert str(ModelError("r", origin=origin)) == text
 
@@ -54,9 +60,15 @@ def test_names_are_cut_in_the_middle():
     assert quote(b"a\xff\n") == "'a\\xff\\x0a'"
 
 
-@pytest.mark.parametrize("error", [
-    RunError("r", status=7, origin=PLACE), LimitError("r", remedy="m"),
-    ModelErrors([Diagnostic("r", node="n")], "m.onnx")], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "error",
+    [
+        RunError("r", status=7, origin=PLACE),
+        LimitError("r", remedy="m"),
+        ModelErrors([Diagnostic("r", node="n")], "m.onnx"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 def test_errors_survive_the_way_out_of_a_worker_process(error):
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
@@ -81,5 +93,12 @@ def test_diagnostics_are_lines_and_json():
     found.add("second", kind="unsupported", remedy="wait")
     assert str(found) == "node 'conv1' (Conv of opset 13): first\nsecond; wait"
     assert json.loads(found.to_json())[0] == {
-        "reason": "first", "kind": "invalid", "node": "conv1", "op_type": "Conv", "domain": "",
-        "opset": 13, "index": 4, "remedy": ""}
+        "reason": "first",
+        "kind": "invalid",
+        "node": "conv1",
+        "op_type": "Conv",
+        "domain": "",
+        "opset": 13,
+        "index": 4,
+        "remedy": "",
+    }

@@ -1,5 +1,6 @@
 """The kernels, in the order that breaks ties between equal estimates; `loop_nest`, which takes everything,
 is last."""
+
 from . import (
     attention,
     conv,
@@ -18,5 +19,20 @@ from . import (
     winograd,
 )
 
-KERNELS = (gemm, conv, winograd, conv_stem, depthwise, conv_grouped, conv_transpose, pool, attention, rows,
-           recurrent, reorder, sort, random, loop_nest)
+KERNELS = (
+    gemm,
+    conv,
+    winograd,
+    conv_stem,
+    depthwise,
+    conv_grouped,
+    conv_transpose,
+    pool,
+    attention,
+    rows,
+    recurrent,
+    reorder,
+    sort,
+    random,
+    loop_nest,
+)

@@ -8,25 +8,26 @@ Up to BLOCK keys make one block. More are taken block by block, every row keepin
 and sum (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A part is one batch
 element and some rows. FEW rows read the keys where they are, at the speed of memory.
 """
+
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ... import dims
-from ...dims import Dim, Dimension
-from ...ir import Node
-from ...ops import Attention
+from ...ir import dims
+from ...ir.dims import Dim, Dimension
+from ...ir.graph import Node
+from ...ir.ops import Attention
 from ...target import Target
-from .. import microkernel as mk
-from ..contraction import broadcast_stride, estimate, strides_of
-from ..emitter import Function, Text
-from ..kernel import ENTRY, Choice, Code, KernelText, single
-from ..packing import pack_panel, padded
-from ..shuffles import row_sums
-from ..softmax import Softmax
-from ..vectors import Vectors
+from ..kernel import Choice, Code, KernelText, single
+from ..text.emitter import ENTRY, Function, Text
+from ..text.shuffles import row_sums
+from ..text.vectors import Vectors
+from ..tiles import microkernel as mk
+from ..tiles.contraction import broadcast_stride, estimate, strides_of
+from ..tiles.packing import pack_panel, padded
+from ..tiles.softmax import Softmax
 
 BLOCK = 512  # keys whose weights for one tile still fit the first-level cache
 PART_ROWS = 96  # query rows that pay for packing the keys once more
@@ -118,13 +119,20 @@ def _shape_of(node: Node) -> _Shape | None:
     if len(values) > BIAS:
         axes, bias = [*batch, "q", "k"], values[BIAS].shape
         aligned = axes[len(axes) - len(bias) :]
-        strides.append(dict.fromkeys(axes, 0) | {
-            label: broadcast_stride(size, sizes[label], step) * SIZE
-            for label, size, step in zip(aligned, bias, strides_of(bias), strict=True)
-        })
+        strides.append(
+            dict.fromkeys(axes, 0)
+            | {
+                label: broadcast_stride(size, sizes[label], step) * SIZE
+                for label, size, step in zip(aligned, bias, strides_of(bias), strict=True)
+            }
+        )
     rows, inner = "qkkqq", "ddeek"
     result = _Shape(
-        tuple(sizes[label] for label in batch), sizes["q"], sizes["k"], sizes["d"], sizes["e"],
+        tuple(sizes[label] for label in batch),
+        sizes["q"],
+        sizes["k"],
+        sizes["d"],
+        sizes["e"],
         tuple(tuple(s.get(label, 0) for label in batch) for s in strides),
         tuple(s[label] for s, label in zip(strides, rows, strict=False)),
         tuple(s[label] for s, label in zip(strides, inner, strict=False)),
@@ -253,9 +261,14 @@ class _Attention:
             def tile(height: int, row: str, number: str) -> None:
                 mine = f.mul(f.sub(number, first), self.rows * 2 * SIZE)
                 pointers = [
-                    f.offset(places[Q], f.mul(row, step[Q])), key_rows, at["panels"],
-                    at["weights"], at["factors"], values,
-                    f.offset(places[OUT], f.mul(row, step[OUT])), f.offset(at["state"], mine),
+                    f.offset(places[Q], f.mul(row, step[Q])),
+                    key_rows,
+                    at["panels"],
+                    at["weights"],
+                    at["factors"],
+                    values,
+                    f.offset(places[OUT], f.mul(row, step[OUT])),
+                    f.offset(at["state"], mine),
                 ]
                 if shape.biased:
                     bias = f.offset(places[BIAS], f.mul(row, step[BIAS]))
@@ -324,8 +337,9 @@ class _Attention:
             rows = mk.strided_rows(f, "%q", step, height, self.word(shape.inner_steps[Q]))
             chains = mk.chains_for(self.target, height, VECTORS)
             sums = mk.multiply_add(f, tile, tile.zeros(), rows, panel, shape.depth, chains=chains)
-            mk.store_tile(f, tile, sums, lambda r, j: f.offset(
-                place, r * self.weights_row + j * self.lanes * SIZE))
+            mk.store_tile(
+                f, tile, sums, lambda r, j: f.offset(place, r * self.weights_row + j * self.lanes * SIZE)
+            )
 
     def few_scores(self, f: Function, height: int) -> None:
         """weights[r, key] = q[r] . K[key], `lanes` keys at a time; in the last ones the last key
@@ -382,8 +396,15 @@ class _Attention:
 
             start = tile.zeros() if self.one_block else self.corrected(f, tile, place, columns)
             sums = mk.multiply_add(
-                f, tile, start, rows, f.offset("%v", first * SIZE), self.count, panel_step=row_step,
-                columns=columns, chains=mk.chains_for(self.target, height, chunk),
+                f,
+                tile,
+                start,
+                rows,
+                f.offset("%v", first * SIZE),
+                self.count,
+                panel_step=row_step,
+                columns=columns,
+                chains=mk.chains_for(self.target, height, chunk),
                 prefetch=f.mul(row_step, AHEAD) if height <= FEW else None,
             )
             v = Vectors(f, FLOAT, self.lanes)
@@ -393,8 +414,9 @@ class _Attention:
                 scaled += [v.mul(x, factor) for x in sums[r * vectors : (r + 1) * vectors]]
             mk.store_tile(f, tile, scaled, place, columns)
 
-    def corrected(self, f: Function, tile: mk.Tile, place: Callable[[int, int], str],
-                  columns: int) -> list[str]:
+    def corrected(
+        self, f: Function, tile: mk.Tile, place: Callable[[int, int], str], columns: int
+    ) -> list[str]:
         """The sums so far, for the row's new maximum; zeros in the first block."""
         v, result = Vectors(f, FLOAT, self.lanes), []
         begin = f.compare("ne", "%begin", 0)

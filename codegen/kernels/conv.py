@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ... import dims, dtypes
-from ...dims import Dimension
-from ...ir import Constant, Node
-from ...ops import Conv
+from ...ir import dims, dtypes
+from ...ir.dims import Dimension
+from ...ir.graph import Constant, Node
+from ...ir.ops import Conv
 from ...target import Target
-from ..blocked import (
+from ..kernel import Choice, Code, KernelText, single
+from ..text.emitter import ENTRY, Function, scalar_type
+from ..tiles.blocked import (
     Image,
     Lattice,
     Window,
@@ -29,7 +31,7 @@ from ..blocked import (
     window_of,
     without_halo,
 )
-from ..blocked_epilogue import (
+from ..tiles.blocked_epilogue import (
     Epilogue,
     operand_layouts,
     oriented,
@@ -37,11 +39,9 @@ from ..blocked_epilogue import (
     packed_operands,
     place_in,
 )
-from ..emitter import Function, scalar_type
-from ..kernel import ENTRY, Choice, Code, KernelText, single
-from ..lines import Lines, cut_lines
-from ..microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
-from ..panels import Panels, by_depth, in_panels, panel_tiling, panels_of
+from ..tiles.lines import Lines, cut_lines
+from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
+from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 
 CALL_NS = 10  # of a tile's function
 
@@ -95,15 +95,10 @@ def estimate(node: Node, target: Target, tiling: Mapping[str, int], block: int) 
     pixels, rows = typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
     depth, lanes, compute = dims.product(w.shape[1:]), target.lanes(x.dtype), 0.0
     for p in panels_of(out.shape[1], lanes, tiling):
-        inside = (
-            depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
-        )
+        inside = depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
         compute += pixels / rows * p.count * inside * (0.6 if p.lanes < lanes else 1)
     padded = -(-x.shape[1] // block) * block  # idle lanes are moved too
-    return (
-        compute
-        + (typical(x.nbytes * padded // x.shape[1] + out.nbytes) + w.nbytes) / target.bytes_per_ns
-    )
+    return compute + (typical(x.nbytes * padded // x.shape[1] + out.nbytes) + w.nbytes) / target.bytes_per_ns
 
 
 # Weights -----------------------------------------------------------------------------------------
@@ -123,9 +118,7 @@ def packed_panels(node: Node, choice: Choice, input_block: int) -> Constant:
     kinds = panels_of(weights.shape[0], choice.output.block, dict(choice.tiling))
     size = sum(p.count * p.width for p in kinds) * dims.product(weights.shape[1:])
     return Constant(
-        weights.dtype,
-        (size,),
-        lambda: in_panels(by_depth(weights.constant.array, input_block), kinds),
+        weights.dtype, (size,), lambda: in_panels(by_depth(weights.constant.array, input_block), kinds)
     )
 
 
@@ -215,9 +208,7 @@ class Plan:
         if self.window.taps == 0:
             return sums
         if whole:
-            loops, depth = merged(
-                [(whole, self.x.plane), *self.taps], self.x.block, self.x.itemsize
-            )
+            loops, depth = merged([(whole, self.x.plane), *self.taps], self.x.block, self.x.itemsize)
             sums, b = nest(k, f, tile, sums, a, b, loops, depth, displacements)
         if rest:
             a = f.offset(a, k.size(f, whole * self.x.plane))
@@ -262,14 +253,10 @@ def tile_shape(
         rows, columns = shape
         lines = height // rows if isinstance(height, int) else 1
         pixels = rows * columns
-        inside = (
-            depth * step_time(target, pixels, vectors) + 2 * pixels * vectors / target.fma_per_ns
-        )
+        inside = depth * step_time(target, pixels, vectors) + 2 * pixels * vectors / target.fma_per_ns
         return lines * -(-width // columns) * (inside + CALL_NS)
 
-    heights = [
-        r for r in range(1, most + 1) if r == 1 or (isinstance(height, int) and height % r == 0)
-    ]
+    heights = [r for r in range(1, most + 1) if r == 1 or (isinstance(height, int) and height % r == 0)]
     shapes = [(r, c) for r in heights for c in range(1, min(width, most // r) + 1)]
     rows, columns = min(shapes, key=time)
     return rows, (columns,)
@@ -279,9 +266,7 @@ def partition(plan: Plan, target: Target, work: float) -> tuple[Lines, bool]:
     """Lines whose input fits half the second-level cache, fewer where that makes enough parts; and
     whether panels are outermost, in the order that reads less from outside that cache."""
     total, half = typical(plan.x.image), target.level2_bytes // 2
-    lines = cut_lines(
-        plan.length, plan.line_step, plan.panels * plan.out.batch, work, -(-total // half)
-    )
+    lines = cut_lines(plan.length, plan.line_step, plan.panels * plan.out.batch, work, -(-total // half))
     by_rows = plan.weight_bytes * typical(lines.count) + total
     by_panels = plan.weight_bytes + total * (plan.panels if total > half else 1)
     return lines, by_panels <= by_rows
@@ -366,13 +351,7 @@ def _emit_panel(
 
 
 def clear_planes(
-    k: KernelText,
-    f: Function,
-    out: Image,
-    n: str,
-    block: str,
-    count: int | str,
-    lines: tuple[str, str],
+    k: KernelText, f: Function, out: Image, n: str, block: str, count: int | str, lines: tuple[str, str]
 ) -> None:
     """The border of `count` planes around the lines; around a single row, with its first pixel."""
     if out.halo == (0, 0):
@@ -400,13 +379,9 @@ def _emit_tile(k: KernelText, plan: Plan, kind: Panels, width: int) -> None:
     displacements = [(y * sy * row if y else 0) + x * sx * pixel for y, x in pixels]
     element, block = scalar_type(plan.dtype), plan.out.block
     with k.text.function(
-        plan.tile_name(kind, width),
-        [*parameters, *epilogue.parameters],
-        attributes="noinline nounwind",
+        plan.tile_name(kind, width), [*parameters, *epilogue.parameters], attributes="noinline nounwind"
     ) as f:
-        start = [
-            resized(f, element, v, block, kind.lanes) for v in epilogue.start(k, f, kind.vectors)
-        ]
+        start = [resized(f, element, v, block, kind.lanes) for v in epilogue.start(k, f, kind.vectors)]
         sums = plan.accumulate(k, f, tile, start * len(pixels), displacements)
         sums = [resized(f, element, v, kind.lanes, block) for v in sums]
         place, constants = place_in(k, f, plan.out, "%out"), epilogue.constants(k, f, kind.vectors)
@@ -443,9 +418,7 @@ def nest(
     on."""
     if not loops:
         rows = fixed_rows(a, displacements, dtypes.itemsize(tile.lhs))
-        return multiply_add(f, tile, sums, rows, b, depth), f.offset(
-            b, f.mul(depth, tile.panel_step)
-        )
+        return multiply_add(f, tile, sums, rows, b, depth), f.offset(b, f.mul(depth, tile.panel_step))
     (count, stride), *inner = loops
     kinds = ["ptr", "ptr", *[tile.vector] * len(sums)]
     with f.loop(0, count, carried=list(zip(kinds, [a, b, *sums]))) as loop:

@@ -12,15 +12,15 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ... import dims
-from ...ir import Constant, Node
+from ...ir import dims
+from ...ir.graph import Constant, Node
 from ...target import Target
-from ..blocked import halo_layout, typical, without_halo
-from ..blocked_epilogue import operand_layouts, pack_operand, packed_operands
-from ..emitter import Function
-from ..kernel import ENTRY, Choice, Code, KernelText
-from ..microkernel import Tile, most_rows, step_time
-from ..panels import Panels
+from ..kernel import Choice, Code, KernelText
+from ..text.emitter import ENTRY, Function
+from ..tiles.blocked import halo_layout, typical, without_halo
+from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
+from ..tiles.microkernel import Tile, most_rows, step_time
+from ..tiles.panels import Panels
 from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, window
 
 
@@ -61,9 +61,7 @@ def channel_ranges(
 
 
 def _ranges(node: Node, block: int, vectors: int) -> list[tuple[int, int]]:
-    return channel_ranges(
-        node.inputs[0].shape[1], node.outputs[0].shape[1], node.op.groups, block, vectors
-    )
+    return channel_ranges(node.inputs[0].shape[1], node.outputs[0].shape[1], node.op.groups, block, vectors)
 
 
 def _estimate(node: Node, target: Target, vectors: int) -> float:
@@ -74,9 +72,7 @@ def _estimate(node: Node, target: Target, vectors: int) -> float:
     depth = sum(high - low for low, high in ranges) * dims.product(w.shape[2:])
     overhead = len(ranges) * 2 * rows * vectors / target.fma_per_ns
     moved = typical(x.nbytes + out.nbytes) + w.nbytes
-    return (
-        tiles * (depth * step_time(target, rows, vectors) + overhead) + moved / target.bytes_per_ns
-    )
+    return tiles * (depth * step_time(target, rows, vectors) + overhead) + moved / target.bytes_per_ns
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -86,9 +82,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     if operand != 1:
         return pack_operand(node.inputs[operand], out.rank, block)
     weights, ranges = node.inputs[1], _ranges(node, block, choice["vectors"])
-    sizes = _panel_sizes(
-        ranges, out.shape[1], dims.product(weights.shape[2:]), block, choice["vectors"]
-    )
+    sizes = _panel_sizes(ranges, out.shape[1], dims.product(weights.shape[2:]), block, choice["vectors"])
 
     def make() -> np.ndarray:
         array, width = weights.constant.array, block * choice["vectors"]
@@ -106,9 +100,7 @@ def _panel_sizes(
 ) -> list[int]:
     """Elements of each panel."""
     padded, width = -(-outputs // block) * block, block * vectors
-    return [
-        (high - low) * taps * min(width, padded - p * width) for p, (low, high) in enumerate(ranges)
-    ]
+    return [(high - low) * taps * min(width, padded - p * width) for p, (low, high) in enumerate(ranges)]
 
 
 def _panel(
@@ -138,9 +130,7 @@ class GroupedPlan(Plan):
     @property
     def ranges(self) -> list[tuple[int, int]]:
         x, out = self.x, self.out
-        return channel_ranges(
-            x.channels, out.channels, self.groups, out.block, self.kinds[0].vectors
-        )
+        return channel_ranges(x.channels, out.channels, self.groups, out.block, self.kinds[0].vectors)
 
     @property
     def weight_bytes(self) -> int:
@@ -154,9 +144,7 @@ class GroupedPlan(Plan):
         sizes = self._sizes()
         starts = [sum(sizes[:p]) * self.out.itemsize for p in range(len(sizes))]
         table = [str(n) for start, span in zip(starts, self.ranges) for n in (start, *span)]
-        entry = f.element(
-            k.text.table("i64", table, f"{ENTRY}.panels"), f.add(panels.first, panel), 24
-        )
+        entry = f.element(k.text.table("i64", table, f"{ENTRY}.panels"), f.add(panels.first, panel), 24)
         start, low, high = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
         return [f"ptr {f.offset(k.input(f, 1), start)}", f"i64 {low}", f"i64 {high}"]
 
@@ -187,7 +175,5 @@ class GroupedPlan(Plan):
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     plan = plan_of(node, target, dict(choice.tiling))
-    grouped = GroupedPlan(
-        *(getattr(plan, field.name) for field in fields(Plan)), groups=node.op.groups
-    )
+    grouped = GroupedPlan(*(getattr(plan, field.name) for field in fields(Plan)), groups=node.op.groups)
     return emit_plan(grouped, target, _estimate(node, target, choice["vectors"]))

@@ -9,25 +9,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ... import dims, dtypes
-from ...ir import Constant, Node
+from ...ir import dims, dtypes
+from ...ir.graph import Constant, Node
 from ...target import Target
-from ..blocked import Image, image_of, plane_axes, typical, without_halo
-from ..blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
-from ..emitter import Function
 from ..kernel import Choice, Code, KernelText, single
-from ..lines import Lines, cut_lines
-from ..panels import panel_tiling, panels_of
-from .conv import (
-    Plan,
-    emit_panel,
-    emit_tiles,
-    estimate,
-    is_plain,
-    packed_panels,
-    tile_shape,
-    window,
-)
+from ..text.emitter import Function
+from ..tiles.blocked import Image, image_of, plane_axes, typical, without_halo
+from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
+from ..tiles.lines import Lines, cut_lines
+from ..tiles.panels import panel_tiling, panels_of
+from .conv import Plan, emit_panel, emit_tiles, estimate, is_plain, packed_panels, tile_shape, window
 
 MOST_CHANNELS = 16
 MOST_ROWS = 64  # of a window: all are copied for each row of the output that is computed alone
@@ -69,11 +60,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     type_, out, win = node.inputs[0].type, image_of(node.outputs[0].type), window(node)
     dense = Image(
-        type_.shape[0],
-        type_.shape[1],
-        *plane_axes(type_.shape[2:], 1),
-        1,
-        dtypes.itemsize(type_.dtype),
+        type_.shape[0], type_.shape[1], *plane_axes(type_.shape[2:], 1), 1, dtypes.itemsize(type_.dtype)
     )
     tiling = dict(choice.tiling)
     tiles = tile_shape(target, out.height, out.width, tiling["vectors"], dense.channels * win.taps)
@@ -110,16 +97,12 @@ def _scratch(plan: Plan, dense: Image, lines: int) -> Image:
     return replace(dense, height=(lines - 1) * sy + height, width=(plan.out.width - 1) * sx + width)
 
 
-def _copy(
-    k: KernelText, f: Function, plan: Plan, dense: Image, image: str, first: str, last: str
-) -> None:
+def _copy(k: KernelText, f: Function, plan: Plan, dense: Image, image: str, first: str, last: str) -> None:
     """Copies what lines first..last-1 read; the origin of the scratch image is the first tap of the
     first of them."""
     x, win = plan.x, plan.window
     count = f.sub(last, first)
-    top, left = (
-        k.size(f, -b) for b in win.before
-    )  # the image's row and column at the scratch's origin
+    top, left = (k.size(f, -b) for b in win.before)  # the image's row and column at the scratch's origin
     if plan.single_row:
         left = f.add(left, f.mul(first, win.strides[1]))
         height = str(win.extent[0])
@@ -139,12 +122,7 @@ def _copy(
         with f.when(inside):
             column = f.maximum(f.add(left, start), 0)
             begin = dense.address(k, f, image, 0, channel.index, y, column)
-            _move(
-                f,
-                f.element(target, start, x.itemsize),
-                begin,
-                f.mul(f.sub(stop, start), x.itemsize),
-            )
+            _move(f, f.element(target, start, x.itemsize), begin, f.mul(f.sub(stop, start), x.itemsize))
             _fill(f, f.element(target, stop, x.itemsize), f.mul(f.sub(width, stop), x.itemsize))
 
 

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ... import dims, dtypes, expr
-from ...dims import Dimension
-from ...ir import Constant, Node
+from ...ir import dims, dtypes, expr
+from ...ir.dims import Dimension
+from ...ir.graph import Constant, Node
 from ...target import Target
-from ..blocked import (
+from ..kernel import Choice, Code, KernelText, single
+from ..text.emitter import ENTRY, Function, scalar_type, vector_type
+from ..text.scalar import lower
+from ..tiles.blocked import (
     Image,
     Window,
     bounded_halo,
@@ -31,13 +34,10 @@ from ..blocked import (
     typical,
     without_halo,
 )
-from ..blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
-from ..emitter import Function, scalar_type, vector_type
-from ..kernel import ENTRY, Choice, Code, KernelText, single
-from ..lines import Lines, cut_lines
-from ..microkernel import Tile, most_rows, step_time
-from ..panels import Panels, by_depth, in_panels, panel_tiling, panels_of
-from ..scalar import lower
+from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
+from ..tiles.lines import Lines, cut_lines
+from ..tiles.microkernel import Tile, most_rows, step_time
+from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from .conv import CALL_NS, Plan, clear_planes, emit_panel, emit_tiles, is_plain, tile_shape
 
 MOST_LATTICES = 64  # each has its own code
@@ -70,8 +70,7 @@ def candidates(node: Node, target: Target):
     if lanes is not None:
         pixels = typical(dims.product(x.shape[2:]) * x.shape[0])
         cost = (
-            pixels * x.shape[1] / target.fma_per_ns / 2
-            + typical(x.nbytes + out.nbytes) / target.bytes_per_ns
+            pixels * x.shape[1] / target.fma_per_ns / 2 + typical(x.nbytes + out.nbytes) / target.bytes_per_ns
         )
         yield Choice(
             conv_transpose,
@@ -88,9 +87,7 @@ def _estimate(node: Node, target: Target, tiling: Mapping[str, int]) -> float:
     pixels, rows = typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
     depth, compute = x.shape[1] * dims.product(w.shape[2:]) / dims.product(node.op.strides), 0.0
     for p in panels_of(out.shape[1], target.lanes(x.dtype), tiling):
-        inside = (
-            depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
-        )
+        inside = depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
         compute += pixels / rows * p.count * (inside + CALL_NS)
     return compute + (typical(x.nbytes + out.nbytes) + w.nbytes) / target.bytes_per_ns
 
@@ -113,15 +110,11 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
         parts = []
         for (rows, columns), depth in zip(places, depths):
             if depth:
-                packed = in_panels(
-                    by_depth(array[:, :, rows.taps][:, :, :, columns.taps], block), kinds
-                )
+                packed = in_panels(by_depth(array[:, :, rows.taps][:, :, :, columns.taps], block), kinds)
                 parts.append(np.pad(packed, (0, -len(packed) % unit)))
         return np.concatenate(parts)
 
-    return Constant(
-        weights.dtype, (sum(-(-width * depth // unit) * unit for depth in depths),), make
-    )
+    return Constant(weights.dtype, (sum(-(-width * depth // unit) * unit for depth in depths),), make)
 
 
 # Lattices ----------------------------------------------------------------------------------------
@@ -148,9 +141,7 @@ def _residues(
     for first in range(stride):
         start, rest = divmod(first + pad, stride)
         used = [t for t in reversed(range(taps)) if t * dilation % stride == rest]
-        back = [
-            (t * dilation - rest) // stride for t in used
-        ]  # input = start - back, for the first output
+        back = [(t * dilation - rest) // stride for t in used]  # input = start - back, for the first output
         count = dims.ceil_divide(out - first, stride)
         step = back[0] - back[1] if len(back) > 1 else 1
         before, after = (back[0] - start, start + count - back[-1] - size) if used else (0, 0)
@@ -179,9 +170,7 @@ def _places(node: Node) -> list[tuple[Residue, Residue]]:
 
 
 def _halo(node: Node) -> tuple[int, int] | None:
-    return bounded_halo(
-        [[side for r in axis for side in (r.before, r.after)] for axis in _axes(node)]
-    )
+    return bounded_halo([[side for r in axis for side in (r.before, r.after)] for axis in _axes(node)])
 
 
 @dataclass(frozen=True)
@@ -244,11 +233,7 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     if choice.output is None:
         return _emit_lanes(node, choice, target)
     tiling, out = dict(choice.tiling), image_of(node.outputs[0].type)
-    plans, work, k = (
-        _plans(node, target, tiling),
-        _estimate(node, target, tiling),
-        KernelText(target),
-    )
+    plans, work, k = (_plans(node, target, tiling), _estimate(node, target, tiling), KernelText(target))
     kinds = panels_of(out.channels, out.block, tiling)
     count = sum(p.count for p in kinds)
     cut = _partition(plans, count * out.batch, work)
@@ -358,15 +343,9 @@ class Scatter:
 def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
     x = image_of(node.inputs[0].type)
     height, width = plane_axes(node.op.strides, 1)
-    shape = Scatter(
-        x, node.outputs[0].dtype, node.outputs[0].shape[1], height, width, choice["lanes"]
-    )
+    shape = Scatter(x, node.outputs[0].dtype, node.outputs[0].shape[1], height, width, choice["lanes"])
     most, k = min(16, most_rows(target, 1)), KernelText(target)
-    widths = (
-        (equal_width(x.width, most),)
-        if isinstance(x.width, int)
-        else (most, most // 2, most // 4, 1)
-    )
+    widths = (equal_width(x.width, most),) if isinstance(x.width, int) else (most, most // 2, most // 4, 1)
     work = choice.cost
     cut = cut_lines(x.height, 1, x.batch, work)
     operands = [i for i in range(2, len(node.inputs))]
@@ -382,13 +361,7 @@ def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
             def tile(width: int, column: str) -> None:
                 a = x.address(k, f, k.input(f, 0), n, 0, y, column)
                 place = f.offset(below, f.mul(column, shape.width * x.itemsize))
-                arguments = [
-                    "ptr %args",
-                    f"ptr {a}",
-                    f"ptr {k.input(f, 1)}",
-                    f"ptr {place}",
-                    *words,
-                ]
+                arguments = ["ptr %args", f"ptr {a}", f"ptr {k.input(f, 1)}", f"ptr {place}", *words]
                 f.statement(f"call void @{ENTRY}.tile{width}({', '.join(arguments)})")
 
             cover(f, 0, k.size(f, x.width), widths, tile)
@@ -454,8 +427,6 @@ def _scatter(k: KernelText, f: Function, shape: Scatter, vector: str, count: int
             first = (channel * shape.height + row) * shape.width
             order = [p * shape.lanes + first + x for p in range(count) for x in range(shape.width)]
             mask = ", ".join(f"i32 {lane}" for lane in order)
-            part = f.value(
-                f"shufflevector {kind} {vector}, {kind} poison, <{length} x i32> <{mask}>"
-            )
+            part = f.value(f"shufflevector {kind} {vector}, {kind} poison, <{length} x i32> <{mask}>")
             place = f.offset(out, k.size(f, channel * shape.plane + row * shape.row))
             f.store(f"<{length} x {element}>", part, place, shape.x.itemsize)

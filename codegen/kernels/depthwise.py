@@ -14,11 +14,13 @@ from functools import partial
 
 import numpy as np
 
-from ... import dims, dtypes
-from ...dims import Dimension
-from ...ir import Constant, Node
+from ...ir import dims, dtypes
+from ...ir.dims import Dimension
+from ...ir.graph import Constant, Node
 from ...target import Target
-from ..blocked import (
+from ..kernel import Choice, Code, KernelText, single
+from ..text.emitter import ENTRY, Function, scalar_type, vector_type
+from ..tiles.blocked import (
     Image,
     Window,
     clear_border,
@@ -31,7 +33,7 @@ from ..blocked import (
     typical,
     without_halo,
 )
-from ..blocked_epilogue import (
+from ..tiles.blocked_epilogue import (
     Epilogue,
     operand_layouts,
     oriented,
@@ -39,10 +41,8 @@ from ..blocked_epilogue import (
     packed_operands,
     place_in,
 )
-from ..emitter import Function, scalar_type, vector_type
-from ..kernel import ENTRY, Choice, Code, KernelText, single
-from ..lines import Lines, cut_lines
-from ..microkernel import fused
+from ..tiles.lines import Lines, cut_lines
+from ..tiles.microkernel import fused
 from .conv import is_plain, window
 
 MOST_PRODUCTS = 128  # of one output element: they are unrolled
@@ -124,8 +124,7 @@ def _estimate(node: Node, target: Target, win: Window, lanes: Lanes) -> float:
     vectors = typical(dims.product(out.shape) // lanes.block)
     products = win.taps * lanes.inside * (1.3 if lanes.plain else 1.6)
     return max(
-        vectors * (products + 1) / target.fma_per_ns,
-        typical(x.nbytes + out.nbytes) / target.bytes_per_ns / 2,
+        vectors * (products + 1) / target.fma_per_ns, typical(x.nbytes + out.nbytes) / target.bytes_per_ns / 2
     )
 
 
@@ -141,9 +140,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     def make() -> np.ndarray:
         padded = np.zeros((blocks * block, inside, taps), dtypes.numpy_dtype(weights.dtype))
         padded[:outputs] = weights.constant.array.reshape(outputs, inside, taps)
-        return np.ascontiguousarray(
-            padded.reshape(blocks, block, inside, taps).transpose(0, 3, 2, 1)
-        )
+        return np.ascontiguousarray(padded.reshape(blocks, block, inside, taps).transpose(0, 3, 2, 1))
 
     return Constant(weights.dtype, (blocks, taps, inside, block), make)
 
@@ -243,11 +240,7 @@ def _strip(k: KernelText, plan: Plan) -> None:
     start, stop = ("%start", "%stop") if plan.single_row else ("0", None)
     with k.text.function(f"{ENTRY}.strip", parameters, attributes="noinline nounwind") as f:
         weight = partial(f.load, kind, align=out.pixel)
-        weights = (
-            [weight(f.offset("%b", p * out.pixel)) for p in range(plan.products)]
-            if resident
-            else None
-        )
+        weights = [weight(f.offset("%b", p * out.pixel)) for p in range(plan.products)] if resident else None
         initial, constants = epilogue.start(k, f, 1)[0], epilogue.constants(k, f, 1)
         place = place_in(k, f, out, "%out")
         lines = [
@@ -263,17 +256,11 @@ def _strip(k: KernelText, plan: Plan) -> None:
                 return (
                     [value]
                     if lanes.plain
-                    else [
-                        _permuted(f, source, value, lanes.permutation(c))
-                        for c in range(lanes.inside)
-                    ]
+                    else [_permuted(f, source, value, lanes.permutation(c)) for c in range(lanes.inside)]
                 )
 
             def combine(state: str | None, values: list[str], ky: int, kx: int) -> str:
-                state, first = (
-                    initial if state is None else state,
-                    (ky * win.kernel[1] + kx) * lanes.inside,
-                )
+                state, first = (initial if state is None else state, (ky * win.kernel[1] + kx) * lanes.inside)
                 for p, value in enumerate(values, first):
                     tap = weights[p] if weights else weight(f.offset("%b", p * out.pixel))
                     state = fused(f, epilogue.dtype, out.block, value, tap, state)

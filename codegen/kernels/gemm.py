@@ -6,6 +6,7 @@
       │      │      │   │   panel through all tiles of the block, "rows" a tile through all panels.
 A constant B is packed when compiling, another by a step of its own if enough tiles share it.
 """
+
 from __future__ import annotations
 
 import math
@@ -15,17 +16,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ... import dims, dtypes, expr
-from ...dims import Dim, Dimension
-from ...ir import Constant, Node
+from ...ir import dims, dtypes, expr
+from ...ir.dims import Dim, Dimension
+from ...ir.graph import Constant, Node
 from ...target import Target
-from .. import epilogue as epilogues
-from .. import microkernel as mk
-from ..contraction import A, Axis, B, C, Product, estimate, itemsizes, product_of
-from ..emitter import Function, Text
-from ..epilogue import Epilogue, Operand, Place
-from ..kernel import ENTRY, Choice, Code, KernelText, Step
-from ..packing import pack_columns, pack_panel, padded
+from ..kernel import Choice, Code, KernelText, Step
+from ..text.emitter import ENTRY, Function, Text
+from ..tiles import epilogue as epilogues
+from ..tiles import microkernel as mk
+from ..tiles.contraction import A, Axis, B, C, Product, estimate, itemsizes, product_of
+from ..tiles.epilogue import Epilogue, Operand, Place
+from ..tiles.packing import pack_columns, pack_panel, padded
 
 TILE_OVERHEAD = 12.0  # nanoseconds: a call, stores, the misprediction where its loop ends
 PART_TIME = 4000.0  # nanoseconds that a part should take at least
@@ -148,8 +149,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     value = node.inputs[operand]
     labels = node.op.lhs if operand == 0 else node.op.rhs
     groups = [
-        "".join(axis.labels for axis in axes)
-        for axes in (product.panels_axes, product.k, (product.n,))
+        "".join(axis.labels for axis in axes) for axes in (product.panels_axes, product.k, (product.n,))
     ]
     sizes = dict(zip(labels, value.shape, strict=True))
     shape = [dims.product(sizes[label] for label in group) for group in groups]
@@ -280,14 +280,23 @@ class _Gemm:
     def epilogue(self) -> Epilogue:
         p = self.product
         operands = {
-            k - 1: Operand(f"%e{k}", p.extra[k - 2], self.word(self.step_of(p.m, k + 1)),
-                           p.n.strides[k + 1] == 1)
+            k - 1: Operand(
+                f"%e{k}", p.extra[k - 2], self.word(self.step_of(p.m, k + 1)), p.n.strides[k + 1] == 1
+            )
             for k in self.extra
         }
         return Epilogue(self.body, operands, lambda d: str(self.word(d)))
 
-    def sums(self, f: Function, tile: mk.Tile, level: int, a: str, b: str, start: Sequence[str],
-             columns: int | str | None) -> list[str]:
+    def sums(
+        self,
+        f: Function,
+        tile: mk.Tile,
+        level: int,
+        a: str,
+        b: str,
+        start: Sequence[str],
+        columns: int | str | None,
+    ) -> list[str]:
         """start + the sum over the axes of k from `level` on, the last in the tile's own loop."""
         p = self.product
         axis, a_step = p.k[level], self.word(self.step_of(p.k[level], A))
@@ -295,7 +304,12 @@ class _Gemm:
         if level == len(p.k) - 1:
             a_rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, a_step)
             return mk.multiply_add(
-                f, tile, start, a_rows, b, self.word(axis.size),
+                f,
+                tile,
+                start,
+                a_rows,
+                b,
+                self.word(axis.size),
                 panel_step=b_step if self.direct else None,
                 # Every column of a row is summed in one order: an edge splits its sums as whole panels do.
                 chains=mk.chains_for(self.target, tile.rows, self.tiling.vectors),
@@ -363,8 +377,7 @@ class _Gemm:
                 base[operand] = f.offset(pointer, f.mul(here, k.size(f, step)))
         return base
 
-    def emit_part(self, k: KernelText, f: Function, places: dict[int, str], block: str,
-                  group: str) -> None:
+    def emit_part(self, k: KernelText, f: Function, places: dict[int, str], block: str, group: str) -> None:
         """The tiles of a block and the panels of a group, in the tiling's order."""
         words = [f"i64 {k.size(f, word)}" for word in self.words]
 
@@ -374,14 +387,23 @@ class _Gemm:
             f.statement(f"call void @{ENTRY}.{name}{height}({arguments})")
 
         if self.tiling.order == "panels":
-            self.for_panels(k, f, group, lambda *panel: self.for_tiles(
-                k, f, block, lambda height, row: tile(height, row, *panel)))
+            self.for_panels(
+                k,
+                f,
+                group,
+                lambda *panel: self.for_tiles(k, f, block, lambda height, row: tile(height, row, *panel)),
+            )
         else:
-            self.for_tiles(k, f, block, lambda height, row: self.for_panels(
-                k, f, group, lambda *panel: tile(height, row, *panel)))
+            self.for_tiles(
+                k,
+                f,
+                block,
+                lambda height, row: self.for_panels(k, f, group, lambda *panel: tile(height, row, *panel)),
+            )
 
-    def tile_places(self, k: KernelText, f: Function, places: dict[int, str], row: str,
-                    panel: str) -> list[str]:
+    def tile_places(
+        self, k: KernelText, f: Function, places: dict[int, str], row: str, panel: str
+    ) -> list[str]:
         """The addresses of everything for the tile that begins at a row and a panel."""
         p, result = self.product, []
         for operand, pointer in places.items():
@@ -392,16 +414,16 @@ class _Gemm:
             result.append(f.offset(pointer, f.mul(panel, k.size(f, across))))
         return result
 
-    def for_tiles(self, k: KernelText, f: Function, block: str,
-                  body: Callable[[int, str], None]) -> None:
+    def for_tiles(self, k: KernelText, f: Function, block: str, body: Callable[[int, str], None]) -> None:
         """body(height, first row) for the tiles of a block."""
         rows, most, size = k.size(f, self.product.m.size), self.tiling.rows, self.tiling.block
         first = f.mul(block, size)
         last = f.minimum(f.add(first, size), k.size(f, self.tiles))
         mk.for_equal_tiles(f, rows, most, lambda h, row, _: body(h, row), first, last)
 
-    def for_panels(self, k: KernelText, f: Function, group: str,
-                   body: Callable[[str, str, str], None]) -> None:
+    def for_panels(
+        self, k: KernelText, f: Function, group: str, body: Callable[[str, str, str], None]
+    ) -> None:
         """body(kind, panel, columns) for the panels of a group."""
         n, size = self.product.n.size, self.tiling.group
         first, panels = f.mul(group, size), k.size(f, self.panels)
@@ -443,15 +465,31 @@ class _Gemm:
         work = dims.floor_divide(self.panel_rows * n * (2 * size), rate)
         return k.step(parts_, work + parts_ * 20)
 
-    def pack_nest(self, k: KernelText, f: Function, level: int, source: str, target: str,
-                  vectors: int, columns: int | str) -> str:
+    def pack_nest(
+        self,
+        k: KernelText,
+        f: Function,
+        level: int,
+        source: str,
+        target: str,
+        vectors: int,
+        columns: int | str,
+    ) -> str:
         """Packs the axes of k from `level` on; returns the address behind what it wrote."""
         p = self.product
         axis, step = p.k[level], k.size(f, self.step_of(p.k[level], B))
         if level == len(p.k) - 1:
             return pack_panel(
-                f, p.rhs, self.tiling.lanes, vectors, source, target, k.size(f, axis.size), step,
-                k.size(f, self.step_of(p.n, B)), columns,
+                f,
+                p.rhs,
+                self.tiling.lanes,
+                vectors,
+                source,
+                target,
+                k.size(f, axis.size),
+                step,
+                k.size(f, self.step_of(p.n, B)),
+                columns,
             )
         with f.loop(0, k.size(f, axis.size), 1, [("ptr", target)]) as loop:
             inner = f.offset(source, f.mul(loop.index, step))

@@ -4,6 +4,7 @@ It only says which nest an op is; the nests are in the modules named here. Fast 
 (elementwise chains, copies, transposes, gathers), right everywhere: a faster kernel is never needed, and is
 tested against this one.
 """
+
 from __future__ import annotations
 
 import sys
@@ -11,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from types import ModuleType
 
-from ...ir import Constant, Layout, Node, TensorType, Value
-from ...ops import (
+from ...ir.graph import Constant, Layout, Node, TensorType, Value
+from ...ir.ops import (
     Attention,
     Broadcast,
     Concat,
@@ -33,8 +34,8 @@ from ...ops import (
 )
 from ...target import Target
 from ..kernel import Choice, Code
-from ..nest import Stages, parts_step
-from . import blocked_moves, elementwise, indexed, movement, reduction, scan, softmax_attention, windows
+from ..nests import blocked_moves, elementwise, indexed, movement, reduction, scan, softmax_attention, windows
+from ..nests.nest import Stages, parts_step
 
 #: The module that writes each op's nest.
 NESTS: dict[type, ModuleType] = {
@@ -80,6 +81,7 @@ def _stages(node: Node, target: Target) -> Stages:
 
 def _stored(node: Node, inputs: tuple, output: object) -> Node:
     """node as it is when its operands and results have these layouts."""
+
     def value(old: Value, layout: object) -> Value:
         typed = isinstance(old.type, TensorType) and old.type.layout != layout
         return Value(replace(old.type, layout=layout), old.name, old.constant) if typed else old

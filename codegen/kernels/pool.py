@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 
-from ... import dims, dtypes, expr
-from ...dims import Dimension
-from ...ir import Constant, Layout, Node
-from ...ops import Pool, Reduce
+from ...ir import dims, dtypes, expr
+from ...ir.dims import Dimension
+from ...ir.graph import Constant, Layout, Node
+from ...ir.ops import Pool, Reduce
 from ...target import Target
-from ..blocked import (
+from ..kernel import Choice, Code, KernelText, single
+from ..text.emitter import ENTRY, Function, scalar_type, splat, vector_type
+from ..text.scalar import lower
+from ..text.vectors import Vectors
+from ..tiles.blocked import (
     GREATEST_HALO,
     Image,
     Window,
@@ -35,12 +39,8 @@ from ..blocked import (
     window_of,
     without_halo,
 )
-from ..emitter import Function, scalar_type, splat, vector_type
-from ..kernel import ENTRY, Choice, Code, KernelText, single
-from ..lines import Lines, cut_lines
-from ..microkernel import store_lanes
-from ..scalar import lower
-from ..vectors import Vectors
+from ..tiles.lines import Lines, cut_lines
+from ..tiles.microkernel import store_lanes
 
 COLUMNS = 8  # outputs that one iteration computes
 SUMS = 4  # of a whole image, at once
@@ -67,11 +67,7 @@ def candidates(node: Node, target: Target):
     blocked = not isinstance(node.op, Reduce) or node.op.keepdims
     layout = halo_layout(halo, block, rank)
     yield Choice(
-        pool,
-        _estimate(node, target, layout),
-        (),
-        (layout,),
-        without_halo(block, rank) if blocked else None,
+        pool, _estimate(node, target, layout), (), (layout,), without_halo(block, rank) if blocked else None
     )
 
 
@@ -142,9 +138,7 @@ class Plan:
     @property
     def widths(self) -> tuple[int, ...]:
         width = self.out.width
-        return (
-            (equal_width(width, COLUMNS),) if isinstance(width, int) else (COLUMNS, COLUMNS // 2, 1)
-        )
+        return (equal_width(width, COLUMNS),) if isinstance(width, int) else (COLUMNS, COLUMNS // 2, 1)
 
     @property
     def leaves(self) -> tuple[bool, bool]:
@@ -152,11 +146,7 @@ class Plan:
         found = []
         for axis, size in enumerate((self.x.height, self.x.width)):
             start = (self.out.height, self.out.width)[axis] - 1
-            end = (
-                start * self.window.strides[axis]
-                + self.window.extent[axis]
-                - self.window.before[axis]
-            )
+            end = start * self.window.strides[axis] + self.window.extent[axis] - self.window.before[axis]
             beyond = highest(end - size)
             found.append(self.window.before[axis] != 0 or beyond is None or beyond > 0)
         return tuple(found)
@@ -188,9 +178,7 @@ def _emit_windows(node: Node, target: Target) -> Code:
         _windows_part(k, f, plan, cut, part.index)
     _across(k, plan)
     _down(k, plan)
-    return single(
-        k.step(out.batch * out.blocks * cut.count, int(work), dims.maximum(64, across.plane))
-    )
+    return single(k.step(out.batch * out.blocks * cut.count, int(work), dims.maximum(64, across.plane)))
 
 
 def _windows_part(k: KernelText, f: Function, plan: Plan, cut: Lines, part: str) -> None:
@@ -201,9 +189,7 @@ def _windows_part(k: KernelText, f: Function, plan: Plan, cut: Lines, part: str)
     source = f.offset(k.input(f, 0), f.add(f.mul(plane, k.size(f, x.plane)), k.size(f, x.origin)))
     target = f.offset(k.output(f), f.mul(plane, k.size(f, out.plane)))
     clear_border(k, f, out, target, first, last)
-    start = f.sub(
-        f.mul(first, win.strides[0]), k.size(f, win.before[0])
-    )  # the first row that is read
+    start = f.sub(f.mul(first, win.strides[0]), k.size(f, win.before[0]))  # the first row that is read
     stop = f.add(start, f.add(f.mul(f.sub(f.sub(last, first), 1), win.strides[0]), win.extent[0]))
     if plan.clamped[0]:
         start, stop = f.maximum(start, 0), f.minimum(stop, k.size(f, x.height))
@@ -273,14 +259,7 @@ def _down(k: KernelText, plan: Plan) -> None:
     """Combines the rows %start..%stop-1 of the first pass at %sums to the row %y of the output at
     %out."""
     win, size = plan.window, plan.out.pixel
-    parameters = [
-        "ptr %args",
-        "i64 %y",
-        "i64 %start",
-        "i64 %stop",
-        "ptr noalias %sums",
-        "ptr noalias %out",
-    ]
+    parameters = ["ptr %args", "i64 %y", "i64 %start", "i64 %stop", "ptr noalias %sums", "ptr noalias %out"]
     with k.text.function(f"{ENTRY}.down", parameters, attributes="noinline nounwind") as f:
         first = f.sub(f.mul("%y", win.strides[0]), k.size(f, win.before[0]))
         rows = []
@@ -354,16 +333,11 @@ def _emit_whole(node: Node, target: Target) -> Code:
         left = f.sub(x.channels, f.mul(block, x.block))
         if type_.layout is None:
             first = f.add(f.mul(n, x.channels), f.mul(block, x.block))
-            place, count = (
-                f.element(k.output(f), first, x.itemsize),
-                left if x.channels % x.block else None,
-            )
+            place, count = (f.element(k.output(f), first, x.itemsize), left if x.channels % x.block else None)
             store_lanes(f, type_.dtype, x.block, value, place, count)
         else:
             out = image_of(type_)
-            clear_border(
-                k, f, out, f.offset(k.output(f), f.mul(part.index, k.size(f, out.plane))), 0, 1
-            )
+            clear_border(k, f, out, f.offset(k.output(f), f.mul(part.index, k.size(f, out.plane))), 0, 1)
             if x.channels % x.block and isinstance(node.op, Reduce) and node.op.body is not None:
                 value = keep_channels(f, type_.dtype, x.block, value, left)
             f.store(
@@ -392,9 +366,7 @@ def _total(k: KernelText, f: Function, node: Node, x: Image, plane: str) -> str:
         for at, state in enumerate(states):
             value = f.load(vectors.type, f.offset(row, f.mul(f.add(column, at), x.pixel)), x.pixel)
             if body is not None:
-                (value,) = lower(
-                    f, [body], lambda index, value=value: value, x.block, partial(k.size, f)
-                )
+                (value,) = lower(f, [body], lambda index, value=value: value, x.block, partial(k.size, f))
             result.append(step(value, state))
         return result
 

@@ -4,6 +4,7 @@ The element's index, the seed and the number of runs of the context are mixed by
 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"); normal numbers come in pairs of
 uniform ones by Box and Muller's formula.
 """
+
 from __future__ import annotations
 
 import math
@@ -11,15 +12,15 @@ import struct
 import sys
 from collections.abc import Iterable
 
-from ... import dtypes, expr
-from ...dims import ceil_divide
-from ...expr import Expr
-from ...ir import Constant, Node
-from ...ops import Random
+from ...ir import dtypes, expr
+from ...ir.dims import ceil_divide
+from ...ir.expr import Expr
+from ...ir.graph import Constant, Node
+from ...ir.ops import Random
 from ...target import Target
 from ..kernel import Argument, Choice, Code, KernelText, single
-from ..nest import typical
-from ..scalar import lower, store_vector
+from ..nests.nest import typical
+from ..text.scalar import lower, store_vector
 
 PART = 4096
 NANOSECONDS = 4

@@ -2,11 +2,12 @@
 
     for each direction and some rows of the batch, for each step:
         product   gates[row] = x[step, row] + h[row] r'         register tiles over panels of r'
-        cell      h[row], c[row] = cell(gates[row], h[row], c[row])     vectors of units, `onnxc/cells.py`
+        cell      h[row], c[row] = cell(gates[row], h[row], c[row])     vectors of units, `onnxc/ir/cells.py`
 A GRU has two of each where its candidate sees the state after the reset. The gates of a part's rows stay in
 the first-level cache. A constant r is packed when compiling, another by a step of its own. A step needs the
 whole state before it, so only directions and rows make parts.
 """
+
 from __future__ import annotations
 
 import sys
@@ -15,17 +16,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ... import cells, dims, dtypes, expr
-from ...expr import Expr
-from ...ir import Constant, Node
-from ...ops import Recurrent
+from ...ir import cells, dims, dtypes, expr
+from ...ir.expr import Expr
+from ...ir.graph import Constant, Node
+from ...ir.ops import Recurrent
 from ...target import Target
-from .. import microkernel as mk
-from ..contraction import estimate
-from ..emitter import Function, Text
-from ..kernel import ENTRY, Choice, Code, KernelText, Step
-from ..packing import pack_columns, pack_panel, padded
-from ..scalar import lower
+from ..kernel import Choice, Code, KernelText, Step
+from ..text.emitter import ENTRY, Function, Text
+from ..text.scalar import lower
+from ..tiles import microkernel as mk
+from ..tiles.contraction import estimate
+from ..tiles.packing import pack_columns, pack_panel, padded
 
 CELL_INSTRUCTIONS = 40  # about what a gate's activation takes, for estimates
 TYPICAL_ROWS = 8  # of a batch whose size only the run knows
@@ -39,8 +40,18 @@ Place = tuple[str, int]  # (pointer, gate): the units from pointer + gate * hidd
 #: What the expressions' operands are: the gates, the step's input part of a candidate, the state,
 #: peepholes, the initial state.
 OPERANDS: tuple[Place, ...] = (
-    ("gates", 0), ("gates", 1), ("gates", 2), ("gates", 3), ("x", 2), ("h", 0), ("c", 0),
-    ("p", 0), ("p", 1), ("p", 2), ("h0", 0), ("c0", 0),
+    ("gates", 0),
+    ("gates", 1),
+    ("gates", 2),
+    ("gates", 3),
+    ("x", 2),
+    ("h", 0),
+    ("c", 0),
+    ("p", 0),
+    ("p", 1),
+    ("p", 2),
+    ("h0", 0),
+    ("c0", 0),
 )
 
 
@@ -68,6 +79,7 @@ class Cell:
 
 def stages(op: Recurrent, direction: int, dtype: str) -> list[Product | Cell]:
     """A step of a direction; the last stage sets the state."""
+
     def at(name: str, gate: int = 0) -> Expr:
         return expr.input_(OPERANDS.index((name, gate)), dtype)
 
@@ -93,6 +105,7 @@ def stages(op: Recurrent, direction: int, dtype: str) -> list[Product | Cell]:
 
 def beginning(op: Recurrent, dtype: str) -> Cell:
     """The state before the first step."""
+
     def initial(name: str) -> Expr:
         given = name in op.operands
         return expr.input_(OPERANDS.index((f"{name}0", 0)), dtype) if given else expr.const(0.0, dtype)
@@ -244,12 +257,15 @@ class _Recurrence:
 
     def emit_units(self, f: Function, cell: Cell, offset: int | str, count: int | None) -> None:
         """The vector of units at an offset, of which `count` are there."""
+
         def place(where: Place) -> str:
             return f.offset(f.offset(f"%{where[0]}", where[1] * self.unit_row), offset)
 
         values = lower(
-            f, [root for root, _ in cell.results],
-            lambda k: mk.load_lanes(f, self.dtype, self.lanes, place(OPERANDS[k]), count), self.lanes,
+            f,
+            [root for root, _ in cell.results],
+            lambda k: mk.load_lanes(f, self.dtype, self.lanes, place(OPERANDS[k]), count),
+            self.lanes,
         )
         for value, (_, places) in zip(values, cell.results, strict=True):
             for where in places:
@@ -321,8 +337,16 @@ class _Recurrence:
             return mirrored
         return f.select(f.compare("eq", direction, reverse.index(True)), "i64", mirrored, index)
 
-    def emit_step(self, k: KernelText, f: Function, direction: str, first: str, rows: str, now: str,
-                  at: Mapping[str, str]) -> None:
+    def emit_step(
+        self,
+        k: KernelText,
+        f: Function,
+        direction: str,
+        first: str,
+        rows: str,
+        now: str,
+        at: Mapping[str, str],
+    ) -> None:
         panels = k.input(f, 1) if self.constant else k.temporary(f, 0)
         each = sum(map(self.panel_bytes, products(self.op, self.dtype)))
         panels = f.offset(panels, f.mul(direction, each))
@@ -343,8 +367,9 @@ class _Recurrence:
                     with f.when(f.compare("eq", direction, kind)):
                         self.for_rows(f, rows, name, self.stages[kind][number], at, lengths, now)
 
-    def for_tiles(self, f: Function, name: str, product: Product, rows: str, panels: str,
-                  at: Mapping[str, str]) -> None:
+    def for_tiles(
+        self, f: Function, name: str, product: Product, rows: str, panels: str, at: Mapping[str, str]
+    ) -> None:
         """All tiles of all panels; where a part has several tiles of rows, they share a panel."""
         pointer, gate = product.left
         left, left_row = f.offset(at[pointer], gate * self.unit_row), self.strides[pointer]
@@ -356,18 +381,32 @@ class _Recurrence:
 
         def tile(height: int, row: str, version: str, panel: str) -> None:
             column = f.mul(panel, self.width * self.size)
-            self.call(f, f"{name}.{version}{height}", (
-                f.offset(left, f.mul(row, left_row)), f.offset(panels, f.mul(column, self.hidden)),
-                f.offset(f.offset(start, column), f.mul(row, start_row)),
-                f.offset(f.offset(gates, column), f.mul(row, self.gates_row)),
-            ))
+            self.call(
+                f,
+                f"{name}.{version}{height}",
+                (
+                    f.offset(left, f.mul(row, left_row)),
+                    f.offset(panels, f.mul(column, self.hidden)),
+                    f.offset(f.offset(start, column), f.mul(row, start_row)),
+                    f.offset(f.offset(gates, column), f.mul(row, self.gates_row)),
+                ),
+            )
 
         if self.part == self.rows:
-            mk.for_equal_tiles(f, rows, self.rows, lambda height, row, _: self.for_panels(
-                f, product, lambda *panel: tile(height, row, *panel)))
+            mk.for_equal_tiles(
+                f,
+                rows,
+                self.rows,
+                lambda height, row, _: self.for_panels(f, product, lambda *panel: tile(height, row, *panel)),
+            )
         else:
-            self.for_panels(f, product, lambda *panel: mk.for_equal_tiles(
-                f, rows, self.rows, lambda height, row, _: tile(height, row, *panel)))
+            self.for_panels(
+                f,
+                product,
+                lambda *panel: mk.for_equal_tiles(
+                    f, rows, self.rows, lambda height, row, _: tile(height, row, *panel)
+                ),
+            )
 
     def for_panels(self, f: Function, product: Product, body: Callable[[str, str], None]) -> None:
         """body(kind, panel) for every panel of a product."""
@@ -377,10 +416,19 @@ class _Recurrence:
                 body(version, loop.index)
             done += count
 
-    def for_rows(self, f: Function, rows: str, name: str, cell: Cell, at: Mapping[str, str],
-                 lengths: str | None = None, now: str = "0") -> None:
+    def for_rows(
+        self,
+        f: Function,
+        rows: str,
+        name: str,
+        cell: Cell,
+        at: Mapping[str, str],
+        lengths: str | None = None,
+        now: str = "0",
+    ) -> None:
         """The cell for every row, but beyond a row's length a result of zeros and the state as it is."""
         with f.loop(0, rows) as loop:
+
             def place(pointer: str) -> str:
                 return f.offset(at[pointer], f.mul(loop.index, self.strides[pointer]))
 
@@ -414,8 +462,18 @@ class _Recurrence:
                     with f.loop(0, count, 1, [("ptr", source), ("ptr", target)]) as loop:
                         at, to = loop.carried
                         present = self.width if columns is None else columns
-                        to = pack_panel(f, self.dtype, self.lanes, vectors, at, to, self.hidden, self.size,
-                                        self.unit_row, present)
+                        to = pack_panel(
+                            f,
+                            self.dtype,
+                            self.lanes,
+                            vectors,
+                            at,
+                            to,
+                            self.hidden,
+                            self.size,
+                            self.unit_row,
+                            present,
+                        )
                         loop.carry(f.offset(at, self.width * self.unit_row), to)
                     source, target = loop.results
         return k.step(self.directions, self.directions * max(1, round(3 * nbytes / self.target.bytes_per_ns)))

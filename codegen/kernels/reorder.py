@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ... import dims, dtypes
-from ...dims import Dimension
-from ...ir import Constant, Node, TensorType
-from ...ops import Reorder
+from ...ir import dims, dtypes
+from ...ir.dims import Dimension
+from ...ir.graph import Constant, Node, TensorType
+from ...ir.ops import Reorder
 from ...target import Target
-from ..blocked import Image, clear_border, cover, image_of, resized, typical
-from ..emitter import Function, vector_type
-from ..kernel import ENTRY, Choice, Code, KernelText, Step
-from ..lines import Lines, cut_lines
+from ..kernel import Choice, Code, KernelText, Step
+from ..text.emitter import ENTRY, Function, vector_type
+from ..tiles.blocked import Image, clear_border, cover, image_of, resized, typical
+from ..tiles.lines import Lines, cut_lines
 
 SQUARE = 16  # the most channels that are transposed at once
 
@@ -108,9 +108,7 @@ def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> 
         there = f.offset(result(k, f), f.mul(plane, k.size(f, new.plane)))
         _clear(k, f, new, there, first, last)
         rows, columns = (
-            (("0", "1"), (first, last))
-            if new.height == 1
-            else ((first, last), ("0", k.size(f, new.width)))
+            (("0", "1"), (first, last)) if new.height == 1 else ((first, last), ("0", k.size(f, new.width)))
         )
         kind = f"<{new.pixel} x i8>"
         with f.loop(*rows) as row:
@@ -118,12 +116,7 @@ def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> 
             end = new.address(k, f, there, y=row.index)
             with f.loop(*columns) as column:
                 at = f.mul(column.index, new.pixel)
-                f.store(
-                    kind,
-                    f.load(kind, f.offset(begin, at), 1),
-                    f.offset(end, at),
-                    min(64, new.pixel),
-                )
+                f.store(kind, f.load(kind, f.offset(begin, at), 1), f.offset(end, at), min(64, new.pixel))
     work = 2 * typical(new.batch * new.image) / target.bytes_per_ns
     return k.step(new.batch * new.blocks * cut.count, int(work))
 
@@ -155,9 +148,7 @@ def _transposed(target: Target, image: Image, dense: End, blocked: End, to_block
             index = f.add(f.mul(n, image.channels), channel)
             at = f.add(f.mul(index, k.size(f, image.height)), row.index)
             line = f.offset(dense(k, f), f.mul(at, k.size(f, image.width * image.itemsize)))
-            pixels = f.offset(
-                image.address(k, f, here, y=row.index), f.mul(group.index, image.itemsize)
-            )
+            pixels = f.offset(image.address(k, f, here, y=row.index), f.mul(group.index, image.itemsize))
             _call_line(f, image, square, channel, [line, pixels, *columns])
     for count in _counts(image, square):
         _line(k, image, square, count, widths, to_blocks)
@@ -206,13 +197,7 @@ def _line(
     """The pixels %start..%stop-1 of one row: %line is its first element in the first channel,
     %pixels the first pixel; `count` of the channels exist, the others are zero in blocks and
     nowhere in rows."""
-    parameters = [
-        "ptr %args",
-        "ptr noalias %line",
-        "ptr noalias %pixels",
-        "i64 %start",
-        "i64 %stop",
-    ]
+    parameters = ["ptr %args", "ptr noalias %line", "ptr noalias %pixels", "i64 %start", "i64 %stop"]
     size = image.itemsize
     element, plane = f"i{8 * size}", image.height * image.width * size
     with k.text.function(f"{ENTRY}.line{count}", parameters, attributes="noinline nounwind") as f:
@@ -221,16 +206,10 @@ def _line(
 
         def tile(width: int, column: str) -> None:
             side, at = max(square, width), f.mul(column, size)
-            row, pixels = (
-                vector_type(element, width),
-                f.offset("%pixels", f.mul(column, image.pixel)),
-            )
+            row, pixels = (vector_type(element, width), f.offset("%pixels", f.mul(column, image.pixel)))
             lanes = vector_type(element, square)
             if to_blocks:
-                vectors = [
-                    resized(f, element, f.load(row, f.offset(r, at), size), width, side)
-                    for r in rows
-                ]
+                vectors = [resized(f, element, f.load(row, f.offset(r, at), size), width, side) for r in rows]
                 vectors += ["zeroinitializer"] * (side - count)
                 for x, vector in enumerate(transposed(f, element, vectors)[:width]):
                     f.store(
@@ -240,9 +219,7 @@ def _line(
                         size,
                     )
             else:
-                vectors = [
-                    f.load(lanes, f.offset(pixels, x * image.pixel), size) for x in range(width)
-                ]
+                vectors = [f.load(lanes, f.offset(pixels, x * image.pixel), size) for x in range(width)]
                 vectors += ["zeroinitializer"] * (side - width)
                 for r, vector in zip(rows, transposed(f, element, vectors)):
                     f.store(row, resized(f, element, vector, side, width), f.offset(r, at), size)

@@ -6,22 +6,21 @@ A row is run through in passes (row_passes.py) while it stays in the innermost c
     pass 2   out = (h - s/n) * r * gamma + beta      with r = 1 / sqrt(q/n + e), once a row
 Kept values lie in registers, in the place of a result that is written later, or in scratch memory.
 """
+
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ... import dims, dtypes, expr
-from ...dims import Dimension
-from ...expr import Expr
-from ...ir import Constant, Node
-from ...ops import Fused
+from ...ir import dims, dtypes, expr
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Constant, Node
+from ...ir.ops import Fused
 from ...target import Target
-from ..conversion import NARROW
-from ..emitter import Function, scalar_type, vector_type
 from ..kernel import Choice, Code, KernelText, Step, single
-from ..nest import (
+from ..nests.nest import (
     ERROR_BYTES,
     Block,
     Blocks,
@@ -38,7 +37,7 @@ from ..nest import (
     row_major,
     typical,
 )
-from ..operands import (
+from ..nests.operands import (
     SLOT_BYTES,
     Reader,
     evaluate,
@@ -48,9 +47,11 @@ from ..operands import (
     vector_lanes,
     weight,
 )
-from ..row_passes import KEPT, Pass, RowPasses, analysed
-from ..scalar import first_lanes, load_vector, lower, store_vector
-from .states import State
+from ..nests.row_passes import KEPT, Pass, RowPasses, analysed
+from ..nests.states import State
+from ..text.conversion import NARROW
+from ..text.emitter import Function, scalar_type, vector_type
+from ..text.scalar import first_lanes, load_vector, lower, store_vector
 
 Pointers = Mapping[tuple[str, int], str]  # ("input", "output" or "kept", index) → where it begins
 
@@ -128,8 +129,11 @@ class _Kernel:
         vectors = count // line * -(-line // self.lanes)
         effort = vectors * sum(weight(*p.roots) + len(p.reads) + len(p.stores) for p in passes)
         effort += sum(weight(*p.before.values()) for p in passes)
-        whole = (v.dtype for v in (*self.node.inputs, *self.node.outputs)
-                 if v.type.count == dims.product(self.rows.shape))
+        whole = (
+            v.dtype
+            for v in (*self.node.inputs, *self.node.outputs)
+            if v.type.count == dims.product(self.rows.shape)
+        )
         moved = moving_cost(target, count * sum(map(dtypes.itemsize, whole))) / 1000
         return effort / target.fma_per_ns + FOLD_NS * (1 + len(self.rows.reduced)) + moved
 
@@ -163,8 +167,9 @@ class _Kernel:
             self._strip(f, [()])
             return
         *extents, count = block.extents
-        even = all(isinstance(n, int) and n % self.together == 0
-                   for n in (blocks.sizes[-1], blocks.blocks[-1]))
+        even = all(
+            isinstance(n, int) and n % self.together == 0 for n in (blocks.sizes[-1], blocks.blocks[-1])
+        )
         many = count if even else round_down(f, count, self.together)
         with loops(f, extents) as indices:
             at = tuple(f.add(start, index) for start, index in zip(block.starts, indices))
@@ -179,11 +184,13 @@ class _Kernel:
         used = {i for p in self.rows.passes for i in p.reads} | set(self.rows.row_operands)
         pointers: list[dict[tuple[str, int], str]] = []
         for at in rows:
-            pointers.append({
-                (kind, i): address(self.k, f, view, at)
-                for (kind, i), view in self.outside.items()
-                if kind == "output" or i in used
-            })
+            pointers.append(
+                {
+                    (kind, i): address(self.k, f, view, at)
+                    for (kind, i), view in self.outside.items()
+                    if kind == "output" or i in used
+                }
+            )
         for index, places in self.kept_places()[0].items():
             for mine, place in zip(pointers, places):
                 mine["kept", index] = f.offset("%scratch", self.k.size(f, place))

@@ -6,20 +6,21 @@
              they say, in order, so that equal keys stay in order
 A digit that is the same everywhere is skipped. Every line is a part of its own.
 """
+
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ... import dims, dtypes
-from ...ir import Constant, Node
-from ...ops import Sort
+from ...ir import dims, dtypes
+from ...ir.graph import Constant, Node
+from ...ir.ops import Sort
 from ...target import Target
-from ..emitter import Function
 from ..kernel import Choice, Code, KernelText, single
-from ..nest import ERROR_BYTES, displaced, typical
-from ..operands import vector_constant
+from ..nests.nest import ERROR_BYTES, displaced, typical
+from ..nests.operands import vector_constant
+from ..text.emitter import Function
 
 SHORT = 64  # elements of a line that are ranked by comparing each with each
 LANES = 16  # compared at once
@@ -168,7 +169,7 @@ class Line:
                 others = f.load(vector, displaced(f, keys, loop.index, self.item))
                 numbers = f.value(
                     f"add <{LANES} x i64> {f.broadcast('i64', loop.index, LANES)}, "
-                        f"{vector_constant('i64', range(LANES))}"
+                    f"{vector_constant('i64', range(LANES))}"
                 )
                 equal = f.value(f"icmp eq {vector} {others}, {own}")
                 before = f.value(f"icmp slt <{LANES} x i64> {numbers}, {number}")

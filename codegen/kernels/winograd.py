@@ -9,6 +9,7 @@ Lavin and Gray, 2015).
 Weights are stored as they are, nine a channel, and transformed while they are in the cache: a stored
 transform would be up to four times as much to load.
 """
+
 from __future__ import annotations
 
 import sys
@@ -19,15 +20,16 @@ from fractions import Fraction
 from functools import cache, reduce
 from math import prod
 
-from ... import dims
-from ...ir import Constant, Node, TensorType
+from ...ir import dims
+from ...ir.graph import Constant, Node, TensorType
 from ...target import Target
-from ..blocked import halo_layout, image_of, typical, without_halo
-from ..blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands, place_in
-from ..emitter import Function, scalar_type, vector_type
-from ..kernel import ENTRY, Choice, Code, KernelText, single
-from ..lines import FEW_PARTS, PART_NS, Lines
-from ..microkernel import (
+from ..kernel import Choice, Code, KernelText, single
+from ..text.emitter import ENTRY, Function, scalar_type, vector_type
+from ..text.vectors import Vectors
+from ..tiles.blocked import halo_layout, image_of, typical, without_halo
+from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands, place_in
+from ..tiles.lines import FEW_PARTS, PART_NS, Lines
+from ..tiles.microkernel import (
     Tile,
     equal_heights,
     fixed_rows,
@@ -38,8 +40,7 @@ from ..microkernel import (
     step_time,
     store_tile,
 )
-from ..panels import Panels, by_depth, in_panels, panel_tiling, panels_of
-from ..vectors import Vectors
+from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from .conv import clear_planes, is_plain, window
 
 PIECES = (2, 4)  # the values of m
@@ -185,9 +186,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
         return pack_operand(value, 4, choice.output.block)
     kinds = panels_of(value.shape[0], choice.output.block, dict(choice.tiling))
     size = sum(p.count * p.width for p in kinds) * prod(value.shape[1:])
-    return Constant(
-        value.dtype, (size,), lambda: in_panels(by_depth(value.constant.array, 1), kinds)
-    )
+    return Constant(value.dtype, (size,), lambda: in_panels(by_depth(value.constant.array, 1), kinds))
 
 
 # Code --------------------------------------------------------------------------------------------
@@ -288,8 +287,7 @@ class _Winograd:
         parts = self.out.batch * self.groups.count * self.parted
         return single(k.step(parts, int(self.work), scratch), over=self.epilogue.over)
 
-    def emit_part(self, k: KernelText, f: Function, n: str, group: str, run: str, u: str,
-                  m: str) -> None:
+    def emit_part(self, k: KernelText, f: Function, n: str, group: str, run: str, u: str, m: str) -> None:
         first, last = self.groups.at(k, f, group)
         count = f.sub(last, first)
         image = f.offset(k.input(f, 0), f.mul(n, k.size(f, self.x.image)))
@@ -315,8 +313,10 @@ class _Winograd:
         """The rows of the output whose border a group clears: any partition will do."""
         groups, height = k.size(f, self.groups.count), k.size(f, self.out.height)
         divisor = f.maximum(groups, 1)
-        return (f.divide(f.mul(group, height), divisor)[0],
-                f.divide(f.mul(f.add(group, 1), height), divisor)[0])
+        return (
+            f.divide(f.mul(group, height), divisor)[0],
+            f.divide(f.mul(f.add(group, 1), height), divisor)[0],
+        )
 
     def run_of(self, f: Function, kind: Panels, run: str) -> tuple[str, str]:
         """The panels of a kind that belong to a run: numbers within the kind."""
@@ -374,8 +374,9 @@ class _Winograd:
         if rest:
             self.emit_chunk(f, kind, weights, u, m, count, str(whole * self.chunk), rest)
 
-    def emit_chunk(self, f: Function, kind: Panels, weights: str, u: str, m: str, count: str, first: str,
-                   depth: int) -> None:
+    def emit_chunk(
+        self, f: Function, kind: Panels, weights: str, u: str, m: str, count: str, first: str, depth: int
+    ) -> None:
         row = kind.width * SIZE
         source = f.offset(weights, f.mul(first, 9 * row))
         with f.loop(0, depth) as channels, f.loop(0, kind.vectors) as vectors:
@@ -415,8 +416,10 @@ class _Winograd:
         row, size = kind.width * SIZE, self.out.pixel
         with self.function(k, f"weights{kind.vectors}", ["ptr noalias %w", "ptr noalias %u"]) as f:
             v = Vectors(f, "float32", self.block)
-            grid = [[f.load(v.type, f.offset("%w", (3 * y + x) * row), min(size, LINE)) for x in range(3)]
-                    for y in range(3)]
+            grid = [
+                [f.load(v.type, f.offset("%w", (3 * y + x) * row), min(size, LINE)) for x in range(3)]
+                for y in range(3)
+            ]
             grid = both_ways(by_rows, v, self.matrices.weights, grid)
             for i, value in enumerate(value for line in grid for value in line):
                 f.store(v.type, value, f.offset("%u", i * self.u_step), min(size, LINE))
@@ -427,6 +430,7 @@ class _Winograd:
         parameters = ["ptr noalias %a", "ptr noalias %b", "ptr noalias %c", "i64 %depth"]
         row = tile.columns * SIZE
         with self.function(k, f"multiply{tile.rows}x{tile.vectors}", parameters) as f:
+
             def place(r: int, j: int) -> str:
                 return f.offset("%c", r * row + j * self.out.pixel)
 
@@ -437,8 +441,9 @@ class _Winograd:
 
     # Results -------------------------------------------------------------------------------------
 
-    def emit_results(self, k: KernelText, f: Function, kind: Panels, n: str, block: str, first: str,
-                     count: str, m: str) -> None:
+    def emit_results(
+        self, k: KernelText, f: Function, kind: Panels, n: str, block: str, first: str, count: str, m: str
+    ) -> None:
         with f.loop(0, count) as pieces:
             y, x, above, left = self.place(k, f, f.add(first, pieces.index))
             words = [
@@ -453,15 +458,26 @@ class _Winograd:
 
     def emit_join(self, k: KernelText, kind: Panels) -> None:
         """A' m A of one piece and its epilogue, from the row %above and the column %left on."""
-        parameters = ["ptr %args", "ptr noalias %m", "ptr %out", "i64 %above", "i64 %left",
-                      *self.epilogue.parameters]
+        parameters = [
+            "ptr %args",
+            "ptr noalias %m",
+            "ptr %out",
+            "i64 %above",
+            "i64 %left",
+            *self.epilogue.parameters,
+        ]
         with self.function(k, f"join{kind.vectors}", parameters) as f:
-            epilogue, v, t, size = self.epilogue, Vectors(f, "float32", self.block), self.t, self.out.pixel
-            start, constants = epilogue.start(k, f, kind.vectors), epilogue.constants(k, f, kind.vectors)
+            epilogue, v, t, size = (self.epilogue, Vectors(f, "float32", self.block), self.t, self.out.pixel)
+            start, constants = (epilogue.start(k, f, kind.vectors), epilogue.constants(k, f, kind.vectors))
             place = place_in(k, f, self.out, "%out")
             for j in range(kind.vectors):
-                grid = [[f.load(v.type, f.offset("%m", (y * t + x) * self.m_step + j * size), min(size, LINE))
-                         for x in range(t)] for y in range(t)]
+                grid = [
+                    [
+                        f.load(v.type, f.offset("%m", (y * t + x) * self.m_step + j * size), min(size, LINE))
+                        for x in range(t)
+                    ]
+                    for y in range(t)
+                ]
                 if start[j] != "zeroinitializer":  # a sum at the point (1, 1) is part of every result
                     grid[1][1] = v.add(grid[1][1], start[j])
                 grid = both_ways(by_columns, v, self.matrices.result, grid)

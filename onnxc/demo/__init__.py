@@ -3,6 +3,7 @@
 The model is a digit classifier trained by train.py; digits.npz holds the images that training did not
 see, with their labels.
 """
+
 from __future__ import annotations
 
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import console
+from ..commands import console
 from ..errors import CompileError
 
 FOLDER = Path(__file__).parent
@@ -47,7 +48,7 @@ def _make_folder(folder: Path) -> None:
 
 def _run(folder: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
     from ..driver import compile_model
-    from ..loader import load
+    from ..loading.loader import load
 
     data = np.load(FOLDER / "digits.npz")
     images, labels = data["images"].astype(np.float32), data["labels"]
@@ -64,13 +65,19 @@ def _run(folder: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
     predictions = model(images).argmax(axis=1)
     from_c, c_seconds = run_c_program(folder, images)
     found = {
-        "folder": str(folder), "images": len(labels), "accuracy": float(np.mean(predictions == labels)),
+        "folder": str(folder),
+        "images": len(labels),
+        "accuracy": float(np.mean(predictions == labels)),
         "stated_accuracy": float(model.metadata["accuracy"]),
         "agree": bool(np.array_equal(predictions, from_c)),
-        "compile_seconds": compile_seconds, "load_seconds": load_seconds,
-        "python_seconds": _fastest(model, images[:1]), "c_seconds": c_seconds,
-        "model_bytes": (FOLDER / "digits.onnx").stat().st_size, "library_bytes": report.library_bytes,
-        "weights_bytes": report.weights_bytes, "initializer_bytes": report.initializer_bytes,
+        "compile_seconds": compile_seconds,
+        "load_seconds": load_seconds,
+        "python_seconds": _fastest(model, images[:1]),
+        "c_seconds": c_seconds,
+        "model_bytes": (FOLDER / "digits.onnx").stat().st_size,
+        "library_bytes": report.library_bytes,
+        "weights_bytes": report.weights_bytes,
+        "initializer_bytes": report.initializer_bytes,
     }
     return found, images, labels, predictions
 
@@ -88,13 +95,25 @@ def _fastest(model, image: np.ndarray) -> float:
 def run_c_program(folder: Path, images: np.ndarray) -> tuple[np.ndarray, float]:
     """(digits, seconds for one image) of main.c, compiled with the header in `folder` and linked with
     the library there."""
-    from ..codegen.link import find_compiler
+    from ..codegen.library.link import find_compiler
 
     source, program, data = folder / "main.c", folder / "digits", folder / "images.f32"
     source.write_bytes((FOLDER / "main.c").read_bytes())
     data.write_bytes(np.ascontiguousarray(images, np.float32).tobytes())
-    _execute([*find_compiler(), "-std=c11", "-O2", "-Wall", "main.c", "digits.so", "-Wl,-rpath,$ORIGIN",
-              "-o", program.name], folder)
+    _execute(
+        [
+            *find_compiler(),
+            "-std=c11",
+            "-O2",
+            "-Wall",
+            "main.c",
+            "digits.so",
+            "-Wl,-rpath,$ORIGIN",
+            "-o",
+            program.name,
+        ],
+        folder,
+    )
     result = _execute([str(program.resolve()), data.name], folder)
     return np.array(result.stdout.split(), np.int64), float(result.stderr.split()[0]) * 1e-9
 
@@ -113,32 +132,53 @@ def _execute(command: list[str], folder: Path) -> subprocess.CompletedProcess:
 # Printing ----------------------------------------------------------------------------------------
 
 
-def _print(found: dict, images: np.ndarray, labels: np.ndarray, predictions: np.ndarray,
-           keep: Path | None) -> None:
+def _print(
+    found: dict, images: np.ndarray, labels: np.ndarray, predictions: np.ndarray, keep: Path | None
+) -> None:
     print("A perceptron trained on scikit-learn's digits, on images that it has not seen:\n")
     print(picture(images[:SHOWN]))
-    print("   ".join(f"{f'a {label}, read as {digit}':16}" for label, digit in
-                     zip(labels[:SHOWN], predictions[:SHOWN])), end="\n\n")
+    print(
+        "   ".join(
+            f"{f'a {label}, read as {digit}':16}" for label, digit in zip(labels[:SHOWN], predictions[:SHOWN])
+        ),
+        end="\n\n",
+    )
     right = round(found["accuracy"] * found["images"])
     same = "the same digits" if found["agree"] else "OTHER DIGITS"
     seconds, size = console.time_text, console.bytes_text
-    console.print_fields([
-        ("accuracy", f"{right} of {found['images']} images, {found['accuracy']:.1%} "
-                     f"(stated in the model: {found['stated_accuracy']:.1%})"),
-        ("from C", f"{same} on all images as from Python" if found["agree"] else same),
-        ("compiled in", seconds(found["compile_seconds"])),
-        ("loaded in", seconds(found["load_seconds"])),
-        ("one image", f"{seconds(found['python_seconds'])} from Python, "
-                      f"{seconds(found['c_seconds'])} from C"),
-        ("sizes", f"model {size(found['model_bytes'])}, library {size(found['library_bytes'])}, of which "
-                  f"weights {size(found['weights_bytes'])}"),
-        ("files", f"digits.so, digits.h, main.c and digits in {keep}" if keep else
-                  "removed; --keep DIR keeps the library, its header and the C program"),
-    ])
+    console.print_fields(
+        [
+            (
+                "accuracy",
+                f"{right} of {found['images']} images, {found['accuracy']:.1%} "
+                f"(stated in the model: {found['stated_accuracy']:.1%})",
+            ),
+            ("from C", f"{same} on all images as from Python" if found["agree"] else same),
+            ("compiled in", seconds(found["compile_seconds"])),
+            ("loaded in", seconds(found["load_seconds"])),
+            (
+                "one image",
+                f"{seconds(found['python_seconds'])} from Python, {seconds(found['c_seconds'])} from C",
+            ),
+            (
+                "sizes",
+                f"model {size(found['model_bytes'])}, library {size(found['library_bytes'])}, of which "
+                f"weights {size(found['weights_bytes'])}",
+            ),
+            (
+                "files",
+                f"digits.so, digits.h, main.c and digits in {keep}"
+                if keep
+                else "removed; --keep DIR keeps the library, its header and the C program",
+            ),
+        ]
+    )
 
 
 def picture(images: np.ndarray) -> str:
     """Images of 0..16 side by side, two characters a pixel."""
     shades = np.array(list(SHADES))[np.rint(images / 16 * (len(SHADES) - 1)).astype(int)]
-    return "\n".join("   ".join("".join(f"{c}{c}" for c in image[row]) for image in shades)
-                     for row in range(images.shape[1]))
+    return "\n".join(
+        "   ".join("".join(f"{c}{c}" for c in image[row]) for image in shades)
+        for row in range(images.shape[1])
+    )

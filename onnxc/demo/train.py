@@ -3,6 +3,7 @@
 A perceptron with two hidden layers on scikit-learn's 8x8 digits. Writes digits.onnx and digits.npz, the
 images of the test set with their labels, beside this file, and prints the accuracy on that set.
 """
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -17,22 +18,29 @@ LAYERS = (64, 32)
 
 def to_onnx(network) -> onnx.ModelProto:
     """image [batch, 8, 8] of 0..16 → probabilities [batch, 10]."""
-    initializers = [numpy_helper.from_array(np.array([0, 64], np.int64), "flat"),
-                    numpy_helper.from_array(np.float32(1 / 16), "scale")]
+    initializers = [
+        numpy_helper.from_array(np.array([0, 64], np.int64), "flat"),
+        numpy_helper.from_array(np.float32(1 / 16), "scale"),
+    ]
     nodes = [
         helper.make_node("Reshape", ["image", "flat"], ["pixels"]),
         helper.make_node("Mul", ["pixels", "scale"], ["layer0"]),
     ]
     last = len(network.coefs_)
     for k, (weights, bias) in enumerate(zip(network.coefs_, network.intercepts_), 1):
-        initializers += [numpy_helper.from_array(weights.astype(np.float32), f"weights{k}"),
-                         numpy_helper.from_array(bias.astype(np.float32), f"bias{k}")]
+        initializers += [
+            numpy_helper.from_array(weights.astype(np.float32), f"weights{k}"),
+            numpy_helper.from_array(bias.astype(np.float32), f"bias{k}"),
+        ]
         nodes.append(helper.make_node("Gemm", [f"layer{k - 1}", f"weights{k}", f"bias{k}"], [f"sum{k}"]))
         operator, result = ("Relu", f"layer{k}") if k < last else ("Softmax", "probabilities")
         nodes.append(helper.make_node(operator, [f"sum{k}"], [result]))
     graph = helper.make_graph(
-        nodes, "digits", [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 8, 8])],
-        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["batch", 10])], initializers,
+        nodes,
+        "digits",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 8, 8])],
+        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["batch", 10])],
+        initializers,
     )
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", 17)], producer_name="onnxc.demo.train"

@@ -17,7 +17,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onnxc.errors import ModelError, quote
+from ..errors import ModelError, quote
 
 MAPPED_FILES = 256  # each mapping keeps a descriptor open; files beyond are read into memory
 SMALL_FILE = 64 << 10  # bytes; smaller files are read into memory
@@ -45,8 +45,9 @@ def read_reference(entries) -> Reference:
     if not location:
         raise ModelError("external data has no location")
     length = _number(fields["length"], "length") if "length" in fields else None
-    return Reference(location, _number(fields.get("offset", "0"), "offset"), length,
-                     fields.get("checksum", "").lower())
+    return Reference(
+        location, _number(fields.get("offset", "0"), "offset"), length, fields.get("checksum", "").lower()
+    )
 
 
 def _number(text: str, key: str) -> int:
@@ -84,8 +85,14 @@ def file_stamp(status: os.stat_result) -> tuple[int, ...]:
 
 def require_regular(status: os.stat_result, what: str) -> None:
     """Refuse everything but regular files: reading a pipe or a device could block or never end."""
-    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket",
-             stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFLNK: "a symbolic link"}
+    kinds = {
+        stat.S_IFDIR: "a directory",
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+        stat.S_IFLNK: "a symbolic link",
+    }
     if not stat.S_ISREG(status.st_mode):
         kind = kinds.get(stat.S_IFMT(status.st_mode), "no regular file")
         raise ModelError(f"{what} is {kind}, not a file")
@@ -131,17 +138,23 @@ class ExternalFiles:
         file = self.open(reference.location)
         name, size = quote(reference.location), len(file.data)
         if reference.length is not None and reference.length != needed:
-            raise ModelError(f"external data in {name} has the length {reference.length}, but the "
-                             f"tensor's shape and type need {needed} bytes")
+            raise ModelError(
+                f"external data in {name} has the length {reference.length}, but the "
+                f"tensor's shape and type need {needed} bytes"
+            )
         if needed > size or reference.offset > size - needed:
-            raise ModelError(f"external data in {name} at offset {reference.offset} with {needed} "
-                             f"bytes runs past the end of the file, which has {size} bytes")
+            raise ModelError(
+                f"external data in {name} at offset {reference.offset} with {needed} "
+                f"bytes runs past the end of the file, which has {size} bytes"
+            )
         if reference.checksum:
             file.sha1 = file.sha1 or hashlib.sha1(file.data, usedforsecurity=False).hexdigest()
             if file.sha1 != reference.checksum:
-                raise ModelError(f"external data in {name} has the SHA-1 checksum {file.sha1}, not "
-                                 f"{quote(reference.checksum)} as the model says")
-        return memoryview(file.data)[reference.offset:reference.offset + needed]
+                raise ModelError(
+                    f"external data in {name} has the SHA-1 checksum {file.sha1}, not "
+                    f"{quote(reference.checksum)} as the model says"
+                )
+        return memoryview(file.data)[reference.offset : reference.offset + needed]
 
     def open(self, location: str) -> MappedFile:
         """The file at `location`, opened at its first use."""
@@ -164,14 +177,14 @@ class ExternalFiles:
         """The root that holds `location`, and the link-free path below it."""
         name = quote(location)
         if not self.roots:
-            raise ModelError(f"the model has external data in {name} but was not given as a path; "
-                             "give the folder too")
+            raise ModelError(
+                f"the model has external data in {name} but was not given as a path; give the folder too"
+            )
         parts = location.split("/")
         if "\0" in location:
             raise ModelError(f"the location {name} of external data has a NUL character")
         if location.startswith("/") or os.path.isabs(location) or ".." in parts:
-            raise ModelError(f"the location {name} of external data is not below the model's "
-                             "folder")
+            raise ModelError(f"the location {name} of external data is not below the model's folder")
         for root in self.roots:
             candidate = os.path.join(root, *parts)
             if not os.path.lexists(candidate):
@@ -183,8 +196,7 @@ class ExternalFiles:
             for allowed in self.roots:
                 if real.is_relative_to(allowed):
                     return allowed, real.relative_to(allowed).parts
-            raise ModelError(f"the location {name} of external data is a link that leaves the "
-                             "model's folder")
+            raise ModelError(f"the location {name} of external data is a link that leaves the model's folder")
         raise _cannot_open(location, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 
     def _open(self, root: Path, parts: tuple[str, ...], path: str, name: str) -> MappedFile:
@@ -203,8 +215,7 @@ class ExternalFiles:
 
 
 def _cannot_open(location: str, error: OSError) -> ModelError:
-    return ModelError(f"external data file {quote(location)} cannot be opened: "
-                      f"{error.strerror or error}")
+    return ModelError(f"external data file {quote(location)} cannot be opened: {error.strerror or error}")
 
 
 def _open_below(root: Path, parts: tuple[str, ...], what: str) -> int:

@@ -17,8 +17,8 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
-from onnxc.errors import LimitError, ModelError, Origin, quote, shorten
-from onnxc.frontend.walk import definitions, subgraphs
+from ..errors import LimitError, ModelError, Origin, quote, shorten
+from .walk import definitions, subgraphs
 
 MAX_NODES = 1_000_000  # after expansion
 MAX_EXPANDED_BYTES = 1 << 28  # of protobuf that expansion makes
@@ -116,9 +116,12 @@ def inline_functions(model: onnx.ModelProto, max_nodes: int = MAX_NODES) -> Inli
     return Inlined(graph, opsets, expansion.node_opsets, names)
 
 
-def schema_function_body(node: NodeProto, version: int,
-                         input_types: Sequence[onnx.TypeProto | None],
-                         names: NameSupply | None = None) -> FunctionBody | None:
+def schema_function_body(
+    node: NodeProto,
+    version: int,
+    input_types: Sequence[onnx.TypeProto | None],
+    names: NameSupply | None = None,
+) -> FunctionBody | None:
     """The body that ONNX defines for `node` at `version` of its domain, or None if there is none.
 
     Nodes read the node's inputs and write its outputs; other values get names from `names`.
@@ -131,8 +134,11 @@ def schema_function_body(node: NodeProto, version: int,
     function = _schema_function(schema, node, version, input_types)
     if function is None or not function.node:
         return None
-    attributes = {name: attribute.default_value for name, attribute in schema.attributes.items()
-                  if attribute.default_value.name}
+    attributes = {
+        name: attribute.default_value
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.name
+    }
     names = names or NameSupply({*node.input, *node.output})
     expansion = _Expansion({}, names, MAX_NODES)
     graph = GraphProto()
@@ -141,9 +147,11 @@ def schema_function_body(node: NodeProto, version: int,
     return FunctionBody(list(graph.node), opsets)
 
 
-def _schema_function(schema, node: NodeProto, version: int,
-                     input_types: Sequence[onnx.TypeProto | None]) -> FunctionProto | None:
+def _schema_function(
+    schema, node: NodeProto, version: int, input_types: Sequence[onnx.TypeProto | None]
+) -> FunctionProto | None:
     """The schema's body in the newest operator set that is no newer than `version`, if any."""
+
     def best(versions: Sequence[int]) -> int:
         return max((v for v in versions if v <= version), default=min(versions))
 
@@ -155,11 +163,11 @@ def _schema_function(schema, node: NodeProto, version: int,
     chosen = best(schema.context_dependent_function_opset_versions)
     types = [b"" if given is None else given.SerializeToString() for given in input_types]
     try:
-        return FunctionProto.FromString(schema.get_context_dependent_function_with_opset_version(
-            chosen, node.SerializeToString(), types))
+        return FunctionProto.FromString(
+            schema.get_context_dependent_function_with_opset_version(chosen, node.SerializeToString(), types)
+        )
     except (ValueError, RuntimeError) as error:
-        raise ModelError(f"onnx cannot expand the operator: {error}",
-                         origin=_origin(node)) from None
+        raise ModelError(f"onnx cannot expand the operator: {error}", origin=_origin(node)) from None
 
 
 @dataclass(frozen=True)
@@ -213,8 +221,7 @@ class _Expansion:
         if place.nesting > MAX_NESTING:
             raise _too_deep()
         if place.scopes is not None:
-            fresh = {name: self._fresh(place.label, name)
-                     for name in sorted(definitions(source)) if name}
+            fresh = {name: self._fresh(place.label, name) for name in sorted(definitions(source)) if name}
             place = replace(place, scopes=(fresh, *place.scopes))
         target.name = source.name
         for kind in ("input", "output", "initializer", "value_info", "sparse_initializer"):
@@ -262,13 +269,22 @@ class _Expansion:
                 copy.attribute.add().CopyFrom(attribute)
                 self._spend(0, attribute.ByteSize() if place.scopes is not None else 0)
 
-    def expand(self, call: NodeProto, function: FunctionProto, target, place: _Place,
-               defaults: Mapping[str, AttributeProto] | None = None) -> _Steps:
+    def expand(
+        self,
+        call: NodeProto,
+        function: FunctionProto,
+        target,
+        place: _Place,
+        defaults: Mapping[str, AttributeProto] | None = None,
+    ) -> _Steps:
         """The body of `function` for `call`, whose names and attributes are those of the target."""
         _check_call(call, function)
         label = shorten(call.name or call.op_type, LABEL_LIMIT)
-        attributes = {**(defaults or {}), **{a.name: a for a in function.attribute_proto},
-                      **{a.name: a for a in call.attribute}}
+        attributes = {
+            **(defaults or {}),
+            **{a.name: a for a in function.attribute_proto},
+            **{a.name: a for a in call.attribute},
+        }
         names = dict.fromkeys(function.input, "")
         names.update(zip(function.input, call.input, strict=False))
         produced = {name for node in function.node for name in node.output if name}
@@ -293,14 +309,20 @@ class _Expansion:
         """Add to `copy` the attribute that `reference` stands for; nothing if it was not given."""
         value = place.attributes.get(reference.ref_attr_name)
         if place.scopes is None:
-            raise ModelError(f"the attribute {quote(reference.name)} refers to an attribute of a "
-                             "function, outside any function", origin=_origin(copy))
+            raise ModelError(
+                f"the attribute {quote(reference.name)} refers to an attribute of a "
+                "function, outside any function",
+                origin=_origin(copy),
+            )
         if value is None or value.ref_attr_name:
             return
         if reference.type and value.type != reference.type:
-            raise ModelError(f"the attribute {quote(reference.name)} is declared as "
-                             f"{_type_name(reference.type)} but the call gives "
-                             f"{_type_name(value.type)}", origin=_origin(copy))
+            raise ModelError(
+                f"the attribute {quote(reference.name)} is declared as "
+                f"{_type_name(reference.type)} but the call gives "
+                f"{_type_name(value.type)}",
+                origin=_origin(copy),
+            )
         graphs = [value.g] if value.HasField("g") else list(value.graphs)
         for graph in graphs:
             self._spend(*_measure(graph, MAX_NESTING - place.nesting))
@@ -321,8 +343,10 @@ class _Expansion:
 
 
 def _too_large(max_nodes: int) -> LimitError:
-    return LimitError(f"with its functions expanded the model has more than {max_nodes} nodes, or "
-                      f"more than {MAX_EXPANDED_BYTES >> 20} MiB of them")
+    return LimitError(
+        f"with its functions expanded the model has more than {max_nodes} nodes, or "
+        f"more than {MAX_EXPANDED_BYTES >> 20} MiB of them"
+    )
 
 
 def _too_deep() -> LimitError:
@@ -341,8 +365,9 @@ def _check_call(call: NodeProto, function: FunctionProto) -> None:
     for kind in ("input", "output"):
         given, declared = len(getattr(call, kind)), len(getattr(function, kind))
         if given > declared:
-            raise ModelError(f"the call has {given} {kind}s, but the function has {declared}",
-                             origin=_origin(call))
+            raise ModelError(
+                f"the call has {given} {kind}s, but the function has {declared}", origin=_origin(call)
+            )
 
 
 def _all_names(model: onnx.ModelProto) -> set[str]:
@@ -405,8 +430,7 @@ def check_expansion(model: onnx.ModelProto, max_nodes: int = MAX_NODES) -> None:
         raise _too_deep()
 
 
-def _cost(nodes: Iterable[NodeProto], size: int, functions: Mapping, costs: Mapping,
-          max_nodes: int) -> _Cost:
+def _cost(nodes: Iterable[NodeProto], size: int, functions: Mapping, costs: Mapping, max_nodes: int) -> _Cost:
     count = nesting = 0
     for node, level in _nested_nodes_and_levels(nodes):
         called = costs[call_key(node)] if call_key(node) in functions else _Cost(1, 0, 0)
@@ -418,9 +442,11 @@ def _cost(nodes: Iterable[NodeProto], size: int, functions: Mapping, costs: Mapp
 
 def _callees_first(functions: Mapping[FunctionKey, FunctionProto]) -> list[FunctionKey]:
     """Every function, each after all that it calls; ModelError if some call themselves."""
+
     def calls(nodes: Iterable[NodeProto]) -> Iterable[FunctionKey]:
-        return iter(dict.fromkeys(key for node in _nested_nodes(nodes)
-                                  if (key := call_key(node)) in functions))
+        return iter(
+            dict.fromkeys(key for node in _nested_nodes(nodes) if (key := call_key(node)) in functions)
+        )
 
     order: list[FunctionKey] = []
     done: set[FunctionKey] = set()
@@ -436,7 +462,7 @@ def _callees_first(functions: Mapping[FunctionKey, FunctionProto]) -> list[Funct
                 done.add(key)
                 order.append(key)
         elif callee in active:
-            path = [name for _, name, _ in [*active][[*active].index(callee):]]
+            path = [name for _, name, _ in [*active][[*active].index(callee) :]]
             cycle = " calls ".join(quote(name) for name in [*path, callee[1]][:6])
             raise ModelError(f"functions must not recurse, but {cycle}")
         elif callee not in done:

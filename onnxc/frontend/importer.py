@@ -5,6 +5,7 @@ without a rule is expanded by the function body that its schema has. What is wro
 so that one run reports everything: the outputs of a refused node are unknown (None), and nodes that read them
 are passed over in silence.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -15,13 +16,13 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
-from .. import dims as dimension
-from .. import dtypes
-from ..builder import Builder, Session, identifier
-from ..dims import Dimension
 from ..errors import Diagnostic, DiagnosticList, ModelError, ModelErrors, OnnxcError, Origin, UnsupportedError
-from ..ir import Graph, OptionalType, SequenceType, TensorType, Type, Value
-from ..ops import If, TypeMismatch
+from ..ir import dims as dimension
+from ..ir import dtypes
+from ..ir.builder import Builder, Session, identifier
+from ..ir.dims import Dimension
+from ..ir.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
+from ..ir.ops import If, TypeMismatch
 from . import functions, schemas, structure, tensors
 from .model_file import ModelFile, open_model
 from .onnx_ops import find_rule
@@ -127,9 +128,14 @@ class Importer:
             raise Refused
         return scope.builder.capture(value)
 
-    def region(self, scope: Scope, proto: onnx.GraphProto, inputs: Sequence[Type],
-               facts: Mapping[str, Dimension] | None = None,
-               rest: tuple[Sequence[str], Sequence[onnx.NodeProto], Sequence[str]] | None = None) -> Region:
+    def region(
+        self,
+        scope: Scope,
+        proto: onnx.GraphProto,
+        inputs: Sequence[Type],
+        facts: Mapping[str, Dimension] | None = None,
+        rest: tuple[Sequence[str], Sequence[onnx.NodeProto], Sequence[str]] | None = None,
+    ) -> Region:
         """A branch or body as a graph of its own. inputs: the types of its inputs.
         `rest`, (names that the graph's outputs get, nodes after it, outputs asked for), continues with what
         follows it."""
@@ -427,5 +433,3 @@ def import_model(source: object, options: Options | None = None) -> Imported:
     except Refused:
         raise ModelErrors(importer.diagnostics, model.name) from None
     return Imported(graph, importer.dim_names, model)
-
-

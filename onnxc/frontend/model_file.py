@@ -17,9 +17,9 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError, Message
 
-from onnxc.errors import LimitError, ModelError, OnnxcError, Origin, quote
-from onnxc.frontend import wire
-from onnxc.frontend.external_data import (
+from ..errors import LimitError, ModelError, OnnxcError, Origin, quote
+from . import wire
+from .external_data import (
     ExternalFiles,
     MappedFile,
     file_stamp,
@@ -28,7 +28,7 @@ from onnxc.frontend.external_data import (
     read_reference,
     require_regular,
 )
-from onnxc.frontend.walk import all_tensors
+from .walk import all_tensors
 
 MAX_SIZE = (1 << 31) - 1  # bytes of one protobuf message
 
@@ -78,7 +78,7 @@ class ModelFile:
         payload = self._skeleton.payload(raw) if self._skeleton else None
         if payload is None:
             return memoryview(raw)
-        return memoryview(self._file.data)[payload.offset:payload.offset + payload.length]
+        return memoryview(self._file.data)[payload.offset : payload.offset + payload.length]
 
     @cached_property
     def content_hash(self) -> str:
@@ -88,9 +88,11 @@ class ModelFile:
         external file cannot be opened."""
         digest = hashlib.sha256()
         _hash_into(digest, self._file or self.proto.SerializeToString(deterministic=True))
-        locations = {read_reference(tensor.external_data).location
-                     for tensor in all_tensors(self.proto)
-                     if tensor.data_location == onnx.TensorProto.EXTERNAL}
+        locations = {
+            read_reference(tensor.external_data).location
+            for tensor in all_tensors(self.proto)
+            if tensor.data_location == onnx.TensorProto.EXTERNAL
+        }
         for location in sorted(locations):
             digest.update(hashlib.sha256(location.encode()).digest())
             _hash_into(digest, self.external.open(location))
@@ -109,26 +111,30 @@ class ModelFile:
         """Raise ModelError if the model or an external file changed after it was opened."""
         for file in self.files():
             if file.path and file.changed():
-                raise ModelError(f"{quote(file.path)} changed while it was compiled",
-                                 origin=Origin(self.name))
+                raise ModelError(
+                    f"{quote(file.path)} changed while it was compiled", origin=Origin(self.name)
+                )
 
 
-def open_model(source: str | os.PathLike | bytes | onnx.ModelProto, *,
-               directory: str | os.PathLike | None = None,
-               refuse_hard_links: bool = False) -> ModelFile:
+def open_model(
+    source: str | os.PathLike | bytes | onnx.ModelProto,
+    *,
+    directory: str | os.PathLike | None = None,
+    refuse_hard_links: bool = False,
+) -> ModelFile:
     """Open a model from a path, from serialized bytes, or from a ModelProto.
 
     directory: where external data lies; for a path, always the file's own folder.
     Raises ModelError, or LimitError over 2 GiB. The structure is not checked yet."""
     if isinstance(source, onnx.ModelProto):
-        model = ModelFile(source, _external_in(directory, refuse_hard_links),
-                          directory=directory and Path(directory))
+        model = ModelFile(
+            source, _external_in(directory, refuse_hard_links), directory=directory and Path(directory)
+        )
         _check(model)
         return model
     if isinstance(source, (bytes, bytearray, memoryview)):
         file = MappedFile("", bytes(source), ())
-        return _parse(file, None, directory and Path(directory),
-                      _external_in(directory, refuse_hard_links))
+        return _parse(file, None, directory and Path(directory), _external_in(directory, refuse_hard_links))
     path = Path(source)
     try:
         file = _open_file(path)
@@ -160,8 +166,9 @@ def _open_file(path: Path) -> MappedFile:
         require_regular(status, "the model")
         if status.st_size > MAX_SIZE:
             raise _too_large(status.st_size)
-        return MappedFile(os.fspath(path.absolute()), map_descriptor(descriptor, status.st_size),
-                          file_stamp(status))
+        return MappedFile(
+            os.fspath(path.absolute()), map_descriptor(descriptor, status.st_size), file_stamp(status)
+        )
     except OSError as error:
         raise ModelError(f"the model cannot be read: {error.strerror or error}") from None
     finally:
@@ -169,12 +176,13 @@ def _open_file(path: Path) -> MappedFile:
 
 
 def _too_large(size: int) -> LimitError:
-    return LimitError(f"the model has {size} bytes, over the 2 GiB that a protobuf file may have",
-                      remedy="save its weights as external data")
+    return LimitError(
+        f"the model has {size} bytes, over the 2 GiB that a protobuf file may have",
+        remedy="save its weights as external data",
+    )
 
 
-def _parse(file: MappedFile, path: Path | None, directory: Path | None,
-           external: ExternalFiles) -> ModelFile:
+def _parse(file: MappedFile, path: Path | None, directory: Path | None, external: ExternalFiles) -> ModelFile:
     if not file.data:
         raise ModelError("the file is empty")
     if len(file.data) > MAX_SIZE:
@@ -210,7 +218,7 @@ def describe_foreign(head: bytes) -> str:
     except UnicodeDecodeError as error:
         if error.start < len(head) - 3:  # more than a character cut off at the end
             return ""
-        text = head[:error.start].decode("utf-8")
+        text = head[: error.start].decode("utf-8")
     if any(not (c.isprintable() or c.isspace()) for c in text):
         return ""
     start = text.lstrip("\ufeff \t\r\n").lower()

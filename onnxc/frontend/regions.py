@@ -1,4 +1,5 @@
 """What the importer and the rules of control flow share: scopes of names, and regions under construction."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -6,9 +7,9 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from ..builder import Builder
-from ..dims import Dimension
-from ..ir import Value
+from ..ir.builder import Builder
+from ..ir.dims import Dimension
+from ..ir.graph import Value
 
 NESTING_LIMIT = 64
 
@@ -59,6 +60,10 @@ class RanksDiffer(Exception):
     """The branches of an If give an output tensors of different rank: what follows is imported once for
     each."""
 
-    def __init__(self, condition: Value, branches: tuple[onnx.GraphProto, onnx.GraphProto],
-                 facts: tuple[dict[str, Dimension], dict[str, Dimension]]):
+    def __init__(
+        self,
+        condition: Value,
+        branches: tuple[onnx.GraphProto, onnx.GraphProto],
+        facts: tuple[dict[str, Dimension], dict[str, Dimension]],
+    ):
         self.condition, self.branches, self.facts = condition, branches, facts

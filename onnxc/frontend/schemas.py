@@ -15,24 +15,35 @@ from functools import cache
 import onnx
 from onnx import AttributeProto, NodeProto
 
-from onnxc.errors import quote
-from onnxc.ir import OptionalType, SequenceType, Type
+from ..errors import quote
+from ..ir.graph import OptionalType, SequenceType, Type
 
 MIN_IR_VERSION, MAX_IR_VERSION = 3, 14
 
 # The field of AttributeProto that each attribute type uses.
 VALUE_FIELDS = {
-    AttributeProto.FLOAT: "f", AttributeProto.INT: "i", AttributeProto.STRING: "s",
-    AttributeProto.TENSOR: "t", AttributeProto.GRAPH: "g",
-    AttributeProto.SPARSE_TENSOR: "sparse_tensor", AttributeProto.TYPE_PROTO: "tp",
-    AttributeProto.FLOATS: "floats", AttributeProto.INTS: "ints",
-    AttributeProto.STRINGS: "strings", AttributeProto.TENSORS: "tensors",
-    AttributeProto.GRAPHS: "graphs", AttributeProto.SPARSE_TENSORS: "sparse_tensors",
+    AttributeProto.FLOAT: "f",
+    AttributeProto.INT: "i",
+    AttributeProto.STRING: "s",
+    AttributeProto.TENSOR: "t",
+    AttributeProto.GRAPH: "g",
+    AttributeProto.SPARSE_TENSOR: "sparse_tensor",
+    AttributeProto.TYPE_PROTO: "tp",
+    AttributeProto.FLOATS: "floats",
+    AttributeProto.INTS: "ints",
+    AttributeProto.STRINGS: "strings",
+    AttributeProto.TENSORS: "tensors",
+    AttributeProto.GRAPHS: "graphs",
+    AttributeProto.SPARSE_TENSORS: "sparse_tensors",
     AttributeProto.TYPE_PROTOS: "type_protos",
 }
 FIELD_NAMES = frozenset(VALUE_FIELDS.values())
-MESSAGE_TYPES = {AttributeProto.TENSOR, AttributeProto.GRAPH, AttributeProto.SPARSE_TENSOR,
-                 AttributeProto.TYPE_PROTO}
+MESSAGE_TYPES = {
+    AttributeProto.TENSOR,
+    AttributeProto.GRAPH,
+    AttributeProto.SPARSE_TENSOR,
+    AttributeProto.TYPE_PROTO,
+}
 
 
 @dataclass(frozen=True)
@@ -72,8 +83,14 @@ def version_range(domain: str) -> tuple[int, int] | None:
 @cache
 def first_version(domain: str, op_type: str) -> int | None:
     """The operator set in which an operator first appeared."""
-    return min((schema.since_version for schema in onnx.defs.get_all_schemas_with_history()
-                if (schema.domain, schema.name) == (domain, op_type)), default=None)
+    return min(
+        (
+            schema.since_version
+            for schema in onnx.defs.get_all_schemas_with_history()
+            if (schema.domain, schema.name) == (domain, op_type)
+        ),
+        default=None,
+    )
 
 
 @cache
@@ -86,14 +103,29 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
     option = onnx.defs.OpSchema.FormalParameterOption
 
     def parameters(formals) -> tuple[Parameter, ...]:
-        return tuple(Parameter(formal.name, formal.option == option.Single,
-                               formal.option == option.Variadic, frozenset(formal.types),
-                               formal.type_str if formal.is_homogeneous else "") for formal in formals)
+        return tuple(
+            Parameter(
+                formal.name,
+                formal.option == option.Single,
+                formal.option == option.Variadic,
+                frozenset(formal.types),
+                formal.type_str if formal.is_homogeneous else "",
+            )
+            for formal in formals
+        )
 
-    attributes = {name: (int(attribute.type.value), attribute.required)
-                  for name, attribute in schema.attributes.items()}
-    return Signature(parameters(schema.inputs), parameters(schema.outputs), schema.min_input,
-                     schema.max_input, schema.min_output, schema.max_output, attributes)
+    attributes = {
+        name: (int(attribute.type.value), attribute.required) for name, attribute in schema.attributes.items()
+    }
+    return Signature(
+        parameters(schema.inputs),
+        parameters(schema.outputs),
+        schema.min_input,
+        schema.max_input,
+        schema.min_output,
+        schema.max_output,
+        attributes,
+    )
 
 
 def function_signature(function: onnx.FunctionProto) -> Signature:
@@ -101,37 +133,49 @@ def function_signature(function: onnx.FunctionProto) -> Signature:
     attributes: dict[str, tuple[int | None, bool]] = {}
     attributes.update((name, (None, False)) for name in function.attribute)
     attributes.update((proto.name, (proto.type, False)) for proto in function.attribute_proto)
-    return Signature(tuple(Parameter(name, False) for name in function.input),
-                     tuple(Parameter(name, False) for name in function.output),
-                     0, len(function.input), 0, len(function.output), attributes)
+    return Signature(
+        tuple(Parameter(name, False) for name in function.input),
+        tuple(Parameter(name, False) for name in function.output),
+        0,
+        len(function.input),
+        0,
+        len(function.output),
+        attributes,
+    )
 
 
 def unknown_operator(domain: str, op_type: str, version: int) -> tuple[str, str]:
     """(reason, remedy) for an operator that the operator set `version` of `domain` lacks."""
     first = first_version(domain, op_type)
     if first is not None and first > version:
-        return (f"the operator appeared in operator set {first}, the model imports {version}",
-                f"export the model with operator set {first} or newer")
-    others = [other for other in onnx.defs.C.schema_version_map()
-              if first_version(other, op_type) is not None]
+        return (
+            f"the operator appeared in operator set {first}, the model imports {version}",
+            f"export the model with operator set {first} or newer",
+        )
+    others = [
+        other for other in onnx.defs.C.schema_version_map() if first_version(other, op_type) is not None
+    ]
     if others:
-        return ("unknown operator", f"an operator of this name is in the domain "
-                                    f"{others[0] or 'ai.onnx'}")
+        return ("unknown operator", f"an operator of this name is in the domain {others[0] or 'ai.onnx'}")
     return "unknown operator", ""
 
 
 def node_problems(node: NodeProto, signature: Signature, in_function: bool) -> Iterator[str]:
     """A sentence for everything in which the node departs from the signature."""
-    yield from _arity_problems("input", node.input, signature.inputs, signature.min_inputs,
-                               signature.max_inputs)
-    yield from _arity_problems("output", node.output, signature.outputs, signature.min_outputs,
-                               signature.max_outputs)
+    yield from _arity_problems(
+        "input", node.input, signature.inputs, signature.min_inputs, signature.max_inputs
+    )
+    yield from _arity_problems(
+        "output", node.output, signature.outputs, signature.min_outputs, signature.max_outputs
+    )
     for attribute in node.attribute:
         if attribute.name in signature.attributes:
             expected, _ = signature.attributes[attribute.name]
             if expected and attribute.type and attribute.type != expected:
-                yield (f"the attribute {quote(attribute.name)} has the type "
-                       f"{type_name(attribute.type)}, it must be {type_name(expected)}")
+                yield (
+                    f"the attribute {quote(attribute.name)} has the type "
+                    f"{type_name(attribute.type)}, it must be {type_name(expected)}"
+                )
         elif not attribute.name.startswith("__"):  # left to tools by convention
             yield f"unknown attribute {quote(attribute.name)}"
     given = {attribute.name for attribute in node.attribute}
@@ -141,8 +185,7 @@ def node_problems(node: NodeProto, signature: Signature, in_function: bool) -> I
     yield from attribute_problems(node, in_function)
 
 
-def _arity_problems(kind: str, names, formals: tuple[Parameter, ...], least: int,
-                    most: int) -> Iterator[str]:
+def _arity_problems(kind: str, names, formals: tuple[Parameter, ...], least: int, most: int) -> Iterator[str]:
     if len(names) > most:
         yield f"it has {len(names)} {kind}s, {_at(most)} at most are allowed"
     elif len(names) < least:

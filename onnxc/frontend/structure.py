@@ -15,19 +15,20 @@ from dataclasses import dataclass, field, replace
 import onnx
 from onnx import GraphProto, NodeProto
 
-from onnxc.errors import Diagnostic, DiagnosticList, OnnxcError, Origin, quote
-from onnxc.frontend import functions as local
-from onnxc.frontend import schemas, tensors
-from onnxc.frontend.model_file import ModelFile
-from onnxc.frontend.walk import attribute_tensors, subgraphs, topological_order
+from ..errors import Diagnostic, DiagnosticList, OnnxcError, Origin, quote
+from . import functions as local
+from . import schemas, tensors
+from .model_file import ModelFile
+from .walk import attribute_tensors, subgraphs, topological_order
 
 MAX_DIAGNOSTICS = 10_000
 
 __all__ = ["check_structure", "topological_order"]
 
 
-def check_structure(model: onnx.ModelProto | ModelFile,
-                    custom: Container[tuple[str, str]] = ()) -> DiagnosticList:
+def check_structure(
+    model: onnx.ModelProto | ModelFile, custom: Container[tuple[str, str]] = ()
+) -> DiagnosticList:
     """Every structural problem of `model`, in the order of the model; empty if there is none.
 
     Tensor data is checked where a ModelFile says where it lies. custom: (domain, operator) pairs
@@ -79,8 +80,7 @@ class _Check:
     found: DiagnosticList = field(default_factory=DiagnosticList)
     signatures: dict[local.FunctionKey, schemas.Signature] = field(default_factory=dict)
 
-    def add(self, reason: str, origin: Origin | None = None, kind: str = "invalid",
-            remedy: str = "") -> None:
+    def add(self, reason: str, origin: Origin | None = None, kind: str = "invalid", remedy: str = "") -> None:
         if len(self.found) >= MAX_DIAGNOSTICS:
             raise _TooMany
         self.found.add(reason, origin, kind=kind, remedy=remedy)
@@ -88,8 +88,9 @@ class _Check:
     def model(self) -> None:
         self.header()
         opsets = local.imported_opsets(self.proto.opset_import)
-        self.signatures = {key: schemas.function_signature(function)
-                           for key, function in self.functions.items()}
+        self.signatures = {
+            key: schemas.function_signature(function) for key, function in self.functions.items()
+        }
         if self.proto.HasField("graph"):
             self.graph_inputs()
             self.bodies(self.graph_body(self.proto.graph, "", _Body((), opsets, ())))
@@ -119,8 +120,12 @@ class _Check:
             known = schemas.version_range(domain)
             if known and not known[0] <= version <= known[1]:
                 kind = "unsupported" if version > known[1] else "invalid"
-                self.add(f"operator set {version} of {quote(domain or 'ai.onnx')} is not "
-                         f"supported, {known[0]} to {known[1]} are", origin, kind)
+                self.add(
+                    f"operator set {version} of {quote(domain or 'ai.onnx')} is not "
+                    f"supported, {known[0]} to {known[1]} are",
+                    origin,
+                    kind,
+                )
 
     def graph_inputs(self) -> None:
         for value in self.proto.graph.input:
@@ -129,8 +134,7 @@ class _Check:
                 self.add(f"the input {quote(value.name)} {problem}")
 
     def all_functions(self) -> None:
-        counts = Counter((local.normal_domain(f.domain), f.name, f.overload)
-                         for f in self.proto.functions)
+        counts = Counter((local.normal_domain(f.domain), f.name, f.overload) for f in self.proto.functions)
         for (domain, name, _), count in counts.items():
             origin = Origin(op_type=name, domain=domain)
             if count > 1:
@@ -148,8 +152,11 @@ class _Check:
     def function(self, function: onnx.FunctionProto) -> None:
         origin = Origin(op_type=function.name, domain=local.normal_domain(function.domain))
         attributes = [*function.attribute, *(a.name for a in function.attribute_proto)]
-        for kind, names in (("input", function.input), ("output", function.output),
-                            ("attribute", attributes)):
+        for kind, names in (
+            ("input", function.input),
+            ("output", function.output),
+            ("attribute", attributes),
+        ):
             for name, count in Counter(names).items():
                 if not name:
                     self.add(f"the function has an {kind} without a name", origin)
@@ -158,8 +165,9 @@ class _Check:
         opsets = local.imported_opsets(function.opset_import)
         self.opsets(opsets, origin)
         defined = set(function.input)
-        body = _Body(function.node, opsets, (defined,), f"{function.name}/", frozenset(attributes),
-                     f"{function.name}/")
+        body = _Body(
+            function.node, opsets, (defined,), f"{function.name}/", frozenset(attributes), f"{function.name}/"
+        )
         self.define_outputs(body, defined)
         self.bodies(body)
         for name in function.output:
@@ -180,8 +188,7 @@ class _Check:
                 label = origin.node or f"#{index}"
                 graphs = [(graph, f"{label}/{name}/") for name, graph in subgraphs(node)]
                 if graphs and len(body.scopes) > local.MAX_NESTING:
-                    self.add(f"subgraphs nest deeper than {local.MAX_NESTING} levels", origin,
-                             "limit")
+                    self.add(f"subgraphs nest deeper than {local.MAX_NESTING} levels", origin, "limit")
                 else:
                     inner += graphs
             self.cycles(body)
@@ -227,11 +234,14 @@ class _Check:
     def cycles(self, body: _Body) -> None:
         nodes = list(body.nodes)
         for cycle in topological_order(nodes)[1]:
-            values = " → ".join(quote(next((name for name in nodes[index].output if name), ""))
-                                for index in cycle[:4])
+            values = " → ".join(
+                quote(next((name for name in nodes[index].output if name), "")) for index in cycle[:4]
+            )
             more = f" and {len(cycle) - 4} more" if len(cycle) > 4 else ""
-            self.add(f"the graph has a cycle: {values}{more} feed back into this node",
-                     body.origin(cycle[0], nodes[cycle[0]]))
+            self.add(
+                f"the graph has a cycle: {values}{more} feed back into this node",
+                body.origin(cycle[0], nodes[cycle[0]]),
+            )
 
     def tensor(self, tensor: onnx.TensorProto, origin: Origin) -> None:
         if self.file is not None:
@@ -247,17 +257,21 @@ class _Check:
             if name and not any(name in scope for scope in body.scopes):
                 self.add(f"the input {quote(name)} is not defined", origin)
         for attribute in node.attribute:
-            if body.attributes is not None and attribute.ref_attr_name not in {
-                    "", *body.attributes}:
-                self.add(f"the attribute {quote(attribute.name)} refers to "
-                         f"{quote(attribute.ref_attr_name)}, which the function does not have",
-                         origin)
+            if body.attributes is not None and attribute.ref_attr_name not in {"", *body.attributes}:
+                self.add(
+                    f"the attribute {quote(attribute.name)} refers to "
+                    f"{quote(attribute.ref_attr_name)}, which the function does not have",
+                    origin,
+                )
             for tensor in attribute_tensors(attribute):
                 self.tensor(tensor, origin)
         signature = self.signature(node, origin)
         in_function = body.attributes is not None
-        problems = (schemas.attribute_problems(node, in_function) if signature is None
-                    else schemas.node_problems(node, signature, in_function))
+        problems = (
+            schemas.attribute_problems(node, in_function)
+            if signature is None
+            else schemas.node_problems(node, signature, in_function)
+        )
         before = len(self.found)
         for problem in problems:
             self.add(problem, origin)
@@ -276,8 +290,12 @@ class _Check:
         if not op_type:
             self.add("the node has no operator", origin)
         elif not known:
-            self.add(f"operators of the domain {quote(domain)} are not supported", origin,
-                     "unsupported", "export the model without them, or with them as functions")
+            self.add(
+                f"operators of the domain {quote(domain)} are not supported",
+                origin,
+                "unsupported",
+                "export the model without them, or with them as functions",
+            )
         elif version is None:
             self.add(f"the operator set {quote(domain or 'ai.onnx')} is not imported", origin)
         elif known[0] <= version <= known[1]:
@@ -338,13 +356,16 @@ def _operator_problems(node: NodeProto, version: int) -> Iterator[str]:
                 yield from _body_problems("body", graphs["body"], given, outputs, given - scanned)
 
 
-def _body_problems(name: str, graph: GraphProto, inputs: int, outputs: int,
-                   least_outputs: int) -> Iterator[str]:
+def _body_problems(
+    name: str, graph: GraphProto, inputs: int, outputs: int, least_outputs: int
+) -> Iterator[str]:
     """A subgraph's count of inputs and outputs against what the node needs of it."""
     if len(graph.input) != inputs:
         yield f"its {name} has {len(graph.input)} inputs, the node needs {inputs}"
     if len(graph.output) != outputs:
         yield f"its {name} has {len(graph.output)} outputs, the node needs {outputs}"
     elif outputs < least_outputs:
-        yield (f"its {name} has {outputs} outputs, the values carried from one iteration to the "
-               f"next need {least_outputs}")
+        yield (
+            f"its {name} has {outputs} outputs, the values carried from one iteration to the "
+            f"next need {least_outputs}"
+        )

@@ -13,11 +13,11 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from onnxc import dtypes
-from onnxc.errors import LimitError, ModelError, OnnxcError, UnsupportedError, quote
-from onnxc.frontend.external_data import read_reference
-from onnxc.frontend.model_file import ModelFile
-from onnxc.frontend.wire import DATA_FIELDS
+from ..errors import LimitError, ModelError, OnnxcError, UnsupportedError, quote
+from ..ir import dtypes
+from .external_data import read_reference
+from .model_file import ModelFile
+from .wire import DATA_FIELDS
 
 MAX_RANK = 32
 MAX_BYTES = (1 << 63) - 1
@@ -82,8 +82,11 @@ NUMPY_DTYPES: dict[str, np.dtype] = {
 def element_type(code: int) -> ElementType:
     """The element type with an ONNX number; ModelError if the specification has no such type."""
     if code not in ELEMENT_TYPES:
-        raise ModelError("the element type is missing" if code == 0
-                         else f"the element type {code} is not one of 1 to {max(ELEMENT_TYPES)}")
+        raise ModelError(
+            "the element type is missing"
+            if code == 0
+            else f"the element type {code} is not one of 1 to {max(ELEMENT_TYPES)}"
+        )
     return ELEMENT_TYPES[code]
 
 
@@ -136,8 +139,7 @@ def tensor_array(tensor: onnx.TensorProto, model: ModelFile) -> np.ndarray:
     return array
 
 
-def sparse_array(sparse: onnx.SparseTensorProto, model: ModelFile,
-                 limit: int = DENSE_LIMIT) -> np.ndarray:
+def sparse_array(sparse: onnx.SparseTensorProto, model: ModelFile, limit: int = DENSE_LIMIT) -> np.ndarray:
     """A sparse tensor as a dense read-only array; LimitError if that needs over `limit` bytes.
 
     Its indices are [nnz] positions in row-major order, or [nnz, rank] coordinates; both must
@@ -146,8 +148,9 @@ def sparse_array(sparse: onnx.SparseTensorProto, model: ModelFile,
     dims = tuple(sparse.dims)
     count = element_count(dims)
     if count * max(values.itemsize, 1) > limit:
-        raise LimitError(f"a sparse tensor of shape {shape_text(dims)} is over the limit of "
-                         f"{limit} bytes when dense")
+        raise LimitError(
+            f"a sparse tensor of shape {shape_text(dims)} is over the limit of {limit} bytes when dense"
+        )
     positions = _sparse_positions(values, indices, dims)
     if len(positions) and (np.any(positions[1:] <= positions[:-1]) or positions[-1] >= count):
         raise ModelError("the indices of a sparse tensor do not ascend within its shape")
@@ -163,9 +166,11 @@ def _sparse_positions(values: np.ndarray, indices: np.ndarray, dims: tuple) -> n
     if values.ndim != 1 or indices.dtype != np.int64:
         raise ModelError("a sparse tensor must have values of rank 1 and indices of type int64")
     if indices.shape not in ((len(values),), (len(values), len(dims))):
-        raise ModelError(f"the indices of a sparse tensor have the shape "
-                         f"{shape_text(indices.shape)}, which fits neither {len(values)} values "
-                         f"nor rank {len(dims)}")
+        raise ModelError(
+            f"the indices of a sparse tensor have the shape "
+            f"{shape_text(indices.shape)}, which fits neither {len(values)} values "
+            f"nor rank {len(dims)}"
+        )
     if np.any(indices < 0):
         raise ModelError("a sparse tensor has a negative index")
     if indices.ndim == 1:
@@ -196,8 +201,11 @@ def _source(tensor: onnx.TensorProto, element: ElementType, count: int, model: M
         raise UnsupportedError("it is stored in segments")
     needed = (count * element.bits + 7) // 8
     payload = model.payload(tensor)
-    fields = [name for name in DATA_FIELDS.values()
-              if (len(tensor.raw_data) if name == "raw_data" else len(getattr(tensor, name)))]
+    fields = [
+        name
+        for name in DATA_FIELDS.values()
+        if (len(tensor.raw_data) if name == "raw_data" else len(getattr(tensor, name)))
+    ]
     if payload:
         fields = [payload.field if name == "raw_data" else name for name in fields]
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -206,12 +214,10 @@ def _source(tensor: onnx.TensorProto, element: ElementType, count: int, model: M
         raise ModelError(f"its data is given twice, in {fields[0]} and in {fields[1]}")
     if not fields:
         if count:
-            raise ModelError(f"it has no data, but its shape {shape_text(tensor.dims)} has {count} "
-                             "elements")
+            raise ModelError(f"it has no data, but its shape {shape_text(tensor.dims)} has {count} elements")
         return None
     field = fields[0]
-    allowed = (element.field,) if element.name == "string" else (
-        element.field, "raw_data", "external_data")
+    allowed = (element.field,) if element.name == "string" else (element.field, "raw_data", "external_data")
     if field not in allowed:
         raise ModelError(f"its data is in {field}, where {element.name} must not be")
     if field == "external_data":
@@ -228,8 +234,10 @@ def _source(tensor: onnx.TensorProto, element: ElementType, count: int, model: M
 
 def _check_size(size: int, needed: int, unit: str, tensor, element: ElementType) -> None:
     if size != needed:
-        raise ModelError(f"its data has {size} {unit}, but {element.name} of shape "
-                         f"{shape_text(tensor.dims)} needs {needed}")
+        raise ModelError(
+            f"its data has {size} {unit}, but {element.name} of shape "
+            f"{shape_text(tensor.dims)} needs {needed}"
+        )
 
 
 def _from_bytes(data: memoryview, element: ElementType, dtype: np.dtype, count: int) -> np.ndarray:
@@ -245,7 +253,7 @@ def _unpack(data: np.ndarray, bits: int, count: int) -> np.ndarray:
     """The first `count` fields of `bits` bits in a stream of bytes, lowest bits first."""
     if bits == 6:  # four elements in three bytes; the last group may be short
         groups = np.zeros((-(-len(data) // 3), 3), np.uint32)
-        groups.reshape(-1)[:len(data)] = data
+        groups.reshape(-1)[: len(data)] = data
         words = groups[:, 0] | groups[:, 1] << 8 | groups[:, 2] << 16
     else:
         words = data
@@ -254,15 +262,17 @@ def _unpack(data: np.ndarray, bits: int, count: int) -> np.ndarray:
     return codes.reshape(-1)[:count].astype(np.uint8)
 
 
-def _from_numbers(numbers, element: ElementType, dtype: np.dtype, count: int,
-                  tensor: onnx.TensorProto) -> np.ndarray:
+def _from_numbers(
+    numbers, element: ElementType, dtype: np.dtype, count: int, tensor: onnx.TensorProto
+) -> np.ndarray:
     """`count` elements from the list of numbers in a typed field."""
     if element.field == "float_data":
         return np.array(numbers, np.float32).view(dtype)
     if element.field == "double_data":
         return np.array(numbers, np.float64).view(dtype)
-    wide = np.array(numbers, {"int32_data": np.int32, "int64_data": np.int64,
-                              "uint64_data": np.uint64}[element.field])
+    wide = np.array(
+        numbers, {"int32_data": np.int32, "int64_data": np.int64, "uint64_data": np.uint64}[element.field]
+    )
     if element.name == "bool":
         return wide != 0
     if element.name in dtypes.SIGNED and element.bits >= 8:
@@ -271,8 +281,9 @@ def _from_numbers(numbers, element: ElementType, dtype: np.dtype, count: int,
         storage = np.dtype(f"uint{max(element.bits, 8)}")
     narrow = wide.astype(storage)
     if np.any(narrow != wide) or (element.bits == 6 and np.any(wide >= 64)):
-        raise ModelError(f"tensor {quote(tensor.name)}: a number in {element.field} does not fit "
-                         f"{element.name}")
+        raise ModelError(
+            f"tensor {quote(tensor.name)}: a number in {element.field} does not fit {element.name}"
+        )
     if element.bits in (2, 4):
         narrow = _unpack(narrow, element.bits, count)
     return narrow.view(dtype)

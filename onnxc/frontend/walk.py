@@ -100,8 +100,7 @@ def node_dependencies(nodes: Iterable[onnx.NodeProto]) -> list[list[int]]:
     dependencies = []
     for node in nodes:
         names = [*node.input, *captured_names(node)]
-        dependencies.append(list(dict.fromkeys(
-            producer[name] for name in names if name in producer)))
+        dependencies.append(list(dict.fromkeys(producer[name] for name in names if name in producer)))
     return dependencies
 
 
@@ -140,5 +139,5 @@ def _cycles(dependencies: list[list[int]], missing: list[int]) -> list[list[int]
             path.append(index)
             index = next(need for need in dependencies[index] if missing[need])
         if path and walk_of[index] == start:
-            cycles.append(path[path.index(index):][::-1])
+            cycles.append(path[path.index(index) :][::-1])
     return cycles

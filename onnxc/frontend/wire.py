@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from onnxc.errors import ModelError
+from ..errors import ModelError
 
 LARGE = 4096  # bytes; smaller messages and tensor data stay in the skeleton
 MAX_LEVELS = 100  # nested messages that protobuf itself accepts, about 32 nested subgraphs
@@ -21,7 +21,15 @@ MAX_LEVELS = 100  # nested messages that protobuf itself accepts, about 32 neste
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 MODEL, GRAPH, NODE, ATTRIBUTE, TENSOR, SPARSE, FUNCTION, TRAINING = (
-    "model", "graph", "node", "attribute", "tensor", "sparse tensor", "function", "training info")
+    "model",
+    "graph",
+    "node",
+    "attribute",
+    "tensor",
+    "sparse tensor",
+    "function",
+    "training info",
+)
 
 # The fields through which a message leads to tensors: message -> field number -> message.
 CHILDREN: Mapping[str, Mapping[int, str]] = {
@@ -38,8 +46,14 @@ RAW_DATA = 9
 # Packed floats and doubles lie in the file exactly as raw_data would hold them.
 PAYLOADS = {4: "float_data", RAW_DATA: "raw_data", 10: "double_data"}
 DATA_FIELDS = {**PAYLOADS, 5: "int32_data", 6: "string_data", 7: "int64_data", 11: "uint64_data"}
-SINGLE_IN_MODEL = {1: "ir_version", 2: "producer_name", 3: "producer_version", 4: "domain",
-                   5: "model_version", 7: "graph"}
+SINGLE_IN_MODEL = {
+    1: "ir_version",
+    2: "producer_name",
+    3: "producer_version",
+    4: "domain",
+    5: "model_version",
+    7: "graph",
+}
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class Skeleton:
         """The payload that `raw_data` of a tensor of the skeleton stands for, if it is a marker."""
         if len(raw_data) != len(self.token) + 8 or not raw_data.startswith(self.token):
             return None
-        return self.payloads[int.from_bytes(raw_data[len(self.token):], "little")]
+        return self.payloads[int.from_bytes(raw_data[len(self.token) :], "little")]
 
 
 @dataclass(slots=True)
@@ -117,8 +131,7 @@ def read_field(data, position: int, end: int, where: str) -> tuple[int, int, int
     tag, position = read_varint(data, position, end)
     number, wire_type = tag >> 3, tag & 7
     if not 0 < number < 1 << 29:
-        raise ModelError(f"malformed protobuf: field number {number} in the {where} at byte "
-                         f"{start}")
+        raise ModelError(f"malformed protobuf: field number {number} in the {where} at byte {start}")
     begin = position
     if wire_type == VARINT:
         _, position = read_varint(data, position, end)
@@ -130,15 +143,18 @@ def read_field(data, position: int, end: int, where: str) -> tuple[int, int, int
     elif wire_type == FIXED32:
         position += 4
     else:
-        raise ModelError(f"malformed protobuf: wire type {wire_type} in the {where} at byte "
-                         f"{start}")
+        raise ModelError(f"malformed protobuf: wire type {wire_type} in the {where} at byte {start}")
     if position > end:
         size = len(data)
         if position > size:
-            raise ModelError(f"the file is truncated: field {number} of the {where} at byte "
-                             f"{start} ends at byte {position}, the file at {size}")
-        raise ModelError(f"malformed protobuf: field {number} of the {where} at byte {start} runs "
-                         f"past the end of its message")
+            raise ModelError(
+                f"the file is truncated: field {number} of the {where} at byte "
+                f"{start} ends at byte {position}, the file at {size}"
+            )
+        raise ModelError(
+            f"malformed protobuf: field {number} of the {where} at byte {start} runs "
+            f"past the end of its message"
+        )
     return number, wire_type, begin, position
 
 
@@ -155,7 +171,7 @@ def scan(data) -> Skeleton:
     while True:
         message = stack[-1]
         if position == message.end:
-            body = b"".join([*message.pieces, data[message.copied:position]])
+            body = b"".join([*message.pieces, data[message.copied : position]])
             stack.pop()
             if not stack:
                 return Skeleton(body, tuple(payloads), token)
@@ -166,8 +182,10 @@ def scan(data) -> Skeleton:
         number, wire_type, begin, position = read_field(data, start, message.end, message.kind)
         if message.kind == MODEL and number in SINGLE_IN_MODEL:
             if number in seen_in_model:
-                raise ModelError(f"the file holds more than one model: {SINGLE_IN_MODEL[number]} "
-                                 f"occurs again at byte {start}")
+                raise ModelError(
+                    f"the file holds more than one model: {SINGLE_IN_MODEL[number]} "
+                    f"occurs again at byte {start}"
+                )
             seen_in_model.add(number)
         elif message.kind == TENSOR and number in DATA_FIELDS and position > begin:
             large = wire_type == BYTES and number in PAYLOADS and position - begin >= LARGE
@@ -188,13 +206,15 @@ def scan(data) -> Skeleton:
 
 def nested_too_deep(position: int) -> ModelError:
     """The error for messages nested deeper than protobuf accepts."""
-    return ModelError(f"messages nest deeper than {MAX_LEVELS} levels at byte {position}, the "
-                      f"limit of protobuf; subgraphs may nest about {MAX_LEVELS // 3} levels deep")
+    return ModelError(
+        f"messages nest deeper than {MAX_LEVELS} levels at byte {position}, the "
+        f"limit of protobuf; subgraphs may nest about {MAX_LEVELS // 3} levels deep"
+    )
 
 
 def _cut(data, message: _Message, start: int, resume: int) -> None:
     """Keep the message's bytes up to `start`, and go on from `resume`."""
-    message.pieces.append(data[message.copied:start])
+    message.pieces.append(data[message.copied : start])
     message.copied = resume
 
 
@@ -202,8 +222,10 @@ def _check_single_data_field(message: _Message, number: int, large: bool, start:
     """Refuse tensors with two data fields, or with large data in several pieces."""
     previous = message.data_field
     if previous and (previous != number or large or message.payload):
-        raise ModelError(f"the tensor around byte {start} has its data twice: in "
-                         f"{DATA_FIELDS[previous]} and in {DATA_FIELDS[number]}")
+        raise ModelError(
+            f"the tensor around byte {start} has its data twice: in "
+            f"{DATA_FIELDS[previous]} and in {DATA_FIELDS[number]}"
+        )
     message.data_field = number
     message.payload = message.payload or large
 
@@ -240,5 +262,7 @@ def _check_packed(data, known, begin: int, end: int) -> None:
         while begin < end:
             _, begin = read_varint(data, begin, end)
     elif (end - begin) % size:
-        raise ModelError(f"malformed protobuf: the numbers of {known.name} at byte {begin} take "
-                         f"{end - begin} bytes, not a multiple of {size}")
+        raise ModelError(
+            f"malformed protobuf: the numbers of {known.name} at byte {begin} take "
+            f"{end - begin} bytes, not a multiple of {size}"
+        )

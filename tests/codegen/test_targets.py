@@ -1,6 +1,7 @@
 """Kernels follow the target: whole models agree on every processor that this machine can be, come out for
 those that it cannot be, and are refused politely where they do not fit. Only targets name processors.
 """
+
 import re
 import subprocess
 from dataclasses import replace
@@ -11,11 +12,11 @@ import onnxc.codegen
 import onnxc.passes
 import onnxruntime
 import pytest
-import small_models
-from codegen.harness import RUNNABLE, machine
-from onnxc.codegen import model_c
-from onnxc.passes.select_kernels import select_kernels
-from small_models import parsed
+from onnxc.codegen.library import model_c
+from onnxc.codegen.lowering.select_kernels import select_kernels
+from support import small_models
+from support.harness import RUNNABLE, machine
+from support.small_models import parsed
 
 import onnxc
 from onnxc import driver
@@ -77,9 +78,13 @@ PRODUCT = "g ({0}[N, K] x, {0}[K, M] y) => ({0}[N, M] z) {{ p = MatMul (x, y) z 
 SMALL_PRODUCT = "g ({0}[N, K] x, {0}[K, M] y) => (int32[N, M] z) {{ z = MatMulInteger (x, y) }}"
 ROWS = "g ({0}[N, M] x) => ({0}[N, M] y) {{ a = Tanh (x) b = Softmax (a) c = Erf (b) y = Pow (c, x) }}"
 MODELS = {
-    "images": small_models.images, "text": small_models.text, "fragile": small_models.fragile,
-    **{f"product of {t}": lambda t=t: parsed(PRODUCT.format(t))
-       for t in ("float16", "bfloat16", "double", "int64")},
+    "images": small_models.images,
+    "text": small_models.text,
+    "fragile": small_models.fragile,
+    **{
+        f"product of {t}": lambda t=t: parsed(PRODUCT.format(t))
+        for t in ("float16", "bfloat16", "double", "int64")
+    },
     **{f"product of {t}": lambda t=t: parsed(SMALL_PRODUCT.format(t)) for t in ("int8", "uint8")},
     **{f"rows of {t}": lambda t=t: parsed(ROWS.format(t)) for t in ("float16", "bfloat16", "double")},
 }
@@ -94,6 +99,7 @@ def test_kernels_call_nothing_but_the_c_library(name, target, tmp_path):
 
 
 # Processors that lack something
+
 
 def test_a_library_for_a_later_processor_is_refused_in_a_sentence(monkeypatch, tmp_path):
     later = replace(find_target(), features=(*find_target().features, "avx1024f", "quantum"))
@@ -121,7 +127,8 @@ def test_an_unknown_processor_is_refused_with_the_known_ones(tmp_path):
 
 NAMES = re.compile(
     r"(?i)avx|sse\d|\bsse\b|x86|amd64|[xyz]mm\d|zmm|\bneon\b|aarch64|\barm(64|v\d)?\b|asimd|\bsve\b|cpuid"
-    r"|risc-?v|\bintel\b|skylake|__(x86_64|i386)__|haswell|\bzen\d?\b")
+    r"|risc-?v|\bintel\b|skylake|__(x86_64|i386)__|haswell|\bzen\d?\b"
+)
 
 
 def test_no_other_file_names_a_processor():

@@ -1,15 +1,13 @@
 """The onnx package's whole backend suite through the compiler. `not_yet.txt` beside this file names the
 cases that do not pass, one a line with its reason; it may only shrink."""
+
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import suite
+from support import suite
 
 NOT_YET = Path(__file__).with_name("not_yet.txt")
 LEAST_PASSING = 1200

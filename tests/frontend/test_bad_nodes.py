@@ -2,12 +2,12 @@
 little memory, and odd ones are accepted."""
 
 import pytest
-from confined import run_confined
-from frontend.bad_models import Case, write
-from frontend.bad_nodes import BAD, BOMBS, ODD
+from support.bad_models import Case, write
+from support.bad_nodes import BAD, BOMBS, ODD
+from support.confined import run_confined
 
 import onnxc
-from onnxc.checking import check_model
+from onnxc.commands.checking import check_model
 from onnxc.errors import ModelErrors
 
 
@@ -22,7 +22,7 @@ def problems(case: Case, folder) -> list[str]:
 
 @pytest.mark.parametrize("case", BAD, ids=ids)
 def test_a_bad_node_is_refused_in_one_short_line(case, tmp_path):
-    line, = problems(case, tmp_path)
+    (line,) = problems(case, tmp_path)
     assert line.startswith(str(tmp_path / "model.onnx"))
     assert len(line.encode()) <= 1000
     for word in case.words:
@@ -43,7 +43,7 @@ def test_what_explodes_is_left_to_the_run_or_refused(case, tmp_path):
 
 @pytest.mark.parametrize("name", ["8 GB of zeros", "4 GB of rows", "900 transposes of a constant"])
 def test_what_explodes_is_not_written_into_the_library(name, tmp_path):
-    case, = (case for case in BOMBS if case.name == name)
+    (case,) = (case for case in BOMBS if case.name == name)
     ended = run_confined(lambda: onnxc.compile(case.content, tmp_path / "a.so", target="x86-64-v3"))
     assert ended.status == 0, ended.output
     assert (tmp_path / "a.so").stat().st_size < 4 << 20

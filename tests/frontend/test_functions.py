@@ -5,19 +5,9 @@ import time
 import numpy as np
 import onnx
 import pytest
-from frontend.bad_models import (
-    branch,
-    conditional,
-    doubling,
-    function,
-    graph,
-    model,
-    node,
-    referring,
-    saved,
-)
 from onnx import AttributeProto, helper
 from onnx.reference import ReferenceEvaluator
+from support.bad_models import branch, conditional, doubling, function, graph, model, node, referring, saved
 
 from onnxc.errors import LimitError, ModelError
 from onnxc.frontend.functions import (
@@ -67,8 +57,7 @@ def test_the_source_model_is_not_changed():
 
 def test_parameters_become_arguments():
     body = [node("Sub", "a b", "t"), node("Abs", "t", "c")]
-    proto = model(node("Neg", "x", "m"), call("F", "m x", "y"),
-                  functions=[function("F", "a b", "c", *body)])
+    proto = model(node("Neg", "x", "m"), call("F", "m x", "y"), functions=[function("F", "a b", "c", *body)])
     inlined = inline_functions(proto)
     assert operators(inlined) == ["Neg", "Sub", "Abs"]
     np.testing.assert_array_equal(run(inlined)[0], np.abs(-X - X))
@@ -86,15 +75,13 @@ def test_calls_nest_and_repeat():
 def test_attribute_references_take_the_given_value_or_the_default(given, expected):
     body = referring("Elu", "a", "b", "gain")
     defaults = [helper.make_attribute("gain", 0.5)]
-    proto = model(call("F", "x", "y", **given),
-                  functions=[function("F", "a", "b", body, defaults=defaults)])
+    proto = model(call("F", "x", "y", **given), functions=[function("F", "a", "b", body, defaults=defaults)])
     np.testing.assert_allclose(run(inline_functions(proto))[0], elu(expected), rtol=1e-6)
 
 
 def test_an_attribute_that_is_not_given_leaves_the_operators_default():
     body = referring("Elu", "a", "b", "gain")
-    proto = model(call("F", "x", "y"),
-                  functions=[function("F", "a", "b", body, attributes=["gain"])])
+    proto = model(call("F", "x", "y"), functions=[function("F", "a", "b", body, attributes=["gain"])])
     np.testing.assert_allclose(run(inline_functions(proto))[0], elu(1.0), rtol=1e-6)
 
 
@@ -102,23 +89,29 @@ def test_attribute_references_pass_through_nested_calls():
     inner = function("G", "a", "b", referring("Elu", "a", "b", "gain"), attributes=["gain"])
     step = call("G", "a", "b")
     step.attribute.add(name="gain", type=AttributeProto.FLOAT, ref_attr_name="outer")
-    proto = model(call("F", "x", "y", outer=4.0),
-                  functions=[function("F", "a", "b", step, attributes=["outer"]), inner])
+    proto = model(
+        call("F", "x", "y", outer=4.0), functions=[function("F", "a", "b", step, attributes=["outer"]), inner]
+    )
     np.testing.assert_allclose(run(inline_functions(proto))[0], elu(4.0), rtol=1e-6)
 
 
 def test_attribute_references_work_within_subgraphs():
     inner = branch(referring("Elu", "a", "t", "gain"), outputs="t")
-    body = [node("Constant", "", "c", value=helper.make_tensor("", 9, [], [True])),
-            node("If", "c", "b", then_branch=inner, else_branch=inner)]
-    proto = model(call("F", "x", "y", gain=2.0),
-                  functions=[function("F", "a", "b", *body, attributes=["gain"])])
+    body = [
+        node("Constant", "", "c", value=helper.make_tensor("", 9, [], [True])),
+        node("If", "c", "b", then_branch=inner, else_branch=inner),
+    ]
+    proto = model(
+        call("F", "x", "y", gain=2.0), functions=[function("F", "a", "b", *body, attributes=["gain"])]
+    )
     np.testing.assert_allclose(run(inline_functions(proto))[0], elu(2.0), rtol=1e-6)
 
 
 def test_a_reference_of_another_type_is_refused():
-    proto = model(call("F", "x", "y", gain=2), functions=[
-        function("F", "a", "b", referring("Elu", "a", "b", "gain"), attributes=["gain"])])
+    proto = model(
+        call("F", "x", "y", gain=2),
+        functions=[function("F", "a", "b", referring("Elu", "a", "b", "gain"), attributes=["gain"])],
+    )
     with pytest.raises(ModelError, match="'alpha' is declared as FLOAT but the call gives INT"):
         inline_functions(proto)
 
@@ -138,8 +131,11 @@ def test_outputs_that_are_not_wanted_get_names_of_their_own():
 
 
 def test_an_input_may_be_passed_through_and_an_output_given_twice():
-    proto = model(call("F", "x", "y z w"), outputs="y z w",
-                  functions=[function("F", "a", "t a t", node("Relu", "a", "t"))])
+    proto = model(
+        call("F", "x", "y z w"),
+        outputs="y z w",
+        functions=[function("F", "a", "t a t", node("Relu", "a", "t"))],
+    )
     first, second, third = run(inline_functions(proto))
     np.testing.assert_array_equal(first, [0, 3])
     np.testing.assert_array_equal(second, X)
@@ -148,17 +144,20 @@ def test_an_input_may_be_passed_through_and_an_output_given_twice():
 
 def test_internal_names_cannot_collide_with_the_graphs():
     body = [node("Neg", "a", "t"), node("Neg", "t", "b")]
-    proto = model(node("Relu", "x", "t"), node("Abs", "x", "n_u/t"), call("F", "t", "u"),
-                  node("Sum", "t n_u/t u", "y"), functions=[function("F", "a", "b", *body)])
-    np.testing.assert_array_equal(run(inline_functions(proto))[0],
-                                  np.maximum(X, 0) * 2 + np.abs(X))
+    proto = model(
+        node("Relu", "x", "t"),
+        node("Abs", "x", "n_u/t"),
+        call("F", "t", "u"),
+        node("Sum", "t n_u/t u", "y"),
+        functions=[function("F", "a", "b", *body)],
+    )
+    np.testing.assert_array_equal(run(inline_functions(proto))[0], np.maximum(X, 0) * 2 + np.abs(X))
 
 
 def test_a_branch_may_reuse_the_name_of_a_parameter():
     choice = node("Constant", "", "c", value=helper.make_tensor("", 9, [], [True]))
     inner = branch(node("Neg", "b", "a"), outputs="a")  # this `a` is not the function's
-    body = [choice, node("If", "c", "t", then_branch=inner, else_branch=inner),
-            node("Sub", "t a", "r")]
+    body = [choice, node("If", "c", "t", then_branch=inner, else_branch=inner), node("Sub", "t a", "r")]
     proto = model(call("F", "x x", "y"), functions=[function("F", "a b", "r", *body)])
     np.testing.assert_array_equal(run(inline_functions(proto))[0], -2 * X)
 
@@ -172,17 +171,22 @@ def test_calls_within_branches_see_the_outer_values():
 
 def test_a_graph_passed_as_attribute_keeps_the_callers_names():
     then = branch(node("Abs", "x", "t"), outputs="t")
-    body = [node("Constant", "", "c", value=helper.make_tensor("", 9, [], [True])),
-            node("If", "c", "b", else_branch=branch(node("Neg", "a", "x"), outputs="x"))]
+    body = [
+        node("Constant", "", "c", value=helper.make_tensor("", 9, [], [True])),
+        node("If", "c", "b", else_branch=branch(node("Neg", "a", "x"), outputs="x")),
+    ]
     body[1].attribute.add(name="then_branch", type=AttributeProto.GRAPH, ref_attr_name="chosen")
-    proto = model(call("F", "x", "y", chosen=then),
-                  functions=[function("F", "a", "b", *body, attributes=["chosen"])])
+    proto = model(
+        call("F", "x", "y", chosen=then), functions=[function("F", "a", "b", *body, attributes=["chosen"])]
+    )
     np.testing.assert_array_equal(run(inline_functions(proto))[0], np.abs(X))
 
 
 def test_overloads_are_told_apart():
-    functions = [function("F", "a", "b", node("Abs", "a", "b")),
-                 function("F", "a", "b", node("Neg", "a", "b"))]
+    functions = [
+        function("F", "a", "b", node("Abs", "a", "b")),
+        function("F", "a", "b", node("Neg", "a", "b")),
+    ]
     functions[1].overload = "negative"
     chosen = call("F", "x", "y")
     chosen.overload = "negative"
@@ -190,16 +194,18 @@ def test_overloads_are_told_apart():
 
 
 def test_each_node_knows_the_operator_set_of_its_function():
-    proto = model(node("Abs", "x", "t"), call("F", "t", "y"), opset=20,
-                  functions=[function("F", "a", "b", node("Neg", "a", "b"), opset=13)])
+    proto = model(
+        node("Abs", "x", "t"),
+        call("F", "t", "y"),
+        opset=20,
+        functions=[function("F", "a", "b", node("Neg", "a", "b"), opset=13)],
+    )
     inlined = inline_functions(proto)
-    assert [(made.op_type, inlined.opset(made)) for made in inlined.graph.node] == [
-        ("Abs", 20), ("Neg", 13)]
+    assert [(made.op_type, inlined.opset(made)) for made in inlined.graph.node] == [("Abs", 20), ("Neg", 13)]
 
 
 def test_the_default_domain_has_two_names_and_the_highest_version_binds():
-    imports = [helper.make_opsetid("ai.onnx", 13), helper.make_opsetid("", 17),
-               helper.make_opsetid("", 9)]
+    imports = [helper.make_opsetid("ai.onnx", 13), helper.make_opsetid("", 17), helper.make_opsetid("", 9)]
     assert imported_opsets(imports) == {"": 17}
 
 
@@ -221,15 +227,17 @@ def test_expansion_over_the_limit_is_refused_at_once(levels):
 def test_expansion_of_much_data_is_refused():
     heavy = node("Constant", "", "b", value_floats=[0.5] * 100_000)
     functions = [function("F", "x", "b", heavy)]
-    proto = model(*(call("F", "x", f"v{i}") for i in range(1000)), node("Relu", "v0", "y"),
-                  functions=functions)
+    proto = model(
+        *(call("F", "x", f"v{i}") for i in range(1000)), node("Relu", "v0", "y"), functions=functions
+    )
     with pytest.raises(LimitError, match="MiB"):
         inline_functions(proto)
 
 
 def test_a_chain_of_calls_may_be_long():
-    functions = [function(f"F{i}", "a", "b", node("Neg", "a", "t"), call(f"F{i + 1}", "t", "b"))
-                 for i in range(3000)]
+    functions = [
+        function(f"F{i}", "a", "b", node("Neg", "a", "t"), call(f"F{i + 1}", "t", "b")) for i in range(3000)
+    ]
     functions.append(function("F3000", "a", "b", node("Relu", "a", "b")))
     inlined = inline_functions(model(call("F0", "x", "y"), functions=functions))
     assert operators(inlined) == ["Neg"] * 3000 + ["Relu"]
@@ -241,8 +249,9 @@ def test_functions_that_nest_branches_too_deep_are_refused():
     for i in range(70):
         then = branch(call(f"F{i + 1}", "c a", "t"), outputs="t")
         otherwise = branch(node("Abs", "a", "t"), outputs="t")
-        functions.append(function(f"F{i}", "c a", "b", node(
-            "If", "c", "b", then_branch=then, else_branch=otherwise)))
+        functions.append(
+            function(f"F{i}", "c a", "b", node("If", "c", "b", then_branch=then, else_branch=otherwise))
+        )
     functions.append(function("F70", "c a", "b", node("Relu", "a", "b")))
     with pytest.raises(LimitError, match="nest"):
         inline_functions(model(call("F0", "c x", "y"), functions=functions))
@@ -255,16 +264,14 @@ def test_functions_that_nest_branches_too_deep_are_refused():
 
 @pytest.mark.parametrize("length", [1, 2, 500])
 def test_recursion_is_refused(length):
-    functions = [function(f"F{i}", "a", "b", call(f"F{(i + 1) % length}", "a", "b"))
-                 for i in range(length)]
+    functions = [function(f"F{i}", "a", "b", call(f"F{(i + 1) % length}", "a", "b")) for i in range(length)]
     with pytest.raises(ModelError, match="recurse"):
         inline_functions(model(call("F0", "x", "y"), functions=functions))
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [("x x", "y"), ("x", "y z")])
 def test_calls_with_too_many_names_are_refused(inputs, outputs):
-    proto = model(call("F", inputs, outputs), functions=[
-        function("F", "a", "b", node("Abs", "a", "b"))])
+    proto = model(call("F", inputs, outputs), functions=[function("F", "a", "b", node("Abs", "a", "b"))])
     with pytest.raises(ModelError, match="the call has 2"):
         inline_functions(proto)
 
@@ -272,8 +279,7 @@ def test_calls_with_too_many_names_are_refused(inputs, outputs):
 def test_large_constants_of_functions_keep_their_data():
     weights = np.arange(4096, dtype=np.float32)
     constant = node("Constant", "", "b", value=onnx.numpy_helper.from_array(weights))
-    proto = model(call("F", "x", "y"), call("F", "x", "z"),
-                  functions=[function("F", "a", "b", constant)])
+    proto = model(call("F", "x", "y"), call("F", "x", "z"), functions=[function("F", "a", "b", constant)])
     opened = open_model(saved(proto))
     inlined = inline_functions(opened.proto)
     data = [bytes(opened.bytes_of(made.attribute[0].t)) for made in inlined.graph.node]
@@ -283,7 +289,11 @@ def test_large_constants_of_functions_keep_their_data():
 def test_names_are_fresh():
     names = NameSupply({"a", "a~2"})
     assert [names.fresh("a"), names.fresh("a"), names.fresh("b"), names.fresh("b")] == [
-        "a~3", "a~4", "b", "b~2"]
+        "a~3",
+        "a~4",
+        "b",
+        "b~2",
+    ]
 
 
 FLOATS = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [2])
@@ -304,8 +314,11 @@ SCHEMA_CASES = [
 @pytest.mark.parametrize(("op_type", "version", "attributes", "expected"), SCHEMA_CASES)
 def test_bodies_of_operators_compute_the_operator(op_type, version, attributes, expected):
     made = schema_function_body(node(op_type, "x", "y", **attributes), version, [FLOATS])
-    proto = helper.make_model(graph(*made.nodes), ir_version=9, opset_imports=[
-        helper.make_opsetid(domain, number) for domain, number in made.opsets.items()])
+    proto = helper.make_model(
+        graph(*made.nodes),
+        ir_version=9,
+        opset_imports=[helper.make_opsetid(domain, number) for domain, number in made.opsets.items()],
+    )
     assert check_structure(proto) == []
     computed = ReferenceEvaluator(proto).run(None, {"x": X})[0]
     np.testing.assert_allclose(computed, expected, rtol=1e-5)

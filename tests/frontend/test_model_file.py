@@ -9,9 +9,9 @@ import time
 import numpy as np
 import onnx
 import pytest
-from frontend import bad_models
-from frontend.bad_models import Case, branch, conditional, function, model, node, relu, saved
 from onnx import TensorProto, helper, numpy_helper
+from support import bad_models
+from support.bad_models import Case, branch, conditional, function, model, node, relu, saved
 
 from onnxc.errors import ModelError, OnnxcError
 from onnxc.frontend import wire
@@ -58,9 +58,12 @@ def test_mutated_file_is_opened_or_refused(seed):
     for _ in range(rng.randint(1, 4)):
         place = rng.randrange(head)
         match rng.randrange(3):
-            case 0: data[place] = rng.randrange(256)
-            case 1: del data[place:place + rng.randint(1, 8)]
-            case 2: data[place:place] = rng.randbytes(rng.randint(1, 8))
+            case 0:
+                data[place] = rng.randrange(256)
+            case 1:
+                del data[place : place + rng.randint(1, 8)]
+            case 2:
+                data[place:place] = rng.randbytes(rng.randint(1, 8))
     try:
         check_structure(open_model(bytes(data)))
     except OnnxcError as error:
@@ -72,6 +75,7 @@ BIG = np.arange(3000, dtype=np.float32)
 
 def everywhere() -> onnx.ModelProto:
     """Large tensors as initializer, in an attribute, in a branch, sparse, and in a function."""
+
     def large(name: str, offset: int) -> TensorProto:
         return numpy_helper.from_array(BIG + offset, name)
 
@@ -82,8 +86,7 @@ def everywhere() -> onnx.ModelProto:
     proto.graph.node.append(node("F", "x", "f", domain="local"))
     proto.functions.append(function("F", "a", "b", node("Constant", "", "b", value=large("", 3))))
     indices = numpy_helper.from_array(np.arange(3000), "")
-    proto.graph.sparse_initializer.append(
-        helper.make_sparse_tensor(large("s", 4), indices, [5000]))
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(large("s", 4), indices, [5000]))
     return proto
 
 
@@ -96,8 +99,7 @@ def test_tensor_bytes_are_those_of_the_file_wherever_they_are(source, tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(saved(proto))
     opened = open_model({"file": path, "bytes": saved(proto), "message": proto}[source])
-    found = [(tensor.name, bytes(opened.bytes_of(tensor) or b""))
-             for tensor in all_tensors(opened.proto)]
+    found = [(tensor.name, bytes(opened.bytes_of(tensor) or b"")) for tensor in all_tensors(opened.proto)]
     assert found == [(tensor.name, tensor.raw_data) for tensor in all_tensors(proto)]
     assert sum(len(data) == BIG.nbytes for _, data in found) == 5
 
@@ -116,9 +118,13 @@ def test_a_copied_tensor_still_knows_its_data():
 
 def test_data_that_looks_like_a_marker_is_data():
     marker_sized = bytes(range(24))
-    proto = model(node("Relu", "x", "y"), initializers=[
-        helper.make_tensor("w", TensorProto.UINT8, [24], marker_sized, raw=True),
-        numpy_helper.from_array(BIG, "v")])
+    proto = model(
+        node("Relu", "x", "y"),
+        initializers=[
+            helper.make_tensor("w", TensorProto.UINT8, [24], marker_sized, raw=True),
+            numpy_helper.from_array(BIG, "v"),
+        ],
+    )
     opened = open_model(saved(proto))
     assert bytes(opened.bytes_of(opened.proto.graph.initializer[0])) == marker_sized
 
@@ -131,8 +137,9 @@ def test_a_marker_of_one_opening_means_nothing_to_another():
 
 
 def test_packed_floats_are_located_too():
-    proto = model(node("Relu", "x", "y"), initializers=[
-        TensorProto(name="w", data_type=1, dims=[3000], float_data=BIG)])
+    proto = model(
+        node("Relu", "x", "y"), initializers=[TensorProto(name="w", data_type=1, dims=[3000], float_data=BIG)]
+    )
     opened = open_model(saved(proto))
     payload = opened.payload(opened.proto.graph.initializer[0])
     assert payload.field == "float_data"
@@ -140,8 +147,9 @@ def test_packed_floats_are_located_too():
 
 
 def test_typed_data_has_no_bytes():
-    opened = open_model(model(node("Relu", "x", "y"), initializers=[
-        helper.make_tensor("w", TensorProto.FLOAT, [2], [1, 2])]))
+    opened = open_model(
+        model(node("Relu", "x", "y"), initializers=[helper.make_tensor("w", TensorProto.FLOAT, [2], [1, 2])])
+    )
     assert opened.bytes_of(opened.proto.graph.initializer[0]) is None
 
 
@@ -166,13 +174,18 @@ print(total, private() - before)
 
 
 def test_memory_does_not_grow_with_the_model(tmp_path):
-    weights = [helper.make_tensor(f"w{i}", TensorProto.FLOAT, [1 << 20], bytes(4 << 20), raw=True)
-               for i in range(24)]
+    weights = [
+        helper.make_tensor(f"w{i}", TensorProto.FLOAT, [1 << 20], bytes(4 << 20), raw=True) for i in range(24)
+    ]
     (tmp_path / "small.onnx").write_bytes(saved(relu()))
     large = model(node("Relu", "x", "y"), initializers=weights)
     (tmp_path / "large.onnx").write_bytes(saved(large))
-    run = subprocess.run([sys.executable, "-c", MEASURE, tmp_path / "small.onnx",
-                          tmp_path / "large.onnx"], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", MEASURE, tmp_path / "small.onnx", tmp_path / "large.onnx"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     total, grown = map(int, run.stdout.split())
     assert total == 96 << 20
     assert grown < 4 << 20

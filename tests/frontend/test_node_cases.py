@@ -4,7 +4,7 @@ with variables for them."""
 from __future__ import annotations
 
 import pytest
-from frontend.node_cases import node_cases, verdict
+from support.node_cases import node_cases, verdict
 
 #: Reasons why cases do not agree, with what their names begin with. The list may only shrink.
 DISAGREE = {
@@ -70,7 +70,5 @@ def test_reasons_are_needed():
     for parts in DISAGREE_SYMBOLIC.values():
         for part in parts:
             assert any(
-                verdict(case, symbolic=True)
-                for name, case in names.items()
-                if name.startswith(part)
+                verdict(case, symbolic=True) for name, case in names.items() if name.startswith(part)
             ), part

@@ -8,13 +8,13 @@ import inspect
 import numpy as np
 import onnx
 import pytest
-from frontend.one_node import evaluate, model, reference
 from onnx import defs, helper
+from support.one_node import evaluate, model, reference
 
 from onnxc.errors import ModelErrors
 from onnxc.frontend.importer import import_model
 from onnxc.frontend.onnx_ops import RULES
-from onnxc.interpret import InterpretError
+from onnxc.ir.interpret import InterpretError
 
 # Signatures --------------------------------------------------------------------------------------
 
@@ -51,13 +51,9 @@ def served(rule, before: int) -> list[defs.OpSchema]:
 @pytest.mark.parametrize(("rule", "before"), CASES)
 def test_parameters_are_the_schemas_inputs(rule, before):
     newest, *others = served(rule, before)
-    parameters = [
-        p for p in list(rule.signature.parameters.values())[1:] if p.kind is not p.KEYWORD_ONLY
-    ]
+    parameters = [p for p in list(rule.signature.parameters.values())[1:] if p.kind is not p.KEYWORD_ONLY]
     variadic = defs.OpSchema.FormalParameterOption.Variadic
-    assert [p.name.rstrip("_") for p in parameters] == [
-        i.name.replace("...", "") for i in newest.inputs
-    ]
+    assert [p.name.rstrip("_") for p in parameters] == [i.name.replace("...", "") for i in newest.inputs]
     for parameter, given in zip(parameters, newest.inputs, strict=True):
         assert (parameter.kind is parameter.VAR_POSITIONAL) == (given.option == variadic)
         if given.option == defs.OpSchema.FormalParameterOption.Optional:
@@ -71,9 +67,7 @@ def test_parameters_are_the_schemas_inputs(rule, before):
 def test_keywords_are_the_schemas_attributes(rule, before):
     schemas = served(rule, before)
     keywords = {p.name: p for p in rule.signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
-    inputs = {
-        i.name for s in schemas for i in s.inputs
-    }  # Split-1 has an input and an attribute of one name
+    inputs = {i.name for s in schemas for i in s.inputs}  # Split-1 has an input and an attribute of one name
     assert {a for s in schemas for a in s.attributes} <= set(keywords) | inputs
     assert set(keywords) <= {a for s in SCHEMAS[rule.domain, rule.op_type] for a in s.attributes}
     for name, attribute in schemas[0].attributes.items():
@@ -137,12 +131,7 @@ AGREE = [
     ("Elu", 6, [X], {"alpha": 0.7}),
     ("Selu", 6, [X], {}),
     ("Shrink", 9, [X], {"lambd": 0.3, "bias": 0.1}),
-    (
-        "BitShift",
-        11,
-        [np.array([1, 200], np.uint8), np.array([3, 9], np.uint8)],
-        {"direction": "LEFT"},
-    ),
+    ("BitShift", 11, [np.array([1, 200], np.uint8), np.array([3, 9], np.uint8)], {"direction": "LEFT"}),
     ("Cast", 13, [np.array([1.7, -1.7, 200.0], np.float32)], {"to": onnx.TensorProto.INT32}),
     ("Cast", 13, [np.array([300, -1, 5], np.int32)], {"to": onnx.TensorProto.UINT8}),
     ("Softmax", 13, [X], {"axis": 1}),
@@ -199,12 +188,7 @@ AGREE = [
         [floats(4, 3), floats(5, 4), floats(5)],
         {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0},
     ),
-    (
-        "Einsum",
-        12,
-        [floats(2, 3, 4), floats(4, 5), floats(5, 3)],
-        {"equation": "bij, jk, ki -> bi"},
-    ),
+    ("Einsum", 12, [floats(2, 3, 4), floats(4, 5), floats(5, 3)], {"equation": "bij, jk, ki -> bi"}),
     ("Einsum", 12, [floats(2, 3, 3)], {"equation": "...ii->...i"}),
     ("Einsum", 12, [floats(2, 3, 4), floats(4, 5)], {"equation": "...ij,jk"}),
     (
@@ -237,18 +221,8 @@ AGREE = [
         [IMAGE],
         {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1},
     ),
-    (
-        "AveragePool",
-        19,
-        [IMAGE],
-        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
-    ),
-    (
-        "AveragePool",
-        11,
-        [IMAGE],
-        {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]},
-    ),
+    ("AveragePool", 19, [IMAGE], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
+    ("AveragePool", 11, [IMAGE], {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
     ("GlobalAveragePool", 1, [IMAGE], {}),
     ("LpPool", 11, [IMAGE], {"kernel_shape": [2, 2], "p": 3}),
     ("BatchNormalization", 15, [X, floats(3), floats(3), floats(3), np.abs(floats(3))], {}),
@@ -256,24 +230,9 @@ AGREE = [
     ("LayerNormalization", 17, [X, floats(4, 5), floats(4, 5)], {"axis": 2}),
     ("GroupNormalization", 21, [floats(2, 4, 5), floats(4), floats(4)], {"num_groups": 2}),
     ("LpNormalization", 22, [X], {"axis": 1, "p": 2}),
-    (
-        "QuantizeLinear",
-        13,
-        [X, np.abs(floats(3)) + 0.1, np.array([1, 2, 3], np.uint8)],
-        {"axis": 1},
-    ),
-    (
-        "DequantizeLinear",
-        19,
-        [rng.integers(-128, 127, (2, 3)).astype(np.int8), floats(3), None],
-        {"axis": 1},
-    ),
-    (
-        "LSTM",
-        14,
-        [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5), floats(1, 40)],
-        {"hidden_size": 5},
-    ),
+    ("QuantizeLinear", 13, [X, np.abs(floats(3)) + 0.1, np.array([1, 2, 3], np.uint8)], {"axis": 1}),
+    ("DequantizeLinear", 19, [rng.integers(-128, 127, (2, 3)).astype(np.int8), floats(3), None], {"axis": 1}),
+    ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5), floats(1, 40)], {"hidden_size": 5}),
     (
         "GRU",
         14,
@@ -330,9 +289,7 @@ def test_cast_of_operator_set_1_names_the_type():
 
 def test_pad_of_operator_set_1():
     (found,) = run("Pad", 1, [X], paddings=[0, 0, 1, 0, 0, 0, 0, 2], value=3.0)
-    np.testing.assert_array_equal(
-        found, np.pad(X, [(0, 0), (0, 0), (1, 0), (0, 2)], constant_values=3)
-    )
+    np.testing.assert_array_equal(found, np.pad(X, [(0, 0), (0, 0), (1, 0), (0, 2)], constant_values=3))
 
 
 def test_split_takes_sizes_from_its_attribute():
@@ -349,9 +306,7 @@ def test_split_into_uneven_parts_leaves_the_last_smaller():
 def test_softmax_before_operator_set_13_takes_the_axes_from_its_axis_on_as_one():
     (found,) = run("Softmax", 11, [X], axis=2)
     exponentials = np.exp(X - X.max((2, 3), keepdims=True))
-    np.testing.assert_allclose(
-        found, exponentials / exponentials.sum((2, 3), keepdims=True), rtol=1e-5
-    )
+    np.testing.assert_allclose(found, exponentials / exponentials.sum((2, 3), keepdims=True), rtol=1e-5)
 
 
 def test_negative_pads_cut():
@@ -391,9 +346,7 @@ def test_batch_normalization_of_one_statistic_for_each_element():
     x = floats(2, 3, 4)
     scale, bias, mean, variance = parameters
     (found,) = run("BatchNormalization", 7, [x, *parameters], spatial=0, epsilon=0.0)
-    np.testing.assert_allclose(
-        found, (x - mean) / np.sqrt(variance) * scale + bias, rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance) * scale + bias, rtol=1e-4, atol=1e-5)
 
 
 def test_lrn_divides_by_the_squares_of_neighbouring_channels():
@@ -428,9 +381,7 @@ def test_means_of_float16_do_not_overflow():
 @pytest.mark.parametrize("axes", [[1], [-1, 0], [0, 1, 2, 3]])
 def test_reductions_over_axes_that_the_run_gives(axes, keepdims):
     (found,) = run("ReduceSum", 13, [X, ints(*axes)], keepdims=keepdims)
-    np.testing.assert_allclose(
-        found, X.sum(tuple(axes), keepdims=bool(keepdims)), rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(found, X.sum(tuple(axes), keepdims=bool(keepdims)), rtol=1e-4, atol=1e-5)
 
 
 def test_an_axis_of_the_run_outside_the_rank_fails_it():
@@ -495,20 +446,8 @@ REFUSED = [
     ("MatMul", 13, [floats(2, 3), floats(4, 5)], {}, "do not match"),
     ("Gemm", 13, [floats(2, 3), floats(3, 4), floats(3)], {}, "does not broadcast"),
     ("LayerNormalization", 17, [X, floats(6)], {}, "does not broadcast"),
-    (
-        "BatchNormalization",
-        15,
-        [X, floats(4), floats(3), floats(3), floats(3)],
-        {},
-        "vector of length 3",
-    ),
-    (
-        "GroupNormalization",
-        21,
-        [floats(2, 4, 5), floats(4), floats(4)],
-        {"num_groups": 3},
-        "not divisible",
-    ),
+    ("BatchNormalization", 15, [X, floats(4), floats(3), floats(3), floats(3)], {}, "vector of length 3"),
+    ("GroupNormalization", 21, [floats(2, 4, 5), floats(4), floats(4)], {"num_groups": 3}, "not divisible"),
     ("QuantizeLinear", 13, [X, np.float32(0)], {}, "scale is 0"),
     ("DequantizeLinear", 13, [np.zeros((2,), np.int8), np.float32("nan")], {}, "scale is NaN"),
     (
@@ -518,13 +457,7 @@ REFUSED = [
         {"hidden_size": 5},
         "operand b",
     ),
-    (
-        "LSTM",
-        14,
-        [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5)],
-        {"hidden_size": 6},
-        "is needed",
-    ),
+    ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5)], {"hidden_size": 6}, "is needed"),
     ("TopK", 11, [X, ints(6)], {}, "6 greatest of 5"),
     ("DepthToSpace", 13, [floats(1, 6, 2, 3)], {"blocksize": 2}, "no multiple of 4"),
     ("DepthToSpace", 13, [floats(1, 8, 2, 3)], {"blocksize": 0}, "blocks of 0"),
@@ -539,12 +472,8 @@ REFUSED = [
     REFUSED,
     ids=[f"{c[0]}-{k}" for k, c in enumerate(REFUSED)],
 )
-def test_what_contradicts_the_specification_is_refused_in_one_sentence(
-    op, opset, inputs, attributes, reason
-):
-    proto = model(
-        op, opset, inputs, attributes, constants=True, outputs=2 if op in ("Split", "TopK") else 1
-    )
+def test_what_contradicts_the_specification_is_refused_in_one_sentence(op, opset, inputs, attributes, reason):
+    proto = model(op, opset, inputs, attributes, constants=True, outputs=2 if op in ("Split", "TopK") else 1)
     with pytest.raises(ModelErrors) as caught:
         import_model(proto)
     message = str(caught.value)

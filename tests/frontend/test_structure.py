@@ -7,18 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from frontend.bad_models import (
-    branch,
-    conditional,
-    function,
-    graph,
-    looping,
-    model,
-    node,
-    set_of,
-    value,
-)
 from onnx import TensorProto, helper, numpy_helper
+from support.bad_models import branch, conditional, function, graph, looping, model, node, set_of, value
 
 from onnxc.errors import ModelErrors
 from onnxc.frontend import structure
@@ -33,14 +23,23 @@ def reasons(proto, **options) -> list[str]:
 
 
 def test_every_problem_is_listed_in_the_order_of_the_model():
-    proto = model(node("Frob", "x", "a"), node("Add", "a", "b"), node("Relu", "gone", "c"),
-                  node("Elu", "c", "y", beta=1), node("Knob", "x", "dead"))
+    proto = model(
+        node("Frob", "x", "a"),
+        node("Add", "a", "b"),
+        node("Relu", "gone", "c"),
+        node("Elu", "c", "y", beta=1),
+        node("Knob", "x", "dead"),
+    )
     proto.ir_version = 99
     found = reasons(proto)
     assert [line.split(":")[0] for line in found] == [
-        "IR version 99 is not supported, 3 to 14 are", "node 'n_a' (Frob of opset 18)",
-        "node 'n_b' (Add of opset 18)", "node 'n_c' (Relu of opset 18)",
-        "node 'n_y' (Elu of opset 18)", "node 'n_dead' (Knob of opset 18)"]
+        "IR version 99 is not supported, 3 to 14 are",
+        "node 'n_a' (Frob of opset 18)",
+        "node 'n_b' (Add of opset 18)",
+        "node 'n_c' (Relu of opset 18)",
+        "node 'n_y' (Elu of opset 18)",
+        "node 'n_dead' (Knob of opset 18)",
+    ]
 
 
 def test_a_node_may_have_several_problems():
@@ -52,7 +51,12 @@ def test_a_node_may_have_several_problems():
 def test_a_diagnostic_names_node_operator_domain_and_operator_set():
     [problem] = check_structure(model(node("Frob", "x", "y", domain="ai.onnx")))
     assert (problem.node, problem.op_type, problem.domain, problem.opset, problem.index) == (
-        "n_y", "Frob", "", 18, 0)
+        "n_y",
+        "Frob",
+        "",
+        18,
+        0,
+    )
     assert problem.kind == "invalid"
 
 
@@ -107,7 +111,8 @@ def test_a_sparse_initializer_is_a_value():
     proto = model(node("Add", "x s", "y"))
     values = numpy_helper.from_array(np.zeros(1, np.float32), "s")
     proto.graph.sparse_initializer.append(
-        helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([0])), [2]))
+        helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([0])), [2])
+    )
     assert reasons(proto) == []
 
 
@@ -118,41 +123,58 @@ def test_an_input_may_be_an_output():
 @pytest.mark.parametrize("kind", ["sequence", "optional", "map"])
 def test_inputs_may_be_of_any_kind(kind):
     floats = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
-    types = {"sequence": helper.make_sequence_type_proto(floats),
-             "optional": helper.make_optional_type_proto(floats),
-             "map": helper.make_map_type_proto(TensorProto.INT64, floats)}
+    types = {
+        "sequence": helper.make_sequence_type_proto(floats),
+        "optional": helper.make_optional_type_proto(floats),
+        "map": helper.make_map_type_proto(TensorProto.INT64, floats),
+    }
     proto = model(node("Relu", "x", "y"))
     proto.graph.input.append(helper.make_value_info("more", types[kind]))
     assert reasons(proto) == []
 
 
 def test_calls_of_functions_are_checked_against_the_function():
-    proto = model(node("F", "x x", "y", domain="local", gain=1), functions=[
-        function("F", "a", "b", node("Relu", "a", "b"))])
+    proto = model(
+        node("F", "x x", "y", domain="local", gain=1),
+        functions=[function("F", "a", "b", node("Relu", "a", "b"))],
+    )
     found = reasons(proto)
     assert "2 inputs, 1 at most" in found[0]
     assert "unknown attribute 'gain'" in found[1]
 
 
 def test_bodies_of_functions_do_not_see_the_graph():
-    [line] = reasons(model(node("F", "x", "y", domain="local"), functions=[
-        function("F", "a", "b", node("Add", "a x", "b"))]))
+    [line] = reasons(
+        model(
+            node("F", "x", "y", domain="local"), functions=[function("F", "a", "b", node("Add", "a x", "b"))]
+        )
+    )
     assert "F/n_b" in line
     assert "'x' is not defined" in line
 
 
 def test_functions_are_checked_against_their_own_operator_sets():
-    proto = model(node("F", "x", "y", domain="local"), opset=20, functions=[
-        function("F", "a", "b", node("Gelu", "a", "b"), opset=13)])
+    proto = model(
+        node("F", "x", "y", domain="local"),
+        opset=20,
+        functions=[function("F", "a", "b", node("Gelu", "a", "b"), opset=13)],
+    )
     assert "operator set 20, the model imports 13" in reasons(proto)[0]
 
 
 def test_checked_functions_can_be_inlined():
-    proto = model(node("F", "x", "y", domain="local"), functions=[
-        function("F", "a", "b", node("Relu", "a", "b"))])
+    proto = model(
+        node("F", "x", "y", domain="local"), functions=[function("F", "a", "b", node("Relu", "a", "b"))]
+    )
     assert reasons(proto) == []
-    assert reasons(helper.make_model(inline_functions(proto).graph, opset_imports=[
-        helper.make_opsetid("", 18)], ir_version=9)) == []
+    assert (
+        reasons(
+            helper.make_model(
+                inline_functions(proto).graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9
+            )
+        )
+        == []
+    )
 
 
 def test_tensors_are_checked_where_their_place_is_known():
@@ -179,6 +201,7 @@ def test_problems_can_be_raised_and_printed():
 
 # Order
 
+
 def test_a_sorted_graph_keeps_its_order():
     nodes = [node("Relu", "x", "a"), node("Relu", "x", "b"), node("Add", "b a", "y")]
     assert topological_order(nodes) == ([0, 1, 2], [])
@@ -203,8 +226,14 @@ def test_a_value_defined_within_is_not_captured():
 
 
 def test_each_cycle_is_found_once_and_what_is_behind_it_is_not_one():
-    nodes = [node("Relu", "b", "a"), node("Relu", "a", "b"), node("Relu", "b", "behind"),
-             node("Relu", "d", "c"), node("Relu", "c", "d"), node("Relu", "x", "fine")]
+    nodes = [
+        node("Relu", "b", "a"),
+        node("Relu", "a", "b"),
+        node("Relu", "b", "behind"),
+        node("Relu", "d", "c"),
+        node("Relu", "c", "d"),
+        node("Relu", "x", "fine"),
+    ]
     order, cycles = topological_order(nodes)
     assert order == [5]
     assert [sorted(cycle) for cycle in cycles] == [[0, 1], [3, 4]]
@@ -214,8 +243,10 @@ def test_random_graphs_are_sorted():
     rng = np.random.default_rng(0)
     for _ in range(50):
         count = int(rng.integers(1, 30))
-        made = [node("Sum", " ".join(["x", *(f"v{j}" for j in range(i) if rng.random() < 0.2)]),
-                     f"v{i}") for i in range(count)]
+        made = [
+            node("Sum", " ".join(["x", *(f"v{j}" for j in range(i) if rng.random() < 0.2)]), f"v{i}")
+            for i in range(count)
+        ]
         nodes = [made[i] for i in rng.permutation(count)]
         order, cycles = topological_order(nodes)
         seen = {"x"}
@@ -232,8 +263,10 @@ def test_large_graphs_take_linear_time(kind):
     made = {
         "chain": chain,
         "reversed chain": chain[::-1],
-        "wide sum": [*(node("Relu", "x", f"v{i}") for i in range(count)),
-                     node("Sum", " ".join(f"v{i}" for i in range(count)), "v")],
+        "wide sum": [
+            *(node("Relu", "x", f"v{i}") for i in range(count)),
+            node("Sum", " ".join(f"v{i}" for i in range(count)), "v"),
+        ],
         "doubling": [node("Add", f"v{i} v{i}" if i else "x x", f"v{i + 1}") for i in range(count)],
         "cycle": [*chain[1:], node("Relu", f"v{count}", "v1")],
     }[kind]

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from frontend.bad_models import external, model, node, relu, saved
 from onnx import TensorProto, helper, numpy_helper
+from support.bad_models import external, model, node, relu, saved
 
 from onnxc.errors import LimitError, ModelError
 from onnxc.frontend.model_file import open_model
@@ -120,8 +120,7 @@ def test_bool_bytes_become_zero_or_one():
 
 
 def test_strings_are_text_whatever_their_bytes():
-    tensor = TensorProto(data_type=TensorProto.STRING, dims=[2, 1],
-                         string_data=["é".encode(), b"\xff"])
+    tensor = TensorProto(data_type=TensorProto.STRING, dims=[2, 1], string_data=["é".encode(), b"\xff"])
     array = tensor_array(tensor, EMPTY)
     assert array.dtype == object
     assert array.shape == (2, 1)
@@ -129,12 +128,21 @@ def test_strings_are_text_whatever_their_bytes():
     assert array[1, 0].encode("utf-8", "surrogateescape") == b"\xff"
 
 
-@pytest.mark.parametrize(("code", "numbers"), [
-    (TensorProto.INT8, [128]), (TensorProto.INT8, [-129]), (TensorProto.UINT8, [-1]),
-    (TensorProto.UINT8, [256]), (TensorProto.INT16, [1 << 15]), (TensorProto.FLOAT16, [1 << 16]),
-    (TensorProto.FLOAT16, [-1]), (TensorProto.FLOAT8E4M3FN, [256]), (TensorProto.INT4, [256]),
-    (TensorProto.FLOAT6E2M3, [64]),
-])
+@pytest.mark.parametrize(
+    ("code", "numbers"),
+    [
+        (TensorProto.INT8, [128]),
+        (TensorProto.INT8, [-129]),
+        (TensorProto.UINT8, [-1]),
+        (TensorProto.UINT8, [256]),
+        (TensorProto.INT16, [1 << 15]),
+        (TensorProto.FLOAT16, [1 << 16]),
+        (TensorProto.FLOAT16, [-1]),
+        (TensorProto.FLOAT8E4M3FN, [256]),
+        (TensorProto.INT4, [256]),
+        (TensorProto.FLOAT6E2M3, [64]),
+    ],
+)
 def test_a_number_that_does_not_fit_is_refused(code, numbers):
     tensor = TensorProto(name="w", data_type=code, dims=[1], int32_data=numbers)
     with pytest.raises(ModelError, match=r"'w'.*does not fit"):
@@ -147,13 +155,15 @@ def test_a_uint32_that_does_not_fit_is_refused():
         tensor_array(tensor, EMPTY)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.float16,
-                                   ml_dtypes.bfloat16], ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize(
+    "dtype",
+    [np.float32, np.float64, np.int64, np.float16, ml_dtypes.bfloat16],
+    ids=lambda dtype: np.dtype(dtype).name,
+)
 def test_large_arrays_are_views_of_the_file(dtype, tmp_path):
     data = np.arange(5000).astype(dtype)
     path = tmp_path / "m.onnx"
-    path.write_bytes(saved(model(node("Relu", "x", "y"),
-                                 initializers=[numpy_helper.from_array(data, "w")])))
+    path.write_bytes(saved(model(node("Relu", "x", "y"), initializers=[numpy_helper.from_array(data, "w")])))
     opened = open_model(path)
     tensor = opened.proto.graph.initializer[0]
     first, second = tensor_array(tensor, opened), tensor_array(tensor, opened)
@@ -177,17 +187,22 @@ def test_arrays_cannot_be_written(kind):
 
 def test_large_packed_floats_are_read():
     numbers = np.linspace(-1, 1, 4096, dtype=np.float32)
-    proto = model(node("Relu", "x", "y"), initializers=[
-        TensorProto(name="w", data_type=1, dims=[4096], float_data=numbers),
-        TensorProto(name="v", data_type=15, dims=[1024], double_data=numbers[:2048])])
+    proto = model(
+        node("Relu", "x", "y"),
+        initializers=[
+            TensorProto(name="w", data_type=1, dims=[4096], float_data=numbers),
+            TensorProto(name="v", data_type=15, dims=[1024], double_data=numbers[:2048]),
+        ],
+    )
     opened = open_model(saved(proto))
     first, second = (tensor_array(tensor, opened) for tensor in opened.proto.graph.initializer)
     assert bits_of(first) == bits_of(numbers)
     assert bits_of(second) == bits_of(numbers[:2048].astype(np.float64).view(np.complex128))
 
 
-@pytest.mark.parametrize(("dims", "count"), [
-    ([], 1), ([0], 0), ([0, 1 << 40], 0), ([1 << 30, 1 << 20], 1 << 50)])
+@pytest.mark.parametrize(
+    ("dims", "count"), [([], 1), ([0], 0), ([0, 1 << 40], 0), ([1 << 30, 1 << 20], 1 << 50)]
+)
 def test_elements_are_counted(dims, count):
     assert element_count(dims) == count
 
@@ -200,25 +215,40 @@ def test_counts_that_would_wrap_are_refused(dims):
 
 @pytest.mark.parametrize("indices", [[1, 4], [[0, 1], [1, 1]]])
 def test_sparse_tensors_become_dense(indices):
-    sparse = helper.make_sparse_tensor(numpy_helper.from_array(np.float32([5, 7]), "s"),
-                                       numpy_helper.from_array(np.array(indices), ""), [2, 3])
+    sparse = helper.make_sparse_tensor(
+        numpy_helper.from_array(np.float32([5, 7]), "s"),
+        numpy_helper.from_array(np.array(indices), ""),
+        [2, 3],
+    )
     assert sparse_array(sparse, EMPTY).tolist() == [[0, 5, 0], [0, 7, 0]]
 
 
-@pytest.mark.parametrize(("indices", "words"), [
-    ([4, 1], "ascend"), ([1, 1], "ascend"), ([1, 6], "ascend"), ([-1, 2], "negative"),
-    ([[0, 3], [1, 1]], "outside"), ([[0, 1, 1], [0, 1, 2]], "fits neither"), ([1], "fits neither"),
-])
+@pytest.mark.parametrize(
+    ("indices", "words"),
+    [
+        ([4, 1], "ascend"),
+        ([1, 1], "ascend"),
+        ([1, 6], "ascend"),
+        ([-1, 2], "negative"),
+        ([[0, 3], [1, 1]], "outside"),
+        ([[0, 1, 1], [0, 1, 2]], "fits neither"),
+        ([1], "fits neither"),
+    ],
+)
 def test_bad_sparse_indices_are_refused(indices, words):
-    sparse = helper.make_sparse_tensor(numpy_helper.from_array(np.float32([5, 7]), "s"),
-                                       numpy_helper.from_array(np.array(indices), ""), [2, 3])
+    sparse = helper.make_sparse_tensor(
+        numpy_helper.from_array(np.float32([5, 7]), "s"),
+        numpy_helper.from_array(np.array(indices), ""),
+        [2, 3],
+    )
     with pytest.raises(ModelError, match=words):
         sparse_array(sparse, EMPTY)
 
 
 def test_a_sparse_tensor_that_is_huge_when_dense_is_refused():
-    sparse = helper.make_sparse_tensor(numpy_helper.from_array(np.float32([5]), "s"),
-                                       numpy_helper.from_array(np.array([7]), ""), [1 << 40])
+    sparse = helper.make_sparse_tensor(
+        numpy_helper.from_array(np.float32([5]), "s"), numpy_helper.from_array(np.array([7]), ""), [1 << 40]
+    )
     with pytest.raises(LimitError, match="when dense"):
         sparse_array(sparse, EMPTY)
 

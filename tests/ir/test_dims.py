@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from onnxc import dims
-from onnxc.dims import symbol
 from onnxc.errors import LimitError
+from onnxc.ir import dims
+from onnxc.ir.dims import symbol
 
 n, m, h = symbol("n"), symbol("m"), symbol("h", 1)
 z = symbol("z", None)
@@ -216,12 +216,7 @@ def test_text_that_is_no_dimension_is_refused(text):
 
 NAMES = {"n": 0, "m": 0, "h": 1, "z": None}
 ENVIRONMENTS = st.fixed_dictionaries(
-    {
-        "n": st.integers(0, 9),
-        "m": st.integers(0, 300),
-        "h": st.integers(1, 9),
-        "z": st.integers(-20, 20),
-    }
+    {"n": st.integers(0, 9), "m": st.integers(0, 300), "h": st.integers(1, 9), "z": st.integers(-20, 20)}
 )
 
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from onnxc import dims, dtypes, expr, interpret, ops
-from onnxc.elements import elements
-from onnxc.expr import const, index, input_
-from onnxc.ir import TensorType
+from onnxc.ir import dims, dtypes, expr, interpret, ops
+from onnxc.ir.elements import elements
+from onnxc.ir.expr import const, index, input_
+from onnxc.ir.graph import TensorType
 
 n, m, h, z = dims.symbol("n"), dims.symbol("m"), dims.symbol("h", 1), dims.symbol("z", None)
 ENVIRONMENTS = [
@@ -82,12 +82,7 @@ def test_padding_with_a_constant():
 
 @pytest.mark.parametrize(
     ("form", "at", "expected"),
-    [
-        ("axis", 2, h),
-        ("axis", [-1, 0], [h, n]),
-        ("elements", [1, 1], [3, 3]),
-        ("nd", [[2], [0]], [h, n]),
-    ],
+    [("axis", 2, h), ("axis", [-1, 0], [h, n]), ("elements", [1, 1], [3, 3]), ("nd", [[2], [0]], [h, n])],
 )
 def test_gathering(form, at, expected):
     assert known(ops.Gather(form), SHAPE, objects(at)).tolist() == expected
@@ -208,10 +203,7 @@ def test_comparisons(op):
 @pytest.mark.parametrize("op", ["and", "or", "xor"])
 def test_logic(op):
     a, b = i64 < j64, i64.equals(input_(2, "int64"))
-    assert (
-        known(ops.Map(expr.apply(op, a, ~b)), SHAPE, objects([m, h, z]), objects([z, 3, m]))
-        is not None
-    )
+    assert known(ops.Map(expr.apply(op, a, ~b)), SHAPE, objects([m, h, z]), objects([z, 3, m])) is not None
 
 
 def test_operands_broadcast():
@@ -264,11 +256,7 @@ def test_an_unknown_operand_gives_nothing():
 
 
 def test_an_operand_that_is_not_read_may_be_unknown():
-    assert elements(ops.Map(j64 + 1), [None, SHAPE], TensorType("int64", (3,))).tolist() == [
-        n + 1,
-        4,
-        h + 1,
-    ]
+    assert elements(ops.Map(j64 + 1), [None, SHAPE], TensorType("int64", (3,))).tolist() == [n + 1, 4, h + 1]
 
 
 @pytest.mark.parametrize(
@@ -282,9 +270,7 @@ def test_an_expression_of_10000_operations():
     body = i64
     for k in range(10_000):
         body = body + (k % 3 - 1)
-    assert elements(ops.Map(body), [objects([n])], TensorType("int64", (1,))).tolist() == [
-        n - 1 + 0
-    ]
+    assert elements(ops.Map(body), [objects([n])], TensorType("int64", (1,))).tolist() == [n - 1 + 0]
 
 
 # Random expressions ------------------------------------------------------------------------------

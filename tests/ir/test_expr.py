@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from onnxc import dims, dtypes, expr
-from onnxc.expr import apply, cast, const, index, input_, size
+from onnxc.ir import dims, dtypes, expr
+from onnxc.ir.expr import apply, cast, const, index, input_, size
 
 x, y = input_(0, "float32"), input_(1, "float32")
 i, j = input_(0, "int32"), input_(1, "int32")
@@ -122,9 +122,7 @@ def test_identities_of_integers(same):
     assert same is i
 
 
-@pytest.mark.parametrize(
-    "kept", [x * 0, x - x, x + 0.0, 0.0 + x, x / x, x - -0.0, expr.sqrt(x * x)]
-)
+@pytest.mark.parametrize("kept", [x * 0, x - x, x + 0.0, 0.0 + x, x / x, x - -0.0, expr.sqrt(x * x)])
 def test_what_fails_for_nan_infinity_or_negative_zero_is_kept(kept):
     assert kept.op not in ("const", "input")
 
@@ -213,18 +211,7 @@ def test_a_rewrite_that_changes_nothing_gives_the_same_object():
 # Evaluation --------------------------------------------------------------------------------------
 
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
-INTEGERS = [
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "uint64",
-    "uint32",
-    "uint16",
-    "uint8",
-    "int4",
-    "uint4",
-]
+INTEGERS = ["int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "int4", "uint4"]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -281,9 +268,7 @@ def test_functions_of_floats(name, dtype):
     with np.errstate(all="ignore"):
         wide = values.astype(np.float64)
         expected = (
-            np.vectorize(math.erf)(wide)
-            if name == "erf"
-            else getattr(np, reference.get(name, name))(wide)
+            np.vectorize(math.erf)(wide) if name == "erf" else getattr(np, reference.get(name, name))(wide)
         )
     result = run(apply(name, input_(0, dtype)), values)
     assert result.dtype == values.dtype
@@ -322,9 +307,7 @@ def test_integer_division_rounds_toward_zero(dtype):
     assert run(x_ / y_, a, b).astype(int).tolist() == quotients
     remainders = [p - q * t for p, q, t in zip(left, right, quotients, strict=True)]
     assert run(apply("fmod", x_, y_), a, b).astype(int).tolist() == remainders
-    assert run(x_ % y_, a, b).astype(int).tolist() == [
-        p % q for p, q in zip(left, right, strict=True)
-    ]
+    assert run(x_ % y_, a, b).astype(int).tolist() == [p % q for p, q in zip(left, right, strict=True)]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -349,12 +332,7 @@ def test_shifts_by_the_width_or_more_give_zero(dtype):
     width = dtypes.bits(dtype)
     a, b = array([1, 1, 1, 100], dtype), array([0, 3, width, width + 1], dtype)
     assert run(input_(0, dtype) << input_(1, dtype), a, b).tolist() == [1, 8, 0, 0]
-    assert run(input_(0, dtype) >> input_(1, dtype), array([8, 8, 8, 8], dtype), b).tolist() == [
-        8,
-        1,
-        0,
-        0,
-    ]
+    assert run(input_(0, dtype) >> input_(1, dtype), array([8, 8, 8, 8], dtype), b).tolist() == [8, 1, 0, 0]
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "uint64"])
@@ -412,13 +390,7 @@ def test_nothing_equals_nan():
 def test_floats_saturate_to_integers(source, target):
     low, high = dtypes.integer_range(target)
     values = array([np.nan, np.inf, -np.inf, 1.9, 0.0], source)
-    assert run(cast(input_(0, source), target), values).astype(object).tolist() == [
-        0,
-        high,
-        low,
-        1,
-        0,
-    ]
+    assert run(cast(input_(0, source), target), values).astype(object).tolist() == [0, high, low, 1, 0]
     if low < 0:
         assert int(run(cast(input_(0, source), target), array(-1.9, source))) == -1
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from ir.interpreting import close, fails, integers, normal, run, runtime, same
+from support.interpreting import close, fails, integers, normal, run, runtime, same
 
-from onnxc import dims, dtypes, expr, ops
-from onnxc.expr import const, index, input_
+from onnxc.ir import dims, dtypes, expr, ops
+from onnxc.ir.expr import const, index, input_
 
 x32 = input_(0, "float32")
 
@@ -13,8 +13,7 @@ x32 = input_(0, "float32")
 
 
 @pytest.mark.parametrize(
-    ("left", "right"),
-    [((3, 4), (4,)), ((3, 1), (1, 4)), ((), (2, 3)), ((0, 4), (1, 4)), ((1,), (1,))],
+    ("left", "right"), [((3, 4), (4,)), ((3, 1), (1, 4)), ((), (2, 3)), ((0, 4), (1, 4)), ((1,), (1,))]
 )
 def test_map_broadcasts_its_operands(left, right):
     a, b = normal(*left), normal(*right)
@@ -52,10 +51,7 @@ def test_map_refuses_shapes_that_do_not_broadcast():
 @pytest.mark.parametrize("kind", ["sum", "prod", "min", "max"])
 def test_reduce(kind, axes, keepdims):
     a = normal(3, 1, 5)
-    close(
-        run(ops.Reduce(kind, axes, keepdims), a),
-        np.asarray(getattr(np, kind)(a, axes, keepdims=keepdims)),
-    )
+    close(run(ops.Reduce(kind, axes, keepdims), a), np.asarray(getattr(np, kind)(a, axes, keepdims=keepdims)))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
@@ -137,14 +133,11 @@ def test_contract_is_einsum(lhs, rhs, out, size):
     sizes = {c: 2 + k for k, c in enumerate(sorted({*lhs, *rhs}))} | {"k": size, "c": size}
     a, b = normal(*(sizes[c] for c in lhs)), normal(*(sizes[c] for c in rhs))
     close(
-        run(ops.Contract(lhs, rhs, out, "float32"), a, b),
-        np.asarray(np.einsum(f"{lhs},{rhs}->{out}", a, b)),
+        run(ops.Contract(lhs, rhs, out, "float32"), a, b), np.asarray(np.einsum(f"{lhs},{rhs}->{out}", a, b))
     )
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float64", "float32", "int8", "uint8", "int64", "uint64", "int32"]
-)
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int8", "uint8", "int64", "uint64", "int32"])
 def test_contract_of_every_type(dtype):
     a, b = integers(5, 7, dtype=dtype, low=0, high=9), integers(7, 3, dtype=dtype, low=0, high=9)
     same(run(ops.Contract("mk", "kn", "mn", dtype), a, b), (a @ b).astype(dtype))
@@ -165,17 +158,12 @@ def test_contract_of_bytes_in_int32():
         integers(4, 300, dtype="uint8", low=0, high=256),
         integers(300, 5, dtype="int8", low=-128, high=128),
     )
-    same(
-        run(ops.Contract("mk", "kn", "mn", "int32"), a, b), a.astype(np.int32) @ b.astype(np.int32)
-    )
+    same(run(ops.Contract("mk", "kn", "mn", "int32"), a, b), a.astype(np.int32) @ b.astype(np.int32))
 
 
 def test_contract_of_large_integers_wraps():
     a = np.full((1, 4), 2**40, np.int64)
-    same(
-        run(ops.Contract("mk", "kn", "mn", "int64"), a, a.T),
-        np.array([[4 * 2**80 % 2**64]], np.int64),
-    )
+    same(run(ops.Contract("mk", "kn", "mn", "int64"), a, a.T), np.array([[4 * 2**80 % 2**64]], np.int64))
 
 
 def test_contract_of_bools():
@@ -200,17 +188,7 @@ def test_an_epilogue_may_not_grow_the_result():
 
 # Movement ----------------------------------------------------------------------------------------
 
-EVERY_TYPE = [
-    "float32",
-    "float16",
-    "bfloat16",
-    "float64",
-    "int8",
-    "uint8",
-    "int64",
-    "bool",
-    "string",
-]
+EVERY_TYPE = ["float32", "float16", "bfloat16", "float64", "int8", "uint8", "int64", "bool", "string"]
 
 
 def anything(*shape, dtype):
@@ -260,10 +238,7 @@ def test_a_slice_must_lie_inside():
 )
 def test_padding_that_repeats_the_tensor(mode, before, after):
     a = normal(3, 4)
-    same(
-        run(ops.Pad(mode, before, after), a),
-        np.pad(a, list(zip(before, after, strict=True)), mode=mode),
-    )
+    same(run(ops.Pad(mode, before, after), a), np.pad(a, list(zip(before, after, strict=True)), mode=mode))
 
 
 def test_padding_one_element():
@@ -338,13 +313,7 @@ def test_nothing_can_be_gathered_from_nothing(wrong):
     assert run(ops.Gather("axis"), np.zeros((0, 2)), np.zeros(0, np.int64)).shape == (0, 2)
 
 
-REDUCTIONS = [
-    ("none", None),
-    ("add", np.add),
-    ("mul", np.multiply),
-    ("min", np.minimum),
-    ("max", np.maximum),
-]
+REDUCTIONS = [("none", None), ("add", np.add), ("mul", np.multiply), ("min", np.minimum), ("max", np.maximum)]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "int64", "uint8"])
@@ -377,8 +346,7 @@ def test_scatter_nd(reduction, combine):
 def test_the_last_update_wins():
     a, at = np.zeros(3, np.float32), np.array([1, 1, 1])
     same(
-        run(ops.Scatter("elements"), a, at, np.array([5, 6, 7], np.float32)),
-        np.array([0, 7, 0], np.float32),
+        run(ops.Scatter("elements"), a, at, np.array([5, 6, 7], np.float32)), np.array([0, 7, 0], np.float32)
     )
 
 
@@ -413,9 +381,7 @@ def test_cumulated_integers_wrap():
 
 
 @pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize(
-    "dtype", ["float32", "float16", "bfloat16", "int8", "int64", "uint64", "bool"]
-)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "int64", "uint64", "bool"])
 def test_sort_is_stable(dtype, descending):
     a = integers(2, 50, low=0, high=5).astype(dtypes.numpy_dtype(dtype))
     values, order = run(ops.Sort(1, descending), a)

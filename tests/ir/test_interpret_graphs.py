@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from ir.interpreting import close, fails, integers, normal, random, run, runtime, same
+from support.interpreting import close, fails, integers, normal, random, run, runtime, same
 
-from onnxc import dims, interpret, ops
-from onnxc.expr import input_
-from onnxc.interpret import InterpretError, run_graph, run_op
-from onnxc.ir import TensorType
-from onnxc.text import parse
+from onnxc.ir import dims, interpret, ops
+from onnxc.ir.expr import input_
+from onnxc.ir.graph import TensorType
+from onnxc.ir.interpret import InterpretError, run_graph, run_op
+from onnxc.ir.text import parse
 
 x32 = input_(0, "float32")
 
@@ -72,8 +72,7 @@ def test_a_graph_may_return_inputs_constants_and_a_value_twice():
 
 def test_a_result_of_another_shape_than_its_type_is_an_error():
     graph = parse(
-        "graph (%x: float32[n], %y: float32[m]) {"
-        "  %z = map(%x, %y) { add($0, $1) } : float32[n] return %z }"
+        "graph (%x: float32[n], %y: float32[m]) {  %z = map(%x, %y) { add($0, $1) } : float32[n] return %z }"
     )
     with pytest.raises(InterpretError):
         run_graph(graph, [np.zeros(1, np.float32), np.zeros(3, np.float32)])
@@ -185,16 +184,12 @@ def test_the_size_of_nonzero_is_bound():
 
 
 @pytest.mark.parametrize("ascending", [0, 1])
-@pytest.mark.parametrize(
-    ("shape", "axis"), [((12,), -1), ((4, 3), -1), ((6, 2), 0), ((2, 6), 1), ((0,), -1)]
-)
+@pytest.mark.parametrize(("shape", "axis"), [((12,), -1), ((4, 3), -1), ((6, 2), 0), ((2, 6), 1), ((0,), -1)])
 def test_unique(shape, axis, ascending):
     a = integers(*shape, dtype="float32", low=0, high=3)
     given = {} if axis < 0 else {"axis": axis}
     expected = runtime("Unique", [a], 4, sorted=ascending, **given)
-    for actual, wanted in zip(
-        call("unique", a, attributes=(axis, ascending)), expected, strict=True
-    ):
+    for actual, wanted in zip(call("unique", a, attributes=(axis, ascending)), expected, strict=True):
         same(actual, wanted)
 
 
@@ -237,10 +232,7 @@ def test_sequences():
 def test_a_place_outside_a_sequence_fails(place):
     sequence = [np.zeros(1), np.zeros(1)]
     for symbol, inputs in (("sequence_at", [sequence]), ("sequence_erase", [sequence])):
-        assert (
-            fails("index_out_of_range", ops.RuntimeCall(symbol, ()), *inputs, np.array(place))
-            == place
-        )
+        assert fails("index_out_of_range", ops.RuntimeCall(symbol, ()), *inputs, np.array(place)) == place
 
 
 def test_sequences_are_joined():
@@ -257,9 +249,7 @@ def test_tensors_are_split_into_sequences():
     parts = call("split_to_sequence", a, np.array(2), attributes=(0, 1))
     assert [len(p) for p in parts] == [2, 2, 1]
     same(np.concatenate(parts), a)
-    assert [
-        len(p) for p in call("split_to_sequence", a, np.array([1, 0, 4]), attributes=(0, 1))
-    ] == [1, 0, 4]
+    assert [len(p) for p in call("split_to_sequence", a, np.array([1, 0, 4]), attributes=(0, 1))] == [1, 0, 4]
     fails("invalid_value", ops.RuntimeCall("split_to_sequence", (), (0, 1)), a, np.array([1, 2]))
 
 
@@ -279,9 +269,7 @@ def test_optionals():
 @pytest.mark.parametrize("samples", [0, 2])
 def test_roi_align(samples, mode, half):
     x = normal(2, 3, 9, 12)
-    regions = np.array(
-        [[0, 0, 11, 8], [2.5, 1, 7, 4], [-3, 5, 30, 40], [4, 4, 4.1, 4.2]], np.float32
-    )
+    regions = np.array([[0, 0, 11, 8], [2.5, 1, 7, 4], [-3, 5, 30, 40], [4, 4, 4.1, 4.2]], np.float32)
     images, scale = np.array([0, 1, 1, 0]), np.float32(0.7)
     names = ["output_half_pixel", "half_pixel"]
     expected = runtime(
@@ -297,9 +285,7 @@ def test_roi_align(samples, mode, half):
     attributes = (3, 4, samples, int(mode == "max"), half)
     close(call("roi_align", x, regions, images, scale, attributes=attributes), expected, 1e-4)
     wrong = np.array([0, 1, 2, 0])
-    fails(
-        "index_out_of_range", ops.RuntimeCall("roi_align", (), attributes), x, regions, wrong, scale
-    )
+    fails("index_out_of_range", ops.RuntimeCall("roi_align", (), attributes), x, regions, wrong, scale)
 
 
 def test_max_roi_pool():

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from ir.interpreting import close, fails, integers, normal, run, runtime, same
+from support.interpreting import close, fails, integers, normal, run, runtime, same
 
-from onnxc import dims, ops
-from onnxc.expr import input_
-from onnxc.interpret import run_op
+from onnxc.ir import dims, ops
+from onnxc.ir.expr import input_
+from onnxc.ir.interpret import run_op
 
 x32 = input_(0, "float32")
 
@@ -26,14 +26,10 @@ CONVOLUTIONS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("image", "weights", "strides", "pads", "dilations", "groups"), CONVOLUTIONS
-)
+@pytest.mark.parametrize(("image", "weights", "strides", "pads", "dilations", "groups"), CONVOLUTIONS)
 def test_conv(image, weights, strides, pads, dilations, groups):
     x, w = normal(*image), normal(*weights)
-    expected = runtime(
-        "Conv", [x, w], strides=strides, pads=pads, dilations=dilations, group=groups
-    )[0]
+    expected = runtime("Conv", [x, w], strides=strides, pads=pads, dilations=dilations, group=groups)[0]
     close(run(ops.Conv(strides, pads, dilations, groups), x, w), expected)
 
 
@@ -72,10 +68,7 @@ def test_negative_pads_cut_away():
 def test_negative_pads_grow_a_transposed_conv():
     x, w = normal(1, 2, 4), normal(2, 3, 3)
     whole = run(ops.Conv((1,), (0, 0), (1,), transposed=True), x, w)
-    close(
-        run(ops.Conv((1,), (-2, -1), (1,), transposed=True), x, w),
-        np.pad(whole, ((0, 0), (0, 0), (2, 1))),
-    )
+    close(run(ops.Conv((1,), (-2, -1), (1,), transposed=True), x, w), np.pad(whole, ((0, 0), (0, 0), (2, 1))))
 
 
 def test_symbolic_pads():
@@ -103,12 +96,7 @@ def test_conv_applies_its_epilogue():
 
 
 def test_a_window_larger_than_the_image_fails():
-    fails(
-        "invalid_value",
-        ops.Conv((1, 1), (0, 0, 0, 0), (1, 1)),
-        normal(1, 1, 1, 1),
-        normal(1, 1, 3, 3),
-    )
+    fails("invalid_value", ops.Conv((1, 1), (0, 0, 0, 0), (1, 1)), normal(1, 1, 1, 1), normal(1, 1, 3, 3))
 
 
 POOLS = [
@@ -125,8 +113,7 @@ POOLS = [
 def pooled(kind, image, kernel, strides, pads, dilations, column_major=False):
     rank = len(kernel)
     sizes = tuple(
-        (image[a + 2] + pads[a] + pads[a + rank] - (kernel[a] - 1) * dilations[a] - 1) // strides[a]
-        + 1
+        (image[a + 2] + pads[a] + pads[a + rank] - (kernel[a] - 1) * dilations[a] - 1) // strides[a] + 1
         for a in range(rank)
     )
     return ops.Pool(kind, kernel, strides, pads, dilations, sizes, column_major)
@@ -185,13 +172,8 @@ def test_padding_is_never_the_maximum():
 
 def test_a_pool_may_reach_beyond_the_end():
     x = np.arange(5, dtype=np.float32).reshape(1, 1, 5)
-    same(
-        run(ops.Pool("max", (2,), (2,), (0, 0), (1,), (3,)), x), np.array([[[1, 3, 4]]], np.float32)
-    )
-    same(
-        run(ops.Pool("mean", (2,), (2,), (0, 0), (1,), (3,)), x),
-        np.array([[[0.5, 2.5, 4]]], np.float32),
-    )
+    same(run(ops.Pool("max", (2,), (2,), (0, 0), (1,), (3,)), x), np.array([[[1, 3, 4]]], np.float32))
+    same(run(ops.Pool("mean", (2,), (2,), (0, 0), (1,), (3,)), x), np.array([[[0.5, 2.5, 4]]], np.float32))
 
 
 # Attention ---------------------------------------------------------------------------------------
@@ -306,9 +288,7 @@ def agree(pair):
 def test_recurrence_in_each_direction(kind, direction):
     agree(recurrence(kind, direction))
     agree(
-        recurrence(
-            kind, direction, ("b", "lengths", "h", "c") if kind == "lstm" else ("b", "lengths", "h")
-        )
+        recurrence(kind, direction, ("b", "lengths", "h", "c") if kind == "lstm" else ("b", "lengths", "h"))
     )
 
 
@@ -363,10 +343,4 @@ def test_no_steps_leave_the_state_alone():
 
 def test_a_length_beyond_the_steps_fails():
     op = ops.Recurrent("rnn", 2, ("forward",), tuple(DEFAULTS["rnn"]), ("lengths",))
-    fails(
-        "index_out_of_range",
-        op,
-        normal(2, 1, 1, 2),
-        normal(1, 2, 2),
-        np.array([3], np.int32),
-    )
+    fails("index_out_of_range", op, normal(2, 1, 1, 2), normal(1, 2, 2), np.array([3], np.int32))

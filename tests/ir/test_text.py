@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from onnxc import dims, dtypes, expr, ops
-from onnxc.expr import const, input_
-from onnxc.ir import Constant, Graph, Node, TensorType, Value, make_node
-from onnxc.text import TextError, expr_text, graph_text, parse, parse_expr
+from onnxc.ir import dims, dtypes, expr, ops
+from onnxc.ir.expr import const, input_
+from onnxc.ir.graph import Constant, Graph, Node, TensorType, Value, make_node
+from onnxc.ir.text import TextError, expr_text, graph_text, parse, parse_expr
 
 x, y = input_(0, "float32"), input_(1, "float32")
 i = input_(0, "int64")
@@ -134,8 +134,7 @@ EVERY_OP = {
     "reshape": "%x: float32[n, 6] | reshape(%x) shape=(n, 2, 3)",
     "transpose": "%x: float32[n, 6] | transpose(%x) perm=(1, 0)",
     "slice": "%x: float32[n, 6] | slice(%x) starts=(0, 5) sizes=(n, 2) steps=(1, -2)",
-    "pad": "%x: float32[n, 6], %v: float32[] "
-    "| pad(%x, %v) mode=constant before=(0, 1) after=(2, 0)",
+    "pad": "%x: float32[n, 6], %v: float32[] | pad(%x, %v) mode=constant before=(0, 1) after=(2, 0)",
     "broadcast": "%x: float32[n, 1] | broadcast(%x) shape=(2, n, 4)",
     "concat": "%x: float32[n, 1], %y: float32[n, 4] | concat(%x, %y, %x) axis=1",
     "gather": "%x: float32[n, 4], %i: int64[k] | gather(%x, %i) form=axis axis=1",
@@ -202,15 +201,12 @@ def test_types_are_inferred_where_they_are_left_out():
 
 def test_given_types_are_checked():
     with pytest.raises(TextError, match=r"%y is float32\[4, n\]"):
-        parse(
-            "graph(%x: float32[n, 4]) { %y = transpose(%x) perm=(1, 0) : float32[5, n] return %y }"
-        )
+        parse("graph(%x: float32[n, 4]) { %y = transpose(%x) perm=(1, 0) : float32[5, n] return %y }")
 
 
 def test_a_given_type_may_say_more_than_the_inferred_one():
     graph = parse(
-        "graph(%x: float32[n], %y: float32[m]) {"
-        "  %z = map(%x, %y) { add($0, $1) } : float32[k] return %z }"
+        "graph(%x: float32[n], %y: float32[m]) {  %z = map(%x, %y) { add($0, $1) } : float32[k] return %z }"
     )
     assert graph.outputs[0].shape == (dims.symbol("k"),)
 
@@ -313,9 +309,7 @@ def test_small_constants_are_printed_whole(dtype):
 
 def test_special_floats_are_kept():
     array = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
-    printed = graph_text(
-        Graph((), (Value(TensorType("float32", (5,)), "c", Constant.of(array)),), ())
-    )
+    printed = graph_text(Graph((), (Value(TensorType("float32", (5,)), "c", Constant.of(array)),), ()))
     again = parse(printed).outputs[0].constant.array
     assert again.view(np.int32).tolist() == array.view(np.int32).tolist()
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from onnxc import dims, expr, ops
-from onnxc.expr import const, index, input_
-from onnxc.ir import Constant, Graph, Layout, Node, TensorType, Value, make_node
-from onnxc.text import parse
-from onnxc.verify import InvalidGraph, verify
+from onnxc.ir import dims, expr, ops
+from onnxc.ir.expr import const, index, input_
+from onnxc.ir.graph import Constant, Graph, Layout, Node, TensorType, Value, make_node
+from onnxc.ir.text import parse
+from onnxc.ir.verify import InvalidGraph, verify
 
 n, m = dims.symbol("n"), dims.symbol("m")
 x32 = input_(0, "float32")
@@ -180,11 +180,7 @@ def test_an_op_of_tensors_takes_no_sequences():
 
 @pytest.mark.parametrize(
     "op",
-    [
-        ops.Reshape((m, 4)),
-        ops.Map(x32 + expr.size(m).cast("float32")),
-        ops.Slice((m, 0), (n, 4), (1, 1)),
-    ],
+    [ops.Reshape((m, 4)), ops.Map(x32 + expr.size(m).cast("float32")), ops.Slice((m, 0), (n, 4), (1, 1))],
 )
 def test_a_variable_is_bound_before_it_is_used(op):
     refuses_op(op, [f], [f], "m is used before it is bound")
@@ -386,9 +382,7 @@ def test_every_node_that_needs_a_kernel_has_one():
 
 
 def test_control_flow_needs_no_kernel():
-    text = (
-        "graph(%s: int64[1]) { bind(%s) symbols=(n) %y = elements() dims=(n) shape=() return %y }"
-    )
+    text = "graph(%s: int64[1]) { bind(%s) symbols=(n) %y = elements() dims=(n) shape=() return %y }"
     verify(parse(text), "kernels")
 
 

@@ -1,19 +1,25 @@
 """One chain of elementwise operators, one reduction and one product in each element type, through the same
 generators: one library at several sizes against the reference evaluator, which computes sums in float64.
 """
+
 import ml_dtypes
 import numpy as np
 import onnx.reference
 import pytest
-from agreement import same
-from small_models import parsed
+from support.agreement import same
+from support.small_models import parsed
 
 import onnxc
 
 #: Element types as ONNX spells them → numpy's type, and how far a result may be off, as part of the largest.
 TYPES = {
-    "float16": (np.float16, 2e-3), "bfloat16": (ml_dtypes.bfloat16, 1e-2), "double": (np.float64, 1e-14),
-    "int8": (np.int8, 0), "uint8": (np.uint8, 0), "int64": (np.int64, 0), "bool": (np.bool_, 0),
+    "float16": (np.float16, 2e-3),
+    "bfloat16": (ml_dtypes.bfloat16, 1e-2),
+    "double": (np.float64, 1e-14),
+    "int8": (np.int8, 0),
+    "uint8": (np.uint8, 0),
+    "int64": (np.int64, 0),
+    "bool": (np.bool_, 0),
 }
 SIZES = ((3, 4, 5), (1, 1, 1), (17, 33, 29), (0, 3, 2), (64, 128, 65))
 
@@ -47,8 +53,12 @@ def test_elementwise_chains(type_, tmp_path):
     dtype = TYPES[type_][0]
     body = LOGICAL if type_ == "bool" else INTEGER if np.issubdtype(dtype, np.integer) else FLOATING
     seven = f"seven = Constant <value = {type_} {{7}}> ()" if "seven" in body else ""
-    check(f"chain ({type_}[N, M] x, {type_}[M] y) => ({type_}[N, M] z) {{ {seven} {body} }}", tmp_path,
-          [{"x": data(dtype, n, m), "y": data(dtype, m, seed=1)} for n, _, m in SIZES], type_)
+    check(
+        f"chain ({type_}[N, M] x, {type_}[M] y) => ({type_}[N, M] z) {{ {seven} {body} }}",
+        tmp_path,
+        [{"x": data(dtype, n, m), "y": data(dtype, m, seed=1)} for n, _, m in SIZES],
+        type_,
+    )
 
 
 @pytest.mark.parametrize("type_", TYPES)
@@ -63,13 +73,18 @@ def test_reductions(type_, tmp_path):
         wide = x.astype(np.float64) if x.dtype != np.int64 else x
         return [wide.sum(1).astype(dtype), wide.sum(0).astype(dtype)]
 
-    check(f"""reduction ({type_}[N, M] x) => ({type_}[N] rows, {type_}[M] columns) {{
+    check(
+        f"""reduction ({type_}[N, M] x) => ({type_}[N] rows, {type_}[M] columns) {{
                 zero = Constant <value = int64[1] {{0}}> ()
                 one = Constant <value = int64[1] {{1}}> ()
                 rows = {operator} <keepdims = 0> (x, one)
                 columns = {operator} <keepdims = 0> (x, zero)
-              }}""", tmp_path,
-          [{"x": data(dtype, n, m)} for n, _, m in SIZES if n or not greatest], type_, exact)
+              }}""",
+        tmp_path,
+        [{"x": data(dtype, n, m)} for n, _, m in SIZES if n or not greatest],
+        type_,
+        exact,
+    )
 
 
 @pytest.mark.parametrize("type_", [t for t in TYPES if t != "bool"])
@@ -80,21 +95,35 @@ def test_matrix_products(type_, tmp_path):
 
     def exact(x, y):
         if np.issubdtype(dtype, np.integer):
-            return [x.astype(np.int64) @ y.astype(np.int64)] if not integer else [
-                x.astype(np.int32) @ y.astype(np.int32)]
+            return (
+                [x.astype(np.int64) @ y.astype(np.int64)]
+                if not integer
+                else [x.astype(np.int32) @ y.astype(np.int32)]
+            )
         return [(x.astype(np.float64) @ y.astype(np.float64)).astype(dtype)]
 
-    check(f"""product ({type_}[N, K] x, {type_}[K, M] y) => ({result}[N, M] z) {{
+    check(
+        f"""product ({type_}[N, K] x, {type_}[K, M] y) => ({result}[N, M] z) {{
                 z = {operator} (x, y)
-              }}""", tmp_path,
-          [{"x": data(dtype, n, k), "y": data(dtype, k, m, seed=1)} for n, k, m in SIZES], type_, exact)
+              }}""",
+        tmp_path,
+        [{"x": data(dtype, n, k), "y": data(dtype, k, m, seed=1)} for n, k, m in SIZES],
+        type_,
+        exact,
+    )
 
 
 @pytest.mark.parametrize("type_", ["int8", "uint8"])
 def test_products_with_zero_points(type_, tmp_path):
     dtype = TYPES[type_][0]
-    check(f"""product ({type_}[N, K] x, {type_}[K, M] y, {type_} a, {type_} b) => (int32[N, M] z) {{
+    check(
+        f"""product ({type_}[N, K] x, {type_}[K, M] y, {type_} a, {type_} b) => (int32[N, M] z) {{
                 z = MatMulInteger (x, y, a, b)
-              }}""", tmp_path,
-          [{"x": data(dtype, n, k), "y": data(dtype, k, m, seed=1), "a": dtype(3), "b": dtype(7)}
-           for n, k, m in SIZES], type_)
+              }}""",
+        tmp_path,
+        [
+            {"x": data(dtype, n, k), "y": data(dtype, k, m, seed=1), "a": dtype(3), "b": dtype(7)}
+            for n, k, m in SIZES
+        ],
+        type_,
+    )

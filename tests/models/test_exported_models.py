@@ -3,10 +3,11 @@
 They are too large to keep and take the frameworks to make, so the set is what the folder holds; without a
 folder it is empty.
 """
+
 import numpy as np
 import pytest
-from agreement import check_model
-from sources import ZOO
+from support.agreement import check_model
+from support.sources import ZOO
 
 FILES = sorted(ZOO.glob("*.onnx")) if ZOO is not None else []
 

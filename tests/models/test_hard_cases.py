@@ -3,11 +3,12 @@ lists of tensors.
 
 Each model is compiled once, with every dimension open, and held against ONNX Runtime at several sizes.
 """
+
 import numpy as np
 import onnx
 import pytest
-from agreement import check_runs
-from small_models import parsed
+from support.agreement import check_runs
+from support.small_models import parsed
 
 import onnxc
 from onnxc.errors import OnnxcError, RunError
@@ -26,6 +27,7 @@ def int64(value):
 
 # Loops
 
+
 def test_a_carried_tensor_grows_for_as_many_rounds_as_the_run_says(tmp_path):
     model = parsed("""
         grow (float[N] x, int64 trips, bool go) => (float[M] y) {
@@ -36,9 +38,14 @@ def test_a_carried_tensor_grows_for_as_many_rounds_as_the_run_says(tmp_path):
                 c_out = Identity (c)
             }>
         }""")
-    check_runs(model, tmp_path, [
-        {"x": floats(n), "trips": int64(trips), "go": np.bool_(go)}
-        for n, trips, go in ((3, 2, 1), (0, 4, 1), (5, 0, 1), (2, 3, 0), (7, 100, 1), (1, 1, 1))])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"x": floats(n), "trips": int64(trips), "go": np.bool_(go)}
+            for n, trips, go in ((3, 2, 1), (0, 4, 1), (5, 0, 1), (2, 3, 0), (7, 100, 1), (1, 1, 1))
+        ],
+    )
 
 
 def test_a_carried_tensor_doubles_a_constant_number_of_times(tmp_path):
@@ -71,9 +78,14 @@ def test_a_condition_ends_a_loop_early_and_what_it_scanned_is_as_long(tmp_path):
                 c_out = Less (total, limit)
             }}>
         }}""")
-    check_runs(model, tmp_path, [
-        {"x": np.ones(n, np.float32), "limit": np.float32(limit)}
-        for n, limit in ((3, 20), (2, 1e9), (4, 0), (1, 5))])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"x": np.ones(n, np.float32), "limit": np.float32(limit)}
+            for n, limit in ((3, 20), (2, 1e9), (4, 0), (1, 5))
+        ],
+    )
 
 
 def test_a_loop_without_a_trip_count_runs_until_its_condition_fails(tmp_path):
@@ -110,9 +122,14 @@ SWAP = """
 def test_carried_values_change_places(exchanged, equal, tmp_path):
     text = SWAP.replace("EXCHANGED", exchanged)
     model = parsed(text.replace("[M] z", "[N] z") if equal else text)
-    check_runs(model, tmp_path, [
-        {"x": floats(n), "z": floats(n if equal else m, seed=1), "trips": int64(trips), "go": np.bool_(1)}
-        for n, m, trips in ((3, 1, 1), (3, 2, 2), (5, 0, 0), (0, 1, 3), (2, 7, 7))])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"x": floats(n), "z": floats(n if equal else m, seed=1), "trips": int64(trips), "go": np.bool_(1)}
+            for n, m, trips in ((3, 1, 1), (3, 2, 2), (5, 0, 0), (0, 1, 3), (2, 7, 7))
+        ],
+    )
 
 
 def test_a_carried_value_may_be_what_a_branch_chose_of_the_others(tmp_path):
@@ -131,9 +148,14 @@ def test_a_carried_value_may_be_what_a_branch_chose_of_the_others(tmp_path):
                                else_branch = no () => (float[V] o) {{ o = Neg (q) }}>
             }}>
         }}""")
-    check_runs(model, tmp_path, [
-        {"x": floats(n), "z": floats(m, seed=1), "trips": int64(trips)}
-        for n, m, trips in ((3, 1, 1), (3, 2, 2), (5, 0, 0), (0, 1, 3), (2, 7, 5))])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"x": floats(n), "z": floats(m, seed=1), "trips": int64(trips)}
+            for n, m, trips in ((3, 1, 1), (3, 2, 2), (5, 0, 0), (0, 1, 3), (2, 7, 5))
+        ],
+    )
 
 
 def test_the_condition_may_be_carried_and_scanned(tmp_path):
@@ -151,8 +173,11 @@ def test_the_condition_may_be_carried_and_scanned(tmp_path):
                 scan = Identity (c)
             }}>
         }}""")
-    check_runs(model, tmp_path, [
-        {"x": np.float32(x), "trips": int64(trips)} for x, trips in ((0, 3), (0, 100), (9, 4), (0, 0))])
+    check_runs(
+        model,
+        tmp_path,
+        [{"x": np.float32(x), "trips": int64(trips)} for x, trips in ((0, 3), (0, 100), (9, 4), (0, 0))],
+    )
 
 
 def test_scanned_values_may_have_a_size_that_the_body_computes(tmp_path):
@@ -166,8 +191,9 @@ def test_scanned_values_may_have_a_size_that_the_body_computes(tmp_path):
                 row = Concat <axis = 0> (h, x)
             }}>
         }}""")
-    check_runs(model, tmp_path, [
-        {"x": floats(n), "trips": int64(trips)} for n, trips in ((2, 3), (1, 1), (4, 2))])
+    check_runs(
+        model, tmp_path, [{"x": floats(n), "trips": int64(trips)} for n, trips in ((2, 3), (1, 1), (4, 2))]
+    )
 
 
 def test_scanned_values_of_unequal_sizes_are_an_error_of_the_run(tmp_path):
@@ -211,9 +237,15 @@ def test_a_loop_in_a_branch_in_a_loop(tmp_path):
                 c_out = Identity (c)
             }}>
         }}""")
-    check_runs(model, tmp_path, [
-        {"x": floats(k), "n": int64(n), "m": int64(m), "deep": np.bool_(deep)}
-        for k, n, m in ((2, 3, 2), (0, 2, 0), (5, 0, 3), (1, 1, 1)) for deep in (0, 1)])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"x": floats(k), "n": int64(n), "m": int64(m), "deep": np.bool_(deep)}
+            for k, n, m in ((2, 3, 2), (0, 2, 0), (5, 0, 3), (1, 1, 1))
+            for deep in (0, 1)
+        ],
+    )
 
 
 def test_scans_run_forward_and_in_reverse_along_any_axis(tmp_path):
@@ -233,9 +265,14 @@ def test_scans_run_forward_and_in_reverse_along_any_axis(tmp_path):
                     g = Mul (h_out, z)
                 }> (h0, c0, xs, zs)
         }""")
-    check_runs(model, tmp_path, [
-        {"h0": floats(h), "c0": floats(c), "xs": floats(t, h, seed=1), "zs": floats(h, t, seed=2)}
-        for h, c, t in ((3, 2, 4), (1, 1, 1), (8, 5, 17))])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"h0": floats(h), "c0": floats(c), "xs": floats(t, h, seed=1), "zs": floats(h, t, seed=2)}
+            for h, c, t in ((3, 2, 4), (1, 1, 1), (8, 5, 17))
+        ],
+    )
 
 
 def test_scanned_inputs_of_unequal_lengths_are_an_error_of_the_run(tmp_path):
@@ -253,6 +290,7 @@ def test_scanned_inputs_of_unequal_lengths_are_an_error_of_the_run(tmp_path):
 
 # Branches
 
+
 def test_branches_capture_outer_values_and_differ_in_shape(tmp_path):
     model = parsed("""
         branches (bool a, bool b, float[N] x, float[M] z) => (float[K] y) {
@@ -266,9 +304,16 @@ def test_branches_capture_outer_values_and_differ_in_shape(tmp_path):
                 },
                 else_branch = no () => (float[E] o) { o = Sub (square, x) }>
         }""")
-    check_runs(model, tmp_path, [
-        {"a": np.bool_(a), "b": np.bool_(b), "x": floats(n), "z": floats(m, seed=1)}
-        for a in (0, 1) for b in (0, 1) for n, m in ((3, 2), (1, 7), (0, 4))])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"a": np.bool_(a), "b": np.bool_(b), "x": floats(n), "z": floats(m, seed=1)}
+            for a in (0, 1)
+            for b in (0, 1)
+            for n, m in ((3, 2), (1, 7), (0, 4))
+        ],
+    )
 
 
 DIFFERENT_RANKS = """
@@ -287,8 +332,11 @@ DIFFERENT_RANKS = """
 
 def test_branches_may_differ_in_rank(tmp_path):
     rest = "row = Reshape (chosen, flat) y = Exp (row)"
-    check_runs(parsed(DIFFERENT_RANKS.replace("REST", rest)), tmp_path, [
-        {"a": np.bool_(a), "x": floats(n)} for a in (0, 1) for n in (3, 1, 0)])
+    check_runs(
+        parsed(DIFFERENT_RANKS.replace("REST", rest)),
+        tmp_path,
+        [{"a": np.bool_(a), "x": floats(n)} for a in (0, 1) for n in (3, 1, 0)],
+    )
 
 
 def test_what_fits_one_rank_only_fails_the_run_where_the_other_was_taken(tmp_path):
@@ -310,6 +358,7 @@ def test_an_output_whose_rank_the_run_decides_is_refused_in_a_sentence(tmp_path)
 
 # Sizes that are data
 
+
 def test_what_nonzero_finds_indexes_another_tensor(tmp_path):
     model = parsed("""
         positive (float[N, M] x) => (float[K] y, int64[2, K] places) {
@@ -319,8 +368,12 @@ def test_what_nonzero_finds_indexes_another_tensor(tmp_path):
             rows = Transpose <perm = [1, 0]> (places)
             y = GatherND (x, rows)
         }""")
-    check_runs(model, tmp_path, [{"x": floats(*shape)} for shape in ((3, 4), (1, 1), (17, 5), (0, 3))]
-               + [{"x": -np.ones((3, 4), np.float32)}])
+    check_runs(
+        model,
+        tmp_path,
+        [{"x": floats(*shape)} for shape in ((3, 4), (1, 1), (17, 5), (0, 3))]
+        + [{"x": -np.ones((3, 4), np.float32)}],
+    )
 
 
 def test_chosen_rows_enter_a_product_and_a_softmax(tmp_path):
@@ -335,10 +388,15 @@ def test_chosen_rows_enter_a_product_and_a_softmax(tmp_path):
             y = Relu (product)
             p = Softmax <axis = -1> (product)
         }""")
-    check_runs(model, tmp_path, [
-        {"x": floats(n, m) - 0.5, "w": floats(m, p, seed=1)}
-        for n, m, p in ((5, 3, 2), (1, 1, 1), (40, 17, 33))]
-        + [{"x": -np.ones((3, 4), np.float32), "w": floats(4, 2)}])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"x": floats(n, m) - 0.5, "w": floats(m, p, seed=1)}
+            for n, m, p in ((5, 3, 2), (1, 1, 1), (40, 17, 33))
+        ]
+        + [{"x": -np.ones((3, 4), np.float32), "w": floats(4, 2)}],
+    )
 
 
 def test_unique_values_have_a_size_of_their_own(tmp_path):
@@ -359,8 +417,11 @@ RESHAPE = """
 
 
 def test_a_shape_that_is_an_input(tmp_path):
-    check_runs(parsed(RESHAPE), tmp_path, [
-        {"x": floats(12), "shape": int64(shape)} for shape in ((3, 4), (12, 1), (2, -1), (-1, 3))])
+    check_runs(
+        parsed(RESHAPE),
+        tmp_path,
+        [{"x": floats(12), "shape": int64(shape)} for shape in ((3, 4), (12, 1), (2, -1), (-1, 3))],
+    )
 
 
 def test_a_shape_computed_from_data(tmp_path):
@@ -375,8 +436,9 @@ def test_a_shape_computed_from_data(tmp_path):
     check_runs(model, tmp_path, [{"x": np.full(12, k, np.float32)} for k in (1, 2, 3, 4, 6, 12)])
 
 
-@pytest.mark.parametrize("shape", [
-    (3, 5), (-1, -1), (-2, -6), (-1, 5), (0, 12), (1 << 62, 1 << 34 | 3), (1 << 33, 1 << 31)])
+@pytest.mark.parametrize(
+    "shape", [(3, 5), (-1, -1), (-2, -6), (-1, 5), (0, 12), (1 << 62, 1 << 34 | 3), (1 << 33, 1 << 31)]
+)
 def test_a_shape_that_does_not_fit_fails_one_run(shape, reshaping):
     with pytest.raises(RunError, match=r"y \(Reshape\): (number of elements|the size|-2 is)"):
         reshaping.run(None, {"x": floats(12), "shape": int64(shape)})
@@ -402,10 +464,20 @@ def test_slices_ranges_repeats_and_best_values_of_sizes_that_are_data(tmp_path):
             wide = Expand (x, to)
             best, at = TopK (x, k)
         }}""")
-    check_runs(model, tmp_path, [
-        {"x": floats(n), "a": int64(a), "b": int64(b), "k": int64([k]), "to": int64([rows, 1])}
-        for n, a, b, k, rows in ((5, 1, 3, 2, 3), (5, 3, 1, 5, 1), (7, -3, 100, 0, 4), (1, 0, 0, 1, 2),
-                                 (6, -100, 2, 3, 0))])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"x": floats(n), "a": int64(a), "b": int64(b), "k": int64([k]), "to": int64([rows, 1])}
+            for n, a, b, k, rows in (
+                (5, 1, 3, 2, 3),
+                (5, 3, 1, 5, 1),
+                (7, -3, 100, 0, 4),
+                (1, 0, 0, 1, 2),
+                (6, -100, 2, 3, 0),
+            )
+        ],
+    )
 
 
 def test_a_dimension_used_twice_must_be_one_size(tmp_path):
@@ -431,9 +503,14 @@ SEQUENCE = """
 
 
 def test_a_list_is_built_indexed_and_returned(tmp_path):
-    compiled = check_runs(parsed(SEQUENCE), tmp_path, [
-        {"x": floats(n), "z": floats(m, seed=1), "at": int64(at)}
-        for n, m, at in ((3, 2, 0), (1, 4, 2), (0, 1, 1), (2, 5, -1))])
+    compiled = check_runs(
+        parsed(SEQUENCE),
+        tmp_path,
+        [
+            {"x": floats(n), "z": floats(m, seed=1), "at": int64(at)}
+            for n, m, at in ((3, 2, 0), (1, 4, 2), (0, 1, 1), (2, 5, -1))
+        ],
+    )
     with pytest.raises(RunError, match=r"any \(SequenceAt\): index 3 is out of range"):
         compiled.run(None, {"x": floats(3), "z": floats(2), "at": int64(3)})
 
@@ -453,13 +530,17 @@ def test_a_list_grows_in_a_loop(tmp_path):
             }}>
             all = ConcatFromSequence <axis = 0> (s)
         }}""")
-    check_runs(model, tmp_path, [
-        {"x": floats(n), "trips": int64(trips)} for n, trips in ((3, 2), (1, 0), (4, 9), (0, 2))])
+    check_runs(
+        model,
+        tmp_path,
+        [{"x": floats(n), "trips": int64(trips)} for n, trips in ((3, 2), (1, 0), (4, 9), (0, 2))],
+    )
 
 
 @pytest.mark.parametrize("exchanged", ["Identity (q)", "SequenceInsert (q, x)"])
 def test_carried_lists_change_places(exchanged, tmp_path):
-    model = parsed("""
+    model = parsed(
+        """
         lists (float[N] x, float[M] z, int64 trips, bool go) => (seq(float[A]) a, seq(float[B]) b) {
             one = SequenceConstruct (x)
             two = SequenceConstruct (z)
@@ -470,10 +551,16 @@ def test_carried_lists_change_places(exchanged, tmp_path):
                 r = EXCHANGED
                 s = Identity (p)
             }>
-        }""".replace("EXCHANGED", exchanged))
-    check_runs(model, tmp_path, [
-        {"x": floats(n), "z": floats(m, seed=1), "trips": int64(trips), "go": np.bool_(1)}
-        for n, m, trips in ((3, 1, 1), (3, 2, 2), (5, 0, 0), (0, 1, 3), (2, 7, 7))])
+        }""".replace("EXCHANGED", exchanged)
+    )
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"x": floats(n), "z": floats(m, seed=1), "trips": int64(trips), "go": np.bool_(1)}
+            for n, m, trips in ((3, 1, 1), (3, 2, 2), (5, 0, 0), (0, 1, 3), (2, 7, 7))
+        ],
+    )
 
 
 def test_branches_give_lists_of_different_lengths(tmp_path):
@@ -484,9 +571,14 @@ def test_branches_give_lists_of_different_lengths(tmp_path):
                 else_branch = no () => (seq(float[Q]) q) { y = Neg (x) q = SequenceConstruct (z, x, y) }>
             b = SequenceAt (a, at)
         }""")
-    check_runs(model, tmp_path, [
-        {"x": floats(n), "z": floats(m, seed=1), "c": np.bool_(c), "at": int64(at)}
-        for n, m, c, at in ((3, 2, 0, 2), (3, 2, 1, 1), (0, 4, 1, 0))])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"x": floats(n), "z": floats(m, seed=1), "c": np.bool_(c), "at": int64(at)}
+            for n, m, c, at in ((3, 2, 0, 2), (3, 2, 1, 1), (0, 4, 1, 0))
+        ],
+    )
 
 
 def test_a_list_may_be_an_input(tmp_path):
@@ -498,9 +590,14 @@ def test_a_list_may_be_an_input(tmp_path):
             n = SequenceLength (longer)
             all = ConcatFromSequence <axis = 0> (longer)
         }""")
-    check_runs(model, tmp_path, [
-        {"s": [floats(n, seed=k) for k in range(count)], "at": int64(at)}
-        for n, count, at in ((3, 2, 1), (1, 3, -1), (0, 1, 0))])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"s": [floats(n, seed=k) for k in range(count)], "at": int64(at)}
+            for n, count, at in ((3, 2, 1), (1, 3, -1), (0, 1, 0))
+        ],
+    )
 
 
 def test_a_tensor_is_cut_into_a_list_and_each_part_mapped(tmp_path):
@@ -515,12 +612,18 @@ def test_a_tensor_is_cut_into_a_list_and_each_part_mapped(tmp_path):
             first = SequenceAt (a, zero)
             b = Reshape (first, flat)
         }""")
-    check_runs(model, tmp_path, [
-        {"x": floats(n, 3), "split": int64(split), "w": floats(3, seed=1)}
-        for n, split in ((5, [2, 3]), (4, [1, 1, 2]), (3, [3]), (3, [0, 3]))])
+    check_runs(
+        model,
+        tmp_path,
+        [
+            {"x": floats(n, 3), "split": int64(split), "w": floats(3, seed=1)}
+            for n, split in ((5, [2, 3]), (4, [1, 1, 2]), (3, [3]), (3, [0, 3]))
+        ],
+    )
 
 
 # Loops and the process around them
+
 
 def test_threads_share_a_model_whose_sizes_differ_from_call_to_call(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
@@ -529,7 +632,8 @@ def test_threads_share_a_model_whose_sizes_differ_from_call_to_call(tmp_path):
 
     def call(n):
         s, second, anyone, length = compiled.run(
-            None, {"x": floats(n), "z": floats(2 * n, seed=1), "at": int64(n % 3)})
+            None, {"x": floats(n), "z": floats(2 * n, seed=1), "at": int64(n % 3)}
+        )
         assert [v.shape for v in s] == [(n,), (2 * n,), (n,)]
         assert np.array_equal(anyone, s[n % 3]) and np.array_equal(second, floats(2 * n, seed=1))
         return int(length)

@@ -1,7 +1,8 @@
 """The onnx package's light models, with their constants and with random weights, agree with ONNX Runtime."""
+
 import pytest
-from agreement import check_model
-from sources import light_model, light_models, randomised
+from support.agreement import check_model
+from support.sources import light_model, light_models, randomised
 
 
 @pytest.mark.parametrize("name", light_models())

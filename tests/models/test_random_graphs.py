@@ -2,20 +2,29 @@
 
 The examples are the same in every run. For others, and more, set `max_examples` and `derandomize` here.
 """
+
 import random
 
 import pytest
-from differential import library_differences, pass_differences, pinned_differences, selection_differences
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from random_control import EVERY
-from random_graphs import random_case
+from support.differential import (
+    library_differences,
+    pass_differences,
+    pinned_differences,
+    selection_differences,
+)
+from support.random_control import EVERY
+from support.random_graphs import random_case
 
 from onnxc.driver import PASSES
 from onnxc.target import TARGETS, runs_here
 
 SAME = {
-    "derandomize": True, "deadline": None, "database": None, "phases": (Phase.generate, Phase.shrink),
+    "derandomize": True,
+    "deadline": None,
+    "database": None,
+    "phases": (Phase.generate, Phase.shrink),
     "suppress_health_check": list(HealthCheck),
 }
 

@@ -1,8 +1,9 @@
 """Real models, compiled as shipped, agree with ONNX Runtime; one library serves every size."""
+
 import numpy as np
 import pytest
-from agreement import check_model
-from sources import package_files
+from support.agreement import check_model
+from support.sources import package_files
 
 
 def image(name, *shapes):

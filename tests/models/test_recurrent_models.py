@@ -1,9 +1,10 @@
 """LSTM, GRU and RNN from the model to the result: one library for every batch and length."""
+
 import numpy as np
 import onnx
 import pytest
-from agreement import check_runs, same
 from onnx import TensorProto, helper, numpy_helper
+from support.agreement import check_runs, same
 
 import onnxc
 from onnxc.errors import RunError
@@ -15,28 +16,46 @@ WIDTH, HIDDEN = 5, 18
 NAMES = {"LSTM": ["b", "lengths", "h", "c", "p"], "GRU": ["b", "lengths", "h"], "RNN": ["b", "lengths", "h"]}
 
 
-def model_of(kind, direction="bidirectional", optional=("b", "lengths", "h", "c", "p"), dtype=np.float32,
-             constant=True, **attributes):
+def model_of(
+    kind,
+    direction="bidirectional",
+    optional=("b", "lengths", "h", "c", "p"),
+    dtype=np.float32,
+    constant=True,
+    **attributes,
+):
     """A model of one operator with seeded weights; the batch and the steps are open."""
     random = np.random.default_rng(0)
-    count, columns = 2 if direction == "bidirectional" else 1, HIDDEN * {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
+    count, columns = (
+        2 if direction == "bidirectional" else 1,
+        HIDDEN * {"LSTM": 4, "GRU": 3, "RNN": 1}[kind],
+    )
     element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     x, y, state = ["T", "N", WIDTH], ["T", count, "N", HIDDEN], [count, "N", HIDDEN]
     if attributes.get("layout"):
         x, y, state = ["N", "T", WIDTH], ["N", "T", count, HIDDEN], ["N", count, HIDDEN]
     ports = {"x": x, "h": state, "c": state, "lengths": ["N"]}
-    shapes = {"w": (count, columns, WIDTH), "r": (count, columns, HIDDEN), "b": (count, 2 * columns),
-              "p": (count, 3 * HIDDEN)}
+    shapes = {
+        "w": (count, columns, WIDTH),
+        "r": (count, columns, HIDDEN),
+        "b": (count, 2 * columns),
+        "p": (count, 3 * HIDDEN),
+    }
     names = ["x", "w", "r", *(name if name in optional else "" for name in NAMES[kind])]
     weights = {n: random.uniform(-0.7, 0.7, shapes[n]).astype(dtype) for n in names if n in shapes}
     ports |= {} if constant else {name: list(shapes[name]) for name in weights}
     outputs = ["y", "last", "cell"] if kind == "LSTM" else ["y", "last"]
-    node = helper.make_node(kind, names, outputs, "step", hidden_size=HIDDEN, direction=direction,
-                            **attributes)
+    node = helper.make_node(
+        kind, names, outputs, "step", hidden_size=HIDDEN, direction=direction, **attributes
+    )
     graph = helper.make_graph(
-        [node], "g",
-        [helper.make_tensor_value_info(n, TensorProto.INT32 if n == "lengths" else element, ports[n])
-         for n in names if n in ports],
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info(n, TensorProto.INT32 if n == "lengths" else element, ports[n])
+            for n in names
+            if n in ports
+        ],
         [helper.make_tensor_value_info(n, element, y if n == "y" else state) for n in outputs],
         [numpy_helper.from_array(a, n) for n, a in weights.items()] if constant else [],
     )
@@ -107,8 +126,10 @@ def test_the_batch_may_come_first(kind, tmp_path):
     """ONNX Runtime does not run this layout: the transposed results of the other."""
     first, _ = model_of(kind, layout=1)
     last, _ = model_of(kind)
-    first, last = (onnxc.load(onnxc.compile(model, tmp_path / f"{name}.so"))
-                   for name, model in (("first", first), ("last", last)))
+    first, last = (
+        onnxc.load(onnxc.compile(model, tmp_path / f"{name}.so"))
+        for name, model in (("first", first), ("last", last))
+    )
     for steps, batch in SIZES:
         feeds = feeds_of(model_of(kind)[0], steps, batch)
         y, *states = last.run(None, feeds)
@@ -132,8 +153,10 @@ def test_16_bit_floats_run_as_a_loop(kind, tmp_path):
     """What no kernel takes is still right, as far as the type goes."""
     wide, _ = model_of(kind, optional=("b", "lengths", "h"))
     half, _ = model_of(kind, optional=("b", "lengths", "h"), dtype=np.float16)
-    wide, half = (onnxc.load(onnxc.compile(model, tmp_path / f"{name}.so"))
-                  for name, model in (("wide", wide), ("half", half)))
+    wide, half = (
+        onnxc.load(onnxc.compile(model, tmp_path / f"{name}.so"))
+        for name, model in (("wide", wide), ("half", half))
+    )
     for size in SIZES:
         feeds = feeds_of(model_of(kind, optional=("b", "lengths", "h"))[0], *size)
         narrow = {k: v if k == "lengths" else v.astype(np.float16) for k, v in feeds.items()}

@@ -1,165 +1,220 @@
 """absorb_transposes: contractions read and write transposed tensors in place."""
+
 import pytest
 from onnxc.passes.absorb_transposes import absorb_transposes
-from pass_text import agrees, becomes, clean, stays
+from support.pass_text import agrees, becomes, clean, stays
 
 
 def test_a_transposed_operand_is_a_change_of_labels():
-    becomes(clean(absorb_transposes), """graph g(%x: float32[b, s, 12, 64], %y: float32[b, 12, 64, t]) {
+    becomes(
+        clean(absorb_transposes),
+        """graph g(%x: float32[b, s, 12, 64], %y: float32[b, 12, 64, t]) {
         %0 = transpose(%x) perm=(0, 2, 1, 3)
         %1 = contract(%0, %y) lhs=bhqd rhs=bhdk out=bhqk accumulate=float32
         return %1
-    }""", """graph g(%x: float32[b, s, 12, 64], %y: float32[b, 12, 64, t]) {
+    }""",
+        """graph g(%x: float32[b, s, 12, 64], %y: float32[b, 12, 64, t]) {
         %1 = contract(%x, %y) lhs=bqhd rhs=bhdk out=bhqk accumulate=float32
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_a_result_is_permuted_where_its_innermost_axis_stays():
-    becomes(clean(absorb_transposes), """graph g(%x: float32[b, 12, s, t], %y: float32[b, 12, t, 64]) {
+    becomes(
+        clean(absorb_transposes),
+        """graph g(%x: float32[b, 12, s, t], %y: float32[b, 12, t, 64]) {
         %0 = contract(%x, %y) lhs=bhqk rhs=bhke out=bhqe accumulate=float32
         %1 = transpose(%0) perm=(0, 2, 1, 3)
         return %1
-    }""", """graph g(%x: float32[b, 12, s, t], %y: float32[b, 12, t, 64]) {
+    }""",
+        """graph g(%x: float32[b, 12, s, t], %y: float32[b, 12, t, 64]) {
         %1 = contract(%x, %y) lhs=bhqk rhs=bhke out=bqhe accumulate=float32
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_a_result_whose_innermost_axis_moves_is_transposed():
-    stays(clean(absorb_transposes), """graph g(%x: float32[m, k], %y: float32[k, n]) {
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[m, k], %y: float32[k, n]) {
         %0 = contract(%x, %y) lhs=mk rhs=kn out=mn accumulate=float32
         %1 = transpose(%0) perm=(1, 0)
         return %1
-    }""")
+    }""",
+    )
 
 
 @pytest.mark.parametrize("reader", ["%2 = map(%0) { exp($0) }", "%2 = transpose(%0) perm=(0, 2, 1, 3)"])
 def test_a_result_that_is_read_twice_is_not_permuted(reader):
-    stays(clean(absorb_transposes), f"""graph g(%x: float32[b, 12, s, t], %y: float32[b, 12, t, 64]) {{
+    stays(
+        clean(absorb_transposes),
+        f"""graph g(%x: float32[b, 12, s, t], %y: float32[b, 12, t, 64]) {{
         %0 = contract(%x, %y) lhs=bhqk rhs=bhke out=bhqe accumulate=float32
         %1 = transpose(%0) perm=(0, 2, 1, 3)
         {reader}
         return %1, %2
-    }}""")
+    }}""",
+    )
 
 
 def test_a_result_that_is_an_output_is_not_permuted():
-    stays(clean(absorb_transposes), """graph g(%x: float32[b, 12, s, t], %y: float32[b, 12, t, 64]) {
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[b, 12, s, t], %y: float32[b, 12, t, 64]) {
         %0 = contract(%x, %y) lhs=bhqk rhs=bhke out=bhqe accumulate=float32
         %1 = transpose(%0) perm=(0, 2, 1, 3)
         return %0, %1
-    }""")
+    }""",
+    )
 
 
 def test_a_result_with_an_epilogue_of_more_operands_is_transposed():
-    stays(clean(absorb_transposes), """graph g(%x: float32[b, m, k], %y: float32[b, k, n], %z: float32[n]) {
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[b, m, k], %y: float32[b, k, n], %z: float32[n]) {
         %0 = contract(%x, %y, %z) lhs=bmk rhs=bkn out=bmn accumulate=float32 epilogue={ add($0, $1) }
         %1 = transpose(%0) perm=(1, 0, 2)
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_transposes_after_transposes_are_absorbed():
-    becomes(clean(absorb_transposes), """graph g(%x: float32[k, b, m], %y: float32[b, n, k]) {
+    becomes(
+        clean(absorb_transposes),
+        """graph g(%x: float32[k, b, m], %y: float32[b, n, k]) {
         %0 = transpose(%x) perm=(1, 0, 2)
         %1 = transpose(%0) perm=(0, 2, 1)
         %2 = transpose(%y) perm=(0, 2, 1)
         %3 = contract(%1, %2) lhs=bmk rhs=bkn out=bmn accumulate=float32
         return %3
-    }""", """graph g(%x: float32[k, b, m], %y: float32[b, n, k]) {
+    }""",
+        """graph g(%x: float32[k, b, m], %y: float32[b, n, k]) {
         %3 = contract(%x, %y) lhs=kbm rhs=bnk out=bmn accumulate=float32
         return %3
-    }""")
+    }""",
+    )
 
 
 def test_a_transpose_that_others_read_stays_for_them():
-    becomes(clean(absorb_transposes), """graph g(%x: float32[k, m], %y: float32[k, n]) {
+    becomes(
+        clean(absorb_transposes),
+        """graph g(%x: float32[k, m], %y: float32[k, n]) {
         %0 = transpose(%x) perm=(1, 0)
         %1 = contract(%0, %y) lhs=mk rhs=kn out=mn accumulate=float32
         return %0, %1
-    }""", """graph g(%x: float32[k, m], %y: float32[k, n]) {
+    }""",
+        """graph g(%x: float32[k, m], %y: float32[k, n]) {
         %0 = transpose(%x) perm=(1, 0)
         %1 = contract(%x, %y) lhs=km rhs=kn out=mn accumulate=float32
         return %0, %1
-    }""")
+    }""",
+    )
 
 
 def test_a_transpose_behind_a_map_is_absorbed():
-    becomes(clean(absorb_transposes), """graph g(%x: float32[k, m], %y: float32[k, n]) {
+    becomes(
+        clean(absorb_transposes),
+        """graph g(%x: float32[k, m], %y: float32[k, n]) {
         %0 = transpose(%x) perm=(1, 0)
         %1 = map(%0) { mul($0, 0.5) }
         %2 = contract(%1, %y) lhs=mk rhs=kn out=mn accumulate=float32
         return %2
-    }""", """graph g(%x: float32[k, m], %y: float32[k, n]) {
+    }""",
+        """graph g(%x: float32[k, m], %y: float32[k, n]) {
         %1 = map(%x) { mul($0, 0.5) }
         %2 = contract(%1, %y) lhs=km rhs=kn out=mn accumulate=float32
         return %2
-    }""")
+    }""",
+    )
 
 
 def test_a_transpose_behind_a_map_that_others_read_stays():
-    stays(clean(absorb_transposes), """graph g(%x: float32[k, m], %y: float32[k, n]) {
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[k, m], %y: float32[k, n]) {
         %0 = transpose(%x) perm=(1, 0)
         %1 = map(%0) { exp($0) }
         %2 = contract(%1, %y) lhs=mk rhs=kn out=mn accumulate=float32
         return %1, %2
-    }""")
+    }""",
+    )
 
 
 def test_a_transpose_behind_a_map_that_knows_its_place_stays():
-    stays(clean(absorb_transposes), """graph g(%x: float32[k, m], %y: float32[k, n]) {
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[k, m], %y: float32[k, n]) {
         %0 = transpose(%x) perm=(1, 0)
         %1 = map(%0) { add($0, cast(index(1), float32)) }
         %2 = contract(%1, %y) lhs=mk rhs=kn out=mn accumulate=float32
         return %2
-    }""")
+    }""",
+    )
 
 
 def test_a_transpose_behind_an_axis_of_size_one_is_absorbed():
-    becomes(clean(absorb_transposes), """graph g(%x: float32[k, m], %y: float32[1, k, n]) {
+    becomes(
+        clean(absorb_transposes),
+        """graph g(%x: float32[k, m], %y: float32[1, k, n]) {
         %0 = transpose(%x) perm=(1, 0)
         %1 = reshape(%0) shape=(1, m, k)
         %2 = contract(%1, %y) lhs=bmk rhs=bkn out=bmn accumulate=float32
         return %2
-    }""", """graph g(%x: float32[k, m], %y: float32[1, k, n]) {
+    }""",
+        """graph g(%x: float32[k, m], %y: float32[1, k, n]) {
         %2 = contract(%x, %y) lhs=km rhs=bkn out=bmn accumulate=float32
         return %2
-    }""")
+    }""",
+    )
 
 
 def test_a_change_of_unit_axes_without_a_transpose_behind_it_stays():
-    stays(clean(absorb_transposes), """graph g(%x: float32[1, b, m, k], %y: float32[b, k, n]) {
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[1, b, m, k], %y: float32[b, k, n]) {
         %0 = reshape(%x) shape=(b, m, k)
         %1 = contract(%0, %y) lhs=bmk rhs=bkn out=bmn accumulate=float32
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_a_unit_axis_that_only_one_operand_gives_stays():
-    stays(clean(absorb_transposes), """graph g(%x: float32[k, m], %y: float32[k, n]) {
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[k, m], %y: float32[k, n]) {
         %0 = transpose(%x) perm=(1, 0)
         %1 = reshape(%0) shape=(m, 1, k)
         %2 = contract(%1, %y) lhs=mak rhs=kn out=man accumulate=float32
         return %2
-    }""")
+    }""",
+    )
 
 
 def test_a_reshape_that_joins_axes_stays():
-    stays(clean(absorb_transposes), """graph g(%x: float32[2, n, 3], %y: float32[6, n]) {
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[2, n, 3], %y: float32[6, n]) {
         %0 = transpose(%x) perm=(0, 2, 1)
         %1 = reshape(%0) shape=(6, n)
         %2 = contract(%1, %y) lhs=mk rhs=nk out=mn accumulate=float32
         return %2
-    }""")
+    }""",
+    )
 
 
 def test_a_scalar_product_has_no_innermost_axis():
-    stays(clean(absorb_transposes), """graph g(%x: float32[k], %y: float32[k]) {
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[k], %y: float32[k]) {
         %0 = contract(%x, %y) lhs=k rhs=k out="" accumulate=float32
         %1 = transpose(%0) perm=()
         return %1
-    }""")
+    }""",
+    )
 
 
 HEADS = """graph g(%x: float32[b, s, 2, 3], %y: float32[b, 1, t, 2, 3]) {
@@ -179,17 +234,21 @@ def test_labels_mean_the_same_at_every_size(b, s, t):
 
 
 def test_transposes_of_a_branch_are_absorbed():
-    becomes(clean(absorb_transposes), """graph g(%c: bool[], %x: float32[4, 4]) {
+    becomes(
+        clean(absorb_transposes),
+        """graph g(%c: bool[], %x: float32[4, 4]) {
         %0 = if(%c, %x) then=(%a: float32[4, 4]) {
             %1 = transpose(%a) perm=(1, 0)
             %2 = contract(%1, %a) lhs=mk rhs=kn out=mn accumulate=float32
             return %2
         } otherwise=(%a: float32[4, 4]) { return %a } : float32[4, 4]
         return %0
-    }""", """graph g(%c: bool[], %x: float32[4, 4]) {
+    }""",
+        """graph g(%c: bool[], %x: float32[4, 4]) {
         %0 = if(%c, %x) then=(%a: float32[4, 4]) {
             %2 = contract(%a, %a) lhs=km rhs=kn out=mn accumulate=float32
             return %2
         } otherwise=(%a: float32[4, 4]) { return %a } : float32[4, 4]
         return %0
-    }""")
+    }""",
+    )

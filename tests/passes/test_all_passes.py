@@ -1,13 +1,14 @@
 """What holds for every pass: it changes no result, leaves a valid graph, and finds nothing more to do in what
 it left."""
+
 import numpy as np
 import pytest
-from pass_text import TARGET, agrees, clean, operands
+from support.pass_text import TARGET, agrees, clean, operands
 
-from onnxc import interpret
 from onnxc.driver import PASSES
-from onnxc.text import parse
-from onnxc.verify import verify
+from onnxc.ir import interpret
+from onnxc.ir.text import parse
+from onnxc.ir.verify import verify
 
 GRAPHS = {
     "elementwise": """graph g(%x: float32[m, 1], %y: float16[1, n], %i: int32[n]) {

@@ -1,14 +1,15 @@
 """expand_recurrent: a recurrence that no kernel takes becomes a Loop that computes the same."""
+
 import numpy as np
 import pytest
 from onnxc.passes import expand_recurrent as module
 from onnxc.passes.eliminate_dead import eliminate_dead
 from onnxc.passes.expand_recurrent import expand_recurrent
-from pass_text import TARGET, agrees, array, ops, stays
+from support.pass_text import TARGET, agrees, array, ops, stays
 
-from onnxc.cells import ACTIVATIONS
-from onnxc.ir import walk
-from onnxc.text import parse
+from onnxc.ir.cells import ACTIVATIONS
+from onnxc.ir.graph import walk
+from onnxc.ir.text import parse
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 PLAIN = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "rnn": ("tanh",)}
@@ -21,14 +22,28 @@ def no_kernel(monkeypatch):
     monkeypatch.setattr(module, "_has_kernel", lambda node, target: False)
 
 
-def recurrent(kind, directions=("forward",), activations=None, optional="", fields="", steps=4, batch=2,
-              lengths=None, tolerance=1e-5, dtype="float32"):
+def recurrent(
+    kind,
+    directions=("forward",),
+    activations=None,
+    optional="",
+    fields="",
+    steps=4,
+    batch=2,
+    lengths=None,
+    tolerance=1e-5,
+    dtype="float32",
+):
     """The expansion of a node whose optional operands are named by `optional`, compared at given sizes."""
     count, rows = len(directions), GATES[kind] * HIDDEN
     types = {
-        "gates": f"{dtype}[t, n, {count}, {rows}]", "r": f"{dtype}[{count}, {rows}, {HIDDEN}]",
-        "b": f"{dtype}[{count}, {HIDDEN}]", "lengths": "int32[n]", "h": f"{dtype}[{count}, n, {HIDDEN}]",
-        "c": f"{dtype}[{count}, n, {HIDDEN}]", "p": f"{dtype}[{count}, {3 * HIDDEN}]",
+        "gates": f"{dtype}[t, n, {count}, {rows}]",
+        "r": f"{dtype}[{count}, {rows}, {HIDDEN}]",
+        "b": f"{dtype}[{count}, {HIDDEN}]",
+        "lengths": "int32[n]",
+        "h": f"{dtype}[{count}, n, {HIDDEN}]",
+        "c": f"{dtype}[{count}, n, {HIDDEN}]",
+        "p": f"{dtype}[{count}, {3 * HIDDEN}]",
     }
     names = ["gates", "r", *optional.split()]
     results = "%y, %last, %cell" if kind == "lstm" else "%y, %last"
@@ -41,10 +56,17 @@ def recurrent(kind, directions=("forward",), activations=None, optional="", fiel
         return {results}
     }}"""
     random, sizes = np.random.default_rng(0), {"t": steps, "n": batch}
-    shapes = [[sizes.get(d.strip()) if d.strip() in sizes else int(d)
-               for d in types[name].partition("[")[2][:-1].split(",")] for name in names]
-    inputs = [np.array(lengths, np.int32) if name == "lengths" else array(random, dtype, shape)
-              for name, shape in zip(names, shapes)]
+    shapes = [
+        [
+            sizes.get(d.strip()) if d.strip() in sizes else int(d)
+            for d in types[name].partition("[")[2][:-1].split(",")
+        ]
+        for name in names
+    ]
+    inputs = [
+        np.array(lengths, np.int32) if name == "lengths" else array(random, dtype, shape)
+        for name, shape in zip(names, shapes)
+    ]
     found = agrees(expand_recurrent, text, inputs=inputs, tolerance=tolerance, **sizes)
     assert "Recurrent" not in [type(n.op).__name__ for n in walk(found)]
     return found
@@ -99,15 +121,19 @@ def test_there_may_be_no_steps_and_no_sequences(no_kernel, steps, batch):
 
 @pytest.mark.parametrize("kind", GATES)
 def test_16_bit_floats_have_no_kernel(kind):
-    recurrent(kind, ("forward", "reverse"), optional="lengths", lengths=[4, 2], dtype="float16",
-              tolerance=1e-2)
+    recurrent(
+        kind, ("forward", "reverse"), optional="lengths", lengths=[4, 2], dtype="float16", tolerance=1e-2
+    )
 
 
 def test_what_a_kernel_takes_stays():
-    stays(expand_recurrent, """graph g(%p: float32[t, n, 1, 2], %r: float32[1, 2, 2]) {
+    stays(
+        expand_recurrent,
+        """graph g(%p: float32[t, n, 1, 2], %r: float32[1, 2, 2]) {
         %0, %1 = recurrent(%p, %r) kind=rnn hidden=2 directions=(forward) activations=((tanh, 0.0, 0.0))
         return %0, %1
-    }""")
+    }""",
+    )
 
 
 def test_what_is_expanded_keeps_its_origin():
@@ -121,7 +147,9 @@ def test_what_is_expanded_keeps_its_origin():
 
 
 def test_a_recurrent_in_a_branch_is_expanded():
-    found = agrees(expand_recurrent, """graph g(%c: bool[], %p: float16[t, n, 1, 3],
+    found = agrees(
+        expand_recurrent,
+        """graph g(%c: bool[], %p: float16[t, n, 1, 3],
             %r: float16[1, 3, 3]) {
         %0 = if(%c, %p, %r) then=(%a: float16[t, n, 1, 3], %s: float16[1, 3, 3]) {
             %1, %2 = recurrent(%a, %s) kind=rnn hidden=3 directions=(forward)
@@ -133,5 +161,9 @@ def test_a_recurrent_in_a_branch_is_expanded():
             return %2
         } : float16[1, n, 3]
         return %0
-    }""", tolerance=1e-2, t=3, n=2)
+    }""",
+        tolerance=1e-2,
+        t=3,
+        n=2,
+    )
     assert "Loop" in ops(found.nodes[0].op.then)

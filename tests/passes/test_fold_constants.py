@@ -1,53 +1,68 @@
 """fold_constants: what constants alone decide is computed, within a budget and without widening data."""
+
 import numpy as np
 from onnxc.passes import fold_constants as module
 from onnxc.passes.fold_constants import fold_constants
-from pass_text import TARGET, agrees, becomes, clean, stays
+from support.pass_text import TARGET, agrees, becomes, clean, stays
 
-from onnxc.text import parse
+from onnxc.ir.text import parse
 
 
 def test_constants_are_computed():
-    becomes(fold_constants, """graph g(%x: float32[2]) {
+    becomes(
+        fold_constants,
+        """graph g(%x: float32[2]) {
         %a = constant float32[2] (1.0, 2.0)
         %b = constant float32[2] (10.0, 20.0)
         %0 = map(%a, %b) { add($0, $1) }
         %1 = map(%x, %0) { mul($0, $1) }
         return %1
-    }""", """graph g(%x: float32[2]) {
+    }""",
+        """graph g(%x: float32[2]) {
         %0 = constant float32[2] (11.0, 22.0)
         %1 = map(%x, %0) { mul($0, $1) }
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_what_computed_constants_lead_to_is_computed_too():
-    becomes(fold_constants, """graph g() {
+    becomes(
+        fold_constants,
+        """graph g() {
         %a = constant int64[2, 2] (1, 2, 3, 4)
         %i = constant int64[1] (-1)
         %0 = gather(%a, %i) form=axis axis=0
         %1 = reduce(%0) kind=sum axes=(1)
         return %1
-    }""", """graph g() {
+    }""",
+        """graph g() {
         %1 = constant int64[1] (7)
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_a_node_with_several_results_is_computed():
-    becomes(fold_constants, """graph g() {
+    becomes(
+        fold_constants,
+        """graph g() {
         %a = constant float32[3] (2.0, nan, 1.0)
         %0, %1 = sort(%a) axis=0
         return %0, %1
-    }""", """graph g() {
+    }""",
+        """graph g() {
         %0 = constant float32[3] (1.0, 2.0, nan)
         %1 = constant int64[3] (2, 0, 1)
         return %0, %1
-    }""")
+    }""",
+    )
 
 
 def test_repeated_values_stay_repeated_values():
-    becomes(fold_constants, """graph g(%x: float32[1000, 1000]) {
+    becomes(
+        fold_constants,
+        """graph g(%x: float32[1000, 1000]) {
         %a = constant float32[1000, 1000] splat 2.0
         %0 = map(%a) { mul($0, $0) }
         %1 = broadcast(%0) shape=(2, 1000, 1000)
@@ -55,75 +70,100 @@ def test_repeated_values_stay_repeated_values():
         %3 = transpose(%2) perm=(1, 0, 2)
         %4 = map(%x, %3) { mul($0, $1) }
         return %4
-    }""", """graph g(%x: float32[1000, 1000]) {
+    }""",
+        """graph g(%x: float32[1000, 1000]) {
         %3 = constant float32[2, 1000, 1000] splat 4.0
         %4 = map(%x, %3) { mul($0, $1) }
         return %4
-    }""")
+    }""",
+    )
 
 
 def test_repeated_values_are_computed_where_the_result_does_not_repeat_one():
-    becomes(fold_constants, """graph g() {
+    becomes(
+        fold_constants,
+        """graph g() {
         %a = constant int64[2] splat 3
         %b = constant int64[1] splat 5
         %0 = concat(%a, %b) axis=0
         %1 = map(%a) { add(index(0), $0) }
         %2 = reduce(%a) kind=sum axes=(0) keepdims=true
         return %0, %1, %2
-    }""", """graph g() {
+    }""",
+        """graph g() {
         %0 = constant int64[3] (3, 3, 5)
         %1 = constant int64[2] (3, 4)
         %2 = constant int64[1] (6)
         return %0, %1, %2
-    }""")
+    }""",
+    )
 
 
 def test_stored_data_is_not_widened():
     half = np.ones((4096, 4), np.float16)
-    stays(fold_constants, """graph g(%x: float32[4096, 4]) {
+    stays(
+        fold_constants,
+        """graph g(%x: float32[4096, 4]) {
         %w = constant float16[4096, 4] #data
         %0 = map(%w) { cast($0, float32) }
         %1 = map(%x, %0) { mul($0, $1) }
         return %1
-    }""", {"w": half})
+    }""",
+        {"w": half},
+    )
 
 
 def test_quantised_data_stays_quantised():
     weights = np.ones((64, 64), np.int8)
-    stays(fold_constants, """graph g(%x: float32[8, 64]) {
+    stays(
+        fold_constants,
+        """graph g(%x: float32[8, 64]) {
         %w = constant int8[64, 64] #data
         %s = constant float32[] (0.1)
         %0 = map(%w, %s) { mul(cast($0, float32), $1) }
         %1 = contract(%x, %0) lhs=mk rhs=kn out=mn accumulate=float32
         return %1
-    }""", {"w": weights})
+    }""",
+        {"w": weights},
+    )
 
 
 def test_little_data_may_be_widened():
-    becomes(fold_constants, """graph g() {
+    becomes(
+        fold_constants,
+        """graph g() {
         %w = constant float16[3] (1.0, 2.0, inf)
         %0 = map(%w) { cast($0, float32) }
         return %0
-    }""", """graph g() {
+    }""",
+        """graph g() {
         %0 = constant float32[3] (1.0, 2.0, inf)
         return %0
-    }""")
+    }""",
+    )
 
 
 def test_data_is_not_repeated():
-    stays(fold_constants, """graph g(%x: float32[64, 64]) {
+    stays(
+        fold_constants,
+        """graph g(%x: float32[64, 64]) {
         %w = constant float32[64] #data
         %0 = broadcast(%w) shape=(64, 64)
         return %0
-    }""", {"w": np.ones(64, np.float32)})
+    }""",
+        {"w": np.ones(64, np.float32)},
+    )
 
 
 def test_moved_data_is_made_only_when_it_is_written():
-    graph = parse("""graph g() {
+    graph = parse(
+        """graph g() {
         %w = constant float32[64, 64] #data
         %0 = transpose(%w) perm=(1, 0)
         return %0
-    }""", {"w": np.arange(4096, dtype=np.float32).reshape(64, 64)})
+    }""",
+        {"w": np.arange(4096, dtype=np.float32).reshape(64, 64)},
+    )
     found = fold_constants(graph, TARGET).outputs[0]
     assert not found.constant.materialised
     np.testing.assert_array_equal(found.constant.array, np.arange(4096).reshape(64, 64).T)
@@ -131,77 +171,102 @@ def test_moved_data_is_made_only_when_it_is_written():
 
 def test_a_result_over_the_limit_stays(monkeypatch):
     monkeypatch.setattr(module, "VALUE_LIMIT", 7)
-    stays(fold_constants, """graph g() {
+    stays(
+        fold_constants,
+        """graph g() {
         %a = constant float32[2] (1.0, 2.0)
         %0 = map(%a) { exp($0) }
         return %0
-    }""")
+    }""",
+    )
 
 
 def test_results_stay_when_the_budget_is_spent(monkeypatch):
     monkeypatch.setattr(module, "TOTAL_LIMIT", 8)
-    becomes(fold_constants, """graph g() {
+    becomes(
+        fold_constants,
+        """graph g() {
         %a = constant float32[2] (1.0, 2.0)
         %0 = map(%a) { neg($0) }
         %1 = map(%a) { abs($0) }
         return %0, %1
-    }""", """graph g() {
+    }""",
+        """graph g() {
         %0 = constant float32[2] (-1.0, -2.0)
         %a = constant float32[2] (1.0, 2.0)
         %1 = map(%a) { abs($0) }
         return %0, %1
-    }""")
+    }""",
+    )
 
 
 def test_a_result_of_symbolic_size_stays():
-    stays(fold_constants, """graph g(%x: float32[n]) {
+    stays(
+        fold_constants,
+        """graph g(%x: float32[n]) {
         %a = constant float32[1] (1.0)
         %0 = broadcast(%a) shape=(n)
         return %0
-    }""")
+    }""",
+    )
 
 
 def test_what_depends_on_a_size_stays():
-    stays(fold_constants, """graph g(%x: float32[n]) {
+    stays(
+        fold_constants,
+        """graph g(%x: float32[n]) {
         %a = constant int64[1] (1)
         %0 = map(%a) { add($0, size(n)) }
         return %0
-    }""")
+    }""",
+    )
 
 
 def test_random_numbers_are_left_to_the_run():
-    stays(fold_constants, """graph g() {
+    stays(
+        fold_constants,
+        """graph g() {
         %0 = random() kind=normal dtype=float32 shape=(2) a=0.0 b=1.0
         return %0
-    }""")
+    }""",
+    )
 
 
 def test_what_fails_is_left_to_the_run():
-    stays(fold_constants, """graph g() {
+    stays(
+        fold_constants,
+        """graph g() {
         %a = constant int64[2] (1, 2)
         %b = constant int64[2] (1, 0)
         %i = constant int64[1] (5)
         %0 = map(%a, %b) { div($0, check(ne($1, 0), $1, division_by_zero)) }
         %1 = gather(%a, %i) form=axis axis=0
         return %0, %1
-    }""")
+    }""",
+    )
 
 
 def test_nothing_of_size_zero_is_computed_wrongly():
-    becomes(fold_constants, """graph g() {
+    becomes(
+        fold_constants,
+        """graph g() {
         %a = constant float32[0, 3] ()
         %0 = reduce(%a) kind=sum axes=(0)
         %1 = reduce(%a) kind=max axes=(0)
         return %0, %1
-    }""", """graph g() {
+    }""",
+        """graph g() {
         %0 = constant float32[3] (0.0, 0.0, 0.0)
         %1 = constant float32[3] (-inf, -inf, -inf)
         return %0, %1
-    }""")
+    }""",
+    )
 
 
 def test_constants_of_branches_are_computed():
-    becomes(fold_constants, """graph g(%c: bool[], %x: float32[2]) {
+    becomes(
+        fold_constants,
+        """graph g(%c: bool[], %x: float32[2]) {
         %a = constant float32[2] (1.0, 2.0)
         %0 = if(%c, %x) then=(%y: float32[2]) {
             %1 = map(%a) { neg($0) }
@@ -209,39 +274,50 @@ def test_constants_of_branches_are_computed():
             return %2
         } otherwise=(%y: float32[2]) { return %y } : float32[2]
         return %0
-    }""", """graph g(%c: bool[], %x: float32[2]) {
+    }""",
+        """graph g(%c: bool[], %x: float32[2]) {
         %0 = if(%c, %x) then=(%y: float32[2]) {
             %1 = constant float32[2] (-1.0, -2.0)
             %2 = map(%y, %1) { add($0, $1) }
             return %2
         } otherwise=(%y: float32[2]) { return %y } : float32[2]
         return %0
-    }""")
+    }""",
+    )
 
 
 def test_a_result_that_is_an_output_is_computed():
-    found = agrees(clean(fold_constants), """graph g() {
+    found = agrees(
+        clean(fold_constants),
+        """graph g() {
         %a = constant float16[2] (1.0, 2.0)
         %0 = map(%a) { exp($0) }
         return %0, %a
-    }""")
+    }""",
+    )
     assert not found.nodes
 
 
 def test_an_empty_tensor_whose_sizes_only_the_run_tells_is_not_computed():
-    stays(fold_constants, """graph g() where n any {
+    stays(
+        fold_constants,
+        """graph g() where n any {
         %a = constant float32[0, 7] ()
         %k = constant int64[1] (3)
         bind(%k) symbols=(n)
         %0 = reshape(%a) shape=(n, 0, 7)
         return %0
-    }""")
+    }""",
+    )
 
 
 def test_a_size_that_turns_out_constant_is_bound_by_the_run():
-    stays(fold_constants, """graph g(%x: float32[n]) where n >= 0, k >= 0 {
+    stays(
+        fold_constants,
+        """graph g(%x: float32[n]) where n >= 0, k >= 0 {
         %k = constant int64[1] (3)
         bind(%k) symbols=(k)
         %0 = broadcast(%x) shape=(k, n)
         return %0
-    }""")
+    }""",
+    )

@@ -1,13 +1,14 @@
 """fuse_attention: what the exporters write for attention becomes one node, and what only looks like it
 does not."""
+
 import re
 
 import numpy as np
 import pytest
 from onnxc.passes.fuse_attention import fuse_attention
-from pass_text import TARGET, agrees, array, becomes, clean, ops, stays
+from support.pass_text import TARGET, agrees, array, becomes, clean, ops, stays
 
-from onnxc.text import parse
+from onnxc.ir.text import parse
 
 ATTENTION = """graph g(%q: float32[b, s, 4, 8], %k: float32[b, t, 4, 8], %v: float32[b, t, 4, 16],
                         %mask: bool[b, 1, 1, t], %bias: float32[4, s, t]) {
@@ -32,70 +33,99 @@ def found_attention(scores="mul($0, 0.5)", tolerance=2e-6, text=ATTENTION, **siz
     shapes = ((b, s, 4, 8), (b, t, 4, 8), (b, t, 4, 16))
     inputs = [array(random, "float32", shape) for shape in (*shapes, (4, s, t))]
     inputs.insert(3, mask)
-    return agrees(clean(fuse_attention), text.replace("SCORES", scores), inputs=inputs, tolerance=tolerance,
-                  b=b, s=s, t=t)
+    return agrees(
+        clean(fuse_attention),
+        text.replace("SCORES", scores),
+        inputs=inputs,
+        tolerance=tolerance,
+        b=b,
+        s=s,
+        t=t,
+    )
 
 
 def test_attention_is_found_behind_a_scale_and_a_mask():
-    becomes(clean(fuse_attention), ATTENTION.replace("SCORES", "select($1, mul($0, 0.5), -inf:float32)"),
-            HEAD + """
+    becomes(
+        clean(fuse_attention),
+        ATTENTION.replace("SCORES", "select($1, mul($0, 0.5), -inf:float32)"),
+        HEAD
+        + """
         %0 = map(%mask) { select($0, 0.0:float32, -inf:float32) }
         %1 = attention(%q, %k, %v, %0) scale=0.5 q=aqbd k=akbd v=akbe out=aqbe
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_attention_without_a_bias_has_three_operands():
-    becomes(clean(fuse_attention), ATTENTION.replace("SCORES", "div($0, 2.0)"), HEAD + """
+    becomes(
+        clean(fuse_attention),
+        ATTENTION.replace("SCORES", "div($0, 2.0)"),
+        HEAD
+        + """
         %1 = attention(%q, %k, %v) scale=0.5 q=aqbd k=akbd v=akbe out=aqbe
         return %1
-    }""")
+    }""",
+    )
 
 
-@pytest.mark.parametrize("scores, body", [
-    ("add(mul($0, 0.5), $2)", "$0"),
-    ("add($2, div($0, 2.0))", "$0"),
-    ("mul(add($0, $2), 0.5)", "mul($0, 0.5)"),
-    ("add(mul($0, 0.5), mul(sub(1.0, cast($1, float32)), -10000.0))",
-     "mul(sub(1.0, cast($0, float32)), -10000.0)"),
-    ("select($1, add(mul($0, 0.5), $2), -3.4028235e+38:float32)",
-     "add(select($0, 0.0:float32, -3.4028235e+38:float32), $1)"),
-    ("select(not($1), -inf:float32, $0)", "select(not($0), -inf:float32, 0.0:float32)"),
-    ("add(select($1, mul($0, 0.5), -inf:float32), $2)", "add($1, select($0, 0.0:float32, -inf:float32))"),
-])
+@pytest.mark.parametrize(
+    "scores, body",
+    [
+        ("add(mul($0, 0.5), $2)", "$0"),
+        ("add($2, div($0, 2.0))", "$0"),
+        ("mul(add($0, $2), 0.5)", "mul($0, 0.5)"),
+        (
+            "add(mul($0, 0.5), mul(sub(1.0, cast($1, float32)), -10000.0))",
+            "mul(sub(1.0, cast($0, float32)), -10000.0)",
+        ),
+        (
+            "select($1, add(mul($0, 0.5), $2), -3.4028235e+38:float32)",
+            "add(select($0, 0.0:float32, -3.4028235e+38:float32), $1)",
+        ),
+        ("select(not($1), -inf:float32, $0)", "select(not($0), -inf:float32, 0.0:float32)"),
+        ("add(select($1, mul($0, 0.5), -inf:float32), $2)", "add($1, select($0, 0.0:float32, -inf:float32))"),
+    ],
+)
 def test_what_is_added_or_masked_becomes_a_bias(scores, body):
     found = found_attention(scores)
     assert ops(found) == ["Map", "Attention"]
     assert str(found.nodes[0].op.body) == body
 
 
-@pytest.mark.parametrize("scores", [
-    "select($1, tanh($0), -inf:float32)",
-    "select($1, $0, 0.0:float32)",
-    "select(gt($0, 0.0), $0, -inf:float32)",
-    "mul($0, $2)",
-    "mul($0, $0)",
-    "add($0, mul($0, $2))",
-    "div(1.0, $0)",
-    "sub($2, $0)",
-    "max($0, $2)",
-    "mul(select($1, $0, -inf:float32), -0.5)",
-])
+@pytest.mark.parametrize(
+    "scores",
+    [
+        "select($1, tanh($0), -inf:float32)",
+        "select($1, $0, 0.0:float32)",
+        "select(gt($0, 0.0), $0, -inf:float32)",
+        "mul($0, $2)",
+        "mul($0, $0)",
+        "add($0, mul($0, $2))",
+        "div(1.0, $0)",
+        "sub($2, $0)",
+        "max($0, $2)",
+        "mul(select($1, $0, -inf:float32), -0.5)",
+    ],
+)
 def test_scores_that_are_not_scaled_and_shifted_alone_are_no_attention(scores):
     stays(clean(fuse_attention), ATTENTION.replace("SCORES", scores))
 
 
-@pytest.mark.parametrize("what, instead", [
-    ("kind=max", "kind=min"),
-    ("div($0, $1)", "div($1, $0)"),
-    ("exp(sub($0, $1))", "exp(sub($1, $0))"),
-    ("reduce(%3) kind=sum axes=(3)", "reduce(%3) kind=sum axes=(2)"),
-    ("reduce(%3)", "reduce(%0)"),
-    ("lhs=xyqk rhs=xkye", "lhs=xykq rhs=xkye"),
-    ("return %6", "return %6, %5"),
-    ("return %6", "return %6, %0"),
-    ("return %6", "%7 = map(%5) { neg($0) } return %6, %7"),
-])
+@pytest.mark.parametrize(
+    "what, instead",
+    [
+        ("kind=max", "kind=min"),
+        ("div($0, $1)", "div($1, $0)"),
+        ("exp(sub($0, $1))", "exp(sub($1, $0))"),
+        ("reduce(%3) kind=sum axes=(3)", "reduce(%3) kind=sum axes=(2)"),
+        ("reduce(%3)", "reduce(%0)"),
+        ("lhs=xyqk rhs=xkye", "lhs=xykq rhs=xkye"),
+        ("return %6", "return %6, %5"),
+        ("return %6", "return %6, %0"),
+        ("return %6", "%7 = map(%5) { neg($0) } return %6, %7"),
+    ],
+)
 def test_what_is_not_quite_attention_stays(what, instead):
     text = ATTENTION.replace("SCORES", "mul($0, 0.5)").replace(what, instead)
     if "axes=(2)" in instead or "kq" in instead:
@@ -112,9 +142,12 @@ def test_a_row_that_is_masked_whole_keeps_its_result():
 
 
 def test_numbers_before_the_scores_join_the_scale():
-    text = ATTENTION.replace("%0 = contract(%q, %k)", """%7 = map(%q) { mul($0, 0.5) }
+    text = ATTENTION.replace(
+        "%0 = contract(%q, %k)",
+        """%7 = map(%q) { mul($0, 0.5) }
     %8 = map(%k) { div($0, 4.0) }
-    %0 = contract(%7, %8)""")
+    %0 = contract(%7, %8)""",
+    )
     found = found_attention("mul($0, 2.0)", text=text)
     assert ops(found) == ["Attention"]
     assert found.nodes[0].op.scale == 0.25
@@ -177,7 +210,9 @@ def test_attention_in_a_branch_is_found():
 
 
 def test_an_axis_that_only_the_keys_have_is_no_attention():
-    stays(clean(fuse_attention), """graph g(%q: float32[3, 2, s, d], %k: float32[3, 1, 2, t, 5], %v:
+    stays(
+        clean(fuse_attention),
+        """graph g(%q: float32[3, 2, s, d], %k: float32[3, 1, 2, t, 5], %v:
             float32[3, 2, t, 5]) {
         %0 = contract(%q, %k) lhs=abmk rhs=acbnk out=abmn accumulate=float32
         %2 = reduce(%0) kind=max axes=(3) keepdims=true
@@ -186,4 +221,5 @@ def test_an_axis_that_only_the_keys_have_is_no_attention():
         %5 = map(%3, %4) { div($0, $1) }
         %6 = contract(%5, %v) lhs=abmk rhs=abkn out=abmn accumulate=float32
         return %6
-    }""")
+    }""",
+    )

@@ -1,71 +1,92 @@
 """fuse_epilogues: a Map over the result of a convolution or contraction becomes its epilogue."""
+
 import pytest
 from onnxc.passes.fuse_epilogues import fuse_epilogues
 from onnxc.passes.fuse_maps import MAX_INSTRUCTIONS
-from pass_text import agrees, becomes, stays
+from support.pass_text import agrees, becomes, stays
 
 
 def test_a_map_becomes_an_epilogue():
-    becomes(fuse_epilogues, """graph g(%x: float32[1, 3, h, w], %k: float32[8, 3, 3, 3],
+    becomes(
+        fuse_epilogues,
+        """graph g(%x: float32[1, 3, h, w], %k: float32[8, 3, 3, 3],
             %b: float32[8, 1, 1]) {
         %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
         %1 = map(%0, %b) { max(add($0, $1), 0.0) }
         return %1
-    }""", """graph g(%x: float32[1, 3, h, w], %k: float32[8, 3, 3, 3], %b: float32[8, 1, 1]) {
+    }""",
+        """graph g(%x: float32[1, 3, h, w], %k: float32[8, 3, 3, 3], %b: float32[8, 1, 1]) {
         %1 = conv(%x, %k, %b) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
             epilogue={ max(add($0, $1), 0.0) }
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_maps_in_a_row_become_one_epilogue():
-    becomes(fuse_epilogues, """graph g(%x: float32[m, k], %y: float32[k, n], %b: float32[n]) {
+    becomes(
+        fuse_epilogues,
+        """graph g(%x: float32[m, k], %y: float32[k, n], %b: float32[n]) {
         %0 = contract(%x, %y, %b) lhs=mk rhs=kn out=mn accumulate=float32 epilogue={ add($0, $1) }
         %1 = map(%0) { max($0, 0.0) }
         return %1
-    }""", """graph g(%x: float32[m, k], %y: float32[k, n], %b: float32[n]) {
+    }""",
+        """graph g(%x: float32[m, k], %y: float32[k, n], %b: float32[n]) {
         %1 = contract(%x, %y, %b) lhs=mk rhs=kn out=mn accumulate=float32 epilogue={ max(add($0, $1), 0.0) }
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_of_two_convolutions_the_later_one_adds():
-    becomes(fuse_epilogues, """graph g(%x: float32[1, 8, h, w], %k: float32[8, 8, 1, 1],
+    becomes(
+        fuse_epilogues,
+        """graph g(%x: float32[1, 8, h, w], %k: float32[8, 8, 1, 1],
             %m: float32[8, 8, 1, 1]) {
         %0 = conv(%x, %k) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
         %1 = conv(%x, %m) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
         %2 = map(%0, %1) { add($0, $1) }
         return %2
-    }""", """graph g(%x: float32[1, 8, h, w], %k: float32[8, 8, 1, 1], %m: float32[8, 8, 1, 1]) {
+    }""",
+        """graph g(%x: float32[1, 8, h, w], %k: float32[8, 8, 1, 1], %m: float32[8, 8, 1, 1]) {
         %0 = conv(%x, %k) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
         %2 = conv(%x, %m, %0) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1) epilogue={ add($1, $0) }
         return %2
-    }""")
+    }""",
+    )
 
 
 def test_a_residual_that_comes_later_is_waited_for():
-    becomes(fuse_epilogues, """graph g(%x: float32[m, k], %y: float32[k, n], %r: float32[m, n]) {
+    becomes(
+        fuse_epilogues,
+        """graph g(%x: float32[m, k], %y: float32[k, n], %r: float32[m, n]) {
         %0 = contract(%x, %y) lhs=mk rhs=kn out=mn accumulate=float32
         %1 = reduce(%r) kind=sum axes=(0) keepdims=true
         %2 = map(%0, %1) { add($0, $1) }
         return %2
-    }""", """graph g(%x: float32[m, k], %y: float32[k, n], %r: float32[m, n]) {
+    }""",
+        """graph g(%x: float32[m, k], %y: float32[k, n], %r: float32[m, n]) {
         %1 = reduce(%r) kind=sum axes=(0) keepdims=true
         %2 = contract(%x, %y, %1) lhs=mk rhs=kn out=mn accumulate=float32 epilogue={ add($0, $1) }
         return %2
-    }""")
+    }""",
+    )
 
 
 def test_a_result_may_be_of_another_type():
-    becomes(fuse_epilogues, """graph g(%x: uint8[m, k], %y: int8[k, n], %s: float32[n]) {
+    becomes(
+        fuse_epilogues,
+        """graph g(%x: uint8[m, k], %y: int8[k, n], %s: float32[n]) {
         %0 = contract(%x, %y) lhs=mk rhs=kn out=mn accumulate=int32
         %1 = map(%0, %s) { mul(cast($0, float32), $1) }
         return %1
-    }""", """graph g(%x: uint8[m, k], %y: int8[k, n], %s: float32[n]) {
+    }""",
+        """graph g(%x: uint8[m, k], %y: int8[k, n], %s: float32[n]) {
         %1 = contract(%x, %y, %s) lhs=mk rhs=kn out=mn accumulate=int32
             epilogue={ mul(cast($0, float32), $1) }
         return %1
-    }""")
+    }""",
+    )
 
 
 CONVOLUTION = """graph g(%x: float32[1, 8, h, w], %k: float32[8, 8, 1, 1], %y: float32[2, 8, h, w]) {
@@ -74,11 +95,14 @@ CONVOLUTION = """graph g(%x: float32[1, 8, h, w], %k: float32[8, 8, 1, 1], %y: f
 }"""
 
 
-@pytest.mark.parametrize("readers", [
-    "%1 = map(%0) { max($0, 0.0) } return %0, %1",
-    "%1 = map(%0) { max($0, 0.0) } %2 = map(%0) { exp($0) } return %1, %2",
-    "%1 = map(%0, %0) { mul($0, $1) } return %1",
-])
+@pytest.mark.parametrize(
+    "readers",
+    [
+        "%1 = map(%0) { max($0, 0.0) } return %0, %1",
+        "%1 = map(%0) { max($0, 0.0) } %2 = map(%0) { exp($0) } return %1, %2",
+        "%1 = map(%0, %0) { mul($0, $1) } return %1",
+    ],
+)
 def test_a_result_that_is_read_twice_keeps_its_map(readers):
     stays(fuse_epilogues, CONVOLUTION.replace("READERS", readers))
 
@@ -100,34 +124,46 @@ def test_an_epilogue_keeps_to_its_number_of_instructions():
 
 
 def test_what_other_nodes_make_keeps_its_map():
-    stays(fuse_epilogues, """graph g(%x: float32[1, 8, h, w]) {
+    stays(
+        fuse_epilogues,
+        """graph g(%x: float32[1, 8, h, w]) {
         %0 = reduce(%x) kind=sum axes=(1)
         %1 = map(%0) { exp($0) }
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_maps_of_a_branch_become_epilogues():
-    becomes(fuse_epilogues, """graph g(%c: bool[], %x: float32[4, 4]) {
+    becomes(
+        fuse_epilogues,
+        """graph g(%c: bool[], %x: float32[4, 4]) {
         %0 = if(%c, %x) then=(%a: float32[4, 4]) {
             %1 = contract(%a, %a) lhs=mk rhs=kn out=mn accumulate=float32
             %2 = map(%1) { exp($0) }
             return %2
         } otherwise=(%a: float32[4, 4]) { return %a } : float32[4, 4]
         return %0
-    }""", """graph g(%c: bool[], %x: float32[4, 4]) {
+    }""",
+        """graph g(%c: bool[], %x: float32[4, 4]) {
         %0 = if(%c, %x) then=(%a: float32[4, 4]) {
             %2 = contract(%a, %a) lhs=mk rhs=kn out=mn accumulate=float32 epilogue={ exp($0) }
             return %2
         } otherwise=(%a: float32[4, 4]) { return %a } : float32[4, 4]
         return %0
-    }""")
+    }""",
+    )
 
 
 @pytest.mark.parametrize("m, n", [(0, 3), (2, 0), (1, 1), (3, 5)])
 def test_results_stay_the_same_bits(m, n):
-    agrees(fuse_epilogues, """graph g(%x: float16[m, 4], %y: float16[4, n], %b: float16[1, n]) {
+    agrees(
+        fuse_epilogues,
+        """graph g(%x: float16[m, 4], %y: float16[4, n], %b: float16[1, n]) {
         %0 = contract(%x, %y) lhs=mk rhs=kn out=mn accumulate=float32
         %1 = map(%0, %b) { cast(div($0, cast($1, float32)), float16) }
         return %1
-    }""", m=m, n=n)
+    }""",
+        m=m,
+        n=n,
+    )

@@ -1,11 +1,12 @@
 """fuse_rows: Maps and Reduces over the same rows become one group."""
+
 import numpy as np
 import pytest
 from onnxc.passes.fuse_rows import MAX_OPERANDS, fuse_rows
-from pass_text import TARGET, agrees, becomes, ops, stays
+from support.pass_text import TARGET, agrees, becomes, ops, stays
 
-from onnxc import interpret
-from onnxc.text import parse
+from onnxc.ir import interpret
+from onnxc.ir.text import parse
 
 SOFTMAX = """graph g(%x: float32[b, n]) {
     %0 = reduce(%x) kind=max axes=(1) keepdims=true
@@ -17,7 +18,10 @@ SOFTMAX = """graph g(%x: float32[b, n]) {
 
 
 def test_softmax_becomes_a_group_of_rows():
-    becomes(fuse_rows, SOFTMAX, """graph g(%x: float32[b, n]) {
+    becomes(
+        fuse_rows,
+        SOFTMAX,
+        """graph g(%x: float32[b, n]) {
         %3 = fused(%x) kind=rows region=(%9: float32[b, n]) {
             %0 = reduce(%9) kind=max axes=(1) keepdims=true
             %1 = map(%9, %0) { exp(sub($0, $1)) }
@@ -26,7 +30,8 @@ def test_softmax_becomes_a_group_of_rows():
             return %3
         }
         return %3
-    }""")
+    }""",
+    )
 
 
 @pytest.mark.parametrize("b, n", [(0, 3), (3, 0), (1, 1), (5, 7)])
@@ -62,37 +67,49 @@ def test_what_others_read_of_a_group_is_a_result_of_it():
     assert len(found.nodes[0].outputs) == 2
 
 
-@pytest.mark.parametrize("nodes", [
-    "%0 = reduce(%x) kind=sum axes=(1) keepdims=true %1 = map(%0) { div($0, 3.0) }",
-    "%0 = map(%x) { exp($0) } %1 = reduce(%0) kind=sum axes=(1) keepdims=true",
-    "%0 = map(%x) { exp($0) } %1 = map(%0) { neg($0) }",
-])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "%0 = reduce(%x) kind=sum axes=(1) keepdims=true %1 = map(%0) { div($0, 3.0) }",
+        "%0 = map(%x) { exp($0) } %1 = reduce(%0) kind=sum axes=(1) keepdims=true",
+        "%0 = map(%x) { exp($0) } %1 = map(%0) { neg($0) }",
+    ],
+)
 def test_what_goes_over_its_rows_once_is_no_group(nodes):
     stays(fuse_rows, f"graph g(%x: float32[b, n]) {{ {nodes} return %1 }}")
 
 
-@pytest.mark.parametrize("reduce", [
-    "reduce(%x) kind=sum axes=(0) keepdims=true",
-    "reduce(%x) kind=and axes=(1) keepdims=true",
-    "reduce(%x) kind=sum axes=() keepdims=true",
-])
+@pytest.mark.parametrize(
+    "reduce",
+    [
+        "reduce(%x) kind=sum axes=(0) keepdims=true",
+        "reduce(%x) kind=and axes=(1) keepdims=true",
+        "reduce(%x) kind=sum axes=() keepdims=true",
+    ],
+)
 def test_only_reductions_of_numbers_over_the_last_axes_make_rows(reduce):
     dtype = "int32" if "and" in reduce else "float32"
     body = "and($0, $1)" if "and" in reduce else "sub($0, $1)"
-    stays(fuse_rows, f"""graph g(%x: {dtype}[b, n]) {{
+    stays(
+        fuse_rows,
+        f"""graph g(%x: {dtype}[b, n]) {{
         %0 = {reduce}
         %1 = map(%x, %0) {{ {body} }}
         return %1
-    }}""")
+    }}""",
+    )
 
 
 def test_a_map_that_knows_its_place_or_may_fail_does_not_join():
     for body in ("add(sub($0, $1), cast(index(1), float32))", "check(lt($0, $1), $0, invalid_value)"):
-        stays(fuse_rows, f"""graph g(%x: float32[b, n]) {{
+        stays(
+            fuse_rows,
+            f"""graph g(%x: float32[b, n]) {{
             %0 = reduce(%x) kind=sum axes=(1) keepdims=true
             %1 = map(%x, %0) {{ {body} }}
             return %1
-        }}""")
+        }}""",
+        )
 
 
 def test_what_depends_on_a_group_from_outside_does_not_join_it():
@@ -115,39 +132,53 @@ def test_a_group_keeps_to_its_number_of_operands():
     sums = "$1"
     for k in range(MAX_OPERANDS):
         sums = f"add({sums}, ${k + 2})"
-    stays(fuse_rows, f"""graph g(%x: float32[b, n], {parameters}) {{
+    stays(
+        fuse_rows,
+        f"""graph g(%x: float32[b, n], {parameters}) {{
         %0 = reduce(%x) kind=sum axes=(1) keepdims=true
         %1 = map(%x, %0, {", ".join(names)}) {{ sub($0, {sums}) }}
         return %1
-    }}""")
+    }}""",
+    )
 
 
 def test_rows_of_a_loop_become_a_group():
-    found = agrees(fuse_rows, """graph g(%t: int64[], %c: bool[], %x: float32[b, n]) {
+    found = agrees(
+        fuse_rows,
+        """graph g(%t: int64[], %c: bool[], %x: float32[b, n]) {
         %0 = loop(%t, %c, %x) carried=1 body=(%i: int64[], %d: bool[], %a: float32[b, n]) {
             %1 = reduce(%a) kind=sum axes=(1) keepdims=true
             %2 = map(%a, %1) { sub($0, $1) }
             return %d, %2
         } : float32[b, n]
         return %0
-    }""", inputs=[np.array(2), np.array(True), np.ones((2, 3), np.float32)], b=2, n=3)
+    }""",
+        inputs=[np.array(2), np.array(True), np.ones((2, 3), np.float32)],
+        b=2,
+        n=3,
+    )
     assert ops(found.nodes[0].op.body) == ["Fused"]
 
 
 def test_a_group_runs_before_what_reads_it_wherever_its_last_member_stood():
-    agrees(fuse_rows, """graph g(%x: float32[5, 4, 3], %y: float32[5, 4, 3]) {
+    agrees(
+        fuse_rows,
+        """graph g(%x: float32[5, 4, 3], %y: float32[5, 4, 3]) {
         %0 = reduce(%x) kind=sum axes=(2) keepdims=true
         %1 = map(%x, %0, %y) { mul(div($0, $1), $2) }
         %2 = reduce(%1) kind=sum axes=(1, 2) keepdims=true
         %3 = map(%1, %2) { sub($0, $1) }
         %4 = map(%x, %0) { max(div($0, $1), 0.0) }
         return %3, %4
-    }""")
+    }""",
+    )
 
 
 def test_groups_that_would_need_each_other_stay_apart():
     """%5 joins what %0 began, so that %6 cannot join what it reads of %3."""
-    agrees(fuse_rows, """graph g(%x: float32[5, 4], %y: float32[5, 4]) {
+    agrees(
+        fuse_rows,
+        """graph g(%x: float32[5, 4], %y: float32[5, 4]) {
         %0 = reduce(%x) kind=sum axes=(1) keepdims=true
         %1 = map(%x, %0) { sub($0, $1) }
         %2 = reduce(%y) kind=sum axes=(1) keepdims=true
@@ -155,15 +186,20 @@ def test_groups_that_would_need_each_other_stay_apart():
         %5 = map(%1, %3) { add($0, $1) }
         %6 = map(%3, %1) { mul($0, $1) }
         return %5, %6
-    }""")
+    }""",
+    )
 
 
 def test_a_group_ends_where_a_size_is_bound():
-    agrees(fuse_rows, """graph g(%x: float32[5, 4], %k: int64[1]) where n >= 0 {
+    agrees(
+        fuse_rows,
+        """graph g(%x: float32[5, 4], %k: int64[1]) where n >= 0 {
         %0 = reduce(%x) kind=sum axes=(1) keepdims=true
         %1 = map(%x, %0) { div($0, $1) }
         bind(%k) symbols=(n)
         %2 = broadcast(%x) shape=(n, 5, 4)
         %3 = map(%1) { exp($0) }
         return %2, %3
-    }""", inputs=[np.ones((5, 4), np.float32), np.array([3])])
+    }""",
+        inputs=[np.ones((5, 4), np.float32), np.array([3])],
+    )

@@ -1,73 +1,93 @@
 """merge_movement: movement that moves nothing vanishes, and two moves in a row become one."""
+
 import pytest
 from onnxc.passes.merge_movement import MAX_PARTS, merge_movement
-from pass_text import agrees, becomes, clean, stays
+from support.pass_text import agrees, becomes, clean, stays
 
 
-@pytest.mark.parametrize("node", [
-    "map(%x) { $0 }",
-    "transpose(%x) perm=(0, 1)",
-    "reshape(%x) shape=(n, 4)",
-    "concat(%x) axis=0",
-])
+@pytest.mark.parametrize(
+    "node", ["map(%x) { $0 }", "transpose(%x) perm=(0, 1)", "reshape(%x) shape=(n, 4)", "concat(%x) axis=0"]
+)
 def test_what_moves_nothing_vanishes(node):
-    becomes(clean(merge_movement), f"""graph g(%x: float32[n, 4]) {{
+    becomes(
+        clean(merge_movement),
+        f"""graph g(%x: float32[n, 4]) {{
         %0 = {node}
         %1 = reduce(%0) kind=sum axes=(1)
         return %0, %1
-    }}""", """graph g(%x: float32[n, 4]) {
+    }}""",
+        """graph g(%x: float32[n, 4]) {
         %1 = reduce(%x) kind=sum axes=(1)
         return %x, %1
-    }""")
+    }""",
+    )
 
 
-@pytest.mark.parametrize("node", [
-    "map(%x) { $0 } shape=(m, n, 4)",
-    "map(%x) { cast($0, float64) }",
-    "map(%x, %y) { $0 }",
-    "transpose(%x) perm=(1, 0)",
-    "reshape(%x) shape=(4, n)",
-    "reshape(%x) shape=(k, 4)",
-])
+@pytest.mark.parametrize(
+    "node",
+    [
+        "map(%x) { $0 } shape=(m, n, 4)",
+        "map(%x) { cast($0, float64) }",
+        "map(%x, %y) { $0 }",
+        "transpose(%x) perm=(1, 0)",
+        "reshape(%x) shape=(4, n)",
+        "reshape(%x) shape=(k, 4)",
+    ],
+)
 def test_what_changes_a_shape_or_a_type_stays(node):
-    stays(merge_movement, f"graph g(%x: float32[n, 4], %y: float32[m, 1, 1], %z: float32[k]) {{\n"
-                          f"%0 = {node}\nreturn %0\n}}")
+    stays(
+        merge_movement,
+        f"graph g(%x: float32[n, 4], %y: float32[m, 1, 1], %z: float32[k]) {{\n%0 = {node}\nreturn %0\n}}",
+    )
 
 
 def test_joins_along_one_axis_become_one():
-    becomes(clean(merge_movement), """graph g(%x: float32[n, 4], %y: float32[m, 4], %z: float32[1, 4]) {
+    becomes(
+        clean(merge_movement),
+        """graph g(%x: float32[n, 4], %y: float32[m, 4], %z: float32[1, 4]) {
         %0 = concat(%x, %y) axis=0
         %1 = concat(%z, %0, %x) axis=0
         %2 = concat(%1, %y) axis=0
         return %2
-    }""", """graph g(%x: float32[n, 4], %y: float32[m, 4], %z: float32[1, 4]) {
+    }""",
+        """graph g(%x: float32[n, 4], %y: float32[m, 4], %z: float32[1, 4]) {
         %2 = concat(%z, %x, %y, %x, %y) axis=0
         return %2
-    }""")
+    }""",
+    )
 
 
 def test_joins_along_two_axes_stay_two():
-    stays(merge_movement, """graph g(%x: float32[n, 4], %y: float32[n, 4], %z: float32[n, 8]) {
+    stays(
+        merge_movement,
+        """graph g(%x: float32[n, 4], %y: float32[n, 4], %z: float32[n, 8]) {
         %0 = concat(%x, %y) axis=1
         %1 = concat(%0, %z) axis=0
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_a_join_that_others_read_stays():
-    stays(merge_movement, """graph g(%x: float32[n, 4], %y: float32[m, 4]) {
+    stays(
+        merge_movement,
+        """graph g(%x: float32[n, 4], %y: float32[m, 4]) {
         %0 = concat(%x, %y) axis=0
         %1 = concat(%0, %x) axis=0
         return %0, %1
-    }""")
+    }""",
+    )
 
 
 def test_a_join_that_is_read_twice_by_one_stays():
-    stays(merge_movement, """graph g(%x: float32[n, 4], %y: float32[m, 4]) {
+    stays(
+        merge_movement,
+        """graph g(%x: float32[n, 4], %y: float32[m, 4]) {
         %0 = concat(%x, %y) axis=0
         %1 = concat(%0, %0) axis=0
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_a_long_chain_of_joins_is_merged_in_pieces():
@@ -79,87 +99,119 @@ def test_a_long_chain_of_joins_is_merged_in_pieces():
 
 
 def test_two_transposes_become_one():
-    becomes(clean(merge_movement), """graph g(%x: float32[a, b, c]) {
+    becomes(
+        clean(merge_movement),
+        """graph g(%x: float32[a, b, c]) {
         %0 = transpose(%x) perm=(1, 2, 0)
         %1 = transpose(%0) perm=(0, 2, 1)
         return %1
-    }""", """graph g(%x: float32[a, b, c]) {
+    }""",
+        """graph g(%x: float32[a, b, c]) {
         %1 = transpose(%x) perm=(1, 0, 2)
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_a_transpose_and_its_inverse_are_a_view():
-    becomes(clean(merge_movement), """graph g(%x: float32[a, b, c]) {
+    becomes(
+        clean(merge_movement),
+        """graph g(%x: float32[a, b, c]) {
         %0 = transpose(%x) perm=(1, 2, 0)
         %1 = transpose(%0) perm=(2, 0, 1)
         return %1
-    }""", """graph g(%x: float32[a, b, c]) {
+    }""",
+        """graph g(%x: float32[a, b, c]) {
         %1 = reshape(%x) shape=(a, b, c)
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_a_transpose_of_axes_of_size_one_is_a_view():
-    becomes(clean(merge_movement), """graph g(%x: float32[1, n, 1, 8]) {
+    becomes(
+        clean(merge_movement),
+        """graph g(%x: float32[1, n, 1, 8]) {
         %0 = transpose(%x) perm=(2, 1, 0, 3)
         %1 = transpose(%x) perm=(1, 0, 3, 2)
         return %0, %1
-    }""", """graph g(%x: float32[1, n, 1, 8]) {
+    }""",
+        """graph g(%x: float32[1, n, 1, 8]) {
         %0 = reshape(%x) shape=(1, n, 1, 8)
         %1 = reshape(%x) shape=(n, 1, 8, 1)
         return %0, %1
-    }""")
+    }""",
+    )
 
 
 def test_a_transpose_of_an_axis_that_may_be_longer_than_one_stays():
-    stays(merge_movement, """graph g(%x: float32[n, m]) {
+    stays(
+        merge_movement,
+        """graph g(%x: float32[n, m]) {
         %0 = transpose(%x) perm=(1, 0)
         return %0
-    }""")
+    }""",
+    )
 
 
 def test_two_slices_become_one():
-    becomes(clean(merge_movement), """graph g(%x: float32[n + 9, 9]) {
+    becomes(
+        clean(merge_movement),
+        """graph g(%x: float32[n + 9, 9]) {
         %0 = slice(%x) starts=(n + 6, 1) sizes=(n + 7, 4) steps=(-1, 2)
         %1 = slice(%0) starts=(1, 3) sizes=(2, 2) steps=(3, -1)
         return %1
-    }""", """graph g(%x: float32[n + 9, 9]) {
+    }""",
+        """graph g(%x: float32[n + 9, 9]) {
         %1 = slice(%x) starts=(n + 5, 7) sizes=(2, 2) steps=(-3, -2)
         return %1
-    }""")
+    }""",
+    )
 
 
 def test_slices_of_slices_are_the_same_elements():
-    agrees(clean(merge_movement), """graph g(%x: float32[n + 9, 9]) {
+    agrees(
+        clean(merge_movement),
+        """graph g(%x: float32[n + 9, 9]) {
         %0 = slice(%x) starts=(n + 6, 1) sizes=(n + 7, 4) steps=(-1, 2)
         %1 = slice(%0) starts=(1, 3) sizes=(2, 2) steps=(3, -1)
         return %1, %0
-    }""", n=2)
+    }""",
+        n=2,
+    )
 
 
 @pytest.mark.parametrize("n, m", [(0, 2), (1, 1), (3, 0), (2, 3)])
 def test_elements_end_where_they_did(n, m):
-    agrees(clean(merge_movement), """graph g(%x: float32[n, 1, m, 2], %y: float32[2, 1, n, m]) {
+    agrees(
+        clean(merge_movement),
+        """graph g(%x: float32[n, 1, m, 2], %y: float32[2, 1, n, m]) {
         %0 = transpose(%x) perm=(3, 1, 0, 2)
         %1 = concat(%0, %y) axis=0
         %2 = concat(%y, %1) axis=0
         %3 = transpose(%2) perm=(1, 0, 2, 3)
         %4 = transpose(%3) perm=(0, 3, 1, 2)
         return %4
-    }""", n=n, m=m)
+    }""",
+        n=n,
+        m=m,
+    )
 
 
 def test_movement_in_branches_is_merged():
-    becomes(clean(merge_movement), """graph g(%c: bool[], %x: float32[n]) {
+    becomes(
+        clean(merge_movement),
+        """graph g(%c: bool[], %x: float32[n]) {
         %0 = if(%c, %x) then=(%a: float32[n]) {
             %1 = map(%a) { $0 }
             return %1
         } otherwise=(%a: float32[n]) { return %a } : float32[n]
         return %0
-    }""", """graph g(%c: bool[], %x: float32[n]) {
+    }""",
+        """graph g(%c: bool[], %x: float32[n]) {
         %0 = if(%c, %x) then=(%a: float32[n]) { return %a } otherwise=(%a: float32[n]) {
             return %a
         } : float32[n]
         return %0
-    }""")
+    }""",
+    )

@@ -1,9 +1,10 @@
 """sink_reshapes: Maps come before the squeeze behind a convolution, whose epilogue they can then become."""
+
 import numpy as np
 import pytest
 from onnxc.passes.fuse_epilogues import fuse_epilogues
 from onnxc.passes.sink_reshapes import sink_reshapes
-from pass_text import TARGET, agrees, becomes, clean, ops, stays
+from support.pass_text import TARGET, agrees, becomes, clean, ops, stays
 
 SIGNAL = """graph g(%x: float32[b, 2, n + 2, 1], %k: float32[3, 2, 3, 1], %c: float32[3, 1],
                      %r: float32[b, 3, n], %z: float32[2, 1, 1, 1]) {
@@ -20,12 +21,17 @@ def signal(body="tanh(add($0, $1))", results="%2"):
 
 
 def test_a_map_of_a_squeezed_signal_comes_before_the_squeeze():
-    becomes(clean(sink_reshapes), signal().replace("map(%1, %c, %r)", "map(%1, %c)"), HEAD + """
+    becomes(
+        clean(sink_reshapes),
+        signal().replace("map(%1, %c, %r)", "map(%1, %c)"),
+        HEAD
+        + """
         %1 = reshape(%c) shape=(1, 3, 1, 1)
         %2 = map(%0, %1) { tanh(add($0, $1)) }
         %3 = reshape(%2) shape=(b, 3, n)
         return %3
-    }""")
+    }""",
+    )
 
 
 def test_it_becomes_the_epilogue_of_the_convolution():
@@ -66,11 +72,14 @@ def test_a_reshape_that_joins_axes_stays():
 
 
 def test_what_is_no_convolution_stays():
-    stays(clean(sink_reshapes), """graph g(%x: float32[b, 3, n, 1]) {
+    stays(
+        clean(sink_reshapes),
+        """graph g(%x: float32[b, 3, n, 1]) {
         %1 = reshape(%x) shape=(b, 3, n)
         %2 = map(%1) { exp($0) }
         return %2
-    }""")
+    }""",
+    )
 
 
 @pytest.mark.parametrize("b, n", [(0, 3), (1, 1), (2, 0), (3, 4)])

@@ -7,33 +7,58 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade_models import HERE, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnxc.codegen.abi import DTYPES as NUMBER
 from onnxc.codegen.abi import ERRORS
-from onnxc.codegen.model_c import LibraryDescription, Port
+from onnxc.codegen.library.model_c import LibraryDescription, Port
+from support.handmade_models import HERE, build
 
-from onnxc import dtypes
 from onnxc.errors import RunError
-from onnxc.loader import load
-from onnxc.runtime_twins import TWINS
+from onnxc.ir import dtypes
+from onnxc.ir.runtime_twins import TWINS
+from onnxc.loading.loader import load
 
 SYMBOLS = (
-    "nonzero", "unique", "non_max_suppression", "sequence_construct", "sequence_empty", "sequence_at",
-    "sequence_length", "sequence_insert", "sequence_erase", "concat_from_sequence", "split_to_sequence",
-    "optional", "optional_get_element", "optional_has_element", "roi_align", "max_roi_pool", "determinant",
-    "numbers_to_strings", "strings_to_numbers", "strings_equal",
+    "nonzero",
+    "unique",
+    "non_max_suppression",
+    "sequence_construct",
+    "sequence_empty",
+    "sequence_at",
+    "sequence_length",
+    "sequence_insert",
+    "sequence_erase",
+    "concat_from_sequence",
+    "split_to_sequence",
+    "optional",
+    "optional_get_element",
+    "optional_has_element",
+    "roi_align",
+    "max_roi_pool",
+    "determinant",
+    "numbers_to_strings",
+    "strings_to_numbers",
+    "strings_equal",
 )
 TENSORS, SEQUENCE, OPTIONAL = "abcde", "s", "o"
 ANY = {"dtype": None, "shape": None}
 OPERATORS = LibraryDescription(
-    prefix="operators", name="operators", version="test", target="test", slot_count=8, scratch_bytes=64,
-    inputs=(Port("program", "int64", (None,)), *(Port(name, **ANY, optional=True) for name in TENSORS),
-            Port(SEQUENCE, **ANY, kind="sequence", optional=True),
-            Port(OPTIONAL, **ANY, kind="optional", optional=True)),
-    outputs=tuple(Port(f"r{k}", **ANY) for k in range(4)), node_names=("node 'op'",),
+    prefix="operators",
+    name="operators",
+    version="test",
+    target="test",
+    slot_count=8,
+    scratch_bytes=64,
+    inputs=(
+        Port("program", "int64", (None,)),
+        *(Port(name, **ANY, optional=True) for name in TENSORS),
+        Port(SEQUENCE, **ANY, kind="sequence", optional=True),
+        Port(OPTIONAL, **ANY, kind="optional", optional=True),
+    ),
+    outputs=tuple(Port(f"r{k}", **ANY) for k in range(4)),
+    node_names=("node 'op'",),
     operators=tuple(f"onnxc_op_{symbol}" for symbol in SYMBOLS),
 )
 RESULTS = {"unique": 4}
@@ -50,8 +75,13 @@ class Runner:
     def __call__(self, symbol: str, *operands, attributes=()):
         feeds, places = {}, []
         for operand in operands:
-            name = (SEQUENCE if isinstance(operand, list) else OPTIONAL if isinstance(operand, tuple)
-                    else next(name for name in TENSORS if name not in feeds))
+            name = (
+                SEQUENCE
+                if isinstance(operand, list)
+                else OPTIONAL
+                if isinstance(operand, tuple)
+                else next(name for name in TENSORS if name not in feeds)
+            )
             feeds[name] = (operand or (None,))[0] if isinstance(operand, tuple) else operand
             places.append(1 + (TENSORS + SEQUENCE + OPTIONAL).index(name))
         count = RESULTS.get(symbol, 1)
@@ -96,8 +126,11 @@ def values_of(dtype: str, shape: tuple[int, ...], seed: int = 0, special: bool =
     random = np.random.default_rng(seed)
     numbers = random.integers(-1 if dtypes.is_float(dtype) or dtypes.is_signed(dtype) else 0, 2, shape)
     x = numbers.astype(np.float32).astype(dtypes.numpy_dtype(dtype))
-    if special and (dtypes.is_float(dtype) or dtype in dtypes.COMPLEX) and dtype not in (
-            "float4e2m1", "float8e8m0"):
+    if (
+        special
+        and (dtypes.is_float(dtype) or dtype in dtypes.COMPLEX)
+        and dtype not in ("float4e2m1", "float8e8m0")
+    ):
         x[random.random(shape) < 0.2] = np.nan
         if not dtype.endswith("fnuz"):
             x[random.random(shape) < 0.2] = -0.0
@@ -156,9 +189,14 @@ def test_unique_strings_own_their_characters(run):
 
 
 @settings(deadline=None, max_examples=60)
-@given(x=hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=20),
-                    elements=st.sampled_from([0.0, -0.0, 1.0, -1.5, np.nan, np.inf])),
-       is_sorted=st.integers(0, 1))
+@given(
+    x=hnp.arrays(
+        np.float32,
+        hnp.array_shapes(max_dims=2, max_side=20),
+        elements=st.sampled_from([0.0, -0.0, 1.0, -1.5, np.nan, np.inf]),
+    ),
+    is_sorted=st.integers(0, 1),
+)
 def test_unique_of_any_floats(run, x, is_sorted):
     same(run("unique", x, attributes=(-1, is_sorted)), TWINS["unique"]([x], [-1, is_sorted]))
 
@@ -176,14 +214,20 @@ def test_non_max_suppression(run, centred, shape):
     limits = ((0, 0.5, 0), (3, 0.3, 2.5), (1000, 0.0, -np.inf), (1000, 1.0, 8), (5, 0.5, 4))
     for most, overlap, least in limits:
         operands = [boxes, scores, np.int64(most), np.float32(overlap), np.float32(least)]
-        same(run("non_max_suppression", *operands, attributes=(centred,)),
-             TWINS["non_max_suppression"]([*map(np.asarray, operands)], [centred]))
+        same(
+            run("non_max_suppression", *operands, attributes=(centred,)),
+            TWINS["non_max_suppression"]([*map(np.asarray, operands)], [centred]),
+        )
 
 
 # Sequences --------------------------------------------------------------------------------------------
 
-ITEMS = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 4), np.int64), np.array("text", object),
-         np.array(True)]
+ITEMS = [
+    np.arange(6, dtype=np.float32).reshape(2, 3),
+    np.zeros((0, 4), np.int64),
+    np.array("text", object),
+    np.array(True),
+]
 AT = [np.array(k, t) for k in (-4, -1, 0, 3) for t in (np.int32, np.int64)]
 
 
@@ -194,7 +238,7 @@ def test_a_sequence_is_built_and_returned(run):
 
 def test_a_sequence_passes_through_and_keeps_nothing_that_was_lent(run):
     lent = [np.arange(1000.0), np.array(["x", "yz"], object)]
-    result, = run("sequence_insert", lent, np.ones(3))
+    (result,) = run("sequence_insert", lent, np.ones(3))
     lent[0][:] = 7
     same(result[0], np.arange(1000.0))
     assert list(result[1]) == ["x", "yz"]
@@ -230,8 +274,10 @@ def test_tensors_are_concatenated(run, dtype, axis, new_axis):
     parts = [p.astype(object) if dtype == "string" else p for p in parts]
     if not new_axis:
         parts.append(np.take(parts[0], [], axis))
-    same(run("concat_from_sequence", parts, attributes=(axis, new_axis)),
-         TWINS["concat_from_sequence"]([parts], [axis, new_axis]))
+    same(
+        run("concat_from_sequence", parts, attributes=(axis, new_axis)),
+        TWINS["concat_from_sequence"]([parts], [axis, new_axis]),
+    )
 
 
 def test_tensors_that_do_not_fit_together_are_not_concatenated(run):
@@ -247,11 +293,20 @@ def test_tensors_that_do_not_fit_together_are_not_concatenated(run):
 def test_a_tensor_is_split(run, axis):
     x = np.arange(35.0).reshape(5, 7)
     n = x.shape[axis]
-    for split, keepdims in ((None, 0), (None, 1), (np.int64(1), 1), (np.int32(2), 1), (np.int64(99), 0),
-                            (np.array([n], np.int32), 1), (np.array([1, 0, n - 1]), 1)):
+    for split, keepdims in (
+        (None, 0),
+        (None, 1),
+        (np.int64(1), 1),
+        (np.int32(2), 1),
+        (np.int64(99), 0),
+        (np.array([n], np.int32), 1),
+        (np.array([1, 0, n - 1]), 1),
+    ):
         operands = [x] if split is None else [x, np.asarray(split)]
-        same(run("split_to_sequence", *operands, attributes=(axis, keepdims)),
-             TWINS["split_to_sequence"](operands, [axis, keepdims]))
+        same(
+            run("split_to_sequence", *operands, attributes=(axis, keepdims)),
+            TWINS["split_to_sequence"](operands, [axis, keepdims]),
+        )
     same(run("split_to_sequence", np.zeros((0, 2)), attributes=(0, 1)), [[]])
 
 
@@ -315,25 +370,54 @@ def test_roi_align_agrees_with_onnx(run, dtype, mode, half):
     images = np.array([0, 1, 1, 0, 1, 0])
     for height, width, samples in ((1, 1, 0), (3, 2, 2), (2, 4, 0)):
         node = helper.make_node(
-            "RoiAlign", ["X", "rois", "images"], ["Y"], output_height=height, output_width=width, mode=mode,
-            sampling_ratio=samples, spatial_scale=0.5,
-            coordinate_transformation_mode="half_pixel" if half else "output_half_pixel")
-        wanted, = ReferenceEvaluator(node).run(None, {"X": x, "rois": rois, "images": images})
-        got, = run("roi_align", x, rois, images, np.float32(0.5),
-                   attributes=(height, width, samples, mode == "max", half))
+            "RoiAlign",
+            ["X", "rois", "images"],
+            ["Y"],
+            output_height=height,
+            output_width=width,
+            mode=mode,
+            sampling_ratio=samples,
+            spatial_scale=0.5,
+            coordinate_transformation_mode="half_pixel" if half else "output_half_pixel",
+        )
+        (wanted,) = ReferenceEvaluator(node).run(None, {"X": x, "rois": rois, "images": images})
+        (got,) = run(
+            "roi_align",
+            x,
+            rois,
+            images,
+            np.float32(0.5),
+            attributes=(height, width, samples, mode == "max", half),
+        )
         np.testing.assert_allclose(got, wanted, rtol=2e-3 if dtype == "float16" else 1e-5, atol=1e-6)
 
 
 def test_regions_of_images_that_are_not_there_are_refused(run):
     x, rois = np.zeros((2, 1, 4, 4), np.float32), np.zeros((1, 4), np.float32)
     for image in (-1, 2):
-        refused(run, "index_out_of_range", "roi_align", x, rois, np.array([image]), np.float32(1),
-                attributes=(1, 1, 0, 0, 0))
+        refused(
+            run,
+            "index_out_of_range",
+            "roi_align",
+            x,
+            rois,
+            np.array([image]),
+            np.float32(1),
+            attributes=(1, 1, 0, 0, 0),
+        )
         box = np.array([[image, 0, 0, 1, 1]], np.float32)
         refused(run, "index_out_of_range", "max_roi_pool", x, box, np.float32(1), attributes=(1, 1))
     for bad in (np.nan, 1e30):
-        refused(run, "invalid_value", "roi_align", x, np.array([[0, 0, bad, bad]], np.float32),
-                np.array([0]), np.float32(1), attributes=(1, 1, 0, 0, 1))
+        refused(
+            run,
+            "invalid_value",
+            "roi_align",
+            x,
+            np.array([[0, 0, bad, bad]], np.float32),
+            np.array([0]),
+            np.float32(1),
+            attributes=(1, 1, 0, 0, 1),
+        )
 
 
 def test_max_roi_pool_agrees_with_onnxruntime(run):
@@ -346,13 +430,18 @@ def test_max_roi_pool_agrees_with_onnxruntime(run):
     rois = np.concatenate([random.integers(0, 2, (7, 1)), low, low + random.integers(-1, 12, (7, 2))], 1)
     rois = rois.astype(np.float32)
     node = helper.make_node("MaxRoiPool", ["X", "R"], ["Y"], pooled_shape=[3, 2], spatial_scale=0.5)
-    graph = helper.make_graph([node], "g", [
-        helper.make_tensor_value_info("X", TensorProto.FLOAT, x.shape),
-        helper.make_tensor_value_info("R", TensorProto.FLOAT, rois.shape)],
-        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)])
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info("X", TensorProto.FLOAT, x.shape),
+            helper.make_tensor_value_info("R", TensorProto.FLOAT, rois.shape),
+        ],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    wanted, = session.run(None, {"X": x, "R": rois})
+    (wanted,) = session.run(None, {"X": x, "R": rois})
     same(run("max_roi_pool", x, rois, np.float32(0.5), attributes=(3, 2)), [wanted])
 
 
@@ -381,8 +470,7 @@ def to_strings(run, x: np.ndarray) -> np.ndarray:
 
 
 def to_numbers(run, texts: list, dtype: str) -> np.ndarray:
-    return run("strings_to_numbers", np.array(texts, object),
-               attributes=(NUMBER["string"], NUMBER[dtype]))[0]
+    return run("strings_to_numbers", np.array(texts, object), attributes=(NUMBER["string"], NUMBER[dtype]))[0]
 
 
 @settings(deadline=None, max_examples=200)
@@ -394,8 +482,13 @@ def test_floats_are_written_with_the_fewest_digits(run, x):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_powers_of_two_and_of_ten_are_written_with_the_fewest_digits(run, dtype):
     with np.errstate(over="ignore", under="ignore"):
-        x = np.concatenate([np.exp2(np.arange(-1074, 1024.0)), [float(f"1e{k}") for k in range(-320, 309)],
-                            [float(f"9.99e{k}") for k in range(-320, 308)]]).astype(dtype)
+        x = np.concatenate(
+            [
+                np.exp2(np.arange(-1074, 1024.0)),
+                [float(f"1e{k}") for k in range(-320, 309)],
+                [float(f"9.99e{k}") for k in range(-320, 308)],
+            ]
+        ).astype(dtype)
     assert list(to_strings(run, -x)) == [shortest(v) for v in -x]
 
 
@@ -414,8 +507,13 @@ def test_integers_are_written_and_read(run, dtype):
     same(to_strings(run, x), TWINS["numbers_to_strings"]([x], [])[0])
     same(to_numbers(run, [str(low), f" {high}\n", "+7", "007"], dtype), np.array([low, high, 7, 7], dtype))
     for wrong in (str(low - 1), str(high + 1), "", " ", "1.5", "0x10", "1 2", "1e3", "9" * 400, "1\0"):
-        refused(run, "invalid_value", "strings_to_numbers", np.array(["1", wrong], object),
-                attributes=(NUMBER["string"], NUMBER[dtype]))
+        refused(
+            run,
+            "invalid_value",
+            "strings_to_numbers",
+            np.array(["1", wrong], object),
+            attributes=(NUMBER["string"], NUMBER[dtype]),
+        )
 
 
 def test_strings_are_equal_when_their_bytes_are(run):
@@ -433,16 +531,32 @@ def test_bools_are_ones_and_zeros(run):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_floats_are_read(run, dtype):
-    texts = ["0.47892547", "1e-7", "+2.5", "-0", "NaN", "INF", "+inf", "-INF", " 1e5 ",
-             "0." + "1" * 300, "1e400"]
+    texts = [
+        "0.47892547",
+        "1e-7",
+        "+2.5",
+        "-0",
+        "NaN",
+        "INF",
+        "+inf",
+        "-INF",
+        " 1e5 ",
+        "0." + "1" * 300,
+        "1e400",
+    ]
     with np.errstate(over="ignore"):
         wanted = np.array([float(t) for t in texts]).astype(dtypes.numpy_dtype(dtype))
     got = to_numbers(run, texts, dtype)
     assert got.dtype == wanted.dtype
     same(got.astype(np.float64), wanted.astype(np.float64))
     for wrong in ("", "one", "0x1p3", "nan(1)", "1,5", "1e"):
-        refused(run, "invalid_value", "strings_to_numbers", np.array([wrong], object),
-                attributes=(NUMBER["string"], NUMBER[dtype]))
+        refused(
+            run,
+            "invalid_value",
+            "strings_to_numbers",
+            np.array([wrong], object),
+            attributes=(NUMBER["string"], NUMBER[dtype]),
+        )
 
 
 def test_the_locale_of_the_program_is_of_no_account(run):

@@ -6,9 +6,9 @@ import ctypes
 import itertools
 
 import pytest
-from handmade_models import HERE, cc
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.handmade_models import HERE, cc
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +24,9 @@ def plan(tmp_path_factory):
         lifetimes = (ctypes.c_int32 * (2 * n))(*(t for b in buffers for t in b[:2]))
         sizes, offsets = (ctypes.c_int64 * n)(*(b[2] for b in buffers)), (ctypes.c_int64 * n)()
         arena = ctypes.c_int64()
-        fits = function(ctypes.c_int64(n), lifetimes, sizes, offsets, (ctypes.c_int64 * (2 * n))(),
-                        ctypes.byref(arena))
+        fits = function(
+            ctypes.c_int64(n), lifetimes, sizes, offsets, (ctypes.c_int64 * (2 * n))(), ctypes.byref(arena)
+        )
         return (list(offsets), arena.value) if fits else None
 
     return call
@@ -38,8 +39,10 @@ def aligned(size: int) -> int:
 def live_bytes(buffers) -> int:
     """The most bytes in use at one step: no plan can take less."""
     steps = {step for first, last, _ in buffers for step in (first, last)}
-    return max((sum(aligned(size) for first, last, size in buffers if first <= step <= last)
-                for step in steps), default=0)
+    return max(
+        (sum(aligned(size) for first, last, size in buffers if first <= step <= last) for step in steps),
+        default=0,
+    )
 
 
 def brute_force(buffers) -> int:
@@ -49,8 +52,9 @@ def brute_force(buffers) -> int:
         placed: list[tuple[int, int, int]] = []
         for k in order:
             first, last, size = buffers[k]
-            others = sorted((low, high) for low, high, j in placed
-                            if buffers[j][0] <= last and first <= buffers[j][1])
+            others = sorted(
+                (low, high) for low, high, j in placed if buffers[j][0] <= last and first <= buffers[j][1]
+            )
             at = 0
             for low, high in others:
                 if low - at >= aligned(size):
@@ -63,7 +67,8 @@ def brute_force(buffers) -> int:
 
 
 lifetime = st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 5000)).map(
-    lambda t: (t[0], t[0] + t[1], t[2]))
+    lambda t: (t[0], t[0] + t[1], t[2])
+)
 
 
 @settings(deadline=None, max_examples=300)

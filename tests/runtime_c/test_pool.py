@@ -9,11 +9,11 @@ import threading
 
 import numpy as np
 import pytest
-from handmade_models import NOWHERE
 from onnxc.codegen.abi import ERRORS
+from support.handmade_models import NOWHERE
 
 from onnxc.errors import RunError
-from onnxc.loader import load
+from onnxc.loading.loader import load
 
 
 def inputs(n: int, fail_at: int = NOWHERE):
@@ -87,7 +87,7 @@ def test_the_child_of_a_fork_has_threads_of_its_own(affine_path):
 def test_without_threads_a_model_runs_serially(affine_path):
     program = f"""
 import resource, numpy as np
-from onnxc.loader import load
+from onnxc.loading.loader import load
 model = load({str(affine_path)!r}, threads=4)
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 import os
@@ -98,8 +98,13 @@ result = model(x, x, np.int64({NOWHERE}))
 assert (result == 4 * x).all()
 print(len(os.listdir("/proc/self/task")))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "1"), done.stderr
 
 

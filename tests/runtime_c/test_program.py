@@ -8,13 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from handmade_models import AFFINE, DIVIDE, HERE, Parts, cc, renamed, scale_bytes
-from onnxc.codegen import model_c
+from onnxc.codegen.library import model_c
+from support.handmade_models import AFFINE, DIVIDE, HERE, Parts, cc, renamed, scale_bytes
 
 FIRST, SECOND = renamed(AFFINE, "first"), renamed(AFFINE, "second")
 COUNTED = "void *counted_malloc(size_t);\nvoid counted_free(void *);\n"
-MODELS = ((FIRST, "affine.c", scale_bytes(2)), (SECOND, "affine.c", scale_bytes(5)),
-          (DIVIDE, "divide.c", b""))
+MODELS = (
+    (FIRST, "affine.c", scale_bytes(2)),
+    (SECOND, "affine.c", scale_bytes(5)),
+    (DIVIDE, "divide.c", b""),
+)
 
 
 def build_program(folder: Path, *flags: str) -> Path:
@@ -26,16 +29,35 @@ def build_program(folder: Path, *flags: str) -> Path:
         (folder / f"{description.prefix}.h").write_text(model_c.model_header(description))
         text = "#include <stddef.h>\n" + COUNTED + model_c.model_source(description)
         (work / "model.c").write_text(text)
-        cc("-c", "-fPIC", "-O1", *flags, "-DONNXC_MALLOC=counted_malloc", "-DONNXC_FREE=counted_free",
-           work / "model.c", "-o", work / "model.o")
+        cc(
+            "-c",
+            "-fPIC",
+            "-O1",
+            *flags,
+            "-DONNXC_MALLOC=counted_malloc",
+            "-DONNXC_FREE=counted_free",
+            work / "model.c",
+            "-o",
+            work / "model.o",
+        )
         objects += [parts.object, work / "model.o"]
         if weights:
             (work / "weights.s").write_text(
-                model_c.weights_assembly(description.prefix, str(work / "weights.bin")))
+                model_c.weights_assembly(description.prefix, str(work / "weights.bin"))
+            )
             cc("-c", work / "weights.s", "-o", work / "weights.o")
             objects.append(work / "weights.o")
-    cc("-O1", *flags, f"-I{folder}", HERE / "program.c", *objects, "-o", folder / "program", "-lm",
-       "-pthread")
+    cc(
+        "-O1",
+        *flags,
+        f"-I{folder}",
+        HERE / "program.c",
+        *objects,
+        "-o",
+        folder / "program",
+        "-lm",
+        "-pthread",
+    )
     return folder / "program"
 
 
@@ -54,8 +76,13 @@ def program(request, tmp_path_factory) -> Path:
 
 
 def run(program: Path, test: str) -> str:
-    done = subprocess.run([program, test], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1"})
+    done = subprocess.run(
+        [program, test],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "TSAN_OPTIONS": "halt_on_error=1"},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Sanitizer" not in done.stderr
     return done.stdout
@@ -90,8 +117,10 @@ def test_every_failing_allocation_is_survived(program):
 
 def test_a_callers_workspace_is_all_that_a_run_needs(program):
     sentences = run(program, "workspace").splitlines()
-    assert sentences == ["a workspace of 8256 bytes is needed, got 8128",
-                         "the memory of input 'b' overlaps the workspace"]
+    assert sentences == [
+        "a workspace of 8256 bytes is needed, got 8128",
+        "the memory of input 'b' overlaps the workspace",
+    ]
 
 
 def test_objects_for_static_linking_export_one_symbol_each(tmp_path):
@@ -100,8 +129,9 @@ def test_objects_for_static_linking_export_one_symbol_each(tmp_path):
     for description, scale in ((FIRST, 2), (SECOND, 5)):
         parts = Parts(tmp_path / description.prefix, HERE / "affine.c", description, scale_bytes(scale))
         objects.append(parts.link(tmp_path / f"{description.prefix}.o"))
-        symbols = subprocess.run(["nm", "-g", "--defined-only", objects[-1]], capture_output=True, text=True,
-                                 check=True).stdout.split("\n")
+        symbols = subprocess.run(
+            ["nm", "-g", "--defined-only", objects[-1]], capture_output=True, text=True, check=True
+        ).stdout.split("\n")
         assert [line.split()[-1] for line in symbols if line] == [f"{description.prefix}_model"]
     (tmp_path / "main.c").write_text("""
 #include <stdio.h>
@@ -113,8 +143,9 @@ int main(void) { printf("%d", first_model() != second_model()); }
 
 
 def test_a_library_exports_its_entry_and_the_loaders(affine_path):
-    symbols = subprocess.run(["nm", "-D", "--defined-only", affine_path], capture_output=True, text=True,
-                             check=True).stdout.split("\n")
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", affine_path], capture_output=True, text=True, check=True
+    ).stdout.split("\n")
     assert sorted(line.split()[-1] for line in symbols if line) == ["affine_model", "onnxc_model"]
 
 
@@ -128,16 +159,27 @@ def test_a_library_needs_the_c_library_alone_and_runs_nothing_when_loaded(affine
 
 def test_headers_of_two_models_compile_together_as_c_and_as_cpp(tmp_path):
     hostile = replace(
-        DIVIDE, prefix=model_c.symbol_prefix("*/ int main;"), name='*/ "quotes" \\ \n end',
+        DIVIDE,
+        prefix=model_c.symbol_prefix("*/ int main;"),
+        name='*/ "quotes" \\ \n end',
         inputs=tuple(replace(port, name=name) for port, name in zip(DIVIDE.inputs, ("int", "1 x*/\n??/"))),
-        outputs=(replace(DIVIDE.outputs[0], name="INT_"),))
+        outputs=(replace(DIVIDE.outputs[0], name="INT_"),),
+    )
     for description in (FIRST, DIVIDE, hostile):
         (tmp_path / f"{description.prefix}.h").write_text(model_c.model_header(description))
     includes = "".join(f'#include "{d.prefix}.h"\n' for d in (FIRST, DIVIDE, hostile))
     for suffix, standard in (("c", "c99"), ("c", "c11"), ("cpp", "c++11"), ("cpp", "c++20")):
         source = tmp_path / f"all.{suffix}"
         source.write_text(includes + "int main(void) { return 0; }\n")
-        command = ["g++" if suffix == "cpp" else "gcc", f"-std={standard}", "-Wall", "-Wextra", "-Werror",
-                   "-pedantic", "-fsyntax-only", str(source)]
+        command = [
+            "g++" if suffix == "cpp" else "gcc",
+            f"-std={standard}",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pedantic",
+            "-fsyntax-only",
+            str(source),
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 import pytest
-from handmade_models import NOWHERE
 from onnxc.codegen.abi import ERRORS
+from support.handmade_models import NOWHERE
 
 from onnxc.errors import RunError
 
@@ -54,8 +54,9 @@ def test_a_wrong_rank_is_refused(affine):
 
 
 def test_unequal_lengths_of_one_dimension_are_refused(affine):
-    refused(affine, "wrong_shape", "'b'", "dimension 0 (n)", "expected 100, got 99",
-            b=np.zeros(99, np.float32))
+    refused(
+        affine, "wrong_shape", "'b'", "dimension 0 (n)", "expected 100, got 99", b=np.zeros(99, np.float32)
+    )
 
 
 def test_a_wrong_static_shape_is_refused_in_words(divide):
@@ -74,12 +75,14 @@ def test_something_that_is_no_array_is_refused(affine):
 def test_missing_unknown_and_repeated_inputs_are_refused(affine):
     some = feeds()
     del some["b"]
-    for call, word in ((lambda: affine.run(None, some), "'b' is missing"),
-                       (lambda: affine.run(None, feeds(c=1)), "no input 'c'"),
-                       (lambda: affine.run(["z"], feeds()), "no output 'z'"),
-                       (lambda: affine(1, 2, 3, 4), "3 inputs, got 4"),
-                       (lambda: affine(some["x"], x=some["x"]), "'x' is given twice"),
-                       (lambda: affine.run(None, [1, 2, 3]), "a list")):
+    for call, word in (
+        (lambda: affine.run(None, some), "'b' is missing"),
+        (lambda: affine.run(None, feeds(c=1)), "no input 'c'"),
+        (lambda: affine.run(["z"], feeds()), "no output 'z'"),
+        (lambda: affine(1, 2, 3, 4), "3 inputs, got 4"),
+        (lambda: affine(some["x"], x=some["x"]), "'x' is given twice"),
+        (lambda: affine.run(None, [1, 2, 3]), "a list"),
+    ):
         with pytest.raises(RunError, match=word) as caught:
             call()
         assert caught.value.status == ERRORS["wrong_count"]
@@ -123,7 +126,7 @@ def test_results_are_fresh_arrays(affine, divide):
 
 
 def test_results_outlive_their_model(affine_path):
-    from onnxc.loader import load
+    from onnxc.loading.loader import load
 
     model = load(affine_path)
     result = model.run(None, feeds())[0]
@@ -133,7 +136,7 @@ def test_results_outlive_their_model(affine_path):
 
 
 def test_a_closed_model_refuses_calls(affine_path):
-    from onnxc.loader import load
+    from onnxc.loading.loader import load
 
     model = load(affine_path)
     model.close()
@@ -162,9 +165,12 @@ def test_models_without_fixed_shapes_cannot_be_bound(affine):
 
 def test_the_model_describes_itself(affine, divide):
     assert [(p.name, p.shape, p.dtype) for p in affine.inputs] == [
-        ("x", ("n",), "float32"), ("b", ("n",), "float32"), ("fail_at", (), "int64")]
+        ("x", ("n",), "float32"),
+        ("b", ("n",), "float32"),
+        ("fail_at", (), "int64"),
+    ]
     assert [(p.name, p.shape, p.dtype) for p in divide.outputs] == [("y", (2, 3), "int32")]
-    assert affine.metadata == {"author": "a \"quoted\" name", "empty": ""}
+    assert affine.metadata == {"author": 'a "quoted" name', "empty": ""}
     assert affine.description["workspace_bytes"] is None
     assert divide.description["workspace_bytes"] == 64
 

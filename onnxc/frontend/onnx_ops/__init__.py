@@ -28,9 +28,28 @@ from . import (
 from .rules import Rule, rule_table
 
 FAMILIES = (
-    activations, attention, casting, constants, control, convolution, elementwise, indexing, linear,
-    loss, movement, normalization, pooling, quantization, random, recurrent, reductions, resize,
-    sampling, sequences, signal, training,
+    activations,
+    attention,
+    casting,
+    constants,
+    control,
+    convolution,
+    elementwise,
+    indexing,
+    linear,
+    loss,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    random,
+    recurrent,
+    reductions,
+    resize,
+    sampling,
+    sequences,
+    signal,
+    training,
 )
 
 RULES = rule_table(FAMILIES)

@@ -1,10 +1,11 @@
 """Import rules of activations: each is one Map, written so that nothing overflows on the way."""
+
 from __future__ import annotations
 
 import math
 
-from ... import expr, ops
-from ...expr import Expr
+from ...ir import expr, ops
+from ...ir.expr import Expr
 from .common import along, floating, one_of, scalar, with_consumed_inputs
 from .rules import onnx_op
 
@@ -68,9 +69,7 @@ def ThresholdedRelu(b, X, *, alpha=1.0):
 
 @onnx_op(since=9)
 def Shrink(b, input, *, bias=0.0, lambd=0.5):
-    shrunk = floating(
-        lambda x: expr.where(x < -lambd, x + bias, expr.where(x > lambd, x - bias, 0))
-    )
+    shrunk = floating(lambda x: expr.where(x < -lambd, x + bias, expr.where(x > lambd, x - bias, 0)))
     return b.map(input, shrunk)
 
 

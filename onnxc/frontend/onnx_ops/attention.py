@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ... import dims, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
-from ...expr import Expr
-from ...ir import Value
+from ...ir import dims, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Value
 from .common import element_type, generate, insert_axes, one_of, wide
 from .movement import padded
 from .reductions import softmax
@@ -49,9 +49,7 @@ class Mask:
     @property
     def may_hide_all(self) -> bool:
         """Whether there may be queries that see no key."""
-        return (
-            self.given is not None or self.lengths is not None or self.left >= 0 or self.right >= 0
-        )
+        return self.given is not None or self.lengths is not None or self.left >= 0 or self.right >= 0
 
     def bias(self, b: Builder, queries: Dimension, keys: Dimension, dtype: str) -> Value | None:
         """0 or what a float mask adds where a query sees a key, -inf elsewhere; broadcasts to
@@ -103,22 +101,33 @@ class Mask:
 
 
 @onnx_op(since=23)
-def Attention(b, Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, *,
-              is_causal=0, kv_num_heads=None, left_window_size=-1, q_num_heads=None,
-              qk_matmul_output_mode=0, right_window_size=-1, scale=None, softcap=0.0,
-              softmax_precision=None):
+def Attention(
+    b,
+    Q,
+    K,
+    V,
+    attn_mask=None,
+    past_key=None,
+    past_value=None,
+    nonpad_kv_seqlen=None,
+    *,
+    is_causal=0,
+    kv_num_heads=None,
+    left_window_size=-1,
+    q_num_heads=None,
+    qk_matmul_output_mode=0,
+    right_window_size=-1,
+    scale=None,
+    softcap=0.0,
+    softmax_precision=None,
+):
     one_of(qk_matmul_output_mode, (0, 1, 2, 3), "qk_matmul_output_mode")
-    if (past_key is None) != (past_value is None) or (
-        past_key is not None and nonpad_kv_seqlen is not None
-    ):
+    if (past_key is None) != (past_value is None) or (past_key is not None and nonpad_kv_seqlen is not None):
         raise ops.TypeMismatch("past keys and values go together, and not with nonpad_kv_seqlen")
     if not Q.rank == K.rank == V.rank:
         raise ops.TypeMismatch(f"{Q.type}, {K.type} and {V.type} differ in rank")
     q = _split_heads(b, Q, q_num_heads, "the query")
-    k, v = (
-        _split_heads(b, K, kv_num_heads, "the key"),
-        _split_heads(b, V, kv_num_heads, "the value"),
-    )
+    k, v = (_split_heads(b, K, kv_num_heads, "the key"), _split_heads(b, V, kv_num_heads, "the value"))
     past = 0 if past_key is None else past_key.shape[2]
     if past_key is not None:
         k, v = b.concat([past_key, k], 2), b.concat([past_value, v], 2)
@@ -126,13 +135,9 @@ def Attention(b, Q, K, V, attn_mask=None, past_key=None, past_value=None, nonpad
     if heads != groups and (not dims.is_static((heads, groups)) or groups < 1 or heads % groups):
         raise ops.TypeMismatch(f"{heads} heads of the query share {groups} of the key")
     q, factor = _scaled(b, q, scale)
-    mask = Mask(
-        attn_mask, nonpad_kv_seqlen, bool(is_causal), left_window_size, right_window_size, past
-    )
+    mask = Mask(attn_mask, nonpad_kv_seqlen, bool(is_causal), left_window_size, right_window_size, past)
     bias = mask.bias(b, q.shape[2], k.shape[2], q.dtype)
-    grouped = (
-        b.reshape(q, (q.shape[0], groups, heads // groups, *q.shape[2:])) if groups != heads else q
-    )
+    grouped = b.reshape(q, (q.shape[0], groups, heads // groups, *q.shape[2:])) if groups != heads else q
     exposed = b.wanted[3:4] == (True,)
     if softcap == 0 and not exposed and softmax_precision in (None, 1):
         y, scores = _fused(b, grouped, k, v, bias, factor, mask.may_hide_all), None
@@ -192,9 +197,18 @@ def _fused(
     return b.map(_hidden(b, bias), y, lambda h, e: expr.where(h, 0, e)) if may_hide_all else y
 
 
-def _spelled_out(b: Builder, q: Value, k: Value, v: Value, bias: Value | None, scale: float,
-                 may_hide_all: bool, softcap: float, precision: int | None,
-                 mode: int) -> tuple[Value, Value]:
+def _spelled_out(
+    b: Builder,
+    q: Value,
+    k: Value,
+    v: Value,
+    bias: Value | None,
+    scale: float,
+    may_hide_all: bool,
+    softcap: float,
+    precision: int | None,
+    mode: int,
+) -> tuple[Value, Value]:
     """(result, what the fourth output exposes): 0 the products, 1 capped, 2 with the bias, 3
     probabilities."""
     head = "h" if q.rank == 5 else ""
@@ -207,9 +221,7 @@ def _spelled_out(b: Builder, q: Value, k: Value, v: Value, bias: Value | None, s
         bias = _per_group(b, bias, q)
         scores = b.map(scores, bias, lambda e, m: e + m)
     exposed.append(scores)
-    chances = softmax(
-        b, b.cast(scores, element_type(precision)) if precision else scores, [scores.rank - 1]
-    )
+    chances = softmax(b, b.cast(scores, element_type(precision)) if precision else scores, [scores.rank - 1])
     chances = b.cast(chances, q.dtype)
     if may_hide_all and bias is not None:
         chances = b.map(_hidden(b, bias), chances, lambda h, e: expr.where(h, 0, e))
@@ -221,8 +233,9 @@ def _spelled_out(b: Builder, q: Value, k: Value, v: Value, bias: Value | None, s
 
 
 @onnx_op(since=23)
-def RotaryEmbedding(b, X, cos_cache, sin_cache, position_ids=None, *, interleaved=0, num_heads=None,
-                    rotary_embedding_dim=0):
+def RotaryEmbedding(
+    b, X, cos_cache, sin_cache, position_ids=None, *, interleaved=0, num_heads=None, rotary_embedding_dim=0
+):
     """Turns pairs of a head's elements, neighbours or halves apart, by the angles of their
     position."""
     x = _split_heads(b, X, num_heads or None, "its input")
@@ -237,14 +250,10 @@ def RotaryEmbedding(b, X, cos_cache, sin_cache, position_ids=None, *, interleave
         )
     for cache in (cos_cache, sin_cache):
         if cache.rank != 3 or dims.equal(cache.shape[2], half) is False:
-            raise ops.TypeMismatch(
-                f"the cache {cache.type} does not hold {half} angles for each position"
-            )
+            raise ops.TypeMismatch(f"the cache {cache.type} does not hold {half} angles for each position")
     cosines, sines = (insert_axes(b, c, [1]) for c in (cos_cache, sin_cache))
     starts, step = ((0, 1), 2) if interleaved else ((0, half), 1)
-    first, second = (
-        b.slice(x, (0, 0, 0, start), (*x.shape[:3], half), (1, 1, 1, step)) for start in starts
-    )
+    first, second = (b.slice(x, (0, 0, 0, start), (*x.shape[:3], half), (1, 1, 1, step)) for start in starts)
     real = b.map(first, second, cosines, sines, lambda p, q, c, s: c * p - s * q)
     imaginary = b.map(first, second, cosines, sines, lambda p, q, c, s: s * p + c * q)
     if interleaved:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from ... import dtypes, expr, ops
-from ...builder import Builder
 from ...errors import UnsupportedError
-from ...expr import Expr
-from ...ir import TensorType, Value
+from ...ir import dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.expr import Expr
+from ...ir.graph import TensorType, Value
 from ..tensors import ELEMENT_CODES
 from .common import element_type, one_of
 from .rules import onnx_op
 
 #: Greatest finite values, which saturating conversions give for whatever is greater.
-_GREATEST = {
-    "float8e4m3fn": 448.0,
-    "float8e4m3fnuz": 240.0,
-    "float8e5m2": 57344.0,
-    "float8e5m2fnuz": 57344.0,
-}
+_GREATEST = {"float8e4m3fn": 448.0, "float8e4m3fnuz": 240.0, "float8e5m2": 57344.0, "float8e5m2fnuz": 57344.0}
 
 _NAMES_BEFORE_6 = {
     "FLOAT": 1,
@@ -38,9 +33,7 @@ _NAMES_BEFORE_6 = {
 }
 
 
-def converted(
-    b: Builder, x: Value, dtype: str, saturate: bool = True, round_mode: str = "up"
-) -> Value:
+def converted(b: Builder, x: Value, dtype: str, saturate: bool = True, round_mode: str = "up") -> Value:
     """x with its elements as ONNX's Cast makes them of another type."""
     if x.dtype == dtype:
         return x
@@ -49,10 +42,7 @@ def converted(
     if "string" in (dtype, x.dtype):
         symbol = "numbers_to_strings" if dtype == "string" else "strings_to_numbers"
         return b.call(
-            symbol,
-            [x],
-            [TensorType(dtype, x.shape)],
-            [ELEMENT_CODES[x.dtype], ELEMENT_CODES[dtype]],
+            symbol, [x], [TensorType(dtype, x.shape)], [ELEMENT_CODES[x.dtype], ELEMENT_CODES[dtype]]
         )[0]
     return b.map(x, lambda e: convert(e, dtype, saturate, round_mode))
 
@@ -85,9 +75,7 @@ def _power_of_two(x: Expr, saturate: bool, round_mode: str) -> Expr:
         up = fraction.cast("bool").cast("uint32") if round_mode == "up" else expr.const(0, "uint32")
     raised = exponent + up
     rounded = raised.minimum(0xFE) if saturate else raised
-    return expr.bitcast(
-        expr.where(exponent.equals(0xFF), exponent, rounded).cast("uint8"), "float8e8m0"
-    )
+    return expr.bitcast(expr.where(exponent.equals(0xFF), exponent, rounded).cast("uint8"), "float8e8m0")
 
 
 @onnx_op(since=6)
@@ -110,10 +98,6 @@ def CastLike(b, input, target_type, *, saturate=1, round_mode="up"):
 @onnx_op(since=26)
 def BitCast(b, input, *, to):
     dtype = element_type(to)
-    if (
-        dtype == "string"
-        or input.dtype == "string"
-        or dtypes.bits(dtype) != dtypes.bits(input.dtype)
-    ):
+    if dtype == "string" or input.dtype == "string" or dtypes.bits(dtype) != dtypes.bits(input.dtype):
         raise ops.TypeMismatch(f"{input.dtype} and {dtype} do not have the same number of bits")
     return b.map(input, lambda x: expr.bitcast(x, dtype))

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ... import dims, dtypes, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
 from ...errors import LimitError, UnsupportedError
-from ...expr import Expr
-from ...interpret import VALUE_LIMIT
-from ...ir import Constant, TensorType, Value, make_node
+from ...ir import dims, dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Constant, TensorType, Value, make_node
+from ...ir.interpret import VALUE_LIMIT
 from ..regions import Region
 from ..tensors import DTYPE_NAMES
 from .control import region_graph
@@ -102,8 +102,13 @@ def drop_axes(b: Builder, x: Value, axes: Sequence[int]) -> Value:
     return b.reshape(x, [d for a, d in enumerate(x.shape) if a not in axes])
 
 
-def mean(b: Builder, x: Value, axes: Sequence[int], keepdims: bool = True, body: Callable[[Expr],
-         Expr] | None = None) -> Value:
+def mean(
+    b: Builder,
+    x: Value,
+    axes: Sequence[int],
+    keepdims: bool = True,
+    body: Callable[[Expr], Expr] | None = None,
+) -> Value:
     """The average of body(x) over axes, in x's type."""
     total = b.reduce("sum", x, axes, keepdims, body)
     count = dims.product(x.shape[b.axis(a, x.rank)] for a in axes)
@@ -129,8 +134,13 @@ def checked(b: Builder, x: Value, condition: Callable[[Expr], Expr], code: str) 
     return b.map(x, lambda e: expr.check(condition(e), e, code))
 
 
-def choose(b: Builder, condition: Dimension, type_: TensorType, then: Callable[[Builder], Value],
-           otherwise: Callable[[Builder], Value]) -> Value:
+def choose(
+    b: Builder,
+    condition: Dimension,
+    type_: TensorType,
+    then: Callable[[Builder], Value],
+    otherwise: Callable[[Builder], Value],
+) -> Value:
     """What `then` builds where the condition, a dimension of value 0 or 1, holds, else what
     `otherwise` builds."""
     if isinstance(condition, int):
@@ -146,8 +156,14 @@ def choose(b: Builder, condition: Dimension, type_: TensorType, then: Callable[[
     return b.emit(ops.If(*graphs, (type_,)), truth, *captured)[0]
 
 
-def axis_switch(b: Builder, axis: Value, rank: int, count: int, type_: Callable[[int], TensorType],
-                build: Callable[[Builder, int], Value]) -> Value:
+def axis_switch(
+    b: Builder,
+    axis: Value,
+    rank: int,
+    count: int,
+    type_: Callable[[int], TensorType],
+    build: Callable[[Builder, int], Value],
+) -> Value:
     """build(builder, axis) for an axis below `count` of a rank. An axis that is data becomes a
     branch for each; type_(axis) is what the branch gives."""
     known = known_axes(b, axis, rank)
@@ -156,18 +172,13 @@ def axis_switch(b: Builder, axis: Value, rank: int, count: int, type_: Callable[
             raise ops.TypeMismatch(f"the axis is {known}, which is not one below {count}")
         return build(b, known[0])
     inside = checked(
-        b,
-        b.cast(scalar(b, axis, "axis"), "int64"),
-        lambda a: (a >= -rank) & (a < rank),
-        "invalid_value",
+        b, b.cast(scalar(b, axis, "axis"), "int64"), lambda a: (a >= -rank) & (a < rank), "invalid_value"
     )
     place = b.map(inside, lambda a: expr.where(a < 0, a + rank, a))
     chosen = b.dimension(checked(b, place, lambda a: a < count, "invalid_value"), 0, "axis")
     picks = [dims.compare("eq", chosen, k) for k in range(count)]
     sizes = zip(*(type_(k).shape for k in range(count)))
-    shape = tuple(
-        s[0] if len(set(s)) == 1 else sum((p * d for p, d in zip(picks, s)), 0) for s in sizes
-    )
+    shape = tuple(s[0] if len(set(s)) == 1 else sum((p * d for p, d in zip(picks, s)), 0) for s in sizes)
 
     def branch(inner: Builder, k: int) -> Value:
         if k == count - 1:
@@ -193,13 +204,9 @@ def integers(
     if not values:
         return (default,) * count
     if len(values) != count:
-        raise ops.TypeMismatch(
-            f"the attribute {name} has {len(values)} values where {count} are needed"
-        )
+        raise ops.TypeMismatch(f"the attribute {name} has {len(values)} values where {count} are needed")
     if least is not None and min(values) < least:
-        raise ops.TypeMismatch(
-            f"the attribute {name} has the value {min(values)}, less than {least}"
-        )
+        raise ops.TypeMismatch(f"the attribute {name} has the value {min(values)}, less than {least}")
     if max(map(abs, values)) >= 1 << 31:
         raise ops.TypeMismatch(
             f"the attribute {name} has the value {max(values, key=abs)}, which is out of range"
@@ -292,9 +299,7 @@ def without(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int])
     return b.dimensions(b.emit(ops.Gather("axis"), b.elements(shape), kept)[0], 0)
 
 
-def with_ones(
-    b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int]
-) -> list[Dimension]:
+def with_ones(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int]) -> list[Dimension]:
     """The shape with axes of size 1 that have these places in the result."""
     rank = len(shape) + number_of(axes, "axes")
     known = known_axes(b, axes, rank)
@@ -314,10 +319,7 @@ def with_ones(
 def _variant(rule: Callable, attributes: dict[str, object], call: Callable) -> Callable:
     """A rule of operator set 1 under the newer rule's name, with further attributes."""
     signature = inspect.signature(rule)
-    extra = [
-        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d)
-        for n, d in attributes.items()
-    ]
+    extra = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d) for n, d in attributes.items()]
 
     @functools.wraps(rule)
     def old(*args, **keywords):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import dims, dtypes, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
-from ...ir import TensorType, Value
+from ...ir import dims, dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.graph import TensorType, Value
 from .common import checked, element_type, generate, insert_axes, scalar, wide, zeros
 from .rules import onnx_op
 
@@ -15,8 +15,18 @@ from .rules import onnx_op
 
 
 @onnx_op(since=1)
-def Constant(b, *, value=None, sparse_value=None, value_float=None, value_floats=None,
-             value_int=None, value_ints=None, value_string=None, value_strings=None):
+def Constant(
+    b,
+    *,
+    value=None,
+    sparse_value=None,
+    value_float=None,
+    value_floats=None,
+    value_int=None,
+    value_ints=None,
+    value_string=None,
+    value_strings=None,
+):
     given = {
         np.float32: value_float if value_floats is None else value_floats,
         np.int64: value_int if value_ints is None else value_ints,
@@ -33,9 +43,7 @@ def Constant(b, *, value=None, sparse_value=None, value_float=None, value_floats
 def ConstantOfShape(b, input, *, value=None):
     shape = b.dimensions(input, 0, "size")
     if any(isinstance(d, int) and d < 0 for d in shape):
-        raise ops.TypeMismatch(
-            f"the size {min(d for d in shape if isinstance(d, int))} is negative"
-        )
+        raise ops.TypeMismatch(f"the size {min(d for d in shape if isinstance(d, int))} is negative")
     if value is None:
         return zeros(b, "float32", shape)
     if value.size != 1:
@@ -80,9 +88,7 @@ def _whole(b: Builder, x: Value) -> Dimension | None:
         and x.dtype in ("float32", "float64")
     ):
         source = node.inputs[0]
-        if source.elements is not None and node.op.body is expr.input_(0, source.dtype).cast(
-            x.dtype
-        ):
+        if source.elements is not None and node.op.body is expr.input_(0, source.dtype).cast(x.dtype):
             return b.dimension(source)
     return None
 
@@ -94,9 +100,7 @@ def _range_length(b, start, limit, delta):
         return b.map(start, limit, delta, lambda s, e, d: (-_floor_quotient(s - e, d)).maximum(0))
     start, limit, delta = (b.cast(v, "float64") for v in (start, limit, delta))
     delta = checked(b, delta, lambda d: d._with("ne", 0), "invalid_value")
-    return b.map(
-        start, limit, delta, lambda s, e, d: expr.ceil((e - s) / d).maximum(0).cast("int64")
-    )
+    return b.map(start, limit, delta, lambda s, e, d: expr.ceil((e - s) / d).maximum(0).cast("int64"))
 
 
 def _floor_quotient(x: expr.Expr, y: expr.Expr) -> expr.Expr:
@@ -140,11 +144,7 @@ def OneHot(b, indices, depth, values, *, axis=-1):
     off, on = (b.reshape(b.take(values, 0, k, 1), ()) for k in range(2))
     hot = insert_axes(b, b.cast(indices, "int64"), [place])
     shape = (*hot.shape[:place], count, *hot.shape[place + 1 :])
-    at, low, high = (
-        expr.input_(0, "int64"),
-        expr.input_(1, values.dtype),
-        expr.input_(2, values.dtype),
-    )
+    at, low, high = (expr.input_(0, "int64"), expr.input_(1, values.dtype), expr.input_(2, values.dtype))
     at = expr.where(at < 0, at + expr.size(count), at)
     return generate(b, shape, expr.where(expr.index(place).equals(at), high, low), hot, off, on)
 
@@ -166,9 +166,7 @@ def NonZero(b, X):
 def Compress(b, input, condition, *, axis=None):
     """The slices along an axis (the elements, without one) whose condition is true."""
     if condition.rank != 1 or condition.dtype != "bool":
-        raise ops.TypeMismatch(
-            f"the condition is {condition.type} where a vector of bool is needed"
-        )
+        raise ops.TypeMismatch(f"the condition is {condition.type} where a vector of bool is needed")
     if axis is None:
         input, axis = b.reshape(input, (input.type.count,)), 0
     place = b.axis(axis, input.rank)

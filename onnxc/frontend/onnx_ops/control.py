@@ -4,6 +4,7 @@ What a region reads of the graph around it becomes an explicit input. Sizes that
 change from one iteration to the next, become fresh dimension variables that the run binds; a Loop's body is
 imported again with them until nothing changes.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -11,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ... import dims, expr, ops
-from ...builder import Builder
-from ...dims import Dim, Dimension
 from ...errors import UnsupportedError
-from ...ir import Graph, OptionalType, SequenceType, TensorType, Type, Value
+from ...ir import dims, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dim, Dimension
+from ...ir.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
 from ..regions import RanksDiffer, Region, Scope
 from .rules import onnx_op
 
@@ -129,10 +130,13 @@ def common_type(b: Builder, left: Type, right: Type, same_scope: bool = True) ->
         case TensorType(), TensorType():
             if left.dtype != right.dtype or left.rank != right.rank:
                 raise ops.TypeMismatch(f"a value is {left} in one place and {right} in another")
-            return TensorType(left.dtype, tuple(
-                x if x == y and (isinstance(x, int) or _visible_dim(b, x)) else b.fresh("n")
-                for x, y in zip(left.shape, right.shape)
-            ))
+            return TensorType(
+                left.dtype,
+                tuple(
+                    x if x == y and (isinstance(x, int) or _visible_dim(b, x)) else b.fresh("n")
+                    for x, y in zip(left.shape, right.shape)
+                ),
+            )
         case SequenceType(), SequenceType():
             return SequenceType(_common_element(b, left.element, right.element))
         case OptionalType(), OptionalType():
@@ -193,8 +197,13 @@ def Loop(b, M=None, cond=None, *v_initial, body):
     return loop(b, trips, condition, v_initial, region)
 
 
-def loop(b: Builder, trips: Value, condition: Value, initial: Sequence[Value],
-          region: Callable[[Sequence[Type]], Region]) -> tuple[Value, ...]:
+def loop(
+    b: Builder,
+    trips: Value,
+    condition: Value,
+    initial: Sequence[Value],
+    region: Callable[[Sequence[Type]], Region],
+) -> tuple[Value, ...]:
     """A Loop whose body `region` imports for given types of the carried values."""
     carried = [v.type for v in initial]
     for _ in range(3 + sum(t.rank if isinstance(t, TensorType) else 2 for t in carried)):
@@ -239,18 +248,21 @@ def _widened(b: Builder, before: Type, after: Type, initial: Type) -> Type:
         raise UnsupportedError(
             f"a carried value has {before.rank} axes before and {after.rank} after an iteration"
         )
-    return TensorType(before.dtype, tuple(
-        x if x == y or (isinstance(x, Dim) and not _visible_dim(b, x)) else b.fresh("n")
-        for x, y in zip(before.shape, after.shape)
-    ))
+    return TensorType(
+        before.dtype,
+        tuple(
+            x if x == y or (isinstance(x, Dim) and not _visible_dim(b, x)) else b.fresh("n")
+            for x, y in zip(before.shape, after.shape)
+        ),
+    )
 
 
 def _final_type(b: Builder, carried: Type, initial: Type) -> Type:
     if not isinstance(carried, TensorType) or carried == initial:
         return carried
-    return TensorType(carried.dtype, tuple(
-        x if x == y else b.fresh("n") for x, y in zip(carried.shape, initial.shape)
-    ))
+    return TensorType(
+        carried.dtype, tuple(x if x == y else b.fresh("n") for x, y in zip(carried.shape, initial.shape))
+    )
 
 
 def _trip_count(b: Builder, trips: Value, condition: Value, body: Region) -> Dimension:
@@ -289,7 +301,7 @@ def Scan(
         raise ops.TypeMismatch(
             f"{num_scan_inputs} scanned inputs of {len(initial_state_and_scan_inputs)} inputs"
         )
-    initial, scanned = initial_state_and_scan_inputs[:states], initial_state_and_scan_inputs[states:]
+    initial, scanned = (initial_state_and_scan_inputs[:states], initial_state_and_scan_inputs[states:])
     count = len(body.output) - states
     axes = _for_each(scan_input_axes, num_scan_inputs, "scan_input_axes")
     axes = [b.axis(a, v.rank) for a, v in zip(axes, scanned)]

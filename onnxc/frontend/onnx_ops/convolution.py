@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ... import dims, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
-from ...ir import Value
+from ...ir import dims, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.graph import Value
 from .common import along, integers, length, one_of, scalar, wide, zeros
 from .quantization import centred, quantised, refuse_bad_scale
 from .rules import onnx_op
@@ -59,16 +59,20 @@ class Window:
         return tuple(found)
 
 
-def window(x: Value, kernel: Sequence[Dimension], strides: Sequence[int] | None,
-           dilations: Sequence[int] | None, pads: Sequence[int] | None, auto_pad: str) -> Window:
+def window(
+    x: Value,
+    kernel: Sequence[Dimension],
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    auto_pad: str,
+) -> Window:
     """The window over x [N, C, spatial...] that the attributes describe."""
     rank = len(kernel)
     if x.rank != rank + 2 or rank < 1:
         raise ops.TypeMismatch(f"{x.type} is no batch of images for a kernel of {rank} axes")
     if any(isinstance(k, int) and k < 1 for k in kernel):
-        raise ops.TypeMismatch(
-            f"the kernel has the size {min(k for k in kernel if isinstance(k, int))}"
-        )
+        raise ops.TypeMismatch(f"the kernel has the size {min(k for k in kernel if isinstance(k, int))}")
     strides = integers(strides, rank, 1, "strides", 1)
     dilations = integers(dilations, rank, 1, "dilations", 1)
     one_of(auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), "auto_pad")
@@ -97,12 +101,9 @@ def _halved(totals: Sequence[Dimension], more_after: bool) -> tuple[Dimension, .
 def kernel_of(w: Value, kernel_shape: Sequence[int] | None) -> tuple[Dimension, ...]:
     shape = w.shape[2:]
     if kernel_shape and (
-        len(kernel_shape) != len(shape)
-        or any(dims.equal(k, s) is False for k, s in zip(kernel_shape, shape))
+        len(kernel_shape) != len(shape) or any(dims.equal(k, s) is False for k, s in zip(kernel_shape, shape))
     ):
-        raise ops.TypeMismatch(
-            f"kernel_shape {tuple(kernel_shape)} does not fit the weights {w.type}"
-        )
+        raise ops.TypeMismatch(f"kernel_shape {tuple(kernel_shape)} does not fit the weights {w.type}")
     return tuple(kernel_shape) if kernel_shape else shape
 
 
@@ -112,21 +113,24 @@ def _checked_groups(x: Value, w: Value, group: int, transposed: bool = False) ->
     if w.rank < 3 or x.rank != w.rank:
         raise ops.TypeMismatch(f"{x.type} and {w.type} are no images and kernels of the same rank")
     if isinstance(w.shape[0], int) and w.shape[0] % group:
-        raise ops.TypeMismatch(
-            f"the {w.shape[0]} kernels of {w.type} are not divisible into {group} groups"
-        )
+        raise ops.TypeMismatch(f"the {w.shape[0]} kernels of {w.type} are not divisible into {group} groups")
 
 
-def convolved(b: Builder, x: Value, w: Value, place: Window, group: int, bias: Value | None = None,
-              accumulate: str | None = None) -> Value:
+def convolved(
+    b: Builder,
+    x: Value,
+    w: Value,
+    place: Window,
+    group: int,
+    bias: Value | None = None,
+    accumulate: str | None = None,
+) -> Value:
     """The convolution, plus the bias of each output channel."""
     _checked_groups(x, w, group)
     length(bias, w.shape[0], "the bias")
     exact = accumulate or wide(x.dtype)
     epilogue = None if exact == x.dtype or accumulate else expr.input_(0, exact).cast(x.dtype)
-    op = ops.Conv(
-        place.strides, place.pads, place.dilations, group, accumulate=exact, epilogue=epilogue
-    )
+    op = ops.Conv(place.strides, place.pads, place.dilations, group, accumulate=exact, epilogue=epilogue)
     return _biased(b, b.emit(op, x, w)[0], bias)
 
 
@@ -135,26 +139,35 @@ def _biased(b: Builder, y: Value, bias: Value | None) -> Value:
 
 
 @onnx_op(since=1)
-def Conv(b, X, W, B=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None,
-         pads=None, strides=None):
+def Conv(
+    b, X, W, B=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None
+):
     place = window(X, kernel_of(W, kernel_shape), strides, dilations, pads, auto_pad)
     return convolved(b, X, W, place, group, B)
 
 
 @onnx_op(since=1)
-def ConvTranspose(b, X, W, B=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None,
-                  output_padding=None, output_shape=None, pads=None, strides=None):
+def ConvTranspose(
+    b,
+    X,
+    W,
+    B=None,
+    *,
+    auto_pad="NOTSET",
+    dilations=None,
+    group=1,
+    kernel_shape=None,
+    output_padding=None,
+    output_shape=None,
+    pads=None,
+    strides=None,
+):
     """Sizes (in - 1) * stride + extent + output_padding - pads; a given output shape decides the
     pads."""
     _checked_groups(X, W, group)
     one_of(auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), "auto_pad")
     place = window(
-        X,
-        kernel_of(W, kernel_shape),
-        strides,
-        dilations,
-        pads,
-        auto_pad if auto_pad == "NOTSET" else "VALID",
+        X, kernel_of(W, kernel_shape), strides, dilations, pads, auto_pad if auto_pad == "NOTSET" else "VALID"
     )
     more = integers(output_padding, place.rank, 0, "output_padding", 0)
     wanted = None
@@ -165,9 +178,7 @@ def ConvTranspose(b, X, W, B=None, *, auto_pad="NOTSET", dilations=None, group=1
     border = place.pads
     if wanted is not None:
         reach = [(d - 1) * s + e for d, s, e in zip(X.shape[2:], place.strides, place.extents)]
-        border = _halved(
-            [r + m - w for r, m, w in zip(reach, more, wanted)], auto_pad == "SAME_UPPER"
-        )
+        border = _halved([r + m - w for r, m, w in zip(reach, more, wanted)], auto_pad == "SAME_UPPER")
     length(B, W.shape[1] * group, "the bias")
     exact = wide(X.dtype)
     epilogue = None if exact == X.dtype else expr.input_(0, exact).cast(X.dtype)
@@ -185,18 +196,11 @@ def CausalConvWithState(b, input, weight, bias=None, past_state=None, *, activat
         raise ops.TypeMismatch(f"the weights {weight.type} do not fit {input.type}")
     past = weight.shape[2] - 1
     if past_state is None:
-        whole = b.emit(
-            ops.Pad("constant", (0, 0, past), (0, 0, 0)), input, zeros(b, input.dtype, ())
-        )[0]
+        whole = b.emit(ops.Pad("constant", (0, 0, past), (0, 0, 0)), input, zeros(b, input.dtype, ()))[0]
     else:
         whole = b.concat([past_state, input], 2)
     y = convolved(
-        b,
-        whole,
-        weight,
-        window(whole, weight.shape[2:], None, None, None, "NOTSET"),
-        channels,
-        bias,
+        b, whole, weight, window(whole, weight.shape[2:], None, None, None, "NOTSET"), channels, bias
     )
     state = b.take(whole, 2, whole.shape[2] - past, past)
     if activation == "none":
@@ -207,8 +211,20 @@ def CausalConvWithState(b, input, weight, bias=None, past_state=None, *, activat
 
 
 @onnx_op(since=10)
-def ConvInteger(b, x, w, x_zero_point=None, w_zero_point=None, *, auto_pad="NOTSET", dilations=None,
-                group=1, kernel_shape=None, pads=None, strides=None):
+def ConvInteger(
+    b,
+    x,
+    w,
+    x_zero_point=None,
+    w_zero_point=None,
+    *,
+    auto_pad="NOTSET",
+    dilations=None,
+    group=1,
+    kernel_shape=None,
+    pads=None,
+    strides=None,
+):
     place = window(x, kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
     return convolved(
         b, _centred(b, x, x_zero_point), _centred(b, w, w_zero_point), place, group, None, "int32"
@@ -231,9 +247,25 @@ def _per_kernel(b: Builder, value: Value, count: Dimension, rank: int) -> Value:
 
 
 @onnx_op(since=10)
-def QLinearConv(b, x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point,
-                B=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None,
-                strides=None):
+def QLinearConv(
+    b,
+    x,
+    x_scale,
+    x_zero_point,
+    w,
+    w_scale,
+    w_zero_point,
+    y_scale,
+    y_zero_point,
+    B=None,
+    *,
+    auto_pad="NOTSET",
+    dilations=None,
+    group=1,
+    kernel_shape=None,
+    pads=None,
+    strides=None,
+):
     for scale in (x_scale, w_scale, y_scale):
         refuse_bad_scale(b, scale)
     place = window(x, kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
@@ -242,6 +274,4 @@ def QLinearConv(b, x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, 
     per_channel = _per_kernel(b, w_scale, w.shape[0], total.rank - 1)
     factor = b.map(scalar(b, x_scale), per_channel, scalar(b, y_scale), lambda p, q, r: p * q / r)
     zero = scalar(b, y_zero_point)
-    return b.map(
-        total, factor, zero, lambda t, f, z: quantised(t.cast("float32") * f, z, y_zero_point.dtype)
-    )
+    return b.map(total, factor, zero, lambda t, f, z: quantised(t.cast("float32") * f, z, y_zero_point.dtype))

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import functools
 
-from ... import dtypes, expr, ops
-from ...builder import Builder
-from ...expr import Expr
-from ...ir import TensorType, Value
-from .common import (
-    one_of,
-    with_axis,
-    with_consumed_inputs,
-)
+from ...ir import dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.expr import Expr
+from ...ir.graph import TensorType, Value
+from .common import one_of, with_axis, with_consumed_inputs
 from .rules import onnx_op
 
 # Arithmetic --------------------------------------------------------------------------------------
@@ -39,11 +35,7 @@ def Mul(b, A, B):
 
 
 def _divided(x: Expr, y: Expr) -> Expr:
-    return (
-        expr.check(y._with("ne", 0), x / y, "division_by_zero")
-        if dtypes.is_integer(x.dtype)
-        else x / y
-    )
+    return expr.check(y._with("ne", 0), x / y, "division_by_zero") if dtypes.is_integer(x.dtype) else x / y
 
 
 @onnx_op(since=7)
@@ -61,9 +53,7 @@ def Mod(b, A, B, *, fmod=0):
     def remainder(x: Expr, y: Expr) -> Expr:
         result = expr.apply(op, x, y)
         return (
-            expr.check(y._with("ne", 0), result, "division_by_zero")
-            if dtypes.is_integer(x.dtype)
-            else result
+            expr.check(y._with("ne", 0), result, "division_by_zero") if dtypes.is_integer(x.dtype) else result
         )
 
     return b.map(A, B, remainder)
@@ -328,9 +318,7 @@ def Mean(b, *data_0):
 
 # Old call forms ----------------------------------------------------------------------------------
 
-_add_1, _sub_1, _mul_1, _div_1 = (
-    with_axis(rule, consumed_inputs=None) for rule in (Add, Sub, Mul, Div)
-)
+_add_1, _sub_1, _mul_1, _div_1 = (with_axis(rule, consumed_inputs=None) for rule in (Add, Sub, Mul, Div))
 _pow_1, _equal_1, _greater_1, _less_1 = (with_axis(rule) for rule in (Pow, Equal, Greater, Less))
 _and_1, _or_1, _xor_1 = (with_axis(rule) for rule in (And, Or, Xor))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ... import dims, expr, ops
-from ...ir import TensorType, Value
+from ...ir import dims, expr, ops
+from ...ir.graph import TensorType, Value
 from .common import along, checked, generate, length, one_of, scalar
 from .rules import onnx_op
 
@@ -25,16 +25,12 @@ def _with_axes(x: Value) -> Value:
 
 @onnx_op(since=1)
 def Gather(b, data, indices, *, axis=0):
-    return b.emit(ops.Gather("axis", b.axis(axis, _with_axes(data).rank)), data, _indices(indices))[
-        0
-    ]
+    return b.emit(ops.Gather("axis", b.axis(axis, _with_axes(data).rank)), data, _indices(indices))[0]
 
 
 @onnx_op(since=11)
 def GatherElements(b, data, indices, *, axis=0):
-    return b.emit(
-        ops.Gather("elements", b.axis(axis, _with_axes(data).rank)), data, _indices(indices)
-    )[0]
+    return b.emit(ops.Gather("elements", b.axis(axis, _with_axes(data).rank)), data, _indices(indices))[0]
 
 
 @onnx_op(since=11)
@@ -69,9 +65,7 @@ def ScatterElements(b, data, indices, updates, *, axis=0, reduction="none"):
         raise ops.TypeMismatch(f"{data.type}, {indices.type} and {updates.type} differ in rank")
     for have, want in zip(updates.shape, indices.shape):
         if dims.equal(have, want) is False:
-            raise ops.TypeMismatch(
-                f"the updates {updates.type} do not have the shape of {indices.type}"
-            )
+            raise ops.TypeMismatch(f"the updates {updates.type} do not have the shape of {indices.type}")
     place = b.axis(axis, _with_axes(data).rank)
     return b.emit(ops.Scatter("elements", place, reduction), data, _indices(indices), updates)[0]
 
@@ -88,12 +82,8 @@ def ScatterND(b, data, indices, updates, *, reduction="none"):
     if not isinstance(depth, int) or not 0 <= depth <= data.rank:
         raise ops.TypeMismatch(f"the indices {indices.type} are no positions in {data.type}")
     named = (*indices.shape[:-1], *data.shape[depth:])
-    if len(named) != updates.rank or any(
-        dims.equal(x, y) is False for x, y in zip(named, updates.shape)
-    ):
-        raise ops.TypeMismatch(
-            f"the updates {updates.type} do not fit {indices.type} and {data.type}"
-        )
+    if len(named) != updates.rank or any(dims.equal(x, y) is False for x, y in zip(named, updates.shape)):
+        raise ops.TypeMismatch(f"the updates {updates.type} do not fit {indices.type} and {data.type}")
     return b.emit(ops.Scatter("nd", 0, reduction), data, _indices(indices), updates)[0]
 
 
@@ -104,9 +94,7 @@ def TensorScatter(b, past_cache, update, write_indices=None, *, axis=-2, mode="l
     one_of(mode, ("linear", "circular"), "mode")
     place = b.axis(axis, past_cache.rank)
     if place == 0 or update.rank != past_cache.rank:
-        raise ops.TypeMismatch(
-            f"{update.type} cannot be written along axis {place} of {past_cache.type}"
-        )
+        raise ops.TypeMismatch(f"{update.type} cannot be written along axis {place} of {past_cache.type}")
     start = b.constant(0, "int64") if write_indices is None else b.cast(write_indices, "int64")
     length(write_indices, past_cache.shape[0], "write_indices")
     start = checked(b, start, lambda s: s >= 0, "index_out_of_range")
@@ -127,9 +115,7 @@ def TopK(b, X, K, *, axis=-1, largest=1, sorted=1):
     size = X.shape[place]
     if b.known(K) is None:
         limit = expr.size(size)
-        K = checked(
-            b, b.cast(scalar(b, K), "int64"), lambda k: (k >= 0) & (k <= limit), "invalid_value"
-        )
+        K = checked(b, b.cast(scalar(b, K), "int64"), lambda k: (k >= 0) & (k <= limit), "invalid_value")
     count = b.dimension(K, 0, "k")
     if isinstance(count, int) and (count < 0 or dims.less(size, count)):
         raise ops.TypeMismatch(f"the {count} greatest of {size} elements are asked for")
@@ -150,8 +136,16 @@ def _topk_1(b, X, *, axis=-1, k):
 
 
 @onnx_op(since=10)
-def NonMaxSuppression(b, boxes, scores, max_output_boxes_per_class=None, iou_threshold=None,
-                      score_threshold=None, *, center_point_box=0):
+def NonMaxSuppression(
+    b,
+    boxes,
+    scores,
+    max_output_boxes_per_class=None,
+    iou_threshold=None,
+    score_threshold=None,
+    *,
+    center_point_box=0,
+):
     """(batch, class, box) of the best boxes that overlap no better one too much."""
     one_of(center_point_box, (0, 1), "center_point_box")
     if boxes.rank != 3 or scores.rank != 3 or dims.equal(boxes.shape[2], 4) is False:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 
-from ... import dims, dtypes, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
-from ...ir import TensorType, Value
+from ...ir import dims, dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.graph import TensorType, Value
 from .common import drop_axes, floating, insert_axes, wide
 from .quantization import centred, quantised, refuse_bad_scale
 from .rules import onnx_op
@@ -35,16 +35,12 @@ def product(b: Builder, x: Value, y: Value, accumulate: str | None = None) -> Va
     out = letters + ("m" if x.rank > 1 else "") + ("n" if y.rank > 1 else "")
     inner = x.shape[-1], y.shape[max(y.rank - 2, 0)]
     if dims.equal(*inner) is False:
-        raise ops.TypeMismatch(
-            f"the sizes {inner[0]} and {inner[1]} of {x.type} and {y.type} do not match"
-        )
+        raise ops.TypeMismatch(f"the sizes {inner[0]} and {inner[1]} of {x.type} and {y.type} do not match")
     (left, x), (right, y) = _agreed(b, [(left, x), (right, y)], letters)
     return b.contract(left, right, out, x, y, accumulate)
 
 
-def _agreed(
-    b: Builder, operands: Sequence[tuple[str, Value]], broadcasting: str
-) -> list[tuple[str, Value]]:
+def _agreed(b: Builder, operands: Sequence[tuple[str, Value]], broadcasting: str) -> list[tuple[str, Value]]:
     """The operands with one size for each label in `broadcasting`: axes of size 1 go where
     another operand has that axis, and those of which only the run knows whether they are 1 are
     repeated."""
@@ -65,14 +61,9 @@ def _agreed(
             for a, (c, d) in enumerate(zip(labels, value.shape))
             if d == 1 and c in common and (common[c] != 1 or c in seen)
         ]
-        labels, value = (
-            "".join(c for a, c in enumerate(labels) if a not in drop),
-            drop_axes(b, value, drop),
-        )
+        labels, value = ("".join(c for a, c in enumerate(labels) if a not in drop), drop_axes(b, value, drop))
         seen |= set(labels)
-        result.append(
-            (labels, b.broadcast(value, [common.get(c, d) for c, d in zip(labels, value.shape)]))
-        )
+        result.append((labels, b.broadcast(value, [common.get(c, d) for c, d in zip(labels, value.shape)])))
     return result
 
 
@@ -91,9 +82,7 @@ def Gemm(b, A, B, C=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
         y = b.map(y, floating(lambda e: e * alpha))
     if C is None or beta == 0:
         return y
-    if C.rank > 2 or any(
-        dims.equal(c, d) is False and c != 1 for c, d in zip(C.shape[::-1], y.shape[::-1])
-    ):
+    if C.rank > 2 or any(dims.equal(c, d) is False and c != 1 for c, d in zip(C.shape[::-1], y.shape[::-1])):
         raise ops.TypeMismatch(f"{C.type} does not broadcast to {y.type}")
     if beta != 1:
         return b.map(y, C, floating(lambda e, c: e + c * beta))
@@ -126,9 +115,7 @@ def _centred(b: Builder, x: Value, zero: Value | None, rows: bool) -> Value:
 
 @onnx_op(since=10)
 def MatMulInteger(b, A, B, a_zero_point=None, b_zero_point=None):
-    return product(
-        b, _centred(b, A, a_zero_point, True), _centred(b, B, b_zero_point, False), "int32"
-    )
+    return product(b, _centred(b, A, a_zero_point, True), _centred(b, B, b_zero_point, False), "int32")
 
 
 @onnx_op(since=10)
@@ -136,9 +123,7 @@ def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scal
     for scale in (a_scale, b_scale, y_scale):
         refuse_bad_scale(b, scale)
     accumulate = "int32" if dtypes.is_integer(a.dtype) else "float32"
-    total = product(
-        b, _centred(b, a, a_zero_point, True), _centred(b, b_, b_zero_point, False), accumulate
-    )
+    total = product(b, _centred(b, a, a_zero_point, True), _centred(b, b_, b_zero_point, False), accumulate)
     scales = (
         _parameter(b, a_scale, a, True),
         _parameter(b, b_scale, b_, False),
@@ -146,9 +131,7 @@ def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scal
     )
     factor = b.map(*(b.cast(s, "float32") for s in scales), lambda p, q, r: p * q / r)
     zero = _parameter(b, y_zero_point, a, True)
-    return b.map(
-        total, factor, zero, lambda t, f, z: quantised(t.cast("float32") * f, z, y_zero_point.dtype)
-    )
+    return b.map(total, factor, zero, lambda t, f, z: quantised(t.cast("float32") * f, z, y_zero_point.dtype))
 
 
 # Einsum ------------------------------------------------------------------------------------------
@@ -166,11 +149,7 @@ def Einsum(b, *Inputs, equation):
     labels, total = operands[0]
     for k, (more, value) in enumerate(operands[1:], 2):
         needed = set(out).union(*(later for later, _ in operands[k:]))
-        kept = (
-            out
-            if k == len(operands)
-            else "".join(c for c in dict.fromkeys(labels + more) if c in needed)
-        )
+        kept = out if k == len(operands) else "".join(c for c in dict.fromkeys(labels + more) if c in needed)
         labels, total = kept, b.contract(labels, more, kept, total, value)
     summed = [a for a, c in enumerate(labels) if c not in out]
     if summed:
@@ -187,9 +166,7 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str, str]:
     if len(terms) != len(ranks):
         raise ops.TypeMismatch(f"'{equation}' has {len(terms)} terms for {len(ranks)} inputs")
     free = [c for c in string.ascii_letters if c not in equation]
-    depth = max(
-        [r - len(t.replace("...", "")) for t, r in zip(terms, ranks) if "..." in t], default=0
-    )
+    depth = max([r - len(t.replace("...", "")) for t, r in zip(terms, ranks) if "..." in t], default=0)
     if depth > len(free):
         raise ops.TypeMismatch(f"'{equation}' has too many axes")
     dots = "".join(free[: max(depth, 0)])
@@ -202,9 +179,7 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str, str]:
         named.append(labels)
     if not arrow:
         letters = "".join(terms).replace("...", "")
-        right = ("..." if dots else "") + "".join(
-            sorted(c for c in set(letters) if letters.count(c) == 1)
-        )
+        right = ("..." if dots else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     out = right.replace("...", dots, 1)
     if len(set(out)) != len(out) or not all(c in string.ascii_letters for c in out):
         raise ops.TypeMismatch(f"the output '{right}' of '{equation}' does not name axes once")

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from ... import dims, expr, ops
-from ...builder import Builder
-from ...ir import Value
+from ...ir import dims, expr, ops
+from ...ir.builder import Builder
+from ...ir.graph import Value
 from .common import insert_axes, length, one_of, wide
 from .reductions import log_softmax
 from .rules import onnx_op
 
 
 @onnx_op(since=12)
-def NegativeLogLikelihoodLoss(
-    b, input, target, weight=None, *, ignore_index=None, reduction="mean"
-):
+def NegativeLogLikelihoodLoss(b, input, target, weight=None, *, ignore_index=None, reduction="mean"):
     return _likelihood(b, input, target, weight, ignore_index, reduction)
 
 
 @onnx_op(since=12)
-def SoftmaxCrossEntropyLoss(
-    b, scores, labels, weights=None, *, ignore_index=None, reduction="mean"
-):
+def SoftmaxCrossEntropyLoss(b, scores, labels, weights=None, *, ignore_index=None, reduction="mean"):
     logarithms = log_softmax(b, scores, [1])
     return _likelihood(b, logarithms, labels, weights, ignore_index, reduction), logarithms
 
@@ -39,9 +35,7 @@ def _likelihood(
         raise ops.TypeMismatch(f"the classes {target.type} do not fit the scores {x.type}")
     length(weight, x.shape[1], "the weights")
     counted = None if ignored is None else b.map(target, lambda t: t._with("ne", ignored))
-    classes = (
-        target if counted is None else b.map(target, counted, lambda t, c: expr.where(c, t, 0))
-    )
+    classes = target if counted is None else b.map(target, counted, lambda t, c: expr.where(c, t, 0))
     chosen = b.emit(ops.Gather("elements", 1), x, insert_axes(b, classes, [1]))[0]
     chosen = b.reshape(chosen, target.shape)
     if weight is not None:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import dims, dtypes, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
 from ...errors import UnsupportedError
-from ...ir import Value
+from ...ir import dims, dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.graph import Value
 from .common import (
     as_data,
     at_axes,
@@ -190,18 +190,14 @@ def Split(b, input, split=None, *, axis=0, num_outputs=None):
     return _parts(b, input, axis, [dims.clamp(length - k * size, 0, size) for k in range(count)])
 
 
-def _split_sizes(
-    b: Builder, split: Value | Sequence[int], length: Dimension, count: int
-) -> list[Dimension]:
+def _split_sizes(b: Builder, split: Value | Sequence[int], length: Dimension, count: int) -> list[Dimension]:
     sizes = list(split) if not isinstance(split, Value) else b.dimensions(split, 0, "split")
     if len(sizes) != count:
         raise ops.TypeMismatch(f"{len(sizes)} sizes are given for {count} outputs")
     if any(isinstance(s, int) and s < 0 for s in sizes):
         raise ops.TypeMismatch("a size of a part is negative")
     if dims.equal(sum(sizes), length) is False:
-        raise ops.TypeMismatch(
-            f"the parts have {sum(sizes)} elements together where there are {length}"
-        )
+        raise ops.TypeMismatch(f"the parts have {sum(sizes)} elements together where there are {length}")
     return sizes
 
 
@@ -233,8 +229,9 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     if steps is not None and steps.elements is None:
         steps = checked(b, steps, lambda s: s._with("ne", 0), "invalid_value")
     if number_of(starts, "starts") != number_of(ends, "ends"):
-        raise ops.TypeMismatch(f"it has {number_of(starts, 'starts')} starts and "
-                               f"{number_of(ends, 'ends')} ends")
+        raise ops.TypeMismatch(
+            f"it has {number_of(starts, 'starts')} starts and {number_of(ends, 'ends')} ends"
+        )
     first = at_axes(b, _countable(b, starts), axes, data.rank, 0)
     last = at_axes(b, _countable(b, ends), axes, data.rank, _FAR)
     by = [1] * data.rank if steps is None else at_axes(b, steps, axes, data.rank, 1)
@@ -290,9 +287,7 @@ def _bound(place: Dimension, length: Dimension, backward: Dimension) -> Dimensio
 @onnx_op(since=1, name="Slice")
 def _slice_1(b, data, *, starts, ends, axes=None):
     return Slice(
-        b,
-        data,
-        *(None if v is None else b.constant(np.array(v, np.int64)) for v in (starts, ends, axes)),
+        b, data, *(None if v is None else b.constant(np.array(v, np.int64)) for v in (starts, ends, axes))
     )
 
 
@@ -306,14 +301,18 @@ def Pad(b, data, pads, constant_value=None, axes=None, *, mode="constant"):
     count = data.rank if axes is None else number_of(axes, "axes")
     if number_of(pads, "pads") != 2 * count:
         raise ops.TypeMismatch(f"{number_of(pads, 'pads')} pads are given for {count} axes")
-    before, after = (
-        at_axes(b, b.take(pads, 0, k * count, count), axes, data.rank, 0) for k in range(2)
-    )
+    before, after = (at_axes(b, b.take(pads, 0, k * count, count), axes, data.rank, 0) for k in range(2))
     return padded(b, data, before, after, mode, constant_value)
 
 
-def padded(b: Builder, x: Value, before: Sequence[Dimension], after: Sequence[Dimension], mode: str
-           = "constant", value: Value | None = None) -> Value:
+def padded(
+    b: Builder,
+    x: Value,
+    before: Sequence[Dimension],
+    after: Sequence[Dimension],
+    mode: str = "constant",
+    value: Value | None = None,
+) -> Value:
     """x with elements added on each axis, or cut away where the amounts are negative."""
     cut = [(dims.maximum(-p, 0), dims.maximum(-q, 0)) for p, q in zip(before, after)]
     sizes = [d - p - q for d, (p, q) in zip(x.shape, cut)]
@@ -345,9 +344,7 @@ def _require_inside(mode: str, size: Dimension, amounts: Sequence[Dimension]) ->
 
 @onnx_op(since=2, name="Pad")
 def _pad_2(b, data, *, pads, mode="constant", value=0.0):
-    return Pad(
-        b, data, b.constant(np.array(pads, np.int64)), b.constant(value, data.dtype), mode=mode
-    )
+    return Pad(b, data, b.constant(np.array(pads, np.int64)), b.constant(value, data.dtype), mode=mode)
 
 
 @onnx_op(since=1, name="Pad")
@@ -358,9 +355,7 @@ def _pad_1(b, data, *, paddings, mode="constant", value=0.0):
 @onnx_op(since=18)
 def CenterCropPad(b, input_data, shape, *, axes=None):
     """The middle of what is too long, and zeros around what is too short."""
-    chosen = [
-        b.axis(a, input_data.rank) for a in (range(input_data.rank) if axes is None else axes)
-    ]
+    chosen = [b.axis(a, input_data.rank) for a in (range(input_data.rank) if axes is None else axes)]
     target = b.dimensions(shape, 0, "size")
     if len(target) != len(chosen):
         raise ops.TypeMismatch(f"{len(target)} sizes are given for {len(chosen)} axes")
@@ -404,9 +399,7 @@ def tiled(b: Builder, x: Value, times: Sequence[Dimension]) -> Value:
     repeated = [(t, d) if t != 1 else (d,) for d, t in zip(x.shape, times)]
     flat = [[d for part in parts for d in part] for parts in (apart, repeated)]
     whole = b.reshape(x, flat[0])
-    whole = (
-        whole if whole.shape == tuple(flat[1]) else b.emit(ops.Broadcast(tuple(flat[1])), whole)[0]
-    )
+    whole = whole if whole.shape == tuple(flat[1]) else b.emit(ops.Broadcast(tuple(flat[1])), whole)[0]
     return b.reshape(whole, [d * t for d, t in zip(x.shape, times)])
 
 
@@ -430,9 +423,7 @@ def DepthToSpace(b, input, *, blocksize, mode="DCR"):
         parts, order = (n, blocksize, blocksize, channels, h, w), (0, 3, 4, 1, 5, 2)
     else:
         parts, order = (n, channels, blocksize, blocksize, h, w), (0, 1, 4, 2, 5, 3)
-    return b.reshape(
-        b.transpose(b.reshape(input, parts), order), (n, channels, h * blocksize, w * blocksize)
-    )
+    return b.reshape(b.transpose(b.reshape(input, parts), order), (n, channels, h * blocksize, w * blocksize))
 
 
 @onnx_op(since=1)
@@ -447,9 +438,7 @@ def SpaceToDepth(b, input, *, blocksize, mode="DCR"):
 
 def _image(x: Value, blocksize: int) -> tuple[Dimension, ...]:
     if x.rank != 4 or blocksize < 1:
-        raise ops.TypeMismatch(
-            f"blocks of {blocksize} of {x.type}, where a batch of images is needed"
-        )
+        raise ops.TypeMismatch(f"blocks of {blocksize} of {x.type}, where a batch of images is needed")
     return x.shape
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ... import dims, expr, ops
-from ...builder import Builder
-from ...expr import Expr
-from ...ir import Value
+from ...ir import dims, expr, ops
+from ...ir.builder import Builder
+from ...ir.expr import Expr
+from ...ir.graph import Value
 from .common import along, element_type, length, mean, wide, with_consumed_inputs
 from .rules import onnx_op
 
 # Rows --------------------------------------------------------------------------------------------
 
 
-def standardized(
-    b: Builder, x: Value, axes: Sequence[int], dtype: str
-) -> tuple[Value, Value, Value]:
+def standardized(b: Builder, x: Value, axes: Sequence[int], dtype: str) -> tuple[Value, Value, Value]:
     """(x - mean, mean, variance) over axes, in dtype."""
     average = mean(b, x, axes, True, lambda e: e.cast(dtype))
     centred = b.map(x, average, lambda e, m: e.cast(dtype) - m)
@@ -32,9 +30,7 @@ def _stash(code: int, dtype: str) -> str:
 def _broadcasts_to(value: Value | None, x: Value, name: str) -> None:
     if value is None:
         return
-    fits = [
-        c == 1 or dims.equal(c, d) is not False for c, d in zip(value.shape[::-1], x.shape[::-1])
-    ]
+    fits = [c == 1 or dims.equal(c, d) is not False for c, d in zip(value.shape[::-1], x.shape[::-1])]
     if value.rank > x.rank or not all(fits):
         raise ops.TypeMismatch(f"the {name} {value.type} does not broadcast to {x.type}")
 
@@ -62,10 +58,7 @@ def RMSNormalization(b, X, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
     _broadcasts_to(scale, X, "scale")
     squares = mean(b, X, axes, True, lambda x: x.cast(dtype) * x.cast(dtype))
     return b.map(
-        X,
-        squares,
-        scale,
-        lambda x, v, s: (x.cast(dtype) / expr.sqrt(v + epsilon)).cast(s.dtype) * s,
+        X, squares, scale, lambda x, v, s: (x.cast(dtype) / expr.sqrt(v + epsilon)).cast(s.dtype) * s
     )
 
 
@@ -78,11 +71,7 @@ def InstanceNormalization(b, input, scale, B, *, epsilon=1e-5):
     centred, _, variance = standardized(b, input, range(2, input.rank), wide(input.dtype))
     factor, bias = (along(b, v, 0, input.rank - 1) for v in (scale, B))
     return b.map(
-        centred,
-        variance,
-        factor,
-        bias,
-        lambda d, v, s, c: _scaled(d / expr.sqrt(v + epsilon), s, c),
+        centred, variance, factor, bias, lambda d, v, s, c: _scaled(d / expr.sqrt(v + epsilon), s, c)
     )
 
 
@@ -104,8 +93,16 @@ def _group_normalization_18(b, X, scale, bias, *, epsilon=1e-5, num_groups):
     return _grouped(b, X, scale, bias, epsilon, num_groups, wide(X.dtype), False)
 
 
-def _grouped(b: Builder, x: Value, scale: Value, bias: Value, epsilon: float, groups: int,
-             dtype: str, each_channel: bool) -> Value:
+def _grouped(
+    b: Builder,
+    x: Value,
+    scale: Value,
+    bias: Value,
+    epsilon: float,
+    groups: int,
+    dtype: str,
+    each_channel: bool,
+) -> Value:
     if x.rank < 3:
         raise ops.TypeMismatch(f"{x.type} is no batch of images")
     channels = x.shape[1]
@@ -118,13 +115,7 @@ def _grouped(b: Builder, x: Value, scale: Value, bias: Value, epsilon: float, gr
     centred, _, variance = standardized(b, parts, range(2, parts.rank), dtype)
     shape = (groups, size if each_channel else 1, *(1,) * (x.rank - 2))
     factor, shift = b.reshape(scale, shape), b.reshape(bias, shape)
-    y = b.map(
-        centred,
-        variance,
-        factor,
-        shift,
-        lambda d, v, s, c: _scaled(d / expr.sqrt(v + epsilon), s, c),
-    )
+    y = b.map(centred, variance, factor, shift, lambda d, v, s, c: _scaled(d / expr.sqrt(v + epsilon), s, c))
     return b.reshape(y, x.shape)
 
 
@@ -158,16 +149,14 @@ def LRN(b, X, *, alpha=0.0001, beta=0.75, bias=1.0, size):
     rows = b.reshape(X, (X.shape[0], 1, X.shape[1], dims.product(X.shape[2:])))
     squares = b.map(rows, lambda x: x.cast(wide(x.dtype)) * x.cast(wide(x.dtype)))
     before = (size - 1) // 2
-    pool = ops.Pool(
-        "sum", (size, 1), (1, 1), (before, 0, size - 1 - before, 0), (1, 1), rows.shape[2:]
-    )
+    pool = ops.Pool("sum", (size, 1), (1, 1), (before, 0, size - 1 - before, 0), (1, 1), rows.shape[2:])
     total = b.emit(pool, squares)[0]
     y = b.map(
         rows,
         total,
-        lambda x, t: (
-            x.cast(t.dtype) / expr.power(bias + alpha / size * t, expr.const(beta, t.dtype))
-        ).cast(X.dtype),
+        lambda x, t: (x.cast(t.dtype) / expr.power(bias + alpha / size * t, expr.const(beta, t.dtype))).cast(
+            X.dtype
+        ),
     )
     return b.reshape(y, X.shape)
 
@@ -176,25 +165,15 @@ def LRN(b, X, *, alpha=0.0001, beta=0.75, bias=1.0, size):
 
 
 @onnx_op(since=14)
-def BatchNormalization(
-    b, X, scale, B, input_mean, input_var, *, epsilon=1e-5, momentum=0.9, training_mode=0
-):
+def BatchNormalization(b, X, scale, B, input_mean, input_var, *, epsilon=1e-5, momentum=0.9, training_mode=0):
     """With known statistics x * factor + shift; training, with those of the batch, which move
     the running ones."""
     channels = X.shape[1] if X.rank > 1 else 1
-    for value, name in (
-        (scale, "scale"),
-        (B, "bias"),
-        (input_mean, "mean"),
-        (input_var, "variance"),
-    ):
+    for value, name in ((scale, "scale"), (B, "bias"), (input_mean, "mean"), (input_var, "variance")):
         length(value, channels, f"the {name}")
     if not training_mode:
         return _affine(
-            b,
-            X,
-            [along(b, v, 0, max(X.rank - 1, 1)) for v in (scale, B, input_mean, input_var)],
-            epsilon,
+            b, X, [along(b, v, 0, max(X.rank - 1, 1)) for v in (scale, B, input_mean, input_var)], epsilon
         )
     axes = [a for a in range(X.rank) if a != 1]
     exact = wide(X.dtype)
@@ -209,11 +188,7 @@ def BatchNormalization(
         epsilon,
     )
     moved = (
-        b.map(
-            old,
-            b.reshape(new, old.shape),
-            lambda o, n: o * momentum + n.cast(o.dtype) * (1 - momentum),
-        )
+        b.map(old, b.reshape(new, old.shape), lambda o, n: o * momentum + n.cast(o.dtype) * (1 - momentum))
         for old, new in ((input_mean, average), (input_var, variance))
     )
     return y, *moved
@@ -234,8 +209,9 @@ def _batch_normalization_9(b, X, scale, B, mean, var, *, epsilon=1e-5, momentum=
 
 
 @onnx_op(since=1, name="BatchNormalization")
-def _batch_normalization_1(b, X, scale, B, mean, var, *, consumed_inputs=None, epsilon=1e-5,
-                           is_test=0, momentum=0.9, spatial=1):
+def _batch_normalization_1(
+    b, X, scale, B, mean, var, *, consumed_inputs=None, epsilon=1e-5, is_test=0, momentum=0.9, spatial=1
+):
     """Not spatial, there are statistics for each element of a sample."""
     if spatial:
         return BatchNormalization(b, X, scale, B, mean, var, epsilon=epsilon)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import dims, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
-from ...ir import TensorType, Value
+from ...ir import dims, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.graph import TensorType, Value
 from .common import integers, length, mean, one_of, wide, zeros
 from .convolution import Window, window
 from .rules import onnx_op
@@ -17,17 +17,26 @@ from .rules import onnx_op
 # Windows -----------------------------------------------------------------------------------------
 
 
-def _pool(b: Builder, kind: str, x: Value, place: Window, sizes: Sequence[Dimension],
-          column_major: bool = False) -> Value:
-    op = ops.Pool(
-        kind, place.kernel, place.strides, place.pads, place.dilations, tuple(sizes), column_major
-    )
+def _pool(
+    b: Builder, kind: str, x: Value, place: Window, sizes: Sequence[Dimension], column_major: bool = False
+) -> Value:
+    op = ops.Pool(kind, place.kernel, place.strides, place.pads, place.dilations, tuple(sizes), column_major)
     return b.emit(op, x)[0]
 
 
 @onnx_op(since=1)
-def MaxPool(b, X, *, auto_pad="NOTSET", ceil_mode=0, dilations=None, kernel_shape, pads=None,
-            storage_order=0, strides=None):
+def MaxPool(
+    b,
+    X,
+    *,
+    auto_pad="NOTSET",
+    ceil_mode=0,
+    dilations=None,
+    kernel_shape,
+    pads=None,
+    storage_order=0,
+    strides=None,
+):
     """The greatest element of each window, and its place in the whole tensor."""
     place = window(X, kernel_shape, strides, dilations, pads, auto_pad)
     sizes = place.sizes(X.shape[2:], bool(ceil_mode))
@@ -40,8 +49,18 @@ def MaxPool(b, X, *, auto_pad="NOTSET", ceil_mode=0, dilations=None, kernel_shap
 
 
 @onnx_op(since=7)
-def AveragePool(b, X, *, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, dilations=None,
-                kernel_shape, pads=None, strides=None):
+def AveragePool(
+    b,
+    X,
+    *,
+    auto_pad="NOTSET",
+    ceil_mode=0,
+    count_include_pad=0,
+    dilations=None,
+    kernel_shape,
+    pads=None,
+    strides=None,
+):
     """The mean of what each window covers of the image, or of the padded image."""
     place = window(X, kernel_shape, strides, dilations, pads, auto_pad)
     sizes = place.sizes(X.shape[2:], bool(ceil_mode))
@@ -49,14 +68,10 @@ def AveragePool(b, X, *, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, di
         return _pool(b, "mean", X, place, sizes)
     total = _pool(b, "sum", b.cast(X, wide(X.dtype)), place, sizes)
     count = expr.const(1, "int64")
-    for axis, (kernel, stride, dilation) in enumerate(
-        zip(place.kernel, place.strides, place.dilations)
-    ):
+    for axis, (kernel, stride, dilation) in enumerate(zip(place.kernel, place.strides, place.dilations)):
         taps = expr.const(kernel, "int64")
         if ceil_mode:  # the last window may reach beyond the padding, which does not count
-            rest = (
-                expr.size(X.shape[axis + 2] + place.padding(axis)) - expr.index(axis + 2) * stride
-            )
+            rest = expr.size(X.shape[axis + 2] + place.padding(axis)) - expr.index(axis + 2) * stride
             taps = ((rest + (dilation - 1)) / dilation).minimum(kernel)
         count = count * taps
     return b.map(total, lambda t: (t / count.cast(t.dtype)).cast(X.dtype))
@@ -64,18 +79,12 @@ def AveragePool(b, X, *, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, di
 
 @onnx_op(since=1, name="AveragePool")
 def _average_pool_1(b, X, *, auto_pad="NOTSET", kernel_shape, pads=None, strides=None):
-    return AveragePool(
-        b, X, auto_pad=auto_pad, kernel_shape=kernel_shape, pads=pads, strides=strides
-    )
+    return AveragePool(b, X, auto_pad=auto_pad, kernel_shape=kernel_shape, pads=pads, strides=strides)
 
 
 def _norm(total: expr.Expr, p: float) -> expr.Expr:
     return (
-        total
-        if p == 1
-        else expr.sqrt(total)
-        if p == 2
-        else expr.power(total, expr.const(1 / p, total.dtype))
+        total if p == 1 else expr.sqrt(total) if p == 2 else expr.power(total, expr.const(1 / p, total.dtype))
     )
 
 
@@ -84,8 +93,9 @@ def _power(x: expr.Expr, p: float) -> expr.Expr:
 
 
 @onnx_op(since=2)
-def LpPool(b, X, *, auto_pad="NOTSET", ceil_mode=0, dilations=None, kernel_shape, p=2, pads=None,
-           strides=None):
+def LpPool(
+    b, X, *, auto_pad="NOTSET", ceil_mode=0, dilations=None, kernel_shape, p=2, pads=None, strides=None
+):
     """The p-norm of each window."""
     if p < 1:
         raise ops.TypeMismatch(f"the norm's order is {p}")
@@ -99,9 +109,7 @@ def LpPool(b, X, *, auto_pad="NOTSET", ceil_mode=0, dilations=None, kernel_shape
 def _lp_pool_1(b, X, *, auto_pad="NOTSET", kernel_shape=None, p=2.0, pads=None, strides=None):
     if kernel_shape is None:
         return GlobalLpPool(b, X, p=p)
-    return LpPool(
-        b, X, auto_pad=auto_pad, kernel_shape=kernel_shape, p=p, pads=pads, strides=strides
-    )
+    return LpPool(b, X, auto_pad=auto_pad, kernel_shape=kernel_shape, p=p, pads=pads, strides=strides)
 
 
 # Whole images ------------------------------------------------------------------------------------
@@ -148,9 +156,7 @@ def MaxUnpool(b, X, I, output_shape=None, *, kernel_shape, pads=None, strides=No
     ]
     shape = [*X.shape[:2], *image]
     flat, count = zeros(b, X.dtype, (dims.product(shape),)), X.type.count
-    written = b.emit(ops.Scatter("elements"), flat, b.reshape(I, (count,)), b.reshape(X, (count,)))[
-        0
-    ]
+    written = b.emit(ops.Scatter("elements"), flat, b.reshape(I, (count,)), b.reshape(X, (count,)))[0]
     result = b.reshape(written, shape)
     if output_shape is None:
         return result
@@ -169,27 +175,30 @@ def _regions(X: Value, rois: Value, width: int) -> None:
 
 
 @onnx_op(since=16)
-def RoiAlign(b, X, rois, batch_indices, *, coordinate_transformation_mode="half_pixel", mode="avg",
-             output_height=1, output_width=1, sampling_ratio=0, spatial_scale=1.0):
+def RoiAlign(
+    b,
+    X,
+    rois,
+    batch_indices,
+    *,
+    coordinate_transformation_mode="half_pixel",
+    mode="avg",
+    output_height=1,
+    output_width=1,
+    sampling_ratio=0,
+    spatial_scale=1.0,
+):
     """Regions of images resampled to one size; without a sampling ratio each has as many samples
     as it has pixels."""
     one_of(mode, ("avg", "max"), "mode")
     one_of(
-        coordinate_transformation_mode,
-        ("half_pixel", "output_half_pixel"),
-        "coordinate_transformation_mode",
+        coordinate_transformation_mode, ("half_pixel", "output_half_pixel"), "coordinate_transformation_mode"
     )
     _regions(X, rois, 4)
     length(batch_indices, rois.shape[0], "batch_indices")
     if output_height < 1 or output_width < 1 or not 0 <= sampling_ratio <= 1 << 20:
-        raise ops.TypeMismatch(
-            f"an output of {output_height} x {output_width} with {sampling_ratio} samples"
-        )
-    attributes = [
-        sampling_ratio,
-        int(mode == "max"),
-        int(coordinate_transformation_mode == "half_pixel"),
-    ]
+        raise ops.TypeMismatch(f"an output of {output_height} x {output_width} with {sampling_ratio} samples")
+    attributes = [sampling_ratio, int(mode == "max"), int(coordinate_transformation_mode == "half_pixel")]
     type_ = TensorType(X.dtype, (rois.shape[0], X.shape[1], output_height, output_width))
     scale = b.constant(np.float32(spatial_scale))
     return b.call(
@@ -201,8 +210,18 @@ def RoiAlign(b, X, rois, batch_indices, *, coordinate_transformation_mode="half_
 
 
 @onnx_op(since=10, name="RoiAlign")
-def _roi_align_10(b, X, rois, batch_indices, *, mode="avg", output_height=1, output_width=1,
-                  sampling_ratio=0, spatial_scale=1.0):
+def _roi_align_10(
+    b,
+    X,
+    rois,
+    batch_indices,
+    *,
+    mode="avg",
+    output_height=1,
+    output_width=1,
+    sampling_ratio=0,
+    spatial_scale=1.0,
+):
     return RoiAlign(
         b,
         X,

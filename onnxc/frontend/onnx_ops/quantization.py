@@ -10,26 +10,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import dims, dtypes, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
-from ...expr import Expr
-from ...ir import Value
+from ...ir import dims, dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Value
 from .casting import convert
 from .common import along, element_type, generate
 from .rules import onnx_op
 
-QUANTISED = (
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "uint4",
-    "int4",
-    "uint2",
-    "int2",
-    *dtypes.SMALL_FLOATS,
-)
+QUANTISED = ("uint8", "int8", "uint16", "int16", "uint4", "int4", "uint2", "int2", *dtypes.SMALL_FLOATS)
 
 
 def quantised(ratio: Expr, zero: Expr | None, dtype: str, saturate: bool = True) -> Expr:
@@ -68,9 +58,7 @@ def _views(b: Builder, x: Value, axis: int, block_size: int, parameters: Sequenc
         if other is None or (scale.type.count == 1 and not _differ(other.type.count, 1)):
             continue
         if other.rank != scale.rank or any(map(_differ, other.shape, scale.shape)):
-            raise ops.TypeMismatch(
-                f"the scale {scale.type} and zero point {other.type} differ in shape"
-            )
+            raise ops.TypeMismatch(f"the scale {scale.type} and zero point {other.type} differ in shape")
     if scale.type.count == 1 and (scale.rank < 2 or not block_size):
         return x, [None if p is None else b.reshape(p, ()) for p in parameters]
     axis = b.axis(axis, x.rank)
@@ -89,9 +77,7 @@ def _blocks(b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Val
     """The axis of x as (blocks, size); where it does not divide, scales are gathered for each
     index instead."""
     scale, whole = parameters[0], x.shape[axis]
-    expected = [
-        dims.ceil_divide(d, size) if a == axis and size > 0 else d for a, d in enumerate(x.shape)
-    ]
+    expected = [dims.ceil_divide(d, size) if a == axis and size > 0 else d for a, d in enumerate(x.shape)]
     if size < 1 or scale.rank != x.rank or any(map(_differ, scale.shape, expected)):
         raise ops.TypeMismatch(
             f"the scale {scale.type} does not fit blocks of {size} along axis {axis} of {x.type}"
@@ -109,15 +95,14 @@ def _blocks(b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Val
 
 
 @onnx_op(since=10)
-def QuantizeLinear(b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_size=0,
-                   output_dtype=0, precision=0):
+def QuantizeLinear(
+    b, x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_size=0, output_dtype=0, precision=0
+):
     """The division is of the type `precision`, by default that of the scale."""
     dtype = element_type(output_dtype) if output_dtype else "uint8"
     if y_zero_point is not None:
         if output_dtype and dtype != y_zero_point.dtype:
-            raise ops.TypeMismatch(
-                f"output_dtype is {dtype} where the zero point is {y_zero_point.dtype}"
-            )
+            raise ops.TypeMismatch(f"output_dtype is {dtype} where the zero point is {y_zero_point.dtype}")
         dtype = y_zero_point.dtype
     if dtype not in QUANTISED:
         raise ops.TypeMismatch(f"{dtype} is no quantised type")

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import dtypes, expr, ops
-from ...builder import Builder
-from ...ir import Value
+from ...ir import dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.graph import Value
 from .common import checked, element_type, generate, one_of, scalar, zeros
 from .rules import onnx_op
 
 
-def _drawn(
-    b: Builder, kind: str, dtype: str, shape, low: float, high: float, seed: float | None
-) -> Value:
+def _drawn(b: Builder, kind: str, dtype: str, shape, low: float, high: float, seed: float | None) -> Value:
     one_of(dtype, tuple(dtypes.FLOATS), "dtype")
     if any(isinstance(d, int) and d < 0 for d in shape):
         raise ops.TypeMismatch("a size is negative")
@@ -62,9 +60,7 @@ def Bernoulli(b, input, *, dtype=None, seed=None):
 def Multinomial(b, input, *, dtype=6, sample_size=1, seed=None):
     """Classes [batch, samples] drawn by their unnormalized log-probabilities [batch, classes]."""
     if input.rank != 2 or sample_size < 1:
-        raise ops.TypeMismatch(
-            f"{sample_size} samples of {input.type}, where [batch, classes] is needed"
-        )
+        raise ops.TypeMismatch(f"{sample_size} samples of {input.type}, where [batch, classes] is needed")
     target = element_type(dtype)
     one_of(target, ("int32", "int64"), "dtype")
     batch, classes = input.shape
@@ -91,9 +87,7 @@ def Dropout(b, data, ratio=None, training_mode=None, *, seed=None):
     """Passes data on; while training each element is dropped with probability `ratio` and the
     rest scaled to make up for it."""
     ratio = b.constant(np.float32(0.5)) if ratio is None else scalar(b, ratio, "ratio")
-    training = (
-        b.constant(False) if training_mode is None else scalar(b, training_mode, "training_mode")
-    )
+    training = b.constant(False) if training_mode is None else scalar(b, training_mode, "training_mode")
     mode = b.known(training)
     if mode is not None and not mode.any():
         return data, generate(b, data.shape, expr.const(True, "bool"))

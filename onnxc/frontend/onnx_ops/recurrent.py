@@ -1,18 +1,19 @@
 """Import rules of LSTM, GRU and RNN.
 
-    gates = contract(x, w) + bias            what the inputs contribute, for all steps at once
-    y, h, c = recurrent(gates, r, ...)       the rest, step by step
+gates = contract(x, w) + bias            what the inputs contribute, for all steps at once
+y, h, c = recurrent(gates, r, ...)       the rest, step by step
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ... import dims, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
-from ...expr import Expr
-from ...ir import Value
+from ...ir import dims, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Value
 from .common import checked, one_of, with_size, with_unused
 from .rules import onnx_op
 
@@ -31,16 +32,10 @@ _ACTIVATIONS: dict[str, tuple[float, ...]] = {
     "hardsigmoid": (0.2, 0.5),
     "elu": (1.0,),
 }
-_DIRECTIONS = {
-    "forward": ("forward",),
-    "reverse": ("reverse",),
-    "bidirectional": ("forward", "reverse"),
-}
+_DIRECTIONS = {"forward": ("forward",), "reverse": ("reverse",), "bidirectional": ("forward", "reverse")}
 
 
-def _activations(
-    names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None
-):
+def _activations(names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None):
     """(name, alpha, beta) of each; the attributes' values go in order to the activations that
     take them."""
     given = iter(alphas or ()), iter(betas or ())
@@ -57,19 +52,29 @@ def _shaped(b: Builder, value: Value, shape: Sequence[Dimension], name: str) -> 
     """value, an operand that must have the shape: refused where it is known not to, and checked by the run
     where only it can tell."""
     if value.rank != len(shape) or any(dims.equal(d, s) is False for d, s in zip(value.shape, shape)):
-        raise ops.TypeMismatch(
-            f"{name} is {value.type} where [{', '.join(map(str, shape))}] is needed"
-        )
+        raise ops.TypeMismatch(f"{name} is {value.type} where [{', '.join(map(str, shape))}] is needed")
     for axis, size in enumerate(shape):
         if isinstance(size, int) and value.shape[axis] != size:
             value = with_size(b, value, axis, size)
     return value
 
 
-def _recurrent(b: Builder, kind: str, X: Value, W: Value, R: Value,
-               optional: dict[str, Value | None], names, alphas, betas, direction: str,
-               hidden_size: int | None, layout: int, clip: float | None,
-               **more: bool) -> tuple[Value, ...]:
+def _recurrent(
+    b: Builder,
+    kind: str,
+    X: Value,
+    W: Value,
+    R: Value,
+    optional: dict[str, Value | None],
+    names,
+    alphas,
+    betas,
+    direction: str,
+    hidden_size: int | None,
+    layout: int,
+    clip: float | None,
+    **more: bool,
+) -> tuple[Value, ...]:
     """`optional`: bias b, lengths, states h and c, peepholes p. layout 1 has the batch as the
     first axis everywhere."""
     one_of(direction, tuple(_DIRECTIONS), "direction")
@@ -78,9 +83,7 @@ def _recurrent(b: Builder, kind: str, X: Value, W: Value, R: Value,
     count, per_gate = len(directions), {"lstm": 3, "gru": 2, "rnn": 1}[kind]
     names = tuple(names)[: count * per_gate]
     if len(names) != count * per_gate:
-        raise ops.TypeMismatch(
-            f"{len(names)} activations are given where {count * per_gate} are needed"
-        )
+        raise ops.TypeMismatch(f"{len(names)} activations are given where {count * per_gate} are needed")
     if X.rank != 3 or W.rank != 3 or R.rank != 3:
         raise ops.TypeMismatch(f"{X.type}, {W.type} and {R.type} do not have three axes each")
     hidden = R.shape[2] if hidden_size is None else hidden_size
@@ -95,11 +98,17 @@ def _recurrent(b: Builder, kind: str, X: Value, W: Value, R: Value,
             k: b.transpose(v, (1, 0, 2)) if v is not None and k in "hc" else v for k, v in optional.items()
         }
     state = (count, batch, hidden)
-    shapes = {"b": (count, 2 * op.columns), "lengths": (batch,), "h": state, "c": state,
-              "p": (count, 3 * hidden)}
+    shapes = {
+        "b": (count, 2 * op.columns),
+        "lengths": (batch,),
+        "h": state,
+        "c": state,
+        "p": (count, 3 * hidden),
+    }
     given = {
         key: _shaped(b, value, shapes[key], f"its operand {key}")
-        for key, value in optional.items() if value is not None
+        for key, value in optional.items()
+        if value is not None
     }
     gates = b.contract("bti" if layout else "tbi", "dgi", "tbdg", X, W)
     if "b" in given:
@@ -135,9 +144,26 @@ def _both(names: Sequence[str], direction: str) -> tuple[str, ...]:
 
 
 @onnx_op(since=7)
-def LSTM(b, X, W, R, B=None, sequence_lens=None, initial_h=None, initial_c=None, P=None, *,
-         activation_alpha=None, activation_beta=None, activations=None, clip=None,
-         direction="forward", hidden_size=None, input_forget=0, layout=0):
+def LSTM(
+    b,
+    X,
+    W,
+    R,
+    B=None,
+    sequence_lens=None,
+    initial_h=None,
+    initial_c=None,
+    P=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations=None,
+    clip=None,
+    direction="forward",
+    hidden_size=None,
+    input_forget=0,
+    layout=0,
+):
     optional = {"b": B, "lengths": sequence_lens, "h": initial_h, "c": initial_c, "p": P}
     names = activations or _both(("Sigmoid", "Tanh", "Tanh"), direction)
     return _recurrent(
@@ -159,9 +185,24 @@ def LSTM(b, X, W, R, B=None, sequence_lens=None, initial_h=None, initial_c=None,
 
 
 @onnx_op(since=7)
-def GRU(b, X, W, R, B=None, sequence_lens=None, initial_h=None, *, activation_alpha=None,
-        activation_beta=None, activations=None, clip=None, direction="forward", hidden_size=None,
-        layout=0, linear_before_reset=0):
+def GRU(
+    b,
+    X,
+    W,
+    R,
+    B=None,
+    sequence_lens=None,
+    initial_h=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations=None,
+    clip=None,
+    direction="forward",
+    hidden_size=None,
+    layout=0,
+    linear_before_reset=0,
+):
     optional = {"b": B, "lengths": sequence_lens, "h": initial_h}
     names = activations or _both(("Sigmoid", "Tanh"), direction)
     return _recurrent(
@@ -183,9 +224,23 @@ def GRU(b, X, W, R, B=None, sequence_lens=None, initial_h=None, *, activation_al
 
 
 @onnx_op(since=7)
-def RNN(b, X, W, R, B=None, sequence_lens=None, initial_h=None, *, activation_alpha=None,
-        activation_beta=None, activations=("Tanh", "Tanh"), clip=None, direction="forward",
-        hidden_size=None, layout=0):
+def RNN(
+    b,
+    X,
+    W,
+    R,
+    B=None,
+    sequence_lens=None,
+    initial_h=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations=("Tanh", "Tanh"),
+    clip=None,
+    direction="forward",
+    hidden_size=None,
+    layout=0,
+):
     optional = {"b": B, "lengths": sequence_lens, "h": initial_h}
     return _recurrent(
         b,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ... import dims, dtypes, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
-from ...expr import Expr
-from ...ir import TensorType, Value
+from ...ir import dims, dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import TensorType, Value
 from .common import (
     axis_flags,
     axis_switch,
@@ -33,9 +33,16 @@ Axes = Value | Sequence[int] | None
 # Reduce* -----------------------------------------------------------------------------------------
 
 
-def _reduced(b: Builder, kind: str, data: Value, axes: Axes, keepdims: int, noop: int,
-             before: Callable[[Expr], Expr] | None = None,
-             after: Callable[[Expr], Expr] | None = None) -> Value:
+def _reduced(
+    b: Builder,
+    kind: str,
+    data: Value,
+    axes: Axes,
+    keepdims: int,
+    noop: int,
+    before: Callable[[Expr], Expr] | None = None,
+    after: Callable[[Expr], Expr] | None = None,
+) -> Value:
     """after(reduction of before(x)) in the type of data. Without axes all are reduced, or none
     when `noop`."""
     return _finished(b, _combined(b, kind, data, axes, keepdims, noop, before), data.dtype, after)
@@ -45,8 +52,15 @@ def _finished(b: Builder, x: Value, dtype: str, after: Callable[[Expr], Expr] | 
     return b.map(x, lambda e: (after(e) if after else e).cast(dtype)) if after else b.cast(x, dtype)
 
 
-def _combined(b: Builder, kind: str, data: Value, axes: Axes, keepdims: int, noop: int,
-              before: Callable[[Expr], Expr] | None = None) -> Value:
+def _combined(
+    b: Builder,
+    kind: str,
+    data: Value,
+    axes: Axes,
+    keepdims: int,
+    noop: int,
+    before: Callable[[Expr], Expr] | None = None,
+) -> Value:
     """The reduction of before(x), in the wide type of data for sums and products."""
     target = wide(data.dtype) if kind in ("sum", "prod") else data.dtype
     body = None
@@ -103,16 +117,12 @@ def ReduceProd(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
 
 @onnx_op(since=18)
 def ReduceMax(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
-    return _reduced(
-        b, "or" if data.dtype == "bool" else "max", data, axes, keepdims, noop_with_empty_axes
-    )
+    return _reduced(b, "or" if data.dtype == "bool" else "max", data, axes, keepdims, noop_with_empty_axes)
 
 
 @onnx_op(since=18)
 def ReduceMin(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
-    return _reduced(
-        b, "and" if data.dtype == "bool" else "min", data, axes, keepdims, noop_with_empty_axes
-    )
+    return _reduced(b, "and" if data.dtype == "bool" else "min", data, axes, keepdims, noop_with_empty_axes)
 
 
 @onnx_op(since=18)
@@ -130,9 +140,7 @@ def ReduceL1(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
 
 @onnx_op(since=18)
 def ReduceL2(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
-    return _reduced(
-        b, "sum", data, axes, keepdims, noop_with_empty_axes, _square, floating(expr.sqrt)
-    )
+    return _reduced(b, "sum", data, axes, keepdims, noop_with_empty_axes, _square, floating(expr.sqrt))
 
 
 @onnx_op(since=18)
@@ -234,9 +242,7 @@ def _cumulated(b: Builder, kind: str, x: Value, axis: Value, exclusive: int, rev
     if x.rank == 0:
         raise ops.TypeMismatch("its input has no axes")
     op = lambda k: ops.Cumulate(kind, k, bool(exclusive), bool(reverse))  # noqa: E731
-    return axis_switch(
-        b, axis, x.rank, x.rank, lambda k: x.type, lambda inner, k: inner.emit(op(k), x)[0]
-    )
+    return axis_switch(b, axis, x.rank, x.rank, lambda k: x.type, lambda inner, k: inner.emit(op(k), x)[0])
 
 
 @onnx_op(since=11)
@@ -255,9 +261,7 @@ def CumProd(b, x, axis, *, exclusive=0, reverse=0):
 def softmax(b: Builder, x: Value, axes: Sequence[int]) -> Value:
     """exp(x - max) over their sum, along axes."""
     greatest = b.reduce("max", x, axes, True)
-    exponentials = b.map(
-        x, greatest, lambda e, m: expr.exp(e.cast(wide(x.dtype)) - m.cast(wide(x.dtype)))
-    )
+    exponentials = b.map(x, greatest, lambda e, m: expr.exp(e.cast(wide(x.dtype)) - m.cast(wide(x.dtype))))
     total = b.reduce("sum", exponentials, axes, True)
     return b.map(exponentials, total, lambda e, t: (e / t).cast(x.dtype))
 

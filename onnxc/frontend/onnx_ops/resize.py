@@ -15,11 +15,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from ... import dims, dtypes, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
-from ...expr import Expr
-from ...ir import Value
+from ...ir import dims, dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Value
 from .common import along, generate, known_axes, one_of, wide
 from .rules import onnx_op
 
@@ -28,9 +28,7 @@ _NEAREST = {
     "round_prefer_ceil": lambda x, scale: expr.floor(x + 0.5),
     "floor": lambda x, scale: expr.floor(x),
     "ceil": lambda x, scale: expr.ceil(x),
-    "simple": lambda x, scale: expr.where(
-        scale < 1, expr.ceil(x), expr.floor(x)
-    ),  # before operator set 11
+    "simple": lambda x, scale: expr.where(scale < 1, expr.ceil(x), expr.floor(x)),  # before operator set 11
 }
 _COORDINATES = (
     "half_pixel",
@@ -59,9 +57,7 @@ class Axis:
         """body(coordinate, scale) for each index of the output's axis."""
         region = [] if self.start is None else [self.start, self.end]
         values = [expr.input_(k, "float32") for k in range(1 + len(region))]
-        return generate(
-            b, (self.size,), body(self.coordinate(mode, *values), values[0]), self.scale, *region
-        )
+        return generate(b, (self.size,), body(self.coordinate(mode, *values), values[0]), self.scale, *region)
 
     def coordinate(self, mode: str, scale: Expr, *region: Expr) -> Expr:
         """Where output index i lies on the input's axis (the specification's x_original)."""
@@ -74,9 +70,7 @@ class Axis:
                 return i / scale
             case "align_corners":
                 reach = scale * length - 1
-                return expr.where(
-                    (scale * length).equals(1) | size.equals(1), 0, i * (length - 1) / reach
-                )
+                return expr.where((scale * length).equals(1) | size.equals(1), 0, i * (length - 1) / reach)
             case "pytorch_half_pixel":
                 return expr.where(size > 1, centred, 0)
             case "half_pixel_symmetric":
@@ -97,10 +91,7 @@ class Axis:
     def unchanged(self) -> bool:
         known = self.scale.constant
         return (
-            self.size == self.length
-            and self.start is None
-            and known is not None
-            and float(known.array) == 1
+            self.size == self.length and self.start is None and known is not None and float(known.array) == 1
         )
 
 
@@ -140,20 +131,13 @@ def _weighed(
         return expr.where(outside(c, tap), 0, value) if exclude_outside else value
 
     def share(c: Expr, tap: int) -> Expr:
-        return (
-            weight(c, tap) / expr.sum_of(weight(c, t) for t in taps)
-            if exclude_outside
-            else weight(c, tap)
-        )
+        return weight(c, tap) / expr.sum_of(weight(c, t) for t in taps) if exclude_outside else weight(c, tap)
 
     terms = []
     for tap in taps:
         index = axis.along(b, mode, lambda c, s, tap=tap: axis.clamped(expr.floor(c) + tap))
         factor = axis.along(b, mode, lambda c, s, tap=tap: share(c, tap).cast(x.dtype))
-        terms += [
-            b.emit(ops.Gather("axis", axis.place), x, index)[0],
-            along(b, factor, axis.place, x.rank),
-        ]
+        terms += [b.emit(ops.Gather("axis", axis.place), x, index)[0], along(b, factor, axis.place, x.rank)]
     return b.map(*terms, lambda *e: expr.sum_of(e[k] * e[k + 1] for k in range(0, len(e), 2)))
 
 
@@ -169,10 +153,7 @@ def _antialiased(
     kernel, reach = _KERNELS[kind]
     border: Dimension = 0
     if not exclude_outside:
-        border = (
-            dims.maximum(dims.ceil_divide(axis.length * reach, dims.maximum(axis.size, 1)), reach)
-            + 1
-        )
+        border = dims.maximum(dims.ceil_divide(axis.length * reach, dims.maximum(axis.size, 1)), reach) + 1
         pads = tuple(border if k == axis.place else 0 for k in range(x.rank))
         x = b.emit(ops.Pad("edge", pads, pads), x)[0]
     centre = axis.along(b, mode, lambda c, s: c)
@@ -180,17 +161,25 @@ def _antialiased(
     tap = (expr.index(1) - expr.size(border)).cast("float32")
     distance = (tap - expr.input_(0, "float32")) * expr.input_(1, "float32").minimum(1)
     weights = generate(b, shape, kernel(distance, a), along(b, centre, 0, 2), axis.scale)
-    weights = b.map(
-        weights, b.reduce("sum", weights, [1], True), lambda w, t: (w / t).cast(x.dtype)
-    )
+    weights = b.map(weights, b.reduce("sum", weights, [1], True), lambda w, t: (w / t).cast(x.dtype))
     labels = string.ascii_lowercase[: x.rank]
     out = labels.replace(labels[axis.place], "Z")
     return b.contract(labels, f"Z{labels[axis.place]}", out, x, weights)
 
 
-def resampled(b: Builder, x: Value, axes: Sequence[Axis], mode: str, kind: str, *,
-              rounding: str = "simple", cubic_a: float = -0.75, exclude_outside: bool = False,
-              antialias: bool = False, extrapolation: float = 0.0) -> Value:
+def resampled(
+    b: Builder,
+    x: Value,
+    axes: Sequence[Axis],
+    mode: str,
+    kind: str,
+    *,
+    rounding: str = "simple",
+    cubic_a: float = -0.75,
+    exclude_outside: bool = False,
+    antialias: bool = False,
+    extrapolation: float = 0.0,
+) -> Value:
     """x resampled along axes; outside the region of tf_crop_and_resize elements are
     `extrapolation`."""
     dtype, y = x.dtype, x
@@ -206,11 +195,7 @@ def resampled(b: Builder, x: Value, axes: Sequence[Axis], mode: str, kind: str, 
     if mode == "tf_crop_and_resize":
         for axis in changed:
             outside = axis.along(b, mode, lambda c, s, axis=axis: (c < 0) | (c > _last(axis)))
-            y = b.map(
-                along(b, outside, axis.place, y.rank),
-                y,
-                lambda o, e: expr.where(o, extrapolation, e),
-            )
+            y = b.map(along(b, outside, axis.place, y.rank), y, lambda o, e: expr.where(o, extrapolation, e))
     return b.cast(y, dtype)
 
 
@@ -227,10 +212,7 @@ def _scaled_sizes(
         raise ops.TypeMismatch(f"a scale is {wrong}")
     exact = [] if known is None or spans is not None else [Fraction(float(s)) for s in known]
     if exact and all(f.denominator <= 1024 for f in exact):
-        return [
-            dims.floor_divide(x.shape[p] * f.numerator, f.denominator)
-            for p, f in zip(places, exact)
-        ]
+        return [dims.floor_divide(x.shape[p] * f.numerator, f.denominator) for p, f in zip(places, exact)]
     lengths = b.elements([x.shape[p] for p in places])
     operands = [lengths, scales] + ([] if spans is None else [spans])
 
@@ -249,20 +231,21 @@ def _kept_ratio(
     lengths = b.elements([x.shape[p] for p in places])
     ratios = b.map(sizes, lengths, lambda s, n: s.cast("float32") / n.cast("float32"))
     scale = b.reduce("min" if policy == "not_larger" else "max", ratios, [0])
-    rounded = b.map(
-        lengths, scale, lambda n, s: expr.floor(n.cast("float32") * s + 0.5).cast("int64")
-    )
+    rounded = b.map(lengths, scale, lambda n, s: expr.floor(n.cast("float32") * s + 0.5).cast("int64"))
     return b.dimensions(rounded, 0, "resized"), scale
 
 
-def _axes(b: Builder, x: Value, places: Sequence[int], scales: Value | None, sizes: Value | None,
-          roi: Value | None, policy: str) -> list[Axis]:
+def _axes(
+    b: Builder,
+    x: Value,
+    places: Sequence[int],
+    scales: Value | None,
+    sizes: Value | None,
+    roi: Value | None,
+    policy: str,
+) -> list[Axis]:
     count = len(places)
-    for value, name, wanted in (
-        (scales, "scales", count),
-        (sizes, "sizes", count),
-        (roi, "roi", 2 * count),
-    ):
+    for value, name, wanted in ((scales, "scales", count), (sizes, "sizes", count), (roi, "roi", 2 * count)):
         if value is not None and dims.equal(value.type.count, wanted) is False:
             raise ops.TypeMismatch(f"the {name} are {value.type} where {wanted} are needed")
     part = lambda v, k: b.reshape(b.take(v, 0, k, 1), ())  # noqa: E731
@@ -291,28 +274,34 @@ def _axes(b: Builder, x: Value, places: Sequence[int], scales: Value | None, siz
         factors = [part(scales, k) for k in range(count)]
     if any(isinstance(o, int) and o < 0 for o in wanted):
         raise ops.TypeMismatch("a size is negative")
-    return [
-        Axis(p, x.shape[p], o, f, s, e)
-        for p, o, f, s, e in zip(places, wanted, factors, starts, ends)
-    ]
+    return [Axis(p, x.shape[p], o, f, s, e) for p, o, f, s, e in zip(places, wanted, factors, starts, ends)]
 
 
 # Rules -------------------------------------------------------------------------------------------
 
 
 @onnx_op(since=11)
-def Resize(b, X, roi=None, scales=None, sizes=None, *, antialias=0, axes=None,
-           coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75, exclude_outside=0,
-           extrapolation_value=0.0, keep_aspect_ratio_policy="stretch", mode="nearest",
-           nearest_mode="round_prefer_floor"):
+def Resize(
+    b,
+    X,
+    roi=None,
+    scales=None,
+    sizes=None,
+    *,
+    antialias=0,
+    axes=None,
+    coordinate_transformation_mode="half_pixel",
+    cubic_coeff_a=-0.75,
+    exclude_outside=0,
+    extrapolation_value=0.0,
+    keep_aspect_ratio_policy="stretch",
+    mode="nearest",
+    nearest_mode="round_prefer_floor",
+):
     one_of(mode, ("nearest", "linear", "cubic"), "mode")
     one_of(coordinate_transformation_mode, _COORDINATES, "coordinate_transformation_mode")
     one_of(nearest_mode, tuple(_NEAREST)[:-1], "nearest_mode")
-    one_of(
-        keep_aspect_ratio_policy,
-        ("stretch", "not_larger", "not_smaller"),
-        "keep_aspect_ratio_policy",
-    )
+    one_of(keep_aspect_ratio_policy, ("stretch", "not_larger", "not_smaller"), "keep_aspect_ratio_policy")
     scales, sizes = (None if v is None or v.type.count == 0 else v for v in (scales, sizes))
     if (scales is None) == (sizes is None):
         raise ops.TypeMismatch("it needs either scales or sizes")

@@ -9,6 +9,7 @@ optional, `*` where variadic) and, keyword-only, the attributes with the specifi
 the first operator set with that call form; a model of an older one finds the older shim. A rule returns its
 output, a tuple of them, or None for outputs it leaves out.
 """
+
 from __future__ import annotations
 
 import inspect

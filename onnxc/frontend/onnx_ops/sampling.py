@@ -11,12 +11,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ... import dims, dtypes, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
 from ...errors import LimitError
-from ...expr import Expr
-from ...ir import Value
+from ...ir import dims, dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Value
 from .common import along, generate, integers, length, number_of, one_of, wide
 from .convolution import kernel_of, window
 from .rules import onnx_op
@@ -103,9 +103,7 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
                 share = (weigh(e, tap) if weigh else expr.const(1, e.dtype)).cast(dtype)
                 pixel = expr.floor(e) + tap
                 inside = (pixel >= 0) & (pixel <= size - 1)
-                product = product * (
-                    expr.where(inside, share, 0) if border.kind == "zeros" else share
-                )
+                product = product * (expr.where(inside, share, 0) if border.kind == "zeros" else share)
             return product
 
         index = b.reshape(b.map(*points, place), (*coordinates[0].shape, 1))
@@ -165,24 +163,18 @@ def AffineGrid(b, theta, size, *, align_corners=0):
     image = b.dimensions(size, 0, "size")[2:]
 
     def position(axis: int) -> Expr:
-        i, count = (
-            e.cast(wide(theta.dtype)) for e in (expr.index(axis + 1), expr.size(image[axis]))
-        )
+        i, count = (e.cast(wide(theta.dtype)) for e in (expr.index(axis + 1), expr.size(image[axis])))
         if align_corners:
             return expr.where(count > 1, 2 * i / (count - 1) - 1, -1)
         return (2 * i + 1) / count - 1
 
     columns = [
-        b.reshape(b.take(theta, 2, k, 1), (theta.shape[0], *(1,) * rank, rank))
-        for k in range(rank + 1)
+        b.reshape(b.take(theta, 2, k, 1), (theta.shape[0], *(1,) * rank, rank)) for k in range(rank + 1)
     ]
     values = [expr.input_(k, theta.dtype).cast(wide(theta.dtype)) for k in range(rank + 1)]
     terms = [v * position(rank - 1 - k) for k, v in enumerate(values[:-1])]
     return generate(
-        b,
-        (theta.shape[0], *image, rank),
-        expr.sum_of([*terms, values[-1]]).cast(theta.dtype),
-        *columns,
+        b, (theta.shape[0], *image, rank), expr.sum_of([*terms, values[-1]]).cast(theta.dtype), *columns
     )
 
 
@@ -190,8 +182,21 @@ def AffineGrid(b, theta, size, *, align_corners=0):
 
 
 @onnx_op(since=19)
-def DeformConv(b, X, W, offset, B=None, mask=None, *, dilations=None, group=1, kernel_shape=None,
-               offset_group=1, pads=None, strides=None):
+def DeformConv(
+    b,
+    X,
+    W,
+    offset,
+    B=None,
+    mask=None,
+    *,
+    dilations=None,
+    group=1,
+    kernel_shape=None,
+    offset_group=1,
+    pads=None,
+    strides=None,
+):
     """A convolution whose every tap is moved by an offset of its own and scaled by the mask."""
     place = window(X, kernel_of(W, kernel_shape), strides, dilations, pads, "NOTSET")
     rank, batch, channels = place.rank, X.shape[0], X.shape[1]
@@ -207,9 +212,7 @@ def DeformConv(b, X, W, offset, B=None, mask=None, *, dilations=None, group=1, k
             f"{X.type} and {W.type} are not divisible into {group} and {offset_group} groups"
         )
     if dims.equal(W.shape[1] * group, channels) is False:
-        raise ops.TypeMismatch(
-            f"{X.type} has {channels} channels where {W.type} takes {W.shape[1] * group}"
-        )
+        raise ops.TypeMismatch(f"{X.type} has {channels} channels where {W.type} takes {W.shape[1] * group}")
     out, taps = place.sizes(X.shape[2:]), dims.product(place.kernel)
     lead = batch * offset_group
     whole = (lead, *place.kernel, *out)
@@ -219,8 +222,7 @@ def DeformConv(b, X, W, offset, B=None, mask=None, *, dilations=None, group=1, k
     def coordinate(axis: int) -> Value:
         shift = b.reshape(b.take(moved, 2, axis, 1), whole)
         fixed = (
-            expr.index(1 + axis) * place.dilations[axis]
-            + expr.index(1 + rank + axis) * place.strides[axis]
+            expr.index(1 + axis) * place.dilations[axis] + expr.index(1 + rank + axis) * place.strides[axis]
         )
         start = fixed - expr.size(place.pads[axis])
         return b.reshape(
@@ -232,9 +234,7 @@ def DeformConv(b, X, W, offset, B=None, mask=None, *, dilations=None, group=1, k
     columns = sampled(b, images, [coordinate(a) for a in range(rank)], "linear", Border("zeros"))
     if mask is not None:
         columns = b.map(columns, b.reshape(mask, (lead, count, 1)), lambda e, m: e * m)
-    columns = b.transpose(
-        b.reshape(columns, (lead, taps, dims.product(out), per_group)), (0, 3, 1, 2)
-    )
+    columns = b.transpose(b.reshape(columns, (lead, taps, dims.product(out), per_group)), (0, 3, 1, 2))
     columns = b.reshape(columns, (batch, group, W.shape[1], taps, dims.product(out)))
     kernels = dims.floor_divide(W.shape[0], group)
     weights = b.reshape(W, (group, kernels, W.shape[1], taps))

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import ops
-from ...builder import Builder
-from ...dims import Dimension
 from ...errors import UnsupportedError
-from ...ir import OptionalType, SequenceType, TensorType, Type, Value
+from ...ir import ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.graph import OptionalType, SequenceType, TensorType, Type, Value
 from ..regions import Region, Scope
 from .common import element_type, insert_axes, scalar
 from .control import common_type, loop
@@ -66,9 +66,7 @@ def _taken(b: Builder, type_: Type | None) -> Type:
     if type_ is None:
         raise UnsupportedError("the rank of a sequence's element depends on the run")
     if isinstance(type_, TensorType):
-        return TensorType(
-            type_.dtype, tuple(d if isinstance(d, int) else b.fresh("n") for d in type_.shape)
-        )
+        return TensorType(type_.dtype, tuple(d if isinstance(d, int) else b.fresh("n") for d in type_.shape))
     return type_
 
 
@@ -98,9 +96,7 @@ def _sequence(value: Value) -> SequenceType:
 
 @onnx_op(since=11)
 def SequenceConstruct(b, *inputs):
-    return b.call(
-        "sequence_construct", inputs, [SequenceType(_element(b, [v.type for v in inputs]))]
-    )[0]
+    return b.call("sequence_construct", inputs, [SequenceType(_element(b, [v.type for v in inputs]))])[0]
 
 
 @onnx_op(since=11)
@@ -124,9 +120,7 @@ def SequenceAt(b, input_sequence, position):
     place = None if values is None else _place(b, values, position)
     if place is not None:
         return values[place]
-    return b.call("sequence_at", [input_sequence, scalar(b, position)], [_taken(b, type_.element)])[
-        0
-    ]
+    return b.call("sequence_at", [input_sequence, scalar(b, position)], [_taken(b, type_.element)])[0]
 
 
 @onnx_op(since=11)
@@ -163,9 +157,7 @@ def ConcatFromSequence(b, input_sequence, *, axis, new_axis=0):
     else:
         shape[place] = b.fresh("n")
     type_ = TensorType(element.dtype, tuple(shape))
-    return b.call("concat_from_sequence", [input_sequence], [type_], [place, int(bool(new_axis))])[
-        0
-    ]
+    return b.call("concat_from_sequence", [input_sequence], [type_], [place, int(bool(new_axis))])[0]
 
 
 @onnx_op(since=11)
@@ -179,9 +171,7 @@ def SplitToSequence(b, input, split=None, *, axis=0, keepdims=1):
         for size in sizes:
             part = b.take(input, place, start, size)
             parts.append(
-                part
-                if keeps
-                else b.reshape(part, [d for a, d in enumerate(part.shape) if a != place])
+                part if keeps else b.reshape(part, [d for a, d in enumerate(part.shape) if a != place])
             )
             start += size
         return SequenceConstruct(b, *parts)
@@ -205,9 +195,7 @@ def _part_sizes(b: Builder, split: Value | None, length: Dimension) -> list[int]
         return [min(size, length - k * size) for k in range(count)] if count <= 64 else None
     sizes = [int(s) for s in known]
     if min(sizes, default=0) < 0 or sum(sizes) != length:
-        raise ops.TypeMismatch(
-            f"the parts have {sum(sizes)} elements together where there are {length}"
-        )
+        raise ops.TypeMismatch(f"the parts have {sum(sizes)} elements together where there are {length}")
     return sizes
 
 
@@ -231,19 +219,14 @@ def SequenceMap(b, input_sequence, *additional_inputs, body):
                 for known, v in zip(lists, (input_sequence, *additional_inputs))
             ]
             rows.append(importer.body(Scope(b, scope, {}, scope.depth + 1), body, given))
-        return tuple(
-            SequenceConstruct(b, *(row[k] for row in rows)) for k in range(len(body.output))
-        )
+        return tuple(SequenceConstruct(b, *(row[k] for row in rows)) for k in range(len(body.output)))
     trips = SequenceLength(b, input_sequence)
     empty = [b.call("sequence_empty", [], [SequenceType(None)])[0] for _ in body.output]
 
     def region(carried: Sequence[Type]) -> Region:
         step = Builder(b.session, b, b.facts)
         step.origin = b.origin
-        iteration, condition = (
-            step.input(TensorType("int64", ())),
-            step.input(TensorType("bool", ())),
-        )
+        iteration, condition = (step.input(TensorType("int64", ())), step.input(TensorType("bool", ())))
         collected = [step.input(t) for t in carried]
         given = [
             SequenceAt(step, step.capture(v), iteration)

@@ -10,19 +10,26 @@ from __future__ import annotations
 import math
 import string
 
-from ... import dims, dtypes, expr, ops
-from ...builder import Builder
-from ...dims import Dimension
-from ...expr import Expr
-from ...ir import TensorType, Value
+from ...ir import dims, dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import TensorType, Value
 from .common import axis_switch, checked, element_type, generate, length, scalar, wide
 from .rules import onnx_op
 
 # Fourier transforms ------------------------------------------------------------------------------
 
 
-def _angles(b: Builder, bins: Dimension, times: Dimension, period: Dimension,
-            parts: tuple[Dimension, int], inverse: bool, halved: bool) -> Value:
+def _angles(
+    b: Builder,
+    bins: Dimension,
+    times: Dimension,
+    period: Dimension,
+    parts: tuple[Dimension, int],
+    inverse: bool,
+    halved: bool,
+) -> Value:
     """cos and sin of 2 pi bin time / period for complex multiplication. `halved`: of a spectrum
     whose upper half is its lower half's conjugate, the times other than 0 and period / 2 count
     twice."""
@@ -39,9 +46,7 @@ def _angles(b: Builder, bins: Dimension, times: Dimension, period: Dimension,
     return generate(b, (bins, times, *parts), value)
 
 
-def _transformed(
-    b: Builder, x: Value, axis: int, period: Dimension, inverse: bool, onesided: bool
-) -> Value:
+def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bool, onesided: bool) -> Value:
     """x [..., time, ..., parts] with the axis transformed, its length cut or extended by zeros
     to the period."""
     parts = x.shape[-1]
@@ -80,28 +85,14 @@ def DFT(b, input, dft_length=None, axis=None, *, inverse=0, onesided=0):
         return 2 * (size - 1) if onesided and inverse else size
 
     def transformed(inner: Builder, place: int) -> Value:
-        return _transformed(
-            inner, inner.capture(input), place, period(place), bool(inverse), bool(onesided)
-        )
+        return _transformed(inner, inner.capture(input), place, period(place), bool(inverse), bool(onesided))
 
     def shape(place: int) -> tuple[Dimension, ...]:
-        bins = (
-            dims.floor_divide(period(place), 2) + 1 if onesided and not inverse else period(place)
-        )
-        return (
-            *input.shape[:place],
-            bins,
-            *input.shape[place + 1 : -1],
-            1 if onesided and inverse else 2,
-        )
+        bins = dims.floor_divide(period(place), 2) + 1 if onesided and not inverse else period(place)
+        return (*input.shape[:place], bins, *input.shape[place + 1 : -1], 1 if onesided and inverse else 2)
 
     return axis_switch(
-        b,
-        axis,
-        input.rank,
-        input.rank - 1,
-        lambda k: TensorType(input.dtype, shape(k)),
-        transformed,
+        b, axis, input.rank, input.rank - 1, lambda k: TensorType(input.dtype, shape(k)), transformed
     )
 
 
@@ -142,10 +133,7 @@ def STFT(b, signal, frame_step, window=None, frame_length=None, *, onesided=1):
 def _cosines(b: Builder, size: Value, periodic: int, code: int, *factors: float) -> Value:
     """sum of factors[k] * cos(2 pi k i / n), where n is the size, or one less if the window is
     not periodic."""
-    count, dtype = (
-        b.dimension(b.cast(scalar(b, size, "size"), "int64"), 0, "size"),
-        element_type(code),
-    )
+    count, dtype = (b.dimension(b.cast(scalar(b, size, "size"), "int64"), 0, "size"), element_type(code))
     if isinstance(count, int) and count < 0:
         raise ops.TypeMismatch(f"the size of the window is {count}")
     exact = wide(dtype) if dtypes.is_float(dtype) else "float64"
@@ -177,17 +165,16 @@ def BlackmanWindow(b, size, *, output_datatype=1, periodic=1):
 
 
 @onnx_op(since=17)
-def MelWeightMatrix(b, num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, *,
-                    output_datatype=1):
+def MelWeightMatrix(
+    b, num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, *, output_datatype=1
+):
     """Triangles between neighbouring edges, which are equally spaced on the mel scale 2595
     log10(1 + f / 700)."""
     mels, period = (
         b.dimension(b.cast(scalar(b, v), "int64"), 0, n)
         for v, n in ((num_mel_bins, "mels"), (dft_length, "period"))
     )
-    edges = [
-        b.cast(scalar(b, v), "float64") for v in (sample_rate, lower_edge_hertz, upper_edge_hertz)
-    ]
+    edges = [b.cast(scalar(b, v), "float64") for v in (sample_rate, lower_edge_hertz, upper_edge_hertz)]
     rate, low, high = (expr.input_(k, "float64") for k in range(3))
 
     def mel(hertz: Expr) -> Expr:
@@ -195,9 +182,7 @@ def MelWeightMatrix(b, num_mel_bins, dft_length, sample_rate, lower_edge_hertz, 
 
     def bin_of(edge: Expr) -> Expr:
         step = (mel(high) - mel(low)) / expr.size(mels + 2).cast("float64")
-        hertz = 700 * (
-            expr.exp((edge.cast("float64") * step + mel(low)) * (math.log(10) / 2595)) - 1
-        )
+        hertz = 700 * (expr.exp((edge.cast("float64") * step + mel(low)) * (math.log(10) / 2595)) - 1)
         return expr.floor(expr.size(period + 1).cast("float64") * hertz / rate)
 
     j, i = expr.index(0).cast("float64"), expr.index(1)

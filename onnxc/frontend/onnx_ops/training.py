@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ... import expr, ops
-from ...builder import Builder
-from ...expr import Expr
-from ...ir import Value
+from ...ir import expr, ops
+from ...ir.builder import Builder
+from ...ir.expr import Expr
+from ...ir.graph import Value
 from .common import one_of, scalar
 from .rules import onnx_op
 
@@ -41,16 +41,15 @@ def Adagrad(b, R, T, *inputs, decay_factor=0.0, epsilon=1e-6, norm_coefficient=0
     for x, g, h in _groups(inputs, 3):
         gradient = b.map(x, g, lambda e, d: norm_coefficient * e + d)
         squares = b.map(h, gradient, lambda s, d: s + d * d)
-        step = b.map(
-            x, rate, gradient, squares, lambda e, r, d, s: e - r * d / (expr.sqrt(s) + epsilon)
-        )
+        step = b.map(x, rate, gradient, squares, lambda e, r, d, s: e - r * d / (expr.sqrt(s) + epsilon))
         results.append((step, squares))
     return _in_order(results)
 
 
 @onnx_op(since=1, domain=TRAINING)
-def Adam(b, R, T, *inputs, alpha=0.9, beta=0.999, epsilon=1e-6, norm_coefficient=0.0,
-         norm_coefficient_post=0.0):
+def Adam(
+    b, R, T, *inputs, alpha=0.9, beta=0.999, epsilon=1e-6, norm_coefficient=0.0, norm_coefficient_post=0.0
+):
     def adjusted(r: Expr, t: Expr) -> Expr:
         a, c = (expr.power(expr.const(base, r.dtype), t) for base in (alpha, beta))
         return expr.where(t > 0, r * expr.sqrt(1 - c) / (1 - a), r)

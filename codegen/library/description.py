@@ -1,0 +1,104 @@
+"""What a library says of itself: the description of model.c, made from the lowered graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ... import __version__
+from ...commands import inspection
+from ...frontend.importer import Imported
+from ...ir import dims
+from ...ir.dims import Dimension
+from ...ir.graph import Graph, Node, OptionalType, TensorType, Type, Value
+from ...target import Target
+from ..kernel import Code
+from ..lowering.plan_memory import Plan
+from .model_c import LibraryDescription, Port
+from .module import Module
+from .weights import Weights
+
+
+def describe(
+    imported: Imported,
+    graph: Graph,
+    plan: Plan,
+    codes: Mapping[Node, Code],
+    module: Module,
+    target: Target,
+    *,
+    prefix: str,
+    name: str,
+    threads: int | None,
+    weights: Weights,
+    weights_file: str | None,
+) -> LibraryDescription:
+    """The description of a model's library; ports are called what the model calls them.
+
+    weights_file: the path of the side file, if there is one, from the library's folder."""
+    proto = imported.model.proto
+    names = [o.name for o in proto.graph.output]
+    scratch = max(
+        (s.scratch for c in codes.values() for s in c.steps if isinstance(s.scratch, int)), default=64
+    )
+    return LibraryDescription(
+        prefix=prefix,
+        name=name,
+        version=__version__,
+        inputs=tuple(_port(v.name, v, imported.dim_names) for v in graph.inputs),
+        outputs=tuple(_port(n, v, imported.dim_names) for n, v in zip(names, graph.outputs)),
+        node_names=module.node_names,
+        operators=tuple(f"onnxc_op_{symbol}" for symbol in module.runtime_ops),
+        metadata=dict(graph.metadata),
+        target=target.name,
+        features=target.features,
+        dim_count=module.dim_count,
+        value_count=module.value_count,
+        slot_count=module.heap_count,
+        static=plan.static,
+        lifetimes=() if plan.static else tuple((b.first, b.last) for b in plan.buffers),
+        arena_bytes=plan.arena_bytes,
+        scratch_bytes=max(scratch, 64),
+        threads=threads or 0,
+        weights_bytes=weights.nbytes,
+        weights_file=weights_file,
+        weights_digest=weights.digest,
+        details={
+            "graph": graph.name,
+            "producer": proto.producer_name,
+            "model_version": proto.model_version,
+            "domain": proto.domain,
+            "doc": proto.doc_string[:1000],
+            **inspection.details(imported, graph),
+        },
+    )
+
+
+def _port(name: str, value: Value, dim_names: Mapping[str, str]) -> Port:
+    kind = (
+        "tensor"
+        if isinstance(value.type, TensorType)
+        else type(value.type).__name__.removesuffix("Type").lower()
+    )
+    element = element_type(value.type)
+    dtype = element.dtype if element is not None else None
+    shape = tuple(_size(d, dim_names) for d in value.shape) if kind == "tensor" else None
+    return Port(name, dtype, shape, kind, optional=isinstance(value.type, OptionalType))
+
+
+def _size(size: Dimension, dim_names: Mapping[str, str]) -> int | str | None:
+    """A number, what the model calls the dimension, or an expression of such names; None where nothing has
+    a name."""
+    if isinstance(size, int):
+        return size
+    known = {s.name: dim_names.get(s.name) for s in dims.symbols(size)}
+    if str(size) in known:
+        return known[str(size)] or None
+    return re.sub(r"\w+", lambda m: known.get(m[0]) or m[0], str(size)) if all(known.values()) else None
+
+
+def element_type(type_: Type | None) -> TensorType | None:
+    """The tensors that a type is made of."""
+    while type_ is not None and not isinstance(type_, TensorType):
+        type_ = type_.element
+    return type_

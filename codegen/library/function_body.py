@@ -1,0 +1,162 @@
+"""What `bind` and `run` are written with: the context's fields, shape arithmetic, failures.
+
+A dimension is computed from the variables in the context where it is needed, once on every path. While a size
+is made from it, each addition and multiplication notes overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+
+from ...ir import dims
+from ...ir.dims import Dim, Dimension, Symbol
+from .. import abi
+from ..text.emitter import Function
+
+
+@dataclass
+class Tables:
+    """Numbers given out while functions are written."""
+
+    variables: dict[str, int] = field(default_factory=dict)  # dimension variable → slot of context.dims
+    nodes: dict[str, int] = field(default_factory=dict)  # origin → index of its name
+    operations: dict[str, int] = field(default_factory=dict)  # runtime function → index
+
+    def variable(self, name: str) -> int:
+        return self.variables.setdefault(name, len(self.variables))
+
+    def node(self, origin: str) -> int:
+        return self.nodes.setdefault(origin, len(self.nodes))
+
+
+class FunctionBody:
+    """What bind and run share: dimensions, failures, the context's fields."""
+
+    def __init__(self, f: Function, tables: Tables):
+        self.f, self.tables = f, tables
+        self.known: dict[Dim, str] = {}  # computed so far on every path to here
+        self.overflows: list[str] | None = None  # what tells of overflow, while sizes are checked
+
+    def context(self, name: str) -> str:
+        """A pointer field of the context."""
+        return self.f.hoisted(f"load ptr, ptr {self._at('%ctx', abi.CONTEXT[name])}, align 8")
+
+    def service(self, name: str) -> str:
+        """A function of the runtime."""
+        return self.f.hoisted(f"load ptr, ptr {self._at(self.context('api'), abi.API[name])}, align 8")
+
+    def _at(self, pointer: str, offset: int) -> str:
+        return pointer if offset == 0 else self.f.hoisted(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+
+    def slot(self, array: str, index: int) -> str:
+        """The address of an 8-byte entry of one of the context's arrays."""
+        return self._at(self.context(array), 8 * index)
+
+    def input_field(self, index: int, name: str, type_: str) -> str:
+        address = self._at("%inputs", index * abi.VALUE_BYTES + abi.VALUE[name])
+        return self.f.hoisted(f"load {type_}, ptr {address}, align 8")
+
+    # Dimensions ----------------------------------------------------------------------------------
+
+    def dimension(self, value: Dimension) -> str:
+        """The number that a dimension has in this run, as an i64."""
+        if isinstance(value, int):
+            return str(value)
+        if value not in self.known:
+            total = "0"
+            for monomial, coefficient in value.terms:
+                factors = [self._atom(atom) for atom, power in monomial for _ in range(power)]
+                term = str(coefficient) if coefficient != 1 or not factors else factors.pop(0)
+                for factor in factors:
+                    term = self._arithmetic("mul", term, factor)
+                total = term if total == "0" else self._arithmetic("add", total, term)
+            self.known[value] = total
+        return self.known[value]
+
+    def _arithmetic(self, operation: str, a: str, b: str) -> str:
+        """a + b or a * b; while sizes are checked, overflow is noted."""
+        if self.overflows is None:
+            return self.f.value(f"{operation} i64 {a}, {b}")
+        intrinsic = self.f.text.declare(f"llvm.s{operation}.with.overflow.i64", "{i64, i1}", ["i64", "i64"])
+        pair = self.f.value(f"call {{i64, i1}} {intrinsic}(i64 {a}, i64 {b})")
+        self.overflows.append(self.f.value(f"extractvalue {{i64, i1}} {pair}, 1"))
+        return self.f.value(f"extractvalue {{i64, i1}} {pair}, 0")
+
+    def _atom(self, atom: Symbol | dims.Apply) -> str:
+        f = self.f
+        if isinstance(atom, Symbol):
+            return f.load("i64", self.slot("dims", self.tables.variable(atom.name)), 8)
+        a, b = self.dimension(atom.left), self.dimension(atom.right)
+        match atom.kind:
+            case "min":
+                return f.minimum(a, b)
+            case "max":
+                return f.maximum(a, b)
+            case "eq" | "lt":
+                return f.value(f"zext i1 {f.compare('eq' if atom.kind == 'eq' else 'slt', a, b)} to i64")
+            case "broadcast":
+                return f.select(f.compare("eq", a, 1), "i64", b, a)
+        zero = f.compare("eq", b, 0)
+        divisor = f.select(zero, "i64", "1", b)
+        lowest = f.compare("eq", divisor, -1)  # the most negative number by -1 would trap
+        divisor = f.select(lowest, "i64", "1", divisor)
+        quotient = f.value(f"sdiv i64 {a}, {divisor}")
+        if atom.kind != "truncdiv":
+            rest = f.sub(a, f.mul(quotient, divisor))
+            against = f.value(f"xor i64 {rest}, {divisor}")
+            down = f.value(f"and i1 {f.compare('ne', rest, 0)}, {f.compare('slt', against, 0)}")
+            quotient = f.select(down, "i64", f.sub(quotient, 1), quotient)
+        quotient = f.select(lowest, "i64", f.sub("0", a), quotient)
+        if atom.kind == "mod":
+            return f.select(zero, "i64", "0", f.sub(a, f.mul(quotient, b)))
+        return f.select(zero, "i64", "0", quotient)
+
+    @contextmanager
+    def overflow_checked(self, origin: str) -> Iterator[None]:
+        """Sizes that are computed inside fail the run where they overflow."""
+        unchecked, self.known, self.overflows = self.known, {}, []
+        yield
+        overflows, self.overflows, self.known = self.overflows, None, {**unchecked, **self.known}
+        if overflows:
+            some = reduce(lambda a, b: self.f.value(f"or i1 {a}, {b}"), overflows)
+            self.fail_if(some, origin, "size_overflow")
+
+    def set_variable(self, name: str, value: str) -> None:
+        self.f.store("i64", value, self.slot("dims", self.tables.variable(name)), 8)
+
+    # Failure -------------------------------------------------------------------------------------
+
+    def fail_if(
+        self, condition: str, origin: str, code: str, value: str = "0", expected: str | None = None
+    ) -> None:
+        """Records an error of the node and leaves, where the condition holds."""
+        with self.f.when(condition):
+            what = f"ptr %ctx, i32 {self.tables.node(origin)}, i32 {abi.ERRORS[code]}"
+            if expected is None:
+                self.f.statement(f"call i32 {self.service('fail')}({what}, i64 {value})")
+            else:
+                self.f.statement(
+                    f"call i32 {self.service('fail_expected')}({what}, i64 {expected}, i64 {value})"
+                )
+            self.leave()
+
+    def leave(self) -> None:
+        """Returns with the error that is recorded; what is written after it never runs."""
+        self.f.branch("failed")
+        self.f.label(self.f.fresh_label("unreachable"))
+
+    def leave_if_failed(self, status: str) -> None:
+        self.leave_if(self.f.compare("ne", status, 0, "i32"))
+
+    def leave_if(self, condition: str) -> None:
+        following = self.f.fresh_label("next")
+        self.f.branch_if(condition, "failed", following)
+        self.f.label(following)
+
+    def close(self) -> None:
+        self.f.statement("ret i32 0")
+        self.f.label("failed")
+        self.f.statement("ret i32 1")

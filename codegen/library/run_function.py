@@ -1,0 +1,379 @@
+"""`run`: the nodes in order, as straight-line code around calls of the runtime's `parallel`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...ir import dims, dtypes
+from ...ir.dims import Dim, Dimension
+from ...ir.graph import Graph, Node, TensorType, Value
+from ...ir.ops import Bind, Elements, If, Loop, RuntimeCall
+from ...ir.requirements import requirements
+from .. import abi
+from ..kernel import Argument, Code
+from ..lowering.plan_memory import Location, Plan, known_at_entry
+from ..text.emitter import Function
+from .function_body import Tables
+from .run_regions import Regions
+
+
+class RunFunction(Regions):
+    """`run`: the nodes in order."""
+
+    def __init__(
+        self,
+        f: Function,
+        tables: Tables,
+        graph: Graph,
+        plan: Plan,
+        codes: Mapping[Node, Code],
+        kernels: Mapping[str, str],
+        offsets: Sequence[int],
+    ):
+        super().__init__(f, tables)
+        self.graph, self.plan, self.codes, self.kernels, self.offsets = (graph, plan, codes, kernels, offsets)
+        self.entry = known_at_entry(graph)
+        self.defined = set(self.entry)
+        self.origin = ""  # of the node being written
+        self.words = 1  # of arguments, behind the context's values: too many for a small stack
+        self.checked: set[tuple] = set()
+        self.pending = {  # outputs that nodes write: asked for just before
+            location.slot: (location.index, graph.outputs[location.index])
+            for location in plan.locations.values()
+            if location.kind == "output"
+        }
+
+    def emit(self) -> None:
+        self.nodes(self.graph.nodes)
+        for index, value in self.plan.copies:
+            self._copy_output(index, value)
+        values, behind = self.context("values"), 8 * self.plan.slots
+        self.f.prologue.append(f"  %words = getelementptr i8, ptr {values}, i64 {behind}")
+        self.close()
+
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        outer = self.origin
+        for node in nodes:
+            self.origin = node.origin
+            if node.origin:
+                self.f.comment(node.origin.replace("\n", " ").replace("\r", " "))
+            self._checks(node)
+            match node.op:
+                case Bind():
+                    self._bind(node)
+                case Elements():
+                    self._elements(node)
+                case If():
+                    self._if(node)
+                case Loop():
+                    self._loop(node)
+                case RuntimeCall():
+                    self._call(node)
+                case _ if node in self.codes:
+                    self._kernel(node)
+        self.origin = outer
+
+    # Addresses -----------------------------------------------------------------------------------
+
+    def address(self, value: Value) -> str:
+        """The address of a value's first byte, in memory that exists already."""
+        return self.at(self.plan.locations[value])
+
+    def at(self, location: Location) -> str:
+        f = self.f
+        match location.kind:
+            case "input" if isinstance(self.graph.inputs[location.index].type, TensorType):
+                base = self.input_field(location.index, "data", "ptr")
+            case "input":
+                base = self._at("%inputs", location.index * abi.VALUE_BYTES)
+            case "object":
+                base = self._arena(location.slot)
+            case "constant":
+                base = self._at(self.context("weights"), self.offsets[location.index])
+            case "arena":
+                base = self._arena(location.index)
+            case _:
+                base = f.load("ptr", self.slot("values", location.slot), 8)
+        return f.offset(base, self.dimension(location.offset))
+
+    def _arena(self, index: int) -> str:
+        if self.plan.static:
+            return self._at(self.context("arena"), self.plan.buffers[index].offset)
+        offset = self.f.load("i64", self.slot("offsets", index), 8)
+        return self.f.offset(self.context("arena"), offset)
+
+    def make(self, value: Value) -> str:
+        """The address for a value that is about to be written; its memory is obtained where it is not
+        planned."""
+        return self.obtain(self.plan.locations[value], value.type.nbytes)
+
+    def obtain(self, location: Location, nbytes: Dimension) -> str:
+        f = self.f
+        if location.kind == "heap":
+            pointer = f.call(
+                "ptr", self.service("buffer"), "ptr %ctx", f"i32 {location.index}", f"i64 {self.size(nbytes)}"
+            )
+            self.leave_if(f.value(f"icmp eq ptr {pointer}, null"))
+            f.store("ptr", pointer, self.slot("values", location.slot), 8)
+            return pointer
+        if location.kind == "output" and location.slot in self.pending:
+            index, value = self.pending.pop(location.slot)
+            self.size(nbytes)
+            self._open_output(index, value.shape, location.slot)
+        return self.at(location)
+
+    def size(self, value: Dimension) -> str:
+        """A number of bytes made from data-dependent dimensions: overflow and negative sizes fail the run."""
+        if {s.name for s in dims.symbols(value)} <= self.entry:
+            return self.dimension(value)
+        with self.overflow_checked(self.origin):
+            result = self.dimension(value)
+        self.fail_if(self.f.compare("slt", result, 0), self.origin, "size_overflow")
+        return result
+
+    def _open_output(self, index: int, shape: Sequence[Dimension], slot: int) -> None:
+        self.f.store("ptr", self._output(index, shape), self.slot("values", slot), 8)
+
+    def _output(self, index: int, shape: Sequence[Dimension]) -> str:
+        """The memory of an output of the model, of the given shape."""
+        f, array = self.f, self._word_array([self.dimension(d) for d in shape])
+        pointer = f.call(
+            "ptr",
+            self.service("output"),
+            "ptr %ctx",
+            "ptr %outputs",
+            f"i32 {index}",
+            f"i32 {len(shape)}",
+            f"ptr {array}",
+        )
+        self.leave_if(f.value(f"icmp eq ptr {pointer}, null"))
+        return pointer
+
+    def _copy_output(self, index: int, value: Value) -> None:
+        f = self.f
+        if not isinstance(value.type, TensorType):
+            status = f.call(
+                "i32",
+                self.service("output_value"),
+                "ptr %ctx",
+                "ptr %outputs",
+                f"i32 {index}",
+                f"ptr {self.address(value)}",
+            )
+            return self.leave_if_failed(status)
+        self.copy(self._output(index, value.shape), self.address(value), self.dimension(value.type.nbytes))
+
+    def copy(self, to: str, source: str, nbytes: str) -> None:
+        memmove = self.f.text.declare("llvm.memmove.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
+        self.f.statement(f"call void {memmove}(ptr {to}, ptr {source}, i64 {nbytes}, i1 false)")
+
+    def _word_array(self, words: Sequence[str], types: Sequence[str] | None = None) -> str:
+        """The argument array, filled."""
+        self.words = max(self.words, len(words))
+        for k, word in enumerate(words):
+            self.f.store(types[k] if types else "i64", word, self._word(k), 8)
+        return "%words"
+
+    def _word(self, k: int) -> str:
+        return self.f.offset("%words", 8 * k)
+
+    # Nodes ---------------------------------------------------------------------------------------
+
+    def _kernel(self, node: Node) -> None:
+        f, index = self.f, self.tables.node(node.origin)
+        outputs = [self.make(v) for v in node.outputs]
+        code = self.codes[node]
+        temporaries = [
+            self.obtain(at, nbytes) for at, nbytes in zip(self.plan.temporaries[node], code.temporaries)
+        ]
+        for step in code.steps:
+            words = [self._argument(node, a, outputs, temporaries) for a in step.arguments]
+            self._word_array(words, ["i64" if a.kind in ("size", "run") else "ptr" for a in step.arguments])
+            self._scratch(step.scratch)
+            status = f.call(
+                "i32",
+                self.service("parallel"),
+                "ptr %ctx",
+                f"ptr @{self.kernels[step.text]}",
+                "ptr %words",
+                f"i64 {self._parts(step.parts, node)}",
+                f"i64 {self.dimension(step.work)}",
+                f"i32 {index}",
+            )
+            self.leave_if_failed(status)
+
+    def _parts(self, parts: Dimension, node: Node) -> str:
+        """None where the results turn out to have no elements, however large other sizes are."""
+        sizes = [value.type.nbytes for value in node.outputs]
+        number = self.dimension(parts)
+        if any(isinstance(size, int) and size > 0 for size in sizes):
+            return number
+        empty = self.f.compare("eq", self.dimension(sum(sizes)), 0)
+        return self.f.value(f"select i1 {empty}, i64 0, i64 {number}")
+
+    def _argument(
+        self, node: Node, argument: Argument, outputs: Sequence[str], temporaries: Sequence[str]
+    ) -> str:
+        match argument.kind:
+            case "input":
+                packed = self.plan.packed.get((node, argument.index))
+                return self.at(packed) if packed is not None else self.address(node.inputs[argument.index])
+            case "output":
+                return outputs[argument.index]
+            case "temporary":
+                return temporaries[argument.index]
+            case "run":
+                return self.f.hoisted(f"load i64, ptr {self._at('%ctx', abi.CONTEXT['run_count'])}, align 8")
+        return self.dimension(argument.dimension)
+
+    def _scratch(self, nbytes: Dimension) -> None:
+        """Scratch of a size that bind did not know."""
+        if {s.name for s in dims.symbols(nbytes)} <= self.entry:
+            return
+        status = self.f.call("i32", self.service("scratch"), "ptr %ctx", f"i64 {self.size(nbytes)}")
+        self.leave_if_failed(status)
+
+    def _elements(self, node: Node) -> None:
+        address, dtype = self.make(node.outputs[0]), node.op.dtype
+        width = dtypes.itemsize(dtype)
+        for k, element in enumerate(node.op.dims):
+            value = self.dimension(element)
+            if width < 8:
+                value = self.f.value(f"trunc i64 {value} to i{8 * width}")
+            self.f.store(f"i{8 * width}", value, self.f.offset(address, width * k))
+
+    def _bind(self, node: Node) -> None:
+        address = self.address(node.inputs[0])
+        for k, symbol in enumerate(node.op.symbols):
+            value = self.f.load("i64", self.f.offset(address, 8 * k))
+            if symbol.minimum is not None:
+                self.fail_if(
+                    self.f.compare("slt", value, symbol.minimum), node.origin, "invalid_value", value
+                )
+            self.set_variable(symbol.name, value)
+            self.defined.add(symbol.name)
+        self._forget({s.name for s in node.op.symbols})
+
+    def _call(self, node: Node) -> None:
+        """A runtime function: operands and results as onnxc_value, the attributes behind them, then the
+        sizes it returned."""
+        f, op = self.f, node.op
+        results = len(node.inputs) * abi.VALUE_BYTES
+        place = results + len(node.outputs) * abi.VALUE_BYTES
+        for k, value in enumerate(node.inputs):
+            place = self._fill_value(k * abi.VALUE_BYTES, value, place)
+        attributes = place
+        for number in (*(self.plan.locations[v].index for v in node.outputs), *op.attributes):
+            f.store("i64", str(number), f.offset("%words", place), 8)
+            place += 8
+        self.words = max(self.words, place // 8)
+        operation = self.tables.operations.setdefault(op.symbol, len(self.tables.operations))
+        status = f.call(
+            "i32",
+            self.service("call"),
+            "ptr %ctx",
+            f"i32 {operation}",
+            "ptr %words",
+            f"i32 {len(node.inputs)}",
+            f"ptr {f.offset('%words', results)}",
+            f"i32 {len(node.outputs)}",
+            f"ptr {f.offset('%words', attributes)}",
+            f"i32 {self.tables.node(node.origin)}",
+        )
+        self.leave_if_failed(status)
+        fresh = self._fresh(node)
+        for k, value in enumerate(node.outputs, len(node.inputs)):
+            result = f.offset("%words", k * abi.VALUE_BYTES)
+            kind = type(value.type).__name__.removesuffix("Type").lower()
+            self._expect(result, "kind", abi.KINDS[kind], "wrong_kind", node.origin)
+            if isinstance(value.type, TensorType):
+                self._expect(result, "rank", value.rank, "rank_mismatch", node.origin)
+                self._expect(result, "dtype", abi.DTYPES[value.dtype], "wrong_dtype", node.origin)
+                data = f.load("ptr", f.offset(result, abi.VALUE["data"]), 8)
+                f.store("ptr", data, self.slot("values", self.plan.locations[value].slot), 8)
+                self._take_shape(
+                    value, f.load("ptr", f.offset(result, abi.VALUE["dims"]), 8), fresh, node.origin
+                )
+            else:
+                self._copy_object(self.plan.locations[value], result, hold=False)
+        self._forget(fresh)
+
+    def _expect(self, result: str, field_name: str, expected: int, code: str, origin: str) -> None:
+        """Fails the run where a field of a result is not what the graph was compiled for: what a sequence
+        holds may differ."""
+        f = self.f
+        found = f.load("i32", f.offset(result, abi.VALUE[field_name]), 4)
+        self.fail_if(
+            f.compare("ne", found, expected, "i32"), origin, code, f.value(f"sext i32 {found} to i64")
+        )
+
+    def _fill_value(self, base: int, value: Value, place: int) -> int:
+        """Writes an operand's onnxc_value at byte `base` of the words, its dims at `place`; the next free
+        place."""
+        f, words = self.f, "%words"
+        if not isinstance(value.type, TensorType):
+            self.copy(f.offset(words, base), self.address(value), str(abi.VALUE_BYTES))
+            return place
+        fields = {
+            "struct_size": abi.VALUE_BYTES,
+            "kind": abi.KINDS["tensor"],
+            "dtype": abi.DTYPES[value.dtype],
+            "rank": value.rank,
+        }
+        for name, number in fields.items():
+            f.store("i32", str(number), f.offset(words, base + abi.VALUE[name]), 4)
+        f.store("ptr", f.offset(words, place), f.offset(words, base + abi.VALUE["dims"]), 8)
+        f.store("ptr", self.address(value), f.offset(words, base + abi.VALUE["data"]), 8)
+        nbytes = self.dimension(value.type.nbytes)
+        for name, number in (("bytes", nbytes), ("capacity", nbytes), ("object", "0")):
+            f.store("i64", number, f.offset(words, base + abi.VALUE[name]), 8)
+        for axis, size in enumerate(value.shape):
+            f.store("i64", self.dimension(size), f.offset(words, place + 8 * axis), 8)
+        return place + 8 * value.rank
+
+    def _copy_object(self, location: Location, source: str, hold: bool) -> None:
+        """Lets a sequence, optional or map be what the onnxc_value at `source` says; `hold`: and keeps it
+        alive."""
+        f = self.f
+        self.copy(self.at(location), source, str(abi.VALUE_BYTES))
+        if hold:
+            found = f.load("ptr", f.offset(source, abi.VALUE["object"]), 8)
+            f.statement(f"call void {self.service('hold')}(ptr %ctx, i32 {location.index}, ptr {found})")
+
+    def _take_shape(self, value: Value, array: str, fresh: set[str], origin: str) -> None:
+        """Binds the variables that are new in a result's type from the shape that the run found."""
+        for axis, size in enumerate(value.shape):
+            found = self.f.load("i64", self.f.offset(array, 8 * axis), 8)
+            if isinstance(size, Dim) and str(size) in fresh and str(size) not in self.defined:
+                self.defined.add(str(size))
+                self.set_variable(str(size), found)
+                self.known.pop(size, None)
+            else:
+                self.fail_if(
+                    self.f.compare("ne", found, self.dimension(size)), origin, "dims_mismatch", found
+                )
+
+    def _fresh(self, node: Node) -> set[str]:
+        """The variables that a node's results define."""
+        names: set[str] = set()
+        for value in node.outputs:
+            if isinstance(value.type, TensorType):
+                names |= {s.name for d in value.shape for s in dims.symbols(d)}
+        return names - self.defined
+
+    # Checks --------------------------------------------------------------------------------------
+
+    def _checks(self, node: Node) -> None:
+        """What inference took for granted and only the run can tell."""
+        for need in requirements(node):
+            key = (need.kind, need.a, need.b)
+            if key in self.checked:
+                continue
+            self.checked.add(key)
+            with self.overflow_checked(need.origin):
+                got, expected = self.dimension(need.a), self.dimension(need.b)
+            wrong = self.f.compare("slt" if need.kind == "least" else "ne", got, expected)
+            if need.kind == "broadcast":
+                wrong = self.f.value(f"and i1 {wrong}, {self.f.compare('ne', got, 1)}")
+            expects = need.kind != "least" and need.code in ("dims_mismatch", "invalid_reshape")
+            self.fail_if(wrong, need.origin, need.code, got, expected if expects else None)

@@ -1,0 +1,235 @@
+"""check_plan: whether every node finds its operands where the plan has them.
+
+The graph is run on labels instead of data: memory is what wrote each range of bytes of each buffer, input and
+output. Who reads finds the labels of the value, in buffers that are in use by then; who writes takes the
+place of what was there. Bodies run twice (deep inside others once), branches both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...ir import dims
+from ...ir.dims import Dimension
+from ...ir.graph import Graph, Node, TensorType, Value, walk
+from ...ir.ops import If, Loop
+from ...ir.verify import InvalidGraph
+from ..kernel import Code
+from .plan_memory import Location, Plan
+from .views import parts_of, view_of
+
+Piece = tuple[Value, int, int]  # bytes `begin` to `end` of what a node wrote as a value
+Range = tuple[int, int, Piece]  # where a piece begins and ends
+Memory = dict[tuple[str, int], list[Range]]
+
+MUTABLE = ("arena", "output", "heap")  # kinds of locations that nodes write
+NESTED_TWICE = 4  # loops around each other of which each runs twice
+
+
+def check_plan(
+    graph: Graph, codes: Mapping[Node, Code], plan: Plan, sizes: Mapping[str, int] | None = None
+) -> None:
+    """Raises InvalidGraph where a node would not read what it should; `sizes` of the dimension variables, 3
+    where they are not given."""
+    _Run(graph, codes, plan, sizes or {}).check()
+
+
+class _Run:
+    def __init__(self, graph: Graph, codes: Mapping[Node, Code], plan: Plan, sizes: Mapping[str, int]):
+        self.graph, self.codes, self.plan, self.sizes = graph, codes, plan, sizes
+        self.position = {node: k for k, node in enumerate(walk(graph))}
+        self.memory: Memory = {}
+        self.loops = 0  # around what runs
+        self.stands: dict[Value, list[Value]] = {}  # values of regions → what they are
+
+    def check(self) -> None:
+        self.nodes(self.graph.nodes)
+        for value in self.graph.outputs:
+            self.read(value, len(self.position), "an output")
+
+    # Values --------------------------------------------------------------------------------------
+
+    def number(self, size: Dimension) -> int:
+        names = {s.name for s in dims.symbols(size)}
+        return max(0, dims.evaluate(size, {name: self.sizes.get(name, 3) for name in names}))
+
+    def pieces(self, value: Value) -> list[Piece]:
+        """What lies in the memory of a value, first byte first."""
+        if len(self.stands.get(value, ())) == 1:
+            return self.pieces(self.stands[value][0])
+        node = value.producer
+        view = view_of(node) if node is not None else None
+        if view is not None:
+            begin = self.number(view[1])
+            return _cut(self.pieces(view[0]), begin, begin + self.number(value.type.nbytes))
+        if node is not None and parts_of(node) is not None:
+            return [piece for part in node.inputs for piece in self.pieces(part)]
+        return [(value, 0, self.number(value.type.nbytes))]
+
+    def place(self, location: Location, nbytes: Dimension) -> tuple[tuple[str, int], int, int]:
+        begin = self.number(location.offset)
+        return (location.kind, location.index), begin, begin + self.number(nbytes)
+
+    def alive(self, location: Location, position: int, who: str) -> None:
+        if location.kind == "arena":
+            buffer = self.plan.buffers[location.index]
+            if not buffer.first <= position <= buffer.last:
+                raise InvalidGraph(
+                    f"{who} at {position} uses buffer {location.index}, "
+                    f"which is in use from {buffer.first} to {buffer.last}"
+                )
+
+    def read(self, value: Value, position: int, who: str) -> None:
+        if not isinstance(value.type, TensorType):
+            return
+        location = self.plan.locations[value]
+        if location.kind == "pointer":
+            for inner in self.stands.get(value, ()):  # what either branch left
+                self.read(inner, position, who)
+        if location.kind not in MUTABLE:
+            return
+        self.alive(location, position, who)
+        space, begin, _ = self.place(location, value.type.nbytes)
+        for origin, first, last in self.pieces(value):
+            end = begin + last - first
+            if last > first and not any(
+                a <= begin and end <= b and piece[0] is origin and piece[1] + begin - a == first
+                for a, b, piece in self.memory.get(space, ())
+            ):
+                raise InvalidGraph(f"{who} at {position} does not find {value} in {location}")
+            begin = end
+
+    def write(
+        self, value: Value | None, location: Location, nbytes: Dimension, position: int, who: str
+    ) -> None:
+        self.alive(location, position, who)
+        space, begin, end = self.place(location, nbytes)
+        kept: list[Range] = []
+        for a, b, (origin, first, _) in self.memory.get(space, ()):
+            for low, high in ((a, min(b, begin)), (max(a, end), b)):
+                if low < high:
+                    kept.append((low, high, (origin, first + low - a, first + high - a)))
+        if value is not None and begin < end:
+            kept.append((begin, end, (value, 0, end - begin)))
+        self.memory[space] = kept
+
+    def write_value(self, value: Value, position: int, who: str) -> None:
+        if isinstance(value.type, TensorType):
+            self.write(value, self.plan.locations[value], value.type.nbytes, position, who)
+
+    # Nodes ---------------------------------------------------------------------------------------
+
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            here, who = self.position[node], type(node.op).__name__
+            if view_of(node) is not None or parts_of(node) is not None:
+                continue
+            for index, value in enumerate(node.inputs):
+                if (node, index) not in self.plan.packed:
+                    self.read(value, here, who)
+            match node.op:
+                case If():
+                    self.branches(node)
+                case Loop():
+                    self.loop(node)
+                case _:
+                    self.kernel(node, here, who)
+
+    def kernel(self, node: Node, here: int, who: str) -> None:
+        code = self.codes.get(node, Code(()))
+        for location, nbytes in zip(self.plan.temporaries.get(node, ()), code.temporaries):
+            self.write(None, location, nbytes, here, who)
+        for value in node.outputs:
+            if isinstance(value.type, TensorType):
+                self.apart(node, code, value, who)
+            self.write_value(value, here, who)
+
+    def apart(self, node: Node, code: Code, result: Value, who: str) -> None:
+        """A result lies over no operand, unless the kernel may write it there."""
+        space, begin, end = self.place(self.plan.locations[result], result.type.nbytes)
+        for index, value in enumerate(node.inputs):
+            if (node, index) in self.plan.packed or not isinstance(value.type, TensorType):
+                continue
+            other, a, b = self.place(self.plan.locations[value], value.type.nbytes)
+            if other != space or space[0] not in MUTABLE or max(a, begin) >= min(b, end):
+                continue
+            if index not in code.over or (a, b) != (begin, end) or value.type.layout != result.type.layout:
+                raise InvalidGraph(f"{who} writes {result} over {value}")
+
+    def branches(self, node: Node) -> None:
+        before, ends, here = _copy(self.memory), [], self.position[node]
+        for branch in (node.op.then, node.op.otherwise):
+            self.memory = _copy(before)
+            self.stands.update((inner, [outer]) for inner, outer in zip(branch.inputs, node.inputs[1:]))
+            self.nodes(branch.nodes)
+            for value in branch.outputs:
+                self.read(value, here, "the end of a branch")
+            ends.append(self.memory)
+        self.memory = {}
+        for space in {*ends[0], *ends[1]}:
+            one, other = ends[0].get(space, []), ends[1].get(space, [])
+            old = before.get(space, [])
+            self.memory[space] = [r for r in one if r not in old or r in other]
+            self.memory[space] += [r for r in other if r not in old]
+        self.stands.update(
+            (outer, [one, other])
+            for outer, one, other in zip(node.outputs, node.op.then.outputs, node.op.otherwise.outputs)
+        )
+
+    def loop(self, node: Node) -> None:
+        op, body, here = node.op, node.op.body, self.position[node]
+        start = min((self.position[n] for n in walk(body)), default=here)
+        homes = body.inputs[2 : 2 + op.carried]
+        self.stands.update(
+            (inner, [outer])
+            for inner, outer in zip(body.inputs[2 + op.carried :], node.inputs[2 + op.carried :])
+        )
+        scanned = list(zip(body.outputs[1 + op.carried :], node.outputs[op.carried :]))
+        for value in (*body.inputs[: 2 + op.carried], *(outer for _, outer in scanned)):
+            self.write_value(value, here, "a loop")
+        rounds = 2 if self.loops < NESTED_TWICE else 1
+        self.loops += 1
+        for _ in range(rounds):
+            for (kind, index), found in self.memory.items():
+                if kind == "arena" and not (
+                    self.plan.buffers[index].first <= start and here <= self.plan.buffers[index].last
+                ):
+                    found.clear()
+            self.write_value(body.inputs[0], start, "a loop")
+            self.nodes(body.nodes)
+            for value in body.outputs:
+                self.read(value, here, "the end of a round")
+            self.carry(body.outputs[1:], homes, self.plan.staging[node], here)
+            self.write_value(body.inputs[1], here, "a loop")
+        self.loops -= 1
+        self.stands.update((outer, [home]) for outer, home in zip(node.outputs, homes))
+
+    def carry(
+        self, values: Iterable[Value], homes: Iterable[Value], staging: Iterable[Location | None], here: int
+    ) -> None:
+        """What a round leaves becomes what the next one begins with."""
+        moves = list(zip(values, homes, staging))
+        for value, _, stage in moves:
+            if isinstance(value.type, TensorType) and stage is not None:
+                self.write(None, stage, value.type.nbytes, here, "a loop")
+        for value, home, stage in moves:
+            if stage is None:
+                self.read(value, here, "what a loop carries")
+            if not isinstance(home.type, TensorType) or value is home:
+                continue
+            self.write_value(home, here, "a loop")
+
+
+def _cut(pieces: list[Piece], begin: int, end: int) -> list[Piece]:
+    """Bytes begin to end of what lies there."""
+    found, at = [], 0
+    for origin, first, last in pieces:
+        low, high = max(begin, at), min(end, at + last - first)
+        if low < high:
+            found.append((origin, first + low - at, first + high - at))
+        at += last - first
+    return found
+
+
+def _copy(memory: Memory) -> Memory:
+    return {space: list(found) for space, found in memory.items()}

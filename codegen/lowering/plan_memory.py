@@ -1,0 +1,433 @@
+"""plan_memory: where every value lives while the model runs.
+
+Values whose sizes are known once the inputs are become buffers of one arena, placed so that buffers alive at
+the same time do not overlap: at compile time when every size is a number, else by the runtime's planner from
+the lifetimes given here. What is data-dependent in size lives in buffers that the context owns. What is part
+of another value (`views.py`) has no memory of its own. Positions number all nodes of all regions, those of a
+region just before the node that holds it, so that one plan serves them all.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from ...ir import dims, dtypes
+from ...ir.dims import Dimension
+from ...ir.graph import Constant, Graph, Node, TensorType, Type, Value, walk
+from ...ir.ops import If, Loop, RuntimeCall
+from ..abi import VALUE_BYTES
+from ..kernel import Code
+from .views import parts_of, root_of, view_of
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a value's first byte is: `kind`[index] + offset.
+
+    `input`, `output`: what the caller gave · `constant`: entry of Plan.constants · `arena`: entry of
+    Plan.buffers · `heap`: a buffer of the context · `pointer`: wherever the run says (the result of a
+    branch). The last two, and outputs, keep their address in slot `slot` of the context's values. `object`: a
+    sequence, optional or map, described by an onnxc_value in arena buffer `slot` and kept alive by the
+    context's slot `index`."""
+
+    kind: str
+    index: int
+    offset: Dimension = 0
+    slot: int = -1
+
+
+@dataclass
+class Buffer:
+    """A piece of the arena: its bytes, the first and last position at which it is in use, its offset when
+    all are numbers."""
+
+    nbytes: Dimension
+    first: int
+    last: int
+    offset: int | None = None
+
+
+@dataclass
+class Plan:
+    """The locations of all values and of the kernels' temporaries."""
+
+    locations: dict[Value, Location] = field(default_factory=dict)
+    temporaries: dict[Node, list[Location]] = field(default_factory=dict)
+    # of a Loop, for each carried value
+    staging: dict[Node, list[Location | None]] = field(default_factory=dict)
+    buffers: list[Buffer] = field(default_factory=list)
+    # operands in the form their kernel wants
+    packed: dict[tuple[Node, int], Location] = field(default_factory=dict)
+    constants: list[Constant] = field(default_factory=list)
+    copies: list[tuple[int, Value]] = field(default_factory=list)  # outputs that are copied when the run ends
+    static: bool = True
+    arena_bytes: int = 0  # when static
+    slots: int = 0
+    heaps: int = 0
+
+
+def plan_memory(graph: Graph, codes: Mapping[Node, Code]) -> Plan:
+    """A plan for graph, whose nodes run the given codes."""
+    return _Planner(graph, codes).plan
+
+
+def known_at_entry(graph: Graph) -> set[str]:
+    """The dimension variables that the inputs' shapes tell."""
+    return {
+        s.name
+        for v in graph.inputs
+        if isinstance(v.type, TensorType)
+        for d in v.shape
+        for s in dims.symbols(d)
+    }
+
+
+class _Planner:
+    def __init__(self, graph: Graph, codes: Mapping[Node, Code]):
+        self.graph, self.codes, self.plan = graph, codes, Plan()
+        self.entry = known_at_entry(graph)
+        self.position = {node: k for k, node in enumerate(walk(graph))}
+        self.end = len(self.position)
+        # views, operands of joins and region inputs → what they are part of
+        self.source: dict[Value, tuple[Value, Dimension]] = {}
+        self.keeps: dict[Value, list[Value]] = {}  # results of regions → what they may point to
+        # nodes whose results lie where the plan says
+        self.movable = {n for n in self.position if n in codes or parts_of(n) is not None}
+        self.first: dict[Value, int] = {}
+        self.last: dict[Value, int] = {}
+        self._aliases(graph)
+        self._lifetimes(graph, self.end)
+        self._extend()
+        self._overwrite()
+        self._place(graph)
+
+    # What is part of what ------------------------------------------------------------------------
+
+    def _aliases(self, graph: Graph) -> None:
+        for node in graph.nodes:
+            view = view_of(node)
+            if view is not None:
+                self.source[node.outputs[0]] = view
+            for value, begin in zip(node.inputs, parts_of(node) or ()):
+                part, offset = root_of(value)
+                self.source[part] = node.outputs[0], begin - offset
+            match node.op:
+                case If(then=then, otherwise=otherwise):
+                    for branch in (then, otherwise):
+                        self.source.update(
+                            (inner, (outer, 0)) for inner, outer in zip(branch.inputs, node.inputs[1:])
+                        )
+                        self._aliases(branch)
+                    for k, output in enumerate(node.outputs):
+                        self.keeps[output] = [then.outputs[k], otherwise.outputs[k]]
+                case Loop(body=body, carried=carried):
+                    captured = zip(body.inputs[2 + carried :], node.inputs[2 + carried :])
+                    self.source.update((inner, (outer, 0)) for inner, outer in captured)
+                    for k in range(carried):
+                        self.source[node.outputs[k]] = (body.inputs[2 + k], 0)
+                    self._aliases(body)
+
+    def root(self, value: Value) -> tuple[Value, Dimension]:
+        """(the value whose memory it is, offset in bytes)"""
+        offset: Dimension = 0
+        while value in self.source:
+            value, more = self.source[value]
+            offset = offset + more
+        return value, offset
+
+    # Lifetimes -----------------------------------------------------------------------------------
+
+    def _lifetimes(self, graph: Graph, end: int) -> None:
+        """First and last use of every root; `end` is the position at which the graph's outputs are read."""
+        for node in graph.nodes:
+            here = self.position[node]
+            for value in node.inputs:
+                self._use(value, here)
+            start = here
+            match node.op:
+                case If(then=then, otherwise=otherwise):
+                    self._lifetimes(then, here)
+                    self._lifetimes(otherwise, here)
+                case Loop(body=body, carried=carried):
+                    start = min((self.position[n] for n in walk(body)), default=here)
+                    for value in body.inputs[: 2 + carried]:
+                        self.first[value] = start
+                        self._use(value, here)
+                    self._lifetimes(body, here)
+            for value in node.outputs:
+                root, _ = self.root(value)
+                self.first[root] = min(self.first.get(root, start), start)
+                self._use(value, here)
+        for value in graph.outputs:
+            self._use(value, end)
+
+    def _use(self, value: Value, position: int) -> None:
+        value, _ = self.root(value)
+        self.last[value] = max(self.last.get(value, -1), position)
+
+    def _extend(self) -> None:
+        """What the result of a region may point to lives as long as the result, innermost regions last."""
+        for output, kept in reversed(self.keeps.items()):
+            last = self.last.get(self.root(output)[0], -1)
+            for value in kept:
+                self._use(value, last)
+
+    # What takes the memory of something else -------------------------------------------------------
+
+    def _overwrite(self) -> None:
+        """Lets what a loop carries on be written where the loop keeps it, and results be written over
+        operands that are read for the last time."""
+        nodes = list(walk(self.graph))
+        for node in nodes:
+            if isinstance(node.op, Loop):
+                self._carry_in_place(node.op)
+        for node in nodes:
+            for index in self.codes[node].over if node in self.codes else ():
+                value, result = node.inputs[index], node.outputs[0]
+                root, offset = self.root(value)
+                dies = self.last[root] == self.position[node] and root.producer in self.movable
+                if result not in self.source and dies and self._fits_over(node, result, root):
+                    self.source[result] = root, offset
+                    self.last[root] = self.last[result]
+
+    def _carry_in_place(self, loop: Loop) -> None:
+        """What becomes of a carried value has its memory, if all that reads it is done by then."""
+        body, homes = loop.body, loop.body.inputs[2 : 2 + loop.carried]
+        inside = set(walk(body))
+        for home, value in zip(homes, body.outputs[1:]):
+            root, _ = self.root(value)
+            moves = root is value and root.producer in inside & self.movable
+            kept = [*body.outputs, *(v for several in self.keeps.values() for v in several)]
+            if not moves or not self._stored_alike(value, home) or any(self.root(v)[0] is home for v in kept):
+                continue
+            readers = [n for n in inside if any(self.root(v)[0] is home for v in n.inputs)]
+            done = max((self.position[n] for n in readers), default=-1)
+            ready = self.first[root]
+            in_time = root.producer in self.codes and self._fits_over(root.producer, root, home)
+            if done < ready or (done == ready and in_time):
+                self.source[root] = home, 0
+
+    def _fits_over(self, node: Node, result: Value, root: Value) -> bool:
+        """Whether a node may write its result over memory that it reads: all of its operands there are
+        stored alike, in the same place, and the kernel reads them in time."""
+        there = [k for k, v in enumerate(node.inputs) if self.root(v)[0] is root]
+        over = self.codes[node].over if node in self.codes else ()
+        return (
+            all(k in over and self._stored_alike(node.inputs[k], result) for k in there)
+            and len({self.root(node.inputs[k])[1] for k in there}) <= 1
+        )
+
+    def _stored_alike(self, a: Value, b: Value) -> bool:
+        """Whether every element of two values is as many bytes from the first, in memory that is planned."""
+        x, y = a.type, b.type
+        return (
+            isinstance(x, TensorType)
+            and isinstance(y, TensorType)
+            and x.layout == y.layout
+            and dtypes.itemsize(x.dtype) == dtypes.itemsize(y.dtype)
+            and x.rank == y.rank
+            and all(dims.equal(m, n) for m, n in zip(x.shape, y.shape))
+            and self._planned(x.nbytes)
+            and self._planned(y.nbytes)
+        )
+
+    def _planned(self, nbytes: Dimension) -> bool:
+        return {s.name for s in dims.symbols(nbytes)} <= self.entry
+
+    # Locations -----------------------------------------------------------------------------------
+
+    def _place(self, graph: Graph) -> None:
+        for index, value in enumerate(graph.inputs):
+            self.plan.locations[value] = Location("input", index)
+        self._claim_outputs(graph)
+        self._locate(graph)
+        for index, value in enumerate(graph.outputs):
+            if self.plan.locations.get(value) is None:
+                self._of(value)
+            if self.plan.locations[value].kind != "output" or self.plan.locations[value].index != index:
+                self.plan.copies.append((index, value))
+        buffers = self.plan.buffers
+        scratch = [step.scratch for code in self.codes.values() for step in code.steps]
+        self.plan.static = all(isinstance(size, int) for size in (*(b.nbytes for b in buffers), *scratch))
+        if self.plan.static:
+            self.plan.arena_bytes = place(buffers)
+
+    def _claim_outputs(self, graph: Graph) -> None:
+        """Lets nodes write straight into the caller's outputs where sizes are known by then."""
+        defined, at = set(self.entry), {}
+        for node in graph.nodes:
+            at[node] = set(defined)
+            defined |= _bound(node)
+            at[node] = set(defined) if isinstance(node.op, RuntimeCall) else at[node]
+        for index, value in enumerate(graph.outputs):
+            root, offset = self.root(value)
+            node = root.producer
+            if (
+                not isinstance(value.type, TensorType)
+                or node is None
+                or node not in at
+                or root in self.plan.locations
+            ):
+                continue
+            if (
+                isinstance(node.op, (If, Loop, RuntimeCall))
+                or offset != 0
+                or root.type.nbytes != value.type.nbytes
+                or root.type.layout is not None
+            ):
+                continue  # of these only a dense value may lie anywhere
+            if {s.name for d in value.shape for s in dims.symbols(d)} <= at[node]:
+                self.plan.locations[root] = Location("output", index, 0, self._slot())
+
+    def _locate(self, graph: Graph) -> None:
+        for node in graph.nodes:
+            for index, value in enumerate(node.inputs):
+                packed = _packed(node, index)
+                if packed is None:
+                    self._of(value)
+                else:
+                    self.plan.packed[node, index] = Location("constant", self._constant(packed))
+            match node.op:
+                case If(then=then, otherwise=otherwise):
+                    self._locate(then)
+                    self._locate(otherwise)
+                case Loop(body=body, carried=carried):
+                    for value in body.inputs[: 2 + carried]:
+                        self._new(value)
+                    self._locate(body)
+                    self.plan.staging[node] = self._staging(node)
+            for value in node.outputs:
+                self._of(value)
+            if node in self.codes:
+                here = self.position[node]
+                self.plan.temporaries[node] = [
+                    self._buffer(nbytes, here, here) for nbytes in self.codes[node].temporaries
+                ]
+        for value in graph.outputs:
+            self._of(value)
+
+    def _staging(self, node: Node) -> list[Location | None]:
+        """Where the next carried values wait until all are read: those that are, or may point to, what is
+        carried now and would be overwritten."""
+        body, carried, here = node.op.body, node.op.carried, self.position[node]
+        homes = {self.root(v)[0] for v in body.inputs[2 : 2 + carried]}
+        found: list[Location | None] = []
+        for into, value in zip(body.inputs[2:], body.outputs[1 : 1 + carried]):
+            root, offset = self.root(value)
+            stays = root is into and offset == 0
+            points = carried > 1 and self.plan.locations[root].kind == "pointer"
+            found.append(
+                self._memory(value.type, here, here) if not stays and (root in homes or points) else None
+            )
+        return found
+
+    def _of(self, value: Value) -> None:
+        """Gives a value its location, through what it is part of."""
+        if value in self.plan.locations:
+            return
+        root, offset = self.root(value)
+        if root not in self.plan.locations:
+            if root.constant is not None:
+                self.plan.locations[root] = Location("constant", self._constant(root.constant))
+            elif not isinstance(root.type, TensorType):
+                self._new(root)
+            elif root in self.keeps:
+                self.plan.locations[root] = Location("pointer", 0, 0, self._slot())
+            elif root.producer is not None and isinstance(root.producer.op, RuntimeCall):
+                self.plan.locations[root] = self._heap()
+            else:
+                self._new(root)
+        base = self.plan.locations[root]
+        if root is not value:
+            self.plan.locations[value] = Location(base.kind, base.index, base.offset + offset, base.slot)
+
+    def _new(self, value: Value) -> None:
+        first = self.first.get(value, 0)
+        self.plan.locations[value] = self._memory(value.type, first, self.last.get(value, first))
+
+    def _memory(self, type_: Type, first: int, last: int) -> Location:
+        if isinstance(type_, TensorType):
+            return self._buffer(type_.nbytes, first, last)
+        self.plan.heaps += 1
+        return Location("object", self.plan.heaps - 1, 0, self._buffer(VALUE_BYTES, first, last).index)
+
+    def _buffer(self, nbytes: Dimension, first: int, last: int) -> Location:
+        if self._planned(nbytes):
+            self.plan.buffers.append(Buffer(nbytes, first, last))
+            return Location("arena", len(self.plan.buffers) - 1)
+        return self._heap()
+
+    def _heap(self) -> Location:
+        self.plan.heaps += 1
+        return Location("heap", self.plan.heaps - 1, 0, self._slot())
+
+    def _slot(self) -> int:
+        self.plan.slots += 1
+        return self.plan.slots - 1
+
+    def _constant(self, constant: Constant) -> int:
+        self.plan.constants.append(constant)
+        return len(self.plan.constants) - 1
+
+
+def _packed(node: Node, index: int) -> Constant | None:
+    """A constant operand as the node's kernel packs it; None where it is read as it is."""
+    if node.inputs[index].constant is None or node.choice is None or index not in node.choice.packed:
+        return None
+    return node.choice.kernel.pack(node, node.choice, index)
+
+
+def _bound(node: Node) -> set[str]:
+    """The variables that a node gives a value."""
+    names = {s.name for s in getattr(node.op, "symbols", ())}
+    types: list[Type] = [v.type for v in node.outputs] if isinstance(node.op, (If, Loop, RuntimeCall)) else []
+    return names | {
+        s.name for t in types if isinstance(t, TensorType) for d in t.shape for s in dims.symbols(d)
+    }
+
+
+def place(buffers: list[Buffer]) -> int:
+    """Gives buffers of known sizes their offsets; the bytes of the whole. The largest are placed first
+    (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"), or, where that leaves
+    gaps and this fewer, those that are in use first."""
+    found = _offsets(sorted(buffers, key=lambda b: -b.nbytes))
+    if found[0] > _most_in_use(buffers):
+        found = min(found, _offsets(sorted(buffers, key=lambda b: (b.first, -b.nbytes))), key=lambda f: f[0])
+    end, offsets = found
+    for buffer in buffers:
+        buffer.offset = offsets[id(buffer)]
+    return end
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _most_in_use(buffers: list[Buffer]) -> int:
+    """The most bytes that are in use at one position."""
+    changes = [(b.first, _rounded(b.nbytes)) for b in buffers]
+    changes += [(b.last + 1, -_rounded(b.nbytes)) for b in buffers]
+    return max(accumulate(change for _, change in sorted(changes)), default=0)
+
+
+def _offsets(buffers: list[Buffer]) -> tuple[int, dict[int, int]]:
+    """(bytes of the whole, the offset of each buffer by its id): one after the other at the lowest place
+    that is free while it is in use."""
+    placed: list[tuple[int, Buffer]] = []  # ascending offsets
+    end = 0
+    for buffer in buffers:
+        offset, size = 0, _rounded(buffer.nbytes)
+        for start, other in placed:
+            if other.last < buffer.first or buffer.last < other.first:
+                continue
+            if offset + size <= start:
+                break
+            offset = max(offset, start + _rounded(other.nbytes))
+        end = max(end, offset + size)
+        insort(placed, (offset, buffer), key=lambda entry: entry[0])
+    return end, {id(buffer): offset for offset, buffer in placed}

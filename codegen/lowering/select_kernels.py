@@ -1,0 +1,259 @@
+"""select_kernels: which kernel runs each node, and in which layout each value is stored.
+
+Nodes are taken in order. Every kernel offers its choices for the node as its operands are stored so far; the
+one whose estimated time, with that of the reorders it asks for, is least wins; a view or join takes no time.
+A blocked value then gets the widest halo that any of its consumers reads, and Reorder nodes are put where a
+consumer wants another layout than the producer gives, or a join another place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...errors import UnsupportedError
+from ...ir import dims
+from ...ir.graph import Graph, Layout, Node, TensorType, Value
+from ...ir.ops import Bind, Concat, Elements, Fused, If, Loop, Op, Reorder, Reshape, RuntimeCall, Slice
+from ...target import Target
+from ..kernel import Choice
+from .plan_memory import known_at_entry
+from .views import insides, parts_of, view_of
+
+
+def select_kernels(graph: Graph, target: Target) -> Graph:
+    """graph with a Choice on every node that a kernel runs, layouts on types, and Reorder nodes between."""
+    return _Selection(target, known_at_entry(graph)).graph(graph)
+
+
+def runs_kernel(node: Node) -> bool:
+    """Whether a kernel runs the node, rather than the run function itself or nobody."""
+    return not _runs_itself(node.op) and view_of(node) is None and parts_of(node) is None
+
+
+def _runs_itself(op: Op) -> bool:
+    return isinstance(op, (Bind, Elements, If, Loop, RuntimeCall))
+
+
+class _Selection:
+    """`entry`: the variables that are known before the run, with which an arena is planned."""
+
+    def __init__(self, target: Target, entry: set[str]):
+        self.target, self.entry = target, entry
+
+    def graph(self, graph: Graph) -> Graph:
+        chosen = self._choose(graph)
+        halos = self._halos(chosen)
+        return self._insert(chosen, halos)
+
+    # Which kernel --------------------------------------------------------------------------------
+
+    def _choose(self, graph: Graph) -> Graph:
+        """Choices on all nodes; produced values have their block, but no halo yet."""
+        new: dict[Value, Value] = {}
+        nodes = []
+        pending = list(reversed(graph.nodes))
+        while pending:
+            node = pending.pop()
+            inputs = tuple(new.get(v, v) for v in node.inputs)
+            if isinstance(node.op, Fused) and not self._offered(
+                Node(node.op, inputs, tuple(_stored(v, None) for v in node.outputs))
+            ):
+                pending.extend(reversed(_inlined(node)))
+                continue
+            op = self._inner(node.op)
+            dense = Node(op, inputs, tuple(_stored(v, None) for v in node.outputs), node.origin)
+            nodes.append(dense if _runs_itself(op) else self._best(dense))
+            new.update(zip(node.outputs, nodes[-1].outputs))
+        return replace(graph, nodes=tuple(nodes), outputs=tuple(new.get(v, v) for v in graph.outputs))
+
+    def _inner(self, op: Op) -> Op:
+        """op with its regions lowered too; fused groups are their kernel's business."""
+        if isinstance(op, (If, Loop)):
+            changed = {k: self.graph(v) for k, v in vars(op).items() if isinstance(v, Graph)}
+            return replace(op, **changed)
+        return op
+
+    def _best(self, node: Node) -> Node:
+        choices = self._offered(node)
+        options = self._kernelless(node) + [(choice.output, choice) for choice in choices]
+        if not options:
+            raise UnsupportedError(
+                f"no kernel takes {type(node.op).__name__} of {', '.join(str(v.type) for v in node.inputs)}"
+            )
+        ways = [
+            Node(node.op, node.inputs, tuple(_stored(v, layout) for v in node.outputs), node.origin, choice)
+            for layout, choice in options
+        ]
+        return min(ways, key=self._cost)
+
+    def _kernelless(self, node: Node) -> list[tuple[Layout | None, None]]:
+        """The layouts in which the node is a view, or a join whose memory can be planned; that of blocked
+        images is blocked, or each would be reordered, and most likely the result too."""
+        found = []
+        blocked = [layout for layout in map(_layout, node.inputs) if layout is not None]
+        for layout in dict.fromkeys(blocked if blocked and isinstance(node.op, Concat) else [*blocked, None]):
+            inputs, outputs = (tuple(_stored(v, layout) for v in vs) for vs in (node.inputs, node.outputs))
+            stored = Node(node.op, inputs, outputs)
+            if view_of(stored) is not None or (parts_of(stored) is not None and self._planned(outputs[0])):
+                found.append((layout, None))
+        return found
+
+    def _planned(self, value: Value) -> bool:
+        return {s.name for s in dims.symbols(value.type.nbytes)} <= self.entry
+
+    def _offered(self, node: Node) -> list[Choice]:
+        """All choices for a node whose operands are stored so far as their types say, or all dense."""
+        choices = self.candidates(node)
+        if any(_layout(v) for v in node.inputs):
+            inputs = tuple(_stored(v, None) for v in node.inputs)
+            choices += self.candidates(Node(node.op, inputs, node.outputs, node.origin))
+        return choices
+
+    def candidates(self, node: Node) -> list[Choice]:
+        from ..kernels import KERNELS
+
+        return [choice for kernel in KERNELS for choice in kernel.candidates(node, self.target)]
+
+    def _cost(self, node: Node) -> float:
+        """Nanoseconds for a node, for bringing its operands into the layouts that it reads, and for copying
+        those that do not lie inside the result of a join."""
+        wanted = _wanted(node)
+        apart = [
+            value
+            for value, layout in zip(node.inputs, wanted)
+            if value.constant is None and not _fits(_layout(value), layout)
+        ]
+        total = node.choice.cost if node.choice is not None else 0.0
+        if _is_join(node):
+            copied = [v for v, root in zip(node.inputs, insides(node, ())) if root is None and v not in apart]
+            total += sum(self._reorder(v, _layout(v), copies=True).choice.cost for v in copied)
+        return total + sum(2 * dims.typical(v.type.nbytes) / self.target.bytes_per_ns for v in apart)
+
+    # Which halo ----------------------------------------------------------------------------------
+
+    def _halos(self, graph: Graph) -> dict[Value, tuple[int, ...]]:
+        """For every blocked value the widest border that a consumer reads."""
+        halos: dict[Value, tuple[int, ...]] = {}
+        for node in graph.nodes:
+            for value, wanted in zip(node.inputs, _wanted(node)):
+                if wanted is not None:
+                    halos[value] = _widest(value.rank - 2, halos.get(value), wanted.halo)
+        shared = [  # memory, and so the halo
+            (*n.inputs, *n.outputs) for n in graph.nodes if n.choice is None and any(map(_layout, n.outputs))
+        ]
+        before = None
+        while before != halos:
+            before = dict(halos)
+            for values in reversed(shared):
+                widest = _widest(values[0].rank - 2, *map(halos.get, values))
+                halos.update(dict.fromkeys(values, widest))
+        return halos
+
+    # Where to reorder ----------------------------------------------------------------------------
+
+    def _insert(self, graph: Graph, halos: dict[Value, tuple[int, ...]]) -> Graph:
+        new: dict[Value, Value] = {}
+        nodes: list[Node] = []
+        reordered: dict[tuple[Value, Layout | None], Value] = {}
+        placed: set[Value] = set()  # what lies in the result of a join
+
+        def as_wanted(value: Value, wanted: Layout | None, packed: bool) -> Value:
+            current = new.get(value, value)
+            if packed or not isinstance(value.type, TensorType) or _fits(current.type.layout, wanted):
+                return current
+            layout = None if wanted is None else Layout(wanted.block, halos[value])
+            if (value, layout) not in reordered:
+                nodes.append(self._reorder(current, layout))
+                reordered[value, layout] = nodes[-1].outputs[0]
+            return reordered[value, layout]
+
+        for node in graph.nodes:
+            packed = node.choice.packed if node.choice is not None else ()
+            inputs = tuple(
+                as_wanted(v, w, k in packed and v.constant is not None)
+                for k, (v, w) in enumerate(zip(node.inputs, _wanted(node)))
+            )
+            outputs = []
+            for value in node.outputs:
+                layout = _layout(value)
+                if layout is not None:
+                    layout = Layout(layout.block, halos.get(value, (0,) * (value.rank - 2)))
+                outputs.append(_stored(value, layout))
+            if _is_join(node):
+                inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
+            nodes.append(Node(node.op, inputs, tuple(outputs), node.origin, node.choice))
+            new.update(zip(node.outputs, outputs))
+        outputs = tuple(as_wanted(v, None, False) for v in graph.outputs)
+        return replace(graph, nodes=tuple(nodes), outputs=outputs)
+
+    def _joined(self, join: Node, placed: set[Value], nodes: list[Node]) -> tuple[Value, ...]:
+        """The operands of a join, copies of those that do not lie inside its result."""
+        found = []
+        for value, root in zip(join.inputs, insides(join, placed)):
+            if root is None:
+                nodes.append(self._reorder(value, _layout(value), copies=True))
+                value = root = nodes[-1].outputs[0]
+            placed.add(root)
+            found.append(value)
+        return tuple(found)
+
+    def _reorder(self, value: Value, layout: Layout | None, copies: bool = False) -> Node:
+        """The node that brings a value into a layout: a kernel, unless the bytes are the same already."""
+        node = Node(
+            Reorder(layout),
+            (value,),
+            (Value(replace(value.type, layout=layout), value.name),),
+            f"{'place' if copies else 'layout'} of {value.name or 'a value'}",
+        )
+        if view_of(node) is not None:
+            return node
+        return replace(node, choice=min(self.candidates(node), key=lambda choice: choice.cost))
+
+
+def _inlined(node: Node) -> list[Node]:
+    """The nodes of a group that no kernel takes; its operands and results are theirs from now on."""
+    region = node.op.region
+    stands = dict(zip(region.inputs, node.inputs))
+    results = dict(zip(region.outputs, node.outputs))
+    nodes = []
+    for inner in region.nodes:
+        outputs = tuple(results.get(v) or Value(v.type, v.name) for v in inner.outputs)
+        nodes.append(Node(inner.op, tuple(stands.get(v, v) for v in inner.inputs), outputs, inner.origin))
+        stands.update(zip(inner.outputs, outputs))
+    return nodes
+
+
+def _layout(value: Value) -> Layout | None:
+    return value.type.layout if isinstance(value.type, TensorType) else None
+
+
+def _stored(value: Value, layout: Layout | None) -> Value:
+    type_ = replace(value.type, layout=layout) if isinstance(value.type, TensorType) else value.type
+    return Value(type_, value.name, value.constant, value.elements)
+
+
+def _wanted(node: Node) -> tuple[Layout | None, ...]:
+    """The layouts in which a node reads its operands: a view's or join's are those of its result."""
+    if node.choice is not None:
+        return node.choice.inputs or (None,) * len(node.inputs)
+    viewed = isinstance(node.op, (Reshape, Slice, Concat))
+    return (_layout(node.outputs[0]) if viewed else None,) * len(node.inputs)
+
+
+def _is_join(node: Node) -> bool:
+    return node.choice is None and isinstance(node.op, Concat)
+
+
+def _widest(axes: int, *halos: tuple[int, ...] | None) -> tuple[int, ...]:
+    """For each spatial axis the widest of some borders."""
+    return tuple(map(max, zip((0,) * axes, *filter(None, halos))))
+
+
+def _fits(layout: Layout | None, wanted: Layout | None) -> bool:
+    """Whether a value stored so can be read by who wants it like that: the same block, and no less of a
+    halo."""
+    if layout is None or wanted is None:
+        return layout is wanted
+    return layout.block == wanted.block and all(
+        a >= b for a, b in zip(layout.halo or wanted.halo, wanted.halo)
+    )

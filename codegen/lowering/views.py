@@ -1,0 +1,134 @@
+"""Views: nodes that run no kernel, because they only say where in memory a value lies.
+
+The result of a view (Reshape, Slice) is part of its operand; the operands of a join (Concat) are parts of its
+result, into which their producers write. Both need parts that are whole: only axes of size 1 lie outside the
+one that is cut. A dense value may lie wherever its elements may, as inputs and outputs of the model do; a
+blocked one at a multiple of its pixel (block * itemsize), which kernels rely on: its parts are whole blocks,
+and nothing dense is read as blocked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ...ir import dims, dtypes
+from ...ir.dims import Dimension
+from ...ir.graph import Node, TensorType, Value
+from ...ir.ops import Concat, Reorder, Reshape, Slice
+
+
+def view_of(node: Node) -> tuple[Value, Dimension] | None:
+    """(operand, offset in bytes) when the node's result is part of its operand's memory."""
+    if node.choice is not None:
+        return None
+    match node.op:
+        case Reshape() if node.inputs[0].type.layout is None and node.outputs[0].type.layout is None:
+            return node.inputs[0], 0
+        case Reorder() if _blocks_are_dense(node.inputs[0].type) and node.outputs[0].type.layout is None:
+            return node.inputs[0], 0
+        case Slice(starts=starts, sizes=sizes, steps=steps):
+            source = node.inputs[0]
+            if source.type.layout != node.outputs[0].type.layout or any(s != 1 for s in steps):
+                return None
+            cut = [a for a in range(source.rank) if starts[a] != 0 or sizes[a] != source.shape[a]]
+            if not cut:
+                return source, 0
+            begins = [_offset(source.type, axis, starts[axis]) for axis in cut]
+            whole = all(d == 1 for d in sizes[: cut[-1]]) and _ends_whole(source.type, node.op, cut[-1])
+            return (source, sum(begins)) if whole and None not in begins else None
+    return None
+
+
+def parts_of(node: Node) -> list[Dimension] | None:
+    """Where in the memory of its result each operand of a join lies, in bytes; None for other nodes. Sizes
+    that only the run can compare are no join's: operands are written before it does."""
+    if node.choice is not None or not isinstance(node.op, Concat):
+        return None
+    out, axis, begin = node.outputs[0].type, node.op.axis, 0
+    found: list[Dimension | None] = []
+    for value in node.inputs:
+        found.append(_offset(out, axis, begin))
+        begin = begin + value.shape[axis]
+    fits = all(
+        v.type.layout == out.layout
+        and all(dims.equal(v.shape[a], d) for a, d in enumerate(out.shape) if a != axis)
+        for v in node.inputs
+    )
+    return found if fits and all(d == 1 for d in out.shape[:axis]) and None not in found else None
+
+
+def root_of(value: Value) -> tuple[Value, Dimension]:
+    """(the value that a value is part of by views, offset in bytes)"""
+    offset: Dimension = 0
+    while value.producer is not None and (view := view_of(value.producer)) is not None:
+        value, more = view
+        offset = offset + more
+    return value, offset
+
+
+def insides(node: Node, taken: Collection[Value]) -> list[Value | None]:
+    """For every operand of a join the value whose producer can write it there, with all parts of that value
+    that are operands; None where it has to be copied. `taken`: values that have their place already."""
+    found: list[Value | None] = []
+    taken = set(taken)
+    while len(found) < len(node.inputs):
+        root, _ = root_of(node.inputs[len(found)])
+        count = _parts_that_make(root, node.inputs[len(found) :])
+        if count and root not in taken and _is_written_here(root) and _lies_alike(root, node.outputs[0]):
+            taken.add(root)
+            found += [root] * count
+        else:
+            found.append(None)
+    return found
+
+
+def _blocks_are_dense(type_: TensorType) -> bool:
+    """Whether the bytes of a blocked image are those of a dense one: a single pixel and no idle lane."""
+    if type_.layout is None or any(type_.layout.halo):
+        return False
+    channels = type_.shape[1]
+    single = all(d == 1 for d in type_.shape[2:])
+    return single and isinstance(channels, int) and channels % type_.layout.block == 0
+
+
+def _offset(type_: TensorType, axis: int, index: Dimension) -> Dimension | None:
+    """Bytes from an image's first one to that of index `index` of an axis; None inside a block."""
+    if type_.layout is None:
+        return index * dims.product(type_.shape[axis + 1 :]) * dtypes.itemsize(type_.dtype)
+    step = dims.product(type_.storage[axis + 1 :]) * dtypes.itemsize(type_.dtype)
+    if axis == 1 and isinstance(index, int) and index % type_.layout.block == 0:
+        return index // type_.layout.block * step
+    return index * step if axis == 0 else 0 if index == 0 else None
+
+
+def _ends_whole(type_: TensorType, cut: Slice, axis: int) -> bool:
+    """Whether a part of an image that is cut along `axis` ends where a block does, or the image."""
+    if type_.layout is None or axis == 0:
+        return True
+    end = cut.starts[axis] + cut.sizes[axis]
+    return axis == 1 and (end == type_.shape[1] or (isinstance(end, int) and end % type_.layout.block == 0))
+
+
+def _parts_that_make(root: Value, values: tuple[Value, ...]) -> int:
+    """How many of the first values are, one after the other, the whole of root; 0 where they are not."""
+    end: Dimension = 0
+    for count, value in enumerate(values, 1):
+        source, offset = root_of(value)
+        if source is not root or dims.equal(offset, end) is not True:
+            return 0
+        end = end + value.type.nbytes
+        if dims.equal(end, root.type.nbytes):
+            return count
+    return 0
+
+
+def _is_written_here(root: Value) -> bool:
+    """Whether a node of this graph writes the value, wherever it is told to."""
+    return root.producer is not None and (
+        root.producer.choice is not None or parts_of(root.producer) is not None
+    )
+
+
+def _lies_alike(root: Value, whole: Value) -> bool:
+    """Whether a place inside `whole` suits the value."""
+    return root.type.layout is None or root.type.layout == whole.type.layout

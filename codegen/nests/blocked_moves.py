@@ -1,0 +1,145 @@
+"""Concat, Slice, Pad and Gather of images stored in blocks of channels, without making them dense.
+
+A blocked image is a dense array [N, C/b, H + 2h, W + 2h, b]. Along batch and spatial axes these ops move
+whole blocks of lanes in it, those beyond the channels, which hold zeros, with the others. Along channels
+they move runs of lanes, cut where a block ends in either image: 24 channels put after 24, in blocks of 16,
+are runs of 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from ...ir.graph import Layout, Node, TensorType
+from ...ir.ops import Concat, Gather, Pad, Slice
+from ...target import Target
+from .copies import Copy
+from .indexed import Lookup, named
+from .movement import halo_copies, inside_blocks, slabs, stored
+from .nest import Piece, Stages, View, input_view
+
+OPS = (Concat, Slice, Pad, Gather)
+
+
+def layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
+    """The blocked layouts in which the op can leave its result, each with those in which it reads the
+    operands: one for every block in which an image is stored already."""
+    out = node.outputs[0].type
+    images = node.inputs if isinstance(node.op, Concat) else node.inputs[:1]
+    if out.rank < 3 or any(
+        v.rank != out.rank or not isinstance(v.shape[1], int) for v in (*images, node.outputs[0])
+    ):
+        return []
+    found = []
+    for block in sorted({v.type.layout.block for v in images if v.type.layout is not None}):
+        if _keeps_blocks(node, block):
+            plain = Layout(block, (0,) * (out.rank - 2))
+            found.append((plain, tuple(plain if k < len(images) else None for k in range(len(node.inputs)))))
+    return found
+
+
+def _keeps_blocks(node: Node, block: int) -> bool:
+    """Whether the channels move in runs that are known."""
+    match node.op:
+        case Concat():
+            return True
+        case Slice(starts, _, steps):
+            return isinstance(starts[1], int) and steps[1] == 1
+        case Pad("constant", before, after):
+            lanes_used = node.inputs[0].shape[1] % block == 0 or _is_zero(node)
+            return before[1] == 0 == after[1] and lanes_used
+        case Gather("axis", axis):
+            return axis != 1 and node.inputs[1].rank == 1
+    return False
+
+
+def _is_zero(node: Node) -> bool:
+    """Whether a Pad is known to pad with zeros."""
+    value = node.inputs[1].constant
+    return value is not None and not np.any(value.array)
+
+
+def stages(node: Node, target: Target) -> Stages:
+    """What the node copies and clears, its types being those of a choice."""
+    return [[*_moves(node, target), *halo_copies(target, node.outputs[0].type)]], ()
+
+
+def _moves(node: Node, target: Target) -> Iterable[Piece]:
+    out, op = node.outputs[0].type, node.op
+    to = stored("output", 0, out)
+    sources = [stored("input", k, v.type) for k, v in enumerate(node.inputs) if v.type.layout is not None]
+    source, inside = sources[0], inside_blocks(node.inputs[0].type)
+    match op:
+        case Concat(axis=1):
+            begin = 0
+            for value, view in zip(node.inputs, sources):
+                yield from channel_copies(target, value.type, out, view, to, 0, begin, value.shape[1])
+                begin += value.shape[1]
+            yield from idle_lanes(target, out, to)
+        case Concat(axis):
+            begin = 0
+            for value, view in zip(node.inputs, sources):
+                yield Copy(target, inside_blocks(value.type), to.moved(begin * to.strides[axis]), view)
+                begin = begin + value.shape[axis]
+        case Slice(starts, sizes, steps):
+            first = [starts[0], 0, *starts[2:], 0]
+            begin = sum((s * d for s, d in zip(first, source.strides)), source.origin)
+            strides = tuple(s * d for s, d in zip((*steps, 1), source.strides))
+            walked = replace(source, strides=strides, origin=begin)
+            yield from channel_copies(target, out, out, walked, to, starts[1], 0, sizes[1])
+            yield from idle_lanes(target, out, to)
+        case Pad(_, before, _):
+            before = (before[0], 0, *before[2:], 0)
+            begin = sum((b * s for b, s in zip(before, to.strides)), 0)
+            yield Copy(target, inside, to.moved(begin), source)
+            value = View("input", 1, source.dtype, (0,) * len(inside))
+            yield from slabs(
+                target, inside, inside_blocks(out), before, to, None if _is_zero(node) else value
+            )
+        case Gather():
+            indices = node.inputs[1]
+            yield Lookup(target, named(op, source, inside, input_view(node, 1), indices.shape, to))
+
+
+def channel_copies(
+    target: Target,
+    sizes: TensorType,
+    out: TensorType,
+    source: View,
+    to: View,
+    first: int,
+    begin: int,
+    count: int,
+) -> Iterable[Copy]:
+    """Copies `count` channels from channel `first` on to channel `begin` of out; the other axes are those of
+    `sizes`. Runs that repeat from block to block are one copy."""
+    block, item = out.layout.block, source.itemsize
+    batch, _, *pixels, _ = inside_blocks(sizes)
+    runs: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    done = 0
+    while done < count:
+        from_block, from_lane = divmod(first + done, block)
+        to_block, to_lane = divmod(begin + done, block)
+        length = min(block - from_lane, block - to_lane, count - done)
+        runs.setdefault((from_lane, to_lane, length), []).append((from_block, to_block))
+        done += length
+    for (from_lane, to_lane, length), places in runs.items():
+        from_block, to_block = places[0]
+        yield Copy(
+            target,
+            (batch, len(places), *pixels, length),
+            to.moved(to_block * to.strides[1] + to_lane * item),
+            source.moved(from_block * source.strides[1] + from_lane * item),
+        )
+
+
+def idle_lanes(target: Target, out: TensorType, to: View) -> Iterable[Copy]:
+    """Zeros in the lanes beyond the channels."""
+    whole, used = divmod(out.shape[1], out.layout.block)
+    if used:
+        batch, _, *pixels, block = inside_blocks(out)
+        last = to.moved(whole * to.strides[1] + used * to.itemsize)
+        yield Copy(target, (batch, 1, *pixels, block - used), last, None)

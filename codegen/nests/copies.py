@@ -1,0 +1,195 @@
+"""Copies between strided views, with code for each way in which rows of the two can lie.
+
+runs     both contiguous: rows are copied as bytes
+repeat   the source stands still: rows are filled
+mirror   the source runs backwards
+every    it strides: element by element, or every second to fourth of wide loads
+tiles    another axis is the source's contiguous one: planes are transposed in registers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...ir.dims import Dimension, typical
+from ...target import Target
+from ..kernel import KernelText
+from ..text.emitter import Function
+from .nest import (
+    Block,
+    Blocks,
+    Piece,
+    View,
+    address,
+    all_of,
+    block_rows,
+    collapse,
+    displaced,
+    elements_per_part,
+    moving_cost,
+)
+from .row_copies import copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
+from .transposition import Transposition, deinterleave, interleave, tile_rows
+
+TILED = 64  # iterations of a block along both axes of a plane: its lines stay in the first-level cache
+LINE = 64  # bytes of a cache line
+FEW = 4  # rows or columns that are interleaved by shuffles of wide vectors
+
+
+class Copy(Piece):
+    """out[i, j, ...] = source[i, j, ...] over `sizes`, raw elements; zeros where source is None. The two
+    must not overlap."""
+
+    def __init__(self, target: Target, sizes: Sequence[Dimension], out: View, source: View | None):
+        views = (out,) if source is None else (out, source)
+        if out.itemsize == 16:  # pairs of words
+            sizes, views = (
+                (*sizes, 2),
+                tuple(replace(v, dtype="uint64", strides=(*v.strides, 8)) for v in views),
+            )
+        self.target, self.item = target, views[0].itemsize
+        self.sizes, views, _ = collapse(sizes, views)
+        if not self.sizes:
+            self.sizes, views = (1,), tuple(replace(v, strides=(self.item,)) for v in views)
+        self.out, self.source = views if len(views) == 2 else (views[0], None)
+        self.across = self._contiguous_axis()
+        self.few = self._interleaved()
+
+    def _contiguous_axis(self) -> int | None:
+        """The axis along which the source is contiguous, where that is not the last."""
+        last, item = len(self.sizes) - 1, self.item
+        if (
+            self.source is None
+            or self.out.strides[last] != item
+            or self.source.strides[last] in (item, 0, -item)
+        ):
+            return None
+        return next((a for a in range(last) if self.source.strides[a] == item), None)
+
+    def _interleaved(self) -> str | None:
+        """Whether the shorter of a transposition's two axes is that short that whole rows of it are
+        shuffled."""
+        if self.across is None:
+            return None
+        rows, columns = self.sizes[self.across], self.sizes[-1]
+        if (
+            isinstance(columns, int)
+            and columns <= FEW
+            and self.out.strides[self.across] == columns * self.item
+        ):
+            return "interleave"
+        if isinstance(rows, int) and rows <= FEW and self.source.strides[-1] == rows * self.item:
+            return "deinterleave"
+        return None
+
+    @property
+    def cost(self) -> float:
+        """Picoseconds an element."""
+        row = 500 / max(1, typical(self.sizes[-1]))
+        if self.source is None:
+            return moving_cost(self.target, self.item) + row
+        slow = 1.0 if self.source.strides[-1] in (self.item, 0) else 1.5 if self.across is not None else 3.0
+        return moving_cost(self.target, 2 * self.item) * slow + row
+
+    @property
+    def blocks(self) -> Blocks:
+        if self.across is None:
+            return block_rows(self.sizes, elements_per_part(self.cost))
+        last = len(self.sizes) - 1
+        short = {"interleave": last, "deinterleave": self.across}.get(self.few)
+        most = 16 * TILED if self.few else TILED
+        lengths = [1] * (last + 1)
+        for axis in (self.across, last):
+            size = self.sizes[axis]
+            lengths[axis] = (
+                max(1, size if axis == short else min(size, most)) if isinstance(size, int) else most
+            )
+        return Blocks(self.sizes, tuple(lengths))
+
+    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+        """One block."""
+        pointers = [address(k, f, v, block.starts) for v in (self.out, self.source) if v is not None]
+        if self.across is not None:
+            self._transpose(k, f, block, *pointers)
+            return
+        self._rows(k, f, block, pointers, [a for a, n in enumerate(block.extents[:-1]) if n != "1"])
+
+    def _rows(
+        self, k: KernelText, f: Function, block: Block, pointers: Sequence[str], axes: Sequence[int]
+    ) -> None:
+        """The axes outside the last as loops, then a row."""
+        if not axes:
+            self._row(k, f, *pointers, count=block.extents[-1])
+            return
+        with f.loop(0, block.extents[axes[0]]) as loop:
+            inner = [
+                displaced(f, p, loop.index, k.size(f, v.strides[axes[0]]))
+                for p, v in zip(pointers, (self.out, self.source))
+            ]
+            self._rows(k, f, block, inner, axes[1:])
+
+    def _row(self, k: KernelText, f: Function, to: str, source: str = "", *, count: str) -> None:
+        step_out = self.out.strides[-1]
+        if self.source is None and step_out == self.item:
+            fill_bytes(f, to, "zeroinitializer", f.mul(count, self.item))
+            return
+        if self.source is None:
+            with f.loop(0, count) as loop:
+                f.store(f"i{8 * self.item}", "0", displaced(f, to, loop.index, k.size(f, step_out)))
+            return
+        step_in = self.source.strides[-1]
+        if step_out == self.item and isinstance(step_in, int):
+            self._contiguous(f, to, source, step_in, count)
+        elif step_out == self.item:
+            given = k.size(f, step_in)
+            choices = [f.compare("eq", given, s) for s in (self.item, 0)]
+            for choice, known in zip(choices, (self.item, 0)):
+                with f.when(choice):
+                    self._contiguous(f, to, source, known, count)
+            with f.when(all_of(f, [f.value(f"xor i1 {c}, true") for c in choices])):
+                copy_elements(f, self.item, to, str(self.item), source, given, 0, count)
+        else:
+            copy_elements(f, self.item, to, k.size(f, step_out), source, k.size(f, step_in), 0, count)
+
+    def _contiguous(self, f: Function, to: str, source: str, step_in: int, count: str) -> None:
+        """A row of which the result is contiguous."""
+        item = self.item
+        if step_in == item:
+            copy_bytes(f, to, source, f.mul(count, item))
+        elif step_in == 0:
+            fill_bytes(f, to, repeated(f, f.load(f"i{8 * item}", source), item), f.mul(count, item))
+        elif step_in == -item:
+            copy_mirrored(f, item, to, source, count)
+        elif step_in in (2 * item, 3 * item, 4 * item):
+            copy_every(f, item, to, source, step_in // item, count)
+        else:
+            copy_elements(f, item, to, str(item), source, str(step_in), 0, count)
+
+    def _transpose(self, k: KernelText, f: Function, block: Block, to: str, source: str) -> None:
+        rows, columns = block.extents[self.across], block.extents[-1]
+        step_out, step_in = (k.size(f, self.out.strides[self.across]), k.size(f, self.source.strides[-1]))
+        if self.few == "interleave":
+            interleave(f, self.item, self.sizes[-1], to, source, step_in, rows)
+        elif self.few == "deinterleave":
+            deinterleave(f, self.item, self.sizes[self.across], to, step_out, source, columns)
+        else:
+            Transposition(f, self.item, step_out, step_in).cover(
+                to, source, self._tiles(), "0", rows, "0", columns
+            )
+
+    def _tiles(self) -> list[tuple[int, int]]:
+        """(rows, columns) of tiles, descending: whole cache lines of the result where it has as many
+        columns."""
+        rows, columns = (
+            s if isinstance(s, int) else TILED for s in (self.sizes[self.across], self.sizes[-1])
+        )
+        most = min(tile_rows(self.target, self.item), 1 << (min(rows, columns).bit_length() - 1))
+        # Tiles of small elements hold so many shuffles that several at once are long to compile and no
+        # faster.
+        line = min(LINE // self.item, 1 << (columns.bit_length() - 1)) if self.item >= 4 else most
+        return list(
+            dict.fromkeys(
+                (r, c) for r, c in ((most, max(line, most)), (most, most), (4, 4), (1, 1)) if r <= most
+            )
+        )

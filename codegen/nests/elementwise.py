@@ -1,0 +1,378 @@
+"""Map over any shapes: operands are views that broadcast, the innermost axis is computed in vectors.
+
+    for rows of a block:  read what stands still;  for vectors of the row:  out = body(operands)
+A short row of known length (a block of channels, a pixel's colours) is straight-line code in the loop
+over rows, and what repeats in every row is read once. Blocked images are nests over their storage; halo
+and idle lanes are written as zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from ...ir import expr
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Layout, Node, TensorType, Value
+from ...target import Target
+from ..kernel import KernelText
+from ..text.conversion import NARROW
+from ..text.emitter import Function, scalar_type, splat
+from ..text.scalar import first_lanes
+from .copies import Copy
+from .movement import halo_copies, in_blocks, inside_blocks, stored
+from .nest import (
+    Block,
+    Blocks,
+    Piece,
+    Stages,
+    View,
+    address,
+    block_rows,
+    broadcast_stride,
+    broadcasting,
+    collapse,
+    displaced,
+    elements_per_part,
+    moving_cost,
+    output_view,
+    rank_aligned,
+)
+from .operands import (
+    Indices,
+    Reader,
+    computing_cost,
+    each_vector,
+    evaluate,
+    read_all,
+    scratch_bytes,
+    split_still,
+    store_lanes,
+    stride_kind,
+    vector_lanes,
+    weight,
+)
+
+MOST_CYCLIC = 64  # instructions of the loop over whole cycles
+SHORT = 4  # vectors of a row that is written without a loop
+
+
+class Elementwise(Piece):
+    """out = body(views...) over `sizes`. `blank`: a row of the result has that many elements, zeros after
+    those computed; its length is known then."""
+
+    def __init__(
+        self,
+        target: Target,
+        body: Expr,
+        sizes: Sequence[Dimension],
+        out: View,
+        views: Mapping[int, View],
+        blank: int = 0,
+    ):
+        used = [i for i in expr.inputs(body) if i in views]
+        apart = sorted({n.value for n in expr.topological(body) if n.op == "index"})
+        row = len(sizes) - 1 if blank else None  # one element is a row too, where zeros follow
+        self.sizes, (self.out, *rest), groups = collapse(sizes, (out, *(views[i] for i in used)), apart, row)
+        if not self.sizes:
+            self.sizes = (1,)
+            self.out, *rest = (replace(v, strides=(v.itemsize,)) for v in (self.out, *rest))
+        self.target, self.body, self.blank = target, body, blank
+        self.views = dict(zip(used, rest))
+        self.axis_of = {axis: k for k, group in enumerate(groups) for axis in group}
+        self.lanes = vector_lanes(target, body)
+        self.cycle, self.cyclic = self._cyclic(bool(apart))
+        if self.cycle:
+            *outer, rows, self.cycle = self.sizes
+            self.sizes = (*outer, rows * self.cycle)
+            kept = [*range(len(outer)), len(self.sizes)]
+            self.out, self.views = (self.out.pick(kept), {i: v.pick(kept) for i, v in self.views.items()})
+        self.last = len(self.sizes) - 1
+        still = [i for i, v in self.views.items() if stride_kind(v, self.last) == "same"]
+        self.body, self.still = split_still(body, still)
+
+    def _cyclic(self, indexed: bool) -> tuple[bool, list[int]]:
+        """Whether rows are that short that several make a vector, and the operands that are the same in all
+        rows: the others run through the rows without a gap."""
+        count, lanes = self.sizes[-1], self.lanes
+        if (
+            indexed
+            or self.blank
+            or len(self.sizes) < 2
+            or not isinstance(count, int)
+            or not 1 < count < lanes
+        ):
+            return False, []
+        vectors = count // math.gcd(count, lanes)
+        still = [i for i, v in self.views.items() if v.strides[-2] == 0 and v.strides[-1] == v.itemsize]
+        moving = [self.out, *(v for i, v in self.views.items() if i not in still)]
+        together = all(
+            (v.strides[-1] == v.itemsize and v.strides[-2] == count * v.itemsize) or v.strides[-2:] == (0, 0)
+            for v in moving
+        )
+        return together and vectors * weight(self.body) <= MOST_CYCLIC, still
+
+    @property
+    def cost(self) -> float:
+        """Picoseconds an element."""
+        moved = sum(v.itemsize for v in (self.out, *self.views.values()) if v.strides[self.last] != 0)
+        gathered = sum(stride_kind(v, self.last) == "stride" for v in self.views.values())
+        return moving_cost(self.target, moved) + computing_cost(self.target, self.body) + 500 * gathered
+
+    @property
+    def blocks(self) -> Blocks:
+        whole_cycles = math.lcm(64, self.cycle or 1)
+        return block_rows(self.sizes, elements_per_part(self.cost), whole_cycles)
+
+    @property
+    def cycle_vectors(self) -> int:
+        """Vectors that hold whole cycles."""
+        return self.cycle // math.gcd(self.cycle, self.lanes) if self.cycle else 1
+
+    @property
+    def scratch(self) -> int:
+        return scratch_bytes(len(self.views) * self.cycle_vectors)
+
+    def _reader(self, k: KernelText, f: Function, index: int, pointer: str) -> Reader:
+        slot = list(self.views).index(index) * self.cycle_vectors
+        cycle = self.cycle if index in self.cyclic and self.cycle else 0
+        return Reader(k, f, self.views[index], self.last, pointer, self.lanes, slot, cycle)
+
+    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+        """One block: its rows, then their vectors."""
+        to = address(k, f, self.out, block.starts)
+        repeated = self.cyclic if self.cycle else ()
+        pointers = {
+            i: address(k, f, v, (*block.starts[:-1], "0") if i in repeated else block.starts)
+            for i, v in self.views.items()
+        }  # a block begins with a whole cycle
+        outer = next((a for a in range(self.last) if block.extents[a] != "1"), None)
+        if outer is None:
+            row = Row(
+                self, k, f, {i: self._reader(k, f, i, p) for i, p in pointers.items()}, {}, block.starts
+            )
+            row.write(to, block.extents[-1])
+            return
+        still = {
+            i: self._reader(k, f, i, p) for i, p in pointers.items() if self.views[i].strides[outer] == 0
+        }
+        known = self._read_ahead(still, block.extents[-1])
+        with f.loop(0, block.extents[outer]) as loop:
+            moving = {
+                i: self._reader(k, f, i, displaced(f, p, loop.index, k.size(f, self.views[i].strides[outer])))
+                for i, p in pointers.items()
+                if i not in still
+            }
+            at = [f.add(s, loop.index) if a == outer else s for a, s in enumerate(block.starts)]
+            row = Row(self, k, f, {**still, **moving}, known, at)
+            row.write(displaced(f, to, loop.index, k.size(f, self.out.strides[outer])), block.extents[-1])
+
+    def _read_ahead(self, still: Mapping[int, Reader], count: str) -> dict[tuple[int, int], str]:
+        """The vectors of operands that all rows share, where rows are short: by operand and index."""
+        if not self.is_short(count):
+            return {}
+        return {
+            (i, at): self._read_short(reader, at, int(count) - at)
+            for i, reader in still.items()
+            if self.views[i].dtype not in NARROW
+            for at in range(0, int(count), self.lanes)
+        }
+
+    def _read_short(self, reader: Reader, at: int, left: int) -> str:
+        if left >= self.lanes:
+            return reader.read(at, self.lanes, None)
+        masked = self.target.masked
+        return reader.read(
+            at, self.lanes if masked else left, first_lanes(reader.f, left, self.lanes) if masked else None
+        )
+
+    def is_short(self, count: str) -> bool:
+        return not self.cycle and count.isdigit() and int(count) <= SHORT * self.lanes
+
+
+class Row:
+    """One row being written."""
+
+    def __init__(
+        self,
+        nest: Elementwise,
+        k: KernelText,
+        f: Function,
+        readers: Mapping[int, Reader],
+        known: Mapping[tuple[int, int], str],
+        at: Sequence[str],
+    ):
+        self.nest, self.k, self.f, self.readers, self.known = nest, k, f, readers, known
+        self.indices = Indices(nest.axis_of, at, nest.last)
+        values = evaluate(k, f, list(nest.still.values()), read_all(readers, "0", 1, None), 1)
+        self.still = {
+            number: {1: value, nest.lanes: f.broadcast(scalar_type(part.dtype), value, nest.lanes)}
+            for (number, part), value in zip(nest.still.items(), values)
+        }
+
+    def write(self, to: str, count: str) -> None:
+        nest = self.nest
+        self.to = to
+        if not nest.is_short(count):
+            unroll = 4 if weight(nest.body) <= 4 else 2 if weight(nest.body) <= 12 else 1
+            unroll = nest.cycle_vectors if nest.cycle else unroll
+            each_vector(self.f, count, nest.lanes, unroll, self._vectors)
+            return
+        for at in range(0, max(int(count), nest.blank), nest.lanes):
+            self._short(at, int(count) - at)
+
+    def _vectors(self, indices: Sequence[str | int], lanes: int, mask: str | None, cycle: str = "0") -> None:
+        values = [self._value(index, lanes, mask, cycle) for index in indices]
+        for index, value in zip(indices, values):
+            self._store(index, value, lanes, mask)
+
+    def _value(self, index: str | int, lanes: int, mask: str | None, cycle: str = "0") -> str:
+        reads: dict[int, Callable[[], str]] = read_all(self.readers, index, lanes, mask, cycle)
+        for (operand, at), value in self.known.items():
+            if at == index:
+                reads[operand] = lambda value=value: value
+        for number in self.still:
+            reads[number] = lambda number=number: self._still(number, lanes)
+        (value,) = evaluate(
+            self.k,
+            self.f,
+            [self.nest.body],
+            reads,
+            lanes,
+            lambda axis: self.indices.lanes(self.f, axis, index, lanes),
+            mask,
+        )
+        return value
+
+    def _still(self, number: int, lanes: int) -> str:
+        """What is the same in the whole row, in so many lanes."""
+        values = self.still[number]
+        if lanes in values:
+            return values[lanes]
+        return self.f.broadcast(scalar_type(self.nest.still[number].dtype), values[1], lanes)
+
+    def _store(self, index: str | int, value: str, lanes: int, mask: str | None) -> None:
+        out = self.nest.out
+        store_lanes(self.f, out.dtype, value, displaced(self.f, self.to, index, out.itemsize), lanes, mask)
+
+    def _short(self, at: int, left: int) -> None:
+        """The vector at `at` of a short row, of which `left` elements are to be computed."""
+        nest, f, lanes = self.nest, self.f, self.nest.lanes
+        if left >= lanes:
+            self._vectors([at], lanes, None)
+            return
+        blank = range(at + max(left, 0), min(at + lanes, nest.blank))
+        if left > 0:
+            mask = first_lanes(f, left, lanes) if f.target.masked else None
+            value = self._value(at, lanes if mask else left, mask)
+            if blank.stop == at + lanes and nest.out.dtype not in NARROW:
+                self._store(at, self._cleared(value, lanes if mask else left, left), lanes, None)
+                return
+            self._store(at, value, lanes if mask else left, mask)
+        for zero in blank:
+            self._store(zero, splat(0, nest.out.dtype, 1), 1, None)
+
+    def _cleared(self, value: str, lanes: int, left: int) -> str:
+        """The first `left` of the vector's lanes, then zeros up to a whole vector."""
+        element = scalar_type(self.nest.out.dtype)
+        if lanes == 1:
+            value, lanes = self.f.broadcast(element, value, 2), 2
+        vector, whole = f"<{lanes} x {element}>", self.nest.lanes
+        order = ", ".join(f"i32 {k if k < left else lanes}" for k in range(whole))
+        return self.f.value(
+            f"shufflevector {vector} {value}, {vector} zeroinitializer, <{whole} x i32> <{order}>"
+        )
+
+
+# Nodes -------------------------------------------------------------------------------------------
+
+
+def stages(node: Node, target: Target) -> Stages:
+    """What a Map computes and fills."""
+    out, body = node.outputs[0].type, node.op.body
+    if out.layout is not None:
+        return [_blocked_pieces(node, target)], ()
+    views = {i: broadcasting("input", i, v.type, out.shape) for i, v in enumerate(node.inputs)}
+    if body.op == "input":
+        return [[Copy(target, out.shape, output_view(node), views[body.value])]], ()
+    return [[Elementwise(target, body, out.shape, output_view(node), views)]], ()
+
+
+def over(node: Node) -> tuple[int, ...]:
+    """Operands that the result may be written over: vectors are read before they are written. A copy is made
+    in pieces of its own."""
+    return tuple(range(len(node.inputs))) if node.op.body.op != "input" else ()
+
+
+# Blocked images ----------------------------------------------------------------------------------
+
+
+def blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
+    """The blocked layouts in which a Map can leave its result, each with those in which it reads the
+    operands: one for every block in which an operand is stored already."""
+    out = node.outputs[0].type
+    used = any(n.op == "index" for n in expr.topological(node.op.body))
+    if out.rank < 3 or not isinstance(out.shape[1], int) or used:
+        return []
+    blocks = {v.type.layout.block for v in node.inputs if v.type.layout is not None and v.rank == out.rank}
+    found = []
+    for block in sorted(blocks):
+        plain = Layout(block, (0,) * (out.rank - 2))
+        wanted = [_wanted_layout(v, out, plain) for v in node.inputs]
+        if all(w is not None for w in wanted):
+            found.append((plain, tuple(w or None for w in wanted)))
+    return found
+
+
+def _wanted_layout(value: Value, out: TensorType, plain: Layout) -> Layout | bool | None:
+    """The layout that an operand is read in: dense (False) where it repeats over all pixels; None: it
+    cannot be read."""
+    shape = rank_aligned(value, out.rank)
+    if not isinstance(shape[1], int):
+        return None
+    if value.type.layout is None and (
+        value.constant is not None or shape[1] == 1 or all(d == 1 for d in shape[2:])
+    ):
+        return False
+    return plain if value.rank == out.rank else None
+
+
+def _blocked_view(index: int, value: Value, out: TensorType) -> View:
+    """An operand seen from the nest over (batch, blocks, spatial..., lanes) of the output."""
+    block, shape = out.layout.block, rank_aligned(value, out.rank)
+    if value.type.layout is None:
+        view = broadcasting("input", index, value.type, out.shape)
+        return in_blocks(view, block)
+    view = stored("input", index, value.type)
+    one = shape[1] == 1 and out.shape[1] != 1
+    batch, channels, *spatial, lane = view.strides
+    repeated = [broadcast_stride(s, d, n) for s, d, n in zip(spatial, shape[2:], out.shape[2:])]
+    return replace(
+        view,
+        strides=(
+            broadcast_stride(batch, shape[0], out.shape[0]),
+            0 if one else channels,
+            *repeated,
+            0 if one else lane,
+        ),
+    )
+
+
+def _blocked_pieces(node: Node, target: Target) -> list[Piece]:
+    out, body = node.outputs[0].type, node.op.body
+    block = out.layout.block
+    views = {i: _blocked_view(i, v, out) for i, v in enumerate(node.inputs)}
+    to = stored("output", 0, out)
+    batch, _, *pixels, _ = inside_blocks(out)
+    whole, rest = divmod(out.shape[1], block)
+    found: list[Piece] = []
+    if whole:
+        found.append(Elementwise(target, body, (batch, whole, *pixels, block), to, views))
+    if rest:
+        last = {i: v.moved(whole * v.strides[1]) for i, v in views.items()}
+        found.append(
+            Elementwise(target, body, (batch, 1, *pixels, rest), to.moved(whole * to.strides[1]), last, block)
+        )
+    return found + halo_copies(target, out)

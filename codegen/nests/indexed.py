@@ -1,0 +1,247 @@
+"""Gather and Scatter in all forms, as one nest: positions of x are named by a tensor of indices.
+
+    place = x + what runs along with the iterations + sum over components c: index[c] * stride[c]
+Where an index does not change along the last axis, whole rows move; where it does, elements. An index is
+checked before anything is read or written at its place: a negative one counts from the end, and what is
+still outside ends the run. Updates whose places may coincide run in one part, in row-major order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...ir import dtypes, expr
+from ...ir.dims import Dimension
+from ...ir.graph import Node
+from ...ir.ops import Gather, Scatter
+from ...target import Target
+from ..kernel import KernelText
+from ..text.emitter import Function
+from ..text.scalar import lower
+from .copies import Copy
+from .nest import (
+    Block,
+    Blocks,
+    Piece,
+    Stages,
+    View,
+    address,
+    block_rows,
+    collapse,
+    dense,
+    displaced,
+    elements_per_part,
+    fail,
+    input_view,
+    loops,
+    moving_cost,
+    row_major,
+)
+from .operands import each_vector, load_lanes, store_lanes, vector_lanes
+from .row_copies import copy_bytes
+
+COMBINE = {"add": "add", "mul": "mul", "min": "min", "max": "max"}
+
+
+@dataclass(frozen=True)
+class Component:
+    """One of the numbers that name a position: where it lies from the first one on, what a step of it is in
+    bytes of the tensor it names a position of, and how many steps there are."""
+
+    offset: int
+    stride: Dimension
+    limit: Dimension
+
+
+@dataclass(frozen=True)
+class Named:
+    """The nest of an indexed op. `whole` is the tensor that positions are named in, `plain` the one whose
+    elements follow the iterations: a Gather's result, a Scatter's updates."""
+
+    sizes: tuple[Dimension, ...]
+    plain: View
+    whole: View
+    index: View
+    components: tuple[Component, ...]
+    serial: tuple[int, ...] = ()  # axes along which places may coincide
+
+
+def named(
+    op: Gather | Scatter,
+    x: View,
+    x_shape: Sequence[Dimension],
+    index: View,
+    index_shape: Sequence[Dimension],
+    plain: View,
+) -> Named:
+    """The nest of op over dense views of their own shapes."""
+    strides, rank = x.strides, len(x_shape)
+    if op.form == "nd":
+        batch, depth, item = getattr(op, "batch", 0), index_shape[-1], index.itemsize
+        inner = range(batch + depth, rank)
+        sizes = (*index_shape[:-1], *(x_shape[a] for a in inner))
+        lead = len(index_shape) - 1
+        along = tuple(strides[a] if a < batch else 0 for a in range(lead)) + tuple(strides[a] for a in inner)
+        components = tuple(Component(c * item, strides[batch + c], x_shape[batch + c]) for c in range(depth))
+        index = replace(index, strides=(*index.strides[:-1], *(0 for _ in inner)))
+        return Named(sizes, plain, replace(x, strides=along), index, components, tuple(range(lead)))
+    axis = op.axis
+    component = (Component(0, strides[axis], x_shape[axis]),)
+    if op.form == "elements":
+        along = tuple(0 if a == axis else s for a, s in enumerate(strides))
+        return Named(tuple(index_shape), plain, replace(x, strides=along), index, component, (axis,))
+    none = (0,) * len(index_shape)
+    sizes = (*x_shape[:axis], *index_shape, *x_shape[axis + 1 :])
+    along = (*strides[:axis], *none, *strides[axis + 1 :])
+    index = replace(index, strides=((0,) * axis + index.strides + (0,) * (rank - axis - 1)))
+    return Named(sizes, plain, replace(x, strides=along), index, component)
+
+
+class Lookup(Piece):
+    """The nest as code. `combine`: None for a Gather, else what a Scatter does at each place."""
+
+    def __init__(self, target: Target, nest: Named, combine: str | None = None):
+        sizes, views = nest.sizes, (nest.plain, nest.whole, nest.index)
+        if nest.plain.itemsize == 16:  # pairs of words
+            sizes = (*sizes, 2)
+            plain, whole = (replace(v, dtype="uint64", strides=(*v.strides, 8)) for v in views[:2])
+            views = (plain, whole, replace(views[2], strides=(*views[2].strides, 0)))
+        self.sizes, (self.plain, self.whole, self.index), groups = collapse(
+            sizes, views, nest.serial if combine else ()
+        )
+        if not self.sizes:
+            self.sizes, groups = (1,), ((),)
+            self.plain, self.whole, self.index = (
+                replace(v, strides=(0 if v is self.index else v.itemsize,))
+                for v in (self.plain, self.whole, self.index)
+            )
+        self.target, self.components, self.combine = target, nest.components, combine
+        self.serial = [a for a, group in enumerate(groups) if combine and set(group) & set(nest.serial)]
+        runs = self.plain.strides[-1] == self.whole.strides[-1] == self.plain.itemsize
+        self.in_rows = runs and self.index.strides[-1] == 0
+
+    @property
+    def cost(self) -> float:
+        """Picoseconds an element."""
+        moved = moving_cost(self.target, 2 * self.plain.itemsize)
+        return moved if self.in_rows else moved + 1000 * len(self.components)
+
+    @property
+    def blocks(self) -> Blocks:
+        blocks = block_rows(self.sizes, elements_per_part(self.cost))
+        return replace(
+            blocks, blocks=tuple(None if a in self.serial else b for a, b in enumerate(blocks.blocks))
+        )
+
+    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+        """One block, row by row."""
+        views = (self.plain, self.whole, self.index)
+        starts = [address(k, f, v, block.starts) for v in views]
+        with loops(f, block.extents[:-1]) as at:
+            plain, whole, index = (
+                self._along(k, f, pointer, view, at) for pointer, view in zip(starts, views)
+            )
+            if self.in_rows:
+                self._row(f, plain, self._place(k, f, whole, index), block.extents[-1])
+                return
+            with f.loop(0, block.extents[-1]) as loop:
+                plain, whole, index = (
+                    displaced(f, p, loop.index, k.size(f, v.strides[-1]))
+                    for p, v in zip((plain, whole, index), views)
+                )
+                self._element(f, plain, self._place(k, f, whole, index))
+
+    def _along(self, k: KernelText, f: Function, pointer: str, view: View, at: Sequence[str]) -> str:
+        for index, stride in zip(at, view.strides):
+            pointer = displaced(f, pointer, index, k.size(f, stride))
+        return pointer
+
+    def _place(self, k: KernelText, f: Function, whole: str, index: str) -> str:
+        """The address that the indices at `index` name."""
+        for component in self.components:
+            number = self._number(f, f.offset(index, component.offset))
+            limit = k.size(f, component.limit)
+            negative = f.compare("slt", number, 0)
+            wrapped = f.add(number, f.select(negative, "i64", limit, "0"))
+            with f.when(f.compare("uge", wrapped, limit)):
+                fail(f, "index_out_of_range", number)
+            whole = displaced(f, whole, wrapped, k.size(f, component.stride))
+        return whole
+
+    def _number(self, f: Function, pointer: str) -> str:
+        dtype = self.index.dtype
+        word = f"i{8 * dtypes.itemsize(dtype)}"
+        number = f.load(word, pointer)
+        return (
+            number
+            if word == "i64"
+            else f.value(f"{'sext' if dtypes.is_signed(dtype) else 'zext'} {word} {number} to i64")
+        )
+
+    def _element(self, f: Function, plain: str, place: str) -> None:
+        if self.combine not in (None, "none"):
+            self._combined(f, plain, place, "0", 1, None)
+            return
+        word = f"i{8 * self.plain.itemsize}"
+        source, to = (place, plain) if self.combine is None else (plain, place)
+        f.store(word, f.load(word, source), to)
+
+    def _row(self, f: Function, plain: str, place: str, count: str) -> None:
+        if self.combine in (None, "none"):
+            source, to = (place, plain) if self.combine is None else (plain, place)
+            copy_bytes(f, to, source, f.mul(count, self.plain.itemsize))
+            return
+        lanes = vector_lanes(self.target, expr.input_(0, self.plain.dtype))
+
+        def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
+            for index in indices:
+                self._combined(f, plain, place, index, lanes, mask)
+
+        each_vector(f, count, lanes, 1, vectors)
+
+    def _combined(
+        self, f: Function, plain: str, place: str, index: str, lanes: int, mask: str | None
+    ) -> None:
+        """place = place combined with plain."""
+        dtype = self.plain.dtype
+        pointers = [displaced(f, p, index, self.plain.itemsize) for p in (place, plain)]
+        operands = [load_lanes(f, dtype, p, lanes, mask) for p in pointers]
+        body = expr.apply(COMBINE[self.combine], expr.input_(0, dtype), expr.input_(1, dtype))
+        (value,) = lower(f, [body], lambda i: operands[i], lanes)
+        store_lanes(f, dtype, value, pointers[0], lanes, mask)
+
+
+# Nodes -------------------------------------------------------------------------------------------
+
+
+def stages(node: Node, target: Target) -> Stages:
+    if isinstance(node.op, Gather):
+        return [[gather(node, target)]], ()
+    out = dense("output", 0, node.outputs[0].type)
+    return [
+        [Copy(target, node.inputs[0].shape, out, replace(out, kind="input"))],
+        [scatter(node, target)],
+    ], ()
+
+
+def gather(node: Node, target: Target) -> Lookup:
+    (x, indices), out = node.inputs, node.outputs[0]
+    nest = named(
+        node.op,
+        input_view(node, 0),
+        x.shape,
+        input_view(node, 1),
+        indices.shape,
+        dense("output", 0, out.type),
+    )
+    return Lookup(target, nest)
+
+
+def scatter(node: Node, target: Target) -> Lookup:
+    x, indices, updates = node.inputs
+    out = dense("output", 0, node.outputs[0].type)
+    nest = named(node.op, out, x.shape, input_view(node, 1), indices.shape, input_view(node, 2))
+    sizes = nest.sizes  # the updates' own shape, which the run has checked
+    plain = replace(nest.plain, strides=row_major(sizes, dtypes.itemsize(updates.dtype)))
+    return Lookup(target, replace(nest, plain=plain), node.op.reduction)

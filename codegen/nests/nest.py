@@ -1,0 +1,310 @@
+"""Loop nests over strided views: the ground that LoopNest's kernels stand on.
+
+    for i, j, ... in sizes:  out[origin + i*s0 + j*s1 + ...] = f(x[origin + i*t0 + j*t1 + ...], ...)
+A `View` says where an iteration finds its element, in bytes; broadcasting is a stride of 0, also one that
+only the run knows. `collapse` merges axes that every view runs through without a gap, so that most nests are
+one or two loops. `Blocks` cuts the space into parts by sizes alone; a kernel walks its parts and finds each
+block's first iteration and extents.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from ...ir import dims, dtypes
+from ...ir.dims import Dimension, typical
+from ...ir.graph import Node, TensorType, Value
+from ...target import Target
+from .. import abi
+from ..kernel import KernelText, Step
+from ..text.emitter import Function
+
+#: Time that one part should take: enough to pay for finding its first iteration, little enough to balance.
+PART_NS = 2000
+ERROR_BYTES = 64  # of a thread's scratch memory, kept for what an error has to say
+
+
+# Views -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class View:
+    """How a nest addresses the operand, result or temporary `kind` `index`: bytes from the first one to the
+    element of iteration (0, 0, ...), and from one iteration to the next along each axis."""
+
+    kind: str
+    index: int
+    dtype: str
+    strides: tuple[Dimension, ...]
+    origin: Dimension = 0
+
+    @property
+    def itemsize(self) -> int:
+        return dtypes.itemsize(self.dtype)
+
+    def pick(self, axes: Sequence[int]) -> View:
+        """The view of a nest that keeps only those axes, in that order."""
+        return replace(self, strides=tuple(self.strides[a] for a in axes))
+
+    def moved(self, nbytes: Dimension) -> View:
+        return replace(self, origin=self.origin + nbytes)
+
+
+def row_major(shape: Sequence[Dimension], itemsize: int) -> tuple[Dimension, ...]:
+    """Bytes from one element to the next along each axis of a dense tensor."""
+    strides: list[Dimension] = []
+    step: Dimension = itemsize
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def dense(kind: str, index: int, type_: TensorType) -> View:
+    """A dense tensor seen from a nest over its own axes."""
+    return View(kind, index, type_.dtype, row_major(type_.shape, dtypes.itemsize(type_.dtype)))
+
+
+def input_view(node: Node, index: int) -> View:
+    return dense("input", index, node.inputs[index].type)
+
+
+def output_view(node: Node, index: int = 0) -> View:
+    return dense("output", index, node.outputs[index].type)
+
+
+def broadcast_stride(stride: Dimension, size: Dimension, whole: Dimension) -> Dimension:
+    """The stride of an axis of `size` in a loop over `whole`: 0 where it repeats, chosen by the run where
+    only it can tell."""
+    if size == 1:
+        return 0
+    if dims.equal(size, whole) or dims.at_least(size, 2):
+        return stride
+    return stride * (1 - dims.compare("eq", size, 1))
+
+
+def broadcasting(kind: str, index: int, type_: TensorType, shape: Sequence[Dimension]) -> View:
+    """A dense tensor seen from a nest over `shape`, to which it broadcasts as numpy has it."""
+    missing = len(shape) - type_.rank
+    strides = row_major(type_.shape, dtypes.itemsize(type_.dtype))
+    aligned = [broadcast_stride(*three) for three in zip(strides, type_.shape, shape[missing:])]
+    return View(kind, index, type_.dtype, (0,) * missing + tuple(aligned))
+
+
+def collapse(
+    sizes: Sequence[Dimension], views: Sequence[View], apart: Sequence[int] = (), kept: int | None = None
+) -> tuple[tuple[Dimension, ...], tuple[View, ...], tuple[tuple[int, ...], ...]]:
+    """(sizes, views, groups) of the same nest with fewer axes: those of size 1 are gone, and neighbours that
+    every view runs through without a gap are one. `groups` are the original axes behind each; axes in `apart`
+    stay by themselves, and the axis `kept` stays even at size 1."""
+    groups: list[list[int]] = []
+    merged: list[Dimension] = []
+    for axis, size in enumerate(sizes):
+        if size == 1 and axis != kept:
+            continue
+        before = groups[-1][-1] if groups else None
+        joins = (
+            before is not None
+            and axis not in apart
+            and before not in apart
+            and all(dims.equal(v.strides[before], v.strides[axis] * size) for v in views)
+        )
+        if joins:
+            groups[-1].append(axis)
+            merged[-1] = merged[-1] * size
+        else:
+            groups.append([axis])
+            merged.append(size)
+    last = [group[-1] for group in groups]
+    return tuple(merged), tuple(v.pick(last) for v in views), tuple(map(tuple, groups))
+
+
+# Parts -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """One part while it is being written: its first iteration and its extent along each axis."""
+
+    starts: tuple[str, ...]
+    extents: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """An iteration space cut into blocks of `blocks[k]` iterations along axis k (None: the whole axis); the
+    last of an axis may be smaller."""
+
+    sizes: tuple[Dimension, ...]
+    blocks: tuple[Dimension | None, ...]
+
+    @property
+    def grid(self) -> tuple[Dimension, ...]:
+        return tuple(
+            1 if block is None else size if block == 1 else dims.ceil_divide(size, block)
+            for size, block in zip(self.sizes, self.blocks)
+        )
+
+    @property
+    def parts(self) -> Dimension:
+        return dims.product(self.grid)
+
+    @contextmanager
+    def each(self, k: KernelText, f: Function, first: str = "%first", last: str = "%last") -> Iterator[Block]:
+        """Writes the loop over the parts first..last-1."""
+        with f.loop(first, last) as loop:
+            yield self.block(k, f, loop.index)
+
+    def block(self, k: KernelText, f: Function, part: str) -> Block:
+        """The block with that number, the last axis counting fastest."""
+        found: list[tuple[str, str]] = []
+        counted = [a for a, count in enumerate(self.grid) if count != 1]
+        for axis in reversed(range(len(self.sizes))):
+            size = k.size(f, self.sizes[axis])
+            if axis not in counted:
+                found.append(("0", size))
+                continue
+            block = k.size(f, self.blocks[axis])
+            if axis == counted[0]:
+                place = part
+            else:
+                part, place = f.divide(part, k.size(f, self.grid[axis]))
+            start = f.mul(place, block)
+            even = (
+                isinstance(self.sizes[axis], int)
+                and isinstance(self.blocks[axis], int)
+                and self.sizes[axis] % self.blocks[axis] == 0
+            )
+            found.append((start, block if even or block == "1" else f.minimum(block, f.sub(size, start))))
+        return Block(*map(tuple, zip(*reversed(found)))) if found else Block((), ())
+
+
+def block_rows(sizes: Sequence[Dimension], elements: int, unit: int = 64, rows: int = 2) -> Blocks:
+    """Blocks of about `elements` iterations: of the innermost axis as much as fits (in multiples of `unit`
+    where it does not fit whole), then of the `rows` - 1 axes outside it."""
+    left: Dimension = max(unit, elements // unit * unit)
+    blocks: list[Dimension] = []
+    for depth, size in enumerate(reversed(sizes)):
+        if depth >= rows:
+            block: Dimension = 1
+        elif isinstance(size, int) and isinstance(left, int):
+            block = max(1, min(size, left))
+        else:
+            block = left
+        blocks.append(block)
+        left = dims.maximum(1, dims.floor_divide(left, dims.minimum(size, block)))
+    return Blocks(tuple(sizes), tuple(reversed(blocks)))
+
+
+def elements_per_part(picoseconds: float) -> int:
+    """How many iterations of that cost make a part."""
+    return int(max(1, min(1 << 16, 1000 * PART_NS / max(1.0, picoseconds))))
+
+
+def moving_cost(target: Target, nbytes: float) -> float:
+    """Picoseconds to move that many bytes from and to the outer caches."""
+    return 1000 * nbytes / target.bytes_per_ns
+
+
+def nanoseconds(count: Dimension, picoseconds: float) -> Dimension:
+    """The work of count iterations, for Step."""
+    return dims.floor_divide(count * max(1, round(picoseconds)), 1000)
+
+
+class Piece(ABC):
+    """A nest that can emit any of its blocks; `cost` is in picoseconds an iteration, `scratch` in bytes."""
+
+    sizes: tuple[Dimension, ...]
+    blocks: Blocks
+    cost: float
+    scratch: Dimension = ERROR_BYTES
+
+    @abstractmethod
+    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+        """Writes one block."""
+
+    @property
+    def nanoseconds(self) -> float:
+        """The estimated time of all iterations on one core."""
+        return typical(dims.product(self.sizes)) * self.cost / 1000
+
+
+#: (what runs one after the other, each a list of pieces that do not depend on each other; sizes of
+#: temporaries in bytes)
+Stages = tuple[Sequence[Sequence[Piece]], tuple[Dimension, ...]]
+
+
+def parts_step(target: Target, pieces: Sequence[Piece]) -> Step:
+    """One step for all pieces: their parts follow each other."""
+    k = KernelText(target)
+    pieces = [piece for piece in pieces if 0 not in piece.sizes]
+    before: Dimension = 0
+    work: Dimension = 0
+    scratch: Dimension = ERROR_BYTES
+    with k.entry() as f:
+        for piece in pieces:
+            parts, bounds = piece.blocks.parts, ("%first", "%last")
+            if len(pieces) > 1:
+                bounds = tuple(
+                    f.minimum(f.maximum(f.sub(p, k.size(f, before)), 0), k.size(f, parts)) for p in bounds
+                )
+            with piece.blocks.each(k, f, *bounds) as block:
+                piece.emit(k, f, block)
+            before, work = before + parts, work + nanoseconds(dims.product(piece.sizes), piece.cost)
+            scratch = dims.maximum(scratch, piece.scratch)
+    return k.step(before, work, scratch)
+
+
+# Addresses ---------------------------------------------------------------------------------------
+
+
+def base(k: KernelText, f: Function, view: View) -> str:
+    """The address of a view's first byte."""
+    return {"input": k.input, "output": k.output, "temporary": k.temporary}[view.kind](f, view.index)
+
+
+def address(k: KernelText, f: Function, view: View, indices: Sequence[str | int]) -> str:
+    """The address of the element of an iteration."""
+    offset: str = k.size(f, view.origin)
+    for index, stride in zip(indices, view.strides):
+        if stride != 0:
+            offset = f.add(offset, f.mul(index, k.size(f, stride)))
+    return f.offset(base(k, f, view), offset)
+
+
+def displaced(f: Function, pointer: str, index: str | int, stride: str | int) -> str:
+    """pointer + index * stride bytes, in the form that address modes scale."""
+    if str(stride) in ("2", "4", "8") and not str(index).lstrip("-").isdigit():
+        return f.value(f"getelementptr i{8 * int(stride)}, ptr {pointer}, i64 {index}")
+    return f.offset(pointer, f.mul(index, stride))
+
+
+@contextmanager
+def loops(f: Function, extents: Sequence[str | int]) -> Iterator[list[str]]:
+    """Loops over all of these extents, one in the other; gives the indices."""
+    with ExitStack() as stack:
+        yield ["0" if str(n) == "1" else stack.enter_context(f.loop(0, n)).index for n in extents]
+
+
+def fail(f: Function, code: str, value: str) -> None:
+    """Leaves the kernel with an error of `abi.ERRORS` and a number for its sentence. Only in the entry
+    function."""
+    f.store("i64", value, "%scratch", 8)
+    f.statement(f"ret i32 {abi.ERRORS[code]}")
+    f.label(f.fresh_label("unreachable"))
+
+
+def all_of(f: Function, conditions: Sequence[str]) -> str:
+    """The conjunction of i1 values; true of none."""
+    result = "true"
+    for condition in conditions:
+        result = condition if result == "true" else f.value(f"and i1 {result}, {condition}")
+    return result
+
+
+def rank_aligned(value: Value, rank: int) -> tuple[Dimension, ...]:
+    """value's shape with leading axes of size 1 up to that rank."""
+    return (1,) * (rank - value.rank) + tuple(value.shape)

@@ -1,0 +1,308 @@
+"""How operands are read along the vectorised axis of a nest, and how an expression is evaluated there.
+
+run      elements follow each other: vectors are loaded
+same     one element serves the whole row: loaded once
+either   only the run knows which of the two: the element is spread over a vector in scratch
+         memory and loads have a stride of 0, so that one loop serves both cases
+stride   anything else: lanes are gathered
+cycle    a few elements over and over: vectors that hold whole rounds of them lie in scratch memory
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...ir import dims, dtypes, expr
+from ...ir.expr import Expr
+from ...target import Target
+from ..kernel import KernelText
+from ..text.conversion import NARROW, computed_in
+from ..text.emitter import Function, mangled, scalar_type, vector_type
+from ..text.scalar import Checks, first_lanes, load_masked, load_vector, lower, store_masked, store_vector
+from .nest import ERROR_BYTES, View, displaced
+
+SLOT_BYTES = 64  # one vector
+
+#: Instructions that an operation takes, roughly, where it is not one.
+WEIGHTS = {
+    **dict.fromkeys(("exp", "log", "sin", "cos", "tanh"), 20),
+    **dict.fromkeys(("sinh", "cosh", "erf", "tan", "atan"), 30),
+    **dict.fromkeys(("asin", "acos", "asinh", "acosh", "atanh"), 40),
+    "pow": 50,
+    "div": 6,
+    "sqrt": 6,
+    "mod": 12,
+    "fmod": 12,
+}
+
+
+def stride_kind(view: View, axis: int) -> str:
+    """How the view's elements lie along an axis: run, same, either, stride."""
+    stride = view.strides[axis]
+    if isinstance(stride, int):
+        return {0: "same", view.itemsize: "run"}.get(stride, "stride")
+    low, high = dims.bounds(stride)
+    return (
+        "either" if low is not None and high is not None and low >= 0 and high <= view.itemsize else "stride"
+    )
+
+
+def vector_lanes(target: Target, *roots: Expr) -> int:
+    """How many elements expressions handle at once: one register of the widest type that is computed with."""
+    widths = [
+        dtypes.itemsize(computed_in(node.dtype))
+        for node in expr.topological(*roots)
+        if node.op not in ("index", "size", "const")
+    ]
+    return target.vector_bits // (8 * max(widths, default=8))
+
+
+def weight(*roots: Expr) -> int:
+    """Instructions for one vector, roughly."""
+    return sum(
+        WEIGHTS.get(n.op, 1) for n in expr.topological(*roots) if n.op not in ("input", "const", "size")
+    )
+
+
+def computing_cost(target: Target, *roots: Expr) -> float:
+    """Picoseconds to evaluate the expressions for one element, all in vectors."""
+    return 1000 * weight(*roots) / (target.fma_per_ns * vector_lanes(target, *roots))
+
+
+def split_still(body: Expr, still: Collection[int]) -> tuple[Expr, dict[int, Expr]]:
+    """(body, parts) where the largest parts that depend on nothing but the operands in `still` have become
+    operands, by their new numbers. Checks stay where they are, and so does what narrow floats give."""
+    alone: dict[int, bool] = {}
+    order = expr.topological(body)
+    for node in order:
+        stays = node.op in ("index", "check") or node.dtype in NARROW
+        stays = stays or (node.op == "input" and node.value not in still)
+        alone[id(node)] = not stays and all(alone[id(a)] for a in node.args)
+    tops = [body, *(a for node in order if not alone[id(node)] for a in node.args)]
+    found = dict.fromkeys(n for n in tops if alone[id(n)] and n.args)
+    first = 1 + max(expr.inputs(body), default=0)
+    parts = {first + k: part for k, part in enumerate(found)}
+    places = {id(part): expr.input_(number, part.dtype) for number, part in parts.items()}
+    return expr.rewrite(body, lambda node: places.get(id(node))), parts
+
+
+def scratch_bytes(slots: int) -> int:
+    return ERROR_BYTES + slots * SLOT_BYTES
+
+
+class Reader:
+    """One operand from a row's first element on: `read` gives the elements from an index on."""
+
+    def __init__(
+        self,
+        k: KernelText,
+        f: Function,
+        view: View,
+        axis: int,
+        pointer: str,
+        lanes: int,
+        slot: int,
+        cycle: int = 0,
+    ):
+        self.f, self.view, self.pointer, self.lanes = f, view, pointer, lanes
+        self.kind = "cycle" if cycle else stride_kind(view, axis)
+        self.stride = k.size(f, view.strides[axis])
+        if self.kind == "same":
+            word = f"i{8 * view.itemsize}"
+            self.all = f.broadcast(word, f.load(word, pointer), lanes)
+        elif self.kind == "either":
+            self._spread(slot)
+        elif self.kind == "cycle":
+            self._repeat(slot, cycle)
+
+    def _spread(self, slot: int) -> None:
+        f, memory = self.f, f"i{8 * self.view.itemsize}"
+        place = f.offset("%scratch", ERROR_BYTES + slot * SLOT_BYTES)
+        repeats = f.compare("eq", self.stride, 0)
+        with f.when(repeats):
+            element = f.load(memory, self.pointer)
+            f.store(vector_type(memory, self.lanes), f.broadcast(memory, element, self.lanes), place)
+        self.pointer = f.select(repeats, "ptr", place, self.pointer)
+
+    def _repeat(self, slot: int, cycle: int) -> None:
+        f, word, item = self.f, f"i{8 * self.view.itemsize}", self.view.itemsize
+        place = f.offset("%scratch", ERROR_BYTES + slot * SLOT_BYTES)
+        elements = [f.load(word, f.offset(self.pointer, k * item)) for k in range(cycle)]
+        for at in range(math.lcm(cycle, self.lanes)):
+            f.store(word, elements[at % cycle], f.offset(place, at * item))
+        self.pointer = place
+
+    def read(self, index: str | int, lanes: int, mask: str | None, cycle: str = "0") -> str:
+        """`lanes` elements; those outside of the mask are anything, their memory untouched."""
+        if self.kind == "same":
+            return self._same(lanes)
+        if self.kind == "cycle":
+            index = self.f.sub(index, cycle)
+            mask = None if lanes == self.lanes else mask
+        if self.kind == "stride" and lanes > 1:
+            return self._gather(index, lanes, mask)
+        step = self.stride if self.kind in ("either", "stride") else self.view.itemsize
+        pointer = displaced(self.f, self.pointer, index, step)
+        return load_lanes(self.f, self.view.dtype, pointer, lanes, mask)
+
+    def _same(self, lanes: int) -> str:
+        if lanes == self.lanes:
+            return from_bits(self.f, self.view.dtype, lanes, self.all)
+        if lanes == 1:
+            return load_vector(self.f, self.view.dtype, self.pointer, 1)
+        word = f"i{8 * self.view.itemsize}"
+        return from_bits(
+            self.f, self.view.dtype, lanes, self.f.broadcast(word, self.f.load(word, self.pointer), lanes)
+        )
+
+    def _gather(self, index: str | int, lanes: int, mask: str | None) -> str:
+        f, memory = self.f, f"i{8 * self.view.itemsize}"
+        start = f.offset(self.pointer, f.mul(index, self.stride))
+        numbers = vector_constant("i64", range(lanes))
+        steps = (
+            f.value(f"mul <{lanes} x i64> {numbers}, {f.broadcast('i64', self.stride, lanes)}")
+            if not self.stride.lstrip("-").isdigit()
+            else vector_constant("i64", [k * int(self.stride) for k in range(lanes)])
+        )
+        places = f.value(f"getelementptr i8, ptr {start}, <{lanes} x i64> {steps}")
+        vector, masks = vector_type(memory, lanes), f"<{lanes} x i1>"
+        gather = f.text.declare(
+            f"llvm.masked.gather.{mangled(vector)}.v{lanes}p0", vector, [f"<{lanes} x ptr>", masks, vector]
+        )
+        loaded = f.call(
+            vector,
+            gather,
+            f"<{lanes} x ptr> align 1 {places}",
+            f"{masks} {mask or first_lanes(f, lanes, lanes)}",
+            f"{vector} zeroinitializer",
+        )
+        return from_bits(f, self.view.dtype, lanes, loaded)
+
+
+def vector_constant(element: str, values: Sequence[int]) -> str:
+    return "<" + ", ".join(f"{element} {v}" for v in values) + ">"
+
+
+@dataclass(frozen=True)
+class Indices:
+    """The indices of an element along the original axes of a collapsed nest: `axis_of` maps an original axis
+    to its collapsed one (none: size 1), `at` holds the scalar index along each collapsed axis, the vector
+    axis' being that of the row's start."""
+
+    axis_of: Mapping[int, int]
+    at: Sequence[str]
+    vector_axis: int
+
+    def lanes(self, f: Function, axis: int, index: str | int, lanes: int) -> str:
+        collapsed = self.axis_of.get(axis)
+        if collapsed is None:
+            return "0" if lanes == 1 else "zeroinitializer"
+        if collapsed != self.vector_axis:
+            return f.broadcast("i64", self.at[collapsed], lanes)
+        first = f.broadcast("i64", f.add(self.at[collapsed], index), lanes)
+        return (
+            first
+            if lanes == 1
+            else f.value(f"add <{lanes} x i64> {first}, {vector_constant('i64', range(lanes))}")
+        )
+
+
+def evaluate(
+    k: KernelText,
+    f: Function,
+    roots: Sequence[Expr],
+    readers: Mapping[int, Callable[[], str]],
+    lanes: int,
+    index: Callable[[int], str] | None = None,
+    mask: str | None = None,
+) -> list[str]:
+    """The values of expressions whose operand i is what readers[i]() gives."""
+    return lower(
+        f, roots, lambda i: readers[i](), lanes, lambda d: k.size(f, d), index, Checks(f, "%scratch", mask)
+    )
+
+
+def from_bits(f: Function, dtype: str, lanes: int, bits: str) -> str:
+    """A vector of dtype from its bits in memory. Vectors of narrow floats must not live from one basic block
+    to another: targets without registers of the type would convert them element by element."""
+    source = f"<{lanes} x i{8 * dtypes.itemsize(dtype)}>"
+    if dtype == "bool":
+        return f.value(f"icmp ne {source} {bits}, zeroinitializer")
+    result = f"<{lanes} x {scalar_type(dtype)}>"
+    return bits if source == result else f.value(f"bitcast {source} {bits} to {result}")
+
+
+def load_lanes(f: Function, dtype: str, pointer: str, lanes: int, mask: str | None) -> str:
+    """Consecutive elements; those outside of the mask are anything, their memory untouched."""
+    if mask is None:
+        return load_vector(f, dtype, pointer, lanes)
+    return from_bits(
+        f, dtype, lanes, load_masked(f, f"int{8 * dtypes.itemsize(dtype)}", pointer, lanes, mask)
+    )
+
+
+def store_lanes(f: Function, dtype: str, value: str, pointer: str, lanes: int, mask: str | None) -> None:
+    if mask is None:
+        store_vector(f, dtype, value, pointer, lanes)
+    else:
+        if dtype in ("float16", "bfloat16"):  # no masked stores of their own
+            value, dtype = (
+                f.value(f"bitcast <{lanes} x {scalar_type(dtype)}> {value} to <{lanes} x i16>"),
+                "int16",
+            )
+        store_masked(f, dtype, value, pointer, lanes, mask)
+
+
+def each_vector(
+    f: Function,
+    count: str | int,
+    lanes: int,
+    unroll: int,
+    body: Callable[[Sequence[str | int], int, str | None, str], None],
+) -> None:
+    """Covers 0..count-1: `body(indices, lanes, mask, cycle)` emits one vector at each index; a mask tells the
+    lanes that count. `cycle` is the last multiple of lanes * unroll up to the first index."""
+    count = str(count)
+    many = round_down(f, count, lanes * unroll)
+    whole = round_down(f, count, lanes) if unroll > 1 else many
+    if not nothing("0", many):
+        with f.loop(0, many, lanes * unroll) as loop:
+            body([f.add(loop.index, u * lanes) for u in range(unroll)], lanes, None, loop.index)
+    if not nothing(many, whole):
+        with f.loop(many, whole, lanes) as loop:
+            body([loop.index], lanes, None, many)
+    if nothing(whole, count):
+        return
+    if count.isdigit():
+        rest = int(count) - int(whole)
+        body([whole], *((lanes, first_lanes(f, rest, lanes)) if f.target.masked else (rest, None)), many)
+    elif f.target.masked:
+        with f.when(f.compare("slt", whole, count)):
+            body([whole], lanes, first_lanes(f, f.sub(count, whole), lanes), many)
+    else:
+        with f.loop(whole, count) as loop:
+            body([loop.index], 1, None, many)
+
+
+def round_down(f: Function, count: str, step: int) -> str:
+    """count - count % step."""
+    if count.isdigit():
+        return str(int(count) // step * step)
+    if step & (step - 1) == 0:
+        return f.value(f"and i64 {count}, {-step}")
+    return f.mul(f.divide(count, step)[0], step)
+
+
+def nothing(start: str, stop: str) -> bool:
+    """Whether start..stop-1 is known to be empty."""
+    return start == stop or (start.isdigit() and stop.isdigit() and int(start) >= int(stop))
+
+
+def read_all(
+    readers: Mapping[int, Reader], index: str | int, lanes: int, mask: str | None, cycle: str = "0"
+) -> dict[int, Callable[[], str]]:
+    return {
+        i: (lambda reader=reader: reader.read(index, lanes, mask, cycle)) for i, reader in readers.items()
+    }

@@ -1,0 +1,294 @@
+"""What a group of Maps and Reduces over rows computes in which pass: the plan that `kernels/rows.py` emits.
+
+Every value becomes an expression of leaves: `wide` ones differ along the row, the others are numbers,
+computed once a row. A Reduce of wide values that need no other Reduce is made in pass 0, one that needs those
+in pass 1, and so on; each result is written in the first pass that can. A wide part that later passes need
+again and that is dear to compute is kept. Rows are divided by a number by multiplying with its inverse, where
+that is as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ...ir import dtypes, expr
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops import Map, Reduce
+from ..text.conversion import computed_in
+from .operands import WEIGHTS
+from .states import State, accumulator
+
+KINDS = ("sum", "prod", "min", "max", "and", "or")
+
+#: Keeping a value costs a store and loads; what takes more instructions and loads than this in
+#: later passes is kept.
+DEAR = 4
+
+#: Leaves are inputs of expressions: the operands from 0 on, results of reductions, numbers made of
+#: these, kept wide values.
+REDUCED, NUMBER, KEPT = 1 << 16, 2 << 16, 3 << 16
+
+#: Operations whose result is NaN where an argument is.
+_KEEP_NAN = frozenset(
+    ("add", "sub", "mul", "div", "neg", "abs", "min", "max", "exp", "log", "sqrt", "tanh", "erf", "cast")
+)
+
+
+@dataclass
+class Pass:
+    """One run through a row: `roots` are what the reductions combine, as they compute it, then what
+    goes to `stores`."""
+
+    reductions: list[State] = field(default_factory=list)
+    results: list[Expr] = field(default_factory=list)  # the leaves that the reductions give
+    stores: list[tuple[str, int]] = field(default_factory=list)  # ("output" or "kept", index)
+    roots: list[Expr] = field(default_factory=list)
+    before: dict[int, Expr] = field(default_factory=dict)  # numbers to be computed first, by their leaves
+    reads: list[int] = field(default_factory=list)  # wide leaves of the roots
+    known: list[int] = field(default_factory=list)  # their other leaves
+
+
+class RowPasses:
+    """The plan of a group over `shape`, whose axes from `outer` on make a row. `outputs` are the
+    region's as expressions of leaves, those in `written` over whole rows, the others numbers."""
+
+    def __init__(self, shape: tuple[Dimension, ...], depth: int):
+        self.shape, self.outer = shape, len(shape) - depth
+        self.reduced: list[tuple[State, Expr]] = []
+        self.kept: list[Expr] = []
+        self.homes: list[tuple[str, int]] = []  # where they lie: ("kept", index) or in a result's place
+        self.outputs: list[Expr] = []
+        self.written: list[int] = []
+        self.passes: list[Pass] = []
+        self._level: dict[Expr, int] = {}  # the first pass in which a node can be computed or read
+        self._wide: dict[Expr, bool] = {}
+
+    # Expressions -----------------------------------------------------------------------------------
+
+    def leaf(self, index: int, dtype: str, level: int, wide: bool) -> Expr:
+        node = expr.input_(index, dtype)
+        self._level[node], self._wide[node] = level, wide
+        return node
+
+    def level(self, root: Expr) -> int:
+        """The first pass in which the value can be computed."""
+        self._learn(root)
+        return self._level[root]
+
+    def wide(self, root: Expr) -> bool:
+        self._learn(root)
+        return self._wide[root]
+
+    def _learn(self, root: Expr) -> None:
+        if root not in self._level:
+            for node in expr.topological(root):
+                if node not in self._level:
+                    self._level[node] = max((self._level[a] for a in node.args), default=0)
+                    self._wide[node] = any(self._wide[a] for a in node.args)
+
+    def multiplied(self, root: Expr) -> Expr:
+        """root with x * (1 / n) for x / n where x differs along the row, n does not and 1 / n can be had."""
+        done: dict[Expr, Expr] = {}
+        for node in expr.topological(root):
+            made = expr.rebuild(node, tuple(done[a] for a in node.args))
+            if made.op == "div" and dtypes.is_float(made.dtype) and self.wide(made.args[0]):
+                x, n = made.args
+                if not self.wide(n) and self._invertible(n):
+                    x, n = (a.cast(computed_in(made.dtype)) for a in (x, n))
+                    made = (x * (1 / n)).cast(node.dtype)
+            done[node] = made
+        return done[root]
+
+    def _invertible(self, x: Expr) -> bool:
+        """Whether x >= 0, or NaN, has an inverse that is neither denormal nor infinite, except those of 0
+        and infinity. Square roots have, and so has a sum of exponentials of which one is 1."""
+        if x.op == "sqrt":
+            return True
+        if x.op in ("max", "add") and x.args[1].op == "const":
+            least = float(np.finfo(dtypes.numpy_dtype(accumulator(x.dtype))).tiny)
+            return least <= x.args[1].value <= 1 / least and self._invertible(x.args[0])
+        if x.op != "input" or not REDUCED <= x.value < NUMBER:
+            return False
+        state, value = self.reduced[x.value - REDUCED]
+        if state.kind != "sum" or value.op != "exp" or value.args[0].op != "sub":
+            return False
+        shifted, greatest = value.args[0].args
+        return (
+            greatest.op == "input"
+            and REDUCED <= greatest.value < NUMBER
+            and (self.reduced[greatest.value - REDUCED] == (State("max", state.dtype), shifted))
+        )
+
+    def reduce(self, kind: str, value: Expr) -> Expr:
+        """A leaf for the result of a new reduction."""
+        if value.dtype == "bool":
+            kind = {"sum": "max", "prod": "min"}.get(kind, kind)
+        self.reduced.append((State(kind, accumulator(value.dtype)), value))
+        return self.leaf(REDUCED + len(self.reduced) - 1, value.dtype, self.level(value) + 1, False)
+
+    # Passes ----------------------------------------------------------------------------------------
+
+    def distribute(self) -> None:
+        """Plans the passes, when all reductions and outputs are known."""
+        self._ignore_nan()
+        wanted = [e for _, e in self.reduced] + [self.outputs[i] for i in self.written]
+        self.passes = [Pass() for _ in range(1 + max(map(self.level, wanted)))]
+        self._choose_kept(wanted)
+        for index, (state, value) in enumerate(self.reduced):
+            one = self.passes[self.level(value)]
+            one.reductions.append(state)
+            one.results.append(expr.input_(REDUCED + index, value.dtype))
+            one.roots.append(value.cast(state.dtype))
+        stores = [(("kept", i), e) for i, e in enumerate(self.kept)]
+        stores += [(("output", i), self.outputs[i]) for i in self.written]
+        for place, value in stores:
+            one = self.passes[self.level(value)]
+            one.stores.append(place)
+            one.roots.append(value)
+        numbers: dict[Expr, int] = {}
+        computed: set[int] = set()
+        for number, one in enumerate(self.passes):
+            one.roots = [self._seen(root, number, numbers) for root in one.roots]
+            leaves = [n for n in expr.topological(*one.roots) if n.op == "input"]
+            one.reads = sorted(n.value for n in leaves if self.wide(n))
+            one.known = sorted(n.value for n in leaves if not self.wide(n))
+            one.before = {i: e for e, i in numbers.items() if i in one.known and i not in computed}
+            computed.update(one.before)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Homes for what is kept: the result that it is, or one that is written no sooner than it is last
+        read, else memory of its own."""
+        written = {i: n for n, one in enumerate(self.passes) for kind, i in one.stores if kind == "output"}
+        for index, value in enumerate(self.kept):
+            last = max(n for n, one in enumerate(self.passes) if KEPT + index in one.reads)
+            fit = [i for i in written if self.outputs[i] is value] or [
+                i for i, n in written.items() if n >= last and self.outputs[i].dtype == value.dtype
+            ]
+            free = [("output", i) for i in fit if ("output", i) not in self.homes]
+            self.homes.append(free[0] if free else ("kept", index))
+
+    def _ignore_nan(self) -> None:
+        """Greatest and least elements need not be NaN where that makes all outputs NaN anyway."""
+        for index, (state, value) in enumerate(self.reduced):
+            if state.kind not in ("min", "max") or not dtypes.is_float(state.dtype):
+                continue
+            known = {value}
+            for other, (s, e) in enumerate(self.reduced):
+                if other != index and s.kind in ("sum", "prod") and _nan_if(e, known):
+                    known.add(expr.input_(REDUCED + other, e.dtype))
+            known.remove(value)
+            if all(_nan_if(output, known) for output in self.outputs):
+                self.reduced[index] = replace(state, nan=False), value
+
+    @property
+    def row_operands(self) -> list[int]:
+        """The operands of one number a row that something needs."""
+        numbers = [e for p in self.passes for e in p.before.values()]
+        numbers += [e for i, e in enumerate(self.outputs) if i not in self.written]
+        needed = {i for e in numbers for i in expr.inputs(e)} | {i for p in self.passes for i in p.known}
+        return sorted(i for i in needed if i < REDUCED)
+
+    def _choose_kept(self, wanted: Sequence[Expr]) -> None:
+        """Of the parts that a pass takes from earlier ones, those kept: smaller ones first, which
+        make others cheaper."""
+        edge = {
+            a: None
+            for w in wanted
+            for n in expr.topological(w)
+            for a in n.args
+            if a.args and self.wide(a) and self.level(a) < self.level(n)
+        }
+        edge.update((w, None) for w in wanted if w.args and self.wide(w))
+        order = {n: k for k, n in enumerate(expr.topological(*wanted))}
+        for node in sorted(edge, key=lambda n: (self.level(n), order[n])):
+            here = self.level(node)
+            seen = expr.topological(self._seen(node, here))
+            price = sum(WEIGHTS.get(n.op, 1) for n in seen if self.wide(n)) - 1  # numbers are there anyway
+            again = {
+                self.level(w)
+                for w in (*wanted, *self.kept)
+                if self.level(w) > here and node in expr.topological(self._seen(w, self.level(w)))
+            }
+            if price * len(again) > DEAR:
+                self.kept.append(node)
+                self.leaf(KEPT + len(self.kept) - 1, node.dtype, here + 1, True)
+
+    def _seen(self, root: Expr, number: int, numbers: dict[Expr, int] | None = None) -> Expr:
+        """root in the pass of that number: what earlier passes kept is read; with `numbers`,
+        whatever is the same along the row becomes a leaf, listed there."""
+        kept = {e: KEPT + i for i, e in enumerate(self.kept) if self.level(e) < number}
+
+        def leaf(node: Expr) -> Expr | None:
+            if node in kept:
+                return expr.input_(kept[node], node.dtype)
+            if numbers is None or not node.args or self.wide(node):
+                return None
+            index = numbers.setdefault(node, NUMBER + len(numbers))
+            return self.leaf(index, node.dtype, number, False)
+
+        return expr.rewrite(root, leaf)
+
+
+def _nan_if(root: Expr, known: Collection[Expr]) -> bool:
+    """Whether root is NaN wherever one of the known values is."""
+    found: dict[int, bool] = {}
+    for node in expr.topological(root):
+        passes = node.op in _KEEP_NAN and dtypes.is_float(node.dtype)
+        found[id(node)] = node in known or (passes and any(found[id(a)] for a in node.args))
+    return found[id(root)]
+
+
+def analysed(region: Graph) -> RowPasses | None:
+    """The region's plan; None if it is no computation of rows: Reduces over other than the same
+    last axes or of other kinds, values of another shape, indices, checks, or a constant tensor that
+    is no operand."""
+    reduces = [n for n in region.nodes if isinstance(n.op, Reduce)]
+    if not reduces or any(n.op.kind not in KINDS or not n.op.keepdims or not n.op.axes for n in reduces):
+        return None
+    shape, depth = reduces[0].inputs[0].shape, len(reduces[0].op.axes)
+    trailing = tuple(range(len(shape) - depth, len(shape)))
+    if any(n.op.axes != trailing or n.inputs[0].shape != shape for n in reduces):
+        return None
+    rows = RowPasses(shape, depth)
+    values: dict[Value, Expr] = {}
+    for index, value in enumerate(region.inputs):
+        if value.rank > len(shape):
+            return None
+        wide = any(d != 1 for d in value.shape[max(0, value.rank - depth) :])
+        values[value] = rows.leaf(index, value.dtype, 0, wide)
+    for node in region.nodes:
+        value = _value(node, values, rows)
+        if value is None:
+            return None
+        values[node.outputs[0]] = value
+    for index, value in enumerate(region.outputs):
+        if value not in values:
+            return None
+        rows.outputs.append(values[value])
+        if value.shape == shape:
+            rows.written.append(index)
+    rows.distribute()
+    return rows
+
+
+def _value(node: Node, values: dict[Value, Expr], rows: RowPasses) -> Expr | None:
+    """What a node computes for one element."""
+    small = (*rows.shape[: rows.outer], *(1,) * (len(rows.shape) - rows.outer))
+    if not isinstance(node.op, (Map, Reduce)) or node.outputs[0].shape not in (rows.shape, small):
+        return None
+    for value in node.inputs:
+        if value not in values and value.constant is not None and value.constant.splat is not None:
+            values[value] = expr.const(value.constant.splat, value.dtype)
+    if any(value not in values for value in node.inputs):
+        return None
+    body = node.op.body if node.op.body is not None else expr.input_(0, node.inputs[0].dtype)
+    if any(n.op in ("index", "check") for n in expr.topological(body)):
+        return None
+    result = rows.multiplied(expr.substitute(body, {k: values[v] for k, v in enumerate(node.inputs)}))
+    return rows.reduce(node.op.kind, result) if isinstance(node.op, Reduce) else result

@@ -1,0 +1,136 @@
+"""Cumulate, a running total along one axis, and Elements, the tensor whose elements are sizes.
+
+    for vectors of the axes around:  total = 0;  for i along the axis:  total += x[i];  out[i] = total
+Where the axis is the innermost one, rows are summed element by element; totals of 16-bit floats are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...ir import dtypes, expr
+from ...ir.graph import Node
+from ...ir.ops import Cumulate
+from ...target import Target
+from ..kernel import KernelText
+from ..text.emitter import Function, scalar_type, splat, vector_type
+from ..text.scalar import lower, store_vector
+from .nest import (
+    Block,
+    Blocks,
+    Piece,
+    Stages,
+    View,
+    address,
+    block_rows,
+    collapse,
+    dense,
+    displaced,
+    elements_per_part,
+    loops,
+    moving_cost,
+    typical,
+)
+from .operands import each_vector, evaluate, load_lanes, store_lanes, vector_lanes
+from .states import accumulator
+
+
+class Scan(Piece):
+    """The nest over all axes but the one that totals run along."""
+
+    def __init__(self, node: Node, target: Target):
+        op, x = node.op, node.inputs[0].type
+        around = [a for a in range(x.rank) if a != op.axis]
+        view = dense("input", 0, x)
+        self.target, self.op, self.dtype = target, op, x.dtype
+        self.length, self.stride = x.shape[op.axis], view.strides[op.axis]
+        self.sizes, (self.x,), _ = collapse([x.shape[a] for a in around], (view.pick(around),))
+        if not self.sizes:
+            self.sizes, self.x = (1,), replace(self.x, strides=(0,))
+        self.out = replace(self.x, kind="output")
+        self.wide = accumulator(x.dtype)
+        self.vectors = self.x.strides[-1] == self.x.itemsize
+        element, total = expr.cast(expr.input_(0, self.dtype), self.wide), expr.input_(1, self.wide)
+        kind = op.kind if x.dtype != "bool" else {"sum": "or", "prod": "and"}[op.kind]
+        self.following = expr.apply({"sum": "add", "prod": "mul"}.get(kind, kind), total, element)
+        self.lanes = vector_lanes(target, self.following)
+
+    @property
+    def cost(self) -> float:
+        """Picoseconds for one line."""
+        step = 1000 / self.target.fma_per_ns * (4 / self.lanes if self.vectors else 4)
+        return typical(self.length) * (step + moving_cost(self.target, 2 * self.x.itemsize))
+
+    @property
+    def blocks(self) -> Blocks:
+        return block_rows(self.sizes, elements_per_part(self.cost), self.lanes if self.vectors else 1)
+
+    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+        """One block of lines."""
+        starts = [address(k, f, v, block.starts) for v in (self.x, self.out)]
+        with loops(f, block.extents[:-1]) as at:
+            pointers = [self._along(k, f, p, at) for p in starts]
+            if self.vectors:
+                each_vector(
+                    f,
+                    block.extents[-1],
+                    self.lanes,
+                    1,
+                    lambda indices, lanes, mask, _: self._line(
+                        k, f, [displaced(f, p, indices[0], self.x.itemsize) for p in pointers], lanes, mask
+                    ),
+                )
+                return
+            with f.loop(0, block.extents[-1]) as loop:
+                self._line(
+                    k,
+                    f,
+                    [displaced(f, p, loop.index, k.size(f, self.x.strides[-1])) for p in pointers],
+                    1,
+                    None,
+                )
+
+    def _along(self, k: KernelText, f: Function, pointer: str, at: Sequence[str]) -> str:
+        for index, stride in zip(at, self.x.strides):
+            pointer = displaced(f, pointer, index, k.size(f, stride))
+        return pointer
+
+    def _line(
+        self, k: KernelText, f: Function, pointers: Sequence[str], lanes: int, mask: str | None
+    ) -> None:
+        """Neighbouring lines, from one end of the axis to the other."""
+        length, stride = k.size(f, self.length), k.size(f, self.stride)
+        kind = vector_type(scalar_type(self.wide), lanes)
+        first = splat(int(self.op.kind == "prod"), self.wide, lanes)
+        with f.loop(0, length, carried=[(kind, first)]) as loop:
+            place = f.sub(f.sub(length, 1), loop.index) if self.op.reverse else loop.index
+            source, to = (displaced(f, p, place, stride) for p in pointers)
+            reads = {0: lambda: load_lanes(f, self.dtype, source, lanes, mask), 1: lambda: loop.carried[0]}
+            (total,) = evaluate(k, f, [self.following], reads, lanes, None, mask)
+            result = loop.carried[0] if self.op.exclusive else total
+            body = expr.cast(expr.input_(0, self.wide), self.dtype)
+            (value,) = lower(f, [body], lambda _: result, lanes)
+            store_lanes(f, self.dtype, value, to, lanes, mask)
+            loop.carry(total)
+
+
+class Sizes(Piece):
+    """The elements of an Elements op, one after the other."""
+
+    cost = 1000.0
+
+    def __init__(self, node: Node):
+        self.op, self.sizes = node.op, (len(node.op.dims),)
+        self.blocks = Blocks(self.sizes, (None,))
+        self.out = View("output", 0, node.op.dtype, (dtypes.itemsize(node.op.dtype),))
+
+    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+        body = expr.cast(expr.input_(0, "int64"), self.op.dtype)
+        for index, dimension in enumerate(self.op.dims):
+            (value,) = lower(f, [body], lambda _, d=dimension: k.size(f, d), 1)
+            store_vector(f, self.op.dtype, value, address(k, f, self.out, [index]), 1)
+
+
+def stages(node: Node, target: Target) -> Stages:
+    return [[Scan(node, target) if isinstance(node.op, Cumulate) else Sizes(node)]], ()

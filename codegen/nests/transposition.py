@@ -1,0 +1,137 @@
+"""Transposition of a plane in registers: square tiles, and few interleaved rows.
+
+tile     log2(rows) stages, in each of which rows i and i + d exchange blocks of d lanes
+few      two to four rows become one wide vector by a shuffle, or come out of one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...target import Target
+from ..text.emitter import Function, vector_type
+from .nest import displaced
+from .row_copies import is_number
+
+
+def tile_rows(target: Target, item: int) -> int:
+    """Rows and columns of a square tile: one register a row, half of the registers at most."""
+    return min(target.vector_bits // (8 * item), target.vector_registers // 2)
+
+
+def transpose_tile(
+    f: Function, rows: int, item: int, to: str, step_out: str, source: str, step_in: str
+) -> None:
+    vector = vector_type(f"i{8 * item}", rows)
+    values = [f.load(vector, f.offset(source, f.mul(i, step_in))) for i in range(rows)]
+    distance = 1
+    while distance < rows:
+        keep = [lane if not lane & distance else rows + lane - distance for lane in range(rows)]
+        swap = [lane + distance if not lane & distance else rows + lane for lane in range(rows)]
+        for i in range(rows):
+            if not i & distance:
+                pair = f"{vector} {values[i]}, {vector} {values[i + distance]}"
+                values[i], values[i + distance] = (
+                    f.value(f"shufflevector {pair}, <{rows} x i32> <{', '.join(f'i32 {x}' for x in lanes)}>")
+                    for lanes in (keep, swap)
+                )
+        distance *= 2
+    for i, value in enumerate(values):
+        f.store(vector, value, f.offset(to, f.mul(i, step_out)))
+
+
+class Transposition:
+    """out[i][j] = in[j][i] over blocks: i runs along the source's rows, j along the result's."""
+
+    def __init__(self, f: Function, item: int, step_out: str, step_in: str):
+        self.f, self.item, self.step_out, self.step_in = f, item, step_out, step_in
+
+    def cover(
+        self, to: str, source: str, levels: Sequence[tuple[int, int]], i0: str, i1: str, j0: str, j1: str
+    ) -> None:
+        """The rectangle in tiles of levels[0], (rows, columns), then what is left beside and below in the
+        smaller ones."""
+        f, (rows, columns) = self.f, levels[0]
+        if all(map(is_number, (i0, i1, j0, j1))) and (int(i0) >= int(i1) or int(j0) >= int(j1)):
+            return
+        i_stop, j_stop = self._whole(i0, i1, rows), self._whole(j0, j1, columns)
+        with f.loop(i0, i_stop, rows) as i, f.loop(j0, j_stop, columns) as j:
+            place_out = f.offset(f.offset(to, f.mul(i.index, self.step_out)), f.mul(j.index, self.item))
+            place_in = f.offset(f.offset(source, f.mul(j.index, self.step_in)), f.mul(i.index, self.item))
+            for at in range(0, columns, rows):
+                there, here = (
+                    f.offset(place_out, at * self.item),
+                    f.offset(place_in, f.mul(at, self.step_in)),
+                )
+                transpose_tile(f, rows, self.item, there, self.step_out, here, self.step_in)
+        if len(levels) > 1:
+            self.cover(to, source, levels[1:], i0, i_stop, j_stop, j1)
+            self.cover(to, source, levels[1:], i_stop, i1, j0, j1)
+
+    def _whole(self, start: str, stop: str, rows: int) -> str:
+        length = self.f.sub(stop, start)
+        if rows == 1:
+            return stop
+        if is_number(length):
+            return self.f.add(start, int(length) // rows * rows)
+        return self.f.add(start, self.f.value(f"and i64 {length}, {-rows}"))
+
+
+def interleave(f: Function, item: int, count: int, to: str, source: str, step_in: str, length: str) -> None:
+    """out[n][c] = in[c][n] for few c: one vector of each, shuffled to one wide store."""
+    lanes, word = f.target.vector_bits // (8 * item), f"i{8 * item}"
+    vector, wide = f"<{lanes} x {word}>", f"<{count * lanes} x {word}>"
+    rows = [f.offset(source, f.mul(c, step_in)) for c in range(count)]
+    whole = (
+        f.value(f"and i64 {length}, {-lanes}") if not is_number(length) else str(int(length) // lanes * lanes)
+    )
+    with f.loop(0, whole, lanes) as loop:
+        joined = [f.load(vector, displaced(f, row, loop.index, item)) for row in rows]
+        value = concatenated(f, joined, lanes, word)
+        order = ", ".join(f"i32 {c * lanes + k}" for k in range(lanes) for c in range(count))
+        value = f.value(f"shufflevector {wide} {value}, {wide} poison, <{count * lanes} x i32> <{order}>")
+        f.store(wide, value, displaced(f, to, f.mul(loop.index, count), item))
+    with f.loop(whole, length) as loop:
+        for c, row in enumerate(rows):
+            value = f.load(word, displaced(f, row, loop.index, item))
+            f.store(word, value, displaced(f, to, f.add(f.mul(loop.index, count), c), item))
+
+
+def concatenated(f: Function, vectors: Sequence[str], lanes: int, word: str) -> str:
+    """Vectors one after the other as one."""
+    whole, width = vectors[0], lanes
+    for value in vectors[1:]:
+        if width > lanes:  # a shuffle takes two of one width
+            order = ", ".join(f"i32 {k}" if k < lanes else "i32 poison" for k in range(width))
+            pair = f"<{lanes} x {word}> {value}, <{lanes} x {word}> poison"
+            value = f.value(f"shufflevector {pair}, <{width} x i32> <{order}>")
+        order = ", ".join(f"i32 {k}" for k in range(width + lanes))
+        pair = f"<{width} x {word}> {whole}, <{width} x {word}> {value}"
+        width += lanes
+        whole = f.value(f"shufflevector {pair}, <{width} x i32> <{order}>")
+    return whole
+
+
+def deinterleave(
+    f: Function, item: int, count: int, to: str, step_out: str, source: str, length: str
+) -> None:
+    """out[c][n] = in[n][c] for few c: one wide load, every c-th lane of it a row."""
+    lanes, word = f.target.vector_bits // (8 * item), f"i{8 * item}"
+    vector, wide = f"<{lanes} x {word}>", f"<{count * lanes} x {word}>"
+    rows = [f.offset(to, f.mul(c, step_out)) for c in range(count)]
+    whole = (
+        f.value(f"and i64 {length}, {-lanes}") if not is_number(length) else str(int(length) // lanes * lanes)
+    )
+    with f.loop(0, whole, lanes) as loop:
+        value = f.load(wide, displaced(f, source, f.mul(loop.index, count), item))
+        for c, row in enumerate(rows):
+            order = ", ".join(f"i32 {count * k + c}" for k in range(lanes))
+            f.store(
+                vector,
+                f.value(f"shufflevector {wide} {value}, {wide} poison, <{lanes} x i32> <{order}>"),
+                displaced(f, row, loop.index, item),
+            )
+    with f.loop(whole, length) as loop:
+        for c, row in enumerate(rows):
+            value = f.load(word, displaced(f, source, f.add(f.mul(loop.index, count), c), item))
+            f.store(word, value, displaced(f, row, loop.index, item))

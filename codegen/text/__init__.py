@@ -1,0 +1,1 @@
+"""The language of LLVM text: instructions, vectors, conversions and the functions of mathematics."""

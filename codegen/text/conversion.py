@@ -1,0 +1,289 @@
+"""Conversions between element types: casts, and between the type an expression names and the one it is
+computed in.
+
+float16, bfloat16 and the small floats are computed in float32 and rounded after each operation, to nearest
+even. Float to integer truncates and saturates, NaN gives 0; integers wrap. Targets without instructions for a
+format convert by integer arithmetic to the same bits. Formats: IEEE 754, OCP 8-bit floating point, OCP
+microscaling, and the `fnuz` variants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir import dtypes
+from ...target import Target
+from .emitter import scalar_type, vector_type
+from .vectors import Vectors
+
+#: Types whose elements are computed in float32.
+NARROW = ("float16", "bfloat16", *dtypes.SMALL_FLOATS)
+
+
+def computed_in(dtype: str) -> str:
+    """The type in which elements of dtype are computed."""
+    return "float32" if dtype in NARROW else dtype
+
+
+def to_computed(v: Vectors, x: str) -> str:
+    """x, of the type v.dtype, as the type that it is computed in; exact."""
+    if v.dtype not in NARROW:
+        return x
+    if v.dtype == "bfloat16":
+        words = v.of("int32")
+        return v.of("float32").from_bits(words.shift_left(_raw_bits(v, x), 16))
+    if v.dtype == "float16" and _converts_half(v.f.target):
+        return v.f.value(f"fpext {v.type} {x} to {v.of('float32').type}")
+    if v.dtype == "float8e8m0":
+        return _from_power(v, x)
+    return _from_format(v, _FORMATS[v.dtype], x)
+
+
+def from_computed(v: Vectors, x: str) -> str:
+    """x, a float32 for a narrow v.dtype, as that type, rounded."""
+    if v.dtype not in NARROW:
+        return x
+    if v.dtype == "bfloat16":
+        return _to_bfloat16(v, x)
+    if v.dtype == "float16" and _converts_half(v.f.target):
+        return v.f.value(f"fptrunc {v.of('float32').type} {x} to {v.type}")
+    if v.dtype == "float8e8m0":
+        return _to_power(v, x)
+    return _to_format(v, _FORMATS[v.dtype], x)
+
+
+def rounded(v: Vectors, x: str) -> str:
+    """x, as computed, with what the type v.dtype does not hold rounded or wrapped away."""
+    if v.dtype in NARROW:
+        return to_computed(v, from_computed(v, x))
+    return wrapped(v, x)
+
+
+def wrapped(v: Vectors, x: str) -> str:
+    """An integer of fewer bits than its byte, modulo 2**bits."""
+    spare = 8 - dtypes.bits(v.dtype) if dtypes.is_integer(v.dtype) else 0
+    if spare <= 0:
+        return x
+    return v.shift_right(v.shift_left(x, spare), spare)
+
+
+def cast(source: Vectors, dtype: str, x: str, within: bool = False) -> str:
+    """x, as source.dtype is computed, as dtype is computed. `within`: floats are known to be in the
+    integer's range."""
+    v = source.of(dtype)
+    kind = computed_in(source.dtype)
+    if dtype == "bool":
+        wide = source.of(kind)
+        return x if kind == "bool" else wide.compare("ne", x, wide.constant(0))
+    if dtypes.is_float(dtype):
+        if kind == "float64" and dtype in NARROW and dtype != "bfloat16":  # as ml_dtypes, through float32
+            return rounded(v, _to_odd(source, x))
+        return rounded(v, _to_float(source.of(kind), computed_in(dtype), x))
+    if dtypes.is_float(kind):
+        return _saturated(source.of(kind), v, x, within)
+    return wrapped(v, _resized(source, v, x))
+
+
+def _resized(source: Vectors, v: Vectors, x: str) -> str:
+    have, want = (_width(t.dtype) for t in (source, v))
+    if have == want:
+        return x
+    operation = "trunc" if want < have else "sext" if dtypes.is_signed(source.dtype) else "zext"
+    return v.f.value(f"{operation} {source.type} {x} to {v.type}")
+
+
+def _width(dtype: str) -> int:
+    return 1 if dtype == "bool" else 8 * dtypes.itemsize(dtype)
+
+
+def _to_float(source: Vectors, dtype: str, x: str) -> str:
+    v = source.of(dtype)
+    if source.dtype == dtype:
+        return x
+    if source.dtype == "bool":
+        return v.select(x, v.constant(1), v.constant(0))
+    if source.floating:
+        operation = "fpext" if dtype == "float64" else "fptrunc"
+    elif _width(source.dtype) < 32:
+        source, x = source.of("int32"), _resized(source, source.of("int32"), x)
+        operation = "sitofp"
+    else:
+        operation = "sitofp" if dtypes.is_signed(source.dtype) else "uitofp"
+    return v.f.value(f"{operation} {source.type} {x} to {v.type}")
+
+
+def _saturated(source: Vectors, v: Vectors, x: str, within: bool) -> str:
+    """Floats to integers without a value that the conversion instruction does not define."""
+    low, high = dtypes.integer_range(v.dtype)
+    wide = v if _width(v.dtype) >= 32 else v.of("int32")
+    x = source.select(source.is_nan(x), source.constant(0), x)
+    exact = int(source.dtype == "float64" or high < 1 << 24) and high < 1 << 53
+    if not within:
+        x = source.greater(x, source.constant(low))
+        if exact:
+            x = source.smaller(x, source.constant(high))
+    overflow = None if exact else source.compare("ge", x, source.constant(high + 1))
+    if overflow is not None:
+        x = source.select(overflow, source.constant(0), x)
+    operation = "fptosi" if dtypes.is_signed(wide.dtype) else "fptoui"
+    result = v.f.value(f"{operation} {source.type} {x} to {wide.type}")
+    if overflow is not None:
+        result = wide.select(overflow, wide.constant(high), result)
+    return _resized(wide, v, result)
+
+
+def _to_odd(source: Vectors, x: str) -> str:
+    """float64 to float32 so that rounding once more gives what rounding once would: an inexact result gets an
+    odd last bit (round to odd, Boldo and Melquiond 2008)."""
+    v = source.of("float32")
+    words, near = v.of("int32"), v.f.value(f"fptrunc {source.type} {x} to {v.type}")
+    back, bits = v.f.value(f"fpext {v.type} {near} to {source.type}"), v.bits(near)
+    away = source.compare("gt", source.abs(back), source.abs(x))
+    down = words.select(away, words.sub(bits, words.constant(1)), bits)
+    inexact = source.both(source.compare("ne", back, x), source.compare("eq", x, x))
+    return v.from_bits(words.select(inexact, words.bit_or(down, words.constant(1)), down))
+
+
+# Formats -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Format:
+    """A sign, `exponent` bits of this bias, `mantissa` bits. What the codes of no number mean is `special`:
+    "ieee", the greatest exponent holds infinities and NaN; "nan", all bits but the sign set are NaN; "zero",
+    the code of -0 is the only NaN and there is no -0; "none", there are none and values saturate."""
+
+    exponent: int
+    mantissa: int
+    bias: int
+    special: str
+
+    @property
+    def greatest(self) -> int:
+        """The code of the greatest finite number."""
+        codes = 1 << self.exponent + self.mantissa
+        return codes - {"ieee": 1 + (1 << self.mantissa), "nan": 2, "zero": 1, "none": 1}[self.special]
+
+    @property
+    def nan(self) -> int:
+        """The code of NaN, without its sign."""
+        quiet = (1 << self.exponent + self.mantissa) - (1 << self.mantissa - 1)
+        full = (1 << self.exponent + self.mantissa) - 1
+        return {"ieee": quiet, "nan": full, "zero": full + 1, "none": full + 1}[self.special]
+
+    @property
+    def overflow(self) -> int:
+        """What is too great becomes this code."""
+        return {"ieee": self.greatest + 1, "none": self.greatest}.get(self.special, self.nan)
+
+
+_FORMATS = {
+    "float16": _Format(5, 10, 15, "ieee"),
+    "float8e5m2": _Format(5, 2, 15, "ieee"),
+    "float8e4m3fn": _Format(4, 3, 7, "nan"),
+    "float8e4m3fnuz": _Format(4, 3, 8, "zero"),
+    "float8e5m2fnuz": _Format(5, 2, 16, "zero"),
+    "float4e2m1": _Format(2, 1, 1, "none"),
+}
+
+
+def _converts_half(target: Target) -> bool:
+    return "convert_half" in target.abilities
+
+
+def _raw_bits(v: Vectors, x: str) -> str:
+    """The code of each element, as int32."""
+    short = vector_type("i16", v.lanes)
+    if scalar_type(v.dtype) in ("half", "bfloat"):
+        x = v.f.value(f"bitcast {v.type} {x} to {short}")
+    source = short if dtypes.itemsize(v.dtype) == 2 else vector_type("i8", v.lanes)
+    return v.f.value(f"zext {source} {x} to {v.of('int32').type}")
+
+
+def _as_code(v: Vectors, bits: str) -> str:
+    """int32 codes as elements."""
+    narrow = vector_type(f"i{8 * dtypes.itemsize(v.dtype)}", v.lanes)
+    x = v.f.value(f"trunc {v.of('int32').type} {bits} to {narrow}")
+    return v.f.value(f"bitcast {narrow} {x} to {v.type}") if scalar_type(v.dtype) in ("half", "bfloat") else x
+
+
+def _to_bfloat16(v: Vectors, x: str) -> str:
+    single, words = v.of("float32"), v.of("uint32")
+    bits = single.bits(x)
+    odd = words.bit_and(words.shift_right(bits, 16), words.constant(1))
+    near = words.add(words.add(bits, words.constant(0x7FFF)), odd)
+    quiet = words.bit_or(bits, words.constant(0x400000))
+    return _as_code(v, words.shift_right(words.select(single.is_nan(x), quiet, near), 16))
+
+
+def _from_format(v: Vectors, form: _Format, x: str) -> str:
+    """The exponent is rebiased by a multiplication, which makes subnormal numbers normal too."""
+    single, words = v.of("float32"), v.of("int32")
+    sign_bit = 1 << form.exponent + form.mantissa
+    code = _raw_bits(v, x)
+    magnitude = words.bit_and(code, words.constant(sign_bit - 1))
+    number = single.from_bits(words.shift_left(magnitude, 23 - form.mantissa))
+    bits = single.bits(single.mul(number, single.constant(2.0 ** (127 - form.bias))))
+    if form.special == "ieee":
+        special = words.compare("gt", magnitude, words.constant(form.greatest))
+        top = words.constant(0x7F800000)
+        bits = words.select(special, words.bit_or(bits, top), bits)
+    elif form.special == "nan":
+        special = words.compare("eq", magnitude, words.constant(form.nan))
+        bits = words.select(special, words.constant(0x7FC00000), bits)
+    sign = words.shift_left(words.bit_and(code, words.constant(sign_bit)), 31 - form.exponent - form.mantissa)
+    bits = words.bit_or(bits, sign)
+    if form.special == "zero":
+        bits = words.select(
+            words.compare("eq", code, words.constant(sign_bit)), words.constant(0x7FC00000), bits
+        )
+    return single.from_bits(bits)
+
+
+def _to_format(v: Vectors, form: _Format, x: str) -> str:
+    """Normal results are rounded in the bits; subnormal ones by adding a number whose last bit is the
+    least subnormal."""
+    single, words = v.of("float32"), v.of("int32")
+    sign_bit, shift = 1 << form.exponent + form.mantissa, 23 - form.mantissa
+    bits = single.bits(x)
+    magnitude = words.bit_and(bits, words.constant(0x7FFFFFFF))
+    odd = words.bit_and(words.shift_right(magnitude, shift), words.constant(1))
+    half = words.constant((1 << shift - 1) - 1)
+    near = words.shift_right(words.add(words.add(magnitude, half), odd), shift)
+    near = words.sub(near, words.constant((127 - form.bias) << form.mantissa))
+    aligner = 2.0 ** (1 - form.bias + shift)
+    small = single.bits(single.add(single.from_bits(magnitude), single.constant(aligner)))
+    small = words.sub(small, words.constant((127 + 1 - form.bias + shift) << 23))
+    least_normal = (127 + 1 - form.bias) << 23
+    code = words.select(words.compare("lt", magnitude, words.constant(least_normal)), small, near)
+    code = words.select(
+        words.compare("gt", code, words.constant(form.greatest)), words.constant(form.overflow), code
+    )
+    sign = words.shift_right(v.of("uint32").bit_and(bits, words.constant(-0x80000000)), 31)
+    sign = words.bit_and(sign, words.constant(1))
+    signed = words.bit_or(code, words.shift_left(sign, form.exponent + form.mantissa))
+    if form.special == "zero":  # no -0, and NaN has no sign
+        plain = words.compare("eq", words.bit_and(code, words.constant(sign_bit - 1)), words.constant(0))
+        signed = words.select(plain, code, signed)
+    nan = words.constant(form.nan)
+    if form.special in ("ieee", "nan"):
+        nan = words.bit_or(nan, words.shift_left(sign, form.exponent + form.mantissa))
+    return _as_code(v, words.select(single.is_nan(x), nan, signed))
+
+
+def _from_power(v: Vectors, x: str) -> str:
+    """float8e8m0: 2 ** (code - 127), NaN for 255."""
+    single, words = v.of("float32"), v.of("int32")
+    code = _raw_bits(v, x)
+    bits = words.shift_left(code, 23)
+    bits = words.select(words.compare("eq", code, words.constant(0)), words.constant(1 << 22), bits)
+    nan = words.compare("eq", code, words.constant(255))
+    return single.from_bits(words.select(nan, words.constant(0x7FC00000), bits))
+
+
+def _to_power(v: Vectors, x: str) -> str:
+    """The nearest power of two, NaN for what is not above zero."""
+    single, words = v.of("float32"), v.of("int32")
+    code = words.shift_right(words.add(single.bits(x), words.constant(1 << 22)), 23)
+    code = words.select(words.compare("gt", code, words.constant(254)), words.constant(255), code)
+    return _as_code(v, words.select(single.compare("gt", x, single.constant(0)), code, words.constant(255)))

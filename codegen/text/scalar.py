@@ -1,0 +1,440 @@
+"""Scalar expressions as vector code: how a Map's body, and every kernel's epilogue, becomes instructions.
+
+`lower` walks an `Expr` once, arguments before users, and emits each node for `lanes` elements at a time (1:
+scalar code). What a node means is said by `expr.OPERATIONS`; this is the same in LLVM's words. Values are
+passed in the type that the expression names (bool as i1); inside, narrow floats stay float32 between their
+roundings (`conversion.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...ir import dtypes
+from ...ir.dims import Dimension
+from ...ir.expr import Expr, topological
+from .. import abi
+from . import vector_math
+from .conversion import NARROW, cast, computed_in, from_computed, rounded, to_computed, wrapped
+from .emitter import Function, mangled, memory_type, scalar_type, splat, vector_type
+from .vectors import Vectors
+
+#: Operations whose result is a value of the type whenever the operands are: they need no rounding.
+_EXACT = frozenset(
+    ("neg", "abs", "sign", "min", "max", "select", "floor", "ceil", "trunc", "round", "fmod", "check")
+)
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What a failed `check` does: the function, which returns i32, stores the offending element as an i64 at
+    `scratch` and returns the error's code at once, so that the first failing element in the order of
+    execution is the one reported. Nobody needs to test anything afterwards. `active`: the lanes that count,
+    where a tail computes idle ones."""
+
+    f: Function
+    scratch: str = "%scratch"
+    active: str | None = None
+
+    def require(self, v: Vectors, condition: str, x: str, code: str) -> None:
+        """Fails with error `code` and x (of v's type) in the first active lane where the condition is
+        false."""
+        f = self.f
+        failed = f.value(f"xor {v.mask} {condition}, {splat(True, 'bool', v.lanes)}")
+        if self.active is not None:
+            failed = v.both(failed, self.active)
+        wrong, right = f.fresh_label("wrong"), f.fresh_label("right")
+        f.branch_if(v.any(failed), wrong, right)
+        f.label(wrong)
+        value = cast(v, "int64", x)
+        if v.lanes > 1:
+            word = f"i{v.lanes}"
+            bits = f.value(f"bitcast {v.mask} {failed} to {word}")
+            count = f.text.declare(f"llvm.cttz.{word}", word, [word, "i1"])
+            lane = f.call(word, count, f"{word} {bits}", "i1 true")
+            value = f.value(f"extractelement {v.of('int64').type} {value}, {word} {lane}")
+        f.store("i64", value, self.scratch, 8)
+        f.statement(f"ret i32 {abi.ERRORS[code]}")
+        f.label(right)
+
+
+def can_fail(*roots: Expr) -> bool:
+    """Whether the expressions contain a check, so that `lower` needs Checks."""
+    return any(node.op == "check" for node in topological(*roots))
+
+
+def lower(
+    f: Function,
+    roots: Sequence[Expr],
+    operand: Callable[[int], str],
+    lanes: int,
+    size: Callable[[Dimension], str] | None = None,
+    index: Callable[[int], str] | None = None,
+    fail: Checks | None = None,
+) -> list[str]:
+    """The values of the expressions for `lanes` elements, in the roots' own types (`scalar_type`; bool: i1).
+
+    `operand(i)` gives the i-th input in its type, asked for once; `size(d)` a dimension as an i64;
+    `index(axis)` the elements' indices along an axis as `lanes` i64. An expression that holds a check needs
+    `fail`, one with sizes or indices those functions: a missing one is a TypeError, as is an operation that
+    the type does not have.
+    """
+    code = _Lowering(f, lanes, operand, size, index, fail)
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            code.add(node)
+        elif id(node) not in code.values:
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(_arguments(node)))
+    return [code.own(root) for root in roots]
+
+
+def _arguments(node: Expr) -> tuple[Expr, ...]:
+    """What a node is computed from: its arguments, but for a sigmoid, which is one step from its x."""
+    x = _sigmoid_argument(node)
+    return node.args if x is None else (x,)
+
+
+class _Lowering:
+    """The values so far: as computed, and in the type's own form where that differs and exists already."""
+
+    def __init__(self, f, lanes, operand, size, index, fail):
+        self.f, self.lanes, self.operand, self.size, self.index, self.fail = (
+            f,
+            lanes,
+            operand,
+            size,
+            index,
+            fail,
+        )
+        self.values: dict[int, str] = {}
+        # LLVM keeps a bfloat that lives on into another block as a float and calls a library to round it
+        # again, so these are used within their block only.
+        self.narrow: dict[tuple[int, str], str] = {}
+
+    def vectors(self, dtype: str) -> Vectors:
+        return Vectors(self.f, dtype, self.lanes)
+
+    def own(self, node: Expr) -> str:
+        """The node's value in the form of its type."""
+        if node.dtype not in NARROW:
+            return self.values[id(node)]
+        key = id(node), self.f.block
+        if key not in self.narrow:
+            self.narrow[key] = from_computed(self.vectors(node.dtype), self.values[id(node)])
+        return self.narrow[key]
+
+    def add(self, node: Expr) -> None:
+        if id(node) in self.values:
+            return
+        args = [self.values[id(a)] for a in _arguments(node)]
+        if node.args and len(args) < len(node.args):
+            self.values[id(node)] = vector_math.sigmoid(self.vectors(node.dtype), *args)
+        else:
+            self.values[id(node)] = self._value(node, args)
+
+    def _value(self, node: Expr, args: list[str]) -> str:
+        v, kind = self.vectors(node.dtype), computed_in(node.dtype)
+        match node.op:
+            case "input":
+                value = self.operand(node.value)
+                if node.dtype in NARROW:
+                    self.narrow[id(node), self.f.block] = value
+                return wrapped(v, to_computed(v, value))
+            case "const":
+                return splat(node.value, kind, self.lanes)
+            case "size":
+                return v.broadcast(_given(self.size, "sizes")(node.value))
+            case "index":
+                return _given(self.index, "indices")(node.value)
+            case "cast":
+                source = node.args[0]
+                within = dtypes.is_integer(node.dtype) and _within(source, *dtypes.integer_range(node.dtype))
+                return cast(self.vectors(source.dtype), node.dtype, args[0], within)
+            case "bitcast":
+                source, value = self.vectors(node.args[0].dtype), self.own(node.args[0])
+                if "bool" in (source.dtype, v.dtype):
+                    return cast(source, v.dtype, value)
+                if source.type != v.type:
+                    value = self.f.value(f"bitcast {source.type} {value} to {v.type}")
+                return to_computed(v, value)
+            case "check":
+                _given(self.fail, "checks").require(v.of(kind), args[0], args[1], node.value)
+                return args[1]
+        argument = node.args[0 if node.op == "pow" else -1].dtype
+        w = self.vectors(computed_in(argument))
+        if node.op == "pow":
+            value = _power(w, node, args)
+        elif w.dtype == "bool" and node.op in _BOOLEAN:
+            value = _BOOLEAN[node.op](w, *args)
+        elif w.floating:
+            value = _on_floats(w, node, args)
+        else:
+            value = _on_integers(w, node, args)
+        exact = node.dtype == "bool" or (node.op in _EXACT and node.dtype in NARROW)
+        return value if exact else rounded(v, value)
+
+
+def _given(what: Callable | Checks | None, name: str):
+    if what is None:
+        raise TypeError(f"an expression with {name} was lowered where there are none")
+    return what
+
+
+def _within(x: Expr, low: int, high: int) -> bool:
+    """Whether x is a clip to constants inside [low, high]."""
+
+    def bound(node: Expr) -> float | None:
+        return node.args[1].value if node.args[1].op == "const" else None
+
+    if x.op not in ("min", "max") or x.args[0].op not in ("min", "max") or x.op == x.args[0].op:
+        return False
+    upper, lower = (x, x.args[0]) if x.op == "min" else (x.args[0], x)
+    above, below = bound(upper), bound(lower)
+    return above is not None and below is not None and low <= below <= high and low <= above <= high
+
+
+# Operations --------------------------------------------------------------------------------------
+
+
+def _is_number(node: Expr) -> bool:
+    return node.op == "const" and node.value == node.value
+
+
+def _on_floats(v: Vectors, node: Expr, args: list[str]) -> str:
+    match node.op:
+        case "add" | "sub" | "mul" | "div" | "neg" | "abs" | "select":
+            return getattr(v, node.op)(*args)
+        case "min" | "max":
+            extreme = v.minimum if node.op == "min" else v.maximum
+            if _is_number(node.args[0]):
+                return extreme(args[1], args[0], True)
+            return extreme(args[0], args[1], _is_number(node.args[1]))
+        case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
+            return v.compare(node.op, *args)
+        case "isnan":
+            return v.is_nan(args[0])
+        case "isinf":
+            return v.compare("eq", v.abs(args[0]), v.constant(float("inf")))
+        case "sign":
+            zero = v.constant(0)
+            nonzero = v.copysign(v.constant(1), args[0])
+            sign = v.select(v.compare("eq", args[0], zero), zero, nonzero)
+            return v.select(v.is_nan(args[0]), args[0], sign)
+        case "floor" | "ceil" | "trunc" | "sqrt":
+            return v.unary(node.op, args[0])
+        case "round":
+            return v.unary("roundeven", args[0])
+    return vector_math.function(v, node.op, *args)
+
+
+def _sigmoid_argument(node: Expr) -> Expr | None:
+    """x where node is 1 / (1 + exp(-x)) of float32, the form in which `expr.sigmoid` and importers write
+    it."""
+
+    def one(e: Expr) -> bool:
+        return e.op == "const" and e.value == 1
+
+    if node.op != "div" or node.dtype != "float32" or not one(node.args[0]) or node.args[1].op != "add":
+        return None
+    left, right = node.args[1].args
+    power = right if one(left) else left if one(right) else None
+    if power is None or power.op != "exp" or power.args[0].op != "neg":
+        return None
+    return power.args[0].args[0]
+
+
+_BOOLEAN: dict[str, Callable[..., str]] = {
+    "and": Vectors.both,
+    "min": Vectors.both,
+    "mul": Vectors.both,
+    "or": Vectors.either,
+    "max": Vectors.either,
+    "add": Vectors.either,
+    "xor": Vectors.bit_xor,
+    "not": lambda v, a: v.bit_xor(a, v.constant(True)),
+}
+
+
+def _on_integers(v: Vectors, node: Expr, args: list[str]) -> str:
+    zero, one = v.constant(0), v.constant(1)
+    match node.op:
+        case "add" | "sub" | "mul" | "neg" | "select":
+            return getattr(v, node.op)(*args)
+        case "abs":
+            return v.abs(args[0]) if dtypes.is_signed(v.dtype) else args[0]
+        case "min":
+            return v.smaller(*args)
+        case "max":
+            return v.greater(*args)
+        case "and" | "or" | "xor":
+            return getattr(v, f"bit_{node.op}")(*args)
+        case "not":
+            return v.bit_xor(args[0], v.constant(-1))
+        case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
+            return v.compare(node.op, *args)
+        case "sign":
+            positive = v.select(v.compare("ne", args[0], zero), one, zero)
+            if not dtypes.is_signed(v.dtype):
+                return positive
+            return v.select(v.compare("lt", args[0], zero), v.constant(-1), positive)
+        case "floor" | "ceil" | "trunc" | "round":
+            return args[0]
+        case "isnan" | "isinf":
+            return v.of("bool").constant(False)
+        case "shl" | "shr":
+            return _shift(v, node, args)
+        case "div":
+            return _quotient(v, node.args[1], args)
+        case "fmod" | "mod":
+            return _remainder(v, node, args)
+    raise TypeError(f"{node.op} is not defined on {v.dtype}")
+
+
+def _shift(v: Vectors, node: Expr, args: list[str]) -> str:
+    """Shifts by the width or more give 0."""
+    shift = v.shift_left if node.op == "shl" else v.shift_right
+    width, count = dtypes.bits(v.dtype), node.args[1]
+    if count.op == "const":
+        return shift(args[0], count.value) if 0 <= count.value < width else v.constant(0)
+    counts = v.of("u" + v.dtype) if dtypes.is_signed(v.dtype) else v
+    inside = counts.compare("lt", args[1], counts.constant(width))
+    return v.select(inside, shift(args[0], v.select(inside, args[1], v.constant(0))), v.constant(0))
+
+
+def _quotient(v: Vectors, divisor: Expr, args: list[str]) -> str:
+    """Truncated division; a zero divisor acts as one, and the most negative number by -1 wraps."""
+    a, b = args
+    zero, one, minus = v.constant(0), v.constant(1), v.constant(-1)
+    signed = dtypes.is_signed(v.dtype)
+    if divisor.op == "const":
+        if divisor.value in (0, 1):
+            return a
+        if divisor.value == -1:
+            return v.neg(a)
+        return v.f.value(f"{'sdiv' if signed else 'udiv'} {v.type} {a}, {b}")
+    negated = v.compare("eq", b, minus) if signed else None
+    safe = v.select(v.compare("eq", b, zero), one, b)
+    if negated is not None:
+        safe = v.select(negated, one, safe)
+    quotient = _divide(v, a, safe)
+    return quotient if negated is None else v.select(negated, v.neg(a), quotient)
+
+
+def _divide(v: Vectors, a: str, b: str) -> str:
+    """a / b with b neither 0 nor -1. Vectors divide as floats of more bits than the quotient can have: exact
+    after truncation, as the quotient of n-bit numbers is at least 2**-n away from the next integer,
+    relatively."""
+    signed, bits = dtypes.is_signed(v.dtype), dtypes.bits(v.dtype)
+    if v.lanes == 1 or bits > 32:
+        return v.f.value(f"{'sdiv' if signed else 'udiv'} {v.type} {a}, {b}")
+    floats = v.of("float32" if bits <= 8 else "float64")
+    words = v if bits == 32 else v.of("int32")
+    left, right = (cast(v, floats.dtype, x) for x in (a, b))
+    quotient = floats.div(left, right)
+    operation = "fptosi" if dtypes.is_signed(words.dtype) else "fptoui"
+    whole = v.f.value(f"{operation} {floats.type} {quotient} to {words.type}")
+    return whole if bits == 32 else cast(words, v.dtype, whole)
+
+
+def _remainder(v: Vectors, node: Expr, args: list[str]) -> str:
+    """The remainder with the dividend's sign, or for `mod` the divisor's; 0 where the divisor is 0."""
+    a, b = args
+    zero = v.constant(0)
+    rest = v.sub(a, v.mul(wrapped(v, _quotient(v, node.args[1], args)), b))
+    rest = v.select(v.compare("eq", b, zero), zero, wrapped(v, rest))
+    if node.op == "fmod" or not dtypes.is_signed(v.dtype):
+        return rest
+    against = v.compare("lt", v.bit_xor(rest, b), zero)
+    return v.select(v.both(against, v.compare("ne", rest, zero)), v.add(rest, b), rest)
+
+
+def _power(v: Vectors, node: Expr, args: list[str]) -> str:
+    """a ** b: of two floats, of integers by squaring, and of a mixed pair in float64."""
+    base, exponent = node.args
+    b = v.of(computed_in(exponent.dtype))
+    if v.floating and exponent.op == "const":
+        simple = vector_math.constant_power(v, args[0], float(exponent.value))
+        if simple is not None:
+            return simple
+    if not v.floating and not b.floating:
+        if b.dtype == "bool":
+            return v.select(args[1], args[0], v.constant(1))
+        return vector_math.integer_power(v, b, *args)
+    if v.floating and b.floating and b.dtype == v.dtype:
+        return vector_math.function(v, "pow", *args)
+    wide = v.of("float64")
+    result = vector_math.function(wide, "pow", cast(v, "float64", args[0]), cast(b, "float64", args[1]))
+    return cast(wide, v.dtype if v.floating else base.dtype, result)
+
+
+# Memory ------------------------------------------------------------------------------------------
+
+
+def _from_memory(f: Function, dtype: str, lanes: int, x: str) -> str:
+    if dtype != "bool":
+        return x
+    return f.value(f"icmp ne {vector_type('i8', lanes)} {x}, {splat(0, 'int8', lanes)}")
+
+
+def _to_memory(f: Function, dtype: str, lanes: int, x: str) -> str:
+    if dtype != "bool":
+        return x
+    return f.value(f"zext {vector_type('i1', lanes)} {x} to {vector_type('i8', lanes)}")
+
+
+def load_vector(f: Function, dtype: str, pointer: str, lanes: int, align: int = 1) -> str:
+    """`lanes` consecutive elements; a bool is true where its byte is not 0."""
+    return _from_memory(f, dtype, lanes, f.load(vector_type(memory_type(dtype), lanes), pointer, align))
+
+
+def store_vector(f: Function, dtype: str, value: str, pointer: str, lanes: int, align: int = 1) -> None:
+    f.store(vector_type(memory_type(dtype), lanes), _to_memory(f, dtype, lanes, value), pointer, align)
+
+
+def load_scalar(f: Function, dtype: str, pointer: str, lanes: int) -> str:
+    """One element in every lane."""
+    return f.broadcast(scalar_type(dtype), load_vector(f, dtype, pointer, 1), lanes)
+
+
+def first_lanes(f: Function, count: str | int, lanes: int) -> str:
+    """The mask of the lanes below count >= 0. A number gives a constant; another needs Target.masked to be
+    fast."""
+    if isinstance(count, int) or count.isdigit():
+        return "<" + ", ".join(f"i1 {'true' if k < int(count) else 'false'}" for k in range(lanes)) + ">"
+    numbers = "<" + ", ".join(f"i32 {k}" for k in range(lanes)) + ">"
+    limit = f.broadcast("i32", f.value(f"trunc i64 {f.minimum(count, lanes)} to i32"), lanes)
+    return f.value(f"icmp ult {vector_type('i32', lanes)} {numbers}, {limit}")
+
+
+def load_masked(
+    f: Function, dtype: str, pointer: str, lanes: int, mask: str, other: str | None = None
+) -> str:
+    """The lanes that the mask names, the others `other` (memory's form; default zero) and their memory
+    untouched. For targets with Target.masked, or constant masks."""
+    vector, masks = vector_type(memory_type(dtype), lanes), vector_type("i1", lanes)
+    function = f.text.declare(f"llvm.masked.load.{mangled(vector)}.p0", vector, ["ptr", masks, vector])
+    loaded = f.call(
+        vector,
+        function,
+        f"ptr align 1 {pointer}",
+        f"{masks} {mask}",
+        f"{vector} {other or 'zeroinitializer'}",
+    )
+    return _from_memory(f, dtype, lanes, loaded)
+
+
+def store_masked(f: Function, dtype: str, value: str, pointer: str, lanes: int, mask: str) -> None:
+    """Stores the lanes that the mask names."""
+    vector, masks = vector_type(memory_type(dtype), lanes), vector_type("i1", lanes)
+    function = f.text.declare(f"llvm.masked.store.{mangled(vector)}.p0", "void", [vector, "ptr", masks])
+    value = _to_memory(f, dtype, lanes, value)
+    if mask.startswith("<i1 true") and mask.count("true") == 1:
+        # LLVM 22 merges a truncation into a masked store, and one of a single lane then stores the
+        # untruncated element.
+        f.store(memory_type(dtype), f.value(f"extractelement {vector} {value}, i64 0"), pointer)
+        return
+    f.statement(f"call void {function}({vector} {value}, ptr align 1 {pointer}, {masks} {mask})")

@@ -1,0 +1,650 @@
+"""Elementary functions on vectors: exp, log, tanh, erf, pow, hyperbolic functions, remainders, of float32 and
+float64.
+
+Straight-line polynomials without calls: reduce the argument exactly, evaluate, scale by a power of two. The
+frequent float32 functions are computed in float32, within 3 ulp; the others in float64 and rounded. float64
+results are within 4 ulp. All handle NaN, infinities, signed zeros and subnormal numbers. Coefficients
+interpolate the functions at Chebyshev nodes, computed with 80 digits; the greatest error of each polynomial
+is given. `trigonometry.py` has the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, log, nan, sqrt
+
+from ...ir import dtypes
+from .conversion import cast
+from .trigonometry import FUNCTIONS as TRIGONOMETRIC
+from .vectors import Vectors
+
+
+def function(v: Vectors, name: str, *args: str) -> str:
+    """The function of that name of expr.OPERATIONS, for float32 or float64 vectors. TypeError where there
+    is none."""
+    if v.dtype == "float32" and name in _SINGLE:
+        return _SINGLE[name](v, *args)
+    double = _DOUBLE.get(name)
+    if double is None or not v.floating:
+        raise TypeError(f"{name} is not defined on {v.dtype}")
+    if v.dtype == "float64":
+        return double(v, *args, short=False)
+    w = v.of("float64")
+    return cast(w, v.dtype, double(w, *(cast(v, "float64", a) for a in args), short=True))
+
+
+# Powers of two -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Format:
+    """Of the float type: bits of the fraction, exponent bias, ln 2 in a part of few bits and the rest, and
+    the unsigned integer type of its width."""
+
+    fraction: int
+    bias: int
+    ln2_high: float
+    ln2_low: float
+    words: str
+
+    @property
+    def rounder(self) -> float:
+        """x + rounder rounds x to an integer, which stands in the low bits of the sum."""
+        return 1.5 * 2.0**self.fraction
+
+
+_FORMATS = {
+    "float32": _Format(23, 127, 0.693359375, -0.00021219444005469057, "uint32"),
+    "float64": _Format(52, 1023, 0.6931471803691238, 1.9082149292705877e-10, "uint64"),
+}
+
+
+def _nearest(v: Vectors, x: str, scale: float, offset: int) -> tuple[str, str]:
+    """(n, t): n = x * scale rounded to an integer, and t, whose low bits hold n + offset."""
+    rounder = v.constant(_FORMATS[v.dtype].rounder + offset)
+    t = v.fma(x, v.constant(scale), rounder)
+    return v.sub(t, rounder), t
+
+
+def _scaled(v: Vectors, x: str, n: str, t: str) -> str:
+    """x * 2**n, rounded once, for n from twice the least to twice the greatest exponent; t holds n + 2 *
+    bias."""
+    form = _FORMATS[v.dtype]
+    if "scale_exponent" in v.f.target.abilities:
+        return v.scale_exponent(x, n)
+    words = v.of(form.words)
+    bits = v.bits(t)
+    half = words.shift_right(bits, 1)
+    rest = words.sub(bits, half)
+    x = v.mul(x, v.from_bits(words.shift_left(half, form.fraction)))
+    return v.mul(x, v.from_bits(words.shift_left(rest, form.fraction)))
+
+
+def _power(v: Vectors, t: str) -> str:
+    """2**n as a number, where t holds n + bias and 2**n is normal, 0 or infinite."""
+    form = _FORMATS[v.dtype]
+    return v.from_bits(v.of(form.words).shift_left(v.bits(t), form.fraction))
+
+
+def _split(v: Vectors, x: str) -> tuple[str, str]:
+    """(m, e): x = m * 2**e with m in [sqrt(1/2), sqrt(2)), of a positive x; e as a float. Subnormal
+    numbers too."""
+    form = _FORMATS[v.dtype]
+    words = v.integers
+    lift = form.fraction + 1
+    tiny = v.compare("lt", x, v.constant(2.0 ** (1 - form.bias)))
+    x = v.select(tiny, v.mul(x, v.constant(2.0**lift)), x)
+    # the bits of sqrt(1/2)
+    root = int(sqrt(0.5) * 2 ** (form.fraction + 1)) + ((form.bias - 2) << form.fraction)
+    distance = words.sub(v.bits(x), words.constant(root))
+    exponent = words.shift_right(distance, form.fraction)
+    m = v.from_bits(
+        words.add(words.bit_and(distance, words.constant((1 << form.fraction) - 1)), words.constant(root))
+    )
+    rounder = form.rounder
+    e = v.from_bits(words.add(exponent, v.bits(v.constant(rounder))))
+    e = v.sub(e, v.select(tiny, v.constant(rounder + lift), v.constant(rounder)))
+    return m, e
+
+
+def _log_ends(v: Vectors, x: str, result: str) -> str:
+    """log's result with its values at 0, infinity, NaN and below 0."""
+    zero = v.constant(0)
+    outside = v.select(v.compare("eq", x, zero), v.constant(-inf), v.constant(nan))
+    result = v.select(v.compare("gt", x, zero), result, outside)
+    return v.select(v.compare("lt", x, v.constant(inf)), result, x)
+
+
+def _clamp(v: Vectors, x: str, low: float, high: float) -> str:
+    """NaN stays."""
+    return v.minimum(v.maximum(x, v.constant(low), True), v.constant(high), True)
+
+
+# float32 -----------------------------------------------------------------------------------------
+
+_EXP32 = (
+    0.0013926391896140632,
+    0.00836334581098711,
+    0.041666553362644264,
+    0.16666575985420823,
+    0.5,
+    1.0,
+    1.0,
+)  # of exp on [-0.348, 0.348]: 8e-9
+_LOG32 = (
+    0.06980701958664969,
+    -0.11494546612890216,
+    0.1168907113745787,
+    -0.12424037717650198,
+    0.1424855126436147,
+    -0.16667850972851767,
+    0.2000073050385224,
+    -0.2499999662693948,
+    0.3333333112188015,
+)  # (log(1+f)-f+f²/2)/f³: 3e-8
+_TANH32 = (
+    -0.006045165096516506,
+    0.02096132910855849,
+    -0.05384326317527716,
+    0.13332718845589647,
+    -0.3333332843331859,
+)  # (tanh x - x)/x³ in x² up to 0.4: 5e-8
+_ERF32 = (
+    -0.0005967310878324188,
+    0.004988906025370948,
+    -0.02676399513752354,
+    0.11281754130998366,
+    -0.3761248904464929,
+    0.12837914912142367,
+)  # erf(x)/x - 1 in x² up to 0.865: 2e-8
+_ERFC32 = (
+    0.00021398595710083715,
+    -0.003214963877839816,
+    0.02288999061436065,
+    -0.1052618841206298,
+    -0.6357182842903472,
+    -1.128514370080944,
+)  # log(1 - erf t)/t for t from 0.92 to 3.95: 3e-9 of erf
+_LOG2E = 1 / log(2)
+
+
+def _exp32_reduced(v: Vectors, x: str, offset: int) -> tuple[str, str, str]:
+    """(p, n, t): exp(x) = p * 2**n, for x clamped already."""
+    form = _FORMATS["float32"]
+    n, t = _nearest(v, x, _LOG2E, offset)
+    r = v.fma(n, v.constant(-form.ln2_high), x)
+    r = v.fma(n, v.constant(-form.ln2_low), r)
+    return v.polynomial(r, _EXP32), n, t
+
+
+def _exp32(v: Vectors, x: str) -> str:
+    p, n, t = _exp32_reduced(v, _clamp(v, x, -104.0, 89.0), 254)
+    return _scaled(v, p, n, t)
+
+
+def sigmoid(v: Vectors, x: str) -> str:
+    """1 / (1 + exp(-x)) of float32: exp's power of two becomes part of the sum, infinite where exp(-x) is."""
+    p, _, t = _exp32_reduced(v, _clamp(v, v.neg(x), -87.0, 89.0), 127)
+    one = v.constant(1)
+    return v.div(one, v.fma(p, _power(v, t), one))
+
+
+def _log32(v: Vectors, x: str) -> str:
+    form = _FORMATS["float32"]
+    m, e = _split(v, x)
+    f = v.sub(m, v.constant(1))
+    square = v.mul(f, f)
+    y = v.mul(v.mul(square, f), v.polynomial(f, _LOG32))
+    y = v.fma(e, v.constant(form.ln2_low), y)
+    y = v.fma(square, v.constant(-0.5), y)
+    return _log_ends(v, x, v.fma(e, v.constant(form.ln2_high), v.add(f, y)))
+
+
+def _tanh32(v: Vectors, x: str) -> str:
+    """1 - 2 / (exp(2x) + 1), which is exact enough from 0.625 on even with a short exp; x + x³ p(x²)
+    below."""
+    a = v.abs(x)
+    bounded = v.minimum(a, v.constant(10.0), True)
+    n, t = _nearest(v, bounded, 2 * _LOG2E, 127)
+    r = v.fma(n, v.constant(-log(2) / 2), bounded)
+    p = v.polynomial(r, [c * 2.0 ** (len(_EXP32) - 1 - k) for k, c in enumerate(_EXP32)])
+    one = v.constant(1)
+    large = v.sub(one, v.div(v.constant(2), v.fma(p, _power(v, t), one)))
+    square = v.mul(a, a)
+    small = v.fma(v.mul(v.polynomial(square, _TANH32), square), a, a)
+    return v.copysign(v.select(v.compare("gt", a, v.constant(0.625)), large, small), x)
+
+
+def _erf32(v: Vectors, x: str) -> str:
+    a = v.abs(x)
+    square = v.mul(x, x)
+    small = v.fma(x, v.polynomial(square, _ERF32), x)
+    bounded = v.minimum(a, v.constant(4.0), True)
+    p, _, t = _exp32_reduced(v, v.mul(bounded, v.polynomial(bounded, _ERFC32)), 127)
+    large = v.fma(v.neg(p), _power(v, t), v.constant(1))
+    return v.select(v.compare("gt", a, v.constant(0.925)), v.copysign(large, x), small)
+
+
+# float64 -----------------------------------------------------------------------------------------
+
+_EXP64 = (
+    2.0914898727175524e-09,
+    2.5105513541847086e-08,
+    2.755727313289604e-07,
+    2.7557254685728803e-06,
+    2.480158732595111e-05,
+    0.0001984126987538548,
+    0.0013888888888883633,
+    0.008333333333325973,
+    0.04166666666666667,
+    0.1666666666666667,
+    0.5,
+)  # (exp r - 1 - r)/r² on [-0.348, 0.348]: 1e-18
+_ATANH = (
+    0.0654570616679975,
+    0.0663415735008861,
+    0.07693128424996798,
+    0.09090897662172168,
+    0.11111111197337102,
+    0.14285714285395265,
+    0.20000000000000448,
+    1 / 3,
+)  # (atanh s - s)/s³ in s² up to 0.0296: 1e-18
+_ATANH_SHORT = (0.11667182417561892, 0.14275338667614562, 0.20000061553329337, 0.3333333327647274)  # 6e-10
+_SINH64 = (
+    7.746178593018827e-13,
+    1.6057679623801638e-10,
+    2.5052117695907823e-08,
+    2.7557319191381816e-06,
+    0.00019841269841324198,
+    0.008333333333333299,
+    1 / 6,
+)  # (sinh x - x)/x³ in x² up to 1: 3e-19
+_ERF64 = (
+    5.957176147748911e-11,
+    -1.1372848856791674e-09,
+    1.4659775274047436e-08,
+    -1.6350312701054695e-07,
+    1.6461000484121368e-06,
+    -1.4925595266831182e-05,
+    0.0001205533111164271,
+    -0.000854832698083379,
+    0.0052239776248180145,
+    -0.026866170645076792,
+    0.11283791670954879,
+    -0.3761263890318375,
+    1.1283791670955126,
+)  # erf(x)/x in x² up to 1: 1e-19
+_ERFC64 = (
+    8.708139946402518e-07,
+    3.4332620536546143e-06,
+    -9.42849855288661e-07,
+    -2.0149085338203128e-05,
+    4.981552845529902e-06,
+    0.0001251113727344013,
+    -0.00010516209075560504,
+    -0.0007798334986943698,
+    0.001888690435755151,
+    0.0025293918800166596,
+    -0.02377051491964532,
+    0.06830802734226013,
+    -0.11927366341530368,
+    0.12964515870278198,
+    -0.04756229435345085,
+    -0.13562110612458125,
+    # (1+2x) exp(x²) erfc(x) in (x-3)/(x+3), x from 1 to 6: 2e-18 (Shepherd, Laframboise 1981)
+    1.2530080582697296,
+)
+
+
+def _expm1_reduced(v: Vectors, x: str, offset: int, low: str | None = None) -> tuple[str, str, str]:
+    """(p, n, t): exp(x + low) = (1 + p) * 2**n, for x clamped already; t holds n + offset."""
+    form = _FORMATS["float64"]
+    n, t = _nearest(v, x, _LOG2E, offset)
+    r = v.fma(n, v.constant(-form.ln2_high), x)
+    r = v.fma(n, v.constant(-form.ln2_low), r)
+    if low is not None:
+        r = v.add(r, low)
+    return v.fma(v.mul(r, r), v.polynomial(r, _EXP64), r), n, t
+
+
+def _exp64(v: Vectors, x: str, low: str | None = None) -> str:
+    p, n, t = _expm1_reduced(v, _clamp(v, x, -746.0, 710.0), 2046, low)
+    return _scaled(v, v.add(p, v.constant(1)), n, t)
+
+
+def _half_exp(v: Vectors, x: str) -> str:
+    """exp(x) / 2 of x >= 0, which overflows a little later than exp."""
+    p, n, t = _expm1_reduced(v, v.minimum(x, v.constant(712.0), True), 2045)
+    return _scaled(v, v.add(p, v.constant(1)), v.sub(n, v.constant(1)), t)
+
+
+def _expm1(v: Vectors, x: str) -> str:
+    """exp(x) - 1 of 0 <= x < 700"""
+    p, _, t = _expm1_reduced(v, x, 1023)
+    power = _power(v, t)
+    return v.fma(power, p, v.sub(power, v.constant(1)))
+
+
+def _log64(v: Vectors, x: str, short: bool = False) -> str:
+    """f - (f²/2 - (s (f²/2 + R) + e ln2_low)) + e ln2_high with s = f / (2 + f), R = log((1+s)/(1-s))/s -
+    2."""
+    form = _FORMATS["float64"]
+    m, e = _split(v, x)
+    f = v.sub(m, v.constant(1))
+    s = v.div(f, v.add(f, v.constant(2)))
+    z = v.mul(s, s)
+    coefficients = _ATANH_SHORT if short else _ATANH
+    rest = v.mul(z, v.polynomial(z, [2 * c for c in coefficients]))
+    half = v.mul(v.mul(f, f), v.constant(0.5))
+    inner = v.add(v.mul(s, v.add(half, rest)), v.mul(e, v.constant(form.ln2_low)))
+    result = v.sub(v.mul(e, v.constant(form.ln2_high)), v.sub(v.sub(half, inner), f))
+    return _log_ends(v, x, result)
+
+
+def _tanh64(v: Vectors, x: str) -> str:
+    """t / (t + 2) with t = exp(2x) - 1."""
+    a = v.minimum(v.abs(x), v.constant(20.0), True)
+    t = _expm1(v, v.add(a, a))
+    return v.copysign(v.div(t, v.add(t, v.constant(2))), x)
+
+
+def _sinh64(v: Vectors, x: str) -> str:
+    a = v.abs(x)
+    half = _half_exp(v, a)
+    large = v.sub(half, v.div(v.constant(0.25), half))
+    square = v.mul(a, a)
+    small = v.fma(v.mul(square, a), v.polynomial(square, _SINH64), a)
+    return v.copysign(v.select(v.compare("gt", a, v.constant(1)), large, small), x)
+
+
+def _cosh64(v: Vectors, x: str) -> str:
+    half = _half_exp(v, v.abs(x))
+    return v.add(half, v.div(v.constant(0.25), half))
+
+
+def _log1p_or_log(v: Vectors, u: str, large: str, alternative: str, constant: float) -> str:
+    """log(1 + u); in the lanes `large` log(alternative) + constant."""
+    one = v.constant(1)
+    w = v.add(u, one)
+    lost = v.div(v.sub(u, v.sub(w, one)), w)  # what rounding 1 + u took away
+    w = v.select(large, alternative, w)
+    return v.add(_log64(v, w), v.select(large, v.constant(constant), lost))
+
+
+def _asinh64(v: Vectors, x: str) -> str:
+    a = v.abs(x)
+    square, one = v.mul(a, a), v.constant(1)
+    root = v.unary("sqrt", v.add(square, one))
+    u = v.add(a, v.div(square, v.add(root, one)))
+    return v.copysign(_log1p_or_log(v, u, v.compare("gt", a, v.constant(2.0**28)), a, log(2)), x)
+
+
+def _acosh64(v: Vectors, x: str) -> str:
+    t = v.sub(x, v.constant(1))
+    t = v.select(v.compare("lt", t, v.constant(0)), v.constant(nan), t)
+    u = v.add(t, v.unary("sqrt", v.fma(t, t, v.add(t, t))))
+    return _log1p_or_log(v, u, v.compare("gt", x, v.constant(2.0**28)), x, log(2))
+
+
+def _atanh64(v: Vectors, x: str) -> str:
+    a = v.abs(x)
+    u = v.div(v.add(a, a), v.sub(v.constant(1), a))
+    infinite = v.compare("eq", u, v.constant(inf))
+    return v.copysign(v.mul(_log1p_or_log(v, u, infinite, u, 0.0), v.constant(0.5)), x)
+
+
+def _erf64(v: Vectors, x: str) -> str:
+    a = v.abs(x)
+    square = v.mul(x, x)
+    small = v.mul(x, v.polynomial(square, _ERF64))
+    b = v.minimum(a, v.constant(6.0), True)
+    t = v.div(v.sub(b, v.constant(3)), v.add(b, v.constant(3)))
+    tail = v.div(v.polynomial(t, _ERFC64), v.fma(b, v.constant(2), v.constant(1)))
+    large = v.sub(v.constant(1), v.mul(_exp64(v, v.neg(v.mul(b, b))), tail))
+    return v.select(v.compare("gt", a, v.constant(1)), v.copysign(large, x), small)
+
+
+# Powers ------------------------------------------------------------------------------------------
+
+
+def constant_power(v: Vectors, x: str, exponent: float) -> str | None:
+    """x ** exponent where few multiplications or a root do it, else None."""
+    if exponent == 0.5:
+        root = v.unary("sqrt", v.add(x, v.constant(0)))  # -0 becomes 0
+        return v.select(v.compare("eq", x, v.constant(-inf)), v.constant(inf), root)
+    count = abs(exponent)
+    if exponent not in (-3, -2, -1, 1, 2, 3, 4):
+        return None
+    if exponent < 0:
+        x = v.div(v.constant(1), x)
+    square = v.mul(x, x) if count > 1 else x
+    return {1: lambda: x, 2: lambda: square, 3: lambda: v.mul(square, x), 4: lambda: v.mul(square, square)}[
+        count
+    ]()
+
+
+def integer_power(v: Vectors, b: Vectors, base: str, exponent: str) -> str:
+    """Wrapping; a negative exponent gives 0, but for the bases 1 and -1."""
+    zero, one = b.constant(0), b.constant(1)
+    remaining, result = exponent, v.constant(1)
+    if dtypes.is_signed(b.dtype):
+        remaining = b.select(b.compare("lt", exponent, zero), zero, exponent)
+
+    def more(values: list[str]) -> str:
+        return b.any(b.compare("ne", values[0], zero))
+
+    def square(values: list[str]) -> list[str]:
+        left, power, product = values
+        odd = b.compare("ne", b.bit_and(left, one), zero)
+        product = v.select(odd, v.mul(product, power), product)
+        return [b.of("u" + b.dtype.removeprefix("u")).shift_right(left, 1), v.mul(power, power), product]
+
+    _, _, result = _while(v, [(b.type, remaining), (v.type, base), (v.type, result)], more, square)
+    if not dtypes.is_signed(b.dtype):
+        return result
+    inverse = v.select(v.compare("eq", base, v.constant(1)), v.constant(1), v.constant(0))
+    if dtypes.is_signed(v.dtype):
+        odd = b.compare("ne", b.bit_and(exponent, one), zero)
+        sign = v.select(odd, v.constant(-1), v.constant(1))
+        inverse = v.select(v.compare("eq", base, v.constant(-1)), sign, inverse)
+    return v.select(b.compare("lt", exponent, zero), inverse, result)
+
+
+def _while(
+    v: Vectors,
+    state: list[tuple[str, str]],
+    condition: Callable[[list[str]], str],
+    step: Callable[[list[str]], list[str]],
+) -> list[str]:
+    """The state after stepping while the condition, an i1, holds; state: (type, initial value)."""
+    f = v.f
+    before = f.block
+    head, body, after = (f.fresh_label(name) for name in ("while", "do", "end"))
+    f.branch(head)
+    f.label(head)
+    place = len(f.lines)
+    names = [f.name() for _ in state]
+    f.lines.extend([""] * len(state))
+    f.branch_if(condition(names), body, after)
+    f.label(body)
+    following = step(names)
+    for k, ((type_, first), name, value) in enumerate(zip(state, names, following, strict=True)):
+        f.lines[place + k] = f"  {name} = phi {type_} [{first}, %{before}], [{value}, %{f.block}]"
+    f.branch(head)
+    f.label(after)
+    return names
+
+
+def _pow(v: Vectors, x: str, y: str, short: bool) -> str:
+    """exp(y log|x|) with the logarithm as a sum of two numbers, then the sign and the special cases of
+    IEEE 754."""
+    zero, one, infinity = v.constant(0), v.constant(1), v.constant(inf)
+    a = v.abs(x)
+    if short:
+        result = _exp64(v, v.mul(y, _log64(v, a, True)))
+    else:
+        high, low = _product(v, y, *_long_log(v, a))
+        result = _exp64(v, high, v.select(v.compare("lt", v.abs(high), v.constant(800)), low, zero))
+    growing = v.compare("gt", y, zero)
+    result = v.select(v.compare("eq", a, zero), v.select(growing, zero, infinity), result)
+    result = v.select(v.compare("eq", a, infinity), v.select(growing, infinity, zero), result)
+    # |x| > 1 and y < 0, or the reverse
+    beyond = v.f.value(f"xor {v.mask} {v.compare('gt', a, one)}, {growing}")
+    endless = v.select(v.compare("eq", a, one), one, v.select(beyond, zero, infinity))
+    result = v.select(v.compare("eq", v.abs(y), infinity), endless, result)
+    half = v.mul(y, v.constant(0.5))
+    whole = v.compare("eq", v.unary("trunc", y), y)
+    odd = v.both(whole, v.compare("ne", v.unary("trunc", half), half))
+    result = v.select(odd, v.copysign(result, x), result)
+    impossible = v.both(v.compare("lt", x, zero), v.compare("lt", a, infinity))
+    impossible = v.both(impossible, v.compare("ne", v.unary("trunc", y), y))
+    result = v.select(impossible, v.constant(nan), result)
+    unknown = v.compare("uno", x, y)
+    result = v.select(unknown, v.add(x, y), result)
+    return v.select(v.either(v.compare("eq", y, zero), v.compare("eq", x, one)), one, result)
+
+
+def _exact_product(v: Vectors, a: str, b: str) -> tuple[str, str]:
+    """(p, e): a * b = p + e exactly (Dekker 1971 where there is no fused multiply-add)."""
+    p = v.mul(a, b)
+    if v.f.target.fused_multiply_add:
+        return p, v.fma(a, b, v.neg(p))
+
+    def halves(x: str) -> tuple[str, str]:
+        high = v.from_bits(v.integers.bit_and(v.bits(x), v.integers.constant(-1 << 27)))
+        return high, v.sub(x, high)
+
+    (ah, al), (bh, bl) = halves(a), halves(b)
+    error = v.sub(v.mul(ah, bh), p)
+    error = v.add(v.add(error, v.mul(ah, bl)), v.mul(al, bh))
+    return p, v.add(error, v.mul(al, bl))
+
+
+def _product(v: Vectors, y: str, high: str, low: str) -> tuple[str, str]:
+    p, error = _exact_product(v, y, high)
+    return p, v.fma(y, low, error)
+
+
+def _sum(v: Vectors, a: str, b: str) -> tuple[str, str]:
+    """(s, e): a + b = s + e exactly, for |a| >= |b|."""
+    s = v.add(a, b)
+    return s, v.sub(b, v.sub(s, a))
+
+
+def _long_log(v: Vectors, x: str) -> tuple[str, str]:
+    """log(x) = high + low to about 66 bits: 2 s + 2 s³/3 + ..., with s and the first two terms as sums of
+    two numbers."""
+    form, one = _FORMATS["float64"], v.constant(1)
+    m, e = _split(v, x)
+    f, g = v.sub(m, one), v.add(m, one)
+    g_low = v.sub(m, v.sub(g, one))
+    s = v.div(f, g)
+    p, error = _exact_product(v, s, g)
+    s_low = v.div(v.sub(v.sub(v.sub(f, p), error), v.mul(s, g_low)), g)
+    z, z_low = _exact_product(v, s, s)
+    z_low = v.fma(v.add(s, s), s_low, z_low)
+    tail = v.mul(z, v.polynomial(z, _ATANH[:-1]))  # beyond s³/3, relative to it
+    third, third_low = _sum(v, v.constant(1 / 3), v.add(tail, v.constant(1 / 3 / 2.0**54)))
+    c, c_low = _exact_product(v, z, third)  # (atanh s - s) / s
+    c_low = v.add(c_low, v.fma(z, third_low, v.mul(z_low, third)))
+    d, d_low = _exact_product(v, s, c)
+    d_low = v.add(d_low, v.fma(s, c_low, v.mul(s_low, c)))
+    high, low = _sum(v, s, d)
+    low = v.add(low, v.add(d_low, s_low))
+    top, rest = _sum(v, v.mul(e, v.constant(form.ln2_high)), v.add(high, high))
+    low = v.add(rest, v.fma(e, v.constant(form.ln2_low), v.add(low, low)))
+    return _sum(v, top, low)
+
+
+# Remainders --------------------------------------------------------------------------------------
+
+
+def _fmod(v: Vectors, x: str, y: str) -> str:
+    """x - trunc(x / y) * y, exact: shift and subtract the fractions, as often as the exponents differ."""
+    form, words = _FORMATS[v.dtype], v.integers
+    a, b = v.abs(x), v.abs(y)
+    (fraction, exponent), (divisor, least) = (_fraction(v, z) for z in (a, b))
+    zero, one = words.constant(0), words.constant(1)
+
+    def more(values: list[str]) -> str:
+        return words.any(words.compare("gt", values[0], zero))
+
+    def reduced(rest: str) -> str:
+        return words.select(words.compare("ge", rest, divisor), words.sub(rest, divisor), rest)
+
+    def step(values: list[str]) -> list[str]:
+        count, rest = values
+        shifted = words.shift_left(reduced(rest), 1)
+        active = words.compare("gt", count, zero)
+        return [words.sub(count, one), words.select(active, shifted, rest)]
+
+    known = v.both(v.compare("lt", a, v.constant(inf)), v.compare("gt", b, v.constant(0)))
+    count = words.select(known, words.sub(exponent, least), zero)
+    _, rest = _while(v, [(words.type, count), (words.type, fraction)], more, step)
+    rest = reduced(rest)
+    number = cast(words, v.dtype, rest)
+    half = words.shift_right(least, 1)
+    for part in (half, words.sub(least, half)):
+        power = words.shift_left(words.add(part, words.constant(form.bias)), form.fraction)
+        number = v.mul(number, v.from_bits(power))
+    result = v.select(v.compare("lt", a, b), a, number)
+    result = v.select(known, result, v.constant(nan))
+    return v.select(v.compare("uno", x, y), v.add(x, y), v.copysign(result, x))
+
+
+def _fraction(v: Vectors, a: str) -> tuple[str, str]:
+    """(m, e): a = m * 2**e with m an integer that has its top bit set, of a finite a > 0."""
+    form, words = _FORMATS[v.dtype], v.integers
+    lift = form.fraction + 1
+    tiny = v.compare("lt", a, v.constant(2.0 ** (1 - form.bias)))
+    bits = v.bits(v.select(tiny, v.mul(a, v.constant(2.0**lift)), a))
+    m = words.bit_or(
+        words.bit_and(bits, words.constant((1 << form.fraction) - 1)), words.constant(1 << form.fraction)
+    )
+    offset = form.bias + form.fraction
+    offset = words.select(tiny, words.constant(offset + lift), words.constant(offset))
+    return m, words.sub(words.shift_right(bits, form.fraction), offset)
+
+
+def _mod(v: Vectors, x: str, y: str) -> str:
+    """The remainder with the divisor's sign."""
+    zero, rest = v.constant(0), _fmod(v, x, y)
+    differ = v.f.value(f"xor {v.mask} {v.compare('lt', rest, zero)}, {v.compare('lt', y, zero)}")
+    moved = v.select(differ, v.add(rest, y), rest)
+    return v.select(v.compare("eq", rest, zero), v.copysign(zero, y), moved)
+
+
+# Tables ------------------------------------------------------------------------------------------
+
+_SINGLE: dict[str, Callable[..., str]] = {
+    "exp": _exp32,
+    "log": _log32,
+    "tanh": _tanh32,
+    "erf": _erf32,
+    "fmod": _fmod,
+    "mod": _mod,
+}
+
+
+def _same(double: Callable[..., str]) -> Callable[..., str]:
+    """A function that has one precision."""
+    return lambda v, *args, short: double(v, *args)
+
+
+_DOUBLE: dict[str, Callable[..., str]] = {
+    "exp": _same(_exp64),
+    "log": _log64,
+    "tanh": _same(_tanh64),
+    "erf": _same(_erf64),
+    "pow": _pow,
+    "fmod": _same(_fmod),
+    "mod": _same(_mod),
+    "sinh": _same(_sinh64),
+    "cosh": _same(_cosh64),
+    "asinh": _same(_asinh64),
+    "acosh": _same(_acosh64),
+    "atanh": _same(_atanh64),
+    **TRIGONOMETRIC,
+}

@@ -1,0 +1,1 @@
+"""What fast kernels share: the register tile, panels, blocked images and epilogues."""

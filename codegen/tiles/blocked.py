@@ -1,0 +1,386 @@
+"""Blocked channel layouts in code: where pixels lie, which tiles cover them, and the border around
+them.
+
+An `Image` is a value [N, C, spatial] stored as [N, C/block, height + 2 halo, width + 2 halo,
+block]; one spatial axis counts as an image of height 1. Sizes may be symbolic: distances are
+Dimensions, which become literals or argument words of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ...ir import dims, dtypes
+from ...ir.dims import Dimension
+from ...ir.graph import Layout, TensorType
+from ..kernel import KernelText
+from ..text.emitter import Function, scalar_type, vector_type
+from .microkernel import lane_mask
+
+GREATEST_HALO = 64  # wider padding is an oddity that would cost more memory than it saves work
+
+
+# Images ------------------------------------------------------------------------------------------
+
+
+def plane_axes(spatial: Sequence, fill: object) -> tuple:
+    """The two axes of an image: (fill, length) for one spatial axis."""
+    return (fill, *spatial) if len(spatial) == 1 else tuple(spatial)
+
+
+@dataclass(frozen=True)
+class Image:
+    """The storage of a blocked value; strides and offsets are in bytes."""
+
+    batch: Dimension
+    channels: int
+    height: Dimension
+    width: Dimension
+    block: int
+    itemsize: int
+    halo: tuple[int, int] = (0, 0)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.channels // self.block)
+
+    @property
+    def pixel(self) -> int:
+        """Bytes of one pixel in one block of channels, the kernels' vector."""
+        return self.block * self.itemsize
+
+    @property
+    def row(self) -> Dimension:
+        return (self.width + 2 * self.halo[1]) * self.pixel
+
+    @property
+    def plane(self) -> Dimension:
+        """Bytes of one block of channels."""
+        return (self.height + 2 * self.halo[0]) * self.row
+
+    @property
+    def image(self) -> Dimension:
+        """Bytes of one element of the batch."""
+        return self.blocks * self.plane
+
+    @property
+    def origin(self) -> Dimension:
+        """Where in a plane the pixel (0, 0) lies."""
+        return self.halo[0] * self.row + self.halo[1] * self.pixel
+
+    @property
+    def steps(self) -> tuple[Dimension, Dimension]:
+        """Bytes from one (row, pixel) to the next."""
+        return self.row, self.pixel
+
+    @property
+    def flat(self) -> Image:
+        """The same pixels as one row; only without halo."""
+        return replace(self, height=1, width=self.height * self.width)
+
+    @property
+    def turned(self) -> Image:
+        """Rows and columns exchanged; only where the width is 1 without halo, so that memory is the
+        same."""
+        return replace(self, height=1, width=self.height, halo=(0, self.halo[0]))
+
+    def address(
+        self,
+        k: KernelText,
+        f: Function,
+        pointer: str,
+        n: str | int = 0,
+        block: str | int = 0,
+        y: str | int = 0,
+        x: str | int = 0,
+    ) -> str:
+        """The address of a pixel of the image proper."""
+        row, pixel = self.steps
+        terms = (n, self.image), (block, self.plane), (y, row), (x, pixel)
+        return displaced(k, f, f.offset(pointer, k.size(f, self.origin)), terms)
+
+
+@dataclass(frozen=True)
+class Lattice(Image):
+    """Every `apart`-th pixel of the image `whole`, from the pixel `first` on, as an image of its
+    own."""
+
+    whole: Image | None = None
+    first: tuple[int, int] = (0, 0)
+    apart: tuple[int, int] = (1, 1)
+
+    @property
+    def row(self) -> Dimension:
+        return self.whole.row
+
+    @property
+    def plane(self) -> Dimension:
+        return self.whole.plane
+
+    @property
+    def origin(self) -> Dimension:
+        return self.whole.origin + self.first[0] * self.whole.row + self.first[1] * self.pixel
+
+    @property
+    def steps(self) -> tuple[Dimension, Dimension]:
+        return self.apart[0] * self.row, self.apart[1] * self.pixel
+
+
+def lattice(image: Image, first: tuple[int, int], apart: tuple[int, int]) -> Lattice:
+    """The pixels first, first + apart, ... of an image."""
+    height, width = (
+        dims.ceil_divide(size - start, step)
+        for size, start, step in zip((image.height, image.width), first, apart)
+    )
+    return Lattice(
+        image.batch,
+        image.channels,
+        height,
+        width,
+        image.block,
+        image.itemsize,
+        image.halo,
+        image,
+        first,
+        apart,
+    )
+
+
+def displaced(k: KernelText, f: Function, pointer: str, terms: Sequence[tuple[str | int, Dimension]]) -> str:
+    """pointer + the sum of index * bytes."""
+    offset: str | int = 0
+    for index, stride in terms:
+        if str(index) != "0" and stride != 0:
+            offset = f.add(offset, f.mul(index, k.size(f, stride)))
+    return f.offset(pointer, offset)
+
+
+def image_of(type_: TensorType) -> Image:
+    """The image behind a blocked type."""
+    layout, spatial = type_.layout, type_.shape[2:]
+    if layout is None or not isinstance(type_.shape[1], int):
+        raise TypeError(f"{type_} is not stored in blocks of channels")
+    halo = plane_axes(layout.halo or (0,) * len(spatial), 0)
+    height, width = plane_axes(spatial, 1)
+    size = dtypes.itemsize(type_.dtype)
+    return Image(type_.shape[0], type_.shape[1], height, width, layout.block, size, halo)
+
+
+def without_halo(block: int, rank: int) -> Layout:
+    return Layout(block, (0,) * rank)
+
+
+def halo_layout(halo: tuple[int, int], block: int, rank: int) -> Layout:
+    """Blocks with the halo of an image, for `rank` spatial axes."""
+    return Layout(block, halo[2 - rank :])
+
+
+def typical(value: Dimension) -> int:
+    """A number to estimate with where a size is symbolic; at least 1, so that times can be
+    divided."""
+    return max(1, dims.evaluate(value, {s.name: 64 for s in dims.symbols(value)}))
+
+
+# Windows -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """A convolution's or pool's window over an image, its two axes (rows, columns) each."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    before: tuple[Dimension, Dimension]
+    after: tuple[Dimension, Dimension]
+
+    @property
+    def taps(self) -> int:
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations))
+
+    @property
+    def halo(self) -> tuple[int, int] | None:
+        """The border that holds all padding, None where it has no usable bound."""
+        return bounded_halo(zip(self.before, self.after))
+
+    @property
+    def turned(self) -> Window:
+        pairs = self.kernel, self.strides, self.dilations, self.before, self.after
+        return Window(*(pair[::-1] for pair in pairs))
+
+
+def window_of(
+    kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[Dimension]
+) -> Window:
+    """The window of an op over one or two spatial axes."""
+    rank = len(kernel)
+    return Window(
+        plane_axes(kernel, 1),
+        plane_axes(strides, 1),
+        plane_axes(dilations, 1),
+        plane_axes(pads[:rank], 0),
+        plane_axes(pads[rank:], 0),
+    )
+
+
+def bounded_halo(sides: Sequence[tuple[Dimension, Dimension]]) -> tuple[int, int] | None:
+    """The halo that reaches as far as both sides of each axis, None where that has no usable
+    bound."""
+    found = []
+    for side in sides:
+        most = [highest(reach) for reach in side]
+        if None in most or max(most) > GREATEST_HALO:
+            return None
+        found.append(max(0, *most))
+    return tuple(found)
+
+
+def highest(value: Dimension) -> int | None:
+    """A bound of value from above, None where there is none. Beyond `dims.bounds` it knows what the
+    terms of padding and of rounded sizes have to do with each other: a - b * (a // b) < b."""
+    known = dims.bounds(value)[1]
+    if known is not None:
+        return known
+    for monomial, factor in value.terms:
+        atom = monomial[0][0] if monomial else None
+        if len(monomial) != 1 or monomial[0][1] != 1 or not isinstance(atom, dims.Apply):
+            continue
+        rest = value - dims.Dim(((monomial, factor),))
+        if (
+            atom.kind == "floordiv"
+            and isinstance(atom.right, int)
+            and atom.right > 0
+            and factor % atom.right == 0
+        ):
+            times = factor // atom.right  # the term is times * (left - left % right)
+            most = highest(rest + times * atom.left)
+            return None if most is None else most + max(0, -times) * (atom.right - 1)
+        if atom.kind in ("min", "max"):
+            either = [highest(rest + factor * side) for side in (atom.left, atom.right)]
+            if (atom.kind == "min") == (factor > 0):
+                return min((e for e in either if e is not None), default=None)
+            return None if None in either else max(either)
+    terms = [_highest_term(monomial, factor) for monomial, factor in value.terms]
+    return None if None in terms else sum(terms)
+
+
+def _highest_term(monomial: dims.Monomial, factor: int) -> int | None:
+    atom = monomial[0][0] if monomial else None
+    if len(monomial) == 1 and isinstance(atom, dims.Apply) and atom.kind == "floordiv" and factor > 0:
+        most, least = highest(atom.left), dims.bounds(atom.left)[0]
+        if isinstance(atom.right, int) and atom.right > 0 and None not in (most, least):
+            return factor * (most // atom.right)
+    return dims.bounds(dims.Dim(((monomial, factor),)))[1] if monomial else factor
+
+
+# Borders and lanes -------------------------------------------------------------------------------
+
+
+def clear_border(
+    k: KernelText, f: Function, image: Image, plane: str, first: str | int, last: str | int
+) -> None:
+    """Zeroes the halo around rows first..last-1 of one plane, `plane` being its first byte.
+
+    A row's part of the halo is what lies between the row above and itself; the last row has what
+    follows it too, so that any partition of the rows clears everything once.
+    """
+    if image.halo == (0, 0):
+        return
+    zero, align = f"<{image.pixel} x i8>", min(64, image.pixel)
+    row, origin, side = (k.size(f, image.row), k.size(f, image.origin), 2 * image.halo[1] * image.pixel)
+
+    def clear(start: str, stop: str) -> None:
+        with f.loop(start, stop, image.pixel) as loop:
+            f.store(zero, "zeroinitializer", f.offset(plane, loop.index), align)
+
+    with f.loop(first, last) as loop:
+        start = f.add(origin, f.mul(loop.index, row))
+        top = f.compare("eq", loop.index, 0)
+        clear(f.select(top, "i64", "0", f.sub(start, side)), start)
+    with f.when(f.compare("eq", last, k.size(f, image.height))):
+        clear(k.size(f, image.origin + image.height * image.row - side), k.size(f, image.plane))
+
+
+def keep_channels(f: Function, dtype: str, lanes: int, value: str, channels: str | int) -> str:
+    """value with the lanes from number `channels` on set to zero."""
+    vector, mask = vector_type(scalar_type(dtype), lanes), lane_mask(f, dtype, lanes, channels)
+    return f.value(f"select <{lanes} x i1> {mask}, {vector} {value}, {vector} zeroinitializer")
+
+
+def resized(f: Function, element: str, value: str, lanes: int, wanted: int) -> str:
+    """The first lanes of a vector, or the vector with zeros behind it."""
+    if lanes == wanted or value == "zeroinitializer":
+        return value
+    kind = vector_type(element, lanes)
+    if wanted == 1:
+        return f.value(f"extractelement {kind} {value}, i64 0")
+    if lanes == 1:
+        return f.value(
+            f"insertelement {vector_type(element, wanted)} zeroinitializer, {element} {value}, i64 0"
+        )
+    mask = ", ".join(f"i32 {min(lane, lanes)}" for lane in range(wanted))
+    return f.value(f"shufflevector {kind} {value}, {kind} zeroinitializer, <{wanted} x i32> <{mask}>")
+
+
+# Covering images with tiles ----------------------------------------------------------------------
+
+
+def equal_width(length: int, most: int) -> int:
+    """The least width with which as few tiles as of width `most` cover length: 49 by 14 → 13, of
+    four."""
+    return -(-length // -(-length // most)) if length else 1
+
+
+def cover(
+    f: Function, start: str | int, stop: str | int, widths: Sequence[int], body: Callable[[int, str], None]
+) -> None:
+    """Calls `body(width, first)` to emit tiles that cover start..stop-1 and nothing outside; widths
+    descend to 1 unless the length is known to reach them. The last tile of a width may overlap the
+    one before: its results are written twice."""
+    at, length = start, f.sub(stop, start)
+    for width, smaller in zip(widths, [*widths[1:], 0]):
+        whole, left = f.divide(f.sub(stop, at), width)
+        if left == "0":
+            count, following = whole, stop
+        else:
+            more = f.value(f"and i1 {f.compare('sgt', left, smaller)}, {f.compare('sge', length, width)}")
+            count = f.add(whole, f.value(f"zext i1 {more} to i64"))
+            following = f.select(more, "i64", str(stop), f.add(at, f.mul(whole, width)))
+        with f.loop(0, count) as loop:
+            first = f.add(at, f.mul(loop.index, width))
+            body(width, first if left == "0" else f.minimum(first, f.sub(stop, width)))
+        at = following
+
+
+def slide(
+    window: Window,
+    rows: int,
+    columns: int,
+    load: Callable[[int, int], object],
+    combine: Callable[[str | None, object, int, int], str],
+    done: Callable[[int, int, str], None],
+) -> None:
+    """Moves a window over rows x columns outputs, reading every input once, column by column:
+    `load(iy, ix)` reads, `combine(state, value, ky, kx)` adds a tap to an output's state (None: the
+    first), `done(y, x, state)` stores it. Few states are open at a time: those of the outputs whose
+    window covers the column."""
+    (height, width), (sy, sx), (dy, dx) = window.kernel, window.strides, window.dilations
+    outputs = list(product(range(rows), range(columns)))
+    reads: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
+    for (y, x), ky, kx in product(outputs, range(height), range(width)):
+        reads.setdefault((x * sx + kx * dx, y * sy + ky * dy), []).append((y, x, ky, kx))
+    open_: dict[tuple[int, int], str] = {}
+    left = dict.fromkeys(outputs, window.taps)
+    for ix, iy in sorted(reads):
+        value = load(iy, ix)
+        for y, x, ky, kx in reads[ix, iy]:
+            open_[y, x] = combine(open_.get((y, x)), value, ky, kx)
+            left[y, x] -= 1
+            if not left[y, x]:
+                done(y, x, open_.pop((y, x)))

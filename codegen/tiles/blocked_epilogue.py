@@ -1,0 +1,325 @@
+"""Epilogues of kernels that write blocked images: operands of every shape, read vector by vector.
+
+A bias is where the sums start. A short body runs on the sums in registers, a longer one in a loop
+over the tile that was just stored and is still in the first-level cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ...ir import dims, dtypes, expr
+from ...ir.dims import Dimension
+from ...ir.graph import Constant, Layout, Node, TensorType, Value
+from ..kernel import KernelText
+from ..text.emitter import Function, scalar_type, vector_type
+from ..text.scalar import lower
+from .blocked import Image, Window, displaced, image_of, keep_channels, plane_axes, typical, without_halo
+from .epilogue import in_registers
+
+#: The address of a position of the output: (row, column, block of channels), relative to a tile's first.
+Place = Callable[["str | int", "str | int", int], str]
+
+
+def place_in(k: KernelText, f: Function, image: Image, pointer: str) -> Place:
+    """Positions relative to `pointer`."""
+    strides = (*image.steps, image.plane)
+    return lambda y, x, j: displaced(k, f, pointer, tuple(zip((y, x, j), strides)))
+
+
+# Operands ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the node's operand `index`, number index - 1 of the Expr, is read at a position of the
+    output: bytes from one image, block of channels, row and pixel to the next, 0 where it repeats;
+    `vector`: a position holds a block of channels, not one element for all of them."""
+
+    index: int
+    dtype: str
+    origin: Dimension
+    strides: tuple[Dimension, Dimension, Dimension, Dimension]
+    vector: bool
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether all pixels of an image's block read the same."""
+        return self.strides[2] == 0 == self.strides[3]
+
+
+def _aligned(shape: Sequence[Dimension], rank: int) -> tuple[Dimension, ...]:
+    return (1,) * (rank - len(shape)) + tuple(shape)
+
+
+def _is_packed(value: Value, rank: int) -> bool:
+    """Constant operands that differ between channels are stored in blocks by `pack_operand`."""
+    return value.constant is not None and value.rank >= rank - 1 and _aligned(value.shape, rank)[1] != 1
+
+
+def packed_operands(node: Node) -> tuple[int, ...]:
+    """Which epilogue operands `pack_operand` transforms."""
+    rank = node.outputs[0].type.rank
+    return tuple(i for i, v in enumerate(node.inputs[2:], 2) if _is_packed(v, rank))
+
+
+def pack_operand(value: Value, rank: int, block: int) -> Constant | None:
+    """A constant epilogue operand in blocks of channels; None: as it is."""
+    if not _is_packed(value, rank):
+        return None
+    shape = _aligned(value.shape, rank)
+    blocks = -(-shape[1] // block)
+
+    def make() -> np.ndarray:
+        array = np.zeros((shape[0], blocks * block, *shape[2:]), dtypes.numpy_dtype(value.dtype))
+        array[:, : shape[1]] = value.constant.array.reshape(shape)
+        split = array.reshape(shape[0], blocks, block, *shape[2:])
+        return np.ascontiguousarray(np.moveaxis(split, 2, -1))
+
+    return Constant(value.dtype, (shape[0], blocks, *shape[2:], block), make)
+
+
+def _reading(index: int, value: Value, type_: TensorType, out: TensorType, block: int) -> Reading | None:
+    """How `value`, operand `index`, is read when stored as `type_`; None where kernels cannot."""
+    shape, size = _aligned(type_.shape, out.rank), dtypes.itemsize(type_.dtype)
+    if type_.dtype != out.dtype or any(
+        a != 1 and dims.equal(a, b) is not True for a, b in zip(shape, out.shape)
+    ):
+        return None
+    vector, layout = shape[1] != 1, type_.layout
+    if _is_packed(value, out.rank):
+        layout = without_halo(block, out.rank - 2)
+    if layout is not None:
+        image = image_of(TensorType(type_.dtype, shape, layout))
+        if image.block != block:
+            return None
+        origin, strides = image.origin, (image.image, image.plane, image.row, image.pixel)
+    else:  # a dense vector of channels is read in whole blocks, so it must consist of them
+        if vector and (shape[1] % block or any(s != 1 for s in shape[2:])):
+            return None
+        origin, strides = 0, (dims.product(shape[1:]) * size, block * size, shape[-1] * size, size)
+    rows, columns = plane_axes(shape[2:], 1)
+    along = (shape[0] != 1, vector, rows != 1, columns != 1)
+    return Reading(index, type_.dtype, origin, tuple(s if a else 0 for s, a in zip(strides, along)), vector)
+
+
+def operand_layouts(node: Node, block: int) -> tuple[Layout | None, ...] | None:
+    """The layouts that an epilogue wants its operands 2.. in; None where no blocked kernel can run
+    it."""
+    out, body, found = node.outputs[0].type, node.op.epilogue, []
+    if body is not None and any(e.op in ("index", "check") for e in expr.topological(body)):
+        return None
+    for index, value in enumerate(node.inputs[2:], 2):
+        whole = value.constant is None and value.rank == out.rank and value.shape[1] != 1
+        layout = without_halo(block, out.rank - 2) if whole else None
+        if _reading(index, value, replace(value.type, layout=layout), out, block) is None:
+            return None
+        found.append(layout)
+    return tuple(found)
+
+
+# Epilogues ---------------------------------------------------------------------------------------
+
+
+class Epilogue:
+    """What becomes of a convolution's sums. A bias that is added to them first is where they start
+    (`bias`); `body` is the rest, None where nothing is left.
+
+    In a function that works on one tile the operands are parameters `%operand2`..., their first
+    element for the tile, and `%channels`, how many channels there are from the tile's first on.
+    """
+
+    def __init__(self, node: Node, block: int):
+        self.block, self.out = block, node.outputs[0].type
+        self.dtype, self.partial = self.out.dtype, self.out.shape[1] % block != 0
+        found = [_reading(i, v, v.type, self.out, block) for i, v in enumerate(node.inputs[2:], 2)]
+        self.bias, self.body = None, node.op.epilogue
+        if self.body is not None:
+            self._split_bias({r.index - 1: r for r in found})
+        used = {i + 1 for i in expr.inputs(self.body)} if self.body is not None else set()
+        self.readings = [r for r in found if r.index in used or r is self.bias]
+
+    def _split_bias(self, found: dict[int, Reading]) -> None:
+        users = [e for e in expr.topological(self.body) for a in e.args if a.op == "input" and a.value == 0]
+        if len(users) == 1 and users[0].op == "add":
+            other = next((a for a in users[0].args if a.op == "input" and a.value != 0), None)
+            if other is not None and found[other.value].vector and found[other.value].everywhere:
+                self.bias, total = found[other.value], expr.input_(0, self.dtype)
+                self.body = expr.rewrite(self.body, lambda e: total if e is users[0] else None)
+        if self.body.op == "input" and self.body.value == 0:
+            self.body = None
+
+    # Other views of the output -----------------------------------------------------------------
+
+    def _moved(self, change: Callable[[Reading], Reading]) -> Epilogue:
+        other = copy(self)
+        changed = {r: change(r) for r in self.readings}
+        other.readings, other.bias = list(changed.values()), changed.get(self.bias)
+        return other
+
+    def follows(self, width: Dimension) -> bool:
+        """Whether every operand's rows follow each other without a gap, so that an image is one
+        row."""
+        return all(r.strides[2] == width * r.strides[3] for r in self.readings)
+
+    @property
+    def turned(self) -> Epilogue:
+        """With rows and columns exchanged."""
+        return self._moved(lambda r: replace(r, strides=(*r.strides[:2], r.strides[3], r.strides[2])))
+
+    def on_lattice(self, first: tuple[int, int], apart: tuple[int, int]) -> Epilogue:
+        """For the pixels first, first + apart, ... of the output."""
+
+        def change(r: Reading) -> Reading:
+            n, block, row, pixel = r.strides
+            origin = r.origin + first[0] * row + first[1] * pixel
+            return replace(r, origin=origin, strides=(n, block, apart[0] * row, apart[1] * pixel))
+
+        return self._moved(change)
+
+    # In a function that works on one tile ------------------------------------------------------
+
+    @property
+    def looped(self) -> bool:
+        """Whether the body runs in a loop over the tile just stored."""
+        return not in_registers(self.body)
+
+    @property
+    def over(self) -> tuple[int, ...]:
+        """Operands that the output may be written over, where no pixel is computed twice: those that are
+        read before the pixel is stored."""
+        return () if self.looped else tuple(r.index for r in self.readings)
+
+    @cached_property
+    def _keeps_zero(self) -> bool:
+        """Whether lanes without a channel, whose sums and biases are zero, stay zero by
+        themselves."""
+        if self.body is None:
+            return True
+        zero = np.zeros((), dtypes.numpy_dtype(self.dtype))
+        alone = expr.inputs(self.body) == [0]
+        return alone and not expr.evaluate(self.body, [zero], (), typical, lambda code: None).any()
+
+    @property
+    def parameters(self) -> list[str]:
+        operands = [f"ptr {'noalias ' * r.everywhere}%operand{r.index}" for r in self.readings]
+        return operands + ["i64 %channels"] * self.partial
+
+    def arguments(
+        self, k: KernelText, f: Function, n: str | int, block: str | int, y: str | int, x: str | int
+    ) -> list[str]:
+        """What a call hands on for the tile whose first pixel is (y, x) of a block of channels."""
+        found = []
+        for r in self.readings:
+            start = f.offset(k.input(f, r.index), k.size(f, r.origin))
+            found.append("ptr " + displaced(k, f, start, tuple(zip((n, block, y, x), r.strides))))
+        if self.partial:
+            found.append(f"i64 {f.sub(self.out.shape[1], f.mul(block, self.block))}")
+        return found
+
+    def _load(self, k: KernelText, f: Function, r: Reading, vector: int, y: str | int, x: str | int) -> str:
+        place = displaced(k, f, f"%operand{r.index}", tuple(zip((vector, y, x), r.strides[1:])))
+        element, size = scalar_type(r.dtype), dtypes.itemsize(r.dtype)
+        if r.vector:
+            return f.load(vector_type(element, self.block), place, size)
+        return f.broadcast(element, f.load(element, place, size), self.block)
+
+    def start(self, k: KernelText, f: Function, vectors: int) -> list[str]:
+        """What the sums of one pixel start with."""
+        if self.bias is None:
+            return ["zeroinitializer"] * vectors
+        return [self._load(k, f, self.bias, j, 0, 0) for j in range(vectors)]
+
+    def constants(self, k: KernelText, f: Function, vectors: int) -> dict[tuple[int, int], str]:
+        """Operands that are the same for all pixels, loaded once: {(operand, vector): value}."""
+        return {
+            (r.index, j): self._load(k, f, r, j, 0, 0)
+            for r in self.readings
+            if r.everywhere and r is not self.bias
+            for j in range(vectors)
+        }
+
+    def _apply(
+        self,
+        k: KernelText,
+        f: Function,
+        value: str,
+        vector: int,
+        y: str | int,
+        x: str | int,
+        constants: dict[tuple[int, int], str],
+    ) -> str:
+        """The result for the sums `value` in the tile's vector number `vector` at its pixel (y,
+        x)."""
+
+        def operand(index: int) -> str:
+            if index == 0:
+                return value
+            r = next(r for r in self.readings if r.index == index + 1)
+            return constants.get((r.index, vector)) or self._load(k, f, r, vector, y, x)
+
+        if self.body is None:
+            return value
+        (result,) = lower(f, [self.body], operand, self.block, lambda d: k.size(f, d))
+        if self.partial and not self._keeps_zero:
+            left = f.sub("%channels", vector * self.block)
+            result = keep_channels(f, self.dtype, self.block, result, left)
+        return result
+
+    def put(
+        self,
+        k: KernelText,
+        f: Function,
+        value: str,
+        vector: int,
+        y: str | int,
+        x: str | int,
+        place: Place,
+        constants: dict[tuple[int, int], str],
+    ) -> None:
+        """Stores the result for the sums `value`, or the sums themselves where `rework` follows."""
+        if not self.looped:
+            value = self._apply(k, f, value, vector, y, x, constants)
+        kind = vector_type(scalar_type(self.dtype), self.block)
+        f.store(kind, value, place(y, x, vector), self.block * dtypes.itemsize(self.dtype))
+
+    def rework(
+        self,
+        k: KernelText,
+        f: Function,
+        rows: tuple[str | int, str | int],
+        columns: tuple[str | int, str | int],
+        vectors: int,
+        place: Place,
+        constants: dict[tuple[int, int], str],
+    ) -> None:
+        """Where the body runs in a loop: applies it to the stored pixels of a tile's rows and
+        columns, (first, behind the last) each."""
+        if not self.looped:
+            return
+        kind, align = (
+            vector_type(scalar_type(self.dtype), self.block),
+            self.block * dtypes.itemsize(self.dtype),
+        )
+        with f.loop(*rows) as row, f.loop(*columns) as column:
+            y, x = row.index, column.index
+            for j in range(vectors):
+                address = place(y, x, j)
+                value = self._apply(k, f, f.load(kind, address, align), j, y, x, constants)
+                f.store(kind, value, address, align)
+
+
+def oriented(
+    x: Image, out: Image, window: Window, epilogue: Epilogue
+) -> tuple[Image, Image, Window, Epilogue]:
+    """The same with an image of one column turned into one row, so that tiles along rows suit
+    it."""
+    column = x.width == out.width == window.kernel[1] == 1 and window.before[1] == 0
+    if column and x.halo[1] == out.halo[1] == 0 and out.height != 1:
+        return x.turned, out.turned, window.turned, epilogue.turned
+    return x, out, window, epilogue

@@ -1,0 +1,197 @@
+"""What happens to a tile of sums before it is done: the epilogue's Expr, and the store.
+
+A cheap epilogue (a bias, a residual, a clip) runs on the accumulators in registers. A longer one runs as
+a loop over the tile just stored, which the first-level cache still holds: on the accumulators it would
+need the registers that they occupy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...ir import dtypes, expr
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ..text.emitter import Function, memory_type, vector_type
+from ..text.scalar import lower
+from .microkernel import Count, Tile, lanes_left, load_lanes, store_lanes
+
+CHEAP = frozenset(
+    (
+        "input",
+        "const",
+        "size",
+        "neg",
+        "abs",
+        "add",
+        "sub",
+        "mul",
+        "min",
+        "max",
+        "select",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "cast",
+    )
+)
+MOST_IN_REGISTERS = 6  # instructions
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand where a tile begins: `row` bytes lie between its rows (0: one row serves all), and
+    `along` says whether it has an element for every column or one for all."""
+
+    pointer: str
+    dtype: str
+    row: int | str
+    along: bool
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tile is stored: its first element, and the bytes from one row to the next."""
+
+    pointer: str
+    dtype: str
+    row: int | str
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The body (None: the sums themselves) with its operands, numbered from 1 on as its inputs are.
+    `size` gives the code's word for a dimension."""
+
+    body: Expr | None
+    operands: Mapping[int, Operand]
+    size: Callable[[Dimension], str] | None = None
+
+
+def supported(body: Expr | None) -> bool:
+    """Whether the body depends on nothing but operands and sizes: no element's index, no check."""
+    return body is None or all(n.op not in ("index", "check") for n in expr.topological(body))
+
+
+def in_registers(body: Expr | None) -> bool:
+    if body is None:
+        return True
+    cheap = all(node.op in CHEAP for node in expr.topological(body))
+    return cheap and expr.instructions(body) <= MOST_IN_REGISTERS
+
+
+def scratch_bytes(tile: Tile, body: Expr | None, result: str) -> int:
+    """What `finish` needs as scratch: a tile of sums, where the result is of another type."""
+    if in_registers(body) or result == tile.accumulate:
+        return 0
+    return tile.rows * tile.columns * dtypes.itemsize(tile.accumulate)
+
+
+def finish(
+    f: Function,
+    tile: Tile,
+    sums: Sequence[str],
+    epilogue: Epilogue,
+    out: Place,
+    columns: Count = None,
+    scratch: str | None = None,
+) -> None:
+    """Stores body(sums, operands) as a tile of the output; only its first `columns` columns."""
+    if in_registers(epilogue.body):
+        finish_in_registers(f, tile, sums, epilogue, out, columns)
+    else:
+        raw = raw_place(tile, epilogue.body, out, scratch)
+        finish_in_registers(f, tile, sums, Epilogue(None, {}), raw, columns)
+        finish_rows(f, tile, tile.rows, epilogue, raw, out, columns)
+
+
+def raw_place(tile: Tile, body: Expr | None, out: Place, scratch: str | None) -> Place:
+    """Where sums wait for a body that does not run in registers."""
+    if scratch_bytes(tile, body, out.dtype):
+        return Place(scratch, tile.accumulate, tile.columns * dtypes.itemsize(tile.accumulate))
+    return out
+
+
+def finish_in_registers(
+    f: Function, tile: Tile, sums: Sequence[str], epilogue: Epilogue, out: Place, columns: Count
+) -> None:
+    shared: dict[tuple, str] = {}
+    for r in range(tile.rows):
+        for j in range(tile.vectors):
+            count = lanes_left(f, tile, columns, j)
+            if count != 0:
+                total = sums[r * tile.vectors + j]
+                value = _apply(f, tile, total, epilogue, r, j, count, shared)
+                _store(f, tile, value, out, r, j, count)
+
+
+def finish_rows(
+    f: Function, tile: Tile, rows: int | str, epilogue: Epilogue, raw: Place, out: Place, columns: Count
+) -> None:
+    """The body for `rows` rows of sums in memory; of the tile only the width matters."""
+    with f.loop(0, rows) as loop:
+        shared: dict[tuple, str] = {}
+        for j in range(tile.vectors):
+            count = lanes_left(f, tile, columns, j)
+            if count != 0:
+                place = _address(f, tile, raw, loop.index, j)
+                total = load_lanes(f, raw.dtype, tile.lanes, place, count)
+                value = _apply(f, tile, total, epilogue, loop.index, j, count, shared)
+                _store(f, tile, value, out, loop.index, j, count)
+
+
+def _address(f: Function, tile: Tile, place: Place, r: int | str, j: int) -> str:
+    row = f.offset(place.pointer, f.mul(place.row, r))
+    return f.offset(row, j * tile.lanes * dtypes.itemsize(place.dtype))
+
+
+def _apply(
+    f: Function,
+    tile: Tile,
+    total: str,
+    epilogue: Epilogue,
+    r: int | str,
+    j: int,
+    count: Count,
+    shared: dict[tuple, str],
+) -> str:
+    """The body for vector (r, j) of the tile; `shared` keeps what several vectors read."""
+    if epilogue.body is None:
+        return total
+
+    def operand(index: int) -> str:
+        if index == 0:
+            return total
+        reads = epilogue.operands[index]
+        key = index, (0 if str(reads.row) == "0" else r), (j if reads.along else 0)
+        if key not in shared:
+            shared[key] = _load(f, tile, reads, r, j, count)
+        return shared[key]
+
+    (value,) = lower(f, [epilogue.body], operand, tile.lanes, epilogue.size)
+    return value
+
+
+def _load(f: Function, tile: Tile, reads: Operand, r: int | str, j: int, count: Count) -> str:
+    row, size = f.offset(reads.pointer, f.mul(reads.row, r)), dtypes.itemsize(reads.dtype)
+    kind = memory_type(reads.dtype)
+    if reads.along:
+        place = f.offset(row, j * tile.lanes * size)
+        value = load_lanes(f, reads.dtype, tile.lanes, place, count)
+    else:
+        value = f.broadcast(kind, f.load(kind, row, size), tile.lanes)
+    if reads.dtype == "bool":
+        zero = "0" if tile.lanes == 1 else "zeroinitializer"
+        value = f.value(f"icmp ne {vector_type(kind, tile.lanes)} {value}, {zero}")
+    return value
+
+
+def _store(f: Function, tile: Tile, value: str, place: Place, r: int | str, j: int, count: Count) -> None:
+    if place.dtype == "bool":
+        condition, byte = (vector_type(kind, tile.lanes) for kind in ("i1", "i8"))
+        value = f.value(f"zext {condition} {value} to {byte}")
+    store_lanes(f, place.dtype, tile.lanes, value, _address(f, tile, place, r, j), count)

@@ -1,0 +1,42 @@
+"""How kernels over blocked images cut a plane into parts: by lines, which are the rows of an image or
+the pixels of an image of one row. Sizes alone decide, so that any number of threads gives the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir import dims
+from ...ir.dims import Dimension
+from ..kernel import KernelText
+from ..text.emitter import Function
+from .blocked import typical
+
+PART_NS = 20_000  # parts of less work cost more to hand out than they gain
+FEW_PARTS = 16  # how many a node is cut into where its size allows, so that eight threads balance
+
+
+@dataclass(frozen=True)
+class Lines:
+    """`length` lines in `count` chunks of `each`; the last chunk has what is left too."""
+
+    length: Dimension
+    each: int
+
+    @property
+    def count(self) -> Dimension:
+        return dims.maximum(1, self.length // self.each)
+
+    def at(self, k: KernelText, f: Function, chunk: str, length: Dimension | None = None) -> tuple[str, str]:
+        """(first, beyond the last) line of a chunk; of as many lines as there are, or `length`."""
+        length = self.length if length is None else length
+        first = f.mul(chunk, self.each)
+        final = f.compare("eq", chunk, k.size(f, self.count - 1))
+        return first, f.select(final, "i64", k.size(f, length), f.add(first, self.each))
+
+
+def cut_lines(length: Dimension, step: int, planes: Dimension, work: float, least: float = 1) -> Lines:
+    """The lines of each of `planes` planes in chunks of multiples of `step`. Work, in nanoseconds for
+    all planes, that is worth it makes FEW_PARTS parts; `least` is how many chunks a plane needs."""
+    wanted = max(least, min(FEW_PARTS, work / PART_NS) / max(1, typical(planes)))
+    return Lines(length, max(step, int(typical(length) / max(1, wanted)) // step * step))

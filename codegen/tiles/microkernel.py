@@ -1,0 +1,483 @@
+"""The register tile: the multiply-adds behind GEMM, convolution, attention and recurrence.
+
+    A (rows, broadcast)         B (packed panel [k][vectors * lanes])
+    row 0    a0 ──┐            b0        b1
+    row 1    a1 ──┼──▶  acc00 += a0*b0  acc01 += a0*b1
+    ...           │     acc10 += a1*b0  acc11 += a1*b1      rows x vectors sums in registers
+Nothing here knows an instruction set: widths, registers and fused multiply-add are the Target's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...ir import dtypes
+from ...target import Target
+from ..text.conversion import cast, to_computed
+from ..text.emitter import Function, mangled, memory_type, scalar_type, vector_type
+from ..text.vectors import Vectors
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block of `rows` x (`vectors` * `lanes`) accumulators. `lhs` and `rhs` are the element types
+    in memory of the broadcast and of the panel operand; both are widened to `accumulate` when they
+    are loaded."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    lhs: str = "float32"
+    rhs: str = "float32"
+    accumulate: str = "float32"
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def vector(self) -> str:
+        """LLVM's type of one accumulator."""
+        return vector_type(scalar_type(self.accumulate), self.lanes)
+
+    @property
+    def panel_step(self) -> int:
+        """Bytes of the panel that one step of k consumes."""
+        return self.columns * dtypes.itemsize(self.rhs)
+
+    def zeros(self) -> list[str]:
+        return ["zeroinitializer"] * (self.rows * self.vectors)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where the broadcast operand is: element k of row r lies at
+
+        pointers[p] + scale * stride + displacement + k * step
+        with (p, stride, scale, displacement) = places[r]
+
+    Few pointers with constant displacements, or with a run-time stride scaled by 1, 2, 4 or 8,
+    leave the general registers free, which many separate row pointers would exhaust."""
+
+    pointers: tuple[str, ...]
+    places: tuple[tuple[int, str | None, int, int], ...]
+    step: int | str
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def fixed_rows(base: str, displacements: Sequence[int], step: int | str) -> Rows:
+    """Rows at constant distances in bytes from base: a matrix of static width, pixels."""
+    return Rows((base,), tuple((0, None, 1, d) for d in displacements), step)
+
+
+def separate_rows(pointers: Sequence[str], step: int | str) -> Rows:
+    """Rows that have nothing to do with each other; for few of them."""
+    return Rows(tuple(pointers), tuple((r, None, 1, 0) for r in range(len(pointers))), step)
+
+
+def strided_rows(f: Function, base: str, stride: int | str, count: int, step: int | str) -> Rows:
+    """`count` rows, `stride` bytes apart; the stride may be known only to the run."""
+    if isinstance(stride, int) or stride.lstrip("-").isdigit():
+        return fixed_rows(base, [r * int(stride) for r in range(count)], step)
+    triple = f.mul(stride, 3) if count > 3 else None
+    reach = {0: (None, 1), 1: (stride, 1), 2: (stride, 2), 4: (stride, 4), 8: (stride, 8)}
+    if triple is not None:
+        reach |= {3: (triple, 1), 6: (triple, 2), 12: (triple, 4)}
+    places: list[tuple[int, str | None, int, int] | None] = [None] * count
+    pointers: list[str] = []
+    while None in places:  # a new pointer at the first row that no other reaches
+        start = places.index(None)
+        pointers.append(f.offset(base, f.mul(stride, start)))
+        for distance, (register, scale) in reach.items():
+            if start + distance < count and places[start + distance] is None:
+                places[start + distance] = (len(pointers) - 1, register, scale, 0)
+    return Rows(tuple(pointers), tuple(p for p in places if p is not None), step)
+
+
+# Choosing tiles ----------------------------------------------------------------------------------
+
+
+def supported(lhs: str, rhs: str, accumulate: str) -> bool:
+    """Whether a tile can add in `accumulate` what the element types hold, without loss."""
+
+    def widens(dtype: str) -> bool:
+        if dtype == accumulate:
+            return True
+        same = dtypes.is_float(dtype) == dtypes.is_float(accumulate)
+        return same and dtype != "bool" and dtypes.itemsize(dtype) < dtypes.itemsize(accumulate)
+
+    whole = dtypes.is_integer(accumulate) and dtypes.bits(accumulate) >= 8
+    return (accumulate in ("float32", "float64") or whole) and widens(lhs) and widens(rhs)
+
+
+def most_rows(target: Target, vectors: int) -> int:
+    """The greatest tile height that leaves registers for the panel's vectors, the broadcasts in
+    flight and, without a fused multiply-add, one product: of 32 registers 14 x 2, 9 x 3 or 6 x 4, of
+    16 registers 6 x 2 or 4 x 3."""
+    spare = vectors + target.broadcasts + (0 if target.fused_multiply_add else 1)
+    return max(1, (target.vector_registers - spare) // vectors)
+
+
+def step_time(target: Target, rows: int, vectors: int, chains: int = 1) -> float:
+    """Estimated nanoseconds of one step of k: the greatest of the time of the multiply-adds, of the
+    loads, and of the latency that too few accumulators leave open."""
+    latency = 8.0 / chains  # in halves of a cycle: four cycles, two multiply-adds each
+    loads = (rows + vectors) * 2 / target.load_ports
+    if target.fused_multiply_add:
+        issue = rows * vectors
+    else:  # a copy, a product and a sum each, and a shuffle for each broadcast, four a cycle
+        issue = (rows * (3 * vectors + 2) + vectors) / 2
+    return max(issue, loads, latency) / target.fma_per_ns
+
+
+def chains_for(target: Target, rows: int, vectors: int) -> int:
+    """How many independent sums a tile needs to hide the latency of additions: 1, 2 or 4."""
+    chains = 1
+    spare = target.vector_registers - vectors - 2
+    while chains < 4 and rows * vectors * chains < 8 and 2 * chains * rows * vectors <= spare:
+        chains *= 2
+    return chains
+
+
+def equal_heights(rows: int, most: int) -> list[int]:
+    """rows cut into as few tiles as possible, nearly equally high: 49 by 14 → 13, 12, 12, 12."""
+    return [height for height, count in height_counts(rows, most).items() for _ in range(count)]
+
+
+def height_counts(rows: int, most: int) -> dict[int, int]:
+    """The heights of `equal_heights`, and how many tiles have each: 49 by 14 → {13: 1, 12: 3}."""
+    if rows <= 0:
+        return {}
+    count = -(-rows // most)
+    low, larger = divmod(rows, count)
+    return {h: c for h, c in ((low + 1, larger), (low, count - larger)) if c}
+
+
+def for_equal_tiles(
+    f: Function,
+    rows: int | str,
+    most: int,
+    body: Callable[[int, str, str], None],
+    first: int | str = 0,
+    last: int | str | None = None,
+) -> None:
+    """body(height, first row, tile) for the tiles first..last of rows cut as by `equal_heights`. A
+    number of rows that only the run knows needs every height up to `most`: a switch picks one."""
+    static = isinstance(rows, int) or rows.isdigit()
+    tiles, _ = f.divide(f.add(rows, most - 1), most)
+    low, extra = f.divide(rows, f.maximum(tiles, 1))  # the first `extra` tiles are a row higher
+    last = tiles if last is None else last
+    ranges = [(f.add(low, 1), "0", first, f.minimum(last, extra))] if extra != "0" else []
+    ranges += [(low, extra, f.maximum(first, extra), last)] if low != "0" else []
+    for height, skipped, start, stop in ranges:
+        with f.loop(start, stop) as loop:
+            row = f.add(f.mul(loop.index, height), skipped)
+            if static:
+                body(int(height), row, loop.index)
+            else:
+                _switch(f, height, most, lambda h, at=row, tile=loop.index: body(h, at, tile))
+
+
+def _switch(f: Function, number: str, most: int, body: Callable[[int], None]) -> None:
+    """body(n) where n is the number, which is 1, 2, ... or most."""
+    after = f.fresh_label("after")
+    labels = {n: f.fresh_label("height") for n in range(1, most + 1)}
+    cases = " ".join(f"i64 {n}, label %{label}" for n, label in labels.items())
+    f.statement(f"switch i64 {number}, label %{after} [{cases}]")
+    for n, label in labels.items():
+        f.label(label)
+        body(n)
+        f.branch(after)
+    f.label(after)
+
+
+# The loop ----------------------------------------------------------------------------------------
+
+
+def multiply_add(
+    f: Function,
+    tile: Tile,
+    accumulators: Sequence[str],
+    rows: Rows,
+    panel: str,
+    depth: int | str,
+    *,
+    chains: int = 1,
+    unroll: int = 1,
+    prefetch: int | str | None = None,
+    panel_step: int | str | None = None,
+    columns: Count = None,
+) -> list[str]:
+    """accumulators[r * vectors + j] + sum over k < depth of A[r, k] * B[k, j], after the loop.
+
+    `panel` is [depth][vectors][lanes], its steps of k `panel_step` bytes apart. By default it is
+    packed and begins at a multiple of 64 bytes; elsewhere it is aligned as its elements are.
+    `depth` is a number or an i64. More `chains`, a power of two, split the sum into that many
+    independent ones, k modulo `chains`, added pairwise at the end: for tiles too small to hide the
+    latency of an addition. `prefetch`: bytes ahead of the panel's lines to fetch, such as the next
+    panel. `columns`: how many are in memory, for a panel that is not padded. Loops around this one
+    (over taps, over blocks of channels) carry the accumulators.
+
+    `unroll` steps, a power of two, make one iteration, and a static depth up to it needs no loop.
+    One step of a tile that fills the registers fills the processor too, while LLVM's scheduler
+    mixes the steps of an iteration and then spills; unroll small tiles only.
+    """
+    if len(accumulators) != tile.rows * tile.vectors or len(rows) != tile.rows:
+        raise ValueError(f"{len(accumulators)} accumulators, {len(rows)} rows for a tile {tile}")
+    if unroll & (unroll - 1) or chains & (chains - 1):
+        raise ValueError(f"{unroll} steps or {chains} chains are not a power of two")
+    unroll, width, sources = max(unroll, chains), len(accumulators), len(rows.pointers) + 1
+    size = dtypes.itemsize(tile.rhs)
+    align = min(64, tile.lanes * size) if panel_step is None else size
+    panel_step = tile.panel_step if panel_step is None else panel_step
+    kinds = ["ptr"] * sources + [tile.vector] * (width * chains)
+    values = [*rows.pointers, panel, *accumulators, *["zeroinitializer"] * (width * (chains - 1))]
+
+    def steps(values: Sequence[str], count: int) -> list[str]:
+        """`count` steps of k from the pointers and accumulators in values."""
+        at, current = values[:sources], list(values[sources:])
+        for k in range(count):
+            part = slice(k % chains * width, (k % chains + 1) * width)
+            current[part] = _step(f, tile, current[part], rows, at, k, panel_step, align, prefetch, columns)
+        # A frozen pointer is no induction variable to LLVM, which therefore keeps these addresses
+        # and does not spend one register a row.
+        distances = [rows.step] * (sources - 1) + [panel_step]
+        moved = [f.offset(p, f.mul(d, count)) for p, d in zip(at, distances, strict=True)]
+        return [*(f.value(f"freeze ptr {p}") for p in moved), *current]
+
+    def repeated(values: Sequence[str], start: int | str, stop: int | str, count: int) -> list[str]:
+        with f.loop(start, stop, count, list(zip(kinds, values, strict=True))) as loop:
+            loop.carry(*steps(loop.carried, count))
+        return loop.results
+
+    if isinstance(depth, int) or depth.isdigit():
+        whole, rest = divmod(int(depth), unroll)
+        if whole == 1:
+            values = steps(values, unroll)
+        elif whole:
+            values = repeated(values, 0, whole * unroll, unroll)
+        if rest:
+            values = steps(values, rest)
+    elif unroll == 1:
+        values = repeated(values, 0, depth, 1)
+    else:
+        whole = f.value(f"and i64 {depth}, {-unroll}")
+        values = repeated(repeated(values, 0, whole, unroll), whole, depth, 1)
+    return _combine(f, tile, values[sources:], chains)
+
+
+def _step(
+    f: Function,
+    tile: Tile,
+    accumulators: list[str],
+    rows: Rows,
+    at: Sequence[str],
+    k: int,
+    panel_step: int | str,
+    align: int,
+    prefetch: int | str | None,
+    columns: Count,
+) -> list[str]:
+    panel, size = f.offset(at[-1], f.mul(panel_step, k)), tile.lanes * dtypes.itemsize(tile.rhs)
+    b = []
+    for j in range(tile.vectors):
+        count = lanes_left(f, tile, columns, j)
+        vector = "zeroinitializer"
+        if count != 0:
+            vector = load_lanes(f, tile.rhs, tile.lanes, f.offset(panel, j * size), count, align)
+        b.append(widened(f, vector, tile.rhs, tile.accumulate, tile.lanes))
+    if prefetch is not None:
+        for byte in range(0, tile.panel_step, 64):
+            prefetch_line(f, f.offset(f.offset(panel, byte), prefetch))
+    result = []
+    for r, (pointer, stride, scale, displacement) in enumerate(rows.places):
+        address = at[pointer]
+        if stride is not None:
+            address = f.value(f"getelementptr [{scale} x i8], ptr {address}, i64 {stride}")
+        address = f.offset(address, f.add(displacement, f.mul(rows.step, k)))
+        element = load_widened(f, tile.lhs, tile.accumulate, 1, address, dtypes.itemsize(tile.lhs))
+        a = f.broadcast(scalar_type(tile.accumulate), element, tile.lanes)
+        for j in range(tile.vectors):
+            total = accumulators[r * tile.vectors + j]
+            result.append(fused(f, tile.accumulate, tile.lanes, a, b[j], total))
+    return result
+
+
+def _combine(f: Function, tile: Tile, values: Sequence[str], chains: int) -> list[str]:
+    """The chains added pairwise, so that the order is fixed."""
+    width = tile.rows * tile.vectors
+    parts = [list(values[c * width : (c + 1) * width]) for c in range(chains)]
+    while len(parts) > 1:
+        joined = [
+            [plus(f, tile.accumulate, tile.lanes, x, y) for x, y in zip(a, b, strict=True)]
+            for a, b in zip(parts[::2], parts[1::2], strict=False)
+        ]
+        parts = joined + ([parts[-1]] if len(parts) % 2 else [])
+    return parts[0]
+
+
+# Arithmetic on vectors ---------------------------------------------------------------------------
+
+
+def fused(f: Function, dtype: str, lanes: int, a: str, b: str, c: str) -> str:
+    """a * b + c, rounded once where the target has a fused multiply-add."""
+    vector = vector_type(scalar_type(dtype), lanes)
+    if not dtypes.is_float(dtype):
+        return f.value(f"add {vector} {f.value(f'mul {vector} {a}, {b}')}, {c}")
+    if f.target.fused_multiply_add:
+        return f.intrinsic("fma", vector, a, b, c)
+    return f.value(f"fadd {vector} {f.value(f'fmul {vector} {a}, {b}')}, {c}")
+
+
+def plus(f: Function, dtype: str, lanes: int, a: str, b: str) -> str:
+    operation = "fadd" if dtypes.is_float(dtype) else "add"
+    return f.value(f"{operation} {vector_type(scalar_type(dtype), lanes)} {a}, {b}")
+
+
+def load_widened(f: Function, dtype: str, wide: str, lanes: int, pointer: str, align: int = 1) -> str:
+    """`lanes` elements of dtype in memory as a vector of the type `wide`."""
+    loaded = f.load(vector_type(memory_type(dtype), lanes), pointer, align)
+    return widened(f, loaded, dtype, wide, lanes)
+
+
+def widened(f: Function, value: str, dtype: str, wide: str, lanes: int) -> str:
+    """value, a vector of dtype, as the type `wide`; see `supported`."""
+    if dtype == wide:
+        return value
+    v = Vectors(f, dtype, lanes)
+    return cast(v, wide, to_computed(v, value))
+
+
+def prefetch_line(f: Function, pointer: str) -> None:
+    """Asks for the cache line of an address, into the second level. It never faults."""
+    function = f.text.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+    f.statement(f"call void {function}(ptr {pointer}, i32 0, i32 2, i32 1)")
+
+
+# Vectors in memory, whole or in part -------------------------------------------------------------
+
+Count = int | str | None  # how many lanes are there: all (None), a number, or an i64 of the run
+
+
+def lane_mask(f: Function, dtype: str, lanes: int, count: int | str) -> str:
+    """The lanes below count, as LLVM's <lanes x i1>."""
+    if isinstance(count, int) or count.lstrip("-").isdigit():
+        return "<" + ", ".join(f"i1 {int(lane < int(count))}" for lane in range(lanes)) + ">"
+    word = "i64" if dtypes.itemsize(dtype) == 8 else "i32"
+    limit = f.minimum(f.maximum(count, 0), lanes)
+    if word == "i32":
+        limit = f.value(f"trunc i64 {limit} to i32")
+    numbers = "<" + ", ".join(f"{word} {lane}" for lane in range(lanes)) + ">"
+    limits = f.broadcast(word, limit, lanes)
+    return f.value(f"icmp ult {vector_type(word, lanes)} {numbers}, {limits}")
+
+
+def _whole(lanes: int, count: Count) -> bool:
+    if isinstance(count, str):
+        return count.isdigit() and int(count) >= lanes
+    return count is None or count >= lanes
+
+
+def load_lanes(
+    f: Function, dtype: str, lanes: int, pointer: str, count: Count = None, align: int | None = None
+) -> str:
+    """A vector of the first `count` lanes in memory; the others are 0, their memory untouched."""
+    element, align = memory_type(dtype), align or dtypes.itemsize(dtype)
+    vector = vector_type(element, lanes)
+    if _whole(lanes, count):
+        return f.load(vector, pointer, align)
+    mask, bits = f"<{lanes} x i1>", vector_type(_masked_type(element), lanes)
+    name = f.text.declare(f"llvm.masked.load.{mangled(bits)}.p0", bits, ["ptr", mask, bits])
+    present = lane_mask(f, dtype, lanes, count)
+    loaded = f.call(
+        bits, name, f"ptr align {align} {pointer}", f"{mask} {present}", f"{bits} zeroinitializer"
+    )
+    return loaded if bits == vector else f.value(f"bitcast {bits} {loaded} to {vector}")
+
+
+def store_lanes(
+    f: Function,
+    dtype: str,
+    lanes: int,
+    value: str,
+    pointer: str,
+    count: Count = None,
+    align: int | None = None,
+) -> None:
+    """Stores the first `count` lanes; memory behind them is not touched."""
+    element, align = memory_type(dtype), align or dtypes.itemsize(dtype)
+    vector = vector_type(element, lanes)
+    if _whole(lanes, count):
+        f.store(vector, value, pointer, align)
+        return
+    mask, bits = f"<{lanes} x i1>", vector_type(_masked_type(element), lanes)
+    name = f.text.declare(f"llvm.masked.store.{mangled(bits)}.p0", "void", [bits, "ptr", mask])
+    if bits != vector:
+        value = f.value(f"bitcast {vector} {value} to {bits}")
+    # LLVM 22 merges truncations into masked stores, and stores a single lane untruncated
+    if str(count) == "1":
+        one = f.value(f"extractelement {bits} {value}, i64 0")
+        f.store(_masked_type(element), one, pointer, align)
+        return
+    f.statement(
+        f"call void {name}({bits} {value}, ptr align {align} {pointer}, "
+        f"{mask} {lane_mask(f, dtype, lanes, count)})"
+    )
+
+
+def _masked_type(element: str) -> str:
+    """What masked loads and stores take: 16-bit floats have none of their own, LLVM would take them apart."""
+    return "i16" if element in ("half", "bfloat") else element
+
+
+def lanes_left(f: Function, tile: Tile, columns: Count, vector: int) -> Count:
+    """How many of a tile's valid columns fall into its vector number `vector`."""
+    if columns is None:
+        return None
+    if isinstance(columns, int) or columns.isdigit():
+        return max(0, min(tile.lanes, int(columns) - vector * tile.lanes))
+    return f.sub(columns, vector * tile.lanes)
+
+
+Address = Callable[[int, int], str]  # (row, vector) → the address of that vector of the tile
+
+
+def store_tile(
+    f: Function, tile: Tile, values: Sequence[str], address: Address, columns: Count = None
+) -> None:
+    """Stores the accumulators as they are; only the first `columns` columns."""
+    for r in range(tile.rows):
+        for j in range(tile.vectors):
+            count, value = lanes_left(f, tile, columns, j), values[r * tile.vectors + j]
+            if count != 0:
+                store_lanes(f, tile.accumulate, tile.lanes, value, address(r, j), count)
+
+
+def load_tile(
+    f: Function, tile: Tile, address: Address, columns: Count = None, dtype: str | None = None
+) -> list[str]:
+    """The tile as it is in memory, widened, to be added to; columns beyond `columns` are zero."""
+    dtype, values = dtype or tile.accumulate, []
+    for r in range(tile.rows):
+        for j in range(tile.vectors):
+            count = lanes_left(f, tile, columns, j)
+            if count == 0:
+                values.append("zeroinitializer")
+            else:
+                loaded = load_lanes(f, dtype, tile.lanes, address(r, j), count)
+                values.append(widened(f, loaded, dtype, tile.accumulate, tile.lanes))
+    return values
+
+
+def load_row(
+    f: Function, tile: Tile, pointer: str, columns: Count = None, dtype: str | None = None
+) -> list[str]:
+    """Accumulators that all begin with one row in memory: a bias."""
+    size = dtypes.itemsize(dtype or tile.accumulate)
+    row = Tile(1, tile.vectors, tile.lanes, tile.lhs, tile.rhs, tile.accumulate)
+    return (
+        load_tile(f, row, lambda _, j: f.offset(pointer, j * tile.lanes * size), columns, dtype) * tile.rows
+    )

@@ -1,0 +1,96 @@
+"""Panels of output channels: which ones cover a convolution's output, and their packed weights.
+
+    panel: [depth][vectors][lanes], depth running over (block of input channels, tap, channel)
+A panel is what one tile computes for its pixels; all panels of a convolution are as wide as the
+tile's registers allow, except for the last one or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...target import Target
+from .microkernel import most_rows, step_time
+
+
+@dataclass(frozen=True)
+class Panels:
+    """`count` panels from number `first` on that are equally wide: `vectors` vectors of `lanes`
+    channels, a block each; the first of them is for block `block` of the output channels."""
+
+    first: int
+    count: int
+    block: int
+    vectors: int
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
+
+
+def panels_of(channels: int, block: int, tiling: Mapping[str, int]) -> list[Panels]:
+    """The panels of `channels` output channels: as many as possible of `vectors` blocks, a narrower
+    one, and, where the tiling has a `tail`, one of fewer lanes for the last block."""
+    tail, vectors = tiling.get("tail", 0), tiling["vectors"]
+    whole, narrow = divmod(-(-channels // block) - (tail > 0), vectors)
+    found, first, at = [], 0, 0
+    for count, wide, lanes in ((whole, vectors, block), (narrow > 0, narrow, block), (tail > 0, 1, tail)):
+        if count:
+            found.append(Panels(first, int(count), at, wide, lanes))
+            first, at = first + count, at + count * wide
+    return found
+
+
+def panel_tiling(target: Target, channels: int, block: int) -> tuple[tuple[str, int], ...]:
+    """The vectors of a panel with which a pixel takes the least time, and their tile's greatest
+    height.
+
+    Where half of a last block is idle, its panel may have half the lanes (`tail`): that is less
+    work where wide vectors are executed in two halves, and no more elsewhere."""
+    blocks, rest = -(-channels // block), channels % block
+    tails = [0]
+    if target.vector_bits > 256 and 0 < rest <= block // 2:
+        tails.append(max(4, 1 << (rest - 1).bit_length()))
+
+    def time(vectors: int, tail: int) -> float:
+        rows, total = most_rows(target, vectors), 0.0
+        for p in panels_of(channels, block, {"vectors": vectors, "tail": tail}):
+            narrower = 1.0 if p.vectors == vectors else 1.05
+            total += p.count * step_time(target, rows, p.vectors) * (0.6 if p.lanes < block else narrower)
+        return total / rows
+
+    options = [
+        (v, t) for t in tails for v in range(1, min(blocks, 4) + 1) if v <= blocks - (t > 0) or blocks == 1
+    ]
+    vectors, tail = min(options, key=lambda o: (round(time(*o), 6), o[1], abs(o[0] - 2)))
+    return (("vectors", vectors), ("rows", most_rows(target, vectors)), *((("tail", tail),) if tail else ()))
+
+
+# Weights ------------------------------------------------------------------------------------------
+
+
+def by_depth(weights: np.ndarray, block: int) -> np.ndarray:
+    """[O, C, taps...] → [O, (C / block, taps, block) and then (taps, what is left of C)]"""
+    outputs, channels = weights.shape[:2]
+    taps = weights.reshape(outputs, channels, -1)
+    whole = channels - channels % block
+    blocked = taps[:, :whole].reshape(outputs, whole // block, block, taps.shape[2]).swapaxes(2, 3)
+    rest = taps[:, whole:].swapaxes(1, 2)
+    return np.concatenate([blocked.reshape(outputs, -1), rest.reshape(outputs, -1)], axis=1)
+
+
+def in_panels(rows: np.ndarray, kinds: Sequence[Panels]) -> np.ndarray:
+    """[O, depth] → for each panel [depth][width], one after the other; channels beyond O are
+    zero."""
+    parts, first = [], 0
+    for width in (p.width for p in kinds for _ in range(p.count)):
+        panel = np.zeros((rows.shape[1], width), rows.dtype)
+        chunk = rows[first : first + width]
+        panel[:, : len(chunk)] = chunk.T
+        parts.append(panel.reshape(-1))
+        first += width
+    return np.concatenate(parts)

@@ -1,0 +1,1 @@
+"""The command line: its arguments, what each command does, and what it prints."""

@@ -1,0 +1,419 @@
+"""What each command of the command line does and prints: parsed arguments in, an exit status out.
+
+Each imports only what it needs, so that running a library needs neither `onnx` nor `llvmlite`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import LimitError, ModelError, ModelErrors, Origin, RunError, UnsupportedError, shorten
+from ..loading.loader import load
+from ..loading.session import cached_library, is_library
+from . import console
+
+if TYPE_CHECKING:
+    from ..loading.loader import Model
+    from .comparison import Difference, NodeDifference
+    from .inputs import Inputs
+    from .inspection import Figures
+
+OK, FAULT = 0, 1
+
+
+def compile_command(options: argparse.Namespace) -> int:
+    from ..driver import compile_model
+
+    beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"
+    header = options.header or beside
+    with compiling(options.model) as progress:
+        report = compile_model(
+            options.model,
+            options.output,
+            dims=dict(options.dim),
+            shapes=dict(options.shape),
+            target=options.target,
+            threads=options.threads,
+            name=options.name,
+            overridable=options.overridable,
+            dump_ir=options.dump_ir,
+            header=header,
+            weights=options.weights,
+            jobs=options.jobs,
+            progress=progress,
+        )
+    if options.json:
+        console.print_json({**report.as_json(), "header": str(header)})
+        return OK
+    stages = "\n".join(f"{name:16} {console.time_text(seconds)}" for name, seconds in report.seconds.items())
+    workspace = (
+        "depends on the inputs' sizes"
+        if report.workspace_bytes is None
+        else (console.bytes_text(report.workspace_bytes))
+    )
+    print(f"{options.output} for {report.target}, {report.nodes} nodes, {report.kernels} kernels")
+    console.print_fields(
+        [
+            ("header", str(header)),
+            ("library", console.bytes_text(report.library_bytes)),
+            (
+                "packed weights",
+                console.bytes_text(report.weights_bytes)
+                + (f" in {report.weights_file}" if report.weights_file else ""),
+            ),
+            ("initializers", console.bytes_text(report.initializer_bytes)),
+            ("workspace", workspace),
+            ("time", f"{console.time_text(sum(report.seconds.values()))}\n{stages}"),
+        ]
+    )
+    return OK
+
+
+def check_command(options: argparse.Namespace) -> int:
+    from .checking import check_model
+
+    nodes, problems = check_model(options.model, dict(options.dim), dict(options.shape), options.target)
+    if options.json:
+        console.print_json(
+            {
+                "file": str(options.model),
+                "nodes": nodes,
+                "supported": not problems,
+                "problems": [problem.to_dict() for problem in problems],
+            }
+        )
+    elif problems:
+        for line in ModelErrors(problems, options.model).lines():
+            print(line)
+        print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}")
+    else:
+        print(f"{nodes} nodes, all supported")
+    return FAULT if problems else OK
+
+
+def inspect_command(options: argparse.Namespace) -> int:
+    from .inspection import inspect_library, inspect_model
+
+    sizes, shapes = dict(options.dim), dict(options.shape)
+    if is_library(options.file):
+        figures = inspect_library(options.file, sizes, shapes)
+    else:
+        figures = inspect_model(options.file, sizes, shapes, options.target)
+    if options.json:
+        console.print_json(vars(figures))
+    else:
+        _print_figures(figures)
+    return OK
+
+
+def _print_figures(figures: Figures) -> None:
+    unknown = "depends on sizes; give them with --dim or --shape"
+    arithmetic = figures.multiply_adds
+    arithmetic = f"{arithmetic:,}" if isinstance(arithmetic, int) else shorten(arithmetic, 400)
+    if figures.multiply_adds_at is not None and figures.multiply_adds != figures.multiply_adds_at:
+        arithmetic += f"\n= {figures.multiply_adds_at:,} at these sizes"
+    peak = figures.peak_bytes
+    print(f"{figures.file}: a {figures.kind}")
+    console.print_fields(
+        [
+            ("inputs", "\n".join(f"{shorten(port['name'])}  {port['type']}" for port in figures.inputs)),
+            ("outputs", "\n".join(f"{shorten(port['name'])}  {port['type']}" for port in figures.outputs)),
+            (
+                "operators",
+                textwrap.fill(", ".join(f"{n} {count}" for n, count in figures.operators.items()), 90),
+            ),
+            ("parameters", f"{figures.parameters:,}"),
+            (
+                "packed weights" if figures.kind == "library" else "weights",
+                f"{figures.weights_bytes:,} bytes",
+            ),
+            ("multiply-adds", arithmetic),
+            ("peak memory", unknown if peak is None else f"{peak:,} bytes beside the weights"),
+            *((name.replace("_", " "), _about_text(value)) for name, value in figures.about.items() if value),
+            *[
+                (
+                    "metadata",
+                    "\n".join(
+                        f"{shorten(key)}: {shorten(value, 200)}" for key, value in figures.metadata.items()
+                    ),
+                )
+            ]
+            * bool(figures.metadata),
+        ]
+    )
+
+
+def _about_text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {entry}" for key, entry in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else shorten(str(value), 200)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    from .inputs import save_outputs
+
+    model = load(library_of(options.file), options.threads)
+    inputs = inputs_of(model, options)
+    names = [port.name for port in model.outputs]
+    outputs = dict(zip(names, model.run(None, inputs.feeds)))
+    if options.output is not None:
+        save_outputs(options.output, outputs)
+    summaries = [summary(name, value) for name, value in outputs.items()]
+    if options.json:
+        console.print_json(
+            {
+                "inputs": describe_inputs(inputs),
+                "outputs": summaries,
+                "output_file": options.output and str(options.output),
+            }
+        )
+        return OK
+    print(f"inputs: {inputs.describe()}")
+    console.print_table(
+        ("output", "type", "min", "max", "mean", "first values"),
+        [_summary_row(entry) for entry in summaries],
+        text_columns=2,
+    )
+    if options.output is not None:
+        print(f"written to {options.output}")
+    return OK
+
+
+def describe_inputs(inputs: Inputs) -> list[dict[str, object]]:
+    from .inputs import value_text
+
+    return [
+        {"name": name, "type": value_text(value), "generated": name in inputs.generated}
+        for name, value in inputs.feeds.items()
+    ]
+
+
+def summary(name: str, value: object) -> dict[str, object]:
+    """An output's type, range, mean and first values, the last three of numbers only."""
+    import numpy as np
+
+    from .inputs import value_text
+
+    found: dict[str, object] = {"name": name, "type": value_text(value)}
+    if isinstance(value, np.ndarray):
+        found["shape"] = list(value.shape)
+        found["first"] = value.reshape(-1)[:5].tolist()
+        if value.size and value.dtype.kind not in "OUSc":
+            wide = value.astype(np.float64)
+            found |= {"min": float(wide.min()), "max": float(wide.max()), "mean": float(wide.mean())}
+    return found
+
+
+def _summary_row(entry: dict) -> list[str]:
+    first = " ".join(
+        f"{value:.5g}" if isinstance(value, float) else shorten(str(value), 20)
+        for value in entry.get("first", ())
+    )
+    figures = (f"{entry[key]:.5g}" if key in entry else "" for key in ("min", "max", "mean"))
+    return [shorten(entry["name"]), entry["type"], *figures, first]
+
+
+def verify_command(options: argparse.Namespace) -> int:
+    from .comparison import compare, compare_nodes, reference
+
+    against = options.against or default_reference()
+    pinned = sizes_to_pin(options)
+    model = load(library_of(options.model, target=options.target, **pinned))
+    inputs = inputs_of(model, options)
+    expected = reference(options.model, against)(inputs.feeds)
+    actual = model.run(None, inputs.feeds)
+    found = [
+        compare(port.name, theirs, ours, options.rtol, options.atol)
+        for port, theirs, ours in zip(model.outputs, expected, actual)
+    ]
+    agrees = all(difference.agrees for difference in found)
+    nodes = None
+    if options.per_node:
+        with console.Progress("compile every value as an output") as progress:
+            nodes = compare_nodes(
+                options.model,
+                against,
+                inputs.feeds,
+                rtol=options.rtol,
+                atol=options.atol,
+                target=options.target,
+                progress=progress,
+                **pinned,
+            )
+        agrees = agrees and all(node.difference.agrees for node in nodes)
+    departs = next((node for node in nodes or () if not node.difference.agrees), None)
+    if options.json:
+        entry = {
+            "against": against,
+            "inputs": describe_inputs(inputs),
+            "agrees": agrees,
+            "outputs": [vars(difference) for difference in found],
+        }
+        if nodes is not None:
+            entry |= {"nodes": len(nodes), "first_to_depart": departs and _node_json(departs)}
+        console.print_json(entry)
+        return OK if agrees else FAULT
+    print(f"inputs: {inputs.describe()}\nagainst {against}:")
+    console.print_table(("output", "type", "absolute", "relative", "ulp", ""), map(_difference_row, found), 2)
+    if departs is not None:
+        print(
+            f"of {len(nodes)} values of nodes the first to depart is '{shorten(departs.output)}' of node "
+            f"'{shorten(departs.node)}' ({departs.op_type}): {departs.difference.reason}, "
+            f"absolute {departs.difference.absolute:.3g}, relative {departs.difference.relative:.3g}"
+        )
+    elif nodes is not None:
+        print(f"{len(nodes)} values of nodes, all agree when each is an output")
+    return OK if agrees else FAULT
+
+
+def _node_json(found: NodeDifference) -> dict[str, object]:
+    return {"node": found.node, "op_type": found.op_type, "output": found.output, **vars(found.difference)}
+
+
+def _difference_row(difference: Difference) -> list[str]:
+    ulp = "" if difference.ulp is None else str(difference.ulp)
+    verdict = "agrees" if difference.agrees else f"departs: {difference.reason}"
+    return [
+        shorten(difference.name),
+        difference.type,
+        f"{difference.absolute:.3g}",
+        f"{difference.relative:.3g}",
+        ulp,
+        verdict,
+    ]
+
+
+def default_reference() -> str:
+    from importlib.util import find_spec
+
+    return "onnxruntime" if find_spec("onnxruntime") is not None else "reference"
+
+
+def bench_command(options: argparse.Namespace) -> int:
+    from .measure import Engine, load_timed, measure, rival
+
+    model_file = options.model or options.file
+    if options.against and options.model is None and is_library(options.file):
+        raise RunError(
+            "the rivals cannot run a compiled library", remedy="give the model that it came from: --model"
+        )
+    library = library_of(options.file, **sizes_to_pin(options))
+    model, load_seconds = load_timed(library, options.threads)
+    inputs = inputs_of(model, options)
+    engines = [Engine("onnxc", lambda: model.run(None, inputs.feeds))]
+    engines += [
+        rival(name, model_file, inputs.feeds, options.threads, options.pin) for name in options.against
+    ]
+    apart = [_apart(engines[0], other, model) for other in engines[1:]]
+    measure(engines, options.seconds, options.runs)
+    found = {
+        "file": str(options.file),
+        "threads": options.threads,
+        "inputs": describe_inputs(inputs),
+        "engines": [engine.as_json() for engine in engines],
+        "ratios": [
+            {
+                "against": other.name,
+                "median": engines[0].median / other.median,
+                "min": engines[0].minimum / other.minimum,
+                "largest_difference": difference,
+            }
+            for other, difference in zip(engines[1:], apart)
+        ],
+        "load_seconds": load_seconds,
+        "library_bytes": library.stat().st_size,
+        "weights_bytes": model.description["weights_bytes"],
+        "workspace_bytes": _workspace(model, inputs),
+    }
+    if options.json:
+        console.print_json(found)
+        return OK
+    print(f"inputs: {inputs.describe()}\n{options.threads} thread{'s' if options.threads > 1 else ''} each")
+    rows = [
+        (
+            engine.name,
+            *map(console.time_text, (engine.median, engine.minimum, engine.p95)),
+            str(len(engine.seconds)),
+        )
+        for engine in engines
+    ]
+    console.print_table(("", "median", "min", "95 %", "runs"), rows)
+    for ratio in found["ratios"]:
+        print(
+            f"onnxc / {ratio['against']}: {ratio['median']:.3f} by median, {ratio['min']:.3f} by minimum "
+            f"(largest difference of outputs {ratio['largest_difference']:.2g})"
+        )
+    library_bytes, weights_bytes, workspace_bytes = (
+        console.bytes_text(found[key]) for key in ("library_bytes", "weights_bytes", "workspace_bytes")
+    )
+    print(f"load {console.time_text(load_seconds)} from open to ready, library {library_bytes}")
+    print(
+        f"memory: weights {weights_bytes}, mapped and shared, and workspace {workspace_bytes} for these "
+        "inputs in one thread"
+    )
+    return OK
+
+
+def _apart(ours, other, model: Model) -> float:
+    """The largest absolute difference between the outputs of two engines."""
+    from .comparison import compare
+
+    return max(
+        (
+            compare(port.name, theirs, own).absolute
+            for port, own, theirs in zip(model.outputs, ours.run(), other.run())
+        ),
+        default=0.0,
+    )
+
+
+def _workspace(model: Model, inputs: Inputs) -> int | None:
+    """Bytes of workspace for these inputs; None where they have no shapes."""
+    shapes = {name: getattr(value, "shape", None) for name, value in inputs.feeds.items()}
+    return None if None in shapes.values() else model.workspace_bytes(shapes)
+
+
+def demo_command(options: argparse.Namespace) -> int:
+    from ..demo import run_demo
+
+    return run_demo(options.keep, options.json)
+
+
+# Models and inputs -------------------------------------------------------------------------------
+
+
+def library_of(
+    path: Path, *, sizes: dict | None = None, shapes: dict | None = None, target: str = "native"
+) -> Path:
+    """The library that the file is, or that the model compiles to, from the cache where it is there."""
+    if is_library(path):
+        return path
+    with compiling(path) as progress:
+        return cached_library(path, sizes, shapes, target, progress)
+
+
+@contextlib.contextmanager
+def compiling(path: Path):
+    """The progress of a compilation, whose errors name the model."""
+    try:
+        with console.Progress(f"compile {shorten(path.name)}") as progress:
+            yield progress
+    except (ModelError, UnsupportedError, LimitError) as error:
+        raise error.at(Origin(os.fspath(path))) from None
+
+
+def sizes_to_pin(options: argparse.Namespace) -> dict[str, dict]:
+    return {"sizes": dict(options.dim), "shapes": dict(options.shape)} if options.pin else {}
+
+
+def inputs_of(model: Model, options: argparse.Namespace) -> Inputs:
+    """The inputs that the arguments ask for. Sizes that were compiled in need not be given again."""
+    from .inputs import make_inputs
+
+    sizes = {} if getattr(options, "pin", False) else dict(options.dim)
+    return make_inputs(model.inputs, options.input, sizes, dict(options.shape), options.seed)

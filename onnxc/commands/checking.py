@@ -1,0 +1,61 @@
+"""`onnxc check`: everything that stands between a model and a library, found without generating code.
+
+The model takes the way of `driver.compile_model` as far as the memory plan, so what passes here compiles.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..errors import Diagnostic, DiagnosticList, LimitError, ModelError, ModelErrors, UnsupportedError
+
+if TYPE_CHECKING:
+    from ..frontend.model_file import ModelFile
+    from .inputs import Shapes
+
+#: What to do about a problem whose own text does not say.
+ADVICE = {
+    "invalid": "correct the model or export it again",
+    "unsupported": "export the model without it, in terms of other operators",
+    "limit": "make the model or the sizes given smaller",
+}
+
+
+def check_model(
+    path: str | os.PathLike,
+    sizes: Mapping[str, int] | None = None,
+    shapes: Shapes | None = None,
+    target: str = "native",
+) -> tuple[int, DiagnosticList]:
+    """(number of nodes, problems): what `compile` would refuse, each problem with what to do about it."""
+    from ..codegen.lowering.plan_memory import plan_memory
+    from ..codegen.lowering.select_kernels import select_kernels
+    from ..driver import check_arena, emit_kernels, optimise
+    from ..frontend.importer import Options, import_model
+    from ..target import find_target
+
+    chosen = find_target(target)
+    try:
+        imported = import_model(path, Options(sizes or {}, shapes or {}))
+        graph = select_kernels(optimise(imported.graph, chosen), chosen)
+        check_arena(plan_memory(graph, emit_kernels(graph, chosen)))
+    except ModelErrors as errors:
+        return 0, DiagnosticList(map(advised, errors.diagnostics))
+    except (ModelError, UnsupportedError, LimitError) as error:
+        return 0, DiagnosticList([advised(Diagnostic.of(error))])
+    return node_count(imported.model), DiagnosticList()
+
+
+def advised(diagnostic: Diagnostic) -> Diagnostic:
+    """diagnostic with what to do about it, if only in general."""
+    return diagnostic if diagnostic.remedy else replace(diagnostic, remedy=ADVICE[diagnostic.kind])
+
+
+def node_count(model: ModelFile) -> int:
+    """The nodes written in a model, those of branches, bodies and functions included."""
+    from ..frontend.walk import all_node_lists
+
+    return sum(len(nodes) for _, nodes in all_node_lists(model.proto))

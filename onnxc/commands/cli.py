@@ -1,0 +1,308 @@
+"""The command line: its arguments, errors and exit status. `commands.py` has what each command does.
+
+Whatever fails is one line `onnxc: error: ...` on standard error for each problem, and with --json also an
+object with "errors" on standard output. A traceback is never shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
+from ..target import TARGETS
+from . import actions as commands
+from . import console
+
+FAULT, ENVIRONMENT, INTERRUPTED, PIPE_CLOSED = 1, 3, 130, 141
+EXIT_CODES = textwrap.dedent("""\
+    exit status:
+      0    done
+      1    the model, the library or the inputs are at fault, or verification failed
+      2    wrong usage of the command line
+      3    the C compiler, a missing package, the file system or onnxc itself is at fault
+      130  interrupted
+    """)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; its exit status."""
+    options = make_parser().parse_args(arguments)
+    try:
+        status = options.command(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is still buffered
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        return report(error, getattr(options, "json", False))
+
+
+def report(error: Exception, as_json: bool = False) -> int:
+    """Prints an error, one line a problem; the exit status that it means."""
+    lines = error.lines() if isinstance(error, ModelErrors) else [describe(error)]
+    for line in lines:
+        print(f"onnxc: error: {line}", file=sys.stderr)
+    if as_json:
+        known = (
+            error.diagnostics
+            if isinstance(error, ModelErrors)
+            else (
+                [Diagnostic.of(error)]
+                if isinstance(error, OnnxcError)
+                else [Diagnostic(lines[0], "internal")]
+            )
+        )
+        entries = [{**found.to_dict(), "message": line} for found, line in zip(known, lines)]
+        console.print_json({"errors": entries})
+    return FAULT if isinstance(error, OnnxcError) and not isinstance(error, CompileError) else ENVIRONMENT
+
+
+def describe(error: Exception) -> str:
+    """The error in one line. One that is not of onnxc's own family says where it came from."""
+    if isinstance(error, OnnxcError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, OSError) and error.strerror:
+        return one_line(f"{error.filename or 'a file'}: {error.strerror}")
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}" if frame else "onnxc"
+    cause = f"{type(error).__name__}: {error}"
+    return one_line(f"internal error in {where}: {cause}; please report it with the model")
+
+
+# Arguments ---------------------------------------------------------------------------------------
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = _Parser("onnxc", "Compiles ONNX models ahead of time to native shared libraries.")
+    parser.add_argument("--version", action="version", version=f"onnxc {_version()}")
+    group = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
+
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        command = group.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        command.set_defaults(command=getattr(commands, f"{name}_command"))
+        command.add_argument("--json", action="store_true", help="print JSON, of errors too")
+        return command
+
+    _compile_arguments(add("compile", "compile a model to a library"))
+    _check_arguments(add("check", "list every node of a model that is invalid or not supported"))
+    _inspect_arguments(add("inspect", "show the figures of a model or a library"))
+    _run_arguments(add("run", "run a model or a library on files or generated inputs"))
+    _verify_arguments(add("verify", "compare a model's outputs with another implementation's"))
+    _bench_arguments(add("bench", "measure the latency of a model, alone or against others"))
+    _demo_arguments(add("demo", "compile a digit classifier, run it from Python and from C"))
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose help ends with the exit codes; every command has one."""
+
+    def __init__(self, prog: str, description: str = "", **settings: object):
+        super().__init__(
+            prog,
+            description=description,
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **settings,
+        )
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("onnxc")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _compile_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("model", type=Path, metavar="MODEL.onnx")
+    command.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="OUT",
+        help="the library: .so, or .o for static linking",
+    )
+    _size_arguments(command, "pin")
+    _target_argument(command)
+    command.add_argument(
+        "--threads",
+        type=_positive,
+        metavar="N",
+        help="threads that the library uses unless told otherwise (one a processor)",
+    )
+    command.add_argument("--name", help="prefix of the library's symbols (the stem of OUT)")
+    command.add_argument("--header", type=Path, metavar="FILE", help="the C header (OUT with the suffix .h)")
+    command.add_argument(
+        "--weights",
+        type=Path,
+        metavar="FILE",
+        help="keep the weights in a file of their own (OUT.weights, for more than 2 GB)",
+    )
+    command.add_argument(
+        "--overridable",
+        action="store_true",
+        help="let runs give the initializers that are also inputs of the model",
+    )
+    command.add_argument(
+        "--dump-ir", type=Path, metavar="DIR", help="write the IR text after every stage there"
+    )
+    command.add_argument(
+        "--jobs", type=_positive, metavar="N", help="processes that generate code (one a processor)"
+    )
+
+
+def _check_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("model", type=Path, metavar="MODEL.onnx")
+    _size_arguments(command, "pin")
+    _target_argument(command)
+
+
+def _inspect_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", type=Path, metavar="FILE", help=".onnx or a compiled library")
+    _size_arguments(command, "compute arithmetic and peak memory at")
+    _target_argument(command)
+
+
+def _run_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "file", type=Path, metavar="FILE", help=".onnx, compiled on first use, or a compiled library"
+    )
+    _input_arguments(command)
+    command.add_argument("-o", "--output", type=Path, metavar="OUT.npz", help="write the outputs there")
+    command.add_argument(
+        "--threads", type=_positive, metavar="N", help="threads (as compiled, else one a processor)"
+    )
+
+
+def _verify_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("model", type=Path, metavar="MODEL.onnx")
+    command.add_argument(
+        "--against",
+        choices=("onnxruntime", "reference"),
+        help="the other: ONNX Runtime (where installed) or onnx.reference",
+    )
+    _input_arguments(command)
+    command.add_argument("--pin", action="store_true", help="compile for the sizes given, instead of for any")
+    command.add_argument(
+        "--rtol",
+        type=float,
+        metavar="R",
+        help="what may differ, relative to an output's largest magnitude (1e-3 for float32)",
+    )
+    command.add_argument(
+        "--atol", type=float, metavar="A", help="what may differ besides (1.2e-7 for float32)"
+    )
+    command.add_argument("--per-node", action="store_true", help="find the first node whose output departs")
+    _target_argument(command)
+
+
+def _bench_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", type=Path, metavar="FILE", help=".onnx or a compiled library")
+    command.add_argument(
+        "--against", type=_rivals, default=(), metavar="RIVAL,...", help="onnxruntime, openvino"
+    )
+    command.add_argument(
+        "--model", type=Path, metavar="MODEL.onnx", help="what the rivals run, when FILE is a library"
+    )
+    command.add_argument(
+        "--pin",
+        action="store_true",
+        help="compile for the sizes given, instead of for any; the rivals are told them too",
+    )
+    _input_arguments(command)
+    command.add_argument("--threads", type=_positive, default=1, metavar="N", help="of every engine (1)")
+    limit = command.add_mutually_exclusive_group()
+    limit.add_argument("--runs", type=_positive, metavar="N", help="timed runs of each engine")
+    limit.add_argument(
+        "--seconds", type=float, default=3.0, metavar="S", help="about how long each engine is timed (3)"
+    )
+
+
+def _demo_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--keep", type=Path, metavar="DIR", help="write the library, its header and the C program there"
+    )
+
+
+def _size_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
+    command.add_argument(
+        "--dim",
+        type=_dimension,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help=f"{purpose} the size of a named dimension",
+    )
+    command.add_argument(
+        "--shape",
+        type=_shape,
+        action="append",
+        default=[],
+        metavar="INPUT=N,N,...",
+        help=f"{purpose} the shape of an input; ? leaves an axis as it is",
+    )
+
+
+def _input_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="X=A.npy|INPUTS.npz",
+        help="arrays for one input or several; the others are generated",
+    )
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the generated inputs (0)")
+    _size_arguments(command, "give generated inputs")
+
+
+def _target_argument(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--target", choices=("native", *TARGETS), default="native", help="the processor (native)"
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+def _dimension(text: str) -> tuple[str, int]:
+    name, found, size = text.rpartition("=")
+    if not found or not name or not size.isascii() or not size.isdigit():
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=N")
+    return name, int(size)
+
+
+def _shape(text: str) -> tuple[str, tuple[int | None, ...]]:
+    name, found, sizes = text.rpartition("=")
+    parts = [part.strip() for part in sizes.split(",")] if sizes.strip() else []
+    if not found or not name or not all(p == "?" or (p.isascii() and p.isdigit()) for p in parts):
+        raise argparse.ArgumentTypeError(f"'{text}' is not INPUT=N,N,...")
+    return name, tuple(None if part == "?" else int(part) for part in parts)
+
+
+def _rivals(text: str) -> tuple[str, ...]:
+    from .measure import RIVALS
+
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in RIVALS:
+            raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(RIVALS)}")
+    return names

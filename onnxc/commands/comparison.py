@@ -1,0 +1,318 @@
+"""Compiled models against others: how far outputs are apart, and which node departs first.
+
+Floats may differ by `atol + rtol * (largest magnitude of the expected output)`, without atol where
+nothing in the output is larger than that. NaN agrees with NaN, an infinity with itself. All else must
+be equal. The others are ONNX Runtime and the onnx package's reference evaluator.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import CompileError, Origin, one_line
+from ..ir import dtypes
+
+Feeds = Mapping[str, Any]
+Run = Callable[[Feeds], list]
+
+#: What stands for the order of a float type's values: unsigned integers of its size.
+_BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
+#: rtol unless told otherwise, by the output's type. atol is then the distance from 1 to the next number,
+#: since functions that end in 0..1, as sigmoid, are computed to about that.
+TOLERANCES = {"float64": 1e-3, "float32": 1e-3, "float16": 1e-2, "bfloat16": 3e-2}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far an output is from what was expected.
+
+    absolute: the largest |difference|; relative: the largest |difference / expected| where expected
+    is not 0; ulp: the largest number of representable values between, None for other types than
+    floats. `reason` says why it does not agree."""
+
+    name: str
+    type: str
+    absolute: float
+    relative: float
+    ulp: int | None
+    agrees: bool
+    reason: str = ""
+
+
+def compare(
+    name: str, expected: object, actual: object, rtol: float | None = None, atol: float | None = None
+) -> Difference:
+    """The difference of two values: arrays, or lists of them."""
+    if isinstance(expected, (list, tuple)) or isinstance(actual, (list, tuple)):
+        return _compare_lists(name, expected, actual, rtol, atol)
+    if expected is None or actual is None:
+        same = expected is actual
+        return Difference(name, "nothing", 0.0, 0.0, None, same, "" if same else "one is nothing")
+    expected, actual = np.asarray(expected), np.asarray(actual)
+    if expected.dtype.kind in "OUS" or actual.dtype.kind in "OUS":
+        expected, actual = (np.asarray(a, object) for a in (expected, actual))
+    type_ = f"{_type_name(actual)}{list(actual.shape)}"
+    if expected.dtype != actual.dtype or expected.shape != actual.shape:
+        reason = f"expected {_type_name(expected)}{list(expected.shape)}"
+        return Difference(name, type_, np.inf, np.inf, None, False, reason)
+    if _is_float(actual):
+        return _compare_floats(name, type_, expected, actual, rtol, atol)
+    different = np.count_nonzero(expected != actual)
+    absolute = relative = float(bool(different))
+    if different and actual.dtype.kind in "iu":
+        wide = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
+        absolute, relative = float(wide.max()), _largest_ratio(wide, expected.astype(np.float64))
+    reason = f"{different} of {actual.size} elements differ" if different else ""
+    return Difference(name, type_, absolute, relative, None, not different, reason)
+
+
+def _compare_lists(
+    name: str, expected: object, actual: object, rtol: float | None, atol: float | None
+) -> Difference:
+    lists = [isinstance(value, (list, tuple)) for value in (expected, actual)]
+    if not all(lists) or len(expected) != len(actual):
+        sizes = [
+            f"{len(value)} items" if is_list else "no sequence"
+            for is_list, value in zip(lists, (expected, actual))
+        ]
+        reason = f"expected {sizes[0]}, got {sizes[1]}"
+        return Difference(name, "sequence", np.inf, np.inf, None, False, reason)
+    items = [compare(f"{name}[{k}]", *pair, rtol, atol) for k, pair in enumerate(zip(expected, actual))]
+    bad = next((item for item in items if not item.agrees), None)
+    ulps = [item.ulp for item in items if item.ulp is not None]
+    return Difference(
+        name,
+        f"sequence of {len(items)}",
+        max((i.absolute for i in items), default=0.0),
+        max((i.relative for i in items), default=0.0),
+        max(ulps, default=None),
+        bad is None,
+        f"{bad.name}: {bad.reason}" if bad else "",
+    )
+
+
+def _type_name(array: np.ndarray) -> str:
+    try:
+        return dtypes.from_numpy(array.dtype)
+    except TypeError:
+        return str(array.dtype)
+
+
+def _is_float(array: np.ndarray) -> bool:
+    name = _type_name(array)
+    return name in dtypes.FLOATS or name in dtypes.SMALL_FLOATS or name in dtypes.COMPLEX
+
+
+def _compare_floats(
+    name: str, type_: str, expected: np.ndarray, actual: np.ndarray, rtol: float | None, atol: float | None
+) -> Difference:
+    if expected.dtype.kind == "c":
+        expected, actual = (np.ascontiguousarray(a).view(a.real.dtype) for a in (expected, actual))
+    type_name = _type_name(expected)
+    if rtol is None:
+        rtol = TOLERANCES.get(type_name, 0.0)
+    if atol is None:
+        atol = float(ml_dtypes.finfo(expected.dtype).eps) if type_name in TOLERANCES else 0.0
+    ulp = ulp_distance(expected, actual)
+    wide, other = expected.astype(np.float64), actual.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        difference = np.asarray(np.abs(wide - other))
+    same = (wide == other) | (np.isnan(wide) & np.isnan(other))
+    difference[same] = 0.0
+    difference[~same & ~(np.isfinite(wide) & np.isfinite(other))] = np.inf
+    absolute = float(difference.max(initial=0.0))
+    scale = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
+    allowed = rtol * scale + (atol if scale > atol or scale == 0 else 0.0)
+    agrees = absolute <= allowed
+    beyond = np.count_nonzero(difference > allowed)
+    reason = "" if agrees else f"{beyond} of {actual.size} elements differ by more than {allowed:.3g}"
+    return Difference(name, type_, absolute, _largest_ratio(difference, wide), ulp, agrees, reason)
+
+
+def _largest_ratio(difference: np.ndarray, expected: np.ndarray) -> float:
+    nonzero = (expected != 0) & (difference != 0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        ratios = difference[nonzero] / np.abs(expected[nonzero])
+    return float(np.nan_to_num(ratios, nan=np.inf, posinf=np.inf).max(initial=0.0))
+
+
+def ulp_distance(expected: np.ndarray, actual: np.ndarray) -> int | None:
+    """The largest number of values of the type between two elements. Equal ones, NaN and NaN
+    included, are 0 apart; None for types of less than 16 bits and where NaN meets a number."""
+    unsigned = _BITS.get(expected.dtype.itemsize)
+    if unsigned is None:
+        return None
+    a, b = (np.ascontiguousarray(array).reshape(-1) for array in (expected, actual))
+    nan_a, nan_b = np.isnan(a.astype(np.float64)), np.isnan(b.astype(np.float64))
+    if np.any(nan_a != nan_b):
+        return None
+    differ = (a != b) & ~nan_a
+    keys_a, keys_b = _ordered_bits(a[differ], unsigned), _ordered_bits(b[differ], unsigned)
+    distance = np.where(keys_a > keys_b, keys_a - keys_b, keys_b - keys_a)
+    return int(distance.max(initial=unsigned(0)))
+
+
+def _ordered_bits(values: np.ndarray, unsigned: type) -> np.ndarray:
+    """Unsigned integers in the order of the floats: neighbours are 1 apart."""
+    bits = values.view(unsigned)
+    sign = unsigned(1 << (8 * values.dtype.itemsize - 1))
+    return np.where(bits & sign, ~bits, bits | sign)
+
+
+# The others --------------------------------------------------------------------------------------
+
+
+def reference(model: str | os.PathLike | Any, against: str, threads: int = 0) -> Run:
+    """A function that runs a model, a path or a ModelProto, with `onnxruntime` or `reference`.
+
+    Raises CompileError where that cannot be imported or cannot load the model."""
+    try:
+        return _onnxruntime(model, threads) if against == "onnxruntime" else _onnx_reference(model)
+    except ImportError as error:
+        raise CompileError(f"'{against}' cannot be imported: {error}", "install it with pip") from None
+    except Exception as error:  # whatever the other raises, it is not this model's run
+        raise CompileError(
+            f"'{against}' cannot load the model: {one_line(str(error), 300)}",
+            "compare with another: --against onnxruntime or reference",
+        ) from None
+
+
+def _onnxruntime(model: object, threads: int) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    source = os.fspath(model) if isinstance(model, (str, os.PathLike)) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    types = {entry.name: entry.type for entry in session.get_inputs()}
+
+    def run(feeds: Feeds) -> list:
+        given = {name: for_onnxruntime(value, types.get(name, "")) for name, value in feeds.items()}
+        return session.run(None, given)
+
+    return guarded(run, "onnxruntime")
+
+
+def for_onnxruntime(value: object, type_: str) -> object:
+    """value as ONNX Runtime takes it: types that numpy does not have go in as their bits."""
+    if not isinstance(value, np.ndarray) or (value.dtype.kind != "V" and type_ != "tensor(bfloat16)"):
+        return value
+    import onnx
+    import onnxruntime
+
+    number = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+    bits = value.view(np.uint16 if value.dtype.itemsize == 2 else np.uint8)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, number)
+
+
+def _onnx_reference(model: object) -> Run:
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(os.fspath(model) if isinstance(model, (str, os.PathLike)) else model)
+    return guarded(lambda feeds: evaluator.run(None, dict(feeds)), "reference")
+
+
+def guarded(run: Run, name: str) -> Run:
+    """run, whose failures become CompileErrors that say whose they are."""
+
+    def call(feeds: Feeds) -> list:
+        try:
+            return run(feeds)
+        except Exception as error:  # see reference
+            raise CompileError(f"'{name}' cannot run the model: {one_line(str(error), 300)}") from None
+
+    return call
+
+
+# Node by node ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NodeDifference:
+    """A node of the model, one of its outputs, and how far that is from what was expected."""
+
+    node: str
+    op_type: str
+    output: str
+    difference: Difference
+
+
+def compare_nodes(
+    path: str | os.PathLike,
+    against: str,
+    feeds: Feeds,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    target: str = "native",
+    sizes: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> list[NodeDifference]:
+    """Every float that the main graph computes, in the order of its nodes, from a compilation in
+    which all of them are outputs. What departs only when values stay inside kernels (a wrong
+    fusion) does not show here."""
+    from ..driver import compile_model
+    from ..loading.loader import load
+
+    proto, nodes = with_all_outputs(path)
+    names = [output.name for output in proto.graph.output]
+    expected = dict(zip(names, reference(proto, against)(feeds)))
+    with tempfile.TemporaryDirectory(prefix="onnxc-verify-") as folder:
+        library = Path(folder) / "model.so"
+        compile_model(proto, library, dims=sizes, shapes=shapes, target=target, progress=progress)
+        model = load(library)
+        actual = dict(zip(names, model.run(None, feeds)))
+    return [
+        NodeDifference(
+            node.name or name, node.op_type, name, compare(name, expected[name], actual[name], rtol, atol)
+        )
+        for node, name in nodes
+    ]
+
+
+def with_all_outputs(path: str | os.PathLike) -> tuple[Any, list[tuple[Any, str]]]:
+    """(the model with every float of its main graph as an output, the nodes in order with these values)."""
+    import onnx
+
+    from ..frontend.walk import topological_order
+
+    proto = onnx.load(os.fspath(path))
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto)
+    except Exception as error:  # of several kinds: over 2 GiB, inconsistent shapes
+        raise CompileError(
+            f"the types of its values cannot be inferred: {one_line(str(error), 300)}",
+            origin=Origin(os.fspath(path)),
+        ) from None
+    floats = {
+        value.name: value
+        for value in inferred.graph.value_info
+        if value.type.tensor_type.elem_type in _float_codes()
+    }
+    outputs = {output.name for output in proto.graph.output}
+    nodes = []
+    for index in topological_order(proto.graph.node)[0]:
+        node = proto.graph.node[index]
+        for name in node.output:
+            if name in floats and name not in outputs:
+                proto.graph.output.add(name=name, type=floats[name].type)
+            if name in floats or name in outputs:
+                nodes.append((node, name))
+    return proto, nodes
+
+
+def _float_codes() -> set[int]:
+    from ..frontend.tensors import ELEMENT_CODES
+
+    return {ELEMENT_CODES[name] for name in dtypes.FLOATS}

@@ -1,0 +1,260 @@
+"""Inputs of a model: from .npy and .npz files, or generated from a seed.
+
+Ports are those of a loaded library. A symbolic dimension gets its size from what is given: `--dim`,
+`--shape` or an array with that name among its dimensions; else it is 1 where a first axis has it (a
+batch) and a usual size elsewhere.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import CompileError, Origin, RunError, quote
+from ..ir import dtypes
+
+if TYPE_CHECKING:
+    from ..loading.loader import Port
+
+Shapes = Mapping[str, Sequence[int | None]]  # of inputs by name; None leaves an axis to its default
+
+WRONG_SHAPE = 6  # the library's status for a dimension of an input
+SPATIAL = 224  # pixels along an axis of an image of unknown size
+CHANNELS = 3
+LENGTH = 64  # elements along any other axis of unknown size
+VARIETY = 10  # generated integers are 0 to 9
+SEQUENCE_LENGTH = 2
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Values by input name, and the names of those that were generated."""
+
+    feeds: dict[str, object]
+    generated: tuple[str, ...]
+
+    def describe(self) -> str:
+        """`x float32[1, 3, 224, 224] (generated)`, one input after the other."""
+        return ", ".join(
+            f"{name} {value_text(value)}{' (generated)' if name in self.generated else ''}"
+            for name, value in self.feeds.items()
+        )
+
+
+def value_text(value: object) -> str:
+    """`float32[2, 3]`, or what the value is if it is no array."""
+    if isinstance(value, list):
+        return f"sequence of {len(value)}"
+    if not isinstance(value, np.ndarray):
+        return type(value).__name__
+    return f"{dtypes.from_numpy(value.dtype)}[{', '.join(map(str, value.shape))}]"
+
+
+def make_inputs(
+    ports: Sequence[Port],
+    arguments: Sequence[str] = (),
+    dims: Mapping[str, int] | None = None,
+    shapes: Shapes | None = None,
+    seed: int = 0,
+) -> Inputs:
+    """What to run a model on: arrays from the files that `arguments` name, the rest generated.
+
+    arguments: `inputs.npz` or `x=a.npy`. dims, shapes: sizes for what is generated. Raises RunError
+    for files that cannot be read and names that the model does not have."""
+    given = read_inputs(arguments, ports)
+    sizes = resolve_shapes(ports, dims or {}, shapes or {}, given)
+    generator = np.random.default_rng(seed)
+    feeds = {
+        p.name: given[p.name] if p.name in given else generate(p, sizes[p.name], generator)
+        for p in ports
+        if p.name in given or not _optional(p)
+    }
+    return Inputs(feeds, tuple(name for name in feeds if name not in given))
+
+
+def _optional(port: Port) -> bool:
+    return port.optional or port.kind == "optional"
+
+
+# Files -------------------------------------------------------------------------------------------
+
+
+def read_inputs(arguments: Sequence[str], ports: Sequence[Port]) -> dict[str, np.ndarray]:
+    """The arrays that `x=a.npy` and `inputs.npz` name, checked to be inputs of the model."""
+    names = [port.name for port in ports]
+    found: dict[str, np.ndarray] = {}
+    for argument in arguments:
+        name, path = _split(argument, names)
+        arrays = {name: _load_array(path)} if name is not None else _load_archive(argument)
+        for key, array in arrays.items():
+            if key not in names:
+                known = ", ".join(map(quote, names)) or "none"
+                raise RunError(f"the model has no input {quote(key)}; it has {known}")
+            if key in found:
+                raise RunError(f"the input {quote(key)} is given twice")
+            found[key] = array
+    return found
+
+
+def _split(argument: str, names: Sequence[str]) -> tuple[str | None, str]:
+    """(input, path) of `x=a.npy`, (None, path) of an archive. Names and paths may have '=' in them."""
+    cuts = [k for k, character in enumerate(argument) if character == "="]
+    known = next((k for k in cuts if argument[:k] in names), None)
+    if known is None and (not cuts or argument.endswith(".npz")):
+        return None, argument
+    cut = cuts[0] if known is None else known
+    return argument[:cut], argument[cut + 1 :]
+
+
+def _load_array(path: str) -> np.ndarray:
+    loaded = _load(path)
+    if not isinstance(loaded, np.ndarray):
+        raise RunError(f"{path}: is an archive of arrays; give it without a name before it")
+    return loaded
+
+
+def _load_archive(path: str) -> dict[str, np.ndarray]:
+    loaded = _load(path)
+    if isinstance(loaded, np.ndarray):
+        raise RunError(f"{path}: is one array; tell for which input: NAME={path}")
+    try:
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except Exception as error:  # zip and numpy raise many kinds for damaged archives
+        raise RunError(f"{path}: cannot be read: {error}") from None
+
+
+def _load(path: str) -> object:
+    if not os.path.exists(path):
+        raise RunError(f"{path}: no such file")
+    if not os.path.isfile(path):
+        raise RunError(f"{path}: is not a regular file")
+    try:
+        return np.load(path, allow_pickle=False)
+    except Exception as error:  # see above
+        raise RunError(f"{path}: is no .npy or .npz file: {error}") from None
+
+
+def save_outputs(path: Path, outputs: Mapping[str, object]) -> None:
+    """Writes outputs to an .npz, whole or not at all; the items of a sequence as `name/0` and so on."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in outputs.items():
+        is_list = isinstance(value, list)
+        for key, item in [(f"{name}/{k}", v) for k, v in enumerate(value)] if is_list else [(name, value)]:
+            array = np.asarray(item)
+            arrays[key] = array.astype(str) if array.dtype == object else array
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(buffer.getbuffer())
+        temporary.replace(path)
+    except OSError as error:
+        raise CompileError(
+            f"cannot be written: {error.strerror or error}", origin=Origin(os.fspath(path))
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# Generated ---------------------------------------------------------------------------------------
+
+
+def resolve_shapes(
+    ports: Sequence[Port],
+    dims: Mapping[str, int],
+    shapes: Shapes,
+    given: Mapping[str, np.ndarray] | None = None,
+) -> dict[str, tuple[int, ...]]:
+    """The shape of every input. Raises RunError for names that the model does not have."""
+    names = {port.name for port in ports}
+    for name in shapes:
+        if name not in names:
+            raise RunError(f"the model has no input {quote(name)} to give a shape", status=WRONG_SHAPE)
+    symbols = {d for port in ports for d in port.shape or () if isinstance(d, str)}
+    for name in dims:
+        if name not in symbols:
+            known = ", ".join(map(quote, sorted(symbols))) or "none"
+            raise RunError(
+                f"no input has a dimension {quote(name)}; of unknown size: {known}", status=WRONG_SHAPE
+            )
+    sizes = dict(dims)
+    for port in ports:
+        known = given[port.name].shape if given and port.name in given else shapes.get(port.name)
+        for symbol, size in zip(port.shape or (), known or ()):
+            if isinstance(symbol, str) and size is not None:
+                sizes.setdefault(symbol, size)
+    axes = [(axis, size, len(p.shape)) for p in ports for axis, size in enumerate(p.shape or ())]
+    for axis, size, rank in sorted(axes, key=lambda entry: entry[0] > 0):  # first axes first
+        if isinstance(size, str):
+            sizes.setdefault(size, _usual_size(axis, rank))
+    return {port.name: _shape(port, shapes.get(port.name), sizes) for port in ports}
+
+
+def _shape(port: Port, asked: Sequence[int | None] | None, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """A port's shape, of which `asked` may give a part."""
+    declared = tuple(port.shape) if port.shape is not None else tuple(asked or ())
+    if asked is not None and len(asked) != len(declared):
+        raise RunError(
+            f"the input {quote(port.name)} has {len(declared)} axes, the shape given {len(asked)}",
+            status=WRONG_SHAPE,
+        )
+    shape = []
+    for axis, size in enumerate(declared):
+        if asked is not None and asked[axis] is not None:
+            shape.append(asked[axis])
+        elif isinstance(size, int):
+            shape.append(size)
+        else:
+            shape.append(sizes[size] if size in sizes else _usual_size(axis, len(declared)))
+    return tuple(shape)
+
+
+def _usual_size(axis: int, rank: int) -> int:
+    if axis == 0:
+        return 1
+    if rank == 4:
+        return CHANNELS if axis == 1 else SPATIAL
+    return LENGTH
+
+
+def generate(port: Port, shape: Sequence[int], generator: np.random.Generator) -> object:
+    """A value for the port: standard normal floats, integers from 0 to 9, random bools, short words."""
+    if port.kind not in ("tensor", "sequence"):
+        raise RunError(f"the input {quote(port.name)} is of kind {port.kind}; give it with --input")
+    if port.dtype is None:
+        raise RunError(f"the input {quote(port.name)} may have any type; give it with --input")
+    if port.kind == "sequence":
+        return [generate_array(port.dtype, shape, generator) for _ in range(SEQUENCE_LENGTH)]
+    return generate_array(port.dtype, shape, generator)
+
+
+def generate_array(dtype: str, shape: Sequence[int], generator: np.random.Generator) -> np.ndarray:
+    """A random array of the element type; RunError where there is no room for it."""
+    try:
+        return _random(dtype, tuple(shape), generator)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise RunError(f"no array of shape {list(shape)} can be made: {error}", status=WRONG_SHAPE) from None
+
+
+def _random(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    numpy_dtype = dtypes.numpy_dtype(dtype)
+    if dtype == "bool":
+        return np.asarray(generator.integers(0, 2, shape), bool)
+    if dtype == "string":
+        numbers = generator.integers(0, VARIETY, int(np.prod(shape)))
+        return np.array([f"word{k}" for k in numbers], object).reshape(shape)
+    if dtypes.is_integer(dtype):
+        limit = min(VARIETY, dtypes.integer_range(dtype)[1] + 1)
+        return np.asarray(generator.integers(0, limit, shape)).astype(numpy_dtype)
+    if dtype in dtypes.COMPLEX:
+        real, imaginary = generator.standard_normal((2, *shape))
+        return np.asarray(real + 1j * imaginary).astype(numpy_dtype)
+    values = np.asarray(generator.standard_normal(shape, np.float32))
+    return (np.abs(values) if dtype == "float8e8m0" else values).astype(numpy_dtype)

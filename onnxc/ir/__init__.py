@@ -1,0 +1,1 @@
+"""The intermediate representation: graph, types, ops, expressions, sizes; what checks, prints, runs them."""

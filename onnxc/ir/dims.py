@@ -1,0 +1,636 @@
+"""Symbolic dimensions: integer polynomials over a model's dimension variables.
+
+A dimension is a plain `int` wherever it is known and a `Dim` elsewhere: a sum of monomials over atoms, where
+an atom is a variable (`Symbol`) or an operation that polynomials cannot express (`Apply`: floor division,
+remainder, min, max, broadcast, comparisons). Construction is canonical, so equal dimensions nearly always
+look equal; `equal` may still answer None, *unknown*, and the run then checks. Text is Python expression
+syntax: `2*n + (h - 1)//2`. What would grow beyond SIZE_LIMIT is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, reduce
+
+from ..errors import LimitError
+
+SIZE_LIMIT = 16_384  # terms, variables and operations in one dimension
+DEPTH_LIMIT = 64  # operations around each other
+COEFFICIENT_LIMIT = 1 << 63
+
+
+class TooComplex(LimitError):
+    """A dimension would exceed one of the limits."""
+
+    def __init__(self) -> None:
+        super().__init__("a size becomes a formula that is too large", "give sizes (--dim, --shape)")
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A dimension variable. `minimum` is what its value is known to reach (None: any integer)."""
+
+    name: str
+    minimum: int | None = 0
+    size = 1
+    depth = 0
+
+    @cached_property
+    def key(self) -> str:
+        return self.name
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operation of APPLICATIONS on two dimensions, kept as an atom."""
+
+    kind: str
+    left: int | Dim
+    right: int | Dim
+
+    @cached_property
+    def key(self) -> str:
+        return str(self)
+
+    @cached_property
+    def size(self) -> int:
+        return 1 + sum(getattr(d, "size", 1) for d in (self.left, self.right))
+
+    @cached_property
+    def depth(self) -> int:
+        return 1 + max(getattr(d, "depth", 0) for d in (self.left, self.right))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.kind, self.left, self.right))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        if self.kind in _INFIX:
+            left, right = (str(d) if _is_plain(d) else f"({d})" for d in (self.left, self.right))
+            return f"{left}{_INFIX[self.kind]}{right}"
+        return f"{self.kind}({self.left}, {self.right})"
+
+
+_INFIX = {"floordiv": "//", "mod": "%"}
+
+
+def _broadcast_values(a: int, b: int) -> int:
+    return b if a == 1 else a
+
+
+#: What each atom computes. Comparisons give 0 or 1; division by zero gives 0 here and is reported by the run.
+APPLICATIONS: dict[str, Callable[[int, int], int]] = {
+    "floordiv": lambda a, b: a // b if b else 0,
+    "truncdiv": lambda a, b: (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1) if b else 0,
+    "mod": lambda a, b: a % b if b else 0,
+    "min": min,
+    "max": max,
+    "broadcast": _broadcast_values,
+    "eq": lambda a, b: int(a == b),
+    "lt": lambda a, b: int(a < b),
+}
+
+Monomial = tuple[tuple["Symbol | Apply", int], ...]
+
+
+class Dim:
+    """A dimension that is not a plain number: `terms` maps monomials to non-zero coefficients, in
+    canonical order. `size` and `depth` are what the limits are about."""
+
+    __slots__ = ("_hash", "_text", "depth", "size", "terms")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]):
+        self.terms = terms
+        self.size = self.depth = 0
+        for monomial, coefficient in terms:
+            self.size += 1 + sum(atom.size * power for atom, power in monomial)
+            self.depth = max((self.depth, *(atom.depth for atom, _ in monomial)))
+            if abs(coefficient) >= COEFFICIENT_LIMIT:
+                raise TooComplex
+        if self.size > SIZE_LIMIT or self.depth > DEPTH_LIMIT:
+            raise TooComplex
+        self._hash = hash(terms)
+        self._text = ""  # made when it is asked for
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dim) and self._hash == other._hash and self.terms == other.terms
+
+    def __add__(self, other: int | Dim) -> int | Dim:
+        return _from_terms(itertools.chain(self.terms, _terms(other)))
+
+    def __mul__(self, other: int | Dim) -> int | Dim:
+        factor = _terms(other)
+        if len(self.terms) * len(factor) > SIZE_LIMIT:
+            raise TooComplex
+        return _from_terms(
+            (_multiply(m, n), c * d) for (m, c), (n, d) in itertools.product(self.terms, factor)
+        )
+
+    def __neg__(self) -> int | Dim:
+        return self * -1
+
+    def __sub__(self, other: int | Dim) -> int | Dim:
+        return self + -other
+
+    def __rsub__(self, other: int | Dim) -> int | Dim:
+        return -self + other
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __floordiv__(self, other: int | Dim) -> int | Dim:
+        return floor_divide(self, other)
+
+    def __rfloordiv__(self, other: int | Dim) -> int | Dim:
+        return floor_divide(other, self)
+
+    def __mod__(self, other: int | Dim) -> int | Dim:
+        return remainder(self, other)
+
+    def __rmod__(self, other: int | Dim) -> int | Dim:
+        return remainder(other, self)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the truth of the symbolic dimension {self} is not known at compile time")
+
+    def __str__(self) -> str:
+        if not self._text:
+            self._text = self._written()
+        return self._text
+
+    def _written(self) -> str:
+        text = ""
+        for monomial, coefficient in self.terms:
+            atoms = [atom for atom, power in monomial for _ in range(power)]
+            alone = len(atoms) == 1 and (coefficient == 1 or (coefficient == -1 and text))
+            factors = [str(a) if alone or getattr(a, "kind", "") not in _INFIX else f"({a})" for a in atoms]
+            if abs(coefficient) != 1 or not factors:
+                factors.insert(0, str(abs(coefficient)))
+            sign = " - " if coefficient < 0 else " + "
+            text += (sign if text else sign.strip(" +")) + "*".join(factors)
+        return text
+
+    __repr__ = __str__
+
+
+Dimension = int | Dim
+
+
+def _terms(value: Dimension) -> tuple[tuple[Monomial, int], ...]:
+    if isinstance(value, Dim):
+        return value.terms
+    return (((), int(value)),) if value else ()
+
+
+def _monomial_key(monomial: Monomial) -> tuple:
+    return (-sum(p for _, p in monomial), [(atom.key, -p) for atom, p in monomial])
+
+
+def _from_terms(terms: Iterable[tuple[Monomial, int]]) -> Dimension:
+    total: dict[Monomial, int] = {}
+    for monomial, coefficient in terms:
+        total[monomial] = total.get(monomial, 0) + coefficient
+    _join_maxima(total)
+    kept = [(m, c) for m, c in total.items() if c]
+    if not kept:
+        return 0
+    if len(kept) == 1 and kept[0][0] == ():
+        return kept[0][1]
+    return Dim(tuple(sorted(kept, key=lambda term: _monomial_key(term[0]))))
+
+
+def _join_maxima(total: dict[Monomial, int]) -> None:
+    """max(x, 0) - max(-x, 0) is x: what a pad that may be negative adds, less what it cuts away."""
+    for monomial, coefficient in list(total.items()):
+        match monomial:
+            case ((Apply(kind="max", left=left, right=0), 1),) if coefficient < 0:
+                opposite = _commutative("max", -left, 0).terms[0][0]
+                pairs = min(-total[monomial], total.get(opposite, 0))
+                if pairs > 0:
+                    total[monomial] += pairs
+                    total[opposite] -= pairs
+                    for part, factor in _terms(-left):
+                        total[part] = total.get(part, 0) + factor * pairs
+
+
+def _multiply(left: Monomial, right: Monomial) -> Monomial:
+    powers = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: item[0].key))
+
+
+def _atom(atom: Symbol | Apply) -> Dim:
+    return Dim(((((atom, 1),), 1),))
+
+
+def symbol(name: str, minimum: int | None = 0) -> Dim:
+    """The dimension variable `name`; a valid Python identifier, so that text can be parsed again."""
+    return _atom(Symbol(name, minimum))
+
+
+def product(dims: Iterable[Dimension]) -> Dimension:
+    return reduce(operator.mul, dims, 1)
+
+
+def is_static(shape: Iterable[Dimension]) -> bool:
+    return all(isinstance(d, int) for d in shape)
+
+
+# Bounds and comparisons --------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=65536)
+def bounds(value: Dimension) -> tuple[int | None, int | None]:
+    """(least, greatest) value known, None where there is no bound."""
+    if isinstance(value, int):
+        return value, value
+    least: int | None = 0
+    greatest: int | None = 0
+    for monomial, coefficient in value.terms:
+        low, high = coefficient, coefficient
+        for atom, power in monomial:
+            for _ in range(power):
+                low, high = _multiply_bounds((low, high), _atom_bounds(atom))
+        least = None if least is None or low is None else least + low
+        greatest = None if greatest is None or high is None else greatest + high
+    return least, greatest
+
+
+def _multiply_bounds(a: tuple, b: tuple) -> tuple[int | None, int | None]:
+    if a[0] is not None and a[0] >= 0 and b[0] is not None and b[0] >= 0:
+        return a[0] * b[0], None if a[1] is None or b[1] is None else a[1] * b[1]
+    if None in a or None in b:
+        if a[1] is not None and a[1] <= 0 and b[0] is not None and b[0] >= 0:  # -c * nonnegative
+            return (None if a[0] is None or b[1] is None else a[0] * b[1]), a[1] * b[0]
+        return None, None
+    corners = [x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _atom_bounds(atom: Symbol | Apply) -> tuple[int | None, int | None]:
+    if isinstance(atom, Symbol):
+        return atom.minimum, None
+    (a0, a1), (b0, b1) = bounds(atom.left), bounds(atom.right)
+    match atom.kind:
+        case "eq" | "lt":
+            return 0, 1
+        case "min":
+            return (
+                None if a0 is None or b0 is None else min(a0, b0),
+                min((h for h in (a1, b1) if h is not None), default=None),
+            )
+        case "max":
+            return (
+                max((low for low in (a0, b0) if low is not None), default=None),
+                None if a1 is None or b1 is None else max(a1, b1),
+            )
+        case "floordiv" | "truncdiv" if b0 is not None and b0 >= 0:
+            return _quotient_bounds((a0, a1), (max(b0, 1), b1), atom.kind, b0 == 0)
+        case "mod" if b0 is not None and b0 > 0:
+            return 0, None if b1 is None else b1 - 1
+        case "broadcast":
+            return (
+                None if a0 is None or b0 is None else min(a0, b0),
+                None if a1 is None or b1 is None else max(a1, b1),
+            )
+    return None, None
+
+
+def _quotient_bounds(a: tuple, b: tuple, kind: str, maybe_zero: bool) -> tuple[int | None, int | None]:
+    """Bounds of a divided by a positive b; 0 is among them where b may be zero, which gives 0."""
+    divide, far = (APPLICATIONS[kind], -1 if kind == "floordiv" else 0)  # of a small negative a by a huge b
+    low = None if a[0] is None else divide(a[0], b[0]) if a[0] < 0 else divide(a[0], b[1]) if b[1] else 0
+    high = None if a[1] is None else divide(a[1], b[0]) if a[1] >= 0 else divide(a[1], b[1]) if b[1] else far
+    if maybe_zero:
+        return None if low is None else min(low, 0), None if high is None else max(high, 0)
+    return low, high
+
+
+def at_least(value: Dimension, limit: int) -> bool:
+    """Whether value >= limit is certain."""
+    low = bounds(value)[0]
+    return low is not None and low >= limit
+
+
+def equal(a: Dimension, b: Dimension) -> bool | None:
+    """True, False, or None where only the run can tell."""
+    difference = a - b
+    if isinstance(difference, int):
+        return difference == 0
+    low, high = bounds(difference)
+    if (low is not None and low > 0) or (high is not None and high < 0):
+        return False
+    return None
+
+
+def less(a: Dimension, b: Dimension) -> bool | None:
+    low, high = bounds(a - b)
+    if high is not None and high < 0:
+        return True
+    if low is not None and low >= 0:
+        return False
+    return None
+
+
+# Operations beyond polynomials -------------------------------------------------------------------
+
+
+def floor_divide(a: Dimension, b: Dimension) -> Dimension:
+    """a // b, 0 where b is 0. A divisor that cannot be 0 cancels where the division is exact."""
+    if isinstance(a, int) and isinstance(b, int):
+        return APPLICATIONS["floordiv"](a, b)
+    if b == 1:
+        return a
+    if isinstance(b, int) and b == -1:
+        return -a
+    if isinstance(b, Dim):
+        quotient = _exact_quotient(a, b) if equal(b, 0) is False else None
+        return _atom(Apply("floordiv", a, b)) if quotient is None else quotient
+    if b == 0:
+        return 0
+    whole = [(m, c // b) for m, c in a.terms if c % b == 0]
+    rest = _from_terms((m, c) for m, c in a.terms if c % b)
+    constant = next((c for m, c in _terms(rest) if m == ()), 0)
+    if b > 0 and not 0 <= constant < b:  # bring the constant into 0..b-1
+        rest, whole = rest - constant + constant % b, [*whole, ((), constant // b)]
+    quotient = _from_terms(whole)
+    if isinstance(rest, int):
+        return quotient + rest // b
+    low, high = bounds(rest)
+    if b > 0 and low is not None and low >= 0 and high is not None and high < b:
+        return quotient
+    inner = _single_atom(rest)
+    if (
+        isinstance(inner, Apply)
+        and inner.kind == "floordiv"
+        and isinstance(inner.right, int)
+        and b > 0 < inner.right
+    ):
+        return quotient + floor_divide(inner.left, inner.right * b)
+    return quotient + _atom(Apply("floordiv", rest, b))
+
+
+def _is_plain(value: Dimension) -> bool:
+    """Whether value's text needs no parentheses beside an operator."""
+    atom = _single_atom(value)
+    return isinstance(value, int) or (atom is not None and getattr(atom, "kind", "") not in _INFIX)
+
+
+def _single_atom(value: Dimension) -> Symbol | Apply | None:
+    """The atom that value is, if it is nothing more."""
+    if isinstance(value, Dim) and len(value.terms) == 1:
+        monomial, coefficient = value.terms[0]
+        if coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1:
+            return monomial[0][0]
+    return None
+
+
+def _exact_quotient(a: Dimension, b: Dim) -> Dimension | None:
+    """a / b by polynomial long division, or None where it leaves a remainder."""
+    (lead, lead_coefficient), quotient = b.terms[0], 0
+    for _ in range(32):
+        if isinstance(a, int) and a == 0:
+            return quotient
+        monomial, coefficient = _terms(a)[0]
+        powers = dict(monomial)
+        for atom, power in lead:
+            powers[atom] = powers.get(atom, 0) - power
+        if coefficient % lead_coefficient or any(p < 0 for p in powers.values()):
+            return None
+        left = tuple((atom, power) for atom, power in powers.items() if power)
+        step = _from_terms([(left, coefficient // lead_coefficient)])
+        quotient, a = quotient + step, a - step * b
+    return None
+
+
+def remaining(whole: Dimension, known: Dimension) -> Dimension:
+    """The size x for which known * x = whole, as a Reshape's -1 means it. It cancels also what may be 0,
+    where every x will do."""
+    quotient = _exact_quotient(whole, known) if isinstance(known, Dim) else None
+    return floor_divide(whole, known) if quotient is None else quotient
+
+
+def ceil_divide(a: Dimension, b: Dimension) -> Dimension:
+    return floor_divide(a + b - 1, b) if b != 0 and at_least(b, 0) else -floor_divide(-a, b)
+
+
+def truncated_divide(a: Dimension, b: Dimension) -> Dimension:
+    """Division rounding toward zero, as ONNX's integer Div."""
+    if isinstance(a, int) and isinstance(b, int):
+        return APPLICATIONS["truncdiv"](a, b)
+    if at_least(a, 0) and at_least(b, 1):
+        return floor_divide(a, b)
+    return _atom(Apply("truncdiv", a, b))
+
+
+def remainder(a: Dimension, b: Dimension) -> Dimension:
+    """a mod b with the sign of b."""
+    if isinstance(a, int) and isinstance(b, int):
+        return APPLICATIONS["mod"](a, b)
+    return a - b * floor_divide(a, b)
+
+
+def minimum(a: Dimension, b: Dimension) -> Dimension:
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    low, high = bounds(a - b)
+    if high is not None and high <= 0:
+        return a
+    if low is not None and low >= 0:
+        return b
+    return _commutative("min", a, b)
+
+
+def maximum(a: Dimension, b: Dimension) -> Dimension:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    low, high = bounds(a - b)
+    if low is not None and low >= 0:
+        return a
+    if high is not None and high <= 0:
+        return b
+    for value, limit in ((a, b), (b, a)):
+        joined = _joined_maximum(value, limit)
+        if joined is not None:
+            return joined
+    return _commutative("max", a, b)
+
+
+def _joined_maximum(a: Dimension, limit: Dimension) -> Dimension | None:
+    """max(p, q) + c  →  max(p + c, limit)  where numbers q + c <= limit: what a chain of windows gives."""
+    if not isinstance(a, Dim) or not isinstance(limit, int):
+        return None
+    shift = next((c for m, c in a.terms if m == ()), 0)
+    inner = _single_atom(a - shift)
+    if not isinstance(inner, Apply) or inner.kind != "max":
+        return None
+    p, q = sorted((inner.left, inner.right), key=lambda d: isinstance(d, int))
+    return maximum(p + shift, limit) if isinstance(q, int) and q + shift <= limit else None
+
+
+def _commutative(kind: str, a: Dimension, b: Dimension) -> Dim:
+    left, right = sorted((a, b), key=lambda d: (isinstance(d, int), str(d)))
+    return _atom(Apply(kind, left, right))
+
+
+def clamp(value: Dimension, low: Dimension, high: Dimension) -> Dimension:
+    return minimum(maximum(value, low), high)
+
+
+def broadcast(a: Dimension, b: Dimension) -> Dimension:
+    """The common size of two axes: equal, or one of them 1. Sizes known to differ raise ValueError."""
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        raise ValueError(f"sizes {a} and {b} do not broadcast")
+    if isinstance(a, int):
+        return a  # the other is 1 or a, which the run checks
+    if isinstance(b, int):
+        return b
+    for whole, part in ((a, b), (b, a)):
+        if _is_clamped(part, whole) or _is_broadcast_of(whole, part):
+            return whole
+    return _commutative("broadcast", a, b)
+
+
+def _is_clamped(part: Dim, whole: Dim) -> bool:
+    """part = min(whole, k), k >= 1: valid only as whole or 1, so the common size is whole."""
+    atom = _single_atom(part)
+    return (
+        isinstance(atom, Apply)
+        and atom.kind == "min"
+        and (
+            (atom.left == whole and at_least(atom.right, 1))
+            or (atom.right == whole and at_least(atom.left, 1))
+        )
+    )
+
+
+def _is_broadcast_of(whole: Dim, part: Dim) -> bool:
+    atom = _single_atom(whole)
+    return isinstance(atom, Apply) and atom.kind == "broadcast" and part in (atom.left, atom.right)
+
+
+def compare(kind: str, a: Dimension, b: Dimension) -> Dimension:
+    """1 or 0 for `eq` or `lt`, symbolic where the run decides."""
+    known = equal(a, b) if kind == "eq" else less(a, b)
+    return int(known) if known is not None else _atom(Apply(kind, a, b))
+
+
+_BUILD: dict[str, Callable[[Dimension, Dimension], Dimension]] = {
+    "floordiv": floor_divide,
+    "truncdiv": truncated_divide,
+    "mod": remainder,
+    "min": minimum,
+    "max": maximum,
+    "broadcast": broadcast,
+    "eq": lambda a, b: compare("eq", a, b),
+    "lt": lambda a, b: compare("lt", a, b),
+}
+
+
+# Walking, substituting, text ---------------------------------------------------------------------
+
+
+def substitute(value: Dimension, mapping: Mapping[str, Dimension]) -> Dimension:
+    """value with variables replaced, and atoms that `mapping` names by their text; simplified again."""
+    if isinstance(value, int) or not mapping:
+        return value
+    total: Dimension = 0
+    for monomial, coefficient in value.terms:
+        term: Dimension = coefficient
+        for atom, power in monomial:
+            if isinstance(atom, Symbol):
+                replaced = mapping.get(atom.name, _atom(atom))
+            elif atom.key in mapping:
+                replaced = mapping[atom.key]
+            else:
+                replaced = _BUILD[atom.kind](substitute(atom.left, mapping), substitute(atom.right, mapping))
+            for _ in range(power):
+                term = term * replaced
+        total = total + term
+    return total
+
+
+def evaluate(value: Dimension, env: Mapping[str, int]) -> int:
+    """The number that value is when every variable has the number env gives it."""
+    if isinstance(value, int):
+        return value
+    total = 0
+    for monomial, coefficient in value.terms:
+        for atom, power in monomial:
+            if isinstance(atom, Symbol):
+                number = env[atom.name]
+            else:
+                number = APPLICATIONS[atom.kind](evaluate(atom.left, env), evaluate(atom.right, env))
+            coefficient *= number**power
+        total += coefficient
+    return total
+
+
+#: What a variable is taken to be where times are estimated: an image's side, a text's length.
+TYPICAL = 256
+
+
+def typical(value: Dimension) -> int:
+    """A number of things to estimate times with where a size is symbolic; at least one, so that no work is
+    free."""
+    return max(1, evaluate(value, {s.name: TYPICAL for s in symbols(value)}))
+
+
+def symbols(value: Dimension) -> set[Symbol]:
+    """The variables that value depends on."""
+    found: set[Symbol] = set()
+    if isinstance(value, Dim):
+        for monomial, _ in value.terms:
+            for atom, _ in monomial:
+                found |= {atom} if isinstance(atom, Symbol) else symbols(atom.left) | symbols(atom.right)
+    return found
+
+
+def parse(text: str, minimums: Mapping[str, int | None] | None = None) -> Dimension:
+    """The dimension that `str` printed. Variables get the minimum given for them, else 0."""
+    minimums = minimums or {}
+
+    def build(node: ast.expr) -> Dimension:
+        match node:
+            case ast.Constant(value=int(number)):
+                return number
+            case ast.Name(id=name):
+                return symbol(name, minimums.get(name, 0))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -build(operand)
+            case ast.BinOp(left=left, op=op, right=right):
+                return _OPERATORS[type(op)](build(left), build(right))
+            case ast.Call(func=ast.Name(id=kind), args=[left, right]) if kind in _BUILD:
+                return _BUILD[kind](build(left), build(right))
+        raise ValueError(f"'{text}' is not a dimension")
+
+    try:
+        return build(ast.parse(text, mode="eval").body)
+    except SyntaxError:
+        raise ValueError(f"'{text}' is not a dimension") from None
+
+
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: floor_divide,
+    ast.Mod: remainder,
+}

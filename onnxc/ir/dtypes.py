@@ -1,0 +1,90 @@
+"""Element types: their names, sizes and numpy counterparts.
+
+The IR names a type by a string (`float32`, `bfloat16`, `bool`, `string`, ...). Sub-byte types are stored one
+element a byte. numpy has no bfloat16, float8 or int4 of its own; `ml_dtypes` brings them and is imported only
+when one is met.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+FLOATS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
+SMALL_FLOATS = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0", "float4e2m1")
+SIGNED = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "int2": 2}
+UNSIGNED = {"uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "uint2": 2}
+COMPLEX = {"complex64": 64, "complex128": 128}
+OTHER = ("bool", "string")
+
+ALL = (*FLOATS, *SMALL_FLOATS, *SIGNED, *UNSIGNED, *COMPLEX, *OTHER)
+
+_ML_DTYPES = {
+    "bfloat16": "bfloat16",
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+    "float8e8m0": "float8_e8m0fnu",
+    "float4e2m1": "float4_e2m1fn",
+    "int4": "int4",
+    "uint4": "uint4",
+    "int2": "int2",
+    "uint2": "uint2",
+}
+
+
+def is_float(dtype: str) -> bool:
+    return dtype in FLOATS or dtype in SMALL_FLOATS
+
+
+def is_signed(dtype: str) -> bool:
+    return dtype in SIGNED
+
+
+def is_integer(dtype: str) -> bool:
+    return dtype in SIGNED or dtype in UNSIGNED
+
+
+def bits(dtype: str) -> int:
+    """Bits of the value, which for sub-byte types is less than what one takes in memory."""
+    for table in (FLOATS, SIGNED, UNSIGNED, COMPLEX):
+        if dtype in table:
+            return table[dtype]
+    return 4 if dtype == "float4e2m1" else 8
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes one element takes in memory. A string is a pointer and a length."""
+    return 16 if dtype == "string" else max(1, bits(dtype) // 8)
+
+
+@cache
+def numpy_dtype(dtype: str) -> np.dtype:
+    if dtype in _ML_DTYPES:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[dtype]))
+    return np.dtype(object) if dtype == "string" else np.dtype(dtype)
+
+
+_BY_NUMPY_NAME = {numpy_name: name for name, numpy_name in _ML_DTYPES.items()}
+
+
+def from_numpy(dtype: np.dtype) -> str:
+    """The name of a numpy type. Unsupported ones raise TypeError."""
+    if dtype.kind in "OUS":
+        return "string"
+    name = _BY_NUMPY_NAME.get(dtype.name, dtype.name)
+    if name not in ALL:
+        raise TypeError(f"element type {dtype} is not supported")
+    return name
+
+
+def integer_range(dtype: str) -> tuple[int, int]:
+    """(least, greatest) value of an integer type or bool."""
+    if dtype == "bool":
+        return 0, 1
+    width = bits(dtype)
+    return (-(1 << width - 1), (1 << width - 1) - 1) if is_signed(dtype) else (0, (1 << width) - 1)

@@ -1,0 +1,549 @@
+"""Scalar expressions: what a Map, or a kernel's epilogue, computes for one element.
+
+An `Expr` is an interned, immutable DAG: building the same expression twice gives the same object, so equality
+is identity and shared parts stay shared (`x = x + x`, 64 times, is 65 nodes). All walks are loops over
+`topological`, never recursion. Arithmetic is that of the type: integers wrap, floats follow IEEE 754; no
+operation traps.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import dtypes
+from .dims import Dimension
+
+Scalar = int | float | bool
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One scalar operation: its arity, its result type (None: that of its last argument) and its numpy
+    meaning."""
+
+    arity: int
+    numpy: Callable
+    result: str | None = None
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return "float" in dtype.name or dtype.kind == "c"  # ml_dtypes have no kind of their own
+
+
+def _integer_or(on_integers: Callable, on_floats: Callable) -> Callable:
+    return lambda *a: (on_floats if _is_float(a[0].dtype) else on_integers)(*a)
+
+
+def _nonzero(b: np.ndarray) -> np.ndarray:
+    """b with 1 in place of 0."""
+    return np.where(b == np.zeros_like(b), np.ones_like(b), b)
+
+
+def _truncated_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    safe, zero = _nonzero(b), np.zeros((), a.dtype)
+    quotient = np.floor_divide(a, safe)
+    inexact = (quotient * safe != a) & ((a < zero) != (safe < zero))
+    return np.where(inexact, quotient + np.ones_like(quotient), quotient)
+
+
+def _floor_mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.mod(a, _nonzero(b))
+
+
+def _truncated_mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    safe = _nonzero(b)
+    return a - safe * _truncated_quotient(a, safe)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
+
+
+def _shift(numpy_shift: Callable) -> Callable:
+    def shift(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        width = a.dtype.itemsize * 8
+        inside = (b >= 0) & (b < width)
+        return np.where(inside, numpy_shift(a, np.where(inside, b, np.zeros_like(b))), np.zeros_like(a))
+
+    return shift
+
+
+def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if _is_float(a.dtype):
+        return np.power(a, b.astype(a.dtype) if b.dtype.kind == "V" else b).astype(a.dtype)
+    if _is_float(b.dtype):
+        return saturating_cast(np.power(a.astype(np.float64), b.astype(np.float64)), a.dtype)
+    if a.dtype.kind == "V" or b.dtype.kind == "V":
+        return _power(a.astype(np.int64), b.astype(np.int64)).astype(a.dtype)
+    result, base, exponent = (
+        np.ones_like(a + b.astype(a.dtype)),
+        a + np.zeros_like(b, a.dtype),
+        b + np.zeros_like(a, b.dtype),
+    )
+    negative = exponent < 0
+    with np.errstate(all="ignore"):
+        reciprocal = np.where(base == 1, 1, np.where(base == -1, np.where(exponent % 2, -1, 1), 0)).astype(
+            a.dtype
+        )
+        remaining = np.where(negative, 0, exponent)
+        while np.any(remaining):
+            result = np.where(remaining & 1, result * base, result)
+            base, remaining = base * base, remaining >> 1
+    return np.where(negative, reciprocal, result).astype(a.dtype)
+
+
+#: Every scalar operation. min and max give NaN when either argument is NaN. Integer division and remainder by
+#: zero give what division by one gives: rules guard them with `check`. Shifts by the width or more give 0.
+OPERATIONS: dict[str, Operation] = {
+    "neg": Operation(1, np.negative),
+    "abs": Operation(1, np.abs),
+    "sign": Operation(1, np.sign),
+    "exp": Operation(1, np.exp),
+    "log": Operation(1, np.log),
+    "sqrt": Operation(1, np.sqrt),
+    "floor": Operation(1, np.floor),
+    "ceil": Operation(1, np.ceil),
+    "trunc": Operation(1, np.trunc),
+    "round": Operation(1, np.rint),  # half to even
+    "sin": Operation(1, np.sin),
+    "cos": Operation(1, np.cos),
+    "tan": Operation(1, np.tan),
+    "asin": Operation(1, np.arcsin),
+    "acos": Operation(1, np.arccos),
+    "atan": Operation(1, np.arctan),
+    "sinh": Operation(1, np.sinh),
+    "cosh": Operation(1, np.cosh),
+    "tanh": Operation(1, np.tanh),
+    "asinh": Operation(1, np.arcsinh),
+    "acosh": Operation(1, np.arccosh),
+    "atanh": Operation(1, np.arctanh),
+    "erf": Operation(1, _erf),
+    "not": Operation(1, lambda a: ~a),  # bitwise, logical for bool
+    "isnan": Operation(1, np.isnan, "bool"),
+    "isinf": Operation(1, np.isinf, "bool"),
+    "add": Operation(2, np.add),
+    "sub": Operation(2, np.subtract),
+    "mul": Operation(2, np.multiply),
+    "div": Operation(2, _integer_or(_truncated_quotient, np.divide)),  # integers: toward zero
+    "mod": Operation(2, _integer_or(_floor_mod, np.mod)),  # the divisor's sign
+    "fmod": Operation(2, _integer_or(_truncated_mod, np.fmod)),  # the dividend's sign
+    "pow": Operation(2, _power),
+    "min": Operation(2, np.minimum),
+    "max": Operation(2, np.maximum),
+    "and": Operation(2, np.bitwise_and),
+    "or": Operation(2, np.bitwise_or),
+    "xor": Operation(2, np.bitwise_xor),
+    "shl": Operation(2, _shift(np.left_shift)),
+    "shr": Operation(2, _shift(np.right_shift)),
+    "eq": Operation(2, np.equal, "bool"),
+    "ne": Operation(2, np.not_equal, "bool"),
+    "lt": Operation(2, np.less, "bool"),
+    "le": Operation(2, np.less_equal, "bool"),
+    "gt": Operation(2, np.greater, "bool"),
+    "ge": Operation(2, np.greater_equal, "bool"),
+    "select": Operation(3, np.where),
+}
+
+COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
+
+#: Leaves and the operations that carry a value of their own:
+#: `input` k-th operand · `const` · `index` the element's index along an output axis · `size` a Dimension ·
+#: `cast` · `bitcast` ·
+#: `check` (condition, x): x, and the run fails with error `value` where the condition is false.
+SPECIAL = {"input": 0, "const": 0, "index": 0, "size": 0, "cast": 1, "bitcast": 1, "check": 2}
+
+_interned: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
+
+
+class Expr:
+    """One node: operation name, element type, arguments, and the value that leaves, casts and checks
+    carry."""
+
+    __slots__ = ("__weakref__", "args", "count", "dtype", "op", "value")
+
+    op: str
+    dtype: str
+    args: tuple[Expr, ...]
+    value: object
+    count: int  # an upper bound of the instructions, shared parts counted once a use, capped
+
+    def __init__(self, *_: object):
+        raise TypeError("Expr is built with input_(), const() and operators")
+
+    # Operators: plain numbers take the other side's type.
+    def _with(self, op: str, other: Expr | Scalar, swap: bool = False) -> Expr:
+        other = other if isinstance(other, Expr) else const(other, self.dtype)
+        return apply(op, other, self) if swap else apply(op, self, other)
+
+    def __add__(self, o):
+        return self._with("add", o)
+
+    def __radd__(self, o):
+        return self._with("add", o, True)
+
+    def __sub__(self, o):
+        return self._with("sub", o)
+
+    def __rsub__(self, o):
+        return self._with("sub", o, True)
+
+    def __mul__(self, o):
+        return self._with("mul", o)
+
+    def __rmul__(self, o):
+        return self._with("mul", o, True)
+
+    def __truediv__(self, o):
+        return self._with("div", o)
+
+    def __rtruediv__(self, o):
+        return self._with("div", o, True)
+
+    def __mod__(self, o):
+        return self._with("mod", o)
+
+    def __pow__(self, o):
+        return self._with("pow", o)
+
+    def __and__(self, o):
+        return self._with("and", o)
+
+    def __or__(self, o):
+        return self._with("or", o)
+
+    def __xor__(self, o):
+        return self._with("xor", o)
+
+    def __lshift__(self, o):
+        return self._with("shl", o)
+
+    def __rshift__(self, o):
+        return self._with("shr", o)
+
+    def __lt__(self, o):
+        return self._with("lt", o)
+
+    def __le__(self, o):
+        return self._with("le", o)
+
+    def __gt__(self, o):
+        return self._with("gt", o)
+
+    def __ge__(self, o):
+        return self._with("ge", o)
+
+    def __neg__(self):
+        return apply("neg", self)
+
+    def __invert__(self):
+        return apply("not", self)
+
+    def __abs__(self):
+        return apply("abs", self)
+
+    def equals(self, o: Expr | Scalar) -> Expr:
+        """Elementwise ==; the operator itself compares identity."""
+        return self._with("eq", o)
+
+    def minimum(self, o: Expr | Scalar) -> Expr:
+        return self._with("min", o)
+
+    def maximum(self, o: Expr | Scalar) -> Expr:
+        return self._with("max", o)
+
+    def clip(self, low: Expr | Scalar, high: Expr | Scalar) -> Expr:
+        return self.maximum(low).minimum(high)
+
+    def cast(self, dtype: str) -> Expr:
+        return cast(self, dtype)
+
+    def __repr__(self) -> str:
+        from .text import expr_text
+
+        return expr_text(self)
+
+
+def _make(op: str, dtype: str, args: tuple[Expr, ...] = (), value: object = None) -> Expr:
+    key = (op, dtype, repr(value) if isinstance(value, float) else value, type(value), *map(id, args))
+    found = _interned.get(key)
+    if found is None:
+        found = object.__new__(Expr)
+        found.op, found.dtype, found.args, found.value = op, dtype, args, value
+        found.count = min(1 << 30, sum(a.count for a in args) + (op not in ("input", "const")))
+        _interned[key] = found
+    return found
+
+
+def input_(index: int, dtype: str) -> Expr:
+    """The element of the index-th operand."""
+    return _make("input", dtype, (), index)
+
+
+def const(value: Scalar, dtype: str) -> Expr:
+    """A constant of that type; it is rounded to it, and integers must fit."""
+    if dtypes.is_float(dtype):
+        with np.errstate(all="ignore"):
+            value = float(np.asarray(value, np.float64).astype(dtypes.numpy_dtype(dtype)))
+    elif dtype == "bool":
+        value = bool(value)
+    elif dtypes.is_integer(dtype):
+        value, (low, high) = int(value), dtypes.integer_range(dtype)
+        if not low <= value <= high:
+            raise ValueError(f"{value} is no {dtype}")
+    else:
+        raise TypeError(f"a scalar expression has no {dtype} constants")
+    return _make("const", dtype, (), value)
+
+
+def index(axis: int) -> Expr:
+    """The int64 index of the element along an axis of the output, counted from 0."""
+    return _make("index", "int64", (), axis)
+
+
+def size(dimension: Dimension) -> Expr:
+    """A dimension as an int64 scalar."""
+    return const(dimension, "int64") if isinstance(dimension, int) else _make("size", "int64", (), dimension)
+
+
+def apply(op: str, *args: Expr) -> Expr:
+    """The operation on arguments of one type (select's condition is bool, pow's and shift's second may
+    differ)."""
+    operation = OPERATIONS[op]
+    if len(args) != operation.arity:
+        raise TypeError(f"{op} takes {operation.arity} arguments, not {len(args)}")
+    same = args[1:] if op == "select" else args[:1] if op == "pow" else args
+    if any(a.dtype != same[0].dtype for a in same) or (op == "select" and args[0].dtype != "bool"):
+        raise TypeError(f"{op} does not take {', '.join(a.dtype for a in args)}")
+    result = operation.result or (args[0].dtype if op == "pow" else args[-1].dtype)
+    simpler = _simplified(op, args)
+    if simpler is not None:
+        return simpler
+    if all(a.op == "const" for a in args):
+        arrays = [np.asarray(a.value, dtypes.numpy_dtype(a.dtype)) for a in args]
+        with np.errstate(all="ignore"):
+            value = np.asarray(operation.numpy(*arrays)).astype(dtypes.numpy_dtype(result))
+        return const(value.item() if result not in dtypes.SMALL_FLOATS else float(value), result)
+    return _make(op, result, args)
+
+
+def _simplified(op: str, args: Sequence[Expr]) -> Expr | None:
+    """Identities that hold for every value, NaN, infinities and -0 included."""
+    if op == "select":
+        if args[0].op == "const":
+            return args[1] if args[0].value else args[2]
+        return args[1] if args[1] is args[2] else None
+    if len(args) == 2 and _neutral(op, args[1], args[0].dtype):
+        return args[0]
+    if op in COMMUTATIVE and _neutral(op, args[0], args[1].dtype):
+        return args[1]
+    if op in ("and", "or", "min", "max") and args[0] is args[1]:
+        return args[0]
+    if op in ("neg", "not") and args[0].op == op:
+        return args[0].args[0]
+    return None
+
+
+def _neutral(op: str, number: Expr, dtype: str) -> bool:
+    """Whether x op number is x for every x of that type."""
+    if number.op != "const" or number.dtype != dtype:
+        return False
+    value = number.value
+    match op:
+        case "mul" | "div" | "pow":
+            return value == 1
+        case "add":
+            return repr(value) in ("0", "-0.0")  # -0.0 + 0.0 is 0.0
+        case "sub":
+            return repr(value) in ("0", "0.0")
+        case "and":
+            return value is True
+        case "or" | "xor":
+            return value is False
+        case "max":
+            return value == -math.inf
+        case "min":
+            return value == math.inf
+    return False
+
+
+def cast(x: Expr, dtype: str) -> Expr:
+    """x as another type. Float to integer truncates toward zero and saturates (NaN gives 0); integers
+    wrap."""
+    if x.dtype == dtype:
+        return x
+    if x.op == "const":
+        array = np.asarray(x.value, dtypes.numpy_dtype(x.dtype))
+        value = saturating_cast(array, dtypes.numpy_dtype(dtype))
+        return const(
+            float(value) if dtypes.is_float(dtype) else value.item() if dtype == "bool" else int(value), dtype
+        )
+    return _make("cast", dtype, (x,))
+
+
+def bitcast(x: Expr, dtype: str) -> Expr:
+    """x's bits as another type of the same width."""
+    return x if x.dtype == dtype else _make("bitcast", dtype, (x,))
+
+
+def check(condition: Expr, x: Expr, code: str) -> Expr:
+    """x; the run fails with the error `code` (a name of runtime_c/onnxc.h) where the condition is false."""
+    return x if condition.op == "const" and condition.value else _make("check", x.dtype, (condition, x), code)
+
+
+def saturating_cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """array as dtype without undefined behaviour: floats saturate to integers, NaN becomes 0."""
+    if _is_float(array.dtype) and dtypes.is_integer(dtypes.from_numpy(dtype)):
+        low, high = (
+            np.asarray(limit).astype(dtype) for limit in dtypes.integer_range(dtypes.from_numpy(dtype))
+        )
+        wide = array.astype(np.float64)
+        wide = np.where(np.isnan(wide), 0.0, np.trunc(wide))
+        above, below = wide >= high.astype(np.float64), wide <= low.astype(np.float64)
+        return np.where(above, high, np.where(below, low, np.where(above | below, 0.0, wide).astype(dtype)))
+    if dtype.kind == "b":
+        return array != np.zeros((), array.dtype)
+    with np.errstate(all="ignore"):
+        return array.astype(dtype)
+
+
+# Walks -------------------------------------------------------------------------------------------
+
+
+def topological(*roots: Expr) -> list[Expr]:
+    """Every node once, arguments before users."""
+    order: list[Expr] = []
+    seen: set[int] = set()
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if id(a) not in seen)
+    return order
+
+
+def instructions(*roots: Expr) -> int:
+    """How many operations the expressions take, shared parts once."""
+    return sum(node.op not in ("input", "const") for node in topological(*roots))
+
+
+def contains(root: Expr, *operations: str) -> bool:
+    """Whether any of the operations is part of root."""
+    return any(node.op in operations for node in topological(root))
+
+
+def inputs(*roots: Expr) -> list[int]:
+    """The operands that are used, ascending."""
+    return sorted({node.value for node in topological(*roots) if node.op == "input"})
+
+
+def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
+    """root with every node for which `leaf` gives a replacement replaced; users are rebuilt."""
+    done: dict[int, Expr] = {}
+    for node in topological(root):
+        replaced = leaf(node)
+        if replaced is None:
+            replaced = rebuild(node, tuple(done[id(a)] for a in node.args))
+        done[id(node)] = replaced
+    return done[id(root)]
+
+
+def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
+    """node with other arguments, simplified again."""
+    if all(a is b for a, b in zip(node.args, args, strict=True)):
+        return node
+    match node.op:
+        case "cast":
+            return cast(args[0], node.dtype)
+        case "bitcast":
+            return bitcast(args[0], node.dtype)
+        case "check":
+            return check(*args, node.value)
+    return apply(node.op, *args)
+
+
+def substitute(root: Expr, operands: Mapping[int, Expr]) -> Expr:
+    """root with operands replaced: composition, the heart of fusion."""
+    return rewrite(root, lambda node: operands.get(node.value) if node.op == "input" else None)
+
+
+def evaluate(
+    root: Expr,
+    operands: Sequence[np.ndarray],
+    shape: Sequence[int],
+    env: Callable[[Dimension], int],
+    failed: Callable[[str], None],
+) -> np.ndarray:
+    """root over whole arrays that broadcast to shape. `env` evaluates sizes, `failed` hears the code of a
+    failed check."""
+    done: dict[int, np.ndarray] = {}
+    with np.errstate(all="ignore"):
+        for node in topological(root):
+            args = [done[id(a)] for a in node.args]
+            target = dtypes.numpy_dtype(node.dtype)
+            match node.op:
+                case "input":
+                    value = operands[node.value]
+                case "const":
+                    value = np.asarray(node.value, target)
+                case "size":
+                    value = np.asarray(env(node.value), np.int64)
+                case "index":
+                    view = [1] * len(shape)
+                    view[node.value] = shape[node.value]
+                    value = np.arange(shape[node.value], dtype=np.int64).reshape(view)
+                case "cast":
+                    value = saturating_cast(args[0], target)
+                case "bitcast":
+                    value = args[0].view(target)
+                case "check":
+                    condition, value = args
+                    if not np.all(np.broadcast_to(condition, shape)):
+                        failed(node.value)
+                case _:
+                    value = np.asarray(OPERATIONS[node.op].numpy(*args)).astype(target, copy=False)
+            done[id(node)] = value
+    return np.broadcast_to(done[id(root)], tuple(shape))
+
+
+def where(condition: Expr, then: Expr | Scalar, otherwise: Expr | Scalar) -> Expr:
+    """then where the condition holds, else otherwise; one of the two gives a plain number its type."""
+    if not isinstance(then, Expr):
+        then = const(then, otherwise.dtype)
+    if not isinstance(otherwise, Expr):
+        otherwise = const(otherwise, then.dtype)
+    return apply("select", condition, then, otherwise)
+
+
+def _function(name: str) -> Callable[..., Expr]:
+    def function(*args: Expr) -> Expr:
+        return apply(name, *args)
+
+    function.__name__, function.__doc__ = name, f"The operation `{name}` of OPERATIONS."
+    return function
+
+
+exp, log, sqrt, erf, tanh = map(_function, ("exp", "log", "sqrt", "erf", "tanh"))
+floor, ceil, trunc, round_ = map(_function, ("floor", "ceil", "trunc", "round"))
+isnan, isinf, sign, power = map(_function, ("isnan", "isinf", "sign", "pow"))
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + exp(-x))"""
+    return 1 / (1 + exp(-x))
+
+
+def sum_of(terms: Iterable[Expr]) -> Expr:
+    """((a + b) + c) + ..."""
+    total, *rest = terms
+    for term in rest:
+        total = total + term
+    return total

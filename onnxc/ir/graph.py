@@ -1,0 +1,297 @@
+"""The intermediate representation: Value, Node, Graph and the types.
+
+A `Graph` is a list of nodes in an order in which they can run. A `Node` applies an op (`ops.py`) to values
+and produces values. A `Value` has a type and, when known, its constant data or its symbolic elements. Ops and
+types are immutable and compared by content; values and nodes are objects of identity that passes share where
+nothing changes and rebuild where something does (`rewrite`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import dims, dtypes
+from .dims import Dimension
+
+if TYPE_CHECKING:
+    from .ops import Op
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Blocked channels: axis 1 of [N, C, spatial...] is stored as [N, C/block, spatial + 2*halo..., block].
+
+    Lanes beyond C hold zero. `halo` is a border of zeros around each spatial axis, so that a convolution
+    reads its padding from memory. Shapes stay logical; only kernels and the memory plan look at layouts.
+    """
+
+    block: int
+    halo: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"c{self.block}" + (f"h{'x'.join(map(str, self.halo))}" if any(self.halo) else "")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type, logical shape, and storage layout (None: dense, row-major)."""
+
+    dtype: str
+    shape: tuple[Dimension, ...]
+    layout: Layout | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def count(self) -> Dimension:
+        """Number of elements."""
+        return dims.product(self.shape)
+
+    @property
+    def storage(self) -> tuple[Dimension, ...]:
+        """The shape in memory, outermost axis first."""
+        if self.layout is None:
+            return self.shape
+        batch, channels, *spatial = self.shape
+        halo = self.layout.halo or (0,) * len(spatial)
+        padded = [s + 2 * h for s, h in zip(spatial, halo, strict=True)]
+        return (batch, dims.ceil_divide(channels, self.layout.block), *padded, self.layout.block)
+
+    @property
+    def nbytes(self) -> Dimension:
+        """Bytes in memory."""
+        return dims.product(self.storage) * dtypes.itemsize(self.dtype)
+
+    def __str__(self) -> str:
+        layout = f"; {self.layout}" if self.layout else ""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}{layout}]"
+
+
+@dataclass(frozen=True)
+class SequenceType:
+    """A list of values of one element type (None where nothing is known of it, as for an empty one)."""
+
+    element: Type | None
+
+    def __str__(self) -> str:
+        return f"seq<{self.element or '?'}>"
+
+
+@dataclass(frozen=True)
+class OptionalType:
+    """A value or nothing."""
+
+    element: Type | None
+
+    def __str__(self) -> str:
+        return f"optional<{self.element or '?'}>"
+
+
+Type = TensorType | SequenceType | OptionalType
+
+
+class Constant:
+    """Data known at compile time: an array, one value repeated (`splat`), or a function that makes the array.
+
+    Arrays stay lazy until a kernel packs them: a model's weights are views of the mapped file, and what is
+    derived from them (a transpose, a packed panel) is computed when it is written into the library. `steps`
+    counts the constants that are made one from the other before.
+    """
+
+    __slots__ = ("_array", "_make", "dtype", "shape", "splat", "steps")
+
+    def __init__(
+        self,
+        dtype: str,
+        shape: Sequence[int],
+        make: Callable[[], np.ndarray] | None = None,
+        splat: object = None,
+    ):
+        self.dtype, self.shape, self._make, self.splat = dtype, tuple(shape), make, splat
+        self._array: np.ndarray | None = None
+        self.steps = 0
+
+    @staticmethod
+    def of(array: np.ndarray) -> Constant:
+        constant = Constant(dtypes.from_numpy(array.dtype), array.shape)
+        constant._array = array
+        return constant
+
+    @property
+    def array(self) -> np.ndarray:
+        """The data, read-only. A derived array is made anew at each use and not kept."""
+        if self._array is not None:
+            return self._array
+        if self._make is not None:
+            return self._make()
+        return np.broadcast_to(np.asarray(self.splat, dtypes.numpy_dtype(self.dtype)), self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return dims.product(self.shape) * dtypes.itemsize(self.dtype)
+
+    @property
+    def materialised(self) -> bool:
+        """Whether the elements are stored somewhere already, so that looking at them costs no memory."""
+        return self._array is not None
+
+
+class Value:
+    """What a node produces or a graph takes in.
+
+    `elements`: for small integer tensors, an object array of Dimensions, the symbolic value of each element.
+    """
+
+    __slots__ = ("constant", "elements", "index", "name", "producer", "type")
+
+    def __init__(
+        self, type: Type, name: str = "", constant: Constant | None = None, elements: np.ndarray | None = None
+    ):
+        self.type, self.name, self.constant, self.elements = type, name, constant, elements
+        self.producer: Node | None = None
+        self.index = 0
+
+    @property
+    def shape(self) -> tuple[Dimension, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+    @property
+    def rank(self) -> int:
+        return len(self.type.shape)
+
+    def __repr__(self) -> str:
+        return f"%{self.name or hex(id(self))}: {self.type}"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One application of an op. `origin` names the ONNX node it came from, for messages. `choice` is the
+    kernel that `select_kernels` decided on (`codegen/kernels`), with its tiling."""
+
+    op: Op
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    origin: str = ""
+    choice: object = None
+
+    def __post_init__(self) -> None:
+        for index, value in enumerate(self.outputs):
+            value.producer, value.index = self, index
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Inputs, outputs and the nodes between, in an order in which they can run. Constants are values without
+    producer and belong to no list. A region (a branch, a loop body, a fused group) sees only its inputs and
+    constants."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    name: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        from .text import graph_text
+
+        return graph_text(self)
+
+
+def make_node(op: Op, inputs: Sequence[Value], origin: str = "", names: Sequence[str] = ()) -> Node:
+    """A node whose outputs have the types that the op infers. Errors of inference are ops.TypeMismatch."""
+    types = op.infer(*(value.type for value in inputs))
+    names = tuple(names) + ("",) * (len(types) - len(names))
+    return Node(op, tuple(inputs), tuple(Value(t, n) for t, n in zip(types, names, strict=True)), origin)
+
+
+def constant_value(array: np.ndarray, name: str = "") -> Value:
+    constant = Constant.of(array)
+    return Value(TensorType(constant.dtype, constant.shape), name, constant)
+
+
+class Rewriter:
+    """Copies nodes one after the other under a growing map from old to new values: how every pass rebuilds
+    a graph."""
+
+    def __init__(self) -> None:
+        self.map: dict[Value, Value] = {}
+        self.nodes: list[Node] = []
+
+    def of(self, value: Value) -> Value:
+        """What stands for value in the new graph."""
+        return self.map.get(value, value)
+
+    def add(
+        self, op: Op, inputs: Sequence[Value], origin: str = "", names: Sequence[str] = ()
+    ) -> tuple[Value, ...]:
+        """Appends a node over new values; returns its outputs."""
+        node = make_node(op, inputs, origin, names)
+        self.nodes.append(node)
+        return node.outputs
+
+    def copy(self, node: Node, inputs: Sequence[Value] | None = None) -> Node:
+        """Appends node over the new values that stand for its inputs; the node itself where nothing
+        changed."""
+        inputs = tuple(self.of(v) for v in node.inputs) if inputs is None else tuple(inputs)
+        if inputs != node.inputs:
+            old, node = node, clone(node, inputs)
+            self.map.update(zip(old.outputs, node.outputs, strict=True))
+        self.nodes.append(node)
+        return node
+
+    def replace(self, old: Sequence[Value], new: Sequence[Value]) -> None:
+        """Lets new values stand for old ones."""
+        self.map.update(zip(old, new, strict=True))
+
+    def finish(self, graph: Graph) -> Graph:
+        """graph with the new nodes, and its outputs mapped."""
+        return replace(graph, nodes=tuple(self.nodes), outputs=tuple(self.of(v) for v in graph.outputs))
+
+
+def clone(node: Node, inputs: Sequence[Value]) -> Node:
+    """node over other inputs, its outputs new values of the same types and names."""
+    outputs = []
+    for old in node.outputs:
+        new = Value(old.type, old.name, old.constant, old.elements)
+        outputs.append(new)
+    return Node(node.op, tuple(inputs), tuple(outputs), node.origin, node.choice)
+
+
+def count_readers(graph: Graph) -> Counter[Value]:
+    """How often each value is read: once for each operand that it is, and each output."""
+    return Counter(v for node in graph.nodes for v in node.inputs) + Counter(graph.outputs)
+
+
+def regions(op: Op) -> tuple[Graph, ...]:
+    """The graphs inside an op: branches, bodies, fused groups."""
+    return tuple(v for v in vars(op).values() if isinstance(v, Graph))
+
+
+def walk(graph: Graph) -> Iterator[Node]:
+    """Every node, those of nested regions just before the node that holds them."""
+    stack: list[Iterator] = [iter(graph.nodes)]
+    pending: list[Node | None] = [None]
+    while stack:
+        for node in stack[-1]:
+            inner = regions(node.op)
+            if inner:
+                stack.append(iter([n for g in inner for n in g.nodes]))
+                pending.append(node)
+                break
+            yield node
+        else:
+            stack.pop()
+            done = pending.pop()
+            if done is not None:
+                yield done

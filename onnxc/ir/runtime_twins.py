@@ -1,0 +1,318 @@
+"""The numpy twin of every function of the C runtime that `RuntimeCall` names.
+
+A twin takes the operands (arrays; sequences are lists) and the call's integer attributes and
+returns the outputs. `TWINS` maps symbol to twin: a new runtime function is one entry here and one
+function in `runtime_c/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..errors import RunError
+from . import dtypes
+
+
+class InterpretError(RunError):
+    """A run that fails: `code` is the status of runtime_c/onnxc.h, `value` what caused it."""
+
+    def __init__(self, code: str, value: object = None) -> None:
+        super().__init__(code.replace("_", " ") + ("" if value is None else f": {value}"))
+        self.code, self.value = code, value
+
+
+def nonzero(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x -> the positions of its elements that are not zero, int64 [rank, n], in row-major order."""
+    (x,) = inputs
+    if x.ndim == 0:
+        return [np.zeros((0, int(x != np.zeros((), x.dtype))), np.int64)]
+    return [np.stack(np.nonzero(x != np.zeros((), x.dtype))).astype(np.int64)]
+
+
+def unique(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x -> its distinct elements (axis -1) or slices along an axis; where each first occurs; for
+    each element its place among the distinct ones; how often each occurs. Attributes: axis, sorted
+    (0: in order of first occurrence)."""
+    (x,), (axis, is_sorted) = inputs, attributes
+    wide = x.astype(np.float32) if x.dtype.kind == "V" else x  # ml_dtypes have no sort of their own
+    _, first, inverse, counts = np.unique(
+        wide, True, True, True, axis=None if axis < 0 else axis, equal_nan=False
+    )
+    inverse = inverse.reshape(-1)
+    if not is_sorted:
+        order = np.argsort(first, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        first, inverse, counts = first[order], place[inverse], counts[order]
+    y = x.reshape(-1)[first] if axis < 0 else np.take(x, first, axis)
+    return [y, *(a.astype(np.int64) for a in (first, inverse, counts))]
+
+
+def non_max_suppression(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list:
+    """boxes [B, S, 4], scores [B, C, S], most boxes per class, overlap limit, score limit -> int64
+    [n, 3] of (batch, class, box), best first. Attributes: 1 where boxes are (centre x, centre y,
+    width, height), 0 for (y, x, y, x) corners."""
+    boxes, scores, *limits = inputs
+    most, overlap_limit, score_limit = (limit.reshape(-1)[0] for limit in limits)
+    if attributes[0]:
+        half = boxes[..., 2:] / 2
+        low, high = boxes[..., :2] - half, boxes[..., :2] + half
+    else:
+        corners = boxes[..., :2], boxes[..., 2:]
+        low, high = np.minimum(*corners), np.maximum(*corners)
+    area = np.prod(high - low, -1)
+    selected = []
+    for batch, kind in np.ndindex(scores.shape[:2]):
+        score = scores[batch, kind]
+        candidates = np.argsort(-score, kind="stable")
+        candidates = candidates[score[candidates] > score_limit]
+        kept = 0
+        while len(candidates) and kept < most:
+            best, candidates = candidates[0], candidates[1:]
+            selected.append((batch, kind, best))
+            kept += 1
+            inside = np.minimum(high[batch, best], high[batch, candidates]) - np.maximum(
+                low[batch, best], low[batch, candidates]
+            )
+            shared = np.prod(np.maximum(inside, 0), -1)
+            union = area[batch, best] + area[batch, candidates] - shared
+            overlap = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+            candidates = candidates[~(overlap > overlap_limit)]
+    return [np.array(selected, np.int64).reshape(-1, 3)]
+
+
+def position(index: np.ndarray, length: int) -> int:
+    """The place that a scalar names in a sequence; negative ones count from the end."""
+    place = int(index.reshape(-1)[0])
+    if not -length <= place < length:
+        raise InterpretError("index_out_of_range", place)
+    return place + length if place < 0 else place
+
+
+def sequence_construct(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """values... -> the sequence of them."""
+    return [list(inputs)]
+
+
+def sequence_at(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """sequence, position -> the value there."""
+    sequence, index = inputs
+    return [sequence[position(index, len(sequence))]]
+
+
+def sequence_length(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """sequence -> how many values it has, int64 scalar."""
+    return [np.asarray(len(inputs[0]), np.int64)]
+
+
+def sequence_insert(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """sequence, value[, position] -> the sequence with the value before that position, or last."""
+    sequence, value, *index = inputs
+    place = len(sequence)
+    if index and int(index[0].reshape(-1)[0]) != place:
+        place = position(index[0], len(sequence))
+    return [[*sequence[:place], value, *sequence[place:]]]
+
+
+def sequence_erase(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """sequence[, position] -> the sequence without the value there, or without the last."""
+    sequence, *index = inputs
+    place = position(index[0] if index else np.asarray(-1), len(sequence))
+    return [sequence[:place] + sequence[place + 1 :]]
+
+
+def concat_from_sequence(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """sequence -> its tensors one after the other. Attributes: axis, 1 where that is a new axis."""
+    (sequence,), (axis, new_axis) = inputs, attributes
+    if not sequence:
+        raise InterpretError("invalid_value", "no tensors")
+    try:
+        return [(np.stack if new_axis else np.concatenate)(sequence, axis)]
+    except ValueError:
+        raise InterpretError("dims_mismatch", [list(x.shape) for x in sequence]) from None
+
+
+def split_to_sequence(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """x[, split] -> x cut along an axis: into parts of the sizes that split lists, into parts of
+    one size (the last may be smaller) when split is a scalar, else into single slices. Attributes:
+    axis, 0 where single slices lose the axis."""
+    (x, *split), (axis, keepdims) = inputs, attributes
+    length = x.shape[axis]
+    if not split:
+        parts = np.split(x, length, axis) if length else []
+        return [parts if keepdims else [part.squeeze(axis) for part in parts]]
+    if split[0].ndim == 0:
+        size = int(split[0])
+        if size < 1:
+            raise InterpretError("invalid_value", size)
+        ends = [*range(size, length, size), length]
+    else:
+        if np.any(split[0] < 0) or int(np.sum(split[0])) != length:
+            raise InterpretError("invalid_value", list(split[0]))
+        ends = [int(end) for end in np.cumsum(split[0])]
+    starts = [0, *ends[:-1]]
+    return [[np.take(x, range(a, b), axis) for a, b in zip(starts, ends, strict=True)]]
+
+
+def optional(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """[value] -> the optional that holds it, or nothing. Optionals are their value or None."""
+    return [inputs[0] if inputs else None]
+
+
+def optional_get_element(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """optional -> what it holds."""
+    if inputs[0] is None:
+        raise InterpretError("empty_optional")
+    return [inputs[0]]
+
+
+def optional_has_element(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """[optional] -> whether it holds a value, bool scalar."""
+    return [np.asarray(bool(inputs) and inputs[0] is not None)]
+
+
+# Regions of images -------------------------------------------------------------------------------
+
+
+def roi_align(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """X [N, C, H, W], regions [R, 4] (x1, y1, x2, y2), the image of each [R], their scale ->
+    [R, C, height, width], each region resampled. Attributes: height, width, samples along each axis
+    of a cell (0: one a pixel), 1 for the greatest, not the mean, 1 for pixel centres at 1/2."""
+    (x, regions, images, scale), (height, width, asked, greatest, half) = inputs, attributes
+    result = np.zeros((len(regions), x.shape[1], height, width))
+    for region, image, out in zip(regions.astype(np.float64), images, result, strict=True):
+        if not 0 <= image < len(x):
+            raise InterpretError("index_out_of_range", int(image))
+        corners = region * float(scale) - 0.5 * half
+        extents = corners[2:] - corners[:2]
+        extents = extents if half else np.maximum(extents, 1)
+        if not np.all(np.abs(extents) < 1 << 20):
+            raise InterpretError("invalid_value", list(region))
+        axes = []
+        for start, extent, cells, size in zip(
+            corners[1::-1], extents[::-1], (height, width), x.shape[2:], strict=True
+        ):
+            count = asked or max(0, int(np.ceil(extent / cells)))
+            at = start + (np.arange(cells * count) + 0.5) * extent / (cells * max(count, 1))
+            axes.append((count, _neighbours(at, size)))
+        (rows, ys), (columns, xs) = axes
+        if rows * columns * x[image].size:
+            pairs = [(a, b, np.outer(p, q)) for a, p in ys for b, q in xs]
+            parts = np.stack([x[image][:, a][:, :, b] * weights for a, b, weights in pairs])
+            samples = parts.max(0) if greatest else parts.sum(0)
+            cells = samples.reshape(-1, height, rows, width, columns)
+            out[...] = cells.max((2, 4)) if greatest else cells.mean((2, 4))
+    return [result.astype(x.dtype)]
+
+
+def _neighbours(at: np.ndarray, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The pixels before and behind points of an axis, and their weights, 0 for points outside."""
+    inside = (at >= -1) & (at <= size)
+    at = np.clip(at, 0, size - 1)
+    low = np.floor(at).astype(np.int64)
+    part = at - low
+    return [(low, (1 - part) * inside), (np.minimum(low + 1, size - 1), part * inside)]
+
+
+def max_roi_pool(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """X [N, C, H, W], regions [R, 5] (image, x1, y1, x2, y2), scale of the regions -> the greatest
+    element of each cell of a grid over each region, 0 of empty ones. Attributes: height, width."""
+    (x, regions, scale), cells = inputs, attributes
+    result = np.zeros((len(regions), x.shape[1], *cells), x.dtype)
+    for (image, *corners), out in zip(regions.astype(np.float64), result, strict=True):
+        if not 0 <= image < len(x):
+            raise InterpretError("index_out_of_range", image)
+        scaled = np.array(corners) * float(scale)
+        x1, y1, x2, y2 = np.sign(scaled) * np.floor(np.abs(scaled) + 0.5)  # half away from zero
+        extents = max(y2 - y1 + 1, 1), max(x2 - x1 + 1, 1)
+        for cell in np.ndindex(*cells):
+            window = []
+            for k, start, extent, count, size in zip(
+                cell, (y1, x1), extents, cells, x.shape[2:], strict=True
+            ):
+                ends = np.floor(k * extent / count), np.ceil((k + 1) * extent / count)
+                window.append(slice(*(int(np.clip(start + end, 0, size)) for end in ends)))
+            pixels = x[int(image)][:, window[0], window[1]]
+            if pixels[0].size:
+                out[:, cell[0], cell[1]] = pixels.max((1, 2))
+    return [result]
+
+
+def determinant(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """matrices [..., n, n] -> their determinants."""
+    return [np.asarray(np.linalg.det(inputs[0].astype(np.float64))).astype(inputs[0].dtype)]
+
+
+# Strings -----------------------------------------------------------------------------------------
+
+#: Element types by their code in runtime_c/onnxc.h, as far as strings are converted.
+_TYPES = (
+    "",
+    "float32",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    "string",
+    "bool",
+    "float16",
+    "float64",
+    "uint32",
+    "uint64",
+    "",
+    "",
+    "bfloat16",
+)
+
+
+def numbers_to_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x -> the shortest text of each element, 1 or 0 of a bool. Attributes: codes of both types."""
+    (x,) = inputs
+    texts = [str(int(v)) if x.dtype.kind == "b" else str(v) for v in x.flat]
+    return [np.array(texts, object).reshape(x.shape)]
+
+
+def strings_to_numbers(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x -> the number that each text is. Attributes: codes of both types."""
+    (x,), dtype = inputs, _TYPES[attributes[1]]
+    whole = dtypes.is_integer(dtype) or dtype == "bool"
+    try:
+        values = [int(text) if whole else float(text) for text in x.flat]
+        array = np.array(values, np.float64 if dtype == "bfloat16" else dtypes.numpy_dtype(dtype))
+    except (ValueError, OverflowError):
+        raise InterpretError("invalid_value", f"a text that is no {dtype}") from None
+    return [array.astype(dtypes.numpy_dtype(dtype)).reshape(x.shape)]
+
+
+def strings_equal(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x, y of one shape -> where their elements are the same text."""
+    x, y = inputs
+    return [np.array([a == b for a, b in zip(x.flat, y.flat)], bool).reshape(x.shape)]
+
+
+TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
+    "nonzero": nonzero,
+    "unique": unique,
+    "non_max_suppression": non_max_suppression,
+    "sequence_construct": sequence_construct,
+    "sequence_empty": sequence_construct,
+    "sequence_at": sequence_at,
+    "sequence_length": sequence_length,
+    "sequence_insert": sequence_insert,
+    "sequence_erase": sequence_erase,
+    "concat_from_sequence": concat_from_sequence,
+    "split_to_sequence": split_to_sequence,
+    "optional": optional,
+    "optional_get_element": optional_get_element,
+    "optional_has_element": optional_has_element,
+    "roi_align": roi_align,
+    "max_roi_pool": max_roi_pool,
+    "determinant": determinant,
+    "numbers_to_strings": numbers_to_strings,
+    "strings_to_numbers": strings_to_numbers,
+    "strings_equal": strings_equal,
+}

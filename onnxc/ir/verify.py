@@ -1,0 +1,321 @@
+"""What each stage of the pipeline guarantees of a graph, checked in linear time.
+
+Stages: `core` (ops over dense values), `layout` (values may be blocked, Reorder is allowed) and
+`kernels` (besides, every node that a kernel runs has one). A failure is a bug of the pass before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..errors import OnnxcError, Origin
+from . import dims, dtypes, ops
+from .dims import Dim, Dimension
+from .expr import Expr, topological
+from .graph import Graph, Node, TensorType, Type, Value
+
+STAGES = ("core", "layout", "kernels")
+
+
+class InvalidGraph(OnnxcError):
+    """A graph breaks a rule of the IR: an error of onnxc itself."""
+
+    kind = "internal"
+
+
+class _Broken(Exception):
+    """A rule that a node breaks."""
+
+
+def verify(graph: Graph, stage: str = "core") -> None:
+    """Raises InvalidGraph, which names the node, where graph is not what the stage guarantees."""
+    if stage not in STAGES:
+        raise ValueError(f"{stage} is none of the stages {', '.join(STAGES)}")
+    _Scope(stage, None).graph(graph)
+
+
+def compatible(a: Type | None, b: Type | None) -> bool:
+    """Whether a value may be of both types: sizes are not known to differ. Layouts do not count."""
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        return _same_kind(a, b) and all(
+            dims.equal(x, y) is not False for x, y in zip(a.shape, b.shape, strict=True)
+        )
+    if a is None or b is None:
+        return True
+    return type(a) is type(b) and compatible(a.element, b.element)
+
+
+def _same_kind(a: Type, b: Type) -> bool:
+    """Whether two types differ in sizes at most."""
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        return a.dtype == b.dtype and a.rank == b.rank
+    return type(a) is type(b)
+
+
+def _require(condition: bool | None, reason: str) -> None:
+    if condition is False:
+        raise _Broken(reason)
+
+
+class _Scope:
+    """A graph under inspection: its values, and the variables known in it and around it."""
+
+    def __init__(self, stage: str, parent: _Scope | None):
+        self.stage, self.parent = stage, parent
+        self.values: set[Value] = set()
+        self.known: set[Dimension] = set()  # whose variables are all defined
+        self.variables: set[str] = set()
+        self.minimums: dict[str, int | None] = parent.minimums if parent else {}
+
+    def graph(self, graph: Graph) -> None:
+        try:
+            for value in graph.inputs:
+                _require(value.producer is None, f"the input {_name(value)} is a node's output")
+                self.define(value)
+                self.introduce(value.type)
+                self.value_type(value)
+        except _Broken as broken:
+            raise InvalidGraph(str(broken)) from None
+        for index, node in enumerate(graph.nodes):
+            try:
+                self.node(node)
+            except _Broken as broken:
+                raise InvalidGraph(str(broken), origin=_origin(node, index)) from None
+            except OnnxcError as error:  # of a region
+                raise error.at(Origin()) from None
+        for value in graph.outputs:
+            if value not in self.values and value.constant is None:
+                raise InvalidGraph(f"the output {_name(value)} is not defined")
+
+    # Values and variables ------------------------------------------------------------------------
+
+    def define(self, value: Value) -> None:
+        _require(value not in self.values, f"{_name(value)} is defined twice")
+        self.values.add(value)
+
+    def operand(self, value: Value) -> None:
+        if value in self.values:
+            return
+        constant = value.constant
+        _require(constant is not None, f"{_name(value)} is used before it is defined")
+        _require(value.producer is None, f"the constant {_name(value)} has a producer")
+        _require(
+            value.type == TensorType(constant.dtype, constant.shape, value.type.layout),
+            f"the constant {_name(value)} is no {value.type}",
+        )
+
+    def introduce(self, type_: Type) -> None:
+        """The variables of a tensor's shape are defined from here on."""
+        if isinstance(type_, TensorType):
+            for dimension in type_.shape:
+                self.variables.update(s.name for s in dims.symbols(dimension))
+
+    def defined(self, name: str) -> bool:
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.variables:
+                return True
+            scope = scope.parent
+        return False
+
+    def uses(self, dimensions: Iterable[Dimension]) -> None:
+        """All variables of the dimensions are defined."""
+        for dimension in dimensions:
+            if isinstance(dimension, int) or dimension in self.known:
+                continue
+            for symbol in dims.symbols(dimension):
+                _require(self.defined(symbol.name), f"{symbol} is used before it is bound")
+                minimum = self.minimums.setdefault(symbol.name, symbol.minimum)
+                _require(minimum == symbol.minimum, f"{symbol} has two minimums")
+            self.known.add(dimension)
+
+    def value_type(self, value: Value) -> None:
+        """The sizes of a value are defined. Those inside sequences are nobody's."""
+        if isinstance(value.type, TensorType):
+            self.uses(value.type.shape)
+            blocked = value.type.layout is not None and self.stage == "core"
+            _require(not blocked, f"{_name(value)} is blocked before layouts are chosen")
+        if value.elements is not None:  # they may name variables that a later Bind makes of them
+            _require(
+                value.elements.shape == value.type.shape, f"{_name(value)} has elements of another shape"
+            )
+
+    # Nodes ---------------------------------------------------------------------------------------
+
+    def node(self, node: Node) -> None:
+        for value in node.inputs:
+            self.operand(value)
+        inferred = _inferred(node)
+        _require(len(inferred) == len(node.outputs), f"it should have {len(inferred)} outputs")
+        binds = isinstance(node.op, (ops.If, ops.Loop, ops.RuntimeCall))
+        if not binds:
+            self.uses(ops.dimensions(node.op))
+        _operator(node)
+        self.regions(node)
+        if isinstance(node.op, ops.Bind):
+            self.variables.update(s.name for s in node.op.symbols)
+        for index, (value, type_) in enumerate(zip(node.outputs, inferred, strict=True)):
+            _require(
+                value.producer is node and value.index == index,
+                f"{_name(value)} does not know it as its producer",
+            )
+            _require(compatible(value.type, type_), f"{_name(value)} should be {type_}")
+            self.define(value)
+            if binds:
+                self.introduce(value.type)
+            self.value_type(value)
+        if isinstance(node.op, ops.Reorder):
+            _require(self.stage != "core", "it reorders before layouts are chosen")
+        if self.stage == "kernels" and node.choice is None:
+            from ..codegen.lowering.select_kernels import runs_kernel
+
+            _require(not runs_kernel(node), "it has no kernel")
+
+    def regions(self, node: Node) -> None:
+        types = [v.type for v in node.inputs]
+        match node.op:
+            case ops.If(then, otherwise, results):
+                for branch in (then, otherwise):
+                    self.region(branch, types[1:], results)
+            case ops.Loop(body, carried, results):
+                _require(len(types) >= 2 + carried, f"it should carry {carried} values")
+                state = [TensorType("int64", ()), TensorType("bool", ())]
+                slices = [TensorType(t.dtype, t.shape[1:]) for t in results[carried:]]
+                after = [TensorType("bool", ()), *results[:carried], *slices]
+                self.region(body, [*state, *types[2:]], after)
+            case ops.Fused(_, region):
+                self.region(region, types, [v.type for v in region.outputs], "core")
+
+    def region(
+        self, graph: Graph, inputs: Sequence[Type], outputs: Sequence[Type], stage: str | None = None
+    ) -> None:
+        """A region whose operands are of the types `inputs` and whose results become `outputs`:
+        there sizes may be described in other variables."""
+        _require(len(graph.inputs) == len(inputs), f"a region should have {len(inputs)} inputs")
+        _require(len(graph.outputs) == len(outputs), f"a region should have {len(outputs)} outputs")
+        for value, type_ in zip(graph.inputs, inputs, strict=True):
+            _require(
+                compatible(value.type, type_),
+                f"a region's input {_name(value)} is {value.type} where the operand is {type_}",
+            )
+        for value, type_ in zip(graph.outputs, outputs, strict=True):
+            _require(
+                _same_kind(value.type, type_),
+                f"a region's output {_name(value)} is {value.type} where the result is {type_}",
+            )
+        _Scope(stage or self.stage, self).graph(graph)
+
+
+def _name(value: Value) -> str:
+    return f"%{value.name}" if value.name else f"a {value.type}"
+
+
+def _origin(node: Node, index: int) -> Origin:
+    name = node.origin or next((v.name for v in node.outputs if v.name), "")
+    return Origin(node=name, op_type=type(node.op).__name__, index=index)
+
+
+def _inferred(node: Node) -> tuple[Type, ...]:
+    if not isinstance(node.op, (ops.If, ops.Loop, ops.RuntimeCall, ops.Fused)):
+        for value in node.inputs:
+            _require(isinstance(value.type, TensorType), f"{_name(value)} is no tensor")
+    try:
+        return node.op.infer(*(v.type for v in node.inputs))
+    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+        raise _Broken(f"its types do not fit: {error}") from None
+
+
+# Rules of single ops -----------------------------------------------------------------------------
+
+
+def _operator(node: Node) -> None:
+    """What inference does not look at: lengths, axes, expressions."""
+    types = [v.type for v in node.inputs]
+    rank = types[0].rank if types and isinstance(types[0], TensorType) else 0
+    match node.op:
+        case ops.Map(body):
+            _expression(body, [t.dtype for t in types], node.outputs[0].rank)
+        case ops.Reduce(kind, axes, _, body):
+            _require(list(axes) == sorted(set(axes)), f"axes {axes} are not ascending")
+            _require(all(0 <= a < rank for a in axes), f"axes {axes} are outside {types[0]}")
+            _require(not kind.startswith("arg") or len(axes) == 1, f"{kind} takes one axis")
+            _require(body is not None or len(types) == 1, "operands without a body")
+            if body is not None:
+                _expression(body, [t.dtype for t in types], rank)
+        case ops.Contract(lhs, rhs, out, accumulate, epilogue):
+            _require(set(out) <= {*lhs, *rhs}, f"{out} has labels that no operand has")
+            _epilogue(epilogue, accumulate, types, len(out))
+        case ops.Conv():
+            _window(node.op, node.op.strides, rank)
+            padding = len(node.op.output_padding)
+            _require(padding in (0, rank - 2), f"{padding} numbers of output padding")
+            parts = types[1].shape[0] % node.op.groups if node.op.groups > 0 else 1
+            _require(dims.equal(parts, 0), f"{node.op.groups} groups do not divide {types[1]}")
+            _epilogue(node.op.epilogue, node.op.accumulate, types, rank)
+        case ops.Pool():
+            _window(node.op, node.op.kernel, rank)
+            _require(len(node.op.sizes) == rank - 2, "one size for each axis of the image")
+        case ops.Recurrent(kind, _, directions, activations, operands):
+            gates = {"lstm": 3, "gru": 2, "rnn": 1}[kind]
+            count = 2 + len(operands)
+            _require(len(types) == count, f"it should have {count} operands")
+            _require(len(activations) == gates * len(directions), "activations for each gate")
+        case ops.Slice():
+            _slice(node.op, types[0])
+        case ops.Pad(mode, before, after):
+            _require(len(before) == len(after) == rank, f"padding of {len(before)} axes")
+            _require(not any(dims.less(p, 0) for p in (*before, *after)), "padding is negative")
+            scalars = [t for t in types[1:] if t == TensorType(types[0].dtype, (), t.layout)]
+            _require(len(scalars) == len(types) - 1 == (mode == "constant"), "a scalar to pad with")
+        case ops.Gather() | ops.Scatter():
+            _require(dtypes.is_integer(types[1].dtype), f"{types[1]} are no indices")
+            within = 0 <= node.op.axis < rank or node.op.form == "nd"
+            _require(within, f"axis {node.op.axis} is outside {types[0]}")
+        case ops.Concat(axis) | ops.Cumulate(_, axis) | ops.Sort(axis):
+            _require(0 <= axis < rank, f"axis {axis} is outside {types[0]}")
+        case ops.Elements(elements, shape, dtype):
+            whole = dtypes.is_integer(dtype) or dtype == "bool"
+            _require(whole and dims.product(shape) == len(elements), f"{len(elements)} elements")
+        case ops.Bind():
+            _require(dtypes.is_integer(types[0].dtype), f"{types[0]} are no sizes")
+        case ops.If():
+            _require(bool(types) and types[0] == TensorType("bool", ()), "the condition is no bool")
+
+
+def _expression(root: Expr, operands: Sequence[str], rank: int) -> None:
+    """The leaves of an expression fit its operands and the axes it runs over."""
+    for leaf in topological(root):
+        if leaf.op == "input":
+            _require(leaf.value < len(operands), f"it has no operand ${leaf.value}")
+            given = operands[leaf.value]
+            _require(leaf.dtype == given, f"${leaf.value} is {given}, not {leaf.dtype}")
+        elif leaf.op == "index":
+            _require(0 <= leaf.value < rank, f"index({leaf.value}) is outside {rank} axes")
+
+
+def _epilogue(body: Expr | None, accumulate: str, types: Sequence[TensorType], rank: int) -> None:
+    _require(body is not None or len(types) == 2, "operands without an epilogue")
+    if body is not None:
+        _expression(body, [accumulate, *(t.dtype for t in types[2:])], rank)
+
+
+def _window(op: ops.Conv | ops.Pool, sample: Sequence[int], rank: int) -> None:
+    axes = len(sample)
+    lengths = [len(op.strides), len(op.dilations)]
+    _require(axes == rank - 2 and lengths == [axes, axes], "one stride and dilation for each axis")
+    _require(len(op.pads) == 2 * axes, f"{len(op.pads)} pads for {axes} axes")
+    _require(min((*op.strides, *op.dilations), default=1) > 0, "a stride or dilation below 1")
+
+
+def _slice(op: ops.Slice, type_: TensorType) -> None:
+    """A range that is known lies inside."""
+    for parts in (op.sizes, op.steps):
+        _require(len(parts) == type_.rank, f"{len(parts)} sizes or steps for {type_}")
+    for length, start, size, step in zip(type_.shape, op.starts, op.sizes, op.steps, strict=True):
+        _require(dims.equal(step, 0) is not True, "a step of 0")
+        _require(not dims.less(size, 0), f"a size of {size}")
+        if any(isinstance(d, Dim) for d in (size, start, step)) or size == 0:
+            continue
+        low, high = sorted((start, start + (size - 1) * step))
+        inside = low >= 0 and not dims.at_least(high - length, 0)
+        _require(inside, f"{low}..{high} is outside an axis of {length}")

@@ -1,0 +1,1 @@
+"""Loading a compiled library and calling it: needs numpy and the standard library alone."""

@@ -1,0 +1,334 @@
+"""Values between numpy and the C interface: the structs of runtime_c/onnxc.h and what fills them.
+
+Arrays are lent to a call without copies where they are C-ordered, of the right type and in this
+machine's byte order. A sequence is a list, an optional its value or None, strings are `str` (bytes
+are taken as UTF-8), a map is a dict. Results look at the library's memory and own it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import RunError, quote
+from ..ir import dtypes
+
+NONE, TENSOR, SEQUENCE, OPTIONAL, MAP = range(5)
+KINDS = {"tensor": TENSOR, "sequence": SEQUENCE, "optional": OPTIONAL, "map": MAP}
+
+#: What the loader itself refuses, by the library's numbers.
+NULL_POINTER, WRONG_COUNT, WRONG_KIND, WRONG_DTYPE, BUSY = 1, 2, 3, 4, 21
+
+#: Element types in the order of ONNX's numbers, from 1.
+DTYPES = (
+    "float32",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    "string",
+    "bool",
+    "float16",
+    "float64",
+    "uint32",
+    "uint64",
+    "complex64",
+    "complex128",
+    "bfloat16",
+    "float8e4m3fn",
+    "float8e4m3fnuz",
+    "float8e5m2",
+    "float8e5m2fnuz",
+    "uint4",
+    "int4",
+    "float4e2m1",
+    "float8e8m0",
+    "uint2",
+    "int2",
+)
+NUMBERS = {name: number for number, name in enumerate(DTYPES, 1)}
+
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int32
+
+
+class CValue(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("kind", _INT),
+        ("dtype", _INT),
+        ("rank", _INT),
+        ("dims", _POINTER),
+        ("data", _POINTER),
+        ("bytes", ctypes.c_uint64),
+        ("capacity", ctypes.c_uint64),
+        ("object", _POINTER),
+    ]
+
+
+class CString(ctypes.Structure):
+    _fields_ = [("data", _POINTER), ("length", ctypes.c_int64)]
+
+
+class COptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("threads", _INT),
+        ("pool", _POINTER),
+        ("weights_path", ctypes.c_char_p),
+    ]
+
+
+def _function(*arguments: object, result: object = _INT) -> type:
+    """A pointer to a C function; calling it releases the interpreter lock."""
+    return ctypes.CFUNCTYPE(result, *arguments)
+
+
+class CModel(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("abi_major", ctypes.c_uint16),
+        ("abi_minor", ctypes.c_uint16),
+        ("name", ctypes.c_char_p),
+        ("version", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("input_count", _INT),
+        ("output_count", _INT),
+        ("inputs", _POINTER),
+        ("outputs", _POINTER),
+        ("metadata", _POINTER),
+        ("metadata_count", _INT),
+        ("feature_count", _INT),
+        ("features", _POINTER),
+        ("weights_bytes", ctypes.c_uint64),
+        ("workspace_bytes", ctypes.c_int64),
+        ("create", _function(_POINTER, _POINTER)),
+        ("destroy", _function(_POINTER, result=None)),
+        ("run", _function(_POINTER, _POINTER, _INT, _POINTER, _INT)),
+        ("release", _function(_POINTER, result=None)),
+        ("workspace_bytes_for", _function(_POINTER, _POINTER, _INT, _POINTER)),
+        ("set_workspace", _function(_POINTER, _POINTER, ctypes.c_size_t)),
+        ("last_error", _function(_POINTER, result=ctypes.c_char_p)),
+        ("cancel", _function(_POINTER, result=None)),
+        ("pool_create", _function(_INT, _POINTER)),
+        ("pool_destroy", _function(_POINTER, result=None)),
+    ]
+
+
+# Ports ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output. `shape` has numbers, names of symbolic dimensions, and None for unnamed ones;
+    it is None itself where the rank is unknown. `dtype` is a name such as "float32" (of a sequence its
+    items'), or None. `optional` inputs may be left out."""
+
+    name: str
+    shape: tuple[int | str | None, ...] | None
+    dtype: str | None
+    kind: str = "tensor"
+    optional: bool = False
+
+
+def read_ports(entries: Sequence[Mapping]) -> tuple[Port, ...]:
+    """The ports in a library's description."""
+    return tuple(
+        Port(
+            e["name"],
+            None if e["shape"] is None else tuple(e["shape"]),
+            e["dtype"],
+            e["kind"],
+            bool(e.get("optional")),
+        )
+        for e in entries
+    )
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What filling a struct for a port needs, worked out once."""
+
+    port: Port
+    numpy: np.dtype | None  # None: any
+    shape: tuple[int, ...] | None  # when every dimension is a number
+    rank: int  # -1: not a tensor whose bytes numpy has, or unknown
+    number: int
+
+    @classmethod
+    def of(cls, port: Port) -> Slot:
+        plain = port.kind == "tensor" and port.dtype not in (None, "string") and port.shape is not None
+        static = plain and not port.optional and all(isinstance(d, int) for d in port.shape)
+        return cls(
+            port,
+            element_type(port.dtype) if port.dtype else None,
+            port.shape if static else None,
+            len(port.shape) if plain else -1,
+            NUMBERS.get(port.dtype or "", 0),
+        )
+
+
+def element_type(dtype: str) -> np.dtype:
+    """The numpy type of an element type. Without the package ml_dtypes, the types that numpy does not
+    have come as unsigned integers of the same bits: bfloat16 as uint16, the others as uint8."""
+    try:
+        return dtypes.numpy_dtype(dtype)
+    except ImportError:
+        return np.dtype(np.uint16 if dtype == "bfloat16" else np.uint8)
+
+
+# To C -------------------------------------------------------------------------------------------------
+
+
+def address_of(array: np.ndarray, byte=ctypes.c_char, addressof=ctypes.addressof) -> int:
+    """The address of an array's first byte; by the buffer interface, which is thrice as quick."""
+    try:
+        return addressof(byte.from_buffer(array))
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type without a code
+        return array.ctypes.data
+
+
+def set_value(target: CValue, slot: Slot, value: object, lent: list) -> None:
+    """Makes the struct describe any value. What it points to is appended to `lent`."""
+    kind = KINDS[slot.port.kind]
+    if kind == OPTIONAL:
+        _set_list(target, kind, slot, [] if value is None else [value], lent)
+    elif value is None:
+        if not slot.port.optional:
+            raise RunError(
+                f"input {quote(slot.port.name)}: expected a {slot.port.kind}, got nothing", status=WRONG_KIND
+            )
+        target.kind = NONE
+    elif kind == TENSOR:
+        _set_tensor(target, slot, value, lent)
+    elif kind == MAP and isinstance(value, Mapping):
+        _set_list(target, kind, slot, [np.asarray(list(value)), np.asarray(list(value.values()))], lent)
+    else:
+        _set_list(target, kind, slot, value, lent)
+
+
+def _set_list(target: CValue, kind: int, slot: Slot, items: object, lent: list) -> None:
+    if not isinstance(items, (list, tuple)):
+        raise RunError(
+            f"input {quote(slot.port.name)}: expected a list of arrays, got a {type(items).__name__}",
+            status=WRONG_KIND,
+        )
+    structs = (CValue * max(len(items), 1))()
+    for struct, item in zip(structs, items):
+        struct.struct_size = ctypes.sizeof(CValue)
+        if isinstance(item, (list, tuple)):
+            _set_list(struct, SEQUENCE, slot, item, lent)
+        else:
+            _set_tensor(struct, slot, item, lent)
+    count = ctypes.c_int64(len(items))
+    target.kind, target.rank, target.dims = kind, 1, ctypes.addressof(count)
+    target.data, target.bytes = ctypes.addressof(structs), len(items) * ctypes.sizeof(CValue)
+    lent += [structs, count]
+
+
+def _set_tensor(target: CValue, slot: Slot, value: object, lent: list) -> None:
+    array = _as_array(slot, value)
+    number = slot.number or NUMBERS[dtypes.from_numpy(array.dtype)]
+    dims = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
+    target.kind, target.dtype, target.rank = TENSOR, number, array.ndim
+    target.dims = ctypes.addressof(dims)
+    if number == NUMBERS["string"]:
+        target.data = ctypes.addressof(_strings(slot, array, lent))
+        target.bytes = array.size * ctypes.sizeof(CString)
+    else:
+        target.data, target.bytes = address_of(array), array.nbytes
+    lent += [array, dims]
+
+
+def _as_array(slot: Slot, value: object) -> np.ndarray:
+    """`value` as a C-ordered array of the slot's type in this machine's byte order."""
+    array = value if isinstance(value, np.ndarray) else _from_python(slot, value)
+    try:
+        dtype = dtypes.from_numpy(array.dtype.newbyteorder("="))
+    except TypeError:
+        dtype = ""
+    expected = slot.port.dtype or dtype
+    if not dtype or (dtype != expected and array.dtype.newbyteorder("=") != slot.numpy):
+        raise RunError(
+            f"input {quote(slot.port.name)}: expected {expected or 'an element type'}, got {array.dtype}",
+            status=WRONG_DTYPE,
+        )
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def _from_python(slot: Slot, value: object) -> np.ndarray:
+    """A number or a list, which take the slot's type if they fit it."""
+    try:
+        array = np.asarray(value)
+        if slot.numpy is None or slot.numpy.kind == "O" or array.dtype == slot.numpy:
+            return array
+        if array.dtype.kind in "biufc" and np.can_cast(array.dtype, slot.numpy, "same_kind"):
+            return np.asarray(value, slot.numpy)
+        return array
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RunError(f"input {quote(slot.port.name)}: {error}", status=WRONG_DTYPE) from None
+
+
+def _strings(slot: Slot, array: np.ndarray, lent: list) -> ctypes.Array:
+    """The structs of an array's strings."""
+    texts = array.reshape(-1).tolist()
+    strings = (CString * max(len(texts), 1))()
+    for k, text in enumerate(texts):
+        if not isinstance(text, (str, bytes)):
+            raise RunError(
+                f"input {quote(slot.port.name)}: expected strings, got a {type(text).__name__}",
+                status=WRONG_DTYPE,
+            )
+        texts[k] = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+        strings[k].data = ctypes.cast(ctypes.c_char_p(texts[k]), _POINTER).value
+        strings[k].length = len(texts[k])
+    lent += [texts, strings]
+    return strings
+
+
+# From C -----------------------------------------------------------------------------------------------
+
+
+def to_python(value: CValue, owner: object) -> object:
+    """What a C value holds. Arrays look at its memory and keep `owner` alive; strings are copied."""
+    if value.kind == TENSOR:
+        return _to_array(value, owner)
+    (count,) = _shape_of(value)
+    items = (CValue * count).from_address(value.data) if count else []
+    converted = [to_python(item, owner) for item in items]
+    if value.kind == OPTIONAL:
+        return converted[0] if converted else None
+    if value.kind == MAP:
+        keys, values = converted
+        return dict(zip(keys.tolist(), values.tolist() if isinstance(values, np.ndarray) else values))
+    return converted
+
+
+_DIMS = tuple(ctypes.c_int64 * rank for rank in range(33))
+
+
+def _shape_of(value: CValue) -> tuple[int, ...]:
+    return tuple(_DIMS[value.rank].from_address(value.dims)) if value.rank else ()
+
+
+def _to_array(value: CValue, owner: object) -> np.ndarray:
+    shape, dtype = _shape_of(value), DTYPES[value.dtype - 1]
+    if value.bytes == 0:
+        return np.empty(shape, element_type(dtype))
+    if dtype == "string":
+        count = value.bytes // ctypes.sizeof(CString)
+        result = np.empty(count, object)
+        result[:] = [
+            ctypes.string_at(s.data, s.length).decode("utf-8", "surrogateescape")
+            for s in (CString * count).from_address(value.data)
+        ]
+        return result.reshape(shape)
+    memory = (ctypes.c_char * value.bytes).from_address(value.data)
+    memory.owner = owner
+    return np.frombuffer(memory, element_type(dtype)).reshape(shape)

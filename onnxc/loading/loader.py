@@ -1,0 +1,507 @@
+"""Loads a compiled library and runs it from Python: ctypes, numpy and the standard library only.
+
+A library is checked against its trailer and then opened through the very file that was checked
+(/proc/self/fd), so that one rebuilt at the same path is loaded anew. Every concurrent caller gets a
+context of its own from a pool; they share weights and threads. The interpreter lock is released
+while a model runs. Outputs of known shape are numpy's own memory, others own the library's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import LoadError, Origin, RunError, quote
+from .c_values import (
+    BUSY,
+    KINDS,
+    NULL_POINTER,
+    TENSOR,
+    WRONG_COUNT,
+    WRONG_KIND,
+    CModel,
+    COptions,
+    CValue,
+    Port,
+    Slot,
+    address_of,
+    read_ports,
+    set_value,
+    to_python,
+)
+from .trailer import ABI_MAJOR, check_trailer
+
+try:
+    from _ctypes import dlclose
+except ImportError:  # no way to unload: libraries stay until the process ends
+    dlclose = None
+
+__all__ = ["Bound", "Model", "Port", "load"]
+
+
+def load(
+    path: str | os.PathLike, threads: int | None = None, weights: str | os.PathLike | None = None
+) -> Model:
+    """Loads a compiled library; see `Model`. Raises LoadError."""
+    return Model(path, threads, weights)
+
+
+class Model:
+    """A loaded model. Calls from several threads run side by side, each in a context of its own.
+
+    `inputs` and `outputs` are Ports, `metadata` the model's own strings, `description` all that the
+    library tells of itself."""
+
+    def __init__(
+        self, path: str | os.PathLike, threads: int | None = None, weights: str | os.PathLike | None = None
+    ):
+        """`threads`: how many a call uses (None: as compiled, else one a processor). `weights`: the
+        side file of weights, if not beside the library. Raises LoadError."""
+        self._closed = True
+        self._library = _Library(Path(path), threads, weights)
+        self.path = self._library.path
+        self.description = self._library.description
+        self.name: str = self.description["name"]
+        self.inputs = tuple(slot.port for slot in self._library.slots_in)
+        self.outputs = tuple(slot.port for slot in self._library.slots_out)
+        self.metadata: dict[str, str] = self.description["metadata"]
+        self._output_index = {port.name: k for k, port in enumerate(self.outputs)}
+        self._input_names = tuple(port.name for port in self.inputs)
+        self._lock = threading.Lock()
+        self._running = 0
+        self._free = [_Context(self._library)]
+        self._closed = False
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, object]) -> list:
+        """The outputs named, or all, for inputs by name. Arrays are fresh; sequences are lists.
+
+        Raises RunError, whose `status` is the library's, for wrong inputs and for failures."""
+        try:
+            wanted = None if output_names is None else [self._output_index[n] for n in output_names]
+        except KeyError as error:
+            raise RunError(
+                f"there is no output {quote(str(error.args[0]))}; outputs are {_names(self.outputs)}",
+                status=WRONG_COUNT,
+            ) from None
+        results = self._call(self._in_order(feeds))
+        return results if wanted is None else [results[k] for k in wanted]
+
+    def __call__(self, *arguments: object, **feeds: object) -> object:
+        """Inputs by position or by name; the output itself when there is only one, else a tuple."""
+        if len(arguments) > len(self.inputs):
+            raise RunError(
+                f"the model has {len(self.inputs)} inputs, got {len(arguments)}", status=WRONG_COUNT
+            )
+        if feeds or len(arguments) < len(self.inputs):
+            by_position = dict(zip(self._input_names, arguments))
+            if twice := by_position.keys() & feeds.keys():
+                raise RunError(f"input {quote(min(twice))} is given twice", status=WRONG_COUNT)
+            arguments = self._in_order({**by_position, **feeds})
+        results = self._call(arguments)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _in_order(self, feeds: Mapping[str, object]) -> list:
+        """The values of the inputs; None for one that may be left out."""
+        try:
+            values = [feeds[name] for name in self._input_names]
+            if len(feeds) == len(values):
+                return values
+        except KeyError:
+            pass
+        except (TypeError, IndexError):
+            raise RunError(
+                f"expected a mapping of input names to arrays, got a {type(feeds).__name__}",
+                status=WRONG_COUNT,
+            ) from None
+        for name in feeds:
+            if name not in self._input_names:
+                raise RunError(
+                    f"there is no input {quote(str(name))}; inputs are {_names(self.inputs)}",
+                    status=WRONG_COUNT,
+                )
+        for port in self.inputs:
+            if port.name not in feeds and not port.optional:
+                raise RunError(
+                    f"input {quote(port.name)} is missing; inputs are {_names(self.inputs)}",
+                    status=WRONG_COUNT,
+                )
+        return [feeds.get(name) for name in self._input_names]
+
+    def _call(self, values: Sequence[object]) -> list:
+        context = self._acquire()
+        try:
+            return context.run(values)
+        finally:
+            self._give_back(context)
+
+    def _acquire(self) -> _Context:
+        with self._lock:
+            if self._closed:
+                raise RunError("the model is closed", status=NULL_POINTER)
+            self._running += 1
+            if self._free:
+                return self._free.pop()
+        try:
+            return _Context(self._library)
+        except BaseException:
+            with self._lock:
+                self._running -= 1
+            raise
+
+    def _give_back(self, context: _Context) -> None:
+        with self._lock:
+            self._running -= 1
+            self._free.append(context)
+
+    def bind(self) -> Bound:
+        """Fixed input and output arrays, for static models. See `Bound`."""
+        return Bound(self)
+
+    def workspace_bytes(self, shapes: Mapping[str, Sequence[int]] | None = None) -> int:
+        """Bytes of arena and scratch that a run on inputs of these shapes takes."""
+        context = self._acquire()
+        try:
+            return context.workspace_bytes(shapes or {})
+        finally:
+            self._give_back(context)
+
+    def cancel(self) -> None:
+        """Makes the calls under way in other threads stop soon; they raise RunError."""
+        with self._lock:
+            if not self._closed:
+                self._library.cancel()
+
+    def close(self) -> None:
+        """Ends the model's use: contexts and threads are freed now, the library when no result looks
+        at its memory any more. Raises RunError while a call is under way or a `Bound` is open."""
+        with self._lock:
+            if self._running:
+                raise RunError("the model is running and cannot be closed", status=BUSY)
+            self._closed = True
+            self._free.clear()
+            self._library.end()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<onnxc model {quote(self.name)} of {os.fspath(self.path)!r}>"
+
+
+def _names(ports: Sequence[Port]) -> str:
+    return ", ".join(quote(port.name) for port in ports) or "none"
+
+
+class Bound:
+    """A static model's inputs and outputs as arrays that calls read and overwrite; nothing is copied
+    and nothing allocated.
+
+        bound = model.bind()
+        bound.inputs["x"][:] = ...
+        bound()
+        use(bound.outputs["y"])  # until the next call
+    """
+
+    def __init__(self, model: Model):
+        self._context = None
+        slots_in, slots_out = model._library.slots_in, model._library.slots_out
+        for slot in (*slots_in, *slots_out):
+            if slot.shape is None:
+                raise RunError(
+                    f"{quote(slot.port.name)} has no fixed shape: only static models can be bound",
+                    status=WRONG_KIND,
+                )
+        self._model, self._context = model, model._acquire()
+        self.inputs = {s.port.name: np.zeros(s.shape, s.numpy) for s in slots_in}
+        self.outputs = {s.port.name: np.zeros(s.shape, s.numpy) for s in slots_out}
+        for target, array in zip(self._context.inputs, self.inputs.values()):
+            target.fill(array, [])
+        for (struct, _), array in zip(self._context.outputs, self.outputs.values()):
+            struct.data, struct.capacity = address_of(array), array.nbytes
+
+    def __call__(self) -> None:
+        """Runs the model on what the input arrays hold now."""
+        if self._context is None:
+            raise RunError("the bound model is closed", status=NULL_POINTER)
+        self._context.call()
+
+    def close(self) -> None:
+        """Ends the calls; the arrays stay."""
+        if self._context is not None:
+            self._model._give_back(self._context)
+            self._context = None
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.close()
+
+
+# Contexts ---------------------------------------------------------------------------------------------
+
+
+class _Input:
+    """An input's struct in a context, filled again for every call."""
+
+    def __init__(self, struct: CValue, slot: Slot):
+        self.struct, self.slot, self.dtype, self.rank = struct, slot, slot.numpy, slot.rank
+        self.dims = (ctypes.c_int64 * max(slot.rank, 1))()
+        self.shape: tuple[int, ...] | None = None  # what dims hold
+
+    def fill(self, value: object, lent: list) -> None:
+        """The usual case in few steps: an array of the right type, rank and order, more often than not
+        of the same shape as the last time."""
+        struct = self.struct
+        if (
+            type(value) is np.ndarray
+            and value.dtype == self.dtype
+            and value.ndim == self.rank
+            and value.flags.c_contiguous
+        ):
+            if value.shape != self.shape:
+                self.shape = value.shape
+                self.dims[: self.rank] = value.shape
+                struct.kind, struct.dtype, struct.rank = TENSOR, self.slot.number, self.rank
+                struct.dims = ctypes.addressof(self.dims)
+            struct.data, struct.bytes = address_of(value), value.nbytes
+        else:
+            self.shape = None
+            set_value(struct, self.slot, value, lent)
+
+
+class _Context:
+    """A C context with the structs that its calls fill: one caller at a time."""
+
+    def __init__(self, library: _Library):
+        self.library, self.function = library, library.table.run
+        self.handle = library.new_context()
+        inputs = (CValue * max(len(library.slots_in), 1))()
+        outputs = (CValue * max(len(library.slots_out), 1))()
+        for value in (*inputs, *outputs):
+            value.struct_size = ctypes.sizeof(CValue)
+        self.inputs = tuple(map(_Input, inputs, library.slots_in))
+        self.outputs = tuple(zip(outputs, library.slots_out))
+        self.arrays = (inputs, outputs)
+        self.arguments = (
+            self.handle,
+            ctypes.addressof(inputs),
+            len(self.inputs),
+            ctypes.addressof(outputs),
+            len(self.outputs),
+        )
+
+    def run(self, values: Sequence[object]) -> list:
+        """All outputs for the inputs in order."""
+        lent: list = []
+        for target, value in zip(self.inputs, values):
+            target.fill(value, lent)
+        results, owned = [], False
+        for struct, slot in self.outputs:
+            if slot.shape is None:
+                struct.data, array, owned = None, None, True
+            else:
+                array = np.empty(slot.shape, slot.numpy)
+                struct.data, struct.capacity = address_of(array), array.nbytes
+            results.append(array)
+        self.call()
+        return self.taken(results) if owned else results
+
+    def taken(self, results: Sequence[np.ndarray | None]) -> list:
+        """The results, those that the library allocated in the place of None."""
+        owners = [
+            None if array is not None else _Owner(self.library, struct)
+            for array, (struct, _) in zip(results, self.outputs)
+        ]
+        return [
+            array if owner is None else to_python(owner.value, owner) for array, owner in zip(results, owners)
+        ]
+
+    def call(self) -> None:
+        """Runs the model on the structs as they are; RunError when it fails."""
+        status = self.function(*self.arguments)
+        if status:
+            raise self.error(status)
+
+    def error(self, status: int) -> RunError:
+        """The library's sentence for its last failure."""
+        return RunError(self.library.last_error(None if status == BUSY else self.handle), status=status)
+
+    def workspace_bytes(self, shapes: Mapping[str, Sequence[int]]) -> int:
+        slots, kept = self.library.slots_in, []
+        structs = (CValue * max(len(slots), 1))()
+        for struct, slot in zip(structs, slots):
+            shape = shapes.get(slot.port.name, slot.shape)
+            if shape is None:
+                raise RunError(f"the shape of input {quote(slot.port.name)} is missing", status=WRONG_COUNT)
+            kept.append((ctypes.c_int64 * max(len(shape), 1))(*shape))
+            struct.struct_size, struct.kind = ctypes.sizeof(CValue), KINDS[slot.port.kind]
+            struct.dtype, struct.rank = slot.number, len(shape)
+            struct.dims = ctypes.addressof(kept[-1])
+        size = ctypes.c_size_t()
+        status = self.library.table.workspace_bytes_for(
+            self.handle, ctypes.addressof(structs), len(slots), ctypes.addressof(size)
+        )
+        if status:
+            raise self.error(status)
+        return size.value
+
+
+class _Owner:
+    """Memory of a result that the library allocated: released when no array looks at it any more."""
+
+    def __init__(self, library: _Library, struct: CValue):
+        self.library, self.value = library, CValue.from_buffer_copy(struct)
+        struct.object = None  # handed over
+        library.results += 1
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.library.release(ctypes.addressof(self.value))
+            self.library.results -= 1
+
+
+# The library ------------------------------------------------------------------------------------------
+
+
+class _Library:
+    """A mapped library, its table of functions, its contexts and their threads.
+
+    It is unmapped with this object, unless results are left that look at its memory: objects of a
+    reference cycle go in any order."""
+
+    def __init__(self, path: Path, threads: int | None, weights: str | os.PathLike | None):
+        self.path = path
+        self.handles: list[int] = []  # of contexts
+        self.pool = ctypes.c_void_p()
+        self.results = 0
+        self.dll = self.table = None
+        self.file, self.dll = _open(path)
+        self.table = _entry(self.dll, path)
+        self.release = self.table.release
+        self.description = json.loads(self.table.description)
+        self.slots_in = tuple(map(Slot.of, read_ports(self.description["inputs"])))
+        self.slots_out = tuple(map(Slot.of, read_ports(self.description["outputs"])))
+        side = self.description.get("weights_file")
+        self.weights = os.fspath(weights or path.resolve().parent / side) if side else None
+        self.threads = threads or self.description.get("threads") or 0
+        if self.threads != 1:
+            self._check(self.table.pool_create(self.threads, ctypes.addressof(self.pool)))
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise LoadError(self.last_error(None), origin=Origin(file=os.fspath(self.path)))
+
+    def last_error(self, context: int | None) -> str:
+        return self.table.last_error(context).decode("utf-8", "replace")
+
+    def new_context(self) -> int:
+        """A C context, which lives until `end`."""
+        handle = ctypes.c_void_p()
+        weights = os.fsencode(self.weights) if self.weights else None
+        options = COptions(ctypes.sizeof(COptions), self.threads, self.pool, weights)
+        self._check(self.table.create(ctypes.addressof(options), ctypes.addressof(handle)))
+        self.handles.append(handle.value)
+        return handle.value
+
+    def cancel(self) -> None:
+        for handle in tuple(self.handles):
+            self.table.cancel(handle)
+
+    def end(self) -> None:
+        """Frees contexts and threads."""
+        while self.handles:
+            self.table.destroy(self.handles.pop())
+        self.table.pool_destroy(self.pool)
+        self.pool = ctypes.c_void_p()
+
+    def __del__(self) -> None:
+        if self.dll is None or sys.is_finalizing():
+            return
+        if self.table is not None:
+            self.end()
+        if self.results == 0 and dlclose is not None:
+            dlclose(self.dll._handle)
+
+
+class _File:
+    """An open file whose descriptor lives as long as this object."""
+
+    def __init__(self, path: Path):
+        try:
+            self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise LoadError(
+                f"cannot be opened: {error.strerror}", origin=Origin(file=os.fspath(path))
+            ) from None
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)
+
+
+def _open(path: Path) -> tuple[_File, ctypes.CDLL]:
+    """The checked file, and the library mapped from it: opened by descriptor, not by path, it is what
+    was checked, and not an older one that had the same path."""
+    file = _File(path)
+    name = _fresh_name(file.number)
+    try:
+        check_trailer(file.number, path)
+        return file, ctypes.CDLL(name) if os.path.exists(name) else _open_copy(path, file.number)
+    except OSError as error:
+        raise LoadError(
+            f"cannot be loaded: {str(error).replace(name, path.name)}", origin=Origin(file=os.fspath(path))
+        ) from None
+
+
+_loads = itertools.count(1)
+
+
+def _fresh_name(number: int) -> str:
+    """A name of an open file that no library had before: dlopen returns an old library for a name it has
+    seen, and descriptors are used again. The bits of a counter are spelt in `/` and `./`, which mean
+    nothing in a path."""
+    spelt = "".join("./" if bit == "1" else "/" for bit in f"{next(_loads):b}")
+    return f"/proc/self/fd/{spelt}{number}"
+
+
+def _open_copy(path: Path, number: int) -> ctypes.CDLL:
+    """Where descriptors have no path: the library mapped from a copy of its own."""
+    with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
+        name = os.path.join(folder, path.name)
+        with open(name, "wb") as copy, os.fdopen(os.dup(number), "rb") as source:
+            source.seek(0)
+            while block := source.read(1 << 20):
+                copy.write(block)
+        return ctypes.CDLL(name)
+
+
+def _entry(dll: ctypes.CDLL, path: Path) -> CModel:
+    """The table of the library."""
+    origin = Origin(file=os.fspath(path))
+    try:
+        find = dll.onnxc_model
+    except AttributeError:
+        raise LoadError("is not a library compiled by onnxc", origin=origin) from None
+    find.restype = ctypes.POINTER(CModel)
+    table = find().contents
+    if table.abi_major != ABI_MAJOR:
+        raise LoadError(
+            f"has interface version {table.abi_major}.{table.abi_minor}, this onnxc "
+            f"loads version {ABI_MAJOR}",
+            origin=origin,
+            remedy="compile the model again",
+        )
+    if table.struct_size < ctypes.sizeof(CModel):
+        raise LoadError("has a table that is too short", origin=origin)
+    return table

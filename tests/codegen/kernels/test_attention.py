@@ -1,0 +1,200 @@
+"""Attention against the interpreter: orders of axes, lengths, biases and masks, targets."""
+
+import numpy as np
+import pytest
+from onnxc.codegen.kernels import attention
+from support import harness
+from support.guarded import guarded
+
+from onnxc.ir import dims
+from onnxc.ir.graph import TensorType, Value, make_node
+from onnxc.ir.interpret import run_node
+from onnxc.ir.ops import Attention
+from onnxc.target import TARGETS
+
+RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+BEST = harness.RUNNABLE[0]
+HEADS_INSIDE = ("bqhd", "bkhd", "bkhe", "bqhe")  # as a projection writes them, nothing transposed
+
+
+@pytest.fixture(autouse=True)
+def forbid_the_memory_behind_operands(monkeypatch):
+    monkeypatch.setattr(harness, "aligned", guarded)
+
+
+class Case:
+    """An Attention; `bias` are its axes as letters of "bhqk", in capitals where it repeats."""
+
+    def __init__(
+        self,
+        queries,
+        keys,
+        depth=16,
+        extent=None,
+        forms=(),
+        scale=0.25,
+        bias=None,
+        symbolic="",
+        batch=(2, 3),
+        masked=0.0,
+        magnitude=1.0,
+        dtype="float32",
+    ):
+        op = Attention(scale, *forms)
+        self.sizes = {"b": batch[0], "h": batch[1], "q": queries, "k": keys, "d": depth, "e": extent or depth}
+        random = np.random.default_rng([queries, keys, depth])
+        shapes = ["".join(labels) for labels in (op.q, op.k, op.v)]
+        shapes += [bias] if bias is not None else []
+        self.arrays, values = [], []
+        for labels in shapes:
+            sizes = [1 if x.isupper() else self.sizes[x] for x in labels]
+            self.arrays.append((random.standard_normal(sizes) * magnitude).astype(dtype))
+            shape = tuple(dims.symbol(x) if x in symbolic else n for x, n in zip(labels, sizes))
+            values.append(Value(TensorType(dtype, shape)))
+        if masked:
+            self.arrays[3][random.random(self.arrays[3].shape) < masked] = -np.inf
+        self.node = make_node(op, values)
+
+    def choice(self, target=BEST):
+        choices = list(attention.candidates(self.node, target))
+        return choices[0] if choices else None
+
+    def check(self, target=BEST):
+        ((got, _),) = harness.run_choice(self.node, self.choice(target), self.arrays, target, self.sizes)
+        with np.errstate(all="ignore"):
+            (expected,) = run_node(self.node, self.arrays, dict(self.sizes))
+        assert got.shape == expected.shape
+        np.testing.assert_allclose(got, expected, rtol=3e-5, atol=3e-6)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("queries", [1, 2, 3, 5, 13, 14, 16, 29])
+@pytest.mark.parametrize("keys", [1, 7, 16, 33, 70])
+def test_any_number_of_queries_and_keys(target, queries, keys):
+    Case(queries, keys).check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("queries", [1, 2, 3, 8, 17])
+@pytest.mark.parametrize("keys", [1, 31, 100])
+def test_lengths_that_only_the_run_knows(target, queries, keys):
+    Case(queries, keys, symbolic="qk").check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("symbolic", ["", "qk", "bh"])
+@pytest.mark.parametrize("queries", [1, 2, 100])
+def test_many_keys_are_taken_block_by_block(target, queries, symbolic):
+    Case(queries, 1100, symbolic=symbolic, batch=(1, 2)).check(target)
+
+
+def test_many_queries_make_many_parts():
+    case = Case(300, 20, batch=(1, 2))
+    (step,) = attention.emit(case.node, case.choice(), BEST).steps
+    assert step.parts > 4
+    case.check()
+
+
+@RUNNABLE
+@pytest.mark.parametrize(
+    "depth, extent", [(1, 1), (3, 5), (32, 32), (40, 24), (64, 64), (80, 80), (128, 128), (17, 200)]
+)
+@pytest.mark.parametrize("queries", [1, 9])
+def test_any_depth(target, depth, extent, queries):
+    Case(queries, 37, depth, extent, batch=(1, 2)).check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize(
+    "forms",
+    [
+        HEADS_INSIDE,
+        ("bhqd", "bhdk", "bhke", "bqhe"),
+        ("qbhd", "kbhd", "kbhe", "qbhe"),
+        ("bhdq", "bhkd", "bhke", "bhqe"),
+        ("hqd", "hkd", "hke", "qhe"),
+        ("bhqd", "bkd", "bke", "bhqe"),
+        ("qd", "kd", "ke", "qe"),
+    ],
+    ids=",".join,
+)
+@pytest.mark.parametrize("queries", [2, 20])
+def test_any_order_of_axes(target, forms, queries):
+    Case(queries, 45, 24, forms=forms).check(target)
+    Case(queries, 45, 24, forms=forms, symbolic="bqk").check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("bias", ["bhqk", "BHqk", "bHQk", "qk", "k", "", "bhqK", "BHQK", "BhQk"])
+@pytest.mark.parametrize("queries", [2, 11])
+def test_a_bias_broadcasts(target, bias, queries):
+    Case(queries, 21, bias=bias).check(target)
+
+
+@pytest.mark.parametrize("bias", ["bhqk", "bHQk", "qk", "BHqk"])
+@pytest.mark.parametrize("keys", [21, 700])
+def test_a_bias_of_the_run_broadcasts(bias, keys):
+    Case(11, keys, bias=bias, symbolic="bqk").check()
+
+
+@RUNNABLE
+@pytest.mark.parametrize("keys", [21, 700])
+@pytest.mark.parametrize("queries", [1, 30])
+def test_masked_keys_count_for_nothing(target, keys, queries):
+    Case(queries, keys, bias="BHqk", masked=0.5).check(target)
+
+
+@pytest.mark.parametrize("keys", [40, 1300])
+def test_a_row_that_is_masked_altogether_is_nan_as_in_softmax(keys):
+    case = Case(3, keys, bias="qk")
+    case.arrays[3][1, :] = -np.inf
+    case.arrays[3][2, :600] = -np.inf  # a whole block, or the row
+    case.check()
+
+
+@pytest.mark.parametrize("symbolic", ["", "k"])
+@pytest.mark.parametrize("queries", [1, 5])
+def test_no_keys_give_zeros(symbolic, queries):
+    Case(queries, 0, symbolic=symbolic).check()
+
+
+def test_no_queries_give_nothing():
+    Case(0, 5).check()
+    Case(0, 5, symbolic="q").check()
+
+
+@RUNNABLE
+@pytest.mark.parametrize("scale", [1.0, -0.5, 0.0])
+@pytest.mark.parametrize("keys", [30, 900])
+def test_any_scale(target, scale, keys):
+    Case(4, keys, scale=scale).check(target)
+
+
+@pytest.mark.parametrize("keys", [30, 900])
+def test_large_scores_do_not_overflow(keys):
+    Case(6, keys, magnitude=40.0, scale=1.0).check()
+
+
+def test_what_is_not_a_number_shows():
+    case = Case(6, 30, batch=(1, 1))
+    case.arrays[0][0, 0, 2, 3] = np.nan
+    case.check()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(4, 4, dtype="float16"),
+        Case(4, 4, symbolic="d"),
+        Case(4, 4, forms=("bhqd", "bhkd", "bhek", "bhqe")),
+    ],
+)
+def test_what_it_does_not_do_is_left_to_others(case):
+    assert case.choice() is None
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+def test_every_target_gets_code(target):
+    case = Case(4, 4, bias="qk", symbolic="qk")
+    (step,) = attention.emit(case.node, case.choice(target), target).steps
+    assert "KERNEL" in harness.assembly(step.text, target)

@@ -1,0 +1,397 @@
+"""Convolutions over blocked channels against the interpreter: direct, stem, grouped and
+transposed."""
+
+import re
+
+import numpy as np
+import pytest
+from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose
+from support import harness
+from support.blocked_cases import check, choices, convolution, laid_out, random, relu_of_bias, symbols
+
+from onnxc.ir import expr
+from onnxc.ir.expr import input_, sigmoid
+from onnxc.target import TARGETS as TARGETS_BY_NAME
+
+TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+
+
+def bias(channels, seed=7):
+    return random(channels, 1, 1, seed=seed), True
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [(1, 1), (3, 5), (16, 16), (17, 33), (40, 70), (64, 24)])
+def test_pointwise_convolutions_of_any_channels(target, channels):
+    inputs, outputs = channels
+    check(convolution((1, inputs, 5, 7), (outputs, inputs, 1, 1)), conv, target)
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "size", [(1, 1), (1, 2), (2, 1), (3, 3), (7, 7), (13, 13), (5, 29), (31, 1), (1, 64)]
+)
+def test_windows_over_images_of_any_size(target, size):
+    check(convolution((1, 9, *size), (18, 9, 3, 3), pads=1), conv, target, output_halo=1)
+
+
+@TARGETS
+@pytest.mark.parametrize("kernel", [(1, 3), (3, 1), (2, 2), (5, 5), (7, 3), (1, 7)])
+def test_kernels_of_any_shape(target, kernel):
+    check(convolution((1, 20, 11, 9), (8, 20, *kernel), pads=(1, 2, 3, 0)), conv, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("strides", [2, 3, (1, 2), (3, 1)])
+@pytest.mark.parametrize("dilations", [1, 2, (1, 3)])
+def test_strides_and_dilations(target, strides, dilations):
+    check(convolution((1, 8, 17, 15), (10, 8, 3, 3), strides, 2, dilations), conv, target, output_halo=1)
+
+
+@TARGETS
+def test_strided_pointwise_convolutions(target):
+    check(convolution((2, 24, 9, 10), (40, 24, 1, 1), 2), conv, target)
+
+
+@TARGETS
+def test_batches(target):
+    check(convolution((3, 18, 6, 5), (20, 18, 3, 3), pads=1), conv, target, output_halo=2)
+
+
+@TARGETS
+def test_halos_wider_than_the_padding(target):
+    check(convolution((2, 18, 6, 5), (20, 18, 3, 3), pads=1), conv, target, wider=2, output_halo=1)
+
+
+@TARGETS
+def test_pointwise_convolutions_between_halos(target):
+    check(convolution((2, 18, 6, 5), (20, 18, 1, 1)), conv, target, wider=1, output_halo=2)
+
+
+@TARGETS
+def test_asymmetric_and_negative_padding(target):
+    check(convolution((1, 8, 9, 9), (8, 8, 3, 3), 2, (0, 0, 1, 1)), conv, target)
+    check(convolution((1, 8, 9, 9), (8, 8, 3, 3), 1, (-1, 2, 1, -2)), conv, target)
+
+
+@TARGETS
+def test_one_spatial_axis(target):
+    check(convolution((2, 20, 33), (24, 20, 5), 2, 2), conv, target, output_halo=3)
+    check(convolution((1, 20, 300), (24, 20, 1)), conv, target)
+
+
+@TARGETS
+def test_images_of_one_column(target):
+    check(convolution((1, 20, 57, 1), (24, 20, 5, 1), 1, (2, 0, 2, 0)), conv, target)
+
+
+@TARGETS
+def test_double_precision(target):
+    case = convolution((1, 10, 9, 8), (12, 10, 3, 3), 1, 1, dtype=np.float64)
+    check(case, conv, target, tolerance=1e-12)
+
+
+@TARGETS
+def test_bias_and_activation(target):
+    case = convolution((1, 10, 9, 8), (19, 10, 3, 3), 1, 1, epilogue=relu_of_bias(), extra=[bias(19)])
+    check(case, conv, target, output_halo=1)
+
+
+@TARGETS
+def test_activations_that_do_not_keep_zero(target):
+    body = sigmoid(input_(0, "float32") + input_(1, "float32"))
+    check(
+        convolution((1, 10, 9, 8), (19, 10, 3, 3), 1, 1, epilogue=body, extra=[bias(19)]),
+        conv,
+        target,
+        output_halo=1,
+    )
+    check(
+        convolution((1, 10, 9, 8), (19, 10, 1, 1), epilogue=input_(0, "float32") + 1.0),
+        conv,
+        target,
+        output_halo=1,
+    )
+
+
+@TARGETS
+@pytest.mark.parametrize("wider", [0, 1])
+def test_residuals(target, wider):
+    body = (input_(0, "float32") + input_(1, "float32") + input_(2, "float32")).maximum(0.0)
+    extra = [bias(21), (random(2, 21, 9, 8, seed=3), False)]
+    check(
+        convolution((2, 10, 9, 8), (21, 10, 3, 3), 1, 1, epilogue=body, extra=extra), conv, target, wider, 1
+    )
+    check(convolution((2, 10, 9, 8), (21, 10, 1, 1), epilogue=body, extra=extra), conv, target, wider, wider)
+
+
+@TARGETS
+@pytest.mark.parametrize("halo", [0, 1])
+@pytest.mark.parametrize("size", [(7, 7), (5, 29), (13, 13), (1, 17)])
+def test_residuals_whose_place_the_result_takes(target, size, halo):
+    body = (input_(0, "float32") + input_(1, "float32")).maximum(0.0)
+    extra = [(random(1, 21, *size, seed=3), False)]
+    for kernel, pads in ((1, 0), (3, 1)):
+        case = convolution((1, 10, *size), (21, 10, kernel, kernel), 1, pads, epilogue=body, extra=extra)
+        check(case, conv, target, wider=halo, output_halo=halo)
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (1, 21, 1, 1), (2, 21, 1, 1), (9, 8), (2, 1, 9, 8), (8,), (1, 21, 9, 8)]
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_epilogue_operands_that_broadcast(target, shape, known):
+    body = input_(0, "float32") * input_(1, "float32")
+    check(
+        convolution((2, 6, 9, 8), (21, 6, 3, 3), 1, 1, epilogue=body, extra=[(random(*shape), known)]),
+        conv,
+        target,
+        0,
+        1,
+    )
+
+
+@TARGETS
+def test_epilogues_longer_than_the_registers_hold(target):
+    x, scale = input_(0, "float32") + input_(1, "float32"), input_(2, "float32")
+    body = x * sigmoid(x) * scale + expr.tanh(x)
+    extra = [bias(21), (random(1, 21, 9, 8, seed=3), False)]
+    check(convolution((1, 10, 9, 8), (21, 10, 3, 3), 1, 1, epilogue=body, extra=extra), conv, target, 1, 1)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 1), (3, 2), (5, 5), (4, 14), (2, 15), (3, 21), (2, 47)])
+def test_symbolic_images(target, size):
+    symbolic = symbols("n", 12, "h", "w")
+    for kernel, pads in ((3, 1), (1, 0)):
+        case = convolution(
+            (2, 12, *size),
+            (20, 12, kernel, kernel),
+            1,
+            pads,
+            symbolic=symbolic,
+            epilogue=relu_of_bias(),
+            extra=[bias(20)],
+        )
+        check(case, conv, target, wider=1, output_halo=1)
+        check(case, conv, target)
+
+
+@TARGETS
+def test_symbolic_widths_with_strides(target):
+    for width in (1, 2, 9, 30, 64):
+        case = convolution((1, 12, 6, width), (20, 12, 3, 3), 2, 1, symbolic=symbols(1, 12, 6, "w"))
+        check(case, conv, target, output_halo=1)
+
+
+@TARGETS
+def test_symbolic_padding(target):
+    width = symbols("w")[0]
+    for size in (7, 8):
+        case = convolution((1, 12, 6, size), (20, 12, 3, 3), 2, 1, symbolic=(1, 12, 6, width))
+        before = width % 2  # what SAME takes for a stride of 2
+        case.op = type(case.op)((2, 2), (1, before, 1, 1), (1, 1))
+        check(case, conv, target)
+
+
+@TARGETS
+def test_empty_images(target):
+    check(convolution((0, 12, 6, 6), (20, 12, 3, 3), 1, 1), conv, target)
+    check(convolution((1, 12, 2, 6), (20, 12, 3, 3)), conv, target)
+
+
+@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+def test_parts_of_large_images_give_the_whole(target):
+    check(convolution((2, 40, 60, 62), (40, 40, 3, 3), 1, 1), conv, target, output_halo=1)
+    check(convolution((1, 64, 100, 63), (100, 64, 1, 1)), conv, target)
+
+
+def test_no_choice_for_what_only_the_loop_nest_can_do():
+    node = convolution((1, 4, 5, 6, 7), (4, 4, 3, 3, 3)).node()
+    assert not list(conv.candidates(node, harness.RUNNABLE[0]))
+    checked = expr.check(input_(0, "float32") < 3.0, input_(0, "float32"), "invalid_value")
+    node = convolution((1, 4, 5, 6), (4, 4, 3, 3), epilogue=checked).node()
+    assert not list(conv.candidates(node, harness.RUNNABLE[0]))
+
+
+# The stem ----------------------------------------------------------------------------------------
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
+def test_stems_read_dense_images(target, channels):
+    case = convolution(
+        (2, channels, 23, 21), (20, channels, 3, 3), 2, 1, epilogue=relu_of_bias(), extra=[bias(20)]
+    )
+    check(case, conv_stem, target, output_halo=1)
+
+
+@TARGETS
+@pytest.mark.parametrize("pads", [0, 3, (0, 1, 2, 3), (-1, 0, 0, -2), 8])
+def test_stems_pad_what_they_copy(target, pads):
+    check(convolution((1, 3, 19, 17), (33, 3, 7, 7), 2, pads), conv_stem, target)
+
+
+@TARGETS
+def test_stems_with_dilation_and_one_axis(target):
+    check(convolution((1, 3, 19, 17), (8, 3, 3, 3), 1, 2, 2), conv_stem, target, output_halo=2)
+    check(convolution((2, 1, 400), (20, 1, 25), 5, 12), conv_stem, target, output_halo=1)
+    check(convolution((1, 2, 9000), (8, 2, 3), 1, 1), conv_stem, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 1), (6, 7), (17, 40), (8, 61)])
+def test_symbolic_stems(target, size):
+    case = convolution((2, 3, *size), (20, 3, 3, 3), 2, 1, symbolic=symbols("n", 3, "h", "w"))
+    check(case, conv_stem, target, output_halo=1)
+
+
+@TARGETS
+def test_stems_in_many_parts(target):
+    check(convolution((1, 3, 130, 128), (20, 3, 3, 3), 1, 1), conv_stem, target, output_halo=1)
+
+
+# Groups ------------------------------------------------------------------------------------------
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "channels",
+    [
+        (2, 2, 1, 1),
+        (4, 3, 2, 5),
+        (3, 17, 17, 17),
+        (4, 34, 34, 34),
+        (5, 16, 8, 16),
+        (2, 32, 48, 32),
+        (8, 4, 4, 4),
+        (3, 40, 7, 40),
+    ],
+)
+def test_groups_of_any_number_of_channels(target, channels):
+    groups, inside, made, _ = channels
+    case = convolution((2, groups * inside, 6, 7), (groups * made, inside, 3, 3), 1, 1, groups=groups)
+    check(case, conv_grouped, target, output_halo=1)
+    case = convolution(
+        (1, groups * inside, 6, 7),
+        (groups * made, inside, 1, 1),
+        groups=groups,
+        epilogue=relu_of_bias(),
+        extra=[bias(groups * made)],
+    )
+    check(case, conv_grouped, target)
+
+
+@TARGETS
+def test_groups_with_strides_and_symbolic_images(target):
+    check(convolution((1, 24, 9, 11), (36, 8, 3, 3), 2, (0, 1, 1, 0), groups=3), conv_grouped, target)
+    case = convolution(
+        (1, 24, 9, 11), (36, 8, 3, 5), (1, 2), 2, (2, 1), groups=3, symbolic=symbols("n", 24, "h", "w")
+    )
+    check(case, conv_grouped, target, 1, 1)
+    check(convolution((2, 20, 50), (30, 10, 5), 1, 2, groups=2), conv_grouped, target)
+
+
+# Transposed --------------------------------------------------------------------------------------
+
+
+def transposed(x_shape, w_shape, strides, pads=0, dilations=1, output_padding=(), **options):
+    return convolution(
+        x_shape, w_shape, strides, pads, dilations, transposed=True, output_padding=output_padding, **options
+    )
+
+
+@TARGETS
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5, (2, 3)])
+@pytest.mark.parametrize("strides", [1, 2, 3, (1, 2)])
+def test_transposed_windows_and_strides(target, kernel, strides):
+    kernel = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    check(transposed((1, 18, 4, 5), (18, 20, *kernel), strides), conv_transpose, target, output_halo=1)
+
+
+@TARGETS
+@pytest.mark.parametrize("pads", [1, (0, 1, 2, 0), (2, 2, 1, 1), (-1, 0, 0, -2)])
+def test_transposed_padding(target, pads):
+    check(transposed((2, 9, 6, 5), (9, 17, 4, 3), 2, pads), conv_transpose, target, wider=1)
+    check(transposed((2, 9, 6, 5), (9, 17, 4, 3), 2, pads, output_padding=(1, 1)), conv_transpose, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("strides", [1, 2, 3, 4])
+@pytest.mark.parametrize("dilations", [2, 3])
+def test_transposed_dilations(target, strides, dilations):
+    check(transposed((1, 9, 6, 5), (9, 17, 3, 3), strides, 1, dilations), conv_transpose, target)
+
+
+@TARGETS
+def test_transposed_epilogues(target):
+    body = sigmoid(input_(0, "float32") + input_(1, "float32")) + input_(2, "float32")
+    extra = [bias(19), (random(2, 19, 8, 10, seed=3), False)]
+    check(
+        transposed((2, 9, 4, 5), (9, 19, 2, 2), 2, epilogue=body, extra=extra), conv_transpose, target, 1, 1
+    )
+
+
+@TARGETS
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_transposed_to_few_channels_is_dense(target, outputs):
+    body = sigmoid(input_(0, "float32") * input_(2, "float32") + input_(1, "float32"))
+    for size in ((4, 5), (3, 16), (2, 37)):
+        case = transposed(
+            (2, 24, *size), (24, outputs, 2, 2), 2, epilogue=body, extra=[bias(outputs), (random(), False)]
+        )
+        check(case, conv_transpose, target, wider=1)
+    check(transposed((1, 9, 33), (9, outputs, 3), 3), conv_transpose, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (6, 21)])
+def test_transposed_symbolic_images(target, size):
+    symbolic = symbols("n", 9, "h", "w")
+    for outputs, kernel, pads in ((17, 2, 0), (17, 3, 1), (1, 2, 0)):
+        case = transposed(
+            (2, 9, *size),
+            (9, outputs, kernel, kernel),
+            2,
+            pads,
+            symbolic=symbolic,
+            epilogue=relu_of_bias(),
+            extra=[bias(outputs)],
+        )
+        check(case, conv_transpose, target, 1, 1)
+
+
+@TARGETS
+def test_transposed_one_axis(target):
+    check(transposed((2, 20, 31), (20, 12, 4), 2, 1), conv_transpose, target, output_halo=1)
+    check(transposed((1, 20, 301), (20, 40, 5), 3), conv_transpose, target)
+
+
+# On every processor ------------------------------------------------------------------------------
+
+
+def vectors_on_the_stack(target, text):
+    """Instructions of a kernel that move vectors between registers and the stack."""
+    stack = (
+        r"[xyz]mm\d+.*\(%[re]sp|\(%[re]sp\).*[xyz]mm\d+"
+        if target.triple.startswith("x86")
+        else r"\bq\d+.*\[sp"
+    )
+    return len(re.findall(stack, harness.assembly(text, target)))
+
+
+@pytest.mark.parametrize("target", TARGETS_BY_NAME.values(), ids=str)
+def test_sums_stay_in_registers(target):
+    cases = [
+        (conv, convolution((1, 64, 56, 56), (64, 64, 3, 3), 1, 1, epilogue=relu_of_bias(), extra=[bias(64)])),
+        (conv, convolution((1, 64, 56, 56), (256, 64, 1, 1))),
+        (conv, convolution((1, 64, 56, 56), (64, 64, 3, 3), 2, 1, symbolic=symbols("n", 64, "h", "w"))),
+        (conv_stem, convolution((1, 3, 224, 224), (64, 3, 7, 7), 2, 3)),
+        (conv_grouped, convolution((1, 136, 28, 28), (136, 34, 1, 1), groups=4)),
+        (conv_transpose, transposed((1, 64, 28, 28), (64, 64, 4, 4), 2, 1)),
+    ]
+    for kernel, case in cases:
+        node, (choice, *_) = choices(case, kernel, target)
+        (step,) = kernel.emit(laid_out(node, choice), choice, target).steps
+        assert vectors_on_the_stack(target, step.text) == 0

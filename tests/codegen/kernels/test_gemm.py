@@ -1,0 +1,359 @@
+"""Matrix products against the interpreter: every form, odd sizes, element types, epilogues, targets."""
+
+import numpy as np
+import pytest
+from onnxc.codegen.kernels import gemm
+from onnxc.codegen.tiles import contraction
+from support import harness
+from support.assembly import spills
+from support.guarded import guarded
+
+from onnxc.ir import dims, dtypes, expr
+from onnxc.ir.graph import Constant, TensorType, Value, make_node
+from onnxc.ir.interpret import run_node
+from onnxc.ir.ops import Contract
+from onnxc.target import TARGETS
+
+RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+BEST = harness.RUNNABLE[0]
+TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-4, "float64": 1e-10}
+
+
+@pytest.fixture(autouse=True)
+def forbid_the_memory_behind_operands(monkeypatch):
+    monkeypatch.setattr(harness, "aligned", guarded)
+
+
+def numbers(shape, dtype, seed=0):
+    random = np.random.default_rng([seed, *shape])
+    if dtype == "bool":
+        return random.random(shape) < 0.5
+    kind = dtypes.numpy_dtype(dtype)
+    if dtypes.is_integer(dtype):
+        return random.integers(0 if kind.kind == "u" else -9, 9, shape).astype(kind)
+    return random.standard_normal(shape).astype(kind)
+
+
+class Case:
+    """A Contract over sizes by label: `constant` is the operand known when compiling (0, 1 or None),
+    `symbolic` the labels that only the run knows, `extra` the epilogue's operands as (labels, dtype),
+    a label in capitals being of size 1."""
+
+    def __init__(self, form, sizes, constant=1, types=("float32",) * 3, symbolic="", body=None, extra=()):
+        operands, out = form.replace(" ", "").split("->")
+        self.labels = operands.split(",")
+        self.sizes, self.constant = sizes, constant
+        lhs, rhs, accumulate = types
+        shape = {x: dims.symbol(x) if x in symbolic else size for x, size in sizes.items()}
+        self.arrays, values = [], []
+        for index, (labels, dtype) in enumerate(zip(self.labels, (lhs, rhs))):
+            array = numbers([sizes[x] for x in labels], dtype, index)
+            type_ = TensorType(dtype, tuple(shape[x] for x in labels))
+            values.append(Value(type_, "", Constant.of(array) if index == constant else None))
+            self.arrays.append(array)
+        for labels, dtype in extra:
+            self.arrays.append(numbers([1 if x.isupper() else sizes[x] for x in labels], dtype, 7))
+            whole = tuple(1 if x.isupper() else shape[x] for x in labels)
+            values.append(Value(TensorType(dtype, whole)))
+        self.node = make_node(Contract(*self.labels, out, accumulate, body), values)
+
+    def choice(self, target=BEST):
+        choices = list(gemm.candidates(self.node, target))
+        return choices[0] if choices else None
+
+    def check(self, target=BEST, choice=None):
+        """The kernel's result is the interpreter's."""
+        choice = choice or self.choice(target)
+        ((got, _),) = harness.run_choice(self.node, choice, self.arrays, target, self.sizes)
+        (expected,) = run_node(self.node, self.arrays, dict(self.sizes))
+        assert got.shape == expected.shape
+        if dtypes.from_numpy(got.dtype) in TOLERANCE:
+            near = TOLERANCE[dtypes.from_numpy(got.dtype)]
+            np.testing.assert_allclose(got.astype("f8"), expected.astype("f8"), rtol=near, atol=near)
+        else:
+            np.testing.assert_array_equal(got, expected)
+
+
+def matrix(m, n, k):
+    return {"m": m, "n": n, "k": k}
+
+
+# Sizes -------------------------------------------------------------------------------------------
+
+SIZES = [
+    (1, 1, 1),
+    (0, 5, 3),
+    (5, 0, 3),
+    (5, 3, 0),
+    (1, 70, 33),
+    (2, 64, 8),
+    (3, 17, 129),
+    (4, 200, 31),
+    (13, 31, 37),
+    (14, 32, 64),
+    (15, 33, 65),
+    (29, 97, 16),
+    (49, 71, 53),
+    (128, 48, 20),
+]
+
+
+@RUNNABLE
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_weights_packed_when_compiling(target, size):
+    Case("mk,kn->mn", matrix(*size)).check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_two_operands_of_the_run(target, size):
+    Case("mk,kn->mn", matrix(*size), constant=None).check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("columns", [8, 16, 24, 32, 48, 64])
+@pytest.mark.parametrize("rows", [1, 8, 30])
+def test_operands_as_wide_as_a_panel_may_lie_anywhere(target, rows, columns):
+    Case("mk,kn->mn", matrix(rows, columns, 6), constant=None).check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_transposed_operand_of_the_run(target, size):
+    Case("mk,nk->mn", matrix(*size), constant=None).check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_sizes_that_only_the_run_knows(target, size):
+    Case("mk,kn->mn", matrix(*size), constant=None, symbolic="mnk").check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("rows", range(1, 32))
+def test_rows_that_only_the_run_knows_over_packed_weights(target, rows):
+    Case("mk,kn->mn", matrix(rows, 50, 24), symbolic="m").check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("order", ["rows", "panels"])
+@pytest.mark.parametrize("vectors", [1, 2, 3, 4])
+def test_every_tiling_is_right(target, order, vectors):
+    case = Case("mk,kn->mn", matrix(31, 150, 19))
+    product = contraction.product_of(case.node)
+    for tiling in gemm._tilings(product, target):
+        if tiling.vectors == vectors:
+            options = {**vars(tiling), "order": order, "block": 2, "group": 2}
+            case.check(target, gemm.Choice(gemm, 0.0, tuple(options.items()), packed=(1,)))
+
+
+@RUNNABLE
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("constant", [0, None])
+def test_equal_columns_have_equal_sums(target, rows, constant):
+    case = Case("mk,kn->mn", matrix(rows, 1000, 321), constant=constant)
+    case.arrays[1][:] = case.arrays[1][:, :1]
+    ((got, _),) = harness.run_choice(case.node, case.choice(target), case.arrays, target, case.sizes)
+    np.testing.assert_array_equal(got, np.broadcast_to(got[:, :1], got.shape))
+
+
+# Forms -------------------------------------------------------------------------------------------
+
+LETTERS = {"b": 2, "h": 3, "s": 17, "m": 18, "n": 35, "k": 21, "d": 20, "e": 5}
+FORMS = [
+    "bmk,bkn->bmn",
+    "bmk,kn->bmn",
+    "mk,bkn->bmn",
+    "km,kn->mn",
+    "km,nk->mn",
+    "k,kn->n",
+    "mk,k->m",
+    "k,k->",
+    "m,n->mn",
+    "bhmd,bhnd->bhmn",
+    "bmhd,bnhd->bhmn",
+    "bhmk,bhkd->bmhd",
+    "bsk,khd->bshd",
+    "bsk,khd->bhsd",
+    "bhsd,hdn->bsn",
+    "bshd,hdn->bsn",
+    "bhsd,dhn->bsn",
+    "sbhd,hdn->bsn",
+    "bmk,hkn->bhmn",
+    "bmk,hkn->hbmn",
+    "bkm,bhnk->bhmn",
+    "bhk,bhkd->bhd",
+    "bm,bn->bmn",
+]
+
+
+@RUNNABLE
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("constant", [None, 0, 1])
+def test_every_order_of_axes(target, form, constant):
+    Case(form, LETTERS, constant).check(target)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("symbolic", ["bs", "m", "smnkd", "bhmskdne"])
+def test_every_order_of_axes_of_unknown_size(form, symbolic):
+    Case(form, LETTERS, None, symbolic=symbolic).check()
+
+
+@pytest.mark.parametrize("form", ["mbk,nbk->mnb", "mkx,kn->mn", "mm,mn->mn"])
+def test_what_has_no_normal_form_is_left_to_others(form):
+    sizes = {**LETTERS, "x": 3}
+    assert Case(form, sizes, None).choice() is None
+
+
+def test_axes_of_size_one_may_stand_anywhere():
+    Case("bmk,kn->mnb", {**LETTERS, "b": 1}).check()
+
+
+def test_a_transposed_result_is_written_where_it_belongs():
+    """The head axis moves out by addresses alone: no packing, no copy."""
+    case = Case("bsk,khd->bhsd", {"b": 1, "s": 128, "k": 64, "h": 4, "d": 32})
+    assert len(gemm.emit(case.node, case.choice(), BEST).steps) == 1
+    case.check()
+
+
+# Element types -----------------------------------------------------------------------------------
+
+TYPES = [
+    ("float64",) * 3,
+    ("float16", "float16", "float32"),
+    ("bfloat16", "bfloat16", "float32"),
+    ("uint8", "int8", "int32"),
+    ("int8", "uint8", "int32"),
+    ("int64",) * 3,
+    ("uint32",) * 3,
+    ("int8",) * 3,
+    ("float32", "float16", "float32"),
+]
+
+
+@RUNNABLE
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+@pytest.mark.parametrize("constant", [None, 1])
+@pytest.mark.parametrize("form", ["mk,kn->mn", "mk,nk->mn"])
+def test_every_element_type(target, types, constant, form):
+    Case(form, matrix(23, 39, 18), constant, types).check(target)
+
+
+def test_types_that_tiles_do_not_widen_are_left_to_others():
+    assert Case("mk,kn->mn", matrix(2, 3, 4), types=("float16", "float16", "float16")).choice() is None
+
+
+# Epilogues ---------------------------------------------------------------------------------------
+
+
+def total(dtype="float32"):
+    return expr.input_(0, dtype)
+
+
+def operand(index, dtype="float32"):
+    return expr.input_(index, dtype)
+
+
+def gelu(x):
+    return x * 0.5 * (expr.erf(x * 0.70710678) + 1)
+
+
+EPILOGUES = {
+    "bias": (total() + operand(1), [("n", "float32")]),
+    "bias and relu": ((total() + operand(1)).maximum(0), [("n", "float32")]),
+    "bias and residual": (total() + operand(1) + operand(2), [("n", "float32"), ("mn", "float32")]),
+    "row factor": (total() * operand(1), [("mN", "float32")]),
+    "scalar": (total() * operand(1), [("", "float32")]),
+    "residual of one row": (total() + operand(1), [("Mn", "float32")]),
+    "gelu": (gelu(total() + operand(1)), [("n", "float32")]),
+    "gelu and residual": (gelu(total()) + operand(1), [("mn", "float32")]),
+    "mask": (expr.where(operand(1, "bool"), total(), -1.0), [("mn", "bool")]),
+    "comparison": (total() > operand(1), [("n", "float32")]),
+    "narrow result": (total().cast("float16"), []),
+    "long and narrow": (gelu(total()).cast("float16"), []),
+    "a size": (total() * expr.size(dims.symbol("m")).cast("float32"), []),
+    "unused operands": (total() * 2, [("n", "float32")]),
+    "without the sum": (operand(1) + 1, [("n", "float32")]),
+}
+
+
+@RUNNABLE
+@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("symbolic", ["", "m"])
+def test_epilogues(target, name, symbolic):
+    body, extra = EPILOGUES[name]
+    Case("mk,kn->mn", matrix(19, 45, 12), symbolic=symbolic, body=body, extra=extra).check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_epilogues_over_sizes_of_the_run(target, name):
+    body, extra = EPILOGUES[name]
+    Case("mk,kn->mn", matrix(19, 45, 12), None, symbolic="mnk", body=body, extra=extra).check(target)
+
+
+@pytest.mark.parametrize("extra", ["d", "sd", "hSd", "hsd", "bhsd", "BhSD", "bHsD"])
+@pytest.mark.parametrize("out", ["bhsd", "bshd"])
+def test_operands_of_an_epilogue_broadcast(extra, out):
+    order = [x for x in out if x in extra.lower()]
+    labels = "".join(next(y for y in extra if y.lower() == x) for x in order)
+    padded = out[out.index(order[0]) :]
+    labels = "".join(next((y for y in labels if y.lower() == x), x.upper()) for x in padded)
+    Case(f"bsk,khd->{out}", LETTERS, body=total() + operand(1), extra=[(labels, "float32")]).check()
+
+
+def test_quantised_products_end_in_bytes():
+    scaled = (total("int32").cast("float32") * operand(1) + 128.0).clip(0, 255)
+    body = expr.round_(scaled).cast("uint8")
+    types = ("uint8", "int8", "int32")
+    for target in harness.RUNNABLE:
+        Case("mk,kn->mn", matrix(21, 50, 40), types=types, body=body, extra=[("n", "float32")]).check(target)
+
+
+def test_an_epilogue_that_asks_for_indices_is_left_to_others():
+    body = expr.where(expr.index(0) >= expr.index(1), total(), 0.0)
+    assert Case("mk,kn->mn", matrix(4, 4, 4), body=body).choice() is None
+
+
+# Code --------------------------------------------------------------------------------------------
+
+
+def test_equal_products_have_equal_text():
+    steps = [
+        gemm.emit(case.node, case.choice(), BEST).steps[0]
+        for case in (Case("mk,kn->mn", matrix(20, 40, 30)), Case("bc,cd->bd", {"b": 20, "c": 30, "d": 40}))
+    ]
+    assert steps[0].text == steps[1].text
+
+
+def test_packing_is_put_off_until_the_constant_is_written():
+    case = Case("mk,kn->mn", matrix(20, 40, 30))
+
+    def never():
+        raise AssertionError("materialised")
+
+    case.node.inputs[1].constant = Constant("float32", (30, 40), never)
+    assert gemm.pack(case.node, case.choice(), 1).shape[1] >= 30 * 40
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+def test_every_target_gets_code(target):
+    case = Case("mk,kn->mn", matrix(20, 40, 30), None, symbolic="mn", body=gelu(total()))
+    for step in gemm.emit(case.node, case.choice(target), target).steps:
+        assert "KERNEL" in harness.assembly(step.text, target)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+@pytest.mark.parametrize("symbolic", ["", "m", "mk"])
+@pytest.mark.parametrize("constant", [1, None])
+def test_products_keep_their_sums_in_registers(target, symbolic, constant):
+    symbolic = symbolic if constant is None else symbolic.replace("k", "")
+    case = Case("mk,kn->mn", matrix(128, 96, 64), constant, symbolic=symbolic)
+    assert not spills(gemm.emit(case.node, case.choice(target), target).steps[-1].text, target)
+
+
+@pytest.mark.parametrize("size, parts", [((512, 512, 512), 8), ((1, 4096, 512), 8), ((4096, 64, 64), 8)])
+def test_large_products_are_cut_for_many_threads(size, parts):
+    case = Case("mk,kn->mn", matrix(*size))
+    assert gemm.emit(case.node, case.choice(), BEST).steps[-1].parts >= parts

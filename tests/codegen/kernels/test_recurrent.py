@@ -1,0 +1,243 @@
+"""The recurrence against the interpreter: cells, directions, options, sizes, targets."""
+
+import numpy as np
+import pytest
+from onnxc.codegen.kernels import recurrent
+from support import harness
+from support.assembly import spills
+from support.guarded import guarded
+
+from onnxc.ir import cells, dims
+from onnxc.ir.graph import TensorType, Value, make_node
+from onnxc.ir.interpret import run_node
+from onnxc.ir.ops import Recurrent
+from onnxc.target import TARGETS
+
+RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+KINDS = pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
+BEST = harness.RUNNABLE[0]
+DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
+BOTH = ("forward", "reverse")
+
+
+@pytest.fixture(autouse=True)
+def forbid_the_memory_behind_operands(monkeypatch):
+    monkeypatch.setattr(harness, "aligned", guarded)
+
+
+class Case:
+    """A Recurrent; `symbolic` has "t" and "b" where the run tells the steps and the batch."""
+
+    def __init__(
+        self,
+        kind="lstm",
+        hidden=17,
+        steps=7,
+        batch=2,
+        directions=("forward",),
+        optional=(),
+        symbolic="",
+        constant=True,
+        dtype="float32",
+        activations=None,
+        lengths=None,
+        **more,
+    ):
+        functions = activations or [(name, 0.0, 0.0) for name in DEFAULTS[kind]] * len(directions)
+        op = Recurrent(kind, hidden, directions, tuple(functions), tuple(optional), **more)
+        random, count = np.random.default_rng([hidden, steps, batch]), len(directions)
+        known = {
+            "b": (count, hidden),
+            "h": (count, batch, hidden),
+            "c": (count, batch, hidden),
+            "p": (count, 3 * hidden),
+        }
+        shapes = [(steps, batch, count, op.columns), (count, op.columns, hidden)]
+        shapes += [known.get(name) for name in optional]
+        lengths = random.integers(0, steps + 1, batch) if lengths is None else lengths
+        self.arrays = [
+            np.asarray(lengths, np.int32) if shape is None else random.uniform(-1, 1, shape).astype(dtype)
+            for shape in shapes
+        ]
+        self.arrays[1] *= 3 / np.sqrt(hidden)
+        values = [harness.value(self.arrays[0]), harness.value(self.arrays[1], constant)]
+        values += [harness.value(array) for array in self.arrays[2:]]
+        names = {"t": dims.symbol("t"), "b": dims.symbol("b")}
+        axes = {"h": " b ", "c": " b ", "lengths": "b"}
+        for k, where in enumerate(["tb", "", *(axes.get(name, "") for name in optional)]):
+            shape = tuple(
+                names[x] if x in names and x in symbolic else n
+                for x, n in zip(where.ljust(values[k].rank), values[k].shape)
+            )
+            values[k] = Value(TensorType(values[k].dtype, shape), constant=values[k].constant)
+        self.sizes = {"t": steps, "b": batch}
+        self.node = make_node(op, values)
+
+    def choice(self, target=BEST):
+        choices = list(recurrent.candidates(self.node, target))
+        return choices[0] if choices else None
+
+    def results(self, target=BEST, split=3):
+        found = harness.run_choice(self.node, self.choice(target), self.arrays, target, self.sizes, split)
+        return [array for array, _ in found]
+
+    def check(self, target=BEST):
+        with np.errstate(all="ignore"):
+            expected = run_node(self.node, self.arrays, dict(self.sizes))
+        tolerance = 1e-5 if self.arrays[0].dtype == np.float32 else 1e-12
+        for got, wanted in zip(self.results(target), expected, strict=True):
+            assert got.shape == wanted.shape
+            np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+
+
+@RUNNABLE
+@KINDS
+@pytest.mark.parametrize("hidden", [1, 3, 17, 64, 100])
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_any_number_of_units_and_rows(target, kind, hidden, batch):
+    Case(kind, hidden, batch=batch).check(target)
+
+
+@RUNNABLE
+@KINDS
+@pytest.mark.parametrize("batch", [1, 2, 5, 13, 60])
+def test_sizes_that_only_the_run_knows(target, kind, batch):
+    Case(kind, 19, batch=batch, symbolic="tb").check(target)
+
+
+@KINDS
+@pytest.mark.parametrize("steps", [0, 1, 7])
+@pytest.mark.parametrize("symbolic", ["", "t", "b", "tb"])
+@pytest.mark.parametrize("given", [False, True])
+def test_any_number_of_steps(kind, steps, symbolic, given):
+    optional = ("h", "c") if kind == "lstm" else ("h",)
+    Case(kind, 9, steps, optional=optional if given else (), symbolic=symbolic).check()
+
+
+@KINDS
+@pytest.mark.parametrize("symbolic", ["", "b"])
+def test_no_rows_give_nothing(kind, symbolic):
+    Case(kind, 5, batch=0, symbolic=symbolic).check()
+
+
+@RUNNABLE
+@KINDS
+@pytest.mark.parametrize("directions", [("reverse",), BOTH, ("reverse", "forward")], ids=",".join)
+@pytest.mark.parametrize("symbolic", ["", "tb"])
+def test_every_direction(target, kind, directions, symbolic):
+    optional = ("h", "c") if kind == "lstm" else ("h",)
+    Case(kind, 21, directions=directions, batch=3, optional=optional, symbolic=symbolic).check(target)
+
+
+@RUNNABLE
+@KINDS
+@pytest.mark.parametrize("directions", [("forward",), ("reverse",), BOTH], ids=",".join)
+def test_steps_beyond_a_length_keep_the_state_and_give_zero(target, kind, directions):
+    Case(kind, 18, directions=directions, batch=5, optional=("lengths", "h"), lengths=[0, 7, 3, 1, 7]).check(
+        target
+    )
+
+
+@KINDS
+def test_lengths_of_a_batch_that_only_the_run_knows(kind):
+    Case(kind, 18, directions=BOTH, batch=20, optional=("lengths",), symbolic="tb").check()
+
+
+@RUNNABLE
+@KINDS
+@pytest.mark.parametrize("directions", [("forward",), BOTH], ids=",".join)
+@pytest.mark.parametrize("hidden", [1, 16, 37])
+def test_weights_that_only_the_run_knows(target, kind, directions, hidden):
+    Case(kind, hidden, directions=directions, batch=3, constant=False).check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("optional", [("p",), ("p", "c", "h"), ("c",)], ids=",".join)
+@pytest.mark.parametrize("input_forget", [False, True])
+def test_lstm_with_peepholes_and_coupled_gates(target, optional, input_forget):
+    Case("lstm", 20, directions=BOTH, optional=optional, input_forget=input_forget).check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("optional", [(), ("b",), ("b", "h", "lengths")], ids=",".join)
+@pytest.mark.parametrize("hidden", [3, 33])
+def test_gru_that_multiplies_before_it_resets(target, optional, hidden):
+    Case("gru", hidden, directions=BOTH, batch=3, optional=optional, linear_before_reset=True).check(target)
+
+
+@KINDS
+def test_what_enters_a_gate_may_be_clipped(kind):
+    Case(kind, 10, clip=0.25).check()
+
+
+@pytest.mark.parametrize("name", cells.ACTIVATIONS)
+@KINDS
+def test_every_activation(kind, name):
+    Case(kind, 10, steps=3, activations=[(name, 0.4, 0.3)] * len(DEFAULTS[kind])).check()
+
+
+@RUNNABLE
+@KINDS
+def test_directions_may_have_activations_of_their_own(target, kind):
+    functions = [(name, 0.0, 0.0) for name in DEFAULTS[kind]]
+    others = [("HardSigmoid", 0.3, 0.4), ("Softsign", 0.0, 0.0), ("Affine", 0.5, 0.1)][: len(functions)]
+    Case(kind, 12, directions=BOTH, optional=("lengths",), activations=[*functions, *others]).check(target)
+
+
+@RUNNABLE
+@KINDS
+@pytest.mark.parametrize("hidden, batch", [(5, 3), (40, 7)])
+def test_float64(target, kind, hidden, batch):
+    Case(kind, hidden, batch=batch, dtype="float64", directions=BOTH, symbolic="b").check(target)
+
+
+@RUNNABLE
+@pytest.mark.parametrize("kind, hidden", [("lstm", 200), ("gru", 240), ("rnn", 400)])
+def test_weights_beyond_the_second_level_cache_serve_several_tiles(target, kind, hidden):
+    case = Case(kind, hidden, steps=2, batch=11)
+    assert case.choice(target)["part"] > case.choice(target)["rows"]
+    case.check(target)
+
+
+@pytest.mark.parametrize("symbolic", ["", "tb"])
+@KINDS
+def test_any_partition_gives_the_same_bits(kind, symbolic):
+    case = Case(kind, 30, batch=40, directions=BOTH, symbolic=symbolic)
+    whole = case.results(split=1)
+    for split in (2, 5, 100):
+        assert all(np.array_equal(a, b) for a, b in zip(whole, case.results(split=split), strict=True))
+
+
+def test_directions_and_rows_make_parts():
+    case = Case("lstm", 30, batch=40, directions=BOTH)
+    (step,) = recurrent.emit(case.node, case.choice(), BEST).steps
+    assert step.parts == 2 * -(-40 // case.choice()["part"])
+
+
+def test_what_is_not_a_number_shows():
+    case = Case("lstm", 20)
+    case.arrays[0][3, 0, 0, 5] = np.nan
+    case.check()
+
+
+def test_other_types_are_left_to_others():
+    assert Case(dtype="float16").choice() is None
+
+
+@KINDS
+@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+def test_every_target_gets_code(target, kind):
+    case = Case(kind, 33, directions=BOTH, optional=("lengths",), symbolic="tb", constant=False)
+    for step in recurrent.emit(case.node, case.choice(target), target).steps:
+        assert "KERNEL" in harness.assembly(step.text, target)
+
+
+@KINDS
+@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+@pytest.mark.parametrize("batch", [1, 6, 20])
+@pytest.mark.parametrize("symbolic", ["", "b"])
+def test_products_keep_their_sums_in_registers(target, kind, batch, symbolic):
+    simple = [("Relu", 0.0, 0.0)] * len(DEFAULTS[kind])  # cells with little to keep
+    case = Case(kind, 64, batch=batch, symbolic=symbolic, activations=simple)
+    (step,) = recurrent.emit(case.node, case.choice(target), target).steps
+    assert not spills(step.text, target)

@@ -1,0 +1,89 @@
+"""Changes of layout against what the layouts mean."""
+
+import numpy as np
+import pytest
+from onnxc.codegen.kernels import reorder
+from support import harness
+
+from onnxc.ir import dims, dtypes
+from onnxc.ir.graph import Layout, Node, TensorType, Value
+from onnxc.ir.ops import Reorder
+
+TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+
+
+def check(shape, old, new, target, dtype=np.float32, symbolic=None):
+    """A value of that shape in the layout `old` arrives unchanged in the layout `new`, its border
+    clear."""
+    count = int(np.prod(shape))
+    array = (np.arange(count) % 200 + 1).astype(dtype).reshape(shape)
+    name = dtypes.from_numpy(array.dtype)
+    x, out = (Value(TensorType(name, tuple(symbolic or shape), layout)) for layout in (old, new))
+    node = Node(Reorder(new), (x,), (out,))
+    (choice,) = reorder.candidates(node, target)
+    assert (choice.inputs, choice.output) == ((old,), new)
+    ((got, border_clear),) = harness.run_choice(node, choice, [array], target)
+    assert np.array_equal(got, array)
+    assert border_clear
+
+
+def both_ways(shape, layout, target, **options):
+    check(shape, None, layout, target, **options)
+    check(shape, layout, None, target, **options)
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [1, 3, 4, 15, 16, 17, 33, 64])
+@pytest.mark.parametrize("block", [4, 8, 16])
+def test_any_number_of_channels(target, channels, block):
+    both_ways((2, channels, 5, 7), Layout(block, (0, 0)), target)
+    both_ways((2, channels, 5, 7), Layout(block, (1, 2)), target)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 1), (1, 2), (7, 1), (3, 3), (4, 16), (5, 17), (2, 47), (40, 40)])
+def test_images_of_any_size(target, size):
+    for halo in ((0, 0), (1, 1)):
+        both_ways((1, 19, *size), Layout(16, halo), target)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float16, np.int64, np.float64, np.bool_])
+def test_any_element_type(target, dtype):
+    block = target.vector_bits // (8 * np.dtype(dtype).itemsize)
+    both_ways((1, 21, 6, 9), Layout(block, (0, 1)), target, dtype=dtype)
+    both_ways((1, block * 2, 6, 9), Layout(block, (0, 0)), target, dtype=dtype)
+
+
+@TARGETS
+def test_one_and_three_spatial_axes(target):
+    both_ways((2, 19, 37), Layout(8, (3,)), target)
+    both_ways((2, 19, 3, 4, 5), Layout(8, (0, 0, 0)), target)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (6, 21)])
+def test_symbolic_images(target, size):
+    symbolic = dims.symbol("n"), 19, dims.symbol("h"), dims.symbol("w")
+    for halo in ((0, 0), (1, 1)):
+        both_ways((2, 19, *size), Layout(16, halo), target, symbolic=symbolic)
+
+
+@TARGETS
+def test_one_halo_to_another(target):
+    for shape in ((2, 19, 5, 6), (1, 16, 30, 1), (1, 8, 1, 300)):
+        check(shape, Layout(8, (0, 0)), Layout(8, (1, 2)), target)
+        check(shape, Layout(8, (2, 1)), Layout(8, (0, 0)), target)
+        check(shape, Layout(8, (2, 1)), Layout(8, (1, 1)), target)
+    check((2, 19, 40), Layout(8, (0,)), Layout(8, (2,)), target)
+
+
+@TARGETS
+def test_one_block_to_another(target):
+    check((2, 19, 5, 6), Layout(8, (0, 1)), Layout(16, (1, 1)), target)
+
+
+@TARGETS
+def test_empty_values(target):
+    both_ways((0, 19, 5, 6), Layout(16, (0, 0)), target)
+    both_ways((1, 19, 0, 6), Layout(16, (0, 0)), target)

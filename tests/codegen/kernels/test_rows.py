@@ -1,0 +1,480 @@
+"""Groups over rows against the interpreter: every size of row, on every processor that runs here."""
+
+import re
+
+import numpy as np
+import pytest
+from onnxc.codegen.kernels import loop_nest, rows
+from onnxc.codegen.lowering.select_kernels import select_kernels
+from onnxc.codegen.nests.row_passes import analysed
+from support import harness
+from support.nests import TARGETS, compare, dense_choice, run
+
+from onnxc.ir import dims, dtypes, expr
+from onnxc.ir.expr import apply, input_
+from onnxc.ir.graph import Graph, TensorType, Value, make_node
+from onnxc.ir.ops import Fused, Map, Reduce
+
+LENGTHS = (1, 2, 3, 7, 8, 13, 16, 17, 31, 33, 64, 67, 131, 257, 1000)
+NATIVE = harness.RUNNABLE[0]
+
+
+class Rows:
+    """A region being written: `map` and `reduce` append nodes to it."""
+
+    def __init__(self, types, axes):
+        self.inputs, self.axes, self.nodes = [Value(t) for t in types], axes, []
+
+    def map(self, body, *values):
+        arguments = [input_(k, v.dtype) for k, v in enumerate(values)]
+        self.nodes.append(make_node(Map(body(*arguments)), values))
+        return self.nodes[-1].outputs[0]
+
+    def reduce(self, kind, value):
+        self.nodes.append(make_node(Reduce(kind, self.axes, True), [value]))
+        return self.nodes[-1].outputs[0]
+
+
+def group(types, axes, write):
+    """A Fused node over operands of these types; `write(region, *operands)` gives its results."""
+    region = Rows(types, axes)
+    results = write(region, *region.inputs)
+    results = results if isinstance(results, tuple) else (results,)
+    graph = Graph(tuple(region.inputs), results, tuple(region.nodes))
+    return make_node(Fused("rows", graph), [Value(t) for t in types])
+
+
+def symbolic_types(arrays):
+    """A variable for every axis that is not 1, the same one for the same axis of the whole."""
+    rank = max(a.ndim for a in arrays)
+    return [
+        TensorType(
+            dtypes.from_numpy(a.dtype),
+            tuple(
+                1 if size == 1 else dims.symbol(f"d{axis}")
+                for axis, size in enumerate(a.shape, rank - a.ndim)
+            ),
+        )
+        for a in arrays
+    ]
+
+
+def check(target, write, *arrays, axes=(1,), only=None, tolerance=None):
+    """The group over operands of known sizes, and of sizes that only the run knows."""
+    static = [TensorType(dtypes.from_numpy(a.dtype), a.shape) for a in arrays]
+    for name, types in (("static", static), ("symbolic", symbolic_types(arrays))):
+        if only in (None, name):
+            node = group(types, axes, write)
+            (choice,) = rows.candidates(node, target)
+            compare(node, choice, arrays, target, tolerance=tolerance)
+
+
+def draw(*shape, dtype="float32", seed=0):
+    return np.random.default_rng(seed).normal(0, 2, shape).astype(dtypes.numpy_dtype(dtype))
+
+
+def softmax(r, x):
+    e = r.map(lambda a, m: expr.exp(a - m), x, r.reduce("max", x))
+    return r.map(lambda a, s: a / s, e, r.reduce("sum", e))
+
+
+def log_softmax(r, x):
+    shifted = r.map(lambda a, m: a - m, x, r.reduce("max", x))
+    total = r.reduce("sum", r.map(expr.exp, shifted))
+    return r.map(lambda a, s: a - expr.log(s), shifted, total)
+
+
+def mean(length):
+    return lambda a: a * expr.const(1 / length, a.dtype)
+
+
+def layer_norm(r, x, scale, shift, length=None):
+    length = length or np.prod([d if isinstance(d, int) else 1 for d in x.shape[1:]])
+    centred = r.map(lambda a, m: a - m, x, r.map(mean(length), r.reduce("sum", x)))
+    variance = r.map(mean(length), r.reduce("sum", r.map(lambda a: a * a, centred)))
+    inverse = r.map(lambda v: 1 / expr.sqrt(v + 1e-5), variance)
+    return r.map(lambda a, i, g, b: a * i * g + b, centred, inverse, scale, shift)
+
+
+def rms_norm(r, x, scale):
+    mean = r.map(lambda s: s / 100 + 1e-5, r.reduce("sum", r.map(lambda a: a * a, x)))
+    return r.map(lambda a, v, g: a / expr.sqrt(v) * g, x, mean, scale)
+
+
+def masked_softmax(r, x, mask):
+    return softmax(r, r.map(lambda a, m: a * 0.125 + m, x, mask))
+
+
+def residual_layer_norm(r, x, y, bias, scale, shift):
+    h = r.map(lambda a, b, c: a + b + c, x, y, bias)
+    return layer_norm(r, h, scale, shift, length=100), h
+
+
+# Rows of every length ---------------------------------------------------------------------------------
+
+
+@TARGETS
+@pytest.mark.parametrize("length", LENGTHS)
+def test_softmax(target, length):
+    check(target, softmax, draw(5, length))
+
+
+@TARGETS
+@pytest.mark.parametrize("length", (1, 3, 13, 64, 1000, 5000))
+def test_root_mean_square(target, length):
+    check(target, rms_norm, draw(6, length), draw(length, seed=1))
+
+
+@TARGETS
+@pytest.mark.parametrize("count", (1, 2, 3, 4, 5, 8, 64))
+def test_any_number_of_rows(target, count):
+    for length in (10, 40, 100):
+        check(target, log_softmax, draw(count, length))
+        check(target, log_softmax, draw(2, count, length), axes=(2,))
+
+
+@TARGETS
+def test_a_mask_for_all_rows_of_a_batch(target):
+    x, mask = draw(2, 3, 5, 37), draw(2, 1, 1, 37, seed=1)
+    mask[1, ..., 20:] = -np.inf
+    check(target, masked_softmax, x, mask, axes=(3,))
+
+
+@TARGETS
+@pytest.mark.parametrize("length", (1, 5, 100, 384))
+def test_layer_norm_after_a_residual(target, length):
+    wide, along = ([draw(7, length, seed=s) for s in (0, 1)], [draw(length, seed=s) for s in (2, 3, 4)])
+    check(target, residual_layer_norm, *wide, *along)
+
+
+@TARGETS
+@pytest.mark.parametrize("write", [softmax, log_softmax])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_element_types(target, write, dtype):
+    for length in (1, 9, 40):
+        check(target, write, draw(3, length, dtype=dtype))
+
+
+@TARGETS
+def test_normalisation_of_sixteen_bit_rows(target):
+    a = [draw(3, 50, dtype="float16"), *(draw(50, dtype="float16", seed=s) for s in (1, 2))]
+    check(target, layer_norm, *a, only="static")
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
+def test_nothing(target, shape):
+    check(target, softmax, np.zeros(shape, np.float32))
+
+
+@TARGETS
+def test_long_rows(target):
+    check(target, softmax, draw(2, 70001))
+    check(target, log_softmax, draw(3, 5000))
+
+
+@TARGETS
+def test_many_rows(target):
+    check(target, softmax, draw(3000, 5))
+
+
+# Shapes ---------------------------------------------------------------------------------------------------
+
+
+@TARGETS
+def test_rows_of_several_axes(target):
+    x, scale = draw(2, 3, 5, 7), draw(5, 7)
+
+    def write(r, x, g):
+        return r.map(lambda a, s, g: a / expr.sqrt(s) * g, x, r.reduce("sum", r.map(lambda a: a * a, x)), g)
+
+    check(target, write, x, scale, axes=(2, 3))
+
+
+@TARGETS
+def test_operands_that_repeat_along_some_axes_of_a_row(target):
+    x, by_channel, by_column = draw(2, 3, 5, 19), draw(3, 1, 1), draw(19)
+
+    def write(r, x, g, b):
+        h = r.map(lambda a, g, b: expr.exp(a * g) + b, x, g, b)
+        return r.map(lambda a, s, b: a / s - b, h, r.reduce("max", h), b)
+
+    check(target, write, x, by_channel, by_column, axes=(1, 2, 3))
+
+
+@TARGETS
+def test_operands_of_one_number_a_row_and_of_one_in_all(target):
+    x, a_row, one = draw(4, 3, 20), draw(4, 3, 1), draw(1)
+
+    def write(r, x, t, one):
+        s = r.reduce("sum", r.map(lambda a, t, c: expr.exp(a / t) + c, x, t, one))
+        return r.map(lambda a, s, t: a - expr.log(s) * t, x, s, t), r.map(lambda s, t: s * t, s, t)
+
+    check(target, write, x, a_row, one, axes=(2,))
+
+
+@TARGETS
+def test_one_row_without_other_axes(target):
+    check(target, softmax, draw(300), axes=(0,))
+
+
+@TARGETS
+def test_an_axis_that_may_repeat_is_settled_by_the_run(target):
+    x, n, m = draw(6, 40), dims.symbol("n"), dims.symbol("m")
+
+    def write(r, x, y):
+        h = r.map(lambda a, b: a + b, x, y)
+        return r.map(lambda a, s: a - s, h, r.reduce("max", h))
+
+    types = [TensorType("float32", (n, m)), TensorType("float32", (dims.symbol("a"), dims.symbol("b")))]
+    node = group(types, (1,), write)
+    (choice,) = rows.candidates(node, target)
+    for y in (draw(6, 40, seed=1), draw(1, 40, seed=1), draw(6, 1, seed=1), draw(1, 1)):
+        compare(node, choice, [x, y], target)
+        compare(node, choice, [y, x], target, {"n": y.shape[0], "m": y.shape[1], "a": 6, "b": 40})
+
+
+@TARGETS
+def test_a_row_shorter_than_known_to_be_one(target):
+    check(target, softmax, draw(5, 1), axes=(1,))
+    check(target, softmax, draw(4, 1, 1), axes=(1, 2))
+
+
+# What is computed -------------------------------------------------------------------------------------------
+
+
+@TARGETS
+def test_reductions_of_all_kinds_at_once(target):
+    def write(r, x):
+        return tuple(r.reduce(kind, x) for kind in ("sum", "min", "max", "prod"))
+
+    check(target, write, draw(5, 37) / 4)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "int8"])
+def test_integers_wrap(target, dtype):
+    array = np.random.default_rng(0).integers(0, 100, (4, 51)).astype(dtype)
+    check(target, lambda r, x: r.map(lambda a, s: a * 3 - s, x, r.reduce("sum", x)), array)
+
+
+@TARGETS
+def test_truth(target):
+    def write(r, x):
+        inside = r.map(lambda a: a > -3.0, x)
+        return r.map(
+            lambda a, b, c: expr.where(b, a, expr.where(c, 1.0, a * 0)),
+            x,
+            r.reduce("and", inside),
+            r.reduce("or", inside),
+        ), r.reduce("and", inside)
+
+    check(target, write, draw(9, 41))
+
+
+@TARGETS
+def test_softmax_of_infinities_and_nan(target):
+    x = draw(6, 45)
+    x[0, 3], x[1, 44], x[2, 5:] = np.inf, np.nan, -np.inf
+    x[3], x[4, 7] = -np.inf, 1e38
+    with np.errstate(all="ignore"):
+        check(target, softmax, x)
+
+
+@TARGETS
+def test_a_maximum_that_is_wanted_itself_keeps_nan(target):
+    def write(r, x):
+        m = r.reduce("max", x)
+        total = r.reduce("sum", r.map(lambda a, m: expr.exp(a - m), x, m))
+        return r.map(lambda a, m: a > m - 1, x, m), total, m
+
+    x = draw(5, 40)
+    x[1, 7], x[3, 39] = np.nan, np.nan
+    with np.errstate(all="ignore"):
+        check(target, write, x)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_quotients_of_extreme_numbers(target, dtype):
+    def write(r, x):
+        largest = r.reduce("max", r.map(abs, x))
+        root = r.map(expr.sqrt, largest)
+        apart = r.map(lambda m: m.maximum(1e-12), root)
+        return tuple(r.map(lambda a, m: a / m, x, n) for n in (largest, root, apart))
+
+    x = draw(8, 21).astype(np.float64)
+    x[1], x[2] = 0, x[2] * 1e-39
+    x[3], x[4, 5], x[5] = x[3] * 1e37, np.inf, x[5] * 1e-20
+    x[6, 20], x[7, 1:] = np.nan, 0
+    with np.errstate(all="ignore"):
+        check(target, write, x.astype(dtypes.numpy_dtype(dtype)))
+
+
+@TARGETS
+def test_what_is_kept_in_the_place_of_a_result(target):
+    def write(r, x):
+        e = r.map(lambda a: expr.exp(expr.tanh(a)), x)
+        s = r.reduce("sum", e)
+        t = r.reduce("sum", r.map(lambda a, s: expr.exp(a / s), e, s))
+        return e, r.map(lambda a, t: a + t, e, t), r.map(lambda a, s: expr.exp(a / s), e, s)
+
+    for length in (5, 100):
+        check(target, write, draw(7, length))
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_what_is_kept_where_no_result_will_be(target, dtype):
+    def write(r, x):
+        e, t = r.map(expr.exp, x), r.map(lambda a: expr.tanh(a * a), x)
+        s = r.reduce("sum", e)
+        m = r.reduce("max", r.map(lambda a, b, s: a / s + b, e, t, s))
+        return r.map(lambda a, b, m: a + b * m, e, t, m)
+
+    for length in (5, 50, 100):
+        check(target, write, draw(7, length, dtype=dtype))
+    assert ("kept", 1) in plan(write, TensorType(dtype, (7, 50))).homes
+
+
+@TARGETS
+@pytest.mark.parametrize("length", (1, 11, 100, 1000))
+def test_like_loop_nest(target, length):
+    arrays = [*(draw(6, length, seed=s) for s in (0, 1)), *(draw(length, seed=s) for s in (2, 3, 4))]
+    node = group([TensorType("float32", a.shape) for a in arrays], (1,), residual_layer_norm)
+    (choice,) = rows.candidates(node, target)
+    values = dict(zip(node.op.region.inputs, arrays))
+    for inner in node.op.region.nodes:
+        ((values[inner.outputs[0]], _),) = run(
+            inner, dense_choice(inner, target), [values[v] for v in inner.inputs], target
+        )
+    for (found, _), wanted in zip(run(node, choice, arrays, target), node.op.region.outputs, strict=True):
+        np.testing.assert_allclose(found, values[wanted], rtol=2e-5, atol=2e-5)
+
+
+@TARGETS
+def test_a_kernel_with_five_passes(target):
+    def write(r, x):
+        h = x
+        for k in range(4):
+            h = r.map(lambda a, s: expr.tanh(a / (1 + abs(s))), h, r.reduce("sum" if k % 2 else "max", h))
+        return h
+
+    check(target, write, draw(4, 70))
+
+
+# The plan ---------------------------------------------------------------------------------------------------
+
+
+def plan(write, *types, axes=(1,)):
+    region = Rows(types, axes)
+    results = write(region, *region.inputs)
+    results = results if isinstance(results, tuple) else (results,)
+    return analysed(Graph(tuple(region.inputs), results, tuple(region.nodes)))
+
+
+def wide(*shape):
+    return TensorType("float32", shape)
+
+
+def test_softmax_takes_three_passes_and_keeps_the_exponentials():
+    found = plan(softmax, wide(8, 100))
+    assert len(found.passes) == 3
+    assert [e.op for e in found.kept] == ["exp"]
+
+
+def test_layer_norm_keeps_a_sum_but_not_a_difference():
+    found = plan(residual_layer_norm, *[wide(8, 100)] * 2, *[wide(100)] * 3)
+    assert len(found.passes) == 3
+    assert [e.op for e in found.kept] == ["add"]
+
+
+def test_what_is_kept_lies_where_a_result_will_be():
+    assert plan(softmax, wide(8, 100)).homes == [("output", 0)]
+    assert plan(residual_layer_norm, *[wide(8, 100)] * 2, *[wide(100)] * 3).homes == [("output", 1)]
+
+
+def operations(found):
+    return [n.op for p in found.passes for n in expr.topological(*p.roots)]
+
+
+def test_rows_are_multiplied_with_inverses_that_exist():
+    assert "div" not in operations(plan(softmax, wide(8, 100)))
+    assert "div" not in operations(plan(rms_norm, wide(8, 100), wide(100)))
+    by_sum = plan(lambda r, x: r.map(lambda a, s: a / s, x, r.reduce("sum", x)), wide(8, 9))
+    assert "div" in operations(by_sum)
+
+
+def test_a_maximum_may_miss_nan_only_where_every_result_is_nan():
+    def maximum_too(r, x):
+        return softmax(r, x), r.reduce("max", x)
+
+    def maximum_alone(r, x):
+        return r.map(lambda a, m: a > m - 1, x, r.reduce("max", x))
+
+    for write, missed in ((softmax, True), (log_softmax, True), (maximum_too, False), (maximum_alone, False)):
+        states = [s for p in plan(write, wide(8, 100)).passes for s in p.reductions if s.kind == "max"]
+        assert all(s.nan is not missed for s in states)
+
+
+def test_what_is_the_same_along_the_row_is_computed_once():
+    found = plan(layer_norm, wide(8, 100), wide(100), wide(100))
+    assert not any(n.op == "sqrt" for p in found.passes for n in expr.topological(*p.roots))
+
+
+def test_what_is_no_computation_of_rows_is_refused():
+    def other_axes(r, x):
+        s = r.reduce("sum", x)
+        r.axes = (0,)
+        return r.map(lambda a, b, c: a + b + c, x, s, r.reduce("sum", x))
+
+    def place(r, x):
+        return r.map(lambda a, s: a + s + expr.index(1).cast("float32"), x, r.reduce("sum", x))
+
+    def checked(r, x):
+        return r.map(lambda a, s: expr.check(s > 0, a, "invalid_value"), x, r.reduce("sum", x))
+
+    assert plan(other_axes, wide(8, 8)) is None
+    assert plan(place, wide(8, 100)) is None
+    assert plan(checked, wide(8, 100)) is None
+    assert plan(lambda r, x: r.map(apply_twice, x), wide(8, 100)) is None
+    assert plan(lambda r, x: r.reduce("sum", x), wide(100, 8), axes=(0,)) is None
+
+
+def apply_twice(a):
+    return apply("mul", a, a)
+
+
+def test_a_group_that_is_refused_runs_node_by_node():
+    def by_channel(r, x, scale):
+        return r.map(lambda a, s, g: a / s * g, x, r.reduce("sum", x), scale)
+
+    short_lines = group([wide(4, 9, 3), wide(3)], (1, 2), by_channel)
+    for node in (group([wide(8, 100)], (0,), softmax), short_lines):
+        assert not list(rows.candidates(node, NATIVE))
+        chosen = select_kernels(Graph(node.inputs, node.outputs, (node,)), NATIVE)
+        assert {n.choice.kernel for n in chosen.nodes} == {loop_nest}
+        assert len(chosen.nodes) == len(node.op.region.nodes)
+
+
+@pytest.mark.parametrize("target", harness.TARGETS.values(), ids=str)
+def test_no_spills_where_code_can_only_be_generated(target):
+    for node in (
+        group([wide(128, 384)] * 2 + [wide(384)] * 3, (1,), residual_layer_norm),
+        group([wide(128, 384)], (1,), softmax),
+        group([wide(128, 24)], (1,), softmax),
+    ):
+        (choice,) = rows.candidates(node, target)
+        (step,) = rows.emit(node, choice, target).steps
+        text = harness.assembly(step.text, target)
+        assert not re.search(r"\s(callq?|blr?)\s", text)
+        assert "Spill" not in text
+
+
+def test_parts_do_not_change_a_bit():
+    x, node = draw(300, 77), group([wide(300, 77)], (1,), softmax)
+    (choice,) = rows.candidates(node, NATIVE)
+    whole = harness.run_choice(node, choice, [x], NATIVE, split=1)[0][0]
+    for split in (2, 5):
+        assert np.array_equal(whole, harness.run_choice(node, choice, [x], NATIVE, split=split)[0][0])
+    assert np.array_equal(whole, run(node, choice, [x], NATIVE)[0][0])

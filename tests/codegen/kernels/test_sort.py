@@ -1,0 +1,110 @@
+"""Sort: stable, of any type and axis, NaN the greatest; short lines by rank and long ones by radix."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnxc.codegen.kernels import sort
+from support import harness
+from support.nests import TARGETS, node_of, numbers, run, symbolic
+
+from onnxc.ir.interpret import run_node
+from onnxc.ir.ops import Sort
+
+NATIVE = harness.RUNNABLE[0]
+SHAPES = [
+    ((5,), 0),
+    ((1,), 0),
+    ((0,), 0),
+    ((64,), 0),
+    ((65,), 0),
+    ((1000,), 0),
+    ((3, 200), 1),
+    ((200, 3), 0),
+    ((2, 17, 5), 1),
+    ((3, 0), 0),
+    ((0, 3), 0),
+]
+
+
+def check(target, op, array, is_symbolic=False):
+    """Values to the bit, and places."""
+    node = node_of(op, [array], [symbolic(array, "n")] if is_symbolic else None)
+    (choice,) = sort.candidates(node, target)
+    results = run(node, choice, [array], target)
+    for (found, _), expected in zip(
+        results, run_node(node, [array], harness.bind(node, [array])), strict=True
+    ):
+        assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+@TARGETS
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        "float64",
+        "float16",
+        "bfloat16",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "bool",
+    ],
+)
+def test_lines_of_every_type(target, dtype, descending):
+    for shape, axis in SHAPES:
+        check(target, Sort(axis, descending), numbers(shape, dtype))
+
+
+@TARGETS
+def test_lines_of_variable_length(target):
+    for shape, axis in SHAPES:
+        check(target, Sort(axis, True), numbers(shape), is_symbolic=True)
+
+
+@TARGETS
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_special_floats(target, dtype, descending):
+    for length in (40, 400):
+        array = numbers((length,), dtype)
+        array[[3, 30]], array[[4, 20]], array[[5, 21]], array[6], array[7] = (
+            np.nan,
+            -0.0,
+            0.0,
+            np.inf,
+            -np.inf,
+        )
+        array[8] = -array[3]  # a NaN with its sign set
+        check(target, Sort(0, descending), array)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int8"])
+def test_extreme_integers(target, dtype):
+    limits = np.iinfo(dtype)
+    for length in (40, 400):
+        array = numbers((length,), dtype)
+        array[:4] = limits.max, limits.min, limits.max - 1, limits.min + 1
+        check(target, Sort(0), array)
+        check(target, Sort(0, True), array)
+
+
+def test_equal_elements_keep_their_order():
+    for length in (60, 3000):
+        check(NATIVE, Sort(0), numbers((length,), low=0, high=3))
+        check(NATIVE, Sort(0, True), numbers((length,), low=0, high=3))
+        check(NATIVE, Sort(0), np.zeros(length, np.float32))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(width=32), max_size=150), st.booleans())
+def test_any_floats(values, descending):
+    check(NATIVE, Sort(0, descending), np.array(values, np.float32), is_symbolic=True)

@@ -1,0 +1,138 @@
+"""Winograd's convolutions of 3x3 windows against the interpreter, and their transforms by themselves."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from onnxc.codegen.kernels import winograd
+from support import harness
+from support.assembly import spills
+from support.blocked_cases import check, choices, convolution, laid_out, random, relu_of_bias, symbols
+from support.guarded import guarded
+
+from onnxc.ir import expr
+from onnxc.ir.expr import input_, sigmoid
+from onnxc.target import TARGETS as TARGETS_BY_NAME
+
+TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+TOLERANCE = 2e-5  # of the largest result, where the direct sum of products is within 4e-6
+
+
+@pytest.fixture(autouse=True)
+def forbid_the_memory_behind_operands(monkeypatch):
+    monkeypatch.setattr(harness, "aligned", guarded)
+
+
+def channels_to(outputs):
+    return random(outputs, 1, 1, seed=7), True
+
+
+# Transforms --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m", winograd.PIECES)
+def test_the_transforms_compute_exactly_what_a_window_does(m):
+    matrices, rng = winograd.transforms(m), np.random.default_rng(m)
+    data, weights = ([Fraction(int(n)) for n in rng.integers(-9, 9, size)] for size in (m + 2, 3))
+
+    def times(matrix, vector):
+        return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
+
+    products = [a * b for a, b in zip(times(matrices.data, data), times(matrices.weights, weights))]
+    window = [sum(data[y + k] * weights[k] for k in range(3)) for y in range(m)]
+    assert times(matrices.result, products) == window
+
+
+# Images ------------------------------------------------------------------------------------------
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (3, 2), (4, 4), (7, 7), (8, 13), (30, 31)], ids=str)
+def test_images_of_any_size(target, size):
+    case = convolution((1, 16, *size), (32, 16, 3, 3), pads=1)
+    check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [(16, 17), (17, 16), (33, 70), (300, 32)], ids=str)
+def test_any_channels(target, channels):
+    inputs, outputs = channels
+    case = convolution((1, inputs, 9, 10), (outputs, inputs, 3, 3), pads=1)
+    check(case, winograd, target, tolerance=TOLERANCE)
+
+
+@TARGETS
+@pytest.mark.parametrize("pads", [0, 2, (0, 1, 2, 0), (1, -1, 0, 1)], ids=str)
+def test_any_padding(target, pads):
+    case = convolution((2, 16, 11, 9), (16, 16, 3, 3), pads=pads)
+    check(case, winograd, target, wider=1, tolerance=TOLERANCE)
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "size", [(1, 1, 1), (2, 2, 9), (1, 3, 5), (3, 17, 16), (1, 40, 41), (0, 5, 5)], ids=str
+)
+def test_sizes_that_only_the_run_knows(target, size):
+    n, height, width = size
+    case = convolution((n, 32, height, width), (40, 32, 3, 3), pads=1, symbolic=symbols("n", 32, "h", "w"))
+    check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+@pytest.mark.parametrize("size", [(0, 16, 5, 5), (1, 16, 0, 5), (1, 16, 5, 0)], ids=str)
+def test_empty_images(size):
+    check(convolution(size, (16, 16, 3, 3), pads=1), winograd, harness.RUNNABLE[0])
+
+
+@TARGETS
+def test_many_parts_give_the_whole(target):
+    case = convolution((2, 64, 56, 50), (96, 64, 3, 3), pads=1)
+    check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+# Epilogues ---------------------------------------------------------------------------------------
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 3), (8, 8), (9, 6)], ids=str)
+def test_bias_and_activation(target, size):
+    bias = channels_to(40)
+    case = convolution((1, 16, *size), (40, 16, 3, 3), pads=1, epilogue=relu_of_bias(), extra=[bias])
+    check(case, winograd, target, tolerance=TOLERANCE)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 3), (8, 8), (9, 6)], ids=str)
+def test_residuals_and_long_activations_reach_every_pixel_once(target, size):
+    total = input_(0, "float32") + input_(1, "float32") + input_(2, "float32")
+    extra = [channels_to(40), (random(1, 40, *size, seed=8), False)]
+    for body in (total.maximum(0.0), total * sigmoid(total), expr.apply("exp", total) + 1.0):
+        case = convolution((1, 16, *size), (40, 16, 3, 3), pads=1, epilogue=body, extra=extra)
+        check(case, winograd, target, tolerance=TOLERANCE)
+
+
+# What is offered ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        convolution((1, 32, 9, 9), (32, 32, 3, 3), strides=2, pads=1),
+        convolution((1, 32, 9, 9), (32, 32, 3, 3), dilations=2, pads=2),
+        convolution((1, 32, 9, 9), (32, 16, 3, 3), groups=2, pads=1),
+        convolution((1, 32, 9, 9), (32, 32, 5, 5), pads=2),
+        convolution((1, 32, 9), (32, 32, 3), pads=1),
+        convolution((1, 3, 9, 9), (32, 3, 3, 3), pads=1),
+        convolution((1, 32, 9, 9), (32, 32, 3, 3), pads=1, dtype=np.float64),
+    ],
+    ids=["strides", "dilations", "groups", "5x5", "one axis", "three channels", "float64"],
+)
+def test_other_convolutions_are_left_to_others(case):
+    assert not choices(case, winograd, harness.RUNNABLE[0])[1]
+
+
+@pytest.mark.parametrize("target", TARGETS_BY_NAME.values(), ids=str)
+def test_products_keep_their_sums_in_registers(target):
+    node, offered = choices(convolution((1, 64, 28, 28), (64, 64, 3, 3), pads=1), winograd, target)
+    for choice in offered:
+        (step,) = winograd.emit(laid_out(node, choice), choice, target).steps
+        assert spills(step.text, target) == []

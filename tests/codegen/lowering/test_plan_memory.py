@@ -1,0 +1,343 @@
+"""Where values lie: results over operands, what loops carry, and the check that finds what is wrong."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnxc.codegen.lowering.check_plan import check_plan
+from onnxc.codegen.lowering.plan_memory import Buffer, place, plan_memory
+from support.planned import POINTWISE, Planned, agrees_in_any_memory, apart, convolved, floats
+from support.small_models import Weights, parsed
+
+from onnxc.ir.verify import InvalidGraph
+
+# Results over operands
+
+
+def test_a_result_takes_the_memory_of_an_operand_that_dies():
+    p = Planned("""graph g(%x: float32[n, 4], %y: float32[4]) {
+        %a = map(%x) { exp($0) }
+        %b = map(%a, %y) { add($0, $1) }
+        %c = map(%b) { cast($0, int32) }
+        %d = reduce(%c) kind=sum axes=(1)
+        return %d
+    }""")
+    assert p.offset_in("a", "c") == p.offset_in("b", "c") == 0
+    assert len(p.plan.buffers) == 1
+
+
+def test_a_chain_is_computed_in_the_callers_memory():
+    p = Planned("""graph g(%x: float32[n, 4]) {
+        %a = map(%x) { exp($0) }
+        %b = map(%a) { neg($0) }
+        return %b
+    }""")
+    assert p.place("a") == p.place("b") == ("output", 0, 0)
+    assert not p.plan.buffers
+
+
+def test_what_is_read_later_is_not_overwritten():
+    p = Planned("""graph g(%x: float32[4, 6]) {
+        %a = map(%x) { exp($0) }
+        %b = map(%a) { neg($0) }
+        %c = reduce(%b) kind=sum axes=(0)
+        %d = map(%a, %c) { add($0, $1) }
+        return %d
+    }""")
+    assert apart(p, "a", "b")
+
+
+def test_what_is_read_later_through_a_view_is_not_overwritten():
+    p = Planned("""graph g(%x: float32[4, 6]) {
+        %a = map(%x) { exp($0) }
+        %r = reshape(%a) shape=(6, 4)
+        %b = map(%a) { neg($0) }
+        %c = reduce(%b) kind=sum axes=(1)
+        %d = reduce(%r) kind=sum axes=(1)
+        return %c, %d
+    }""")
+    assert apart(p, "a", "b")
+
+
+def test_what_is_read_in_two_orders_is_not_overwritten():
+    p = Planned("""graph g(%x: float32[4, 6]) {
+        %a = map(%x) { exp($0) }
+        %r = reshape(%a) shape=(4, 1, 6)
+        %b = map(%a, %r) { add($0, $1) }
+        %c = reduce(%b) kind=sum axes=(0, 1)
+        return %c
+    }""")
+    assert apart(p, "a", "b")
+
+
+def test_what_repeats_is_not_overwritten():
+    p = Planned("""graph g(%x: float32[n, 4], %y: float32[n, 1]) {
+        %a = map(%y) { exp($0) }
+        %b = map(%a, %x) { add($0, $1) }
+        %c = reduce(%b) kind=sum axes=(1)
+        return %c
+    }""")
+    assert apart(p, "a", "b")
+
+
+def test_a_result_of_another_size_has_its_own_memory():
+    p = Planned("""graph g(%x: float32[n, 4]) {
+        %a = map(%x) { exp($0) }
+        %b = map(%a) { cast($0, float64) }
+        %c = reduce(%b) kind=sum axes=(1)
+        return %c
+    }""")
+    assert apart(p, "a", "b")
+
+
+def test_inputs_and_constants_are_not_overwritten():
+    p = Planned("""graph g(%x: float32[4]) {
+        %w = constant float32[4] (1.0, 2.0, 3.0, 4.0)
+        %a = map(%x, %w) { add($0, $1) }
+        %b = reduce(%a) kind=sum axes=(0)
+        return %b
+    }""")
+    assert p.place("a")[0] == "arena"
+
+
+RESIDUAL = f"""
+    %b = conv(%a, %v) {POINTWISE}
+    %c = conv(%b, %v, %a) {POINTWISE} epilogue={{ max(add($0, $1), 0.0) }}
+    %d = reduce(%c) kind=sum axes=(2, 3)
+    return %d"""
+
+
+def test_a_convolution_is_added_to_its_residual():
+    p = Planned(convolved(8, RESIDUAL))
+    assert p.offset_in("c", "a") == 0
+
+
+def test_a_residual_is_read_once_where_pixels_are_computed_twice():
+    p = Planned(convolved(8, RESIDUAL).replace("4, 4]", "7, 17]"))
+    (conv,) = (n for n in p.graph.nodes if len(n.inputs) == 3)
+    assert not p.codes[conv].over
+    assert apart(p, "a", "c")
+
+
+def test_a_residual_with_a_border_is_not_overwritten_by_a_result_without():
+    p = Planned(
+        convolved(
+            8,
+            RESIDUAL.replace(
+                "%d = reduce(%c)",
+                """
+        %e = conv(%a, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        %f = map(%c, %e) { add($0, $1) }
+        %d = reduce(%f)""",
+            ),
+        )
+    )
+    assert apart(p, "a", "c")
+
+
+def test_a_product_is_added_to_its_residual():
+    p = Planned("""graph g(%x: float32[n, 16]) {
+        %w = constant float32[16, 16] splat 0.5
+        %a = map(%x) { exp($0) }
+        %b = contract(%a, %w) lhs="mk" rhs="kn" out="mn" accumulate=float32
+        %c = contract(%b, %w, %a) lhs="mk" rhs="kn" out="mn" accumulate=float32 epilogue={ add($0, $1) }
+        %d = reduce(%c) kind=sum axes=(1)
+        return %d
+    }""")
+    assert p.offset_in("c", "a") == 0
+
+
+def test_results_over_operands_make_the_arena_smaller():
+    p = Planned("""graph g(%x: float32[1000]) {
+        %a = map(%x) { exp($0) }
+        %b = map(%a) { neg($0) }
+        %c = reduce(%b) kind=sum axes=(0)
+        return %c
+    }""")
+    assert p.plan.arena_bytes == 4032
+    p.codes.update({node: replace(code, over=()) for node, code in p.codes.items()})
+    assert plan_memory(p.graph, p.codes).arena_bytes == 2 * 4032
+
+
+def test_overwritten_operands_agree_in_any_memory(tmp_path):
+    w = Weights(4)
+    w.add("w", 24, 24)
+    model = parsed(
+        """
+        chain (float[n, 24] x, float[24] y) => (float[n, 24] z, float[n, 24] other, bool[n, 24] signs) {
+            a = Add (x, y)
+            b = Exp (a)
+            c = MatMul (b, w)
+            d = Add (c, b)
+            e = Relu (d)
+            f = Transpose <perm = [1, 0]> (e)
+            g = Transpose <perm = [1, 0]> (f)
+            h = Add (e, g)
+            i = Softmax (h)
+            z = Mul (i, h)
+            other = Neg (z)
+            zero = Constant <value = float {0.0}> ()
+            signs = Less (other, zero)
+        }""",
+        w,
+    )
+    agrees_in_any_memory(model, tmp_path, [{"x": floats(n, 24), "y": floats(24)} for n in (1, 0, 5, 64)])
+
+
+# Places
+
+
+def test_buffers_are_placed_in_their_order_of_use_where_that_leaves_fewer_gaps():
+    buffers = [Buffer(64 * n, *used) for n, used in ((5, (0, 0)), (5, (2, 2)), (2, (0, 1)), (2, (1, 2)))]
+    assert place(buffers) == 64 * 7
+    assert all(
+        a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+        for a in buffers
+        for b in buffers
+        if a is not b and a.first <= b.last and b.first <= a.last
+    )
+
+
+# Loops
+
+
+LOOP = """graph g(%x: float32[4, 8], %w: float32[8, 8], %t: int64[]) {{
+    %go = constant bool[] (true)
+    %l = loop(%t, %go, %x, %w) body=(%i: int64[], %c: bool[], %h: float32[4, 8], %v: float32[8, 8]) {{
+        {}
+        return %c, %next
+    }} carried=1 : float32[4, 8]
+    return %l
+}}"""
+
+
+def test_what_a_loop_carries_is_written_where_it_stays():
+    p = Planned(
+        LOOP.format("""
+        %a = contract(%h, %v) lhs="mk" rhs="kn" out="mn" accumulate=float32
+        %next = map(%a, %h) { sub($0, $1) }""")
+    )
+    assert p.plan.locations[p.carried(0)] == p.plan.locations[p.values["next"]]
+
+
+def test_what_is_still_read_is_not_written():
+    p = Planned(
+        LOOP.format("""
+        %next = contract(%h, %v) lhs="mk" rhs="kn" out="mn" accumulate=float32""")
+    )
+    assert p.plan.locations[p.carried(0)] != p.plan.locations[p.values["next"]]
+
+
+def test_parts_of_what_is_still_read_are_not_written():
+    p = Planned(
+        LOOP.format("""
+        %a = slice(%h) starts=(1, 0) sizes=(3, 8) steps=(1, 1)
+        %b = map(%a) { exp($0) }
+        %d = map(%v) { neg($0) }
+        %e = slice(%d) starts=(0, 0) sizes=(1, 8) steps=(1, 1)
+        %f = map(%e) { abs($0) }
+        %next = concat(%b, %f) axis=0""")
+    )
+    assert p.offset_in("f", "next") == 3 * 8 * 4
+    assert p.plan.locations[p.carried(0)] != p.plan.locations[p.values["next"]]
+
+
+def test_values_that_change_places_are_copied(tmp_path):
+    model = parsed("""
+        fibonacci (float[n] x, float[n] y, int64 trips) => (float[n] a, float[n] b, float[t, n] all) {
+            go = Constant <value = bool {1}> ()
+            a, b, all = Loop (trips, go, x, y) <body = round (int64 i, bool c, float[n] p, float[n] q)
+                => (bool c_out, float[n] q_out, float[n] sum, float[n] scanned) {
+                sum = Add (p, q)
+                q_out = Identity (q)
+                scanned = Neg (sum)
+                c_out = Identity (c)
+            }>
+        }""")
+    agrees_in_any_memory(
+        model,
+        tmp_path,
+        [
+            {"x": floats(n), "y": floats(n, seed=1), "trips": np.asarray(trips)}
+            for n, trips in ((3, 5), (8, 1), (0, 2))
+        ],
+    )
+
+
+def test_loops_that_write_in_place_agree_in_any_memory(tmp_path):
+    model = parsed("""
+        rounds (float[4, 8] x, float[8, 8] w, int64 trips)
+            => (float[4, 8] a, float[4, 8] b, float[t, 4, 8] c) {
+            go = Constant <value = bool {1}> ()
+            a, b, c = Loop (trips, go, x, x) <body = round (int64 i, bool go_on, float[4, 8] p, float[4, 8] q)
+                => (bool c_out, float[4, 8] p_out, float[4, 8] q_out, float[4, 8] scanned) {
+                product = MatMul (p, w)
+                bounded = Tanh (product)
+                q_out = Add (q, bounded)
+                positive = ReduceMax <keepdims = 0> (bounded)
+                zero = Constant <value = float {0.0}> ()
+                condition = Greater (positive, zero)
+                p_out = If (condition) <
+                    then_branch = yes () => (float[4, 8] kept) { kept = Neg (p) },
+                    else_branch = no () => (float[4, 8] made) { made = Add (q_out, p) }>
+                scanned = Mul (q_out, p)
+                c_out = Identity (go_on)
+            }>
+        }""")
+    agrees_in_any_memory(
+        model,
+        tmp_path,
+        [
+            {"x": floats(4, 8), "w": floats(8, 8, seed=1), "trips": np.asarray(trips)}
+            for trips in (0, 1, 2, 7)
+        ],
+    )
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_agree_in_any_memory(kind, tmp_path):
+    gates, w = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], Weights(5)
+    w.add("w", 2, gates * 6, 5)
+    w.add("r", 2, gates * 6, 6)
+    model = parsed(
+        f"""
+        layers (float[t, b, 5] x, int32[b] lengths) => (float[t, 2, b, 6] y, float[2, b, 6] last) {{
+            y, last = {kind} <hidden_size = 6, direction = "bidirectional"> (x, w, r, , lengths)
+        }}""",
+        w,
+    )
+    agrees_in_any_memory(
+        model,
+        tmp_path,
+        [
+            {"x": floats(t, b, 5), "lengths": np.arange(b, dtype=np.int32) % t + 1}
+            for t, b in ((1, 1), (7, 3))
+        ],
+    )
+
+
+# The check
+
+
+def test_a_value_that_is_gone_is_noticed():
+    p = Planned("""graph g(%x: float32[8]) {
+        %a = map(%x) { exp($0) }
+        %b = reduce(%a) kind=sum axes=(0)
+        %c = map(%a, %b) { div($0, $1) }
+        return %c
+    }""")
+    p.plan.locations[p.values["b"]] = p.plan.locations[p.values["a"]]
+    with pytest.raises(InvalidGraph, match=r"Reduce writes %b: .* over %a: "):
+        check_plan(p.graph, p.codes, p.plan)
+
+
+def test_memory_that_is_given_away_too_early_is_noticed():
+    p = Planned("""graph g(%x: float32[8]) {
+        %a = map(%x) { exp($0) }
+        %b = reduce(%a) kind=sum axes=(0)
+        %c = reduce(%a) kind=prod axes=(0)
+        return %b, %c
+    }""")
+    p.plan.buffers[p.place("a")[1]].last = 1
+    with pytest.raises(InvalidGraph, match="Reduce at 2 uses buffer 0, which is in use from 0 to 1"):
+        check_plan(p.graph, p.codes, p.plan)

@@ -1,0 +1,159 @@
+"""select_kernels: every node that computes gets a kernel, blocked values flow between those that read them,
+and results are dense."""
+
+import numpy as np
+import pytest
+from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
+from support.pass_text import TARGET, operands, ops
+
+from onnxc.errors import UnsupportedError
+from onnxc.ir import interpret
+from onnxc.ir.graph import TensorType, walk
+from onnxc.ir.text import parse
+from onnxc.ir.verify import verify
+from onnxc.target import TARGETS
+
+
+def selected(text, target=TARGET):
+    found = select_kernels(parse(text, WEIGHTS), target)
+    verify(found, "kernels")
+    return found
+
+
+def ops_of(node):
+    return type(node.op).__name__
+
+
+def kernels(graph):
+    return [node.choice.name if node.choice else None for node in graph.nodes]
+
+
+def layouts(graph):
+    """How the results of each node are stored."""
+    return [" ".join(str(v.type.layout or "dense") for v in node.outputs) for node in graph.nodes]
+
+
+WEIGHTS = {"k": np.ones((16, 16, 3, 3), np.float32), "m": np.ones((16, 16, 1, 1), np.float32)}
+CONVOLUTIONS = """graph g(%x: float32[1, 16, 20, 20]) {
+    %k = constant float32[16, 16, 3, 3] #k
+    %m = constant float32[16, 16, 1, 1] #m
+    %0 = conv(%x, %m) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+    %1 = conv(%0, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+    %2 = conv(%0, %m) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+    %3 = map(%1, %2) { add($0, $1) }
+    return %3
+}"""
+
+
+def test_what_computes_has_a_kernel_and_what_is_a_view_has_none():
+    found = selected("""graph g(%x: float32[n, 4], %s: int64[1]) {
+        bind(%s) symbols=(k)
+        %0 = map(%x) { exp($0) }
+        %1 = reshape(%0) shape=(4*n)
+        %2 = slice(%1) starts=(k) sizes=(1) steps=(1)
+        %3 = elements() dims=(k) shape=(1)
+        return %2, %3
+    }""")
+    assert [runs_kernel(node) for node in found.nodes] == [False, True, False, False, False]
+    assert [name is not None for name in kernels(found)] == [False, True, False, False, False]
+
+
+def test_convolutions_hand_on_blocks_and_the_result_is_dense():
+    found = selected(CONVOLUTIONS)
+    assert layouts(found)[-1] == "dense"
+    assert "c8" in " ".join(layouts(found)[:-1])
+
+
+def test_a_block_is_as_wide_as_a_vector():
+    for name, block in (("x86-64-v4", "c16"), ("x86-64-v3", "c8"), ("x86-64-v2", "c4"), ("aarch64", "c4")):
+        assert block in " ".join(layouts(selected(CONVOLUTIONS, TARGETS[name])))
+
+
+def test_a_blocked_value_has_the_widest_border_that_a_reader_wants():
+    found = selected(CONVOLUTIONS)
+    (first,) = (node.inputs[0] for node in found.nodes if ops_of(node) == "Conv" and node.op.pads[0] == 1)
+    assert first.type.layout.halo == (1, 1)
+    readers = [node for node in found.nodes if first in node.inputs]
+    assert len(readers) == 2
+
+
+def test_readers_of_one_layout_share_one_reorder():
+    found = selected("""graph g(%x: float32[1, 16, 20, 20]) {
+        %k = constant float32[16, 16, 3, 3] #k
+        %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        %1 = conv(%x, %k) strides=(2, 2) pads=(1, 1, 1, 1) dilations=(1, 1)
+        return %0, %1
+    }""")
+    readers = [ops_of(node) for node in found.nodes if found.inputs[0] in node.inputs]
+    assert readers == ["Reorder"]
+
+
+def test_a_blocked_value_that_is_an_output_too_is_reordered_for_the_caller():
+    text = CONVOLUTIONS.replace("return %3", "return %3, %0")
+    found = selected(text)
+    assert [v.type.layout for v in found.outputs] == [None, None]
+
+
+def test_blocks_do_not_enter_or_leave_branches():
+    found = selected("""graph g(%c: bool[], %x: float32[1, 16, 20, 20]) {
+        %k = constant float32[16, 16, 3, 3] #k
+        %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        %1 = if(%c, %0) then=(%a: float32[1, 16, 20, 20]) {
+            %2 = conv(%a, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+            return %2
+        } otherwise=(%a: float32[1, 16, 20, 20]) {
+            return %a
+        } : float32[1, 16, 20, 20]
+        return %1
+    }""")
+    branch = next(node for node in found.nodes if ops_of(node) == "If")
+    assert branch.inputs[1].type.layout is None
+    assert all(node.choice is not None for node in branch.op.then.nodes)
+    assert branch.op.then.outputs[0].type.layout is None
+
+
+def test_a_group_that_no_kernel_takes_is_inlined():
+    found = selected("""graph g(%x: float32[n, 8]) {
+        %0 = fused(%x) kind=unheard_of region=(%a: float32[n, 8]) {
+            %1 = map(%a) { exp($0) }
+            %2 = reduce(%1) kind=sum axes=(1)
+            return %2
+        }
+        return %0
+    }""")
+    assert ops(found) == ["Map", "Reduce"]
+
+
+def test_a_group_that_only_dense_operands_suit_reads_a_blocked_value_reordered():
+    found = selected("""graph g(%x: float32[1, 16, 20, 20]) {
+        %k = constant float32[16, 16, 3, 3] #k
+        %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        %1 = fused(%0) kind=rows region=(%a: float32[1, 16, 20, 20]) {
+            %b = reduce(%a) kind=sum axes=(2, 3) keepdims=true
+            %c = map(%a, %b) { div($0, $1) }
+            return %c
+        }
+        return %1
+    }""")
+    assert kernels(found)[-2:] == ["reorder", "rows"]
+    assert layouts(found)[-3:] == ["c8", "dense", "dense"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_the_chosen_graph_means_the_same(size):
+    text = CONVOLUTIONS.replace("20, 20", "h, 5")
+    inputs = operands(parse(text, WEIGHTS), h=size)
+    expected = interpret.run_graph(parse(text, WEIGHTS), inputs)
+    np.testing.assert_array_equal(interpret.run_graph(selected(text), inputs)[0], expected[0])
+
+
+def test_types_differ_in_their_layout_alone():
+    before, after = parse(CONVOLUTIONS, WEIGHTS), selected(CONVOLUTIONS)
+    dense = [TensorType(v.dtype, v.shape) for n in walk(after) if ops_of(n) != "Reorder" for v in n.outputs]
+    assert dense == [v.type for node in walk(before) for v in node.outputs]
+
+
+def test_what_no_kernel_takes_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr("onnxc.codegen.kernels.KERNELS", ())
+    with pytest.raises(UnsupportedError, match=r"no kernel takes Map of float32\[n\]"):
+        selected("graph g(%x: float32[n]) { %0 = map(%x) { neg($0) } return %0 }")

@@ -1,0 +1,287 @@
+"""What is part of another value's memory: views and joins."""
+
+import pytest
+from support.planned import PLANE, POINTWISE, Planned, agrees_in_any_memory, apart, convolved, floats
+from support.small_models import Weights, parsed
+
+from onnxc.ir import dims
+
+# Views
+
+
+def test_a_reshape_is_its_operand():
+    p = Planned("""graph g(%x: float32[2, 12]) {
+        %a = map(%x) { exp($0) }
+        %b = reshape(%a) shape=(4, 6)
+        %c = reduce(%b) kind=sum axes=(1)
+        return %c
+    }""")
+    assert p.offset_in("b", "a") == 0
+    assert p.kernels() == ["Map", "Reduce"]
+
+
+def test_leading_rows_are_part_of_their_operand():
+    p = Planned("""graph g(%x: float32[1, n, 6]) {
+        %a = map(%x) { exp($0) }
+        %b = slice(%a) starts=(0, n // 2, 0) sizes=(1, n - n // 2, 6) steps=(1, 1, 1)
+        %c = reduce(%b) kind=sum axes=(1)
+        return %c
+    }""")
+    assert p.offset_in("b", "a") == dims.symbol("n") // 2 * 24
+
+
+def test_columns_are_copied():
+    p = Planned("""graph g(%x: float32[4, 6]) {
+        %a = map(%x) { exp($0) }
+        %b = slice(%a) starts=(0, 3) sizes=(4, 3) steps=(1, 1)
+        %c = reduce(%b) kind=sum axes=(1)
+        return %c
+    }""")
+    assert apart(p, "a", "b")
+
+
+def test_whole_blocks_are_part_of_their_operand():
+    p = Planned(
+        convolved(
+            24,
+            f"""
+        %b = slice(%a) starts=(0, 16, 0, 0) sizes=(1, 8, 4, 4) steps=(1, 1, 1, 1)
+        %c = conv(%b, %v) {POINTWISE}
+        return %c""",
+        )
+    )
+    assert p.offset_in("b", "a") == 2 * PLANE
+
+
+def test_the_last_channels_may_leave_lanes_idle():
+    p = Planned(
+        convolved(
+            12,
+            """
+        %b = slice(%a) starts=(0, 8, 0, 0) sizes=(1, 4, 4, 4) steps=(1, 1, 1, 1)
+        %c = map(%b) { exp($0) }
+        return %c""",
+        )
+    )
+    assert p.offset_in("b", "a") == PLANE
+
+
+@pytest.mark.parametrize(("batch", "begin", "size"), [(1, 4, 8), (1, 0, 4), (2, 8, 8)])
+def test_channels_inside_blocks_or_of_several_images_are_copied(batch, begin, size):
+    p = Planned(
+        convolved(
+            24,
+            f"""
+        %b = slice(%a) starts=(0, {begin}, 0, 0) sizes=({batch}, {size}, 4, 4) steps=(1, 1, 1, 1)
+        %c = map(%b) {{ exp($0) }}
+        return %c""",
+            batch,
+        )
+    )
+    assert apart(p, "a", "b")
+
+
+def test_a_part_has_the_halo_of_its_operand():
+    p = Planned(
+        convolved(
+            16,
+            """
+        %b = slice(%a) starts=(0, 8, 0, 0) sizes=(1, 8, 4, 4) steps=(1, 1, 1, 1)
+        %c = conv(%b, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        return %c""",
+        )
+    )
+    assert p.values["a"].type.layout.halo == p.values["b"].type.layout.halo == (1, 1)
+    assert p.offset_in("b", "a") == 6 * 6 * 8 * 4
+
+
+def test_a_single_pixel_of_whole_blocks_is_dense_already():
+    p = Planned("""graph g(%x: float32[1, 8, 1, 1]) {
+        %w = constant float32[16, 8, 1, 1] splat 0.5
+        %v = constant float32[16, 3] splat 0.5
+        %a = conv(%x, %w) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+        %b = reshape(%a) shape=(1, 16)
+        %c = contract(%b, %v) lhs="mk" rhs="kn" out="mn" accumulate=float32
+        return %c
+    }""")
+    assert p.offset_in("b", "a") == 0
+
+
+def test_a_blocked_value_is_never_an_output():
+    p = Planned("""graph g(%x: float32[1, 8, 1, 1]) {
+        %w = constant float32[16, 8, 1, 1] splat 0.5
+        %a = conv(%x, %w) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+        %b = reshape(%a) shape=(1, 16)
+        return %b
+    }""")
+    assert p.place("a")[0] == "arena"
+    assert [index for index, _ in p.plan.copies] == [0]
+
+
+# Joins
+
+
+def test_the_operands_of_a_join_are_parts_of_its_result():
+    p = Planned("""graph g(%x: float32[n, 4], %y: float32[m, 4]) {
+        %a = map(%x) { exp($0) }
+        %b = map(%y) { neg($0) }
+        %c = concat(%a, %b) axis=0
+        %d = reduce(%c) kind=sum axes=(0)
+        return %d
+    }""")
+    assert p.offset_in("a", "c") == 0
+    assert p.offset_in("b", "c") == dims.symbol("n") * 16
+    assert p.kernels() == ["Map", "Map", "Reduce"]
+
+
+def test_what_no_node_writes_is_copied_into_a_join():
+    p = Planned("""graph g(%x: float32[3, 4]) {
+        %a = map(%x) { exp($0) }
+        %c = concat(%a, %x) axis=0
+        %d = reduce(%c) kind=sum axes=(0)
+        return %d
+    }""")
+    assert p.offset_in("a", "c") == 0
+    assert p.kernels() == ["Map", "Reorder", "Reduce"]
+
+
+def test_a_join_of_blocked_images_is_blocked():
+    p = Planned(
+        convolved(
+            16,
+            f"""
+        %b = conv(%a, %w2) {POINTWISE}
+        %c = concat(%b, %a) axis=1
+        %d = conv(%c, %w3) {POINTWISE}
+        return %d""",
+        ).replace(
+            "%a = conv",
+            """%w2 = constant float32[8, 16, 1, 1] splat 0.5
+        %w3 = constant float32[8, 24, 1, 1] splat 0.5
+        %a = conv""",
+        )
+    )
+    assert p.offset_in("b", "c") == 0
+    assert p.offset_in("a", "c") == PLANE
+    assert "Concat" not in p.kernels()
+
+
+def test_blocks_that_are_not_full_are_copied():
+    p = Planned(
+        convolved(
+            12,
+            """
+        %b = map(%a) { exp($0) }
+        %c = concat(%b, %a) axis=1
+        %d = map(%c) { neg($0) }
+        return %d""",
+        )
+    )
+    assert "Concat" in p.kernels()
+
+
+def test_parts_that_are_joined_again_lie_there_as_a_whole():
+    p = Planned(
+        convolved(
+            16,
+            f"""
+        %b = slice(%a) starts=(0, 0, 0, 0) sizes=(1, 8, 4, 4) steps=(1, 1, 1, 1)
+        %c = slice(%a) starts=(0, 8, 0, 0) sizes=(1, 8, 4, 4) steps=(1, 1, 1, 1)
+        %d = conv(%c, %v) {POINTWISE}
+        %e = concat(%b, %c, %d) axis=1
+        %f = reduce(%e) kind=sum axes=(2, 3)
+        return %f""",
+        )
+    )
+    assert [p.offset_in(part, "e") for part in "abcd"] == [0, 0, PLANE, 2 * PLANE]
+
+
+def test_a_join_may_lie_in_a_join():
+    p = Planned("""graph g(%x: float32[4]) {
+        %a = map(%x) { exp($0) }
+        %b = map(%x) { neg($0) }
+        %c = concat(%a, %b) axis=0
+        %d = map(%x) { abs($0) }
+        %e = concat(%d, %c) axis=0
+        return %e
+    }""")
+    assert [p.place(part) for part in "edcab"] == [("output", 0, at) for at in (0, 0, 16, 16, 32)]
+
+
+def test_a_value_lies_in_one_join_only():
+    p = Planned("""graph g(%x: float32[64, 64]) {
+        %a = map(%x) { exp($0) }
+        %b = map(%x) { neg($0) }
+        %c = concat(%a, %b) axis=0
+        %d = concat(%b, %a) axis=0
+        %e = map(%c, %d) { add($0, $1) }
+        return %e
+    }""")
+    assert p.offset_in("b", "c") == 64 * 64 * 4
+    assert apart(p, "c", "d")
+
+
+def test_sizes_that_data_tells_are_copied():
+    p = Planned("""graph g(%x: float32[8], %s: int64[1]) {
+        bind(%s) symbols=(k)
+        %b = slice(%x) starts=(0) sizes=(k) steps=(1)
+        %a = map(%b) { exp($0) }
+        %c = concat(%a, %a) axis=0
+        return %c
+    }""")
+    assert "Concat" in p.kernels()
+
+
+def test_sizes_that_only_the_run_compares_are_copied():
+    p = Planned("""graph g(%x: float32[n, k], %y: float32[m, l]) {
+        %a = map(%x) { exp($0) }
+        %b = map(%y) { neg($0) }
+        %c = concat(%a, %b) axis=0
+        return %c
+    }""")
+    assert p.kernels() == ["Map", "Map", "Concat"]
+
+
+def test_joined_and_parted_images_agree_in_any_memory(tmp_path):
+    w = Weights(3)
+    for name, shape in {"stem": (32, 3, 3, 3), "narrow": (16, 16, 3, 3), "mix": (32, 64, 1, 1)}.items():
+        w.add(name, *shape)
+    model = parsed(
+        """
+        images (float[1, 3, height, width] image) => (float[1, c, h2, w2] whole, float[1, d] mean) {
+            a = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (image, stem)
+            b, c = Split <axis = 1, num_outputs = 2> (a)
+            d = Conv <pads = [1, 1, 1, 1]> (c, narrow)
+            e = Relu (d)
+            f = Conv <pads = [1, 1, 1, 1]> (e, narrow)
+            g = Add (f, c)
+            h = Concat <axis = 1> (b, c, g, e)
+            i = Conv (h, mix)
+            j = GlobalAveragePool (i)
+            mean = Flatten (j)
+            k = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (h)
+            whole = Concat <axis = 1> (k, k)
+        }""",
+        w,
+    )
+    sizes = ((16, 16), (7, 23), (1, 1), (40, 9))
+    agrees_in_any_memory(model, tmp_path, [{"image": floats(1, 3, *size)} for size in sizes])
+
+
+def test_joined_rows_of_any_number_agree_in_any_memory(tmp_path):
+    model = parsed("""
+        rows (float[n, 3] x, float[m, 3] y) => (float[k, 3] all, float[2] sums, float[m, 3] also) {
+            a = Exp (x)
+            b = Neg (y)
+            also = Abs (b)
+            all = Concat <axis = 0> (a, also, y, b)
+            two = Constant <value = int64[2] {0, 1}> ()
+            s = ReduceSum <keepdims = 0> (a, two)
+            t = ReduceSum <keepdims = 0> (all, two)
+            axes = Constant <value = int64[1] {0}> ()
+            s1 = Unsqueeze (s, axes)
+            t1 = Unsqueeze (t, axes)
+            sums = Concat <axis = 0> (s1, t1)
+        }""")
+    sizes = ((2, 5), (0, 3), (4, 0), (0, 0))
+    agrees_in_any_memory(model, tmp_path, [{"x": floats(n, 3), "y": floats(m, 3)} for n, m in sizes])

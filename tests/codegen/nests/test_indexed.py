@@ -1,0 +1,182 @@
+"""Gather and Scatter: every form, every index type, order of coinciding updates, and indices that are out
+of range."""
+
+import numpy as np
+import pytest
+from onnxc.codegen import abi
+from support.nests import TARGETS, check, dense_choice, node_of, numbers, run, symbolic
+
+from onnxc.ir.graph import TensorType
+from onnxc.ir.ops import Gather, Scatter
+
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "int8", "complex128", "bfloat16"])
+REDUCTIONS = pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
+
+
+def drawn(limit, shape, dtype="int64", seed=5):
+    """Indices, negative ones too."""
+    return np.asarray(np.random.default_rng(seed).integers(-limit, limit, shape)).astype(dtype)
+
+
+def positions(shape, count, depth, batch=0, seed=5):
+    return np.stack([drawn(shape[batch + c], count, seed=seed + c) for c in range(depth)], -1)
+
+
+def known_depth(arrays):
+    """Symbolic types of (x, positions, ...), the positions' last axis known."""
+    types = [symbolic(a, "abc"[k]) for k, a in enumerate(arrays)]
+    types[1] = TensorType(types[1].dtype, (*types[1].shape[:-1], arrays[1].shape[-1]))
+    return types
+
+
+@TARGETS
+@DTYPES
+def test_gather_along_an_axis(target, dtype):
+    for shape, axis, count in [
+        ((10,), 0, (3,)),
+        ((10, 20), 0, (7,)),
+        ((10, 20), 1, (7,)),
+        ((4, 5, 6), 1, (2, 3)),
+        ((4, 5, 6), 2, ()),
+        ((5, 100), 0, (0,)),
+        ((5, 0), 0, (3,)),
+        ((1, 1), 0, (1,)),
+        ((4, 300), 0, (2,)),
+    ]:
+        check(target, Gather("axis", axis), numbers(shape, dtype), drawn(shape[axis], count))
+
+
+@TARGETS
+@pytest.mark.parametrize("index", ["int8", "int32", "uint8", "uint32"])
+def test_indices_of_any_integer_type(target, index):
+    places = np.abs(drawn(10, (6,))) if index.startswith("u") else drawn(10, (6,))
+    check(target, Gather("axis"), numbers((11, 3)), places.astype(index))
+
+
+@TARGETS
+@DTYPES
+def test_gather_elements(target, dtype):
+    for shape, count, axis in [
+        ((10,), (4,), 0),
+        ((5, 6, 7), (5, 6, 7), 0),
+        ((5, 6, 7), (3, 6, 2), 1),
+        ((5, 6, 7), (2, 3, 9), 2),
+    ]:
+        check(target, Gather("elements", axis), numbers(shape, dtype), drawn(shape[axis], count))
+
+
+POSITIONS = [((5, 6, 7), (3,), 2, 0), ((5, 6, 7), (4,), 3, 0), ((5, 6, 7), (2, 2), 1, 0), ((5,), (0,), 1, 0)]
+
+
+@TARGETS
+@DTYPES
+def test_gather_at_positions(target, dtype):
+    for shape, count, depth, batch in [*POSITIONS, ((5, 6, 7), (5, 3), 1, 1), ((5, 6, 7), (5, 6, 2), 1, 2)]:
+        arrays = [numbers(shape, dtype), positions(shape, count, depth, batch)]
+        check(target, Gather("nd", 0, batch), *arrays, types=known_depth(arrays))
+
+
+@TARGETS
+@REDUCTIONS
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
+def test_scatter_elements(target, reduction, dtype):
+    for shape, count, axis in [
+        ((10,), (4,), 0),
+        ((5, 6, 7), (5, 6, 7), 0),
+        ((5, 6, 7), (3, 6, 2), 1),
+        ((5, 6), (2, 40), 1),
+    ]:
+        if count[axis] > shape[axis] or all(a <= b for a, b in zip(count, shape)):
+            arrays = (numbers(shape, dtype, -5, 5), drawn(shape[axis], count), numbers(count, dtype, -3, 3))
+            check(
+                target,
+                Scatter("elements", axis, reduction),
+                *arrays,
+                only=None if dtype == "float32" else "static",
+            )
+
+
+@TARGETS
+@REDUCTIONS
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
+def test_scatter_at_positions(target, reduction, dtype):
+    for shape, count, depth, _ in POSITIONS:
+        updates = numbers((*count, *shape[depth:]), dtype, -3, 3)
+        arrays = [numbers(shape, dtype, -5, 5), positions(shape, count, depth), updates]
+        check(
+            target,
+            Scatter("nd", 0, reduction),
+            *arrays,
+            types=known_depth(arrays),
+            only=None if dtype == "float32" else "static",
+        )
+
+
+@TARGETS
+def test_the_last_of_coinciding_updates_stays(target):
+    places = np.zeros((50, 1), np.int64)
+    check(target, Scatter("nd"), numbers((3, 400)), places, numbers((50, 400), seed=2), only="static")
+    check(
+        target,
+        Scatter("elements", 1),
+        numbers((3, 40)),
+        np.zeros((3, 40), np.int64),
+        numbers((3, 40), seed=2),
+    )
+    check(
+        target,
+        Scatter("elements", 0),
+        numbers((40, 300)),
+        np.zeros((40, 300), np.int64),
+        numbers((40, 300), seed=2),
+    )
+
+
+@TARGETS
+def test_strings_and_complex_numbers_are_scattered_as_they_are(target):
+    check(
+        target,
+        Scatter("elements", 0),
+        numbers((5, 3), "complex128"),
+        drawn(5, (2, 3)),
+        numbers((2, 3), "complex128"),
+    )
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "op, places, wrong",
+    [
+        (Gather("axis", 0), np.array([1, 5]), 5),
+        (Gather("axis", 1), np.array([-7]), -7),
+        (Gather("nd"), np.array([[1, 6]]), 6),
+        (Gather("elements", 1), np.full((5, 6), 6), 6),
+        (Gather("axis", 1), np.array([1 << 62]), 1 << 62),
+        (Gather("axis", 1), np.array([-1 << 63]), -1 << 63),
+        (Gather("axis", 0), np.array([-6], np.int32), -6),
+    ],
+    ids=str,
+)
+def test_an_index_outside_ends_the_run(target, op, places, wrong):
+    array = numbers((5, 6))
+    node = node_of(op, [array, places])
+    found = run(node, dense_choice(node, target), [array, places], target)
+    assert found == (abi.ERRORS["index_out_of_range"], wrong)
+
+
+@TARGETS
+def test_nothing_is_written_outside(target):
+    array, places = numbers((5, 6)), np.array([[1], [5]])
+    node = node_of(Scatter("nd"), [array, places, numbers((2, 6))])
+    found = run(node, dense_choice(node, target), [array, places, numbers((2, 6))], target)
+    assert found == (abi.ERRORS["index_out_of_range"], 5)
+
+
+@TARGETS
+def test_an_empty_tensor_has_no_place(target):
+    array, places = numbers((0, 6)), np.array([0])
+    node = node_of(Gather("axis", 0), [array, places])
+    assert run(node, dense_choice(node, target), [array, places], target) == (
+        abi.ERRORS["index_out_of_range"],
+        0,
+    )

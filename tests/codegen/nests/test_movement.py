@@ -1,0 +1,262 @@
+"""Copies between strided views: every op that only moves elements, over every size of element."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnxc.codegen import abi
+from support import harness
+from support.nests import TARGETS, check, check_blocked, compare, dense_choice, node_of, numbers, run
+
+from onnxc.ir import dims
+from onnxc.ir.graph import Layout, TensorType
+from onnxc.ir.ops import Broadcast, Concat, Gather, Pad, Reorder, Reshape, Slice, Transpose
+
+DTYPES = pytest.mark.parametrize("dtype", ["int8", "float32", "complex128"])
+NATIVE = harness.RUNNABLE[0]
+few = settings(max_examples=20, deadline=None)
+
+
+def variables(prefix, values, minimum=0):
+    """(a variable for each value, their values)"""
+    names = [f"{prefix}{k}" for k in range(len(values))]
+    return tuple(dims.symbol(n, minimum) for n in names), dict(zip(names, values, strict=True))
+
+
+# Transpose ---------------------------------------------------------------------------------------
+
+PERMUTED = [
+    ((5, 7), (1, 0)),
+    ((100, 130), (1, 0)),
+    ((64, 128), (1, 0)),
+    ((17, 12, 64), (1, 0, 2)),
+    ((3, 200), (1, 0)),
+    ((200, 3), (1, 0)),
+    ((2, 37, 4), (0, 2, 1)),
+    ((2, 4, 37), (0, 2, 1)),
+    ((1, 2, 1, 3), (3, 1, 0, 2)),
+    ((2, 3, 4, 5, 6), (4, 2, 0, 3, 1)),
+    ((8, 16, 32), (2, 1, 0)),
+    ((2, 3, 2, 3, 2, 3, 2, 3), (7, 1, 5, 3, 4, 2, 6, 0)),
+    ((0, 3), (1, 0)),
+    ((1,), (0,)),
+    ((), ()),
+]
+
+
+@TARGETS
+@DTYPES
+def test_transpositions(target, dtype):
+    for shape, perm in PERMUTED:
+        check(target, Transpose(perm), numbers(shape, dtype))
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["bool", "float16", "uint64", "complex64"])
+def test_elements_of_any_size(target, dtype):
+    check(target, Transpose((1, 0)), numbers((37, 70), dtype))
+    check(target, Slice((9, 1), (5, 30), (-1, 2)), numbers((10, 70), dtype), only="static")
+    check(target, Pad("reflect", (1, 2), (2, 1)), numbers((5, 7), dtype), only="static")
+
+
+@few
+@given(st.data())
+def test_any_transposition(data):
+    shape = data.draw(st.lists(st.integers(0, 40), min_size=1, max_size=4))
+    perm = tuple(data.draw(st.permutations(range(len(shape)))))
+    check(NATIVE, Transpose(perm), numbers(shape), only=data.draw(st.sampled_from(["static", "symbolic"])))
+
+
+def test_square_tiles_leave_no_element_out():
+    for rows in (15, 16, 17, 31, 63, 64, 65, 130):
+        for columns in (1, 4, 7, 16, 20, 64, 67):
+            check(NATIVE, Transpose((1, 0)), numbers((rows, columns)), only="static")
+
+
+# Slice -------------------------------------------------------------------------------------------
+
+SLICED = [  # shape, starts, sizes, steps
+    ((10,), (2,), (5,), (1,)),
+    ((10,), (9,), (10,), (-1,)),
+    ((100,), (99,), (50,), (-2,)),
+    ((100,), (0,), (50,), (2,)),
+    ((101,), (1,), (33,), (3,)),
+    ((99,), (0,), (20,), (5,)),
+    ((10, 20, 30), (1, 19, 2), (3, 5, 28), (3, -4, 1)),
+    ((4, 100), (0, 3), (4, 90), (1, 1)),
+    ((4, 100), (3, 99), (4, 100), (-1, -1)),
+    ((5, 5), (0, 0), (0, 5), (1, 1)),
+]
+
+
+@TARGETS
+@DTYPES
+def test_slices_of_known_places(target, dtype):
+    for shape, starts, sizes, steps in SLICED:
+        check(target, Slice(starts, sizes, steps), numbers(shape, dtype))
+
+
+@TARGETS
+@DTYPES
+def test_slices_of_places_that_the_run_tells(target, dtype):
+    for shape, *places in SLICED:
+        named = [
+            variables(name, numbers_, None)
+            for name, numbers_ in zip(("starts", "sizes", "steps"), places, strict=True)
+        ]
+        env = {k: v for _, values in named for k, v in values.items()}
+        check(
+            target, Slice(*(symbols for symbols, _ in named)), numbers(shape, dtype), env=env, only="symbolic"
+        )
+
+
+# Pad ---------------------------------------------------------------------------------------------
+
+PADDED = [  # shape, before, after
+    ((5,), (2,), (3,)),
+    ((5, 7), (0, 2), (1, 0)),
+    ((2, 3, 5, 7), (0, 0, 1, 2), (0, 0, 2, 1)),
+    ((2, 3, 4), (1, 5, 9), (2, 7, 4)),
+    ((1, 2), (3, 3), (3, 3)),
+    ((3, 0), (0, 0), (2, 0)),
+    ((70, 3), (0, 1), (1, 0)),
+]
+
+
+@TARGETS
+@DTYPES
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_pads(target, dtype, mode):
+    for shape, before, after in PADDED:
+        x = numbers(shape, dtype)
+        value = [np.array(7).astype(x.dtype)] if mode == "constant" else []
+        check(target, Pad(mode, before, after), x, *value, only="static")
+        (first, some), (last, others) = variables("before", before), variables("after", after)
+        check(target, Pad(mode, first, last), x, *value, env={**some, **others}, only="symbolic")
+
+
+@TARGETS
+def test_a_border_made_of_nothing_fails(target):
+    x = numbers((0, 3))
+    node = node_of(Pad("edge", (0, 1), (0, 1)), [x])
+    assert run(node, dense_choice(node, target), [x], target) != []  # no rows, nothing to make
+    node = node_of(Pad("edge", (1, 0), (0, 0)), [x])
+    assert run(node, dense_choice(node, target), [x], target)[0] == abi.ERRORS["invalid_value"]
+
+
+# Broadcast, Concat, Reshape ----------------------------------------------------------------------
+
+
+@TARGETS
+@DTYPES
+def test_broadcasts(target, dtype):
+    for shape, to in [
+        ((1,), (100,)),
+        ((3, 1), (3, 50)),
+        ((1, 50), (7, 50)),
+        ((3, 1, 5), (2, 3, 4, 5)),
+        ((), (3, 3)),
+        ((2, 1, 3, 1), (2, 5, 3, 7)),
+        ((1,), (0,)),
+    ]:
+        check(target, Broadcast(to), numbers(shape, dtype), only="static")
+        symbols, env = variables("to", to)
+        check(target, Broadcast(symbols), numbers(shape, dtype), env=env, only="symbolic")
+
+
+@TARGETS
+@DTYPES
+def test_concatenations(target, dtype):
+    for shapes, axis in [
+        (((2, 3), (2, 5)), 1),
+        (((2, 3), (4, 3)), 0),
+        (((2, 0), (2, 1), (2, 1)), 1),
+        (((3, 2, 5), (3, 7, 5), (3, 1, 5)), 1),
+        (((40, 1),) * 20, 1),
+        (((3, 70),), 0),
+    ]:
+        parts = [numbers(shape, dtype, seed=k) for k, shape in enumerate(shapes)]
+        check(target, Concat(axis), *parts, only="static")
+
+
+@TARGETS
+def test_concatenations_along_a_variable_axis(target):
+    parts = [numbers((3, size, 5), seed=size) for size in (2, 0, 9)]
+    types = [TensorType("float32", (3, dims.symbol(name), 5)) for name in "xyz"]
+    check(target, Concat(1), *parts, types=types, only="symbolic")
+
+
+@TARGETS
+@DTYPES
+def test_reshapes_copy(target, dtype):
+    check(target, Reshape((3, 8)), numbers((4, 6), dtype), only="static")
+
+
+def test_parts_that_are_many_cover_everything():
+    check(NATIVE, Transpose((1, 0)), numbers((300, 500)))
+    check(NATIVE, Reshape((300000,)), numbers((300, 1000), "int8"), only="static")
+    check(NATIVE, Slice((1, 2), (299, 997), (1, 1)), numbers((300, 1000)))
+
+
+# Layouts -----------------------------------------------------------------------------------------
+
+SHAPES = [(2, 16, 5, 7), (1, 20, 3, 3), (2, 15, 4, 5), (1, 35, 9)]
+LAYOUTS = [None, Layout(16, (0, 0)), Layout(16, (1, 2)), Layout(8, (1, 0))]
+
+
+def cut(layout, rank):
+    return layout and Layout(layout.block, layout.halo[: rank - 2])
+
+
+@TARGETS
+@pytest.mark.parametrize("source", LAYOUTS, ids=str)
+@pytest.mark.parametrize("wanted", LAYOUTS, ids=str)
+def test_reorders(target, source, wanted):
+    for k, shape in enumerate(SHAPES):
+        dtype, rank = ("float32", "int8")[k % 2], len(shape)
+        x, spatial = numbers(shape, dtype, 1), tuple(dims.symbol(f"s{k}") for k in range(rank - 2))
+        for axes in (shape, (dims.symbol("n"), shape[1], *spatial)):
+            node = node_of(Reorder(cut(wanted, rank)), [x], [TensorType(dtype, axes, cut(source, rank))])
+            compare(node, dense_choice(node, target), [x], target)
+
+
+BLOCKED = [
+    (Concat(1), [(2, 16, 3, 5), (2, 32, 3, 5), (2, 7, 3, 5)]),
+    (Concat(2), [(2, 9, 3, 5), (2, 9, 1, 5)]),
+    (Concat(0), [(2, 9, 3, 5), (1, 9, 3, 5)]),
+    (Slice((0, 16, 1, 0), (2, 9, 2, 3), (1, 1, 1, 2)), [(2, 25, 3, 5)]),
+    (Slice((1, 0, 2, 4), (1, 16, 2, 3), (1, 1, -2, -2)), [(2, 25, 3, 5)]),
+    (Concat(1), [(2, 24, 3, 5), (2, 24, 3, 5), (2, 7, 3, 5), (2, 1, 3, 5), (2, 40, 3, 5)]),
+    (Slice((0, 5, 0, 0), (2, 30, 3, 5), (1, 1, 1, 1)), [(2, 41, 3, 5)]),
+    (Slice((0, 3, 0, 0), (2, 1, 3, 5), (1, 1, 1, 1)), [(2, 4, 3, 5)]),
+]
+
+
+@TARGETS
+@pytest.mark.parametrize("block", [8, 16])
+def test_blocked_images_are_moved_as_they_are(target, block):
+    for halo in ((0, 0), (1, 2)):
+        layout = Layout(block, halo)
+        for op, shapes in BLOCKED:
+            arrays = [numbers(shape, low=1, seed=k) for k, shape in enumerate(shapes)]
+            check_blocked(target, op, arrays, [layout] * len(arrays), out_halo=(2, 1))
+        x = numbers((2, 9, 3, 5), low=1)
+        check_blocked(target, Gather("axis", 2), [x, np.array([0, 0, 1, 1, -1])], [layout, None], (0, 1))
+        check_blocked(target, Gather("axis", 3), [x, np.arange(10) // 2], [layout, None], (0, 1))
+        zero = np.float32(0)
+        check_blocked(
+            target,
+            Pad("constant", (0, 0, 1, 2), (0, 0, 0, 1)),
+            [x, np.array(zero)],
+            [layout, None],
+            (1, 1),
+            (1,),
+        )
+        whole = numbers((2, 16, 3, 5), low=1)
+        check_blocked(
+            target,
+            Pad("constant", (0, 0, 1, 2), (1, 0, 0, 1)),
+            [whole, np.array(zero + 3)],
+            [layout, None],
+            (1, 1),
+        )

@@ -1,0 +1,176 @@
+"""Reductions, contractions and running totals of LoopNest: every kind over any axes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import harness
+from support.nests import TARGETS, check, numbers
+
+from onnxc.ir import dims, expr
+from onnxc.ir.expr import input_
+from onnxc.ir.graph import TensorType
+from onnxc.ir.ops import Contract, Cumulate, Reduce
+
+NATIVE = harness.RUNNABLE[0]
+few = settings(max_examples=25, deadline=None)
+SHAPES = [
+    ((5,), (0,)),
+    ((100,), (0,)),
+    ((3, 100), (1,)),
+    ((3, 100), (0,)),
+    ((5, 6, 7), (1,)),
+    ((4, 33), (1,)),
+    ((7, 1), (1,)),
+    ((300, 5), (1,)),
+    ((3, 0), (0,)),
+    ((0, 3), (0,)),
+]
+MANY = [
+    ((5, 6, 7), (0, 2)),
+    ((2, 3, 4, 5), (2, 3)),
+    ((2, 3, 4, 5), (0, 1)),
+    ((), ()),
+    ((2, 70), ()),
+    ((1, 1), (0, 1)),
+]
+
+
+def x(index=0, dtype="float32"):
+    return input_(index, dtype)
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", ["sum", "prod", "min", "max"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8", "int64", "uint8"])
+def test_reductions(target, kind, dtype):
+    for shape, axes in SHAPES + MANY:
+        array = numbers(shape, dtype)
+        if kind == "prod":
+            near_one = (1 + array.astype(np.float64) / 1000).astype(array.dtype)
+            array = near_one if "float" in dtype else array % 3
+        only, tolerance = None if dtype == "float32" else "static", 3e-2 if "16" in dtype else None
+        check(target, Reduce(kind, axes, keepdims=len(axes) == 2), array, only=only, tolerance=tolerance)
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", ["and", "or", "sum", "prod", "min", "max"])
+def test_reductions_of_truth(target, kind):
+    for shape, axes in SHAPES:
+        check(target, Reduce(kind, axes), numbers(shape, "bool", 0, 2), only="static")
+    if kind in ("and", "or"):
+        check(target, Reduce(kind, (0,)), numbers((100, 3), "int32"))
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", ["argmin", "argmax", "argmin_last", "argmax_last"])
+def test_places_of_extremes(target, kind):
+    for shape, axes in SHAPES:
+        for dtype in ("float32", "int8", "int64"):
+            check(target, Reduce(kind, axes), numbers(shape, dtype, -3, 3), only="static")
+        check(target, Reduce(kind, axes, True), numbers(shape, "float32", -3, 3), only="symbolic")
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", ["argmin", "argmax", "argmin_last", "argmax_last", "min", "max"])
+def test_nan_is_extreme(target, kind):
+    for shape, axis in (((100,), 0), ((5, 40), 1), ((40, 5), 0)):
+        array = numbers(shape, seed=3)
+        array.flat[[7, 37, 60]] = np.nan
+        array.flat[[3, 50]] = -np.inf
+        check(target, Reduce(kind, (axis,)), array)
+        check(target, Reduce(kind, (axis,)), np.full(shape, -np.inf, np.float32), only="static")
+
+
+@TARGETS
+def test_bodies_run_before(target):
+    rows, weights = numbers((3, 50), low=-5, high=5), numbers((50,), low=-5, high=5, seed=1)
+    body = (x(0) - x(1)) * x(0) + expr.index(1).cast("float32")
+    for axis in (0, 1):
+        check(target, Reduce("sum", (axis,), False, body), rows, weights)
+
+
+@few
+@given(st.data())
+def test_any_axes(data):
+    shape = data.draw(st.lists(st.integers(0, 12), min_size=1, max_size=5))
+    axes = tuple(a for a in range(len(shape)) if data.draw(st.booleans()))
+    only = data.draw(st.sampled_from(["static", "symbolic"]))
+    check(NATIVE, Reduce("sum", axes), numbers(shape), only=only)
+
+
+def test_partial_sums_do_not_depend_on_the_parts():
+    """The harness runs three partitions of the parts; a long reduction is one part of its own."""
+    check(NATIVE, Reduce("sum", (0, 1)), numbers((500, 1000)), only="static")
+    check(NATIVE, Reduce("sum", (0,)), numbers((500, 1000)))
+
+
+# Contractions ------------------------------------------------------------------------------------
+
+CONTRACTED = [  # lhs, rhs, out, sizes
+    ("mk", "kn", "mn", {"m": 5, "k": 7, "n": 9}),
+    ("bmk", "bkn", "bmn", {"b": 2, "m": 3, "k": 40, "n": 33}),
+    ("mk", "nk", "mn", {"m": 5, "k": 70, "n": 9}),
+    ("km", "kn", "mn", {"m": 5, "k": 70, "n": 9}),
+    ("k", "k", "", {"k": 100}),
+    ("mk", "k", "m", {"m": 20, "k": 37}),
+    ("k", "kn", "n", {"k": 20, "n": 37}),
+    ("ii", "i", "i", {"i": 5}),
+    ("ij", "kl", "ijkl", {"i": 2, "j": 3, "k": 4, "l": 5}),
+    ("ij", "k", "k", {"i": 3, "j": 4, "k": 5}),
+    ("abc", "cbd", "dab", {"a": 3, "b": 4, "c": 5, "d": 6}),
+    ("mk", "kn", "nm", {"m": 5, "k": 0, "n": 9}),
+    ("", "", "", {}),
+]
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "dtype, accumulate",
+    [
+        ("float32", "float32"),
+        ("float64", "float64"),
+        ("float16", "float16"),
+        ("bfloat16", "float32"),
+        ("int8", "int32"),
+        ("uint8", "int32"),
+        ("int64", "int64"),
+    ],
+)
+def test_contractions(target, dtype, accumulate):
+    for lhs, rhs, out, sizes in CONTRACTED:
+        arrays = [numbers([sizes[c] for c in labels], dtype, -9, 9, k) for k, labels in enumerate((lhs, rhs))]
+        types = [TensorType(dtype, tuple(dims.symbol(c) for c in labels)) for labels in (lhs, rhs)]
+        only, tolerance = (None if dtype == "float32" else "static", 2e-2 if dtype == "float16" else None)
+        op = Contract(lhs, rhs, out, accumulate)
+        check(target, op, *arrays, types=types, only=only, tolerance=tolerance)
+
+
+@TARGETS
+def test_epilogues_of_contractions(target):
+    bias, residual = numbers((20,), seed=2), numbers((5, 20), seed=3)
+    for rhs, shape in (("kn", (7, 20)), ("nk", (20, 7))):
+        body = (x(0) + x(1)).maximum(0) * x(2) + expr.index(1).cast("float32")
+        factors = numbers((5, 7), low=-3, high=3), numbers(shape, low=-3, high=3)
+        check(target, Contract("mk", rhs, "mn", "float32", body), *factors, bias, residual, only="static")
+
+
+@TARGETS
+def test_integer_sums_wrap(target):
+    big = np.full((3, 9), 1 << 30, np.int32)
+    check(target, Contract("mk", "nk", "mn", "int32"), big, big)
+
+
+# Running totals ----------------------------------------------------------------------------------
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", ["sum", "prod"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8"])
+def test_running_totals(target, kind, dtype):
+    shapes = (((5,), 0), ((3, 40), 0), ((3, 40), 1), ((2, 3, 40), 1), ((4, 1), 0), ((0, 3), 1), ((3, 0), 1))
+    for shape, axis in shapes:
+        array = numbers(shape, dtype, -2, 3)
+        for exclusive in (False, True):
+            check(target, Cumulate(kind, axis, exclusive), array, only="static")
+            check(target, Cumulate(kind, axis, exclusive, reverse=True), array, only="symbolic")

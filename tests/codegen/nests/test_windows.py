@@ -1,0 +1,151 @@
+"""Conv, Pool and Attention of LoopNest: any rank, padding, type and order of axes."""
+
+import numpy as np
+import pytest
+from support.nests import TARGETS, check, numbers
+
+from onnxc.ir import dims, dtypes, expr
+from onnxc.ir.expr import input_
+from onnxc.ir.graph import TensorType
+from onnxc.ir.ops import Attention, Conv, Pool
+
+CONVOLVED = [  # image, weights, strides, pads, dilations, groups, transposed, output padding
+    ((1, 3, 8, 9), (4, 3, 3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, False, ()),
+    ((2, 4, 10, 33), (6, 2, 3, 3), (2, 2), (1, 0, 1, 2), (1, 1), 2, False, ()),
+    ((1, 4, 9, 40), (4, 1, 3, 5), (1, 1), (2, 4, 2, 4), (2, 2), 4, False, ()),
+    ((2, 3, 20), (5, 3, 4), (3,), (2, 2), (1,), 1, False, ()),
+    ((1, 2, 5, 6, 7), (3, 2, 2, 2, 2), (1, 2, 1), (0, 1, 0, 1, 0, 1), (1, 1, 2), 1, False, ()),
+    ((1, 2, 4, 4, 4, 4), (2, 2, 2, 2, 2, 2), (1,) * 4, (0,) * 8, (1,) * 4, 1, False, ()),
+    ((1, 2, 6, 6), (2, 2, 3, 3), (1, 1), (-1, -1, 0, 1), (1, 1), 1, False, ()),
+    ((0, 3, 8, 9), (4, 3, 3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, False, ()),
+    ((1, 3, 5, 6), (3, 4, 3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 1, True, (1, 1)),
+    ((2, 4, 5, 20), (4, 3, 2, 2), (2, 2), (0, 0, 0, 0), (1, 1), 2, True, ()),
+    ((1, 3, 7), (3, 2, 4), (1,), (0, 0), (2,), 1, True, ()),
+    ((1, 2, 4, 5), (2, 2, 3, 3), (3, 1), (0, 2, 1, 0), (1, 2), 1, True, (2, 0)),
+]
+
+
+def variable(prefix, values, minimum=None):
+    names = [f"{prefix}{k}" for k in range(len(values))]
+    return tuple(dims.symbol(n, minimum) for n in names), dict(zip(names, values))
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "dtype, accumulate",
+    [("float32", "float32"), ("int8", "int32"), ("float16", "float16"), ("float64", "float64")],
+)
+def test_convolutions(target, dtype, accumulate):
+    for image, weights, strides, pads, *rest in CONVOLVED:
+        x, w = numbers(image, dtype, -5, 5), numbers(weights, dtype, -5, 5, 1)
+        check(target, Conv(strides, pads, *rest, accumulate), x, w, only="static")
+        if dtype == "float32":
+            symbols, env = variable("p", pads)
+            sizes = (dims.symbol("n"), image[1], *(dims.symbol(f"s{k}") for k in range(len(strides))))
+            types = [TensorType(dtype, sizes), TensorType(dtype, weights)]
+            check(
+                target, Conv(strides, symbols, *rest, accumulate), x, w, env=env, types=types, only="symbolic"
+            )
+
+
+@TARGETS
+def test_convolutions_with_run_time_kernels(target):
+    x, w = numbers((1, 3, 8, 9), low=-5, high=5), numbers((4, 3, 3, 2), low=-5, high=5, seed=1)
+    types = [
+        TensorType("float32", x.shape),
+        TensorType("float32", (4, 3, dims.symbol("kh"), dims.symbol("kw"))),
+    ]
+    check(target, Conv((1, 1), (1, 1, 1, 1), (1, 1)), x, w, types=types, only="symbolic")
+
+
+@TARGETS
+def test_epilogues_of_convolutions(target):
+    bias, residual = numbers((4, 1, 1), seed=2), numbers((1, 4, 8, 9), seed=3)
+    total, b, r = (input_(k, "float32") for k in range(3))
+    body = (total + b + expr.index(3).cast("float32")).maximum(0) * r
+    x, w = numbers((1, 3, 8, 9), low=-5, high=5), numbers((4, 3, 3, 3), low=-5, high=5, seed=1)
+    check(target, Conv((1, 1), (1, 1, 1, 1), (1, 1), epilogue=body), x, w, bias, residual, only="static")
+
+
+POOLED = [  # image, kernel, strides, pads, dilations, sizes, column major
+    ((2, 3, 8, 9), (2, 2), (2, 2), (0, 0, 0, 0), (1, 1), (4, 4), False),
+    ((1, 3, 20, 40), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (20, 40), False),
+    ((1, 2, 9, 9), (3, 2), (2, 3), (1, 0, 1, 1), (2, 1), (4, 3), True),
+    ((2, 3, 50), (5,), (1,), (2, 2), (1,), (50,), False),
+    ((1, 2, 5, 6, 7), (2, 3, 2), (1, 2, 2), (0, 1, 0, 1, 1, 1), (1, 1, 1), (5, 3, 4), True),
+    ((1, 1, 4, 4), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1), (2, 2), False),
+]
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", ["max", "sum", "mean", "argmax"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "int64"])
+def test_pools(target, kind, dtype):
+    for image, kernel, strides, pads, dilations, sizes, columns in POOLED:
+        x = numbers(image, dtype, -9, 9)
+        check(target, Pool(kind, kernel, strides, pads, dilations, sizes, columns), x, only="static")
+        if dtype == "float32":
+            (p, some), (s, others) = variable("p", pads), variable("s", sizes, 0)
+            check(
+                target,
+                Pool(kind, kernel, strides, p, dilations, s, columns),
+                x,
+                env={**some, **others},
+                only="symbolic",
+            )
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", ["max", "argmax"])
+def test_pools_see_nan_and_infinity(target, kind):
+    x = numbers((1, 2, 9, 20))
+    x.flat[[3, 50, 77]] = np.nan
+    x.flat[100:160] = -np.inf
+    check(target, Pool(kind, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (9, 20)), x)
+
+
+@TARGETS
+def test_a_window_wholly_in_the_padding_is_empty(target):
+    x = numbers((1, 1, 3, 3))
+    for kind in ("max", "sum", "argmax"):
+        check(target, Pool(kind, (2, 2), (2, 2), (0, 0, 4, 4), (1, 1), (3, 3)), x, only="static")
+
+
+ATTENDED = [  # labels of q, k, v, out; sizes
+    ("bhqd", "bhkd", "bhke", "bhqe", {"b": 2, "h": 3, "q": 5, "k": 7, "d": 16, "e": 9}),
+    ("bqhd", "bkhd", "bkhe", "bqhe", {"b": 1, "h": 2, "q": 1, "k": 70, "d": 8, "e": 33}),
+    ("qd", "dk", "ke", "qe", {"q": 4, "k": 6, "d": 5, "e": 20}),
+    ("hbqd", "bhdk", "bhek", "bqhe", {"b": 2, "h": 3, "q": 5, "k": 7, "d": 16, "e": 9}),
+]
+
+
+def drawn(shape, dtype, seed):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtypes.numpy_dtype(dtype))
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_attention(target, dtype):
+    for q, k, v, out, sizes in ATTENDED:
+        arrays = [drawn([sizes[c] for c in labels], dtype, n) for n, labels in enumerate((q, k, v))]
+        types = [TensorType(dtype, tuple(dims.symbol(c) for c in labels)) for labels in (q, k, v)]
+        batch = [c for c in q if c not in "qd"]
+        for bias in ([], [*batch, "q", "k"], "k"):
+            extra = [drawn([sizes[c] for c in bias], dtype, 9)] if bias else []
+            more = [TensorType(dtype, a.shape) for a in extra]
+            check(
+                target,
+                Attention(0.3, q, k, v, out),
+                *arrays,
+                *extra,
+                types=types + more,
+                env=sizes,
+                only=None if dtype == "float32" else "static",
+                tolerance=3e-2 if "16" in dtype else 1e-5,
+            )
+
+
+@TARGETS
+def test_a_query_without_keys_gives_zeros(target):
+    arrays = [drawn(shape, "float32", 0) for shape in ((2, 3, 4), (2, 0, 4), (2, 0, 5))]
+    check(target, Attention(1.0, "bqd", "bkd", "bke", "bqe"), *arrays, only="static")

@@ -1,0 +1,70 @@
+"""The numbers that Python holds of C structs are the C compiler's."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+
+import pytest
+from onnxc.codegen import abi
+from support.handmade_models import cc
+
+from onnxc.loading import c_values, trailer
+
+STRUCTS = {"onnxc_context": abi.CONTEXT, "onnxc_api": abi.API, "onnxc_value": abi.VALUE}
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory) -> dict[str, int]:
+    """Every number that the test asks for, printed by a C program."""
+    folder = tmp_path_factory.mktemp("abi")
+    wanted = [f"offsetof({struct}, {name})" for struct, fields in STRUCTS.items() for name in fields]
+    for struct, python in (
+        ("onnxc_value", c_values.CValue),
+        ("onnxc_model", c_values.CModel),
+        ("onnxc_options", c_values.COptions),
+        ("onnxc_string", c_values.CString),
+    ):
+        wanted += [f"offsetof({struct}, {name})" for name, _ in python._fields_]
+        wanted.append(f"sizeof({struct})")
+    wanted += [f"ONNXC_{name.upper()}" for name in (*abi.ERRORS, *abi.KINDS, *abi.DTYPES)]
+    wanted += ["ONNXC_ABI_MAJOR", "ONNXC_ABI_MINOR", "ONNXC_ALIGNMENT"]
+    lines = "".join(f'    printf("%s %lld\\n", "{w}", (long long)({w}));\n' for w in wanted)
+    source = folder / "numbers.c"
+    source.write_text(f'#include <stdio.h>\n#include "internal.h"\nint main(void) {{\n{lines}}}\n')
+    cc(source, "-o", folder / "numbers")
+    output = subprocess.run([folder / "numbers"], capture_output=True, text=True, check=True).stdout
+    return {name: int(number) for name, number in (line.rsplit(" ", 1) for line in output.splitlines())}
+
+
+def test_fields_that_generated_code_reads_are_where_it_reads_them(numbers):
+    for struct, fields in STRUCTS.items():
+        for name, offset in fields.items():
+            assert numbers[f"offsetof({struct}, {name})"] == offset, (struct, name)
+    assert numbers["sizeof(onnxc_value)"] == abi.VALUE_BYTES
+
+
+def test_statuses_kinds_and_element_types_have_the_same_numbers(numbers):
+    for table in (abi.ERRORS, abi.KINDS, abi.DTYPES):
+        for name, number in table.items():
+            assert numbers[f"ONNXC_{name.upper()}"] == number, name
+
+
+def test_structs_of_the_loader_are_those_of_the_header(numbers):
+    for struct, python in (
+        ("onnxc_value", c_values.CValue),
+        ("onnxc_model", c_values.CModel),
+        ("onnxc_options", c_values.COptions),
+        ("onnxc_string", c_values.CString),
+    ):
+        assert numbers[f"sizeof({struct})"] == ctypes.sizeof(python)
+        for name, _ in python._fields_:
+            assert numbers[f"offsetof({struct}, {name})"] == getattr(python, name).offset, name
+
+
+def test_the_loader_knows_types_kinds_statuses_and_version(numbers):
+    assert c_values.NUMBERS == abi.DTYPES
+    assert abi.KINDS == {"none": c_values.NONE, **c_values.KINDS}
+    for name in ("NULL_POINTER", "WRONG_COUNT", "WRONG_KIND", "WRONG_DTYPE", "BUSY"):
+        assert getattr(c_values, name) == numbers[f"ONNXC_{name}"]
+    assert (numbers["ONNXC_ABI_MAJOR"], numbers["ONNXC_ABI_MINOR"]) == (trailer.ABI_MAJOR, trailer.ABI_MINOR)

@@ -1,0 +1,611 @@
+"""The command line: what each command prints, its exit status, and what becomes of bad input."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from support.bad_models import BAD, ODD, OPENS_ONLY, external, model, node, relu, saved, write
+
+import onnxc.demo
+from onnxc.commands import actions as commands
+from onnxc.commands.actions import comparison, console
+from onnxc.commands.cli import main
+from onnxc.driver import PASSES
+from onnxc.errors import PATH_LIMIT, CompileError, shorten
+
+DIGITS = str(Path(onnxc.demo.__file__).parent / "digits.onnx")
+#: Odd models that are sound but for the sizes of what they add, which checks of structure do not see.
+MISFITS = ("empty tensor", "external data of no elements")
+SKIPPED_IMPORTS = ("onnx", "llvmlite", "google.protobuf")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """A cache of its own for the commands that compile."""
+    folder = tmp_path_factory.mktemp("cache")
+    previous = os.environ.get("ONNXC_CACHE")
+    os.environ["ONNXC_CACHE"] = str(folder)
+    yield folder
+    if previous is None:
+        del os.environ["ONNXC_CACHE"]
+    else:
+        os.environ["ONNXC_CACHE"] = previous
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    path = tmp_path_factory.mktemp("library") / "digits.so"
+    assert main(["compile", DIGITS, "-o", str(path), "--json"]) == 0
+    return path
+
+
+@pytest.fixture
+def command(capsys):
+    """Runs a command: (exit status, standard output, lines of standard error)."""
+
+    def run(*arguments):
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            status = ended.code
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err + printed.out
+        return status, printed.out, printed.err.splitlines()
+
+    return run
+
+
+def onnxc_process(*arguments, **settings):
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "onnxc", *map(str, arguments)],
+        text=True,
+        stderr=subprocess.PIPE,
+        **settings,
+    )
+
+
+# compile
+
+
+def test_compile_writes_the_library_and_its_header_and_nothing_else(command, tmp_path):
+    status, out, errors = command("compile", DIGITS, "-o", tmp_path / "a.so")
+    assert status == 0
+    assert not [line for line in errors if "error" in line]
+    assert {entry.name for entry in tmp_path.iterdir()} == {"a.so", "a.h"}
+    for word in ("a.so", "a.h", "library", "packed weights", "initializers", "workspace", "import", "link"):
+        assert word in out
+
+
+def test_compile_json_is_the_report(command, tmp_path):
+    status, out, _ = command("compile", DIGITS, "-o", tmp_path / "a.so", "--json")
+    report = json.loads(out)
+    assert status == 0
+    assert report["library_bytes"] == (tmp_path / "a.so").stat().st_size
+    assert 0 < report["initializer_bytes"] <= report["weights_bytes"] * 1.1
+    assert tuple(report["seconds"]) == console.STAGES
+
+
+def test_compile_places_the_header_where_it_is_asked_to(command, tmp_path):
+    command("compile", DIGITS, "-o", tmp_path / "a.so", "--header", tmp_path / "b.h", "--name", "my-model")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"a.so", "b.h"}
+    assert "my_model_model(void)" in (tmp_path / "b.h").read_text()
+
+
+def test_a_pinned_model_has_a_typed_wrapper_and_a_known_workspace(command, tmp_path):
+    _, out, _ = command("compile", DIGITS, "-o", tmp_path / "a.so", "--dim", "batch=2", "--json")
+    assert json.loads(out)["workspace_bytes"] > 0
+    assert "a_run(" in (tmp_path / "a.h").read_text()
+
+
+def test_compile_to_one_object(command, tmp_path):
+    assert command("compile", DIGITS, "-o", tmp_path / "a.o")[0] == 0
+    assert (tmp_path / "a.o").read_bytes()[:4] == b"\x7fELF"
+
+
+def test_dump_ir_writes_the_text_after_every_pass(command, tmp_path):
+    command("compile", DIGITS, "-o", tmp_path / "a.so", "--dump-ir", tmp_path / "ir")
+    stages = ["import", *(step.__name__ for step in PASSES), "select_kernels"]
+    names = sorted(entry.name for entry in (tmp_path / "ir").iterdir())
+    assert names == [f"{k:02}_{stage}.txt" for k, stage in enumerate(stages)]
+    assert all((tmp_path / "ir" / name).read_text().startswith("graph ") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("{}/gone/a.so", "folder"),
+        ("{}", "is a folder"),
+        ("", "is a folder"),
+        ("/dev/null", "no regular file"),
+        ("{}/" + "a" * 300 + ".so", "too long"),
+        ("{}/a\0.so", "cannot be written"),
+        (DIGITS + "/a.so", "Not a directory"),
+        ("/proc/a.so", "cannot be written"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_at_once(command, tmp_path, output, words):
+    status, out, errors = command("compile", DIGITS, "-o", output.format(tmp_path))
+    assert (status, out, len(errors)) == (3, "", 1)
+    assert words in errors[0]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["--dim", "width=3"], "'width'"), (["--shape", "x=1,2"], "'x'"), (["--shape", "image=1,8"], "2 axes")],
+)
+def test_sizes_that_the_model_does_not_have_are_refused(command, tmp_path, arguments, words):
+    status, _, errors = command("compile", DIGITS, "-o", tmp_path / "a.so", *arguments)
+    assert (status, len(errors)) == (1, 1)
+    assert words in errors[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_compiler_is_the_environments_fault(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    status, _, errors = command("compile", DIGITS, "-o", tmp_path / "a.so")
+    assert (status, len(errors)) == (3, 1)
+    assert "no-such-compiler" in errors[0]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("output", "header"), [("a.onnx", "a.h"), ("a.h", "a.h"), ("a.so", "./a.onnx")])
+def test_nothing_is_written_over_the_model_or_the_library(command, tmp_path, monkeypatch, output, header):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(relu(), "a.onnx")
+    status, _, errors = command("compile", "a.onnx", "-o", output, "--header", header)
+    assert (status, len(errors)) == (3, 1)
+    assert "would be written over" in errors[0]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.onnx"]
+    assert onnx.load("a.onnx") == relu()
+
+
+def test_the_function_does_not_write_over_the_model_either(tmp_path):
+    onnx.save(relu(), tmp_path / "a.onnx")
+    with pytest.raises(CompileError, match="would be written over the model"):
+        onnxc.compile(tmp_path / "a.onnx", tmp_path / "a.onnx")
+    assert onnx.load(tmp_path / "a.onnx") == relu()
+
+
+def test_nothing_is_written_over_external_data(command, tmp_path):
+    path = external()(tmp_path)
+    status, _, errors = command("compile", path, "-o", path.parent / "w.bin")
+    assert (status, len(errors)) == (3, 1)
+    assert "would be written over the external data" in errors[0]
+    assert (path.parent / "w.bin").read_bytes() == bytes(8)
+
+
+# Bad and odd files
+
+
+@pytest.mark.parametrize("case", BAD, ids=lambda case: case.name)
+def test_a_bad_file_is_one_line_a_problem_and_nothing_is_written(command, tmp_path, case):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    path = write(case, tmp_path / "in")
+    status, out, errors = command("compile", path, "-o", tmp_path / "out" / "a.so")
+    assert (status, out) == (1, "")
+    assert errors
+    for line in errors:
+        assert line.startswith(f"onnxc: error: {shorten(str(path), PATH_LIMIT)}")
+        assert len(line.encode()) < 1100
+    for word in case.words:
+        assert any(word in line for line in errors)
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("case", BAD, ids=lambda case: case.name)
+def test_check_lists_what_compile_refuses(command, tmp_path, case):
+    path = write(case, tmp_path)
+    status, out, errors = command("check", path)
+    *problems, count = out.splitlines()
+    assert (status, errors) == (1, [])
+    assert problems
+    assert all(line.startswith(shorten(str(path), PATH_LIMIT)) for line in problems)
+    assert count.startswith(f"{len(problems)} problem")
+
+
+@pytest.mark.parametrize("case", [c for c in ODD if c.name not in OPENS_ONLY], ids=lambda case: case.name)
+def test_check_accepts_an_odd_file(command, tmp_path, case):
+    status, out, errors = command("check", write(case, tmp_path))
+    if case.name in MISFITS:
+        assert (status, errors) == (1, [])
+        assert "do not broadcast" in out
+    else:
+        assert (status, errors) == (0, [])
+        assert out.endswith("nodes, all supported\n")
+
+
+# check
+
+
+def test_check_lists_every_problem_with_its_node_and_what_to_do(command, tmp_path):
+    path = tmp_path / "two.onnx"
+    path.write_bytes(
+        saved(model(node("Frob", "x", "a"), node("Gelu", "a", "b"), node("Relu", "b", "y"), opset=17))
+    )
+    status, out, _ = command("check", path, "--json")
+    found = json.loads(out)
+    assert (status, found["supported"]) == (1, False)
+    assert [(p["node"], p["op_type"]) for p in found["problems"]] == [("n_a", "Frob"), ("n_b", "Gelu")]
+    for problem in found["problems"]:
+        assert problem["opset"] == 17
+        assert problem["domain"] == ""
+        assert problem["reason"]
+        assert problem["remedy"]
+
+
+def test_check_refuses_what_needs_too_much_memory(command, tmp_path):
+    axis = onnx.helper.make_tensor("axis", onnx.TensorProto.INT64, [], [0])
+    path = tmp_path / "sums.onnx"
+    onnx.save(model(node("CumSum", "x axis", "a"), node("CumSum", "a axis", "y"), initializers=[axis]), path)
+    status, out, _ = command("check", path, "--shape", "x=4000000000")
+    assert status == 1
+    assert out.startswith(f"{path}: ")
+    assert "more than the limit" in out
+    status, _, errors = command("compile", path, "-o", tmp_path / "a.so", "--shape", "x=4000000000")
+    assert status == 1
+    assert errors[-1].startswith(f"onnxc: error: {path}: ")
+
+
+def test_check_counts_the_nodes_of_a_good_model(command):
+    assert command("check", DIGITS)[:2] == (0, "8 nodes, all supported\n")
+
+
+# inspect
+
+
+def test_inspect_shows_the_figures_of_a_model(command):
+    status, out, _ = command("inspect", DIGITS)
+    assert status == 0
+    for text in (
+        "image  float32[batch, 8, 8]",
+        "probabilities  float32[batch, 10]",
+        "Gemm 3, Relu 2",
+        "6,573",
+        "6464*batch",
+        "ai.onnx 17",
+        "accuracy: 0.9",
+    ):
+        assert text in out
+
+
+def test_inspect_computes_at_given_sizes(command):
+    found = json.loads(command("inspect", DIGITS, "--dim", "batch=3", "--json")[1])
+    assert found["multiply_adds"] == "6464*batch"
+    assert found["multiply_adds_at"] == 3 * 6464
+    assert found["peak_bytes"] > 0
+
+
+def test_a_library_tells_the_same_figures_as_its_model(command, library):
+    ours, theirs = (
+        json.loads(command("inspect", file, "--dim", "batch=3", "--json")[1]) for file in (library, DIGITS)
+    )
+    for key in (
+        "inputs",
+        "outputs",
+        "operators",
+        "parameters",
+        "multiply_adds",
+        "multiply_adds_at",
+        "metadata",
+    ):
+        assert ours[key] == theirs[key]
+    assert ours["about"]["library_bytes"] == library.stat().st_size
+
+
+# run
+
+
+def test_run_prints_each_output_and_the_inputs_that_it_made(command, library):
+    status, out, _ = command("run", library, "--dim", "batch=2")
+    assert status == 0
+    assert "image float32[2, 8, 8] (generated)" in out
+    assert "float32[2, 10]" in out
+
+
+def test_run_takes_files_and_writes_outputs(command, library, tmp_path):
+    images = np.random.default_rng(1).uniform(0, 16, (3, 8, 8)).astype(np.float32)
+    np.save(tmp_path / "x.npy", images)
+    status, out, _ = command(
+        "run", library, "--input", f"image={tmp_path / 'x.npy'}", "-o", tmp_path / "y.npz", "--json"
+    )
+    found = json.loads(out)
+    assert status == 0
+    assert found["inputs"] == [{"name": "image", "type": "float32[3, 8, 8]", "generated": False}]
+    with np.load(tmp_path / "y.npz") as written:
+        probabilities = written["probabilities"]
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    assert found["outputs"][0]["first"] == pytest.approx(probabilities[0, :5].tolist())
+
+
+def test_a_model_and_its_library_give_the_same(command, library):
+    of_library, of_model = (
+        json.loads(command("run", file, "--seed", 5, "--json")[1]) for file in (library, DIGITS)
+    )
+    assert of_library == of_model
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--input", "image=gone.npy"], "gone.npy: no such file"),
+        (["--dim", "width=3"], "'width'"),
+        (["--shape", "image=1,9,9"], "image"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(command, library, arguments, words):
+    status, out, errors = command("run", library, *arguments)
+    assert (status, out, len(errors)) == (1, "", 1)
+    assert words in errors[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x7fELF" + bytes(100)])
+def test_a_file_that_is_no_library_is_refused(command, tmp_path, content):
+    path = tmp_path / "a.so"
+    path.write_bytes(content)
+    for name in ("run", "inspect", "bench"):
+        status, out, errors = command(name, path)
+        assert (status, out, len(errors)) == (1, "", 1)
+        assert str(path) in errors[0]
+
+
+def test_a_missing_file_is_refused(command, tmp_path):
+    for name in ("check", "run", "inspect", "verify", "bench"):
+        for file in ("gone.onnx", "gone.so"):
+            status, out, errors = command(name, tmp_path / file)
+            assert status == 1
+            assert "No such file" in out + "".join(errors)
+
+
+def test_running_a_library_imports_neither_onnx_nor_llvmlite(library):
+    program = (
+        "import sys; from onnxc.commands.cli import main; status = main(sys.argv[1:]); "
+        f"print([m for m in {SKIPPED_IMPORTS} if m in sys.modules]); sys.exit(status)"
+    )
+    for name in ("run", "inspect"):
+        command = [sys.executable, "-c", program, name, str(library)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "[]"
+
+
+# verify
+
+
+@pytest.mark.parametrize("other", ["onnxruntime", "reference"])
+def test_verify_agrees_with_others(command, other):
+    status, out, _ = command("verify", DIGITS, "--against", other, "--dim", "batch=4", "--json")
+    found = json.loads(out)
+    assert (status, found["agrees"]) == (0, True)
+    assert [output["name"] for output in found["outputs"]] == ["probabilities"]
+    assert found["outputs"][0]["absolute"] < 1e-5
+
+
+def test_verify_prints_the_three_differences(command):
+    status, out, _ = command("verify", DIGITS)
+    assert status == 0
+    for word in ("absolute", "relative", "ulp", "probabilities", "agrees", "against onnxruntime"):
+        assert word in out
+
+
+def test_verify_compiled_for_the_sizes_alone(command):
+    assert command("verify", DIGITS, "--dim", "batch=3", "--pin")[0] == 0
+
+
+def other_results(change):
+    """Stands for another implementation: the reference with `change` applied to its outputs by name."""
+    real = comparison.reference
+
+    def reference(source, against, threads=0):
+        run = real(source, "reference", threads)
+        proto = source if isinstance(source, onnx.ModelProto) else onnx.load(source)
+        names = [output.name for output in proto.graph.output]
+        return lambda feeds: [change(name, value) for name, value in zip(names, run(feeds))]
+
+    return reference
+
+
+def test_verify_fails_when_an_output_departs(command, monkeypatch):
+    monkeypatch.setattr(comparison, "reference", other_results(lambda name, value: value + 0.5))
+    status, out, _ = command("verify", DIGITS)
+    assert status == 1
+    assert "departs: 10 of 10 elements differ by more than" in out
+
+
+def test_a_tolerance_may_be_given(command, monkeypatch):
+    monkeypatch.setattr(comparison, "reference", other_results(lambda name, value: value + 0.5))
+    assert command("verify", DIGITS, "--atol", "0.6")[0] == 0
+
+
+def test_per_node_finds_the_first_node_that_departs(command, monkeypatch):
+    monkeypatch.setattr(
+        comparison,
+        "reference",
+        other_results(
+            lambda name, value: value + 1 if name in ("sum2", "layer2", "probabilities") else value
+        ),
+    )
+    status, out, _ = command("verify", DIGITS, "--per-node", "--json")
+    first = json.loads(out)["first_to_depart"]
+    assert status == 1
+    assert (first["op_type"], first["output"]) == ("Gemm", "sum2")
+
+
+def test_per_node_tells_when_all_agree(command):
+    status, out, _ = command("verify", DIGITS, "--per-node")
+    assert status == 0
+    assert "8 values of nodes, all agree" in out
+
+
+# bench
+
+
+def test_bench_measures_and_compares(command, library):
+    status, out, _ = command(
+        "bench", library, "--model", DIGITS, "--against", "onnxruntime", "--runs", 3, "--json"
+    )
+    found = json.loads(out)
+    assert status == 0
+    assert [(e["name"], e["runs"]) for e in found["engines"]] == [("onnxc", 3), ("onnxruntime", 3)]
+    for engine in found["engines"]:
+        assert 0 < engine["min"] <= engine["median"] <= engine["p95"]
+    (ratio,) = found["ratios"]
+    assert ratio["median"] == pytest.approx(found["engines"][0]["median"] / found["engines"][1]["median"])
+    assert ratio["largest_difference"] < 1e-5
+    assert found["load_seconds"] > 0
+    assert found["workspace_bytes"] > 0
+
+
+def test_bench_prints_the_ratio(command):
+    status, out, _ = command(
+        "bench", DIGITS, "--against", "onnxruntime", "--runs", 2, "--dim", "batch=2", "--pin"
+    )
+    assert status == 0
+    assert "onnxc / onnxruntime:" in out
+    assert "workspace" in out
+
+
+def test_bench_needs_the_model_for_its_rivals(command, library):
+    status, _, errors = command("bench", library, "--against", "onnxruntime")
+    assert (status, len(errors)) == (1, 1)
+    assert "--model" in errors[0]
+
+
+# Errors and exit codes
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["frobnicate"],
+        ["compile"],
+        ["compile", DIGITS],
+        ["compile", DIGITS, "-o", "a.so", "--dim", "batch"],
+        ["compile", DIGITS, "-o", "a.so", "--shape", "x=1,b"],
+        ["compile", DIGITS, "-o", "a.so", "--target", "z80"],
+        ["compile", DIGITS, "-o", "a.so", "--threads", "0"],
+        ["bench", DIGITS, "--against", "nobody"],
+    ],
+)
+def test_wrong_usage_is_status_two(command, arguments):
+    assert command(*arguments)[0] == 2
+
+
+def test_errors_come_as_json_too(command, tmp_path):
+    path = tmp_path / "a.onnx"
+    path.write_bytes(saved(model(node("Frob", "x", "a"), node("Relu", "w", "y"))))
+    status, out, errors = command("compile", path, "-o", tmp_path / "a.so", "--json")
+    found = json.loads(out)["errors"]
+    assert status == 1
+    assert [f"onnxc: error: {entry['message']}" for entry in found] == errors
+    assert [entry["node"] for entry in found] == ["n_a", "n_y"]
+
+
+def test_an_error_of_onnxcs_own_is_one_line_too(command, monkeypatch):
+    monkeypatch.setattr(commands, "check_command", lambda options: 1 // 0)
+    status, out, errors = command("check", DIGITS)
+    assert (status, out, len(errors)) == (3, "", 1)
+    assert "internal error in test_cli.py" in errors[0]
+    assert "ZeroDivisionError" in errors[0]
+
+
+def test_an_interruption_is_silent(command, monkeypatch):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "check_command", interrupted)
+    assert command("check", DIGITS) == (130, "", [])
+
+
+def test_a_closed_pipe_is_silent():
+    process = onnxc_process("inspect", DIGITS, stdout=subprocess.PIPE)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait() == 141
+
+
+def test_help_tells_the_exit_codes(command):
+    for arguments in (["--help"], ["compile", "--help"]):
+        status, out, _ = command(*arguments)
+        assert status == 0
+        assert "verification failed" in out
+
+
+def test_the_module_runs_as_a_program(tmp_path):
+    path = tmp_path / "relu.onnx"
+    onnx.save(relu(), path)
+    process = onnxc_process("check", path, stdout=subprocess.PIPE)
+    out, errors = process.communicate()
+    assert (process.returncode, out, errors) == (0, "1 nodes, all supported\n", "")
+
+
+# Progress
+
+
+def test_progress_is_a_line_a_stage_when_it_takes_long_and_is_no_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(console, "PATIENCE", 0.0)
+    with console.Progress("compile a") as progress:
+        progress._timer.join()
+        progress("import")
+        progress("link")
+    assert capsys.readouterr().err == "compile a: import\ncompile a: link\n"
+
+
+def test_progress_is_silent_when_it_is_quick(capsys):
+    with console.Progress("compile a") as progress:
+        progress("import")
+    assert capsys.readouterr().err == ""
+
+
+class Terminal(io.StringIO):
+    """Text that a terminal would show."""
+
+    def isatty(self):
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(console, "PATIENCE", 0.0)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with console.Progress("compile a") as progress:
+        progress._timer.join()
+        progress("generate code")
+    assert "compile a: generate code" in sys.stderr.getvalue()
+    assert "\u2501" in sys.stderr.getvalue()
+
+
+def test_a_table_has_the_same_cells_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    console.print_table(("name", "size"), [("[bold]x", "1")])
+    assert "[bold]x" in sys.stdout.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (console.bytes_text(999), "999 bytes"),
+        (console.bytes_text(1500), "1.50 kB"),
+        (console.bytes_text(102_469_368), "102.5 MB"),
+        (console.bytes_text(None), "unknown"),
+        (console.time_text(1.5), "1.5 s"),
+        (console.time_text(0.00123), "1.23 ms"),
+        (console.time_text(4.5e-7), "0.45 \u00b5s"),
+        (console.time_text(1234.5), "1234.5 s"),
+    ],
+)
+def test_sizes_and_times_are_short(text, expected):
+    assert text == expected
+
+
+def test_json_has_no_numbers_that_json_lacks(capsys):
+    console.print_json({"a": float("nan"), "b": [np.float32(1.5), np.int64(2)], "c": float("inf")})
+    assert json.loads(capsys.readouterr().out) == {"a": "nan", "b": [1.5, 2], "c": "inf"}

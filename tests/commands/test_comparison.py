@@ -1,0 +1,147 @@
+"""Differences of outputs: absolute, relative, in ulps, and when they count."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from onnxc.commands.comparison import compare, reference, ulp_distance, with_all_outputs
+from onnxc.errors import CompileError
+
+NAN, INF = np.nan, np.inf
+
+
+def floats(*values, dtype=np.float32):
+    return np.array(values, dtype)
+
+
+def test_equal_arrays_do_not_differ():
+    found = compare("y", floats(1, -0.0, INF, NAN), floats(1, 0.0, INF, NAN))
+    assert (found.absolute, found.relative, found.ulp, found.agrees) == (0, 0, 0, True)
+
+
+def test_absolute_and_relative_differences_are_the_largest():
+    found = compare("y", floats(1, 100), floats(1.5, 101), rtol=1)
+    assert found.absolute == 1
+    assert found.relative == 0.5
+
+
+def test_the_relative_difference_leaves_out_what_was_expected_to_be_zero():
+    assert compare("y", floats(0, 2), floats(1, 2)).relative == 0
+
+
+def test_the_tolerance_is_relative_to_the_largest_magnitude():
+    expected, actual = floats(1000, 0), floats(1000, 0.5)
+    assert compare("y", expected, actual, rtol=1e-3, atol=0).agrees
+    assert not compare("y", expected, actual, rtol=1e-4, atol=0).agrees
+
+
+def test_small_outputs_are_held_to_their_own_scale():
+    assert not compare("y", floats(1e-20, 2e-20), floats(1e-20, 3e-20)).agrees
+
+
+def test_what_is_rounded_at_the_scale_of_one_agrees():
+    assert compare("y", floats(1e-6, 1e-8), floats(1e-6, 5e-8)).agrees
+
+
+def test_a_tolerance_of_zero_asks_for_equal_values():
+    assert not compare("y", floats(1), np.nextafter(floats(1), floats(2)), rtol=0, atol=0).agrees
+
+
+@pytest.mark.parametrize(("expected", "actual"), [(NAN, 1), (1, NAN), (INF, 1), (1, -INF), (INF, -INF)])
+def test_a_number_does_not_agree_with_nan_or_infinity(expected, actual):
+    found = compare("y", floats(expected), floats(actual), rtol=1, atol=1)
+    assert not found.agrees
+    assert found.absolute == INF
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+def test_neighbours_are_one_ulp_apart(dtype):
+    unsigned = {2: np.uint16, 4: np.uint32, 8: np.uint64}[np.dtype(dtype).itemsize]
+    for value in (1.0, -1.0):
+        one = floats(value, dtype=dtype)
+        assert ulp_distance(one, (one.view(unsigned) + unsigned(1)).view(dtype)) == 1
+
+
+def test_ulps_count_across_zero():
+    smallest = np.finfo(np.float32).smallest_subnormal
+    assert ulp_distance(floats(-smallest), floats(smallest)) == 3  # both zeros lie between
+
+
+def test_ulps_of_extremes_do_not_overflow():
+    largest = np.finfo(np.float64).max
+    assert ulp_distance(floats(-largest, dtype=np.float64), floats(largest, dtype=np.float64)) > 1 << 63
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "words"),
+    [
+        (np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float32), r"expected float32\[2, 3\]"),
+        (np.zeros(2, np.float32), np.zeros(2, np.float64), "expected float32"),
+        (np.array([1, 2]), np.array([1, 3]), "1 of 2 elements differ"),
+        (np.array([True]), np.array([False]), "1 of 1 elements differ"),
+        (np.array(["a"]), np.array(["b"], object), "1 of 1 elements differ"),
+        ([np.zeros(1)], [np.zeros(1), np.zeros(1)], "expected 1 items, got 2 items"),
+        ([np.zeros(1)], np.zeros(1), "got no sequence"),
+        ([np.array([1])], [np.array([2])], r"y\[0\]: 1 of 1"),
+        (None, np.zeros(1), "one is nothing"),
+    ],
+)
+def test_other_values_must_be_equal(expected, actual, words):
+    import re
+
+    found = compare("y", expected, actual, rtol=1, atol=1)
+    assert not found.agrees
+    assert re.search(words, found.reason)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.zeros((0, 2), np.float32),
+        np.array(3),
+        np.array(1.5),
+        np.array(["a"], object),
+        [],
+        None,
+        np.array([1 + 2j], np.complex64),
+        np.ones(2, ml_dtypes.float8_e4m3fn),
+    ],
+)
+def test_every_kind_of_value_agrees_with_itself(value):
+    assert compare("y", value, value).agrees
+
+
+# The others
+
+
+def test_a_missing_package_is_told(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    with pytest.raises(CompileError, match=r"'onnxruntime' cannot be imported.*pip"):
+        reference("model.onnx", "onnxruntime")
+
+
+def test_a_model_that_the_other_cannot_load_is_told(tmp_path):
+    with pytest.raises(CompileError, match="'onnxruntime' cannot load the model"):
+        reference(tmp_path / "gone.onnx", "onnxruntime")
+
+
+def test_both_others_give_the_same(tmp_path):
+    import onnx
+    from support.bad_models import relu
+
+    path = tmp_path / "relu.onnx"
+    onnx.save(relu(), path)
+    feeds = {"x": floats(-1, 2)}
+    for other in ("onnxruntime", "reference"):
+        assert np.array_equal(reference(path, other)(feeds)[0], floats(0, 2))
+
+
+def test_every_float_of_the_main_graph_becomes_an_output_in_the_order_of_the_nodes(tmp_path):
+    import onnx
+    from support.bad_models import model, node
+
+    path = tmp_path / "chain.onnx"
+    onnx.save(model(node("Shape", "x", "s"), node("Relu", "a", "y"), node("Abs", "x", "a")), path)
+    proto, nodes = with_all_outputs(path)
+    assert [output.name for output in proto.graph.output] == ["y", "a"]
+    assert [(n.op_type, name) for n, name in nodes] == [("Abs", "a"), ("Relu", "y")]

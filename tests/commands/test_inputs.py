@@ -1,0 +1,177 @@
+"""Inputs for a run: files, generated values, and the sizes of symbolic dimensions."""
+
+import numpy as np
+import pytest
+
+from onnxc.commands.inputs import generate, make_inputs, read_inputs, resolve_shapes, save_outputs
+from onnxc.errors import CompileError, RunError
+from onnxc.ir import dtypes
+from onnxc.loading.loader import Port
+
+IMAGE = Port("x", ("batch", 3, None, None), "float32")
+TOKENS = Port("ids", ("batch", "length"), "int64")
+MASK = Port("mask", ("batch", "length"), "int64")
+
+
+def shapes(*ports, dims=None, given=None, **asked):
+    return resolve_shapes(ports, dims or {}, asked, given)
+
+
+# Sizes
+
+
+def test_a_first_axis_is_one_and_others_get_a_usual_size():
+    assert shapes(IMAGE, TOKENS) == {"x": (1, 3, 224, 224), "ids": (1, 64)}
+
+
+def test_a_dimension_that_is_a_first_axis_anywhere_is_one_everywhere():
+    assert shapes(Port("a", (4, "n"), "bool"), Port("b", ("n",), "bool")) == {"a": (4, 1), "b": (1,)}
+
+
+def test_a_named_dimension_has_the_size_given_in_every_input():
+    assert shapes(TOKENS, MASK, dims={"length": 9}) == {"ids": (1, 9), "mask": (1, 9)}
+
+
+def test_a_shape_given_to_one_input_sets_the_dimensions_of_the_others():
+    assert shapes(TOKENS, MASK, ids=(2, 5))["mask"] == (2, 5)
+
+
+def test_an_axis_left_open_in_a_shape_keeps_its_default():
+    assert shapes(IMAGE, x=(None, None, 32, 32)) == {"x": (1, 3, 32, 32)}
+
+
+def test_an_array_from_a_file_sets_the_dimensions_of_what_is_generated():
+    found = shapes(TOKENS, MASK, given={"ids": np.zeros((2, 7), np.int64)})
+    assert found["mask"] == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("dims", "asked", "words"),
+    [
+        ({"width": 3}, {}, "no input has a dimension 'width'; of unknown size: 'batch', 'length'"),
+        ({}, {"y": (1,)}, "no input 'y'"),
+        ({}, {"ids": (1, 2, 3)}, "has 2 axes, the shape given 3"),
+    ],
+)
+def test_names_and_ranks_that_the_model_does_not_have_are_refused(dims, asked, words):
+    with pytest.raises(RunError, match=words):
+        shapes(TOKENS, dims=dims, **asked)
+
+
+# Generated values
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL)
+@pytest.mark.parametrize("shape", [(), (0, 3), (4, 5)])
+def test_every_element_type_can_be_generated(dtype, shape):
+    array = generate(Port("x", shape, dtype), shape, np.random.default_rng(0))
+    assert array.dtype == dtypes.numpy_dtype(dtype)
+    assert array.shape == shape
+
+
+@pytest.mark.parametrize("dtype", [*dtypes.SIGNED, *dtypes.UNSIGNED])
+def test_integers_are_small(dtype):
+    array = generate(Port("x", (1000,), dtype), (1000,), np.random.default_rng(0)).astype(int)
+    assert array.min() == 0
+    assert array.max() == min(9, dtypes.integer_range(dtype)[1])
+
+
+def test_the_seed_decides_the_values():
+    one, same, other = (
+        make_inputs([IMAGE], shapes={"x": (1, 3, 4, 4)}, seed=seed).feeds["x"] for seed in (1, 1, 2)
+    )
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_optional_inputs_are_left_out_and_sequences_have_items():
+    optional = Port("o", None, "float32", "optional", True)
+    sequence = Port("s", (2, 3), "float32", "sequence")
+    feeds = make_inputs([optional, sequence]).feeds
+    assert list(feeds) == ["s"]
+    assert [item.shape for item in feeds["s"]] == [(2, 3), (2, 3)]
+
+
+def test_an_input_of_any_type_must_be_given():
+    with pytest.raises(RunError, match="may have any type"):
+        make_inputs([Port("x", (2,), None)])
+
+
+def test_a_shape_without_room_is_refused():
+    with pytest.raises(RunError, match="no array of shape"):
+        make_inputs([TOKENS], dims={"length": 1 << 60})
+
+
+# Files
+
+
+@pytest.fixture
+def array(tmp_path):
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.save(tmp_path / "a.npy", values)
+    np.savez(tmp_path / "a=b.npz", x=values, y=values + 1)
+    return values
+
+
+PAIR = [Port("x", (2, 3), "float32"), Port("y", (2, 3), "float32")]
+
+
+def test_an_npy_file_is_one_input(tmp_path, array):
+    found = make_inputs(PAIR, [f"x={tmp_path / 'a.npy'}"])
+    assert np.array_equal(found.feeds["x"], array)
+    assert found.generated == ("y",)
+
+
+def test_an_npz_file_is_several_inputs_and_its_path_may_have_an_equals_sign(tmp_path, array):
+    found = make_inputs(PAIR, [str(tmp_path / "a=b.npz")])
+    assert np.array_equal(found.feeds["y"], array + 1)
+    assert found.generated == ()
+
+
+def test_an_input_name_may_have_an_equals_sign(tmp_path, array):
+    assert list(read_inputs([f"a=b={tmp_path / 'a.npy'}"], [Port("a=b", (2, 3), "float32")])) == ["a=b"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("z={folder}/a.npy", "no input 'z'; it has 'x', 'y'"),
+        ("x={folder}/gone.npy", "gone.npy: no such file"),
+        ("{folder}/gone.npz", "gone.npz: no such file"),
+        ("x={folder}", "not a regular file"),
+        ("x={folder}/text.npy", "no .npy or .npz file"),
+        ("x={folder}/objects.npy", "no .npy or .npz file"),
+        ("x={folder}/a=b.npz", "archive"),
+        ("{folder}/a.npy", "NAME="),
+        ("{folder}/cut.npz", "no .npy or .npz file"),
+    ],
+)
+def test_what_is_no_input_is_refused(tmp_path, array, argument, words):
+    (tmp_path / "text.npy").write_text("hello")
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "a=b.npz").read_bytes()[:-50])
+    np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(RunError, match=words):
+        read_inputs([argument.format(folder=tmp_path)], PAIR)
+
+
+def test_an_input_given_twice_is_refused(tmp_path, array):
+    with pytest.raises(RunError, match="'x' is given twice"):
+        read_inputs([f"x={tmp_path / 'a.npy'}", str(tmp_path / "a=b.npz")], PAIR)
+
+
+# Outputs
+
+
+def test_outputs_are_written_as_an_npz_and_sequences_item_by_item(tmp_path):
+    path = tmp_path / "out.npz"
+    save_outputs(path, {"y": np.ones(3), "s": [np.zeros(1), np.zeros(2)], "t": np.array(["a"], object)})
+    with np.load(path) as loaded:
+        assert set(loaded.files) == {"y", "s/0", "s/1", "t"}
+        assert loaded["t"].tolist() == ["a"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out.npz"]
+
+
+def test_outputs_that_cannot_be_written_leave_nothing(tmp_path):
+    with pytest.raises(CompileError, match="cannot be written"):
+        save_outputs(tmp_path / "gone" / "out.npz", {"y": np.ones(3)})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,32 @@
+"""The hand-written models, compiled once and loaded for each test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.handmade_models import AFFINE, DIVIDE, HERE, build, scale_bytes
+
+from onnxc.loading import loader
+
+
+@pytest.fixture(scope="session")
+def affine_path(tmp_path_factory) -> Path:
+    return build(tmp_path_factory.mktemp("affine"), HERE / "affine.c", AFFINE, scale_bytes(3))
+
+
+@pytest.fixture(scope="session")
+def divide_path(tmp_path_factory) -> Path:
+    return build(tmp_path_factory.mktemp("divide"), HERE / "divide.c", DIVIDE)
+
+
+@pytest.fixture
+def affine(affine_path):
+    with loader.load(affine_path, threads=2) as model:
+        yield model
+
+
+@pytest.fixture
+def divide(divide_path):
+    with loader.load(divide_path, threads=1) as model:
+        yield model

@@ -1,0 +1,39 @@
+"""Every allocation of every kind of model fails once: a status each time, the next call works, nothing is
+left. The same with the runtime under the address and undefined-behaviour sanitizers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import faults
+
+SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all -g"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("faults")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CC", faults.allocator(folder))
+        faults.compile_models(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", faults.MODELS)
+def test_every_refused_allocation_is_survived(folder, name):
+    assert faults.refuse_each(folder, name) >= 2
+
+
+def test_every_refused_allocation_is_survived_without_a_wrong_step(tmp_path):
+    found = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    program = [sys.executable, str(Path(faults.__file__))]
+    environment = {**os.environ, "CC": f"{faults.allocator(tmp_path)} {SANITIZERS}"}
+    subprocess.run([*program, "compile", tmp_path], env=environment, check=True, timeout=600)
+    environment.update(LD_PRELOAD=found.stdout.strip(), ASAN_OPTIONS="detect_leaks=0", PYTHONMALLOC="malloc")
+    done = subprocess.run(
+        [*program, "run", tmp_path], env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(faults.MODELS)

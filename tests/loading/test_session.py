@@ -1,0 +1,189 @@
+"""InferenceSession: ONNX Runtime's interface, and the cache of compiled models behind it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from support.bad_models import external, model, node, relu
+
+import onnxc.demo
+from onnxc import InferenceSession, LoadError, ModelErrors, OnnxcError, RunError
+from onnxc.loading.session import cache_folder, cached_library
+
+DIGITS = str(Path(onnxc.demo.__file__).parent / "digits.onnx")
+X = np.array([-1, 2], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("ONNXC_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def path(tmp_path):
+    onnx.save(relu(), tmp_path / "relu.onnx")
+    return tmp_path / "relu.onnx"
+
+
+def libraries(folder):
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+# The interface
+
+
+def test_it_answers_as_onnx_runtime_does():
+    images = np.random.default_rng(0).uniform(0, 16, (3, 8, 8)).astype(np.float32)
+    ours = InferenceSession(DIGITS)
+    theirs = onnxruntime.InferenceSession(DIGITS, providers=["CPUExecutionProvider"])
+    for side in ("get_inputs", "get_outputs"):
+        mine, other = getattr(ours, side)(), getattr(theirs, side)()
+        assert [(a.name, a.shape, a.type) for a in mine] == [(a.name, a.shape, a.type) for a in other]
+    np.testing.assert_allclose(*(s.run(None, {"image": images})[0] for s in (ours, theirs)), atol=1e-6)
+
+
+def test_it_tells_the_metadata_that_onnx_runtime_tells(path):
+    proto = relu()
+    proto.model_version, proto.domain, proto.producer_name, proto.doc_string = 7, "a.b", "me", "why"
+    onnx.helper.set_model_props(proto, {"key": "value"})
+    onnx.save(proto, path)
+    ours = InferenceSession(path).get_modelmeta()
+    theirs = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).get_modelmeta()
+    for field in ("graph_name", "producer_name", "description", "domain", "version", "custom_metadata_map"):
+        assert getattr(ours, field) == getattr(theirs, field)
+
+
+def test_it_takes_what_onnx_runtime_takes(path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("onnxc.loading.session._library", lambda *_: path)
+    monkeypatch.setattr("onnxc.loading.session.load", lambda path, threads: seen.append(threads))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 3
+    session = InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    assert seen == [3]
+    assert session.get_providers() == ["CPUExecutionProvider"]
+
+
+@pytest.mark.parametrize(
+    "source", [lambda path: path, str, Path.read_bytes, onnx.load], ids=["path", "text", "bytes", "proto"]
+)
+def test_a_model_may_be_a_path_bytes_or_a_message(path, source):
+    assert InferenceSession(source(path)).run(["y"], {"x": X})[0].tolist() == [0, 2]
+
+
+def test_a_library_is_loaded_as_it_is(path, tmp_path, cache):
+    library = onnxc.compile(path, tmp_path / "relu.so")
+    assert InferenceSession(library).run(None, {"x": X})[0].tolist() == [0, 2]
+    assert not cache.exists()
+
+
+def test_sizes_may_be_pinned():
+    session = InferenceSession(DIGITS, dims={"batch": 2})
+    assert session.get_inputs()[0].shape == [2, 8, 8]
+
+
+# Wrong use
+
+
+@pytest.mark.parametrize(
+    "feeds", [{}, {"x": X, "z": X}, {"x": X.astype(np.float64)}, {"x": X[:1]}, {"x": X[None]}]
+)
+def test_wrong_inputs_are_refused_and_the_next_run_works(path, feeds):
+    session = InferenceSession(path)
+    with pytest.raises(RunError):
+        session.run(None, feeds)
+    assert session.run(None, {"x": X})[0].tolist() == [0, 2]
+
+
+def test_an_unknown_output_is_refused(path):
+    with pytest.raises(RunError, match="no output 'z'"):
+        InferenceSession(path).run(["z"], {"x": X})
+
+
+@pytest.mark.parametrize("name", ["gone.onnx", "gone.so"])
+def test_a_missing_file_is_told(tmp_path, name):
+    with pytest.raises(OnnxcError, match="No such file"):
+        InferenceSession(tmp_path / name)
+
+
+def test_a_bad_model_leaves_nothing_in_the_cache(tmp_path, cache):
+    onnx.save(model(node("Frob", "x", "y")), tmp_path / "bad.onnx")
+    with pytest.raises(ModelErrors, match="Frob"):
+        InferenceSession(tmp_path / "bad.onnx")
+    assert libraries(cache) == []
+
+
+# The cache
+
+
+def test_a_model_is_compiled_once(path, cache, monkeypatch):
+    first = cached_library(path)
+    monkeypatch.setattr("onnxc.driver.compile_model", None)
+    assert cached_library(path) == first
+    assert libraries(cache) == [first.name]
+
+
+def test_the_same_model_under_another_name_is_the_same_entry(path, tmp_path):
+    (tmp_path / "copy.onnx").write_bytes(path.read_bytes())
+    assert cached_library(path) == cached_library(tmp_path / "copy.onnx")
+
+
+def test_what_the_library_depends_on_makes_an_entry_of_its_own(path, cache, monkeypatch):
+    cached_library(path)
+    cached_library(path, shapes={"x": (2,)})
+    cached_library(path, target="x86-64-v2")
+    onnx.save(model(node("Abs", "x", "y")), path)
+    cached_library(path)
+    monkeypatch.setattr("onnxc.loading.session._compiler_hash", lambda: "another compiler")
+    cached_library(path)
+    assert len(libraries(cache)) == 5
+
+
+def test_a_change_of_external_data_is_seen(tmp_path):
+    path = external(data=np.array([1, 2], np.float32).tobytes())(tmp_path)
+    assert InferenceSession(path).run(None, {"x": X})[0].tolist() == [0, 4]
+    (path.parent / "w.bin").write_bytes(np.array([5, 5], np.float32).tobytes())
+    assert InferenceSession(path).run(None, {"x": X})[0].tolist() == [4, 7]
+
+
+def test_the_cache_is_the_users_own(path, cache):
+    cached_library(path)
+    assert cache.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702])
+def test_a_cache_that_others_can_write_is_refused(path, cache, mode):
+    cache.mkdir()
+    cache.chmod(mode)
+    with pytest.raises(LoadError, match="private"):
+        cached_library(path)
+    assert libraries(cache) == []
+
+
+def test_the_cache_is_below_the_users_cache_folder_unless_told_otherwise(tmp_path, monkeypatch):
+    monkeypatch.delenv("ONNXC_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "onnxc"
+
+
+def test_running_a_library_imports_neither_onnx_nor_llvmlite(path, tmp_path):
+    onnxc.compile(path, tmp_path / "relu.so")
+    program = (
+        "import sys, numpy, onnxc; s = onnxc.InferenceSession(sys.argv[1]); "
+        "s.run(None, {'x': numpy.zeros(2, numpy.float32)}); "
+        "print([m for m in ('onnx', 'llvmlite', 'google.protobuf') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "relu.so"],
+        capture_output=True,
+        text=True,
+        env={**os.environ},
+    )
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,122 @@
+"""Cases for kernels over blocked channels: a node, its arrays, and a check of every choice against
+the interpreter."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from support import harness
+
+from onnxc.ir import dims, dtypes, expr
+from onnxc.ir.graph import Constant, Layout, Node, TensorType, Value, make_node
+from onnxc.ir.interpret import run_op
+from onnxc.ir.ops import Conv, Op
+
+
+@dataclass
+class Case:
+    """An op over arrays. Operands in `constant` are known at compile time; `shapes` overrides the
+    shapes that the compiler sees, with symbols in them."""
+
+    op: Op
+    arrays: list
+    constant: tuple = ()
+    shapes: dict | None = None
+
+    def node(self):
+        values = []
+        for index, array in enumerate(self.arrays):
+            shape = (self.shapes or {}).get(index, array.shape)
+            type_ = TensorType(dtypes.from_numpy(array.dtype), tuple(shape))
+            constant = Constant.of(array) if index in self.constant else None
+            values.append(Value(type_, f"v{index}", constant))
+        return make_node(self.op, values)
+
+    def expected(self, env=None):
+        return run_op(self.op, self.arrays, env or {})[0]
+
+
+def laid_out(node, choice, wider=0, output_halo=0):
+    """node with the layouts of choice on its types, halos `wider` than asked for."""
+
+    def wide(layout, more):
+        return layout and Layout(layout.block, tuple(h + more for h in layout.halo))
+
+    inputs = tuple(
+        v if v.constant is not None else Value(replace(v.type, layout=wide(layout, wider)), v.name)
+        for v, layout in zip(node.inputs, choice.inputs)
+    )
+    outputs = (Value(replace(node.outputs[0].type, layout=wide(choice.output, output_halo))),)
+    return Node(node.op, inputs, outputs, node.origin, choice)
+
+
+def choices(case, kernel, target):
+    node = case.node()
+    return node, list(kernel.candidates(node, target))
+
+
+def check(case, kernel, target, wider=0, output_halo=0, tolerance=2e-5):
+    """Every choice that the kernel offers gives the interpreter's result and clears its border."""
+    node, offered = choices(case, kernel, target)
+    assert offered, f"{kernel.__name__} offers nothing for {case.op}"
+    env = harness.bind(node, case.arrays)
+    expected = case.expected(env)
+    for choice in offered:
+        chosen = laid_out(node, choice, wider, output_halo)
+        ((got, border_clear),) = harness.run_choice(chosen, choice, case.arrays, target, env)
+        assert got.shape == expected.shape
+        scale = max(1.0, float(np.max(np.abs(expected), initial=0)))
+        worst = float(np.max(np.abs(got.astype(np.float64) - expected), initial=0))
+        assert worst <= tolerance * scale, f"{choice}: off by {worst}"
+        assert border_clear, f"{choice}: halo or padding lanes are not zero"
+
+
+def random(*shape, seed=0, dtype=np.float32):
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def convolution(
+    x_shape,
+    w_shape,
+    strides=1,
+    pads=0,
+    dilations=1,
+    groups=1,
+    epilogue=None,
+    extra=(),
+    symbolic=None,
+    dtype=np.float32,
+    transposed=False,
+    output_padding=(),
+):
+    """A Conv with constant weights. Numbers stand for all axes; `pads` may give (before...,
+    after...). `extra` are (array, whether it is constant)."""
+    rank = len(x_shape) - 2
+
+    def every(value, count):
+        return tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+
+    op = Conv(
+        every(strides, rank),
+        every(pads, 2 * rank),
+        every(dilations, rank),
+        groups,
+        transposed,
+        output_padding,
+        str(np.dtype(dtype)),
+        epilogue,
+    )
+    arrays = [
+        random(*x_shape, dtype=dtype),
+        random(*w_shape, seed=1, dtype=dtype) / np.float32(np.prod(w_shape[1:]) ** 0.5),
+    ]
+    arrays[1] = arrays[1].astype(dtype)
+    constant = [1] + [2 + i for i, (_, known) in enumerate(extra) if known]
+    return Case(op, arrays + [a for a, _ in extra], tuple(constant), {0: symbolic} if symbolic else None)
+
+
+def relu_of_bias(dtype="float32"):
+    return (expr.input_(0, dtype) + expr.input_(1, dtype)).maximum(0.0)
+
+
+def symbols(*names):
+    return tuple(dims.symbol(n, 1) if isinstance(n, str) else n for n in names)

@@ -1,0 +1,182 @@
+"""Runs one kernel on numpy arrays: emits it, compiles it in this process and calls it part by part."""
+
+import ctypes
+from functools import lru_cache
+
+import llvmlite.binding as llvm
+import numpy as np
+from onnxc.codegen.text.emitter import ENTRY
+
+from onnxc.ir import dims, dtypes
+from onnxc.ir.graph import Constant, Node, TensorType, Value
+from onnxc.target import TARGETS, runs_here
+
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+
+RUNNABLE = [t for t in TARGETS.values() if runs_here(t)]
+
+
+def machine(target, jit=True):
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu,
+        opt=2,
+        reloc="default" if jit else "pic",
+        codemodel="jitdefault" if jit else "small",
+        jit=jit,
+    )
+
+
+@lru_cache(maxsize=128)
+def compiled(text, target):
+    module = llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}')
+    module.verify()
+    engine = llvm.create_mcjit_compiler(module, machine(target))
+    engine.finalize_object()
+    return engine
+
+
+def assembly(text, target):
+    """The assembly of a kernel's text, also for processors other than this one."""
+    return machine(target, jit=False).emit_assembly(
+        llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}')
+    )
+
+
+def aligned(nbytes, alignment=64, fill=0xFF):
+    """Uninitialised memory as the arena gives it: aligned, and full of garbage."""
+    raw = np.full(nbytes + alignment + 64, fill, np.uint8)
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + nbytes]
+
+
+def to_storage(array, type_, env, offset=0):
+    """The bytes of array in the type's storage layout, `offset` bytes past a multiple of 64."""
+    array = np.ascontiguousarray(array)
+    if type_.layout is not None:
+        block, halo = type_.layout.block, type_.layout.halo or (0,) * (array.ndim - 2)
+        padding = [(0, 0), (0, -array.shape[1] % block), *((h, h) for h in halo)]
+        padded = np.pad(array, padding)
+        split = padded.reshape(padded.shape[0], padded.shape[1] // block, block, *padded.shape[2:])
+        array = np.ascontiguousarray(np.moveaxis(split, 2, -1))
+    memory = aligned(max(1, array.nbytes) + offset)[offset:]
+    memory[: array.nbytes] = array.view(np.uint8).reshape(-1)
+    return memory
+
+
+def from_storage(memory, type_, env):
+    """(the logical array, whether halo and padding lanes hold zeros)"""
+    storage = [dims.evaluate(d, env) for d in type_.storage]
+    whole = (
+        memory[: int(np.prod(storage)) * dtypes.itemsize(type_.dtype)]
+        .view(dtypes.numpy_dtype(type_.dtype))
+        .reshape(storage)
+    )
+    if type_.layout is None:
+        return whole, True
+    shape = [dims.evaluate(d, env) for d in type_.shape]
+    halo = type_.layout.halo or (0,) * (len(shape) - 2)
+    inside = whole[(slice(None), slice(None), *(slice(h, h + n) for h, n in zip(halo, shape[2:])))]
+    array = np.moveaxis(inside, -1, 2).reshape(shape[0], storage[1] * storage[-1], *shape[2:])
+    border_clear = np.count_nonzero(whole) == np.count_nonzero(array[:, : shape[1]])
+    return np.ascontiguousarray(array[:, : shape[1]]), border_clear
+
+
+def bind(node, arrays):
+    """The dimension variables that are plain axes of the operands."""
+    env = {}
+    for value, array in zip(node.inputs, arrays):
+        for dimension, size in zip(value.type.shape, array.shape):
+            for known in dims.symbols(dimension):
+                if str(dimension) == known.name:
+                    env.setdefault(known.name, size)
+    return env
+
+
+class Prepared:
+    """A node's kernel compiled, with its operands, results and temporaries in memory; the result has the
+    memory of operand `over`, if one is named."""
+
+    def __init__(self, node: Node, choice, arrays, target, env=None, over=None):
+        self.node, self.env, self.calls = node, {**bind(node, arrays), **(env or {})}, []
+        code = self.code = choice.kernel.emit(node, choice, target)
+        operands = []
+        for index, (value, array) in enumerate(zip(node.inputs, arrays)):
+            packed = None
+            if value.constant is not None and index in choice.packed:
+                packed = choice.kernel.pack(node, choice, index)
+            type_ = value.type if packed is None else TensorType(packed.dtype, packed.shape)
+            given = value.constant is None and type_.layout is None  # may lie anywhere, as inputs do
+            operands.append(
+                to_storage(
+                    array if packed is None else packed.array,
+                    type_,
+                    self.env,
+                    dtypes.itemsize(type_.dtype) if given else 0,
+                )
+            )
+        self.outputs = [aligned(max(1, self._number(v.type.nbytes))) for v in node.outputs]
+        if over is not None:
+            self.outputs = [operands[over]]
+        temporaries = [aligned(max(1, self._number(n))) for n in code.temporaries]
+        self.memory = {"input": operands, "output": self.outputs, "temporary": temporaries}
+        for step in code.steps:
+            words = [
+                self._number(a.dimension) if a.kind == "size" else self.memory[a.kind][a.index].ctypes.data
+                for a in step.arguments
+            ]
+            arguments = (ctypes.c_int64 * max(1, len(words)))(*words)
+            scratch = aligned(max(64, self._number(step.scratch)))
+            kinds = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+            function = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(
+                compiled(step.text, target).get_function_address(ENTRY)
+            )
+            self.calls.append((function, arguments, self._number(step.parts), scratch))
+
+    def _number(self, dimension):
+        return dims.evaluate(dimension, self.env)
+
+    def run(self, split=1):
+        """Runs the steps, their parts in `split` calls each: None, or the failing (code, value)."""
+        for function, arguments, parts, scratch in self.calls:
+            for k in range(split):  # any contiguous partition must give the same bits
+                first, last = parts * k // split, parts * (k + 1) // split
+                if first < last:
+                    failed = function(ctypes.addressof(arguments), first, last, scratch.ctypes.data)
+                    if failed:
+                        return failed, int(scratch[:8].view(np.int64)[0])
+        return None
+
+    def results(self):
+        """[(array, whether halo and padding lanes hold zeros)]"""
+        return [from_storage(m, v.type, self.env) for m, v in zip(self.outputs, self.node.outputs)]
+
+
+def run_choice(node: Node, choice, arrays, target, env=None, split=3):
+    """The outputs of node under a choice: [(array, border_clear)], or the failing (code, value). They are the
+    same bits in the memory of any operand that the kernel allows to be overwritten."""
+    prepared = Prepared(node, choice, arrays, target, env)
+    failed = prepared.run(split)
+    for over in _overwritten(node, prepared):
+        again = Prepared(node, choice, arrays, target, env, over)
+        assert again.run(split) == failed
+        for (got, clear), (expected, as_clear) in zip(again.results(), prepared.results() * (not failed)):
+            assert got.tobytes() == expected.tobytes(), f"{choice}: another result over operand {over}"
+            assert clear == as_clear
+    return failed or prepared.results()
+
+
+def _overwritten(node, prepared):
+    """The operands that the result may be written over and that are stored as it is."""
+    types = [(v.type.shape, v.type.layout, dtypes.itemsize(v.type.dtype)) for v in node.inputs]
+    result = node.outputs[0].type
+    stored = result.shape, result.layout, dtypes.itemsize(result.dtype)
+    return [k for k in prepared.code.over if types[k] == stored and node.inputs[k].constant is None]
+
+
+def value(array_or_type, constant=False, name=""):
+    """A Value for an array (constant or not) or a type."""
+    if isinstance(array_or_type, TensorType):
+        return Value(array_or_type, name)
+    type_ = TensorType(dtypes.from_numpy(array_or_type.dtype), array_or_type.shape)
+    return Value(type_, name, Constant.of(array_or_type) if constant else None)

@@ -1,0 +1,224 @@
+"""The onnx package's backend suite, compiled and run:
+
+    python tests/conformance/suite.py [--json FILE] [--jobs N] [part of a name...]
+
+Each case runs in a child process, so that a crash is a result like any other, and again in memory full of
+garbage, which may change no bit. Prints the count of each outcome and why each case that does not pass does
+not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from onnx.backend.test import loader
+
+sys.path.append(str(Path(__file__).parents[1]))
+from support import poison
+from support.node_cases import as_value, difference
+
+KINDS = ("node", "pytorch-converted", "pytorch-operator", "simple", "real")
+SECONDS = 120  # for one case
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+@functools.cache
+def all_cases() -> dict[str, object]:
+    """Every case of the suite by name, `kind/test_name`; read once, children inherit them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {f"{kind}/{case.name}": case for kind in KINDS for case in loader.load_model_tests(kind=kind)}
+
+
+def run_case(case) -> str:
+    """Why a case does not pass; nothing when it does."""
+    from onnxc.loading.backend import CompiledModel
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = _model(case)
+        compiled = CompiledModel(model, jobs=0)
+        for inputs, expected in _data_sets(case, model):
+            found = compiled.run(inputs)
+            for k, (e, f) in enumerate(zip(expected, found, strict=True)):
+                problem = difference(e, f, case.rtol, case.atol)
+                if problem:
+                    return f"output {k}: {problem}"
+            problem = poison.unlike_poisoned(compiled.path, compiled.feeds(inputs))
+            if problem:
+                return problem
+    return ""
+
+
+def _model(case) -> onnx.ModelProto:
+    if case.model is not None:
+        return case.model
+    folder = case.model_dir
+    return onnx.load(_light(case, ".onnx") if folder is None else Path(folder) / "model.onnx")
+
+
+def _light(case, ending: str) -> Path:
+    return LIGHT / f"light_{case.name.removeprefix('test_')}{ending}"
+
+
+def _data_sets(case, model: onnx.ModelProto) -> Iterator[tuple[list, list]]:
+    """(inputs, expected outputs) of each data set."""
+    if case.data_sets is not None:
+        for inputs, outputs in case.data_sets:
+            yield [as_value(v) for v in inputs], [as_value(v) for v in outputs]
+    elif case.model_dir is None:
+        from onnx.backend.test.runner import Runner
+
+        known = {i.name for i in model.graph.initializer}
+        inputs = [
+            Runner.generate_dummy_data(i, seed=0, name=case.model_name, random=False)
+            for i in model.graph.input
+            if i.name not in known
+        ]
+        yield inputs, [_stored(_light(case, "_output_0.pb"), model.graph.output[0].type)]
+    else:
+        for folder in sorted(Path(case.model_dir).glob("test_data_set_*")):
+            inputs = [
+                _stored(folder / f"input_{k}.pb", i.type)
+                for k, i in enumerate(model.graph.input)
+                if (folder / f"input_{k}.pb").exists()
+            ]
+            yield (
+                inputs,
+                [_stored(folder / f"output_{k}.pb", o.type) for k, o in enumerate(model.graph.output)],
+            )
+
+
+def _stored(path: Path, type_: onnx.TypeProto) -> object:
+    from onnx import numpy_helper
+
+    proto, read = {
+        "sequence_type": (onnx.SequenceProto, numpy_helper.to_list),
+        "optional_type": (onnx.OptionalProto, numpy_helper.to_optional),
+    }.get(type_.WhichOneof("value"), (onnx.TensorProto, numpy_helper.to_array))
+    return read(proto.FromString(path.read_bytes()))
+
+
+# Child processes ---------------------------------------------------------------------------------
+
+
+def _serve(connection) -> None:
+    """A child: runs the cases whose names arrive, and answers with their outcome."""
+    from onnxc.errors import OnnxcError
+
+    while True:
+        name = connection.recv()
+        try:
+            outcome = run_case(all_cases()[name])
+        except OnnxcError as error:
+            outcome = f"{type(error).__name__}: {error}"
+        except Exception as error:
+            outcome = f"internal {type(error).__name__}: {error}"
+        connection.send(outcome)
+
+
+class _Child:
+    def __init__(self) -> None:
+        self.connection, theirs = multiprocessing.Pipe()
+        context = multiprocessing.get_context("fork")
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def run_suite(names: list[str], jobs: int, report=lambda name, outcome: None) -> dict[str, str]:
+    """The outcome of each case: empty where it passes, else the reason."""
+    outcomes: dict[str, str] = {}
+    waiting = list(reversed(names))
+    all_cases()
+    children = [_Child() for _ in range(min(jobs, len(names)))]
+    busy: dict[int, str] = {}
+    for k, child in enumerate(children):
+        busy[k] = waiting.pop()
+        child.connection.send(busy[k])
+    while busy:
+        ready = multiprocessing.connection.wait([children[k].connection for k in busy], SECONDS)
+        finished = [k for k in busy if children[k].connection in ready] or list(busy)
+        for k in finished:
+            try:
+                alive = bool(ready)
+                outcome = children[k].connection.recv() if alive else f"took more than {SECONDS} seconds"
+            except (EOFError, ConnectionResetError):
+                children[k].process.join()
+                alive = False
+                outcome = f"crash: the process ended with {children[k].process.exitcode}"
+            name = busy.pop(k)
+            outcomes[name] = outcome
+            report(name, outcome)
+            if not alive:
+                children[k].stop()
+                children[k] = _Child()
+            if waiting:
+                busy[k] = waiting.pop()
+                children[k].connection.send(busy[k])
+    for child in children:
+        child.stop()
+    return outcomes
+
+
+def summary(outcomes: dict[str, str]) -> dict[str, object]:
+    """The counts, in all and by kind, and the reasons."""
+    passed = Counter(name.split("/")[0] for name, outcome in outcomes.items() if not outcome)
+    total = Counter(name.split("/")[0] for name in outcomes)
+    return {
+        "passed": sum(passed.values()),
+        "total": len(outcomes),
+        "crashed": sorted(n for n, o in outcomes.items() if o.startswith("crash")),
+        "kinds": {kind: {"passed": passed[kind], "total": total[kind]} for kind in total},
+        "failed": {n: o for n, o in sorted(outcomes.items()) if o},
+    }
+
+
+def closing_lines(found: dict[str, object]) -> list[str]:
+    """What a summary says, in a line for each kind and one for all."""
+    lines = [f"{kind}: {c['passed']} of {c['total']}" for kind, c in found["kinds"].items()]
+    failed, crashed = found["total"] - found["passed"], len(found["crashed"])
+    return [*lines, f"{found['passed']} passed, {failed} failed, of these {crashed} crashed"]
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", help="only cases whose names have one of these parts")
+    parser.add_argument("--json", type=Path, help="write the outcome of every case there")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+    names = [
+        name
+        for name in sorted(all_cases())
+        if not options.parts or any(part in name for part in options.parts)
+    ]
+
+    def report(name: str, outcome: str) -> None:
+        if outcome:
+            print(f"{name}: {outcome[:200]}", flush=True)
+
+    outcomes = run_suite(names, options.jobs, report)
+    found = summary(outcomes)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1))
+    print(*closing_lines(found), sep="\n")
+    return 1 if found["crashed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
