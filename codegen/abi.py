@@ -12,7 +12,18 @@ from ..ir import dtypes
 CONTEXT = {
     name: 8 * k
     for k, name in enumerate(
-        ("api", "dims", "values", "arena", "offsets", "sizes", "weights", "scratch_bytes", "run_count")
+        (
+            "api",
+            "dims",
+            "values",
+            "arena",
+            "offsets",
+            "sizes",
+            "weights",
+            "strings",
+            "scratch_bytes",
+            "run_count",
+        )
     )
 }
 

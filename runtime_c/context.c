@@ -28,6 +28,7 @@ static int64_t onnxc_lay_out(onnxc_context *context, char *block, int32_t thread
     context->output_dims = onnxc_carve(block, &used, ONNXC_MAX_RANK * outputs, 8);
     context->borrowed = onnxc_carve(block, &used, inputs, sizeof(onnxc_object *));
     context->pieces = onnxc_carve(block, &used, threads, sizeof(onnxc_piece));
+    context->strings = onnxc_carve(block, &used, library->string_count, sizeof(onnxc_string));
     return used;
 }
 
@@ -261,6 +262,7 @@ static int32_t onnxc_create(const onnxc_options *given, onnxc_context **result) 
     if (onnxc_tables.buffer_count > 0) context->planned_sizes[0] = -1;
     else context->offsets = NULL;
     status = onnxc_find_weights(context, options.weights_path);
+    if (status == ONNXC_OK) onnxc_make_strings(context);
     if (status == ONNXC_OK && threads > 1 && context->pool == NULL) {
         status = onnxc_pool_create(threads, &context->own_pool);
         context->pool = context->own_pool;

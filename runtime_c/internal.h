@@ -88,6 +88,7 @@ struct onnxc_context {
     int64_t *offsets;       /* of each planned buffer in the arena; null when compiled in */
     int64_t *sizes;         /* bytes of each planned buffer, filled by bind */
     const char *weights;    /* base of the constant data */
+    onnxc_string *strings;  /* the constants that are strings, with addresses */
     int64_t scratch_bytes;  /* for each thread, set by bind */
     int64_t run_count;      /* runs begun before this one, for unseeded random numbers */
 
@@ -146,6 +147,8 @@ typedef struct onnxc_library {
     const char *weights_file;        /* the side file, relative to the library's folder; or null */
     uint64_t weights_bytes;
     uint8_t weights_digest[32];      /* of the constants, in the head of the side file */
+    int64_t string_table;            /* offset in the weights: two words for each string, its offset */
+    int64_t string_count;            /* in the weights and its length */
 } onnxc_library;
 
 static const onnxc_library onnxc_tables;

@@ -106,6 +106,16 @@ static int32_t onnxc_find_weights(onnxc_context *context, const char *given) {
     return status;
 }
 
+/* Gives the constants that are strings their addresses. */
+static void onnxc_make_strings(onnxc_context *context) {
+    const char *table = context->weights + onnxc_tables.string_table;
+    for (int64_t i = 0; i < onnxc_tables.string_count; i++) {
+        int64_t entry[2];
+        memcpy(entry, table + (int64_t)sizeof entry * i, sizeof entry);
+        context->strings[i] = (onnxc_string){context->weights + entry[0], entry[1]};
+    }
+}
+
 static void onnxc_leave_weights(onnxc_context *context) {
     if (onnxc_tables.weights_file == NULL || context->weights == NULL) return;
     pthread_mutex_lock(&onnxc_weights_mutex);

@@ -63,6 +63,8 @@ def describe(
         weights_bytes=weights.nbytes,
         weights_file=weights_file,
         weights_digest=weights.digest,
+        string_table=weights.string_table,
+        string_count=weights.string_count,
         details={
             "graph": graph.name,
             "producer": proto.producer_name,

@@ -86,6 +86,8 @@ class LibraryDescription:
     weights_bytes: int = 0
     weights_file: str | None = None
     weights_digest: bytes = bytes(32)
+    string_table: int = 0
+    string_count: int = 0
     details: Mapping[str, object] = field(default_factory=dict)  # further entries of the JSON
 
     @property
@@ -240,6 +242,8 @@ def model_source(description: LibraryDescription) -> str:
     .weights_file = {_path_text(d)},
     .weights_bytes = {d.weights_bytes}ULL,
     .weights_digest = {{{", ".join(str(byte) for byte in d.weights_digest)}}},
+    .string_table = {d.string_table}LL,
+    .string_count = {d.string_count}LL,
 }};
 """,
         f"""__attribute__((visibility("default"))) const onnxc_model *{prefix}_model(void);

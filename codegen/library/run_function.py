@@ -89,7 +89,10 @@ class RunFunction(Regions):
             case "object":
                 base = self._arena(location.slot)
             case "constant":
-                base = self._at(self.context("weights"), self.offsets[location.index])
+                strings = self.plan.constants[location.index].dtype == "string"
+                base = self._at(
+                    self.context("strings" if strings else "weights"), self.offsets[location.index]
+                )
             case "arena":
                 base = self._arena(location.index)
             case _:

@@ -1,15 +1,17 @@
 """The constants of a library as bytes: what enters it, or the side file beside it.
 
 Constants are lazy. They are made one after the other, hashed, written and forgotten, so that memory holds
-one at a time. A side file begins with a page of its own (magic number, digest, number of bytes), which the
-runtime holds against what the library knows: runtime_c/weights.c.
+one at a time. Strings have no address before a program runs: their constants are a table of (offset, length)
+behind all others, from which a context makes the strings that its runs read. A side file begins with a page
+of its own (magic number, digest, number of bytes), which the runtime holds against what the library knows:
+runtime_c/weights.c.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -17,10 +19,12 @@ from typing import BinaryIO
 import numpy as np
 
 from ...errors import CompileError
+from ...ir import dtypes
 from ...ir.graph import Constant
 from ..lowering.plan_memory import Plan
 
 ALIGNMENT = 64
+STRING_BYTES = dtypes.itemsize("string")
 FORGET_EVERY = 64 << 20  # bytes of constants written
 SIDE_FILE_HEAD = 4096  # bytes before the constants, so that these begin on a page
 SIDE_FILE_MAGIC = b"ONNXCWTS"
@@ -29,12 +33,15 @@ LIBRARY_LIMIT = 2_000_000_000  # bytes of constants in a library: its code reach
 
 @dataclass(frozen=True)
 class Weights:
-    """Constants as written: the offset of each of Plan.constants, their bytes in all, and a digest that tells
-    them from others."""
+    """Constants as written: the offset of each of Plan.constants (of strings: among a context's strings),
+    their bytes in all, and a digest that tells them from others. `string_table`: where the (offset, length)
+    of each of `string_count` strings are."""
 
     offsets: tuple[int, ...]
     nbytes: int
     digest: bytes
+    string_table: int = 0
+    string_count: int = 0
 
 
 def constant_bytes(plan: Plan) -> int:
@@ -49,15 +56,19 @@ def write_weights(plan: Plan, path: Path, side_file: bool, forget: Callable[[], 
     try:
         with path.open("wb") as file:
             file.seek(begin)
-            offsets, digest = _write_constants(plan.constants, file, forget)
-            nbytes = file.tell() - begin
+            writer = _Writer(file, forget)
+            offsets = tuple(writer.write(constant) for constant in plan.constants)
+            table = writer.string_table()
+            # so that even an empty constant has an address, and vector loads at the end stay inside
+            file.write(bytes(ALIGNMENT))
+            digest, nbytes = writer.digest, file.tell() - begin
             if side_file:
                 file.seek(0)
                 file.write(side_file_head(digest, nbytes))
     except OSError as error:
         why = error.strerror or str(error)
         raise CompileError(f"the weights cannot be written to '{path.parent}': {why}") from error
-    return Weights(offsets, nbytes, digest)
+    return Weights(offsets, nbytes, digest, table, len(writer.strings))
 
 
 def side_file_head(digest: bytes, nbytes: int) -> bytes:
@@ -65,30 +76,52 @@ def side_file_head(digest: bytes, nbytes: int) -> bytes:
     return (SIDE_FILE_MAGIC + digest + struct.pack("<Q", nbytes)).ljust(SIDE_FILE_HEAD, b"\0")
 
 
-def _write_constants(
-    constants: Sequence[Constant], file: BinaryIO, forget: Callable[[], None]
-) -> tuple[tuple[int, ...], bytes]:
-    """(offsets from where the file stands, digest)"""
-    begin, written = file.tell(), 0
-    at_of: dict[bytes, int] = {}  # by content
-    made: dict[int, int] = {}  # by identity
-    for constant in constants:
-        if id(constant) not in made:
-            data = _bytes_of(constant.array)
-            digest = hashlib.sha256(data).digest()
-            if digest not in at_of:
-                file.write(bytes((begin - file.tell()) % ALIGNMENT))
-                at_of[digest] = file.tell() - begin
-                file.write(data)
-            made[id(constant)] = at_of[digest]
-            written += data.nbytes
-            if written >= FORGET_EVERY:
-                forget()
-                written = 0
-    # so that even an empty constant has an address, and vector loads at the end stay inside
-    file.write(bytes(ALIGNMENT))
-    return tuple(made[id(constant)] for constant in constants), hashlib.sha256(b"".join(at_of)).digest()
+class _Writer:
+    """Writes constants one after the other, equal ones once; offsets count from where the file stands."""
+
+    def __init__(self, file: BinaryIO, forget: Callable[[], None]):
+        self.file, self.forget, self.begin = file, forget, file.tell()
+        self.at_of: dict[bytes, int] = {}  # by content
+        self.made: dict[int, int] = {}  # by identity
+        self.unforgotten = 0
+        self.strings: list[tuple[int, int]] = []  # offset and length of each
+
+    def write(self, constant: Constant) -> int:
+        """The constant's offset in the weights, or in the context's strings."""
+        if id(constant) not in self.made:
+            write = self._write_strings if constant.dtype == "string" else self._write_bytes
+            self.made[id(constant)] = write(constant.array)
+            if self.unforgotten >= FORGET_EVERY:
+                self.forget()
+                self.unforgotten = 0
+        return self.made[id(constant)]
+
+    def _write_bytes(self, array: np.ndarray) -> int:
+        data = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        digest = hashlib.sha256(data).digest()
+        if digest not in self.at_of:
+            self.file.write(bytes((self.begin - self.file.tell()) % ALIGNMENT))
+            self.at_of[digest] = self.file.tell() - self.begin
+            self.file.write(data)
+        self.unforgotten += data.nbytes
+        return self.at_of[digest]
+
+    def _write_strings(self, array: np.ndarray) -> int:
+        texts = [_text_bytes(text) for text in array.flat]
+        at, first = self._write_bytes(np.frombuffer(b"".join(texts), np.uint8)), len(self.strings)
+        for text in texts:
+            self.strings.append((at, len(text)))
+            at += len(text)
+        return STRING_BYTES * first
+
+    def string_table(self) -> int:
+        """Writes the (offset, length) of all strings; the table's offset."""
+        return self._write_bytes(np.array(self.strings, "<u8")) if self.strings else 0
+
+    @property
+    def digest(self) -> bytes:
+        return hashlib.sha256(b"".join(self.at_of)).digest()
 
 
-def _bytes_of(array: np.ndarray) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+def _text_bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
