@@ -41,6 +41,7 @@ from .passes import (
     fuse_epilogues,
     fuse_maps,
     fuse_rows,
+    gather_stored,
     inline_scalars,
     lift_reshapes,
     merge_movement,
@@ -53,6 +54,7 @@ from .target import Target, find_target
 PASSES: tuple[Callable[[Graph, Target], Graph], ...] = (
     expand_recurrent.expand_recurrent,
     fold_constants.fold_constants,
+    gather_stored.gather_stored,
     inline_scalars.inline_scalars,
     eliminate_common.eliminate_common,
     fold_pads.fold_pads,

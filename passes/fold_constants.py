@@ -2,35 +2,44 @@
 
 %0 = map(constant 2.0, constant 3.0) { mul($0, $1) }   →   constant 6.0
 
-A constant that repeats one value stays a splat. What widens stored data (a Cast of float16 weights,
-DequantizeLinear) is left to the kernels; a node whose folding fails stays.
+A constant that repeats one value stays a splat. Of large ones a Map, a Reshape and a Transpose are only
+written down (`Constant.derivation`) and computed when a kernel packs them or the library writes them, one
+by one: weights behind a Cast or DequantizeLinear take no memory before. What would repeat stored elements (a
+Broadcast) stays a node, and so does one whose folding fails.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..ir import dtypes, interpret
 from ..ir.dims import is_static
 from ..ir.expr import contains
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.graph import Constant, Derivation, Graph, Node, Rewriter, TensorType, Value
 from ..ir.interpret import VALUE_LIMIT
 from ..ir.ops import Broadcast, Map, Random, Reshape, Transpose
 from ..ir.regions import in_regions
 from ..target import Target
 
 TOTAL_LIMIT = 1 << 30  # bytes folded in all
-STEPS_LIMIT = 16  # of a constant made from one made from another
+STEPS_LIMIT = 16  # computed constants that a constant is made of
+DERIVED_LIMIT = 16  # bytes derived lazily from each stored byte, beside TOTAL_LIMIT
+SMALL = 4096  # bytes of a constant that is computed at once, whatever it takes
+SLICE = 1 << 18  # elements of a derived constant that are computed at a time
 
 
 @dataclass
 class _Budget:
-    """What folding may still cost: bytes of results, and `interpret.effort`."""
+    """What folding may still cost: bytes of results, `interpret.effort`, and bytes of derived constants, of
+    which more may be where more is `stored`."""
 
     nbytes: int
     effort: int
+    derived: int
+    stored: dict[int, Constant] = field(default_factory=dict)
 
     def pays(self, nbytes: int, effort: int) -> bool:
         """Whether there is enough left; then it is taken."""
@@ -40,10 +49,21 @@ class _Budget:
         self.effort -= effort
         return True
 
+    def derives(self, nbytes: int, constants: list[Constant]) -> bool:
+        """Whether a constant of so many bytes may be derived from these; then they are taken."""
+        for constant in constants:
+            if not constant.steps and id(constant) not in self.stored:
+                self.stored[id(constant)] = constant
+                self.derived += DERIVED_LIMIT * constant.nbytes * (constant.splat is None)
+        if nbytes > self.derived:
+            return False
+        self.derived -= nbytes
+        return True
+
 
 def fold_constants(graph: Graph, target: Target) -> Graph:
     """graph with nodes over constants replaced by their results."""
-    return _fold(graph, _Budget(TOTAL_LIMIT, interpret.EFFORT_LIMIT))
+    return _fold(graph, _Budget(TOTAL_LIMIT, interpret.EFFORT_LIMIT, TOTAL_LIMIT))
 
 
 def _fold(graph: Graph, budget: _Budget) -> Graph:
@@ -74,11 +94,11 @@ def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Va
         if repeated is not None:
             return repeated
     nbytes = sum(t.nbytes for t in types)
-    if nbytes > VALUE_LIMIT or _widens(node, constants):
+    if _repeats(node, constants):
         return None
-    if isinstance(node.op, (Reshape, Transpose)) and constants[0].steps < STEPS_LIMIT:
-        return (_lazily(node, constants[0]),)
-    if not budget.pays(nbytes, interpret.effort(node.op, [v.type for v in inputs])):
+    if _is_cheap(node) and _steps(constants) <= STEPS_LIMIT and budget.derives(nbytes, constants):
+        return (_lazily(node, constants),)
+    if nbytes > VALUE_LIMIT or not budget.pays(nbytes, interpret.effort(node.op, [v.type for v in inputs])):
         return None
     arrays = interpret.fold(node.op, [c.array for c in constants])
     if arrays is None:
@@ -86,12 +106,44 @@ def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Va
     return tuple(_value(v, Constant.of(a)) for v, a in zip(node.outputs, arrays))
 
 
-def _lazily(node: Node, constant: Constant) -> Value:
-    """A reshaped or transposed constant, made when it is written into the library."""
-    op, output = node.op, node.outputs[0]
-    moved = Constant(constant.dtype, output.shape, lambda: interpret.fold(op, [constant.array])[0])
-    moved.steps = constant.steps + 1
-    return _value(output, moved)
+def _is_cheap(node: Node) -> bool:
+    """Whether computing the node cannot fail, takes no longer than reading its operands, and is worth putting
+    off."""
+    if isinstance(node.op, Map):
+        return node.outputs[0].type.nbytes > SMALL and not contains(node.op.body, "check", "size", "index")
+    return isinstance(node.op, (Reshape, Transpose))
+
+
+def _lazily(node: Node, constants: list[Constant]) -> Value:
+    """A constant made of others when it is written into the library."""
+    output, derivation = node.outputs[0], Derivation(node.op, tuple(constants))
+    made = Constant(output.dtype, output.shape, lambda: _made(derivation, output.shape))
+    made.steps = _steps(constants)
+    made.derivation = derivation
+    return _value(output, made)
+
+
+def _steps(constants: list[Constant]) -> int:
+    """How many constants are computed when one is made of these: what two of them share is computed twice."""
+    return 1 + sum(c.steps for c in {id(c): c for c in constants}.values())
+
+
+def _made(derivation: Derivation, shape: tuple[int, ...]) -> np.ndarray:
+    """The array of a derivation. A Map is computed in slices along its longest axis, so that what lies
+    between its operands and its result takes little memory."""
+    op, known = derivation.op, {id(c): c.array for c in dict.fromkeys(derivation.operands)}
+    arrays = [known[id(c)] for c in derivation.operands]
+    if not isinstance(op, Map):
+        return interpret.run_op(op, arrays, {})[0]
+    made = np.empty(shape, dtypes.numpy_dtype(op.body.dtype))
+    axis = max(range(len(shape)), key=shape.__getitem__)
+    aligned = [a.reshape((1,) * (len(shape) - a.ndim) + a.shape) for a in arrays]
+    step = max(1, SLICE // max(1, made.size // shape[axis]))
+    for first in range(0, shape[axis], step):
+        inside = (slice(None),) * axis + (slice(first, first + step),)
+        parts = [a if a.shape[axis] == 1 else a[inside] for a in aligned]
+        made[inside] = interpret.run_op(Map(op.body), parts, {})[0]
+    return made
 
 
 def _splat(node: Node, constants: list[Constant]) -> tuple[Value, ...] | None:
@@ -115,11 +167,10 @@ def _scalar(constant: Constant) -> np.ndarray:
     return np.asarray(constant.splat, dtypes.numpy_dtype(constant.dtype))
 
 
-def _widens(node: Node, constants: list[Constant]) -> bool:
-    """Whether folding would replace stored data by more than twice its bytes."""
-    if node.outputs[0].type.nbytes <= 4096:
-        return False
-    return node.outputs[0].type.nbytes > sum(c.nbytes for c in constants)
+def _repeats(node: Node, constants: list[Constant]) -> bool:
+    """Whether folding would store more elements than there are."""
+    stored = max(sum(math.prod(c.shape) for c in constants), 1)
+    return node.outputs[0].type.nbytes > SMALL and sum(v.type.count for v in node.outputs) > stored
 
 
 def _value(output: Value, constant: Constant) -> Value:

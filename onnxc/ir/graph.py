@@ -102,10 +102,12 @@ class Constant:
 
     Arrays stay lazy until a kernel packs them: a model's weights are views of the mapped file, and what is
     derived from them (a transpose, a packed panel) is computed when it is written into the library. `steps`
-    counts the constants that are made one from the other before.
+    counts the constants that are made one from the other before. Where an op over other constants makes the
+    array, `derivation` tells: who can do better than with the array (weights that are stored as int8 behind
+    DequantizeLinear, as float16 behind a Cast) looks through.
     """
 
-    __slots__ = ("_array", "_make", "dtype", "shape", "splat", "steps")
+    __slots__ = ("_array", "_make", "derivation", "dtype", "shape", "splat", "steps")
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class Constant:
         self.dtype, self.shape, self._make, self.splat = dtype, tuple(shape), make, splat
         self._array: np.ndarray | None = None
         self.steps = 0
+        self.derivation: Derivation | None = None
 
     @staticmethod
     def of(array: np.ndarray) -> Constant:
@@ -141,6 +144,14 @@ class Constant:
     def materialised(self) -> bool:
         """Whether the elements are stored somewhere already, so that looking at them costs no memory."""
         return self._array is not None
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """The op and the constants that a constant is made of: `operands` are as an ordinary node's would be."""
+
+    op: Op
+    operands: tuple[Constant, ...]
 
 
 class Value:

@@ -1,4 +1,5 @@
-"""fold_constants: what constants alone decide is computed, within a budget and without widening data."""
+"""fold_constants: what constants alone decide is computed, within a budget; what is large only when it is
+written."""
 
 import numpy as np
 from onnxc.passes import fold_constants as module
@@ -99,33 +100,76 @@ def test_repeated_values_are_computed_where_the_result_does_not_repeat_one():
     )
 
 
-def test_stored_data_is_not_widened():
-    half = np.ones((4096, 4), np.float16)
-    stays(
-        fold_constants,
-        """graph g(%x: float32[4096, 4]) {
+def folded(text, constants):
+    """The constant that the graph's only output has become."""
+    graph = clean(fold_constants)(parse(text, constants), TARGET)
+    assert not graph.nodes
+    return graph.outputs[0].constant
+
+
+def test_widened_data_is_made_only_when_it_is_written_and_tells_what_is_stored():
+    half = np.arange(4096 * 4, dtype=np.float16).reshape(4096, 4)
+    found = folded(
+        """graph g() {
         %w = constant float16[4096, 4] #data
         %0 = map(%w) { cast($0, float32) }
-        %1 = map(%x, %0) { mul($0, $1) }
-        return %1
+        return %0
     }""",
         {"w": half},
     )
+    assert not found.materialised
+    assert found.derivation.operands[0].array is half
+    np.testing.assert_array_equal(found.array, half.astype(np.float32))
 
 
-def test_quantised_data_stays_quantised():
-    weights = np.ones((64, 64), np.int8)
-    stays(
-        fold_constants,
-        """graph g(%x: float32[8, 64]) {
-        %w = constant int8[64, 64] #data
-        %s = constant float32[] (0.1)
+def test_quantised_data_is_known_as_numbers():
+    weights = np.arange(-64, 64, dtype=np.int8).repeat(64).reshape(128, 64)
+    scales = np.linspace(0.1, 0.2, 64, dtype=np.float32)
+    found = folded(
+        """graph g() {
+        %w = constant int8[128, 64] #data
+        %s = constant float32[64] #scales
         %0 = map(%w, %s) { mul(cast($0, float32), $1) }
-        %1 = contract(%x, %0) lhs=mk rhs=kn out=mn accumulate=float32
+        %1 = transpose(%0) perm=(1, 0)
         return %1
     }""",
-        {"w": weights},
+        {"w": weights, "s": scales},
     )
+    assert (found.dtype, found.shape, found.materialised) == ("float32", (64, 128), False)
+    assert found.derivation.operands[0].derivation.operands[0].array is weights
+    np.testing.assert_array_equal(found.array, (weights * scales).T)
+
+
+def test_a_derived_constant_is_computed_in_slices(monkeypatch):
+    monkeypatch.setattr(module, "SLICE", 100)
+    rows, columns = np.arange(1000, dtype=np.int32).reshape(1000, 1), np.arange(7, dtype=np.int32)
+    whole = np.arange(7000, dtype=np.int32).reshape(1000, 7)
+    found = folded(
+        """graph g() {
+        %a = constant int32[1000, 1] #rows
+        %b = constant int32[7] #columns
+        %c = constant int32[1000, 7] #whole
+        %0 = map(%a, %b, %c) { add(mul($0, $1), $2) }
+        return %0
+    }""",
+        {"a": rows, "b": columns, "c": whole},
+    )
+    np.testing.assert_array_equal(found.array, rows * columns + whole)
+
+
+def test_what_is_derived_again_and_again_stays(monkeypatch):
+    monkeypatch.setattr(module, "DERIVED_LIMIT", 1)
+    monkeypatch.setattr(module, "TOTAL_LIMIT", 0)
+    lines = [f"%{k} = map(%w) {{ add($0, {k}.0) }}" for k in range(3)]
+    text = (
+        "graph g() {\n%w = constant float32[2048] #data\n"
+        + "\n".join(lines)
+        + "\nreturn "
+        + ", ".join(f"%{k}" for k in range(3))
+        + "\n}"
+    )
+    graph = clean(fold_constants)(parse(text, {"w": np.ones(2048, np.float32)}), TARGET)
+    assert len(graph.nodes) == 2
 
 
 def test_little_data_may_be_widened():
