@@ -21,7 +21,7 @@ static int64_t onnxc_lay_out(onnxc_context *context, char *block, int32_t thread
     context->offsets = onnxc_carve(block, &used, buffers, 8);
     context->sizes = onnxc_carve(block, &used, buffers, 8);
     context->planned_sizes = onnxc_carve(block, &used, buffers, 8);
-    context->plan_memory = onnxc_carve(block, &used, 3 * buffers, 8);
+    context->plan_memory = onnxc_carve(block, &used, 4 * buffers, 8);
     context->slots = onnxc_carve(block, &used, library->slot_count, sizeof(onnxc_slot));
     context->inputs = onnxc_carve(block, &used, inputs, sizeof(onnxc_value));
     context->outputs = onnxc_carve(block, &used, outputs, sizeof(onnxc_value));
@@ -186,7 +186,7 @@ static int32_t onnxc_workspace_bytes(onnxc_context *context, const onnxc_value *
                                                                : context->scratch_bytes;
     if (status == ONNXC_OK
         && ((count > 0 && !onnxc_plan(count, library->lifetimes, context->sizes,
-                                      context->plan_memory + 2 * count, context->plan_memory, &arena))
+                                      context->plan_memory + 3 * count, context->plan_memory, &arena))
             || !onnxc_round_up(arena, &arena) || !onnxc_round_up(scratch, &stride)
             || !onnxc_multiply(stride, context->threads, &total) || !onnxc_add(total, arena, &total)))
         status = ONNXC_SIZE_OVERFLOW;

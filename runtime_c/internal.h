@@ -94,7 +94,7 @@ struct onnxc_context {
 
     /* Private to the runtime. */
     int64_t *planned_sizes; /* the sizes that offsets were placed for; -1 before the first plan */
-    int64_t *plan_memory;   /* the planner's working memory: three words for each buffer */
+    int64_t *plan_memory;   /* the planner's working memory: four words for each buffer */
     int64_t arena_bytes;    /* that the plan takes */
     char *workspace;        /* arena, then scratch of each thread */
     int64_t workspace_bytes;

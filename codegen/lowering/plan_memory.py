@@ -12,7 +12,6 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
@@ -392,13 +391,14 @@ def _bound(node: Node) -> set[str]:
 
 
 def place(buffers: list[Buffer]) -> int:
-    """Gives buffers of known sizes their offsets; the bytes of the whole. The largest are placed first
-    (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"), or, where that leaves
-    gaps and this fewer, those that are in use first."""
-    found = _offsets(sorted(buffers, key=lambda b: -b.nbytes))
-    if found[0] > _most_in_use(buffers):
-        found = min(found, _offsets(sorted(buffers, key=lambda b: (b.first, -b.nbytes))), key=lambda f: f[0])
-    end, offsets = found
+    """Gives buffers of known sizes their offsets; the bytes of the whole. They are placed in the order of use
+    and, where that leaves gaps, the largest first too (Pisarchyk and Lee, "Efficient Memory Management for
+    Deep Neural Net Inference"): the smaller of the two is taken. `runtime_c/plan.c` has the same rule."""
+    end, most, offsets = _first_fit(sorted(buffers, key=lambda b: (b.first, -b.nbytes)), by_use=True)
+    if end > most:
+        smaller, _, others = _first_fit(sorted(buffers, key=lambda b: -b.nbytes), by_use=False)
+        if smaller < end:
+            end, offsets = smaller, others
     for buffer in buffers:
         buffer.offset = offsets[id(buffer)]
     return end
@@ -408,26 +408,25 @@ def _rounded(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def _most_in_use(buffers: list[Buffer]) -> int:
-    """The most bytes that are in use at one position."""
-    changes = [(b.first, _rounded(b.nbytes)) for b in buffers]
-    changes += [(b.last + 1, -_rounded(b.nbytes)) for b in buffers]
-    return max(accumulate(change for _, change in sorted(changes)), default=0)
-
-
-def _offsets(buffers: list[Buffer]) -> tuple[int, dict[int, int]]:
-    """(bytes of the whole, the offset of each buffer by its id): one after the other at the lowest place
-    that is free while it is in use."""
-    placed: list[tuple[int, Buffer]] = []  # ascending offsets
-    end = 0
+def _first_fit(buffers: list[Buffer], by_use: bool) -> tuple[int, int, dict[int, int]]:
+    """(bytes of the whole, the most in use at one position, the offset of each buffer by its id): one after
+    the other at the lowest place that is free while it is in use. In the order of use what is not any more
+    need not be looked at."""
+    placed: list[tuple[int, int, Buffer]] = []  # offset and end, ascending
+    end = most = 0
+    offsets = {}
     for buffer in buffers:
         offset, size = 0, _rounded(buffer.nbytes)
-        for start, other in placed:
+        if by_use:
+            placed = [entry for entry in placed if entry[2].last >= buffer.first]
+            most = max(most, size + sum(high - low for low, high, _ in placed))
+        for low, high, other in placed:
             if other.last < buffer.first or buffer.last < other.first:
                 continue
-            if offset + size <= start:
+            if offset + size <= low:
                 break
-            offset = max(offset, start + _rounded(other.nbytes))
+            offset = max(offset, high)
+        offsets[id(buffer)] = offset
         end = max(end, offset + size)
-        insort(placed, (offset, buffer), key=lambda entry: entry[0])
-    return end, {id(buffer): offset for offset, buffer in placed}
+        insort(placed, (offset, offset + size, buffer), key=lambda entry: entry[0])
+    return end, most, offsets

@@ -9,6 +9,7 @@ from onnxc.codegen.lowering.plan_memory import Buffer, place, plan_memory
 from support.planned import POINTWISE, Planned, agrees_in_any_memory, apart, convolved, floats
 from support.small_models import Weights, parsed
 
+from onnxc.ir.dims import evaluate
 from onnxc.ir.verify import InvalidGraph
 
 # Results over operands
@@ -314,6 +315,32 @@ def test_recurrent_layers_agree_in_any_memory(kind, tmp_path):
             for t, b in ((1, 1), (7, 3))
         ],
     )
+
+
+# Sizes that the run tells
+
+
+@pytest.mark.parametrize("n", [1, 7, 64])
+def test_sizes_that_the_run_tells_take_the_memory_of_known_ones(n):
+    """runtime_c/plan.c places as `place` does: tests/runtime_c/test_plan.py."""
+    text = """graph g(%x: float32[n, 48]) {
+        %w = constant float32[48, 192] splat 0.5
+        %v = constant float32[192, 48] splat 0.5
+        %a = contract(%x, %w) lhs="mk" rhs="kn" out="mn" accumulate=float32
+        %b = map(%a) { tanh($0) }
+        %c = contract(%b, %v) lhs="mk" rhs="kn" out="mn" accumulate=float32
+        %d = reduce(%a) kind=sum axes=(1)
+        %e = map(%c, %x) { add($0, $1) }
+        %f = contract(%e, %w) lhs="mk" rhs="kn" out="mn" accumulate=float32
+        %g = reduce(%f) kind=max axes=(1)
+        %h = reduce(%e) kind=sum axes=(0)
+        return %d, %g, %h
+    }"""
+    known, told = Planned(text.replace("n, 48", f"{n}, 48")), Planned(text)
+    buffers = [Buffer(evaluate(b.nbytes, {"n": n}), b.first, b.last) for b in told.plan.buffers]
+    assert known.plan.static
+    assert not told.plan.static
+    assert place(buffers) == known.plan.arena_bytes > 0
 
 
 # The check
