@@ -1,13 +1,25 @@
-"""The hand-written models, compiled once and loaded for each test."""
+"""Which tests are quick, and the hand-written models, compiled once and loaded for each test."""
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 from support.handmade_models import AFFINE, DIVIDE, HERE, build, scale_bytes
 
 from onnxc.loading import loader
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """`-m quick`: of every test function one case, in the middle of its list so that sizes and processors
+    vary, unless it is marked slow. What is marked quick is so with all its cases."""
+    for _, group in groupby(items, key=lambda item: (item.path, getattr(item, "originalname", item.name))):
+        cases = list(group)
+        middle = cases[len(cases) // 2]
+        if middle.get_closest_marker("slow") is None:
+            middle.add_marker(pytest.mark.quick)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from support.bad_models import BAD, ODD, OPENS_ONLY, external, model, node, relu
 
 import onnxc.demo
 from onnxc.commands import actions as commands
-from onnxc.commands.actions import comparison, console
+from onnxc.commands import comparison, console
 from onnxc.commands.cli import main
 from onnxc.driver import PASSES
 from onnxc.errors import PATH_LIMIT, CompileError, shorten

@@ -218,10 +218,10 @@ def test_unused_functions_are_left_out():
 @pytest.mark.parametrize("levels", [20, 40, 3000])
 def test_expansion_over_the_limit_is_refused_at_once(levels):
     proto = doubling(levels)
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(LimitError, match="1000000 nodes"):
         inline_functions(proto)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_expansion_of_much_data_is_refused():

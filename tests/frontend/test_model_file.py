@@ -27,13 +27,13 @@ def ids(cases: list[Case]) -> list[str]:
 @pytest.mark.parametrize("case", bad_models.BAD, ids=ids(bad_models.BAD))
 def test_bad_file_is_refused_in_one_short_line(case, tmp_path):
     path = bad_models.write(case, tmp_path)
-    start = time.monotonic()
+    start = time.process_time()
     try:
         lines = [str(problem) for problem in check_structure(open_model(path))]
     except OnnxcError as error:
         lines = [str(error)]
         assert lines[0].startswith(str(path).split("\0")[0][:50])
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
     assert any(all(word in line for word in case.words) for line in lines), lines
     assert all(len(line.encode()) <= 1000 and line.isprintable() for line in lines)
 

@@ -271,9 +271,9 @@ def test_large_graphs_take_linear_time(kind):
         "cycle": [*chain[1:], node("Relu", f"v{count}", "v1")],
     }[kind]
     proto = model(*made, outputs=made[-1].output[0])
-    start = time.monotonic()
+    start = time.process_time()
     found = check_structure(proto)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     assert len(found) == (kind == "cycle")
 
 

@@ -1,7 +1,7 @@
 """Compiled models whose every allocation fails once. As a program it does so for all of FOLDER's libraries,
 which may then be instrumented:
 
-    python tests/faults.py compile|run FOLDER
+    python tests/support/faults.py compile|run FOLDER
 """
 
 from __future__ import annotations

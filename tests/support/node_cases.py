@@ -1,7 +1,7 @@
 """The node cases of the onnx package's backend suite, imported and run by the interpreter of the
 core ops.
 
-`python tests/frontend/node_cases.py [--symbolic] [part of a name...]` prints how many agree and why
+`python tests/support/node_cases.py [--symbolic] [part of a name...]` prints how many agree and why
 each other does not.
 """
 

@@ -1,6 +1,6 @@
 """The onnx package's backend suite, compiled and run:
 
-    python tests/conformance/suite.py [--json FILE] [--jobs N] [part of a name...]
+    python tests/support/suite.py [--json FILE] [--jobs N] [part of a name...]
 
 Each case runs in a child process, so that a crash is a result like any other, and again in memory full of
 garbage, which may change no bit. Prints the count of each outcome and why each case that does not pass does

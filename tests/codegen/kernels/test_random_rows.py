@@ -5,9 +5,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from codegen.test_rows import group, symbolic_types
 from onnxc.codegen.kernels import rows
 from support.nests import TARGETS, compare
+from support.rows import group, symbolic_types
 
 from onnxc.ir import dtypes, expr
 from onnxc.ir.graph import TensorType
