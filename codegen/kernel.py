@@ -106,8 +106,8 @@ class KernelText:
         if argument not in self.arguments:
             self.arguments.append(argument)
         place = 8 * self.arguments.index(argument)
-        address = "%args" if place == 0 else f.hoisted(f"getelementptr i8, ptr %args, i64 {place}")
-        return f.hoisted(f"load {type_}, ptr {address}, align 8")
+        address = "%args" if place == 0 else f.hoisted(f"getelementptr i8, ptr %args, i64 {place}", "ptr")
+        return f.hoisted(f"load {type_}, ptr {address}, align 8", type_)
 
     def input(self, f: Function, index: int) -> str:
         """The address of operand `index`; only in the entry function."""

@@ -22,6 +22,7 @@ from ...ir.ops import Attention
 from ...target import Target
 from ..kernel import Choice, Code, KernelText, single
 from ..text.emitter import ENTRY, Function, Text
+from ..text.memory import load_first
 from ..text.shuffles import row_sums
 from ..text.vectors import Vectors
 from ..tiles import microkernel as mk
@@ -362,10 +363,10 @@ class _Attention:
             sums = [v.constant(0)] * height
             for d in range(0, depth, lanes):
                 mk.prefetch_line(f, f.offset(f.offset(row, f.mul(step, AHEAD)), d * SIZE))
-                k = mk.load_lanes(f, FLOAT, lanes, f.offset(row, d * SIZE), depth - d)
+                k = load_first(f, FLOAT, lanes, f.offset(row, d * SIZE), depth - d)
                 for r in range(height):
                     at = f.offset("%q", f.mul(self.word(self.shape.row_steps[Q]), r))
-                    q = mk.load_lanes(f, FLOAT, lanes, f.offset(at, d * SIZE), depth - d)
+                    q = load_first(f, FLOAT, lanes, f.offset(at, d * SIZE), depth - d)
                     sums[r] = v.fma(q, k, sums[r])
             for r in range(height):
                 products[r].append(sums[r])
@@ -421,7 +422,7 @@ class _Attention:
         v, result = Vectors(f, FLOAT, self.lanes), []
         begin = f.compare("ne", "%begin", 0)
         for r, j in ((r, j) for r in range(tile.rows) for j in range(tile.vectors)):
-            old = mk.load_lanes(f, FLOAT, self.lanes, place(r, j), mk.lanes_left(f, tile, columns, j))
+            old = load_first(f, FLOAT, self.lanes, place(r, j), mk.lanes_left(f, tile, columns, j))
             factor = v.broadcast(f.load("float", f.offset("%factors", 2 * SIZE * r + SIZE), SIZE))
             result.append(f.select(begin, v.type, v.constant(0), v.mul(old, factor)))
         return result

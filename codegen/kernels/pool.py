@@ -20,6 +20,7 @@ from ...ir.ops import Pool, Reduce
 from ...target import Target
 from ..kernel import Choice, Code, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type, splat, vector_type
+from ..text.memory import store_first
 from ..text.scalar import lower
 from ..text.vectors import Vectors
 from ..tiles.blocked import (
@@ -40,7 +41,6 @@ from ..tiles.blocked import (
     without_halo,
 )
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.microkernel import store_lanes
 
 COLUMNS = 8  # outputs that one iteration computes
 SUMS = 4  # of a whole image, at once
@@ -334,7 +334,7 @@ def _emit_whole(node: Node, target: Target) -> Code:
         if type_.layout is None:
             first = f.add(f.mul(n, x.channels), f.mul(block, x.block))
             place, count = (f.element(k.output(f), first, x.itemsize), left if x.channels % x.block else None)
-            store_lanes(f, type_.dtype, x.block, value, place, count)
+            store_first(f, type_.dtype, x.block, value, place, count)
         else:
             out = image_of(type_)
             clear_border(k, f, out, f.offset(k.output(f), f.mul(part.index, k.size(f, out.plane))), 0, 1)

@@ -20,7 +20,8 @@ from ...ir.ops import Random
 from ...target import Target
 from ..kernel import Argument, Choice, Code, KernelText, single
 from ..nests.nest import typical
-from ..text.scalar import lower, store_vector
+from ..text.memory import store_lanes
+from ..text.scalar import lower
 
 PART = 4096
 NANOSECONDS = 4
@@ -46,7 +47,7 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
         stop = f.minimum(f.mul("%last", PART), k.size(f, count))
         with f.loop(f.mul("%first", PART), stop) as loop:
             (value,) = lower(f, [body], [loop.index, run].__getitem__, 1)
-            store_vector(f, op.dtype, value, f.element(k.output(f), loop.index, width), 1)
+            store_lanes(f, op.dtype, value, f.element(k.output(f), loop.index, width), 1)
     return single(k.step(ceil_divide(count, PART), count * NANOSECONDS))
 
 

@@ -23,6 +23,7 @@ from ...ir.ops import Recurrent
 from ...target import Target
 from ..kernel import Choice, Code, KernelText, Step
 from ..text.emitter import ENTRY, Function, Text
+from ..text.memory import load_first, store_first
 from ..text.scalar import lower
 from ..tiles import microkernel as mk
 from ..tiles.contraction import estimate
@@ -264,12 +265,12 @@ class _Recurrence:
         values = lower(
             f,
             [root for root, _ in cell.results],
-            lambda k: mk.load_lanes(f, self.dtype, self.lanes, place(OPERANDS[k]), count),
+            lambda k: load_first(f, self.dtype, self.lanes, place(OPERANDS[k]), count),
             self.lanes,
         )
         for value, (_, places) in zip(values, cell.results, strict=True):
             for where in places:
-                mk.store_lanes(f, self.dtype, self.lanes, value, place(where), count)
+                store_first(f, self.dtype, self.lanes, value, place(where), count)
 
     # The entry -----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from ...ir.ops import Reorder
 from ...target import Target
 from ..kernel import Choice, Code, KernelText, Step
 from ..text.emitter import ENTRY, Function, vector_type
+from ..text.shuffles import transpose
 from ..tiles.blocked import Image, clear_border, cover, image_of, resized, typical
 from ..tiles.lines import Lines, cut_lines
 
@@ -211,7 +212,7 @@ def _line(
             if to_blocks:
                 vectors = [resized(f, element, f.load(row, f.offset(r, at), size), width, side) for r in rows]
                 vectors += ["zeroinitializer"] * (side - count)
-                for x, vector in enumerate(transposed(f, element, vectors)[:width]):
+                for x, vector in enumerate(transpose(f, vectors, vector_type(element, side))[:width]):
                     f.store(
                         lanes,
                         resized(f, element, vector, side, square),
@@ -221,30 +222,9 @@ def _line(
             else:
                 vectors = [f.load(lanes, f.offset(pixels, x * image.pixel), size) for x in range(width)]
                 vectors += ["zeroinitializer"] * (side - width)
-                for r, vector in zip(rows, transposed(f, element, vectors)):
+                for r, vector in zip(rows, transpose(f, vectors, vector_type(element, side))):
                     f.store(row, resized(f, element, vector, side, width), f.offset(r, at), size)
 
         if count or to_blocks:
             cover(f, start, stop, widths, tile)
         f.statement("ret void")
-
-
-def transposed(f: Function, element: str, vectors: Sequence[str]) -> list[str]:
-    """n vectors of n lanes, a power of two, with rows and columns exchanged."""
-    count = len(vectors)
-    if count == 1:
-        return list(vectors)
-    kind, current, half = vector_type(element, count), list(vectors), count // 2
-    while half:
-        lanes = range(count)
-        low = [lane if not lane & half else count + lane - half for lane in lanes]
-        high = [lane + half if not lane & half else count + lane for lane in lanes]
-        following = list(current)
-        for i in range(count):
-            if not i & half:
-                pair = f"{kind} {current[i]}, {kind} {current[i + half]}"
-                for place, order in ((i, low), (i + half, high)):
-                    mask = ", ".join(f"i32 {lane}" for lane in order)
-                    following[place] = f.value(f"shufflevector {pair}, <{count} x i32> <{mask}>")
-        current, half = following, half // 2
-    return current

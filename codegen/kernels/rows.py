@@ -37,21 +37,13 @@ from ..nests.nest import (
     row_major,
     typical,
 )
-from ..nests.operands import (
-    SLOT_BYTES,
-    Reader,
-    evaluate,
-    nothing,
-    round_down,
-    store_lanes,
-    vector_lanes,
-    weight,
-)
+from ..nests.operands import SLOT_BYTES, Reader, evaluate, nothing, vector_lanes, weight
 from ..nests.row_passes import KEPT, Pass, RowPasses, analysed
 from ..nests.states import State
 from ..text.conversion import NARROW
 from ..text.emitter import Function, scalar_type, vector_type
-from ..text.scalar import first_lanes, load_vector, lower, store_vector
+from ..text.memory import first_lanes, load_lanes, store_lanes
+from ..text.scalar import lower
 
 Pointers = Mapping[tuple[str, int], str]  # ("input", "output" or "kept", index) → where it begins
 
@@ -170,7 +162,7 @@ class _Kernel:
         even = all(
             isinstance(n, int) and n % self.together == 0 for n in (blocks.sizes[-1], blocks.blocks[-1])
         )
-        many = count if even else round_down(f, count, self.together)
+        many = count if even else f.round_down(count, self.together)
         with loops(f, extents) as indices:
             at = tuple(f.add(start, index) for start, index in zip(block.starts, indices))
             for first, last, some in ((0, many, self.together), (many, count, 1)):
@@ -249,7 +241,7 @@ class _Strip:
         for i in plan.row_operands:
             dtype = node.inputs[i].dtype
             for row in self.rows:
-                number = load_vector(f, dtype, row.pointers["input", i], 1)
+                number = load_lanes(f, dtype, row.pointers["input", i], 1)
                 row.numbers[i] = _Number.of(f, dtype, number)
         for one in plan.passes:
             for leaf, numbers in zip(one.before, self._evaluated(list(one.before.values())), strict=True):
@@ -262,7 +254,7 @@ class _Strip:
         last = {i: root for i, root in enumerate(plan.outputs) if i not in plan.written}
         for i, numbers in zip(last, self._evaluated(list(last.values())), strict=True):
             for row, number in zip(self.rows, numbers, strict=True):
-                store_vector(f, number.dtype, number.lanes(f, 1), row.pointers["output", i], 1)
+                store_lanes(f, number.dtype, number.lanes(f, 1), row.pointers["output", i], 1)
 
     def _fold(self, one: Pass, row: _Row, totals: Sequence[str]) -> None:
         """What the pass has reduced, one number each."""
@@ -405,8 +397,8 @@ def _reduced(
 ) -> list[str]:
     """totals with the elements 0..count-1, `unroll` vectors at once in accumulators of their own, then one at
     a time; with no `unroll` without loops."""
-    many = round_down(f, count, lanes * max(1, unroll))
-    whole = round_down(f, count, lanes) if unroll > 1 else many
+    many = f.round_down(count, lanes * max(1, unroll))
+    whole = f.round_down(count, lanes) if unroll > 1 else many
     types, width = _types(states, lanes), len(states)
     neutral = [x for s in states for x in s.initial(lanes)]
 

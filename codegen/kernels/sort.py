@@ -19,8 +19,7 @@ from ...ir.ops import Sort
 from ...target import Target
 from ..kernel import Choice, Code, KernelText, single
 from ..nests.nest import ERROR_BYTES, displaced, typical
-from ..nests.operands import vector_constant
-from ..text.emitter import Function
+from ..text.emitter import Function, vector_constant
 
 SHORT = 64  # elements of a line that are ranked by comparing each with each
 LANES = 16  # compared at once

@@ -52,9 +52,8 @@ class BindFunction(FunctionBody):
                 self.leave()
 
     def _axis(self, index: int, axis: int) -> str:
-        return self.f.hoisted(
-            f"load i64, ptr {self._at(self.input_field(index, 'dims', 'ptr'), 8 * axis)}, align 8"
-        )
+        place = self._at(self.input_field(index, "dims", "ptr"), 8 * axis)
+        return self.f.hoisted(f"load i64, ptr {place}, align 8", "i64")
 
     def _sizes(self) -> None:
         f, entry = self.f, known_at_entry(self.graph)

@@ -42,14 +42,16 @@ class FunctionBody:
 
     def context(self, name: str) -> str:
         """A pointer field of the context."""
-        return self.f.hoisted(f"load ptr, ptr {self._at('%ctx', abi.CONTEXT[name])}, align 8")
+        return self.f.hoisted(f"load ptr, ptr {self._at('%ctx', abi.CONTEXT[name])}, align 8", "ptr")
 
     def service(self, name: str) -> str:
         """A function of the runtime."""
-        return self.f.hoisted(f"load ptr, ptr {self._at(self.context('api'), abi.API[name])}, align 8")
+        return self.f.hoisted(f"load ptr, ptr {self._at(self.context('api'), abi.API[name])}, align 8", "ptr")
 
     def _at(self, pointer: str, offset: int) -> str:
-        return pointer if offset == 0 else self.f.hoisted(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+        if offset == 0:
+            return pointer
+        return self.f.hoisted(f"getelementptr i8, ptr {pointer}, i64 {offset}", "ptr")
 
     def slot(self, array: str, index: int) -> str:
         """The address of an 8-byte entry of one of the context's arrays."""
@@ -57,7 +59,7 @@ class FunctionBody:
 
     def input_field(self, index: int, name: str, type_: str) -> str:
         address = self._at("%inputs", index * abi.VALUE_BYTES + abi.VALUE[name])
-        return self.f.hoisted(f"load {type_}, ptr {address}, align 8")
+        return self.f.hoisted(f"load {type_}, ptr {address}, align 8", type_)
 
     # Dimensions ----------------------------------------------------------------------------------
 

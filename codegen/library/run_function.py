@@ -226,7 +226,8 @@ class RunFunction(Regions):
             case "temporary":
                 return temporaries[argument.index]
             case "run":
-                return self.f.hoisted(f"load i64, ptr {self._at('%ctx', abi.CONTEXT['run_count'])}, align 8")
+                place = self._at("%ctx", abi.CONTEXT["run_count"])
+                return self.f.hoisted(f"load i64, ptr {place}, align 8", "i64")
         return self.dimension(argument.dimension)
 
     def _scratch(self, nbytes: Dimension) -> None:

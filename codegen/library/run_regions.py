@@ -85,7 +85,7 @@ class Regions(FunctionBody):
         scans = [
             (inner, outer) for inner, outer in zip(body.outputs[1 + op.carried :], node.outputs[op.carried :])
         ]
-        counter = f.hoisted("alloca i64")
+        counter = f.hoisted("alloca i64", "ptr")
         f.store("i64", "0", counter, 8)
         f.store("i8", f.load("i8", self.address(node.inputs[1])), self.address(condition))
         self._open_scans(node, scans)

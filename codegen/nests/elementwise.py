@@ -20,7 +20,7 @@ from ...target import Target
 from ..kernel import KernelText
 from ..text.conversion import NARROW
 from ..text.emitter import Function, scalar_type, splat
-from ..text.scalar import first_lanes
+from ..text.memory import first_lanes, store_lanes
 from .copies import Copy
 from .movement import halo_copies, in_blocks, inside_blocks, stored
 from .nest import (
@@ -49,7 +49,6 @@ from .operands import (
     read_all,
     scratch_bytes,
     split_still,
-    store_lanes,
     stride_kind,
     vector_lanes,
     weight,

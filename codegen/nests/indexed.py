@@ -18,6 +18,7 @@ from ...ir.ops import Gather, Scatter
 from ...target import Target
 from ..kernel import KernelText
 from ..text.emitter import Function
+from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
 from .copies import Copy
 from .nest import (
@@ -38,7 +39,7 @@ from .nest import (
     moving_cost,
     row_major,
 )
-from .operands import each_vector, load_lanes, store_lanes, vector_lanes
+from .operands import each_vector, vector_lanes
 from .row_copies import copy_bytes
 
 COMBINE = {"add": "add", "mul": "mul", "min": "min", "max": "max"}

@@ -19,8 +19,9 @@ from ...ir.expr import Expr
 from ...target import Target
 from ..kernel import KernelText
 from ..text.conversion import NARROW, computed_in
-from ..text.emitter import Function, mangled, scalar_type, vector_type
-from ..text.scalar import Checks, first_lanes, load_masked, load_vector, lower, store_masked, store_vector
+from ..text.emitter import Function, is_number, mangled, vector_constant, vector_type
+from ..text.memory import first_lanes, from_bits, load_lanes
+from ..text.scalar import Checks, lower
 from .nest import ERROR_BYTES, View, displaced
 
 SLOT_BYTES = 64  # one vector
@@ -151,7 +152,7 @@ class Reader:
         if lanes == self.lanes:
             return from_bits(self.f, self.view.dtype, lanes, self.all)
         if lanes == 1:
-            return load_vector(self.f, self.view.dtype, self.pointer, 1)
+            return load_lanes(self.f, self.view.dtype, self.pointer, 1)
         word = f"i{8 * self.view.itemsize}"
         return from_bits(
             self.f, self.view.dtype, lanes, self.f.broadcast(word, self.f.load(word, self.pointer), lanes)
@@ -162,11 +163,11 @@ class Reader:
         start = f.offset(self.pointer, f.mul(index, self.stride))
         numbers = vector_constant("i64", range(lanes))
         steps = (
-            f.value(f"mul <{lanes} x i64> {numbers}, {f.broadcast('i64', self.stride, lanes)}")
-            if not self.stride.lstrip("-").isdigit()
+            f.binary("mul", numbers, f.broadcast("i64", self.stride, lanes))
+            if not is_number(self.stride)
             else vector_constant("i64", [k * int(self.stride) for k in range(lanes)])
         )
-        places = f.value(f"getelementptr i8, ptr {start}, <{lanes} x i64> {steps}")
+        places = f.value(f"getelementptr i8, ptr {start}, {steps.typed}", f"<{lanes} x ptr>")
         vector, masks = vector_type(memory, lanes), f"<{lanes} x i1>"
         gather = f.text.declare(
             f"llvm.masked.gather.{mangled(vector)}.v{lanes}p0", vector, [f"<{lanes} x ptr>", masks, vector]
@@ -179,10 +180,6 @@ class Reader:
             f"{vector} zeroinitializer",
         )
         return from_bits(f, self.view.dtype, lanes, loaded)
-
-
-def vector_constant(element: str, values: Sequence[int]) -> str:
-    return "<" + ", ".join(f"{element} {v}" for v in values) + ">"
 
 
 @dataclass(frozen=True)
@@ -202,11 +199,7 @@ class Indices:
         if collapsed != self.vector_axis:
             return f.broadcast("i64", self.at[collapsed], lanes)
         first = f.broadcast("i64", f.add(self.at[collapsed], index), lanes)
-        return (
-            first
-            if lanes == 1
-            else f.value(f"add <{lanes} x i64> {first}, {vector_constant('i64', range(lanes))}")
-        )
+        return first if lanes == 1 else f.binary("add", first, vector_constant("i64", range(lanes)))
 
 
 def evaluate(
@@ -224,37 +217,6 @@ def evaluate(
     )
 
 
-def from_bits(f: Function, dtype: str, lanes: int, bits: str) -> str:
-    """A vector of dtype from its bits in memory. Vectors of narrow floats must not live from one basic block
-    to another: targets without registers of the type would convert them element by element."""
-    source = f"<{lanes} x i{8 * dtypes.itemsize(dtype)}>"
-    if dtype == "bool":
-        return f.value(f"icmp ne {source} {bits}, zeroinitializer")
-    result = f"<{lanes} x {scalar_type(dtype)}>"
-    return bits if source == result else f.value(f"bitcast {source} {bits} to {result}")
-
-
-def load_lanes(f: Function, dtype: str, pointer: str, lanes: int, mask: str | None) -> str:
-    """Consecutive elements; those outside of the mask are anything, their memory untouched."""
-    if mask is None:
-        return load_vector(f, dtype, pointer, lanes)
-    return from_bits(
-        f, dtype, lanes, load_masked(f, f"int{8 * dtypes.itemsize(dtype)}", pointer, lanes, mask)
-    )
-
-
-def store_lanes(f: Function, dtype: str, value: str, pointer: str, lanes: int, mask: str | None) -> None:
-    if mask is None:
-        store_vector(f, dtype, value, pointer, lanes)
-    else:
-        if dtype in ("float16", "bfloat16"):  # no masked stores of their own
-            value, dtype = (
-                f.value(f"bitcast <{lanes} x {scalar_type(dtype)}> {value} to <{lanes} x i16>"),
-                "int16",
-            )
-        store_masked(f, dtype, value, pointer, lanes, mask)
-
-
 def each_vector(
     f: Function,
     count: str | int,
@@ -265,8 +227,8 @@ def each_vector(
     """Covers 0..count-1: `body(indices, lanes, mask, cycle)` emits one vector at each index; a mask tells the
     lanes that count. `cycle` is the last multiple of lanes * unroll up to the first index."""
     count = str(count)
-    many = round_down(f, count, lanes * unroll)
-    whole = round_down(f, count, lanes) if unroll > 1 else many
+    many = f.round_down(count, lanes * unroll)
+    whole = f.round_down(count, lanes) if unroll > 1 else many
     if not nothing("0", many):
         with f.loop(0, many, lanes * unroll) as loop:
             body([f.add(loop.index, u * lanes) for u in range(unroll)], lanes, None, loop.index)
@@ -284,15 +246,6 @@ def each_vector(
     else:
         with f.loop(whole, count) as loop:
             body([loop.index], 1, None, many)
-
-
-def round_down(f: Function, count: str, step: int) -> str:
-    """count - count % step."""
-    if count.isdigit():
-        return str(int(count) // step * step)
-    if step & (step - 1) == 0:
-        return f.value(f"and i64 {count}, {-step}")
-    return f.mul(f.divide(count, step)[0], step)
 
 
 def nothing(start: str, stop: str) -> bool:

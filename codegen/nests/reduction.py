@@ -19,8 +19,8 @@ from ...ir.graph import Node
 from ...ir.ops import Reduce
 from ...target import Target
 from ..kernel import KernelText
-from ..text.emitter import Function, scalar_type, splat, vector_type
-from ..text.scalar import first_lanes, load_vector
+from ..text.emitter import Function, scalar_type, splat, vector_constant, vector_type
+from ..text.memory import first_lanes, load_lanes, store_lanes
 from ..tiles.microkernel import fused
 from .nest import (
     Block,
@@ -47,11 +47,8 @@ from .operands import (
     evaluate,
     nothing,
     read_all,
-    round_down,
     scratch_bytes,
-    store_lanes,
     stride_kind,
-    vector_constant,
     vector_lanes,
 )
 from .states import State, accumulator
@@ -370,7 +367,7 @@ class _Writer:
         readers = self._readers(nest.views, axis, pointers)
         length = self.k.size(f, nest.reduced[-1])
         *vectors, rest = states
-        many, whole = round_down(f, length, lanes * len(vectors)), round_down(f, length, lanes)
+        many, whole = f.round_down(length, lanes * len(vectors)), f.round_down(length, lanes)
 
         def step(state: Sequence[str], index: str, width: int, mask: str | None = None) -> list[str]:
             def place(dtype: str) -> str:
@@ -422,7 +419,7 @@ class _Single:
     pointer: str
 
     def read(self, index: str | int, lanes: int, mask: str | None, cycle: str = "0") -> str:
-        return load_vector(self.f, self.view.dtype, self.pointer, 1)
+        return load_lanes(self.f, self.view.dtype, self.pointer, 1)
 
 
 # Nodes -------------------------------------------------------------------------------------------

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..text.emitter import Function
+from ..text.emitter import Function, is_number
+from ..text.memory import load_masked, store_masked
 from .nest import displaced
 
 UNROLLED = 16  # vectors of a row of known length that are copied without a loop
-
-
-def is_number(value: str | int) -> bool:
-    return isinstance(value, int) or value.lstrip("-").isdigit()
 
 
 # Bytes in a row ----------------------------------------------------------------------------------
@@ -30,25 +27,9 @@ def byte_mask(f: Function, count: str) -> str:
     """<64 x i1> (as wide as the target's vectors): the bytes below count, which is less than their number."""
     lanes = f.target.vector_bits // 8
     # count is below lanes, so that the shift is defined.
-    number = f.value(f"trunc i64 {count} to i{lanes}") if lanes < 64 else count
-    ones = f.value(f"xor i{lanes} {f.value(f'shl i{lanes} -1, {number}')}, -1")
-    return f.value(f"bitcast i{lanes} {ones} to <{lanes} x i1>")
-
-
-def _masked_piece(f: Function, to: str, read: Callable[[str], str], count: str) -> None:
-    lanes = f.target.vector_bits // 8
-    vector, mask = f"<{lanes} x i8>", byte_mask(f, count)
-    store = f.text.declare(f"llvm.masked.store.v{lanes}i8.p0", "void", [vector, "ptr", f"<{lanes} x i1>"])
-    f.statement(f"call void {store}({vector} {read(mask)}, ptr align 1 {to}, <{lanes} x i1> {mask})")
-
-
-def _masked_read(f: Function, source: str, mask: str) -> str:
-    lanes = f.target.vector_bits // 8
-    vector = f"<{lanes} x i8>"
-    load = f.text.declare(f"llvm.masked.load.v{lanes}i8.p0", vector, ["ptr", f"<{lanes} x i1>", vector])
-    return f.call(
-        vector, load, f"ptr align 1 {source}", f"<{lanes} x i1> {mask}", f"{vector} zeroinitializer"
-    )
+    number = f.cast("trunc", count, f"i{lanes}", "i64")
+    ones = f.binary("xor", f.binary("shl", -1, number), -1)
+    return f.cast("bitcast", ones, f"<{lanes} x i1>")
 
 
 class Row:
@@ -96,17 +77,15 @@ class Row:
 
     def _unknown(self, count: str) -> None:
         f, width = self.f, self.width
-        fours = f.value(f"and i64 {count}, {-4 * width}")
-        whole = f.value(f"and i64 {count}, {-width}")
+        fours, whole = f.round_down(count, 4 * width), f.round_down(count, width)
         with f.loop(0, fours, 4 * width) as loop:
             self._four(loop.index)
         with f.loop(fours, whole, width) as loop:
             self.put(width, loop.index)
         if f.target.masked:
             with f.when(f.compare("ne", whole, count)):
-                _masked_piece(
-                    f, f.offset(self.to, whole), lambda mask: self.masked(mask, whole), f.sub(count, whole)
-                )
+                to, mask = f.offset(self.to, whole), byte_mask(f, f.sub(count, whole))
+                store_masked(f, piece(width), self.masked(mask, whole), to, mask)
             return
         with f.when(f.compare("sge", count, width)):
             self.put(width, f.sub(count, width))
@@ -121,11 +100,12 @@ class Row:
 
 def copy_bytes(f: Function, to: str, source: str, count: str | int) -> None:
     """memcpy in line. The two must not overlap."""
+    whole = piece(f.target.vector_bits // 8)
     Row(
         f,
         to,
         lambda n, offset: f.load(piece(n), f.offset(source, offset)),
-        lambda mask, offset: _masked_read(f, f.offset(source, offset), mask),
+        lambda mask, offset: load_masked(f, whole, f.offset(source, offset), mask),
     ).write(count)
 
 
@@ -134,7 +114,7 @@ def repeated(f: Function, element: str, itemsize: int) -> str:
     width = f.target.vector_bits // 8
     lanes = width // itemsize
     vector = f.broadcast(f"i{8 * itemsize}", element, lanes)
-    return f.value(f"bitcast <{lanes} x i{8 * itemsize}> {vector} to <{width} x i8>")
+    return f.cast("bitcast", vector, f"<{width} x i8>")
 
 
 def fill_bytes(f: Function, to: str, pattern: str, count: str | int) -> None:
@@ -145,11 +125,8 @@ def fill_bytes(f: Function, to: str, pattern: str, count: str | int) -> None:
     def low(nbytes: int, offset: str | int) -> str:
         if nbytes == width or pattern == "zeroinitializer":
             return pattern if nbytes > 8 else "0"
-        lanes = ", ".join(f"i32 {k}" for k in range(nbytes))
-        part = f.value(
-            f"shufflevector <{width} x i8> {pattern}, <{width} x i8> poison, <{nbytes} x i32> <{lanes}>"
-        )
-        return part if nbytes > 8 else f.value(f"bitcast <{nbytes} x i8> {part} to i{8 * nbytes}")
+        part = f.shuffle(pattern, "poison", range(nbytes), piece(width))
+        return f.cast("bitcast", part, piece(nbytes))
 
     Row(f, to, low, lambda mask, offset: pattern).write(count)
 
@@ -169,11 +146,7 @@ def copy_elements(
             f.store(word, value, displaced(f, to, index, step_out))
 
     length = f.sub(stop, start)
-    middle = (
-        str(int(start) + int(length) // 4 * 4)
-        if is_number(length) and is_number(start)
-        else f.add(start, f.value(f"and i64 {length}, -4"))
-    )
+    middle = f.add(start, f.round_down(length, 4))
     with f.loop(start, middle, 4) as loop:
         move([f.add(loop.index, k) for k in range(4)])
     with f.loop(middle, stop) as loop:
@@ -183,12 +156,11 @@ def copy_elements(
 def copy_mirrored(f: Function, item: int, to: str, source: str, count: str) -> None:
     """out[i] = in[-i]: vectors, their lanes reversed."""
     lanes, word = f.target.vector_bits // (8 * item), f"i{8 * item}"
-    vector, order = f"<{lanes} x {word}>", ", ".join(f"i32 {lanes - 1 - k}" for k in range(lanes))
-    whole = f.value(f"and i64 {count}, {-lanes}")
+    vector, whole = f"<{lanes} x {word}>", f.round_down(count, lanes)
     with f.loop(0, whole, lanes) as loop:
         begin = f.offset(source, f.mul(f.add(loop.index, lanes - 1), -item))
         value = f.load(vector, begin)
-        turned = f.value(f"shufflevector {vector} {value}, {vector} poison, <{lanes} x i32> <{order}>")
+        turned = f.shuffle(value, "poison", range(lanes - 1, -1, -1))
         f.store(vector, turned, displaced(f, to, loop.index, item))
     copy_elements(f, item, to, str(item), source, str(-item), whole, count)
 
@@ -198,13 +170,12 @@ def copy_every(f: Function, item: int, to: str, source: str, apart: int, count: 
     last element wanted, so the last ones are read one by one."""
     lanes, word = f.target.vector_bits // (8 * item), f"i{8 * item}"
     wide, vector = f"<{apart * lanes} x {word}>", f"<{lanes} x {word}>"
-    chosen = ", ".join(f"i32 {apart * k}" for k in range(lanes))
-    whole = f.value(f"and i64 {f.sub(count, 1)}, {-lanes}")
+    whole = f.binary("and", f.sub(count, 1), -lanes, "i64")
     with f.loop(0, whole, lanes) as loop:
         value = f.load(wide, displaced(f, source, f.mul(loop.index, apart), item))
         f.store(
             vector,
-            f.value(f"shufflevector {wide} {value}, {wide} poison, <{lanes} x i32> <{chosen}>"),
+            f.shuffle(value, "poison", range(0, apart * lanes, apart)),
             displaced(f, to, loop.index, item),
         )
     copy_elements(f, item, to, str(item), source, str(apart * item), f.maximum(whole, 0), count)

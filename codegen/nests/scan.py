@@ -15,7 +15,8 @@ from ...ir.ops import Cumulate
 from ...target import Target
 from ..kernel import KernelText
 from ..text.emitter import Function, scalar_type, splat, vector_type
-from ..text.scalar import lower, store_vector
+from ..text.memory import load_lanes, store_lanes
+from ..text.scalar import lower
 from .nest import (
     Block,
     Blocks,
@@ -32,7 +33,7 @@ from .nest import (
     moving_cost,
     typical,
 )
-from .operands import each_vector, evaluate, load_lanes, store_lanes, vector_lanes
+from .operands import each_vector, evaluate, vector_lanes
 from .states import accumulator
 
 
@@ -129,7 +130,7 @@ class Sizes(Piece):
         body = expr.cast(expr.input_(0, "int64"), self.op.dtype)
         for index, dimension in enumerate(self.op.dims):
             (value,) = lower(f, [body], lambda _, d=dimension: k.size(f, d), 1)
-            store_vector(f, self.op.dtype, value, address(k, f, self.out, [index]), 1)
+            store_lanes(f, self.op.dtype, value, address(k, f, self.out, [index]), 1)
 
 
 def stages(node: Node, target: Target) -> Stages:

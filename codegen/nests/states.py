@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from ...ir import dtypes, expr
 from ...ir.expr import Expr
 from ..text.conversion import NARROW
-from ..text.emitter import Function, scalar_type, splat, vector_type
+from ..text.emitter import Function, scalar_type, splat, vector_constant, vector_type
 from ..text.scalar import lower
-from .operands import vector_constant
 
 
 def accumulator(dtype: str) -> str:

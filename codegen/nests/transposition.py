@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...target import Target
-from ..text.emitter import Function, vector_type
+from ..text.emitter import Function, Reg, is_number, shape_of, vector_type
+from ..text.shuffles import transpose
 from .nest import displaced
-from .row_copies import is_number
 
 
 def tile_rows(target: Target, item: int) -> int:
@@ -24,19 +24,7 @@ def transpose_tile(
 ) -> None:
     vector = vector_type(f"i{8 * item}", rows)
     values = [f.load(vector, f.offset(source, f.mul(i, step_in))) for i in range(rows)]
-    distance = 1
-    while distance < rows:
-        keep = [lane if not lane & distance else rows + lane - distance for lane in range(rows)]
-        swap = [lane + distance if not lane & distance else rows + lane for lane in range(rows)]
-        for i in range(rows):
-            if not i & distance:
-                pair = f"{vector} {values[i]}, {vector} {values[i + distance]}"
-                values[i], values[i + distance] = (
-                    f.value(f"shufflevector {pair}, <{rows} x i32> <{', '.join(f'i32 {x}' for x in lanes)}>")
-                    for lanes in (keep, swap)
-                )
-        distance *= 2
-    for i, value in enumerate(values):
+    for i, value in enumerate(transpose(f, values)):
         f.store(vector, value, f.offset(to, f.mul(i, step_out)))
 
 
@@ -69,12 +57,7 @@ class Transposition:
             self.cover(to, source, levels[1:], i_stop, i1, j0, j1)
 
     def _whole(self, start: str, stop: str, rows: int) -> str:
-        length = self.f.sub(stop, start)
-        if rows == 1:
-            return stop
-        if is_number(length):
-            return self.f.add(start, int(length) // rows * rows)
-        return self.f.add(start, self.f.value(f"and i64 {length}, {-rows}"))
+        return stop if rows == 1 else self.f.add(start, self.f.round_down(self.f.sub(stop, start), rows))
 
 
 def interleave(f: Function, item: int, count: int, to: str, source: str, step_in: str, length: str) -> None:
@@ -82,14 +65,11 @@ def interleave(f: Function, item: int, count: int, to: str, source: str, step_in
     lanes, word = f.target.vector_bits // (8 * item), f"i{8 * item}"
     vector, wide = f"<{lanes} x {word}>", f"<{count * lanes} x {word}>"
     rows = [f.offset(source, f.mul(c, step_in)) for c in range(count)]
-    whole = (
-        f.value(f"and i64 {length}, {-lanes}") if not is_number(length) else str(int(length) // lanes * lanes)
-    )
+    whole = f.round_down(length, lanes)
     with f.loop(0, whole, lanes) as loop:
         joined = [f.load(vector, displaced(f, row, loop.index, item)) for row in rows]
-        value = concatenated(f, joined, lanes, word)
-        order = ", ".join(f"i32 {c * lanes + k}" for k in range(lanes) for c in range(count))
-        value = f.value(f"shufflevector {wide} {value}, {wide} poison, <{count * lanes} x i32> <{order}>")
+        picks = [c * lanes + k for k in range(lanes) for c in range(count)]
+        value = f.shuffle(concatenated(f, joined), "poison", picks)
         f.store(wide, value, displaced(f, to, f.mul(loop.index, count), item))
     with f.loop(whole, length) as loop:
         for c, row in enumerate(rows):
@@ -97,18 +77,14 @@ def interleave(f: Function, item: int, count: int, to: str, source: str, step_in
             f.store(word, value, displaced(f, to, f.add(f.mul(loop.index, count), c), item))
 
 
-def concatenated(f: Function, vectors: Sequence[str], lanes: int, word: str) -> str:
-    """Vectors one after the other as one."""
-    whole, width = vectors[0], lanes
-    for value in vectors[1:]:
-        if width > lanes:  # a shuffle takes two of one width
-            order = ", ".join(f"i32 {k}" if k < lanes else "i32 poison" for k in range(width))
-            pair = f"<{lanes} x {word}> {value}, <{lanes} x {word}> poison"
-            value = f.value(f"shufflevector {pair}, <{width} x i32> <{order}>")
-        order = ", ".join(f"i32 {k}" for k in range(width + lanes))
-        pair = f"<{width} x {word}> {whole}, <{width} x {word}> {value}"
-        width += lanes
-        whole = f.value(f"shufflevector {pair}, <{width} x i32> <{order}>")
+def concatenated(f: Function, vectors: Sequence[Reg]) -> Reg:
+    """Vectors of one type one after the other as one."""
+    whole, lanes = vectors[0], shape_of(vectors[0].type)[1]
+    for number, value in enumerate(vectors[1:], 1):
+        width = number * lanes
+        if number > 1:  # a shuffle takes two of one width
+            value = f.shuffle(value, "poison", [k if k < lanes else None for k in range(width)])
+        whole = f.shuffle(whole, value, range(width + lanes))
     return whole
 
 
@@ -119,18 +95,12 @@ def deinterleave(
     lanes, word = f.target.vector_bits // (8 * item), f"i{8 * item}"
     vector, wide = f"<{lanes} x {word}>", f"<{count * lanes} x {word}>"
     rows = [f.offset(to, f.mul(c, step_out)) for c in range(count)]
-    whole = (
-        f.value(f"and i64 {length}, {-lanes}") if not is_number(length) else str(int(length) // lanes * lanes)
-    )
+    whole = f.round_down(length, lanes)
     with f.loop(0, whole, lanes) as loop:
         value = f.load(wide, displaced(f, source, f.mul(loop.index, count), item))
         for c, row in enumerate(rows):
-            order = ", ".join(f"i32 {count * k + c}" for k in range(lanes))
-            f.store(
-                vector,
-                f.value(f"shufflevector {wide} {value}, {wide} poison, <{lanes} x i32> <{order}>"),
-                displaced(f, row, loop.index, item),
-            )
+            part = f.shuffle(value, "poison", range(c, count * lanes, count))
+            f.store(vector, part, displaced(f, row, loop.index, item))
     with f.loop(whole, length) as loop:
         for c, row in enumerate(rows):
             value = f.load(word, displaced(f, source, f.add(f.mul(loop.index, count), c), item))

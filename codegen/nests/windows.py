@@ -21,7 +21,8 @@ from ...ir.ops import Conv
 from ...target import Target
 from ..kernel import KernelText
 from ..text.emitter import Function, scalar_type, splat, vector_type
-from ..text.scalar import load_vector, lower
+from ..text.memory import load_lanes, store_lanes
+from ..text.scalar import lower
 from ..tiles.microkernel import fused
 from .nest import (
     ERROR_BYTES,
@@ -46,10 +47,8 @@ from .operands import (
     computing_cost,
     each_vector,
     evaluate,
-    load_lanes,
     read_all,
     scratch_bytes,
-    store_lanes,
     vector_lanes,
 )
 from .states import accumulator, neutral
@@ -256,7 +255,7 @@ class Convolution(Windows):
 
     def _weight(self, f: Function, pointer: str) -> str:
         dtype = self.node.inputs[1].dtype
-        (value,) = lower(f, [self.factors[1]], lambda _: load_vector(f, dtype, pointer, 1), 1)
+        (value,) = lower(f, [self.factors[1]], lambda _: load_lanes(f, dtype, pointer, 1), 1)
         return value
 
     def _tap(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ...ir import dtypes
 from ...target import Target
-from .emitter import scalar_type, vector_type
+from .emitter import vector_type
 from .vectors import Vectors
 
 #: Types whose elements are computed in float32.
@@ -33,7 +33,7 @@ def to_computed(v: Vectors, x: str) -> str:
         words = v.of("int32")
         return v.of("float32").from_bits(words.shift_left(_raw_bits(v, x), 16))
     if v.dtype == "float16" and _converts_half(v.f.target):
-        return v.f.value(f"fpext {v.type} {x} to {v.of('float32').type}")
+        return v.f.cast("fpext", x, v.of("float32").type, v.type)
     if v.dtype == "float8e8m0":
         return _from_power(v, x)
     return _from_format(v, _FORMATS[v.dtype], x)
@@ -46,7 +46,7 @@ def from_computed(v: Vectors, x: str) -> str:
     if v.dtype == "bfloat16":
         return _to_bfloat16(v, x)
     if v.dtype == "float16" and _converts_half(v.f.target):
-        return v.f.value(f"fptrunc {v.of('float32').type} {x} to {v.type}")
+        return v.f.cast("fptrunc", x, v.type, v.of("float32").type)
     if v.dtype == "float8e8m0":
         return _to_power(v, x)
     return _to_format(v, _FORMATS[v.dtype], x)
@@ -89,7 +89,7 @@ def _resized(source: Vectors, v: Vectors, x: str) -> str:
     if have == want:
         return x
     operation = "trunc" if want < have else "sext" if dtypes.is_signed(source.dtype) else "zext"
-    return v.f.value(f"{operation} {source.type} {x} to {v.type}")
+    return v.f.cast(operation, x, v.type, source.type)
 
 
 def _width(dtype: str) -> int:
@@ -109,7 +109,7 @@ def _to_float(source: Vectors, dtype: str, x: str) -> str:
         operation = "sitofp"
     else:
         operation = "sitofp" if dtypes.is_signed(source.dtype) else "uitofp"
-    return v.f.value(f"{operation} {source.type} {x} to {v.type}")
+    return v.f.cast(operation, x, v.type, source.type)
 
 
 def _saturated(source: Vectors, v: Vectors, x: str, within: bool) -> str:
@@ -126,7 +126,7 @@ def _saturated(source: Vectors, v: Vectors, x: str, within: bool) -> str:
     if overflow is not None:
         x = source.select(overflow, source.constant(0), x)
     operation = "fptosi" if dtypes.is_signed(wide.dtype) else "fptoui"
-    result = v.f.value(f"{operation} {source.type} {x} to {wide.type}")
+    result = v.f.cast(operation, x, wide.type, source.type)
     if overflow is not None:
         result = wide.select(overflow, wide.constant(high), result)
     return _resized(wide, v, result)
@@ -136,8 +136,8 @@ def _to_odd(source: Vectors, x: str) -> str:
     """float64 to float32 so that rounding once more gives what rounding once would: an inexact result gets an
     odd last bit (round to odd, Boldo and Melquiond 2008)."""
     v = source.of("float32")
-    words, near = v.of("int32"), v.f.value(f"fptrunc {source.type} {x} to {v.type}")
-    back, bits = v.f.value(f"fpext {v.type} {near} to {source.type}"), v.bits(near)
+    words, near = v.of("int32"), v.f.cast("fptrunc", x, v.type, source.type)
+    back, bits = v.f.cast("fpext", near, source.type, v.type), v.bits(near)
     away = source.compare("gt", source.abs(back), source.abs(x))
     down = words.select(away, words.sub(bits, words.constant(1)), bits)
     inexact = source.both(source.compare("ne", back, x), source.compare("eq", x, x))
@@ -194,17 +194,16 @@ def _converts_half(target: Target) -> bool:
 def _raw_bits(v: Vectors, x: str) -> str:
     """The code of each element, as int32."""
     short = vector_type("i16", v.lanes)
-    if scalar_type(v.dtype) in ("half", "bfloat"):
-        x = v.f.value(f"bitcast {v.type} {x} to {short}")
     source = short if dtypes.itemsize(v.dtype) == 2 else vector_type("i8", v.lanes)
-    return v.f.value(f"zext {source} {x} to {v.of('int32').type}")
+    x = v.f.cast("bitcast", x, source, v.type)
+    return v.f.cast("zext", x, v.of("int32").type, source)
 
 
 def _as_code(v: Vectors, bits: str) -> str:
     """int32 codes as elements."""
     narrow = vector_type(f"i{8 * dtypes.itemsize(v.dtype)}", v.lanes)
-    x = v.f.value(f"trunc {v.of('int32').type} {bits} to {narrow}")
-    return v.f.value(f"bitcast {narrow} {x} to {v.type}") if scalar_type(v.dtype) in ("half", "bfloat") else x
+    x = v.f.cast("trunc", bits, narrow, v.of("int32").type)
+    return v.f.cast("bitcast", x, v.type)
 
 
 def _to_bfloat16(v: Vectors, x: str) -> str:

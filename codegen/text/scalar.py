@@ -17,7 +17,7 @@ from ...ir.expr import Expr, topological
 from .. import abi
 from . import vector_math
 from .conversion import NARROW, cast, computed_in, from_computed, rounded, to_computed, wrapped
-from .emitter import Function, mangled, memory_type, scalar_type, splat, vector_type
+from .emitter import Function, Reg, splat
 from .vectors import Vectors
 
 #: Operations whose result is a value of the type whenever the operands are: they need no rounding.
@@ -41,7 +41,7 @@ class Checks:
         """Fails with error `code` and x (of v's type) in the first active lane where the condition is
         false."""
         f = self.f
-        failed = f.value(f"xor {v.mask} {condition}, {splat(True, 'bool', v.lanes)}")
+        failed = f.invert(Reg(condition, v.mask))
         if self.active is not None:
             failed = v.both(failed, self.active)
         wrong, right = f.fresh_label("wrong"), f.fresh_label("right")
@@ -50,10 +50,9 @@ class Checks:
         value = cast(v, "int64", x)
         if v.lanes > 1:
             word = f"i{v.lanes}"
-            bits = f.value(f"bitcast {v.mask} {failed} to {word}")
             count = f.text.declare(f"llvm.cttz.{word}", word, [word, "i1"])
-            lane = f.call(word, count, f"{word} {bits}", "i1 true")
-            value = f.value(f"extractelement {v.of('int64').type} {value}, {word} {lane}")
+            lane = f.call(word, count, f.cast("bitcast", failed, word), "i1 true")
+            value = f.extract(value, lane, v.of("int64").type)
         f.store("i64", value, self.scratch, 8)
         f.statement(f"ret i32 {abi.ERRORS[code]}")
         f.label(right)
@@ -159,7 +158,7 @@ class _Lowering:
                 if "bool" in (source.dtype, v.dtype):
                     return cast(source, v.dtype, value)
                 if source.type != v.type:
-                    value = self.f.value(f"bitcast {source.type} {value} to {v.type}")
+                    value = self.f.cast("bitcast", value, v.type, source.type)
                 return to_computed(v, value)
             case "check":
                 _given(self.fail, "checks").require(v.of(kind), args[0], args[1], node.value)
@@ -315,7 +314,7 @@ def _quotient(v: Vectors, divisor: Expr, args: list[str]) -> str:
             return a
         if divisor.value == -1:
             return v.neg(a)
-        return v.f.value(f"{'sdiv' if signed else 'udiv'} {v.type} {a}, {b}")
+        return v.f.binary("sdiv" if signed else "udiv", a, b, v.type)
     negated = v.compare("eq", b, minus) if signed else None
     safe = v.select(v.compare("eq", b, zero), one, b)
     if negated is not None:
@@ -330,13 +329,13 @@ def _divide(v: Vectors, a: str, b: str) -> str:
     relatively."""
     signed, bits = dtypes.is_signed(v.dtype), dtypes.bits(v.dtype)
     if v.lanes == 1 or bits > 32:
-        return v.f.value(f"{'sdiv' if signed else 'udiv'} {v.type} {a}, {b}")
+        return v.f.binary("sdiv" if signed else "udiv", a, b, v.type)
     floats = v.of("float32" if bits <= 8 else "float64")
     words = v if bits == 32 else v.of("int32")
     left, right = (cast(v, floats.dtype, x) for x in (a, b))
     quotient = floats.div(left, right)
     operation = "fptosi" if dtypes.is_signed(words.dtype) else "fptoui"
-    whole = v.f.value(f"{operation} {floats.type} {quotient} to {words.type}")
+    whole = v.f.cast(operation, quotient, words.type, floats.type)
     return whole if bits == 32 else cast(words, v.dtype, whole)
 
 
@@ -369,72 +368,3 @@ def _power(v: Vectors, node: Expr, args: list[str]) -> str:
     wide = v.of("float64")
     result = vector_math.function(wide, "pow", cast(v, "float64", args[0]), cast(b, "float64", args[1]))
     return cast(wide, v.dtype if v.floating else base.dtype, result)
-
-
-# Memory ------------------------------------------------------------------------------------------
-
-
-def _from_memory(f: Function, dtype: str, lanes: int, x: str) -> str:
-    if dtype != "bool":
-        return x
-    return f.value(f"icmp ne {vector_type('i8', lanes)} {x}, {splat(0, 'int8', lanes)}")
-
-
-def _to_memory(f: Function, dtype: str, lanes: int, x: str) -> str:
-    if dtype != "bool":
-        return x
-    return f.value(f"zext {vector_type('i1', lanes)} {x} to {vector_type('i8', lanes)}")
-
-
-def load_vector(f: Function, dtype: str, pointer: str, lanes: int, align: int = 1) -> str:
-    """`lanes` consecutive elements; a bool is true where its byte is not 0."""
-    return _from_memory(f, dtype, lanes, f.load(vector_type(memory_type(dtype), lanes), pointer, align))
-
-
-def store_vector(f: Function, dtype: str, value: str, pointer: str, lanes: int, align: int = 1) -> None:
-    f.store(vector_type(memory_type(dtype), lanes), _to_memory(f, dtype, lanes, value), pointer, align)
-
-
-def load_scalar(f: Function, dtype: str, pointer: str, lanes: int) -> str:
-    """One element in every lane."""
-    return f.broadcast(scalar_type(dtype), load_vector(f, dtype, pointer, 1), lanes)
-
-
-def first_lanes(f: Function, count: str | int, lanes: int) -> str:
-    """The mask of the lanes below count >= 0. A number gives a constant; another needs Target.masked to be
-    fast."""
-    if isinstance(count, int) or count.isdigit():
-        return "<" + ", ".join(f"i1 {'true' if k < int(count) else 'false'}" for k in range(lanes)) + ">"
-    numbers = "<" + ", ".join(f"i32 {k}" for k in range(lanes)) + ">"
-    limit = f.broadcast("i32", f.value(f"trunc i64 {f.minimum(count, lanes)} to i32"), lanes)
-    return f.value(f"icmp ult {vector_type('i32', lanes)} {numbers}, {limit}")
-
-
-def load_masked(
-    f: Function, dtype: str, pointer: str, lanes: int, mask: str, other: str | None = None
-) -> str:
-    """The lanes that the mask names, the others `other` (memory's form; default zero) and their memory
-    untouched. For targets with Target.masked, or constant masks."""
-    vector, masks = vector_type(memory_type(dtype), lanes), vector_type("i1", lanes)
-    function = f.text.declare(f"llvm.masked.load.{mangled(vector)}.p0", vector, ["ptr", masks, vector])
-    loaded = f.call(
-        vector,
-        function,
-        f"ptr align 1 {pointer}",
-        f"{masks} {mask}",
-        f"{vector} {other or 'zeroinitializer'}",
-    )
-    return _from_memory(f, dtype, lanes, loaded)
-
-
-def store_masked(f: Function, dtype: str, value: str, pointer: str, lanes: int, mask: str) -> None:
-    """Stores the lanes that the mask names."""
-    vector, masks = vector_type(memory_type(dtype), lanes), vector_type("i1", lanes)
-    function = f.text.declare(f"llvm.masked.store.{mangled(vector)}.p0", "void", [vector, "ptr", masks])
-    value = _to_memory(f, dtype, lanes, value)
-    if mask.startswith("<i1 true") and mask.count("true") == 1:
-        # LLVM 22 merges a truncation into a masked store, and one of a single lane then stores the
-        # untruncated element.
-        f.store(memory_type(dtype), f.value(f"extractelement {vector} {value}, i64 0"), pointer)
-        return
-    f.statement(f"call void {function}({vector} {value}, ptr align 1 {pointer}, {masks} {mask})")

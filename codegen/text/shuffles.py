@@ -4,33 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .emitter import Function, vector_type
+from .emitter import Function, type_of
 from .vectors import Vectors
 
 
-def shuffled(f: Function, type_: str, a: str, b: str, picks: Sequence[int]) -> str:
-    """The lanes of a and b, counted one after the other, that picks name."""
-    mask = ", ".join(f"i32 {p}" for p in picks)
-    return f.value(f"shufflevector {type_} {a}, {type_} {b}, <{len(picks)} x i32> <{mask}>")
-
-
-def transpose(f: Function, rows: Sequence[str], element: str) -> list[str]:
-    """The transpose of a square of vectors: log2(lanes) rounds, each exchanging the blocks of twice
-    the size that lie off the diagonal."""
-    lanes, rows = len(rows), list(rows)
-    type_, distance = vector_type(element, lanes), 1
+def transpose(f: Function, rows: Sequence[str], type_: str = "") -> list[str]:
+    """The transpose of a square of vectors: log2(lanes) rounds, each exchanging the blocks of twice the size
+    that lie off the diagonal. Rows that are constants take the type of the others, or `type_`."""
+    lanes, rows, distance = len(rows), list(rows), 1
+    type_ = type_of("transpose", *rows, default=type_)
     while distance < lanes:
-        result = list(rows)
+        keep = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
+        swap = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
         for i in range(lanes):
-            if i & distance:
-                continue
-            low, high = rows[i], rows[i | distance]
-            for target, bit in ((i, 0), (i | distance, distance)):
-                picks = [
-                    (lane & ~distance | bit) + (lanes if lane & distance else 0) for lane in range(lanes)
-                ]
-                result[target] = shuffled(f, type_, low, high, picks)
-        rows, distance = result, 2 * distance
+            if not i & distance:
+                pair = rows[i], rows[i + distance]
+                rows[i], rows[i + distance] = (f.shuffle(*pair, picks, type_) for picks in (keep, swap))
+        distance *= 2
     return rows
 
 
@@ -39,7 +29,7 @@ def across(v: Vectors, value: str, combine: Callable[[str, str], str]) -> str:
     distance = v.lanes // 2
     while distance:
         picks = [lane ^ distance for lane in range(v.lanes)]
-        value = combine(value, shuffled(v.f, v.type, value, "poison", picks))
+        value = combine(value, v.f.shuffle(value, "poison", picks, v.type))
         distance //= 2
     return value
 
@@ -56,7 +46,7 @@ def row_sums(v: Vectors, rows: Sequence[str]) -> str:
             first.append((v.lanes if block % 2 else 0) + block // 2 * 2 * half + place)
         second = [lane + half for lane in first]
         values = [
-            v.add(*(shuffled(v.f, v.type, low, high, picks) for picks in (first, second)))
+            v.add(*(v.f.shuffle(low, high, picks, v.type) for picks in (first, second)))
             for low, high in zip(values[:half], values[half:], strict=True)
         ]
     return values[0]

@@ -52,7 +52,7 @@ def _if_any(v: Vectors, limit: float, x: str, state: list[tuple[str, str]]) -> t
     """The state with the lanes where |x| >= limit replaced, through memory, by the exact reduction."""
     f = v.f
     before, slow, after = f.block, f.fresh_label("large"), f.fresh_label("reduced")
-    memory = f.hoisted(f"alloca [4 x {v.type}], align 64")
+    memory = f.hoisted(f"alloca [4 x {v.type}], align 64", "ptr")
     arrays = [f.offset(memory, 8 * v.lanes * k) for k in range(4)]
     f.branch_if(v.any(v.compare("ge", v.abs(x), v.constant(limit))), slow, after)
     f.label(slow)
@@ -101,9 +101,9 @@ def _reduce_one(f: Function, x: str) -> tuple[str, str, str]:
     times pi/2 is r + low."""
     words, quarter = _circle()
     table = f.text.table("i64", [str(w) for w in words], f"{ENTRY}.two_over_pi")
-    bits = f.value(f"bitcast double {x} to i64")
-    biased = f.value(f"and i64 {f.value(f'lshr i64 {bits}, 52')}, 2047")
-    fraction = f.value(f"or i64 {f.value(f'and i64 {bits}, {(1 << 52) - 1}')}, {1 << 52}")
+    bits = f.cast("bitcast", x, "i64", "double")
+    biased = f.binary("and", f.binary("lshr", bits, 52), 2047)
+    fraction = f.binary("or", f.binary("and", bits, (1 << 52) - 1), 1 << 52)
     # The bit of 2/pi with weight 2 is number e - 1, counted from 1; 64 zeros stand before the first.
     start = f.minimum(f.sub(f.add(biased, 64), 1075 + 2), 64 * 17)
     word, shift = f.divide(start, 64)
@@ -111,49 +111,37 @@ def _reduce_one(f: Function, x: str) -> tuple[str, str, str]:
     window = []
     for first, second in zip(loaded, loaded[1:], strict=False):
         name = f.text.declare("llvm.fshl.i64", "i64", ["i64"] * 3)
-        window.append(f.call("i64", name, f"i64 {first}", f"i64 {second}", f"i64 {shift}"))
-    wide = f.value(f"zext i64 {fraction} to i192")
-    number = _join(f, window, "i192")
-    product = f.value(f"mul i192 {wide}, {number}")
-    quadrant = f.value(f"trunc i192 {f.value(f'lshr i192 {product}, 190')} to i64")
-    turns = f.value(f"shl i192 {product}, 2")  # the fraction, in [-1/2, 1/2) as a signed number
-    top = f.value(f"trunc i192 {f.value(f'lshr i192 {turns}, 64')} to i128")
-    negative = f.value(f"icmp slt i128 {top}, 0")
-    quadrant = f.value(f"add i64 {quadrant}, {f.value(f'zext i1 {negative} to i64')}")
-    flipped = f.value(f"sub i128 0, {top}")
-    magnitude = f.value(f"select i1 {negative}, i128 {flipped}, i128 {top}")
-    count = f.call(
-        "i128", f.text.declare("llvm.ctlz.i128", "i128", ["i128", "i1"]), f"i128 {magnitude}", "i1 false"
-    )
-    count = f.value(f"and i128 {count}, 127")
-    normal = f.value(f"shl i128 {magnitude}, {count}")
-    leading = f.value(f"trunc i128 {f.value(f'lshr i128 {normal}, 64')} to i64")
-    a, b = (f.value(f"zext i64 {z} to i128") for z in (leading, quarter - (1 << 64)))
-    scaled = f.value(f"mul i128 {a}, {b}")
+        window.append(f.call("i64", name, first, second, f"i64 {shift}"))
+    product = f.binary("mul", f.cast("zext", fraction, "i192"), _join(f, window, "i192"))
+    quadrant = f.cast("trunc", f.binary("lshr", product, 190), "i64")
+    turns = f.binary("shl", product, 2)  # the fraction, in [-1/2, 1/2) as a signed number
+    top = f.cast("trunc", f.binary("lshr", turns, 64), "i128")
+    negative = f.compare("slt", top, 0)
+    quadrant = f.add(quadrant, f.cast("zext", negative, "i64"))
+    magnitude = f.select(negative, "i128", f.sub(0, top, "i128"), top)
+    leading_zeros = f.text.declare("llvm.ctlz.i128", "i128", ["i128", "i1"])
+    count = f.binary("and", f.call("i128", leading_zeros, magnitude, "i1 false"), 127)
+    leading = f.cast("trunc", f.binary("lshr", f.binary("shl", magnitude, count), 64), "i64")
+    a, b = (f.cast("zext", z, "i128", "i64") for z in (leading, str(quarter - (1 << 64))))
     # r = angle * 2**(1 - 64 - count)
-    angle = f.value(f"trunc i128 {f.value(f'lshr i128 {scaled}, 64')} to i64")
+    angle = f.cast("trunc", f.binary("lshr", f.binary("mul", a, b), 64), "i64")
     # An exponent field for 2**(1 - 64 - count), with the signs of x and of the fraction.
-    exponent = f.value(f"sub i64 {1023 + 1 - 64}, {f.value(f'trunc i128 {count} to i64')}")
-    power = f.value(f"shl i64 {exponent}, 52")
-    below = f.value(f"lshr i64 {bits}, 63")
-    odd = f.value(f"xor i64 {below}, {f.value(f'zext i1 {negative} to i64')}")
-    power = f.value(f"or i64 {power}, {f.value(f'shl i64 {odd}, 63')}")
-    factor = f.value(f"bitcast i64 {power} to double")
-    parts = [f.value(f"and i64 {angle}, -2048"), f.value(f"and i64 {angle}, 2047")]
-    r, low = (f.value(f"fmul double {f.value(f'uitofp i64 {p} to double')}, {factor}") for p in parts)
-    reverse = f.value(f"icmp ne i64 {below}, 0")
-    quadrant = f.select(reverse, "i64", f.value(f"sub i64 0, {quadrant}"), quadrant)
-    finite = f.value(f"icmp ne i64 {biased}, 2047")
+    power = f.binary("shl", f.sub(1023 + 1 - 64, f.cast("trunc", count, "i64")), 52)
+    below = f.binary("lshr", bits, 63)
+    odd = f.binary("xor", below, f.cast("zext", negative, "i64"))
+    factor = f.cast("bitcast", f.binary("or", power, f.binary("shl", odd, 63)), "double")
+    parts = [f.binary("and", angle, -2048), f.binary("and", angle, 2047)]
+    r, low = (f.binary("fmul", f.cast("uitofp", p, "double"), factor) for p in parts)
+    quadrant = f.select(f.compare("ne", below, 0), "i64", f.sub(0, quadrant), quadrant)
+    finite = f.compare("ne", biased, 2047)
     return quadrant, f.select(finite, "double", r, "0x7FF8000000000000"), low
 
 
 def _join(f: Function, words: list[str], type_: str) -> str:
     """One integer of the words, the first on top."""
-    total = f.value(f"zext i64 {words[0]} to {type_}")
+    total = f.cast("zext", words[0], type_)
     for word in words[1:]:
-        total = f.value(
-            f"or {type_} {f.value(f'shl {type_} {total}, 64')}, {f.value(f'zext i64 {word} to {type_}')}"
-        )
+        total = f.binary("or", f.binary("shl", total, 64), f.cast("zext", word, type_))
     return total
 
 

@@ -491,7 +491,7 @@ def _pow(v: Vectors, x: str, y: str, short: bool) -> str:
     result = v.select(v.compare("eq", a, zero), v.select(growing, zero, infinity), result)
     result = v.select(v.compare("eq", a, infinity), v.select(growing, infinity, zero), result)
     # |x| > 1 and y < 0, or the reverse
-    beyond = v.f.value(f"xor {v.mask} {v.compare('gt', a, one)}, {growing}")
+    beyond = v.differ(v.compare("gt", a, one), growing)
     endless = v.select(v.compare("eq", a, one), one, v.select(beyond, zero, infinity))
     result = v.select(v.compare("eq", v.abs(y), infinity), endless, result)
     half = v.mul(y, v.constant(0.5))
@@ -611,7 +611,7 @@ def _fraction(v: Vectors, a: str) -> tuple[str, str]:
 def _mod(v: Vectors, x: str, y: str) -> str:
     """The remainder with the divisor's sign."""
     zero, rest = v.constant(0), _fmod(v, x, y)
-    differ = v.f.value(f"xor {v.mask} {v.compare('lt', rest, zero)}, {v.compare('lt', y, zero)}")
+    differ = v.differ(v.compare("lt", rest, zero), v.compare("lt", y, zero))
     moved = v.select(differ, v.add(rest, y), rest)
     return v.select(v.compare("eq", rest, zero), v.copysign(zero, y), moved)
 

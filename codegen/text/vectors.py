@@ -14,7 +14,7 @@ import numpy as np
 
 from ...ir import dtypes
 from ...target import SCALE_EXPONENT
-from .emitter import Function, scalar_type, splat, vector_type
+from .emitter import Function, Reg, is_number, scalar_type, splat, type_of, vector_type
 
 _FLOAT_COMPARISONS = {
     "eq": "oeq",
@@ -24,7 +24,6 @@ _FLOAT_COMPARISONS = {
     "gt": "ogt",
     "ge": "oge",
     "uno": "uno",
-    "ord": "ord",
 }
 
 
@@ -58,46 +57,48 @@ class Vectors:
         """Signed integers of the same width."""
         return self.of(f"int{dtypes.bits(self.dtype)}")
 
-    def constant(self, value: float | int | bool) -> str:
+    def constant(self, value: float | int | bool) -> Reg:
         """Equal lanes of the nearest number that the type has."""
         return splat(float(np.float32(value)) if self.dtype == "float32" else value, self.dtype, self.lanes)
 
-    def broadcast(self, value: str) -> str:
+    def broadcast(self, value: str) -> Reg:
         """A vector of equal lanes; a number needs no instruction."""
-        if value.lstrip("-").isdigit():
+        if is_number(value):
             return self.constant(int(value))
         return self.f.broadcast(scalar_type(self.dtype), value, self.lanes)
 
     # Arithmetic --------------------------------------------------------------------------------
 
-    def _binary(self, name: str, a: str, b: str) -> str:
-        return self.f.value(f"{name} {self.type} {a}, {b}")
+    def _binary(self, name: str, a: str, b: str) -> Reg:
+        return self.f.binary(name, a, b, self.type)
 
-    def add(self, a: str, b: str) -> str:
+    def add(self, a: str, b: str) -> Reg:
         return self._binary("fadd" if self.floating else "add", a, b)
 
-    def sub(self, a: str, b: str) -> str:
+    def sub(self, a: str, b: str) -> Reg:
         return self._binary("fsub" if self.floating else "sub", a, b)
 
-    def mul(self, a: str, b: str) -> str:
+    def mul(self, a: str, b: str) -> Reg:
         return self._binary("fmul" if self.floating else "mul", a, b)
 
-    def div(self, a: str, b: str) -> str:
+    def div(self, a: str, b: str) -> Reg:
         """Of floats."""
         return self._binary("fdiv", a, b)
 
-    def neg(self, a: str) -> str:
-        return self.f.value(f"fneg {self.type} {a}") if self.floating else self.sub(self.constant(0), a)
+    def neg(self, a: str) -> Reg:
+        if not self.floating:
+            return self.sub(self.constant(0), a)
+        return self.f.value(f"fneg {type_of('fneg', a, default=self.type)} {a}", self.type)
 
-    def abs(self, a: str) -> str:
+    def abs(self, a: str) -> Reg:
         """The magnitude; the most negative integer stays itself."""
         if self.floating:
             return self.f.intrinsic("fabs", self.type, a)
         return self.select(self.compare("lt", a, self.constant(0)), self.neg(a), a)
 
-    def fma(self, a: str, b: str, c: str) -> str:
-        """a * b + c of floats, rounded once where the target has a fused multiply-add and twice elsewhere."""
-        if self.f.target.fused_multiply_add:
+    def fma(self, a: str, b: str, c: str) -> Reg:
+        """a * b + c; of floats rounded once where the target has a fused multiply-add and twice elsewhere."""
+        if self.floating and self.f.target.fused_multiply_add:
             return self.f.intrinsic("fma", self.type, a, b, c)
         return self.add(self.mul(a, b), c)
 
@@ -125,115 +126,101 @@ class Vectors:
             f"{SCALE_EXPONENT}.{kind}.{lanes * size}", vector, [vector] * 3 + [mask] + rounding
         )
         x, n = self._padded(x, lanes), self._padded(n, lanes)
-        arguments = [
-            f"{vector} {x}",
-            f"{vector} {n}",
-            f"{vector} zeroinitializer",
-            f"{mask} -1",
-            *(f"{r} 4" for r in rounding),
-        ]
-        result = self.f.call(vector, name, *arguments)
+        result = self.f.call(
+            vector, name, x, n, f"{vector} zeroinitializer", f"{mask} -1", *(f"{r} 4" for r in rounding)
+        )
         if lanes == self.lanes:
             return result
         if self.lanes == 1:
-            return self.f.value(f"extractelement {vector} {result}, i64 0")
-        numbers = ", ".join(f"i32 {k}" for k in range(self.lanes))
-        return self.f.value(
-            f"shufflevector {vector} {result}, {vector} poison, <{self.lanes} x i32> <{numbers}>"
-        )
+            return self.f.extract(result, 0)
+        return self.f.shuffle(result, "poison", range(self.lanes))
 
     def _padded(self, x: str, lanes: int) -> str:
         """x with idle lanes of any value."""
         if self.lanes == lanes:
             return x
         if self.lanes == 1:
-            return self.f.value(
-                f"insertelement {vector_type(scalar_type(self.dtype), lanes)} zeroinitializer, "
-                f"{self.type} {x}, i64 0"
-            )
-        numbers = ", ".join(f"i32 {min(k, self.lanes)}" for k in range(lanes))
-        return self.f.value(
-            f"shufflevector {self.type} {x}, {self.type} zeroinitializer, <{lanes} x i32> <{numbers}>"
-        )
+            return self.f.insert("zeroinitializer", x, 0, vector_type(self.type, lanes))
+        picks = [min(k, self.lanes) for k in range(lanes)]
+        return self.f.shuffle(x, "zeroinitializer", picks, self.type)
 
-    def part(self, half: int, x: str) -> str:
+    def part(self, half: int, x: str) -> Reg:
         """The lower (0) or upper (1) half of the lanes."""
         count = self.lanes // 2
         if count == 1:
-            return self.f.value(f"extractelement {self.type} {x}, i64 {half}")
-        numbers = ", ".join(f"i32 {half * count + k}" for k in range(count))
-        return self.f.value(f"shufflevector {self.type} {x}, {self.type} poison, <{count} x i32> <{numbers}>")
+            return self.f.extract(x, half, self.type)
+        return self.f.shuffle(x, "poison", range(half * count, (half + 1) * count), self.type)
 
-    def joined(self, low: str, high: str) -> str:
+    def joined(self, low: str, high: str) -> Reg:
         """The opposite of `part`."""
         half = vector_type(scalar_type(self.dtype), self.lanes // 2)
         if self.lanes == 2:
-            first = self.f.value(f"insertelement {self.type} poison, {half} {low}, i64 0")
-            return self.f.value(f"insertelement {self.type} {first}, {half} {high}, i64 1")
-        numbers = ", ".join(f"i32 {k}" for k in range(self.lanes))
-        return self.f.value(f"shufflevector {half} {low}, {half} {high}, <{self.lanes} x i32> <{numbers}>")
+            return self.f.insert(self.f.insert("poison", low, 0, self.type), high, 1)
+        return self.f.shuffle(low, high, range(self.lanes), half)
 
-    def unary(self, intrinsic: str, a: str) -> str:
+    def unary(self, intrinsic: str, a: str) -> Reg:
         """floor, ceil, trunc, roundeven, sqrt, fabs: exact or correctly rounded on every target."""
         return self.f.intrinsic(intrinsic, self.type, a)
 
-    def copysign(self, magnitude: str, sign: str) -> str:
+    def copysign(self, magnitude: str, sign: str) -> Reg:
         return self.f.intrinsic("copysign", self.type, magnitude, sign)
 
     # Bits --------------------------------------------------------------------------------------
 
-    def bit_and(self, a: str, b: str) -> str:
+    def bit_and(self, a: str, b: str) -> Reg:
         return self._binary("and", a, b)
 
-    def bit_or(self, a: str, b: str) -> str:
+    def bit_or(self, a: str, b: str) -> Reg:
         return self._binary("or", a, b)
 
-    def bit_xor(self, a: str, b: str) -> str:
+    def bit_xor(self, a: str, b: str) -> Reg:
         return self._binary("xor", a, b)
 
-    def shift_left(self, a: str, count: int | str) -> str:
+    def shift_left(self, a: str, count: int | str) -> Reg:
         """count < width in every lane."""
         return self._binary("shl", a, self.constant(count) if isinstance(count, int) else count)
 
-    def shift_right(self, a: str, count: int | str) -> str:
+    def shift_right(self, a: str, count: int | str) -> Reg:
         """count < width in every lane; signed types keep their sign."""
         count = self.constant(count) if isinstance(count, int) else count
         return self._binary("ashr" if dtypes.is_signed(self.dtype) else "lshr", a, count)
 
-    def bits(self, a: str) -> str:
+    def bits(self, a: str) -> Reg:
         """The bits of floats as integers."""
-        return self.f.value(f"bitcast {self.type} {a} to {self.integers.type}")
+        return self.f.cast("bitcast", a, self.integers.type, self.type)
 
-    def from_bits(self, a: str) -> str:
-        return self.f.value(f"bitcast {self.integers.type} {a} to {self.type}")
+    def from_bits(self, a: str) -> Reg:
+        return self.f.cast("bitcast", a, self.type, self.integers.type)
 
     # Conditions --------------------------------------------------------------------------------
 
-    def compare(self, predicate: str, a: str, b: str) -> str:
+    def compare(self, predicate: str, a: str, b: str) -> Reg:
         """eq, ne, lt, le, gt, ge by the type's order; NaN is unequal to everything. `uno`: either is NaN."""
         if self.floating:
-            return self.f.value(f"fcmp {_FLOAT_COMPARISONS[predicate]} {self.type} {a}, {b}")
+            type_ = type_of("fcmp", a, b, default=self.type)
+            return self.f.value(f"fcmp {_FLOAT_COMPARISONS[predicate]} {type_} {a}, {b}", self.mask)
         if predicate not in ("eq", "ne"):
             predicate = ("s" if dtypes.is_signed(self.dtype) else "u") + predicate
-        return self.f.value(f"icmp {predicate} {self.type} {a}, {b}")
+        return self.f.compare(predicate, a, b, self.type)
 
-    def is_nan(self, a: str) -> str:
+    def is_nan(self, a: str) -> Reg:
         return self.compare("uno", a, a)
 
-    def ordered(self, a: str) -> str:
-        """Whether a is no NaN."""
-        return self.compare("ord", a, a)
-
-    def select(self, condition: str, a: str, b: str) -> str:
+    def select(self, condition: str, a: str, b: str) -> Reg:
         """a where the condition holds, else b."""
-        return self.f.value(f"select {self.mask} {condition}, {self.type} {a}, {self.type} {b}")
+        condition = Reg(condition, type_of("select", condition, default=self.mask))
+        return self.f.select(condition, self.type, a, b)
 
-    def both(self, a: str, b: str) -> str:
+    def both(self, a: str, b: str) -> Reg:
         """Of two conditions."""
-        return self.f.value(f"and {self.mask} {a}, {b}")
+        return self.f.binary("and", a, b, self.mask)
 
-    def either(self, a: str, b: str) -> str:
-        return self.f.value(f"or {self.mask} {a}, {b}")
+    def either(self, a: str, b: str) -> Reg:
+        return self.f.binary("or", a, b, self.mask)
+
+    def differ(self, a: str, b: str) -> Reg:
+        """Whether exactly one of two conditions holds."""
+        return self.f.binary("xor", a, b, self.mask)
 
     def any(self, condition: str) -> str:
         """Whether the condition holds in any lane, as an i1."""
@@ -242,22 +229,22 @@ class Vectors:
         name = self.f.text.declare(f"llvm.vector.reduce.or.v{self.lanes}i1", "i1", [self.mask])
         return self.f.call("i1", name, f"{self.mask} {condition}")
 
-    def smaller(self, a: str, b: str) -> str:
+    def smaller(self, a: str, b: str) -> Reg:
         """The lesser, b where they do not compare: one instruction for floats. Not symmetric in NaN; see
         `minimum`."""
         return self.select(self.compare("lt", a, b), a, b)
 
-    def greater(self, a: str, b: str) -> str:
+    def greater(self, a: str, b: str) -> Reg:
         return self.select(self.compare("gt", a, b), a, b)
 
-    def minimum(self, a: str, b: str, b_is_number: bool = False) -> str:
+    def minimum(self, a: str, b: str, b_is_number: bool = False) -> Reg:
         """The lesser, NaN where either is NaN. With b known to be a number one instruction does it."""
         return self._extreme("lt", a, b, b_is_number)
 
-    def maximum(self, a: str, b: str, b_is_number: bool = False) -> str:
+    def maximum(self, a: str, b: str, b_is_number: bool = False) -> Reg:
         return self._extreme("gt", a, b, b_is_number)
 
-    def _extreme(self, predicate: str, a: str, b: str, b_is_number: bool) -> str:
+    def _extreme(self, predicate: str, a: str, b: str, b_is_number: bool) -> Reg:
         if b_is_number or not self.floating:
             return self.select(self.compare(predicate, b, a), b, a)  # a where they do not compare
         return self.select(self.is_nan(a), a, self.select(self.compare(predicate, a, b), a, b))

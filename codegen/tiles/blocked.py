@@ -17,7 +17,7 @@ from ...ir.dims import Dimension
 from ...ir.graph import Layout, TensorType
 from ..kernel import KernelText
 from ..text.emitter import Function, scalar_type, vector_type
-from .microkernel import lane_mask
+from ..text.memory import first_lanes
 
 GREATEST_HALO = 64  # wider padding is an oddity that would cost more memory than it saves work
 
@@ -309,7 +309,7 @@ def clear_border(
 
 def keep_channels(f: Function, dtype: str, lanes: int, value: str, channels: str | int) -> str:
     """value with the lanes from number `channels` on set to zero."""
-    vector, mask = vector_type(scalar_type(dtype), lanes), lane_mask(f, dtype, lanes, channels)
+    vector, mask = vector_type(scalar_type(dtype), lanes), first_lanes(f, channels, lanes)
     return f.value(f"select <{lanes} x i1> {mask}, {vector} {value}, {vector} zeroinitializer")
 
 

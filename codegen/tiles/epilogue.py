@@ -14,8 +14,9 @@ from ...ir import dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ..text.emitter import Function, memory_type, vector_type
+from ..text.memory import Count, load_first, store_first
 from ..text.scalar import lower
-from .microkernel import Count, Tile, lanes_left, load_lanes, store_lanes
+from .microkernel import Tile, lanes_left
 
 CHEAP = frozenset(
     (
@@ -139,7 +140,7 @@ def finish_rows(
             count = lanes_left(f, tile, columns, j)
             if count != 0:
                 place = _address(f, tile, raw, loop.index, j)
-                total = load_lanes(f, raw.dtype, tile.lanes, place, count)
+                total = load_first(f, raw.dtype, tile.lanes, place, count)
                 value = _apply(f, tile, total, epilogue, loop.index, j, count, shared)
                 _store(f, tile, value, out, loop.index, j, count)
 
@@ -181,7 +182,7 @@ def _load(f: Function, tile: Tile, reads: Operand, r: int | str, j: int, count: 
     kind = memory_type(reads.dtype)
     if reads.along:
         place = f.offset(row, j * tile.lanes * size)
-        value = load_lanes(f, reads.dtype, tile.lanes, place, count)
+        value = load_first(f, reads.dtype, tile.lanes, place, count)
     else:
         value = f.broadcast(kind, f.load(kind, row, size), tile.lanes)
     if reads.dtype == "bool":
@@ -194,4 +195,4 @@ def _store(f: Function, tile: Tile, value: str, place: Place, r: int | str, j: i
     if place.dtype == "bool":
         condition, byte = (vector_type(kind, tile.lanes) for kind in ("i1", "i8"))
         value = f.value(f"zext {condition} {value} to {byte}")
-    store_lanes(f, place.dtype, tile.lanes, value, _address(f, tile, place, r, j), count)
+    store_first(f, place.dtype, tile.lanes, value, _address(f, tile, place, r, j), count)

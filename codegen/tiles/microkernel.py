@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from ...ir import dtypes
 from ...target import Target
 from ..text.conversion import cast, to_computed
-from ..text.emitter import Function, mangled, memory_type, scalar_type, vector_type
+from ..text.emitter import Function, memory_type, scalar_type, vector_type
+from ..text.memory import Count, load_first, store_first
 from ..text.vectors import Vectors
 
 
@@ -71,11 +72,6 @@ class Rows:
 def fixed_rows(base: str, displacements: Sequence[int], step: int | str) -> Rows:
     """Rows at constant distances in bytes from base: a matrix of static width, pixels."""
     return Rows((base,), tuple((0, None, 1, d) for d in displacements), step)
-
-
-def separate_rows(pointers: Sequence[str], step: int | str) -> Rows:
-    """Rows that have nothing to do with each other; for few of them."""
-    return Rows(tuple(pointers), tuple((r, None, 1, 0) for r in range(len(pointers))), step)
 
 
 def strided_rows(f: Function, base: str, stride: int | str, count: int, step: int | str) -> Rows:
@@ -246,7 +242,7 @@ def multiply_add(
         # and does not spend one register a row.
         distances = [rows.step] * (sources - 1) + [panel_step]
         moved = [f.offset(p, f.mul(d, count)) for p, d in zip(at, distances, strict=True)]
-        return [*(f.value(f"freeze ptr {p}") for p in moved), *current]
+        return [*(f.value(f"freeze ptr {p}", "ptr") for p in moved), *current]
 
     def repeated(values: Sequence[str], start: int | str, stop: int | str, count: int) -> list[str]:
         with f.loop(start, stop, count, list(zip(kinds, values, strict=True))) as loop:
@@ -264,7 +260,7 @@ def multiply_add(
     elif unroll == 1:
         values = repeated(values, 0, depth, 1)
     else:
-        whole = f.value(f"and i64 {depth}, {-unroll}")
+        whole = f.round_down(depth, unroll)
         values = repeated(repeated(values, 0, whole, unroll), whole, depth, 1)
     return _combine(f, tile, values[sources:], chains)
 
@@ -287,7 +283,7 @@ def _step(
         count = lanes_left(f, tile, columns, j)
         vector = "zeroinitializer"
         if count != 0:
-            vector = load_lanes(f, tile.rhs, tile.lanes, f.offset(panel, j * size), count, align)
+            vector = load_first(f, tile.rhs, tile.lanes, f.offset(panel, j * size), count, align)
         b.append(widened(f, vector, tile.rhs, tile.accumulate, tile.lanes))
     if prefetch is not None:
         for byte in range(0, tile.panel_step, 64):
@@ -296,7 +292,7 @@ def _step(
     for r, (pointer, stride, scale, displacement) in enumerate(rows.places):
         address = at[pointer]
         if stride is not None:
-            address = f.value(f"getelementptr [{scale} x i8], ptr {address}, i64 {stride}")
+            address = f.value(f"getelementptr [{scale} x i8], ptr {address}, i64 {stride}", "ptr")
         address = f.offset(address, f.add(displacement, f.mul(rows.step, k)))
         element = load_widened(f, tile.lhs, tile.accumulate, 1, address, dtypes.itemsize(tile.lhs))
         a = f.broadcast(scalar_type(tile.accumulate), element, tile.lanes)
@@ -324,17 +320,11 @@ def _combine(f: Function, tile: Tile, values: Sequence[str], chains: int) -> lis
 
 def fused(f: Function, dtype: str, lanes: int, a: str, b: str, c: str) -> str:
     """a * b + c, rounded once where the target has a fused multiply-add."""
-    vector = vector_type(scalar_type(dtype), lanes)
-    if not dtypes.is_float(dtype):
-        return f.value(f"add {vector} {f.value(f'mul {vector} {a}, {b}')}, {c}")
-    if f.target.fused_multiply_add:
-        return f.intrinsic("fma", vector, a, b, c)
-    return f.value(f"fadd {vector} {f.value(f'fmul {vector} {a}, {b}')}, {c}")
+    return Vectors(f, dtype, lanes).fma(a, b, c)
 
 
 def plus(f: Function, dtype: str, lanes: int, a: str, b: str) -> str:
-    operation = "fadd" if dtypes.is_float(dtype) else "add"
-    return f.value(f"{operation} {vector_type(scalar_type(dtype), lanes)} {a}, {b}")
+    return Vectors(f, dtype, lanes).add(a, b)
 
 
 def load_widened(f: Function, dtype: str, wide: str, lanes: int, pointer: str, align: int = 1) -> str:
@@ -357,80 +347,7 @@ def prefetch_line(f: Function, pointer: str) -> None:
     f.statement(f"call void {function}(ptr {pointer}, i32 0, i32 2, i32 1)")
 
 
-# Vectors in memory, whole or in part -------------------------------------------------------------
-
-Count = int | str | None  # how many lanes are there: all (None), a number, or an i64 of the run
-
-
-def lane_mask(f: Function, dtype: str, lanes: int, count: int | str) -> str:
-    """The lanes below count, as LLVM's <lanes x i1>."""
-    if isinstance(count, int) or count.lstrip("-").isdigit():
-        return "<" + ", ".join(f"i1 {int(lane < int(count))}" for lane in range(lanes)) + ">"
-    word = "i64" if dtypes.itemsize(dtype) == 8 else "i32"
-    limit = f.minimum(f.maximum(count, 0), lanes)
-    if word == "i32":
-        limit = f.value(f"trunc i64 {limit} to i32")
-    numbers = "<" + ", ".join(f"{word} {lane}" for lane in range(lanes)) + ">"
-    limits = f.broadcast(word, limit, lanes)
-    return f.value(f"icmp ult {vector_type(word, lanes)} {numbers}, {limits}")
-
-
-def _whole(lanes: int, count: Count) -> bool:
-    if isinstance(count, str):
-        return count.isdigit() and int(count) >= lanes
-    return count is None or count >= lanes
-
-
-def load_lanes(
-    f: Function, dtype: str, lanes: int, pointer: str, count: Count = None, align: int | None = None
-) -> str:
-    """A vector of the first `count` lanes in memory; the others are 0, their memory untouched."""
-    element, align = memory_type(dtype), align or dtypes.itemsize(dtype)
-    vector = vector_type(element, lanes)
-    if _whole(lanes, count):
-        return f.load(vector, pointer, align)
-    mask, bits = f"<{lanes} x i1>", vector_type(_masked_type(element), lanes)
-    name = f.text.declare(f"llvm.masked.load.{mangled(bits)}.p0", bits, ["ptr", mask, bits])
-    present = lane_mask(f, dtype, lanes, count)
-    loaded = f.call(
-        bits, name, f"ptr align {align} {pointer}", f"{mask} {present}", f"{bits} zeroinitializer"
-    )
-    return loaded if bits == vector else f.value(f"bitcast {bits} {loaded} to {vector}")
-
-
-def store_lanes(
-    f: Function,
-    dtype: str,
-    lanes: int,
-    value: str,
-    pointer: str,
-    count: Count = None,
-    align: int | None = None,
-) -> None:
-    """Stores the first `count` lanes; memory behind them is not touched."""
-    element, align = memory_type(dtype), align or dtypes.itemsize(dtype)
-    vector = vector_type(element, lanes)
-    if _whole(lanes, count):
-        f.store(vector, value, pointer, align)
-        return
-    mask, bits = f"<{lanes} x i1>", vector_type(_masked_type(element), lanes)
-    name = f.text.declare(f"llvm.masked.store.{mangled(bits)}.p0", "void", [bits, "ptr", mask])
-    if bits != vector:
-        value = f.value(f"bitcast {vector} {value} to {bits}")
-    # LLVM 22 merges truncations into masked stores, and stores a single lane untruncated
-    if str(count) == "1":
-        one = f.value(f"extractelement {bits} {value}, i64 0")
-        f.store(_masked_type(element), one, pointer, align)
-        return
-    f.statement(
-        f"call void {name}({bits} {value}, ptr align {align} {pointer}, "
-        f"{mask} {lane_mask(f, dtype, lanes, count)})"
-    )
-
-
-def _masked_type(element: str) -> str:
-    """What masked loads and stores take: 16-bit floats have none of their own, LLVM would take them apart."""
-    return "i16" if element in ("half", "bfloat") else element
+# Tiles in memory, whole or in part ---------------------------------------------------------------
 
 
 def lanes_left(f: Function, tile: Tile, columns: Count, vector: int) -> Count:
@@ -453,7 +370,7 @@ def store_tile(
         for j in range(tile.vectors):
             count, value = lanes_left(f, tile, columns, j), values[r * tile.vectors + j]
             if count != 0:
-                store_lanes(f, tile.accumulate, tile.lanes, value, address(r, j), count)
+                store_first(f, tile.accumulate, tile.lanes, value, address(r, j), count)
 
 
 def load_tile(
@@ -467,7 +384,7 @@ def load_tile(
             if count == 0:
                 values.append("zeroinitializer")
             else:
-                loaded = load_lanes(f, dtype, tile.lanes, address(r, j), count)
+                loaded = load_first(f, dtype, tile.lanes, address(r, j), count)
                 values.append(widened(f, loaded, dtype, tile.accumulate, tile.lanes))
     return values
 

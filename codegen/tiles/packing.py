@@ -10,8 +10,8 @@ import numpy as np
 
 from ...ir import dtypes
 from ..text.emitter import Function, memory_type, vector_type
+from ..text.memory import load_first
 from ..text.shuffles import transpose
-from .microkernel import load_lanes
 
 
 def padded(columns: int, lanes: int) -> int:
@@ -73,7 +73,7 @@ def _copy_rows(
         out = f.offset(target, f.mul(loop.index, vectors * lanes * size))
         for j in range(vectors):
             count = _left(f, columns, j * lanes)
-            loaded = load_lanes(f, dtype, lanes, f.offset(row, j * lanes * size), count)
+            loaded = load_first(f, dtype, lanes, f.offset(row, j * lanes * size), count)
             f.store(vector, loaded, f.offset(out, j * lanes * size), lanes * size)
 
 
@@ -110,7 +110,7 @@ def _gather(
                 column = f.minimum(f.add(f.mul(j.index, lanes), lane), last)
                 place = f.offset(f.offset(source, f.mul(column, n_stride)), f.mul(k.index, size))
                 rows.append(f.load(vector, place, size))
-            for lane, row in enumerate(transpose(f, rows, element)):
+            for lane, row in enumerate(transpose(f, rows, vector_type(element, lanes))):
                 out = f.offset(target, f.mul(f.add(k.index, lane), width * size))
                 f.store(vector, row, f.offset(out, f.mul(j.index, lanes * size)), lanes * size)
     with f.loop(whole, depth) as k, f.loop(0, width) as n:

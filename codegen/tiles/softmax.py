@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..text.emitter import Function, Text, literal
+from ..text.memory import first_lanes, load_first
 from ..text.shuffles import across
 from ..text.vector_math import function as math_function
 from ..text.vectors import Vectors
-from . import microkernel as mk
 
 CHAINS = 4  # independent maxima and sums
 FLOAT, SIZE = "float32", 4
@@ -93,11 +93,11 @@ class Softmax:
         with f.loop(chunks, whole, lanes, [(v.type, first)]) as loop:
             mask = None
             if not count.isdigit():
-                mask = mk.lane_mask(f, FLOAT, lanes, f.sub(count, loop.index))
+                mask = first_lanes(f, f.sub(count, loop.index), lanes)
             loop.carry(combine(element(loop.index, mask), loop.carried[0]))
         (total,) = loop.results
         if count.isdigit() and int(count) % lanes:
-            mask = mk.lane_mask(f, FLOAT, lanes, int(count) % lanes)
+            mask = first_lanes(f, int(count) % lanes, lanes)
             total = combine(element(str(whole), mask), total)
         return total
 
@@ -123,7 +123,7 @@ class Softmax:
         if self.bias_step == 0:
             return v.broadcast(f.load("float", "%bias", SIZE))
         left = None if mask is None else f.sub(self.count, index)
-        return mk.load_lanes(f, FLOAT, self.lanes, f.element("%bias", index, SIZE), left)
+        return load_first(f, FLOAT, self.lanes, f.element("%bias", index, SIZE), left)
 
     def exponential(self, f: Function, v: Vectors, shift: str) -> Callable:
         """The element of the second pass: exp(weight - shift), stored; 0 in idle lanes."""

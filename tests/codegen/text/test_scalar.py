@@ -9,6 +9,7 @@ import pytest
 from onnxc.codegen import abi
 from onnxc.codegen.kernel import KernelText
 from onnxc.codegen.text import scalar
+from onnxc.codegen.text.memory import load_lanes, store_lanes
 from support import harness
 
 from onnxc.ir import dtypes, expr
@@ -42,14 +43,14 @@ def run(target, roots, arrays, lanes=None, index=None, sizes=None):
             values = scalar.lower(
                 f,
                 roots,
-                lambda i: scalar.load_vector(f, kinds[i], place(inputs[i], kinds[i]), lanes),
+                lambda i: load_lanes(f, kinds[i], place(inputs[i], kinds[i]), lanes),
                 lanes,
                 lambda d: kernel.size(f, d),
                 numbers,
                 scalar.Checks(f),
             )
             for root, output, value in zip(roots, outputs, values):
-                scalar.store_vector(f, root.dtype, value, place(output, root.dtype), lanes)
+                store_lanes(f, root.dtype, value, place(output, root.dtype), lanes)
     count = len(arrays[0])
     vectors = -(-count // lanes)
     memory = {
@@ -602,9 +603,9 @@ def test_a_chain_of_many_instructions_needs_no_stack(target):
     with kernel.entry() as f, f.loop("%first", "%last") as loop:
         source, result = (f.element(p, loop.index, 4 * lanes) for p in (kernel.input(f, 0), kernel.output(f)))
         (value,) = scalar.lower(
-            f, [expr.sigmoid(chain)], lambda i: scalar.load_vector(f, "float32", source, lanes), lanes
+            f, [expr.sigmoid(chain)], lambda i: load_lanes(f, "float32", source, lanes), lanes
         )
-        scalar.store_vector(f, "float32", value, result, lanes)
+        store_lanes(f, "float32", value, result, lanes)
     assert "Spill" not in harness.assembly(str(kernel.text), target)
 
 
@@ -627,9 +628,9 @@ def test_code_calls_no_other_library(target, dtype):
     with kernel.entry() as f:
         source = kernel.input(f, 0)
         for lanes in (1, 8):
-            values = scalar.lower(f, roots, lambda i, n=lanes: scalar.load_vector(f, dtype, source, n), lanes)
+            values = scalar.lower(f, roots, lambda i, n=lanes: load_lanes(f, dtype, source, n), lanes)
             for k, (root, value) in enumerate(zip(roots, values)):
-                scalar.store_vector(f, root.dtype, value, f.offset(kernel.output(f), 64 * k), lanes)
+                store_lanes(f, root.dtype, value, f.offset(kernel.output(f), 64 * k), lanes)
     lines = harness.assembly(str(kernel.text), target).splitlines()
     calls = [line.split() for line in lines if line.split()[:1] in (["callq"], ["bl"], ["call"], ["jmpq"])]
     assert not calls

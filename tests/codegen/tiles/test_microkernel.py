@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from onnxc.codegen.text.emitter import Text
+from onnxc.codegen.text.memory import load_first, store_first
 from onnxc.codegen.tiles import microkernel as mk
 from support.assembly import commented, inner_loops, spills
 from support.harness import RUNNABLE, aligned, compiled
@@ -170,8 +171,8 @@ def test_part_of_a_vector_leaves_the_memory_behind_it_alone(target, dtype, stati
         text = Text(target)
         with text.function("KERNEL", ["ptr %a", "ptr %b", "i64 %n"], linkage="") as f:
             present = count if static else "%n"
-            loaded = mk.load_lanes(f, dtype, lanes, "%a", present)
-            mk.store_lanes(f, dtype, lanes, loaded, "%b", present)
+            loaded = load_first(f, dtype, lanes, "%a", present)
+            store_first(f, dtype, lanes, loaded, "%b", present)
             f.statement("ret void")
         source, out = np.arange(lanes * size, dtype=np.uint8), aligned(lanes * size, fill=0xA5)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)

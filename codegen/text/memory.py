@@ -1,0 +1,135 @@
+"""Vectors in memory, whole or in part: the only loads and stores under a mask.
+
+`load_lanes` and `store_lanes` pass elements in the form that is computed with (bool: i1), under a mask;
+`load_first` and `store_first` as they are in memory (bool: a byte), the first `count` of them.
+"""
+
+from __future__ import annotations
+
+from ...ir import dtypes
+from .emitter import (
+    Function,
+    Reg,
+    is_number,
+    like,
+    mangled,
+    memory_type,
+    scalar_type,
+    shape_of,
+    splat,
+    vector_constant,
+    vector_type,
+)
+
+Count = int | str | None  # how many lanes are there: all (None), a number, or an i64 of the run
+
+
+def first_lanes(f: Function, count: str | int, lanes: int) -> Reg:
+    """The mask of the lanes below count, which may be below 0. A number gives a constant; another needs
+    Target.masked to be fast."""
+    if is_number(count):
+        return vector_constant("i1", ["true" if k < int(count) else "false" for k in range(lanes)])
+    limit = f.broadcast("i32", f.cast("trunc", f.minimum(count, lanes), "i32", "i64"), lanes)
+    return f.compare("slt", vector_constant("i32", range(lanes)), limit)
+
+
+# In the form that is computed with ---------------------------------------------------------------
+
+
+def load_lanes(
+    f: Function, dtype: str, pointer: str, lanes: int, mask: str | None = None, align: int = 1
+) -> Reg:
+    """Consecutive elements; those outside of the mask are zero, their memory untouched. A bool is true where
+    its byte is not 0."""
+    memory = vector_type(memory_type(dtype), lanes)
+    if mask is None:
+        loaded = f.load(memory, pointer, align)
+    else:
+        loaded = load_masked(f, memory, pointer, mask, align)
+    return loaded if dtype != "bool" else f.compare("ne", loaded, splat(0, "int8", lanes))
+
+
+def store_lanes(
+    f: Function, dtype: str, value: str, pointer: str, lanes: int, mask: str | None = None, align: int = 1
+) -> None:
+    """Stores the lanes that the mask names."""
+    memory = vector_type(memory_type(dtype), lanes)
+    if dtype == "bool":
+        value = f.cast("zext", value, memory, vector_type("i1", lanes))
+    if mask is None:
+        f.store(memory, value, pointer, align)
+    else:
+        store_masked(f, memory, value, pointer, mask, align)
+
+
+def from_bits(f: Function, dtype: str, lanes: int, bits: str) -> Reg:
+    """A vector of dtype from its bits in memory. Vectors of narrow floats must not live from one basic block
+    to another: targets without registers of the type would convert them element by element."""
+    source = vector_type(f"i{8 * dtypes.itemsize(dtype)}", lanes)
+    if dtype == "bool":
+        return f.compare("ne", bits, splat(0, "int8", lanes), source)
+    return f.cast("bitcast", bits, vector_type(scalar_type(dtype), lanes), source)
+
+
+# As it is in memory ------------------------------------------------------------------------------
+
+
+def load_first(
+    f: Function, dtype: str, lanes: int, pointer: str, count: Count = None, align: int | None = None
+) -> Reg:
+    """A vector of the first `count` lanes in memory; the others are 0, their memory untouched."""
+    memory, align = vector_type(memory_type(dtype), lanes), align or dtypes.itemsize(dtype)
+    if _whole(lanes, count):
+        return f.load(memory, pointer, align)
+    return load_masked(f, memory, pointer, first_lanes(f, count, lanes), align)
+
+
+def store_first(
+    f: Function,
+    dtype: str,
+    lanes: int,
+    value: str,
+    pointer: str,
+    count: Count = None,
+    align: int | None = None,
+) -> None:
+    """Stores the first `count` lanes; memory behind them is not touched."""
+    memory, align = vector_type(memory_type(dtype), lanes), align or dtypes.itemsize(dtype)
+    if _whole(lanes, count):
+        f.store(memory, value, pointer, align)
+    else:
+        store_masked(f, memory, value, pointer, first_lanes(f, count, lanes), align)
+
+
+def _whole(lanes: int, count: Count) -> bool:
+    return count is None or (is_number(count) and int(count) >= lanes)
+
+
+# Under a mask ------------------------------------------------------------------------------------
+
+
+def _masked_type(type_: str) -> str:
+    """What masked loads and stores take: 16-bit floats have none of their own, LLVM would take them apart."""
+    return like(type_, "i16") if shape_of(type_)[0] in ("half", "bfloat") else type_
+
+
+def load_masked(f: Function, type_: str, pointer: str, mask: str, align: int = 1) -> Reg:
+    """The lanes that the mask names, the others zero and their memory untouched. For targets with
+    Target.masked, or constant masks."""
+    bits, masks = _masked_type(type_), like(type_, "i1")
+    load = f.text.declare(f"llvm.masked.load.{mangled(bits)}.p0", bits, ["ptr", masks, bits])
+    loaded = f.call(bits, load, f"ptr align {align} {pointer}", f"{masks} {mask}", f"{bits} zeroinitializer")
+    return f.cast("bitcast", loaded, type_)
+
+
+def store_masked(f: Function, type_: str, value: str, pointer: str, mask: str, align: int = 1) -> None:
+    """Stores the lanes that the mask names."""
+    bits, masks = _masked_type(type_), like(type_, "i1")
+    value = f.cast("bitcast", value, bits, type_)
+    if mask == first_lanes(f, 1, shape_of(type_)[1]):
+        # LLVM 22 merges a truncation into a masked store, and one of a single lane then stores the
+        # untruncated element.
+        f.store(shape_of(bits)[0], f.extract(value, 0), pointer, align)
+        return
+    store = f.text.declare(f"llvm.masked.store.{mangled(bits)}.p0", "void", [bits, "ptr", masks])
+    f.run(store, value, f"ptr align {align} {pointer}", f"{masks} {mask}")
