@@ -61,13 +61,15 @@ class Argument:
 @dataclass(frozen=True)
 class Step:
     """One parallel region: `parts` independent pieces of about `work` nanoseconds in all, cut by shape alone.
-    `scratch` bytes are each thread's own, at least 64."""
+    `scratch` bytes are each thread's own, at least 64. `copies`: the operand that the step only copies to the
+    result; it is left out where the two are the same memory."""
 
     text: str
     arguments: tuple[Argument, ...]
     parts: Dimension
     work: Dimension
     scratch: Dimension = 64
+    copies: int | None = None
 
 
 @dataclass(frozen=True)

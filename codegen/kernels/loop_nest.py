@@ -101,5 +101,8 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     """A step for each stage; long lists of pieces in several, so that no kernel is endless."""
     stages, temporaries = _stages(node, target)
     split = [stage[k : k + PIECES_A_STEP] for stage in stages for k in range(0, len(stage), PIECES_A_STEP)]
+    steps = [parts_step(target, pieces) for pieces in split]
     over = elementwise.over(node) if isinstance(node.op, Map) else ()
-    return Code(tuple(parts_step(target, pieces) for pieces in split), temporaries, over)
+    if isinstance(node.op, Scatter):
+        steps[0], over = replace(steps[0], copies=0), (0,)  # then the updates, where they belong
+    return Code(tuple(steps), temporaries, over)

@@ -190,6 +190,8 @@ class RunFunction(Regions):
             self.obtain(at, nbytes) for at, nbytes in zip(self.plan.temporaries[node], code.temporaries)
         ]
         for step in code.steps:
+            if step.copies is not None and self._is_there(node, step.copies):
+                continue
             words = [self._argument(node, a, outputs, temporaries) for a in step.arguments]
             self._word_array(words, ["i64" if a.kind in ("size", "run") else "ptr" for a in step.arguments])
             self._scratch(step.scratch)
@@ -204,6 +206,10 @@ class RunFunction(Regions):
                 f"i32 {index}",
             )
             self.leave_if_failed(status)
+
+    def _is_there(self, node: Node, operand: int) -> bool:
+        """Whether an operand has the memory of the result."""
+        return self.plan.locations[node.inputs[operand]] == self.plan.locations[node.outputs[0]]
 
     def _parts(self, parts: Dimension, node: Node) -> str:
         """None where the results turn out to have no elements, however large other sizes are."""

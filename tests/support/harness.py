@@ -121,6 +121,8 @@ class Prepared:
         temporaries = [aligned(max(1, self._number(n))) for n in code.temporaries]
         self.memory = {"input": operands, "output": self.outputs, "temporary": temporaries}
         for step in code.steps:
+            if over is not None and step.copies == over:
+                continue
             words = [
                 self._number(a.dimension) if a.kind == "size" else self.memory[a.kind][a.index].ctypes.data
                 for a in step.arguments

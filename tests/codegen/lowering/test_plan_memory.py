@@ -81,6 +81,16 @@ def test_what_repeats_is_not_overwritten():
     assert apart(p, "a", "b")
 
 
+def test_updates_are_scattered_into_what_they_change():
+    p = Planned("""graph g(%x: float32[n, 4], %i: int64[1], %u: float32[1, 4]) {
+        %a = map(%x) { exp($0) }
+        %b = scatter(%a, %i, %u) form=nd
+        %c = reduce(%b) kind=sum axes=(0)
+        return %c
+    }""")
+    assert p.offset_in("b", "a") == 0
+
+
 def test_a_result_of_another_size_has_its_own_memory():
     p = Planned("""graph g(%x: float32[n, 4]) {
         %a = map(%x) { exp($0) }
