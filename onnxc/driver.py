@@ -13,27 +13,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .codegen.kernel import Code
 from .codegen.library import link, model_c, objects
 from .codegen.library.description import describe
 from .codegen.library.module import emit_module
 from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, write_weights
-from .codegen.lowering.check_plan import check_plan
-from .codegen.lowering.plan_memory import Plan, plan_memory
-from .codegen.lowering.select_kernels import select_kernels
-from .errors import CompileError, LimitError, Origin
+from .codegen.lowering.lower import Lowered, lower
+from .errors import CompileError, Origin
 from .frontend.external_data import MappedFile
+from .frontend.figures import library_details
 from .frontend.importer import Imported, Options, import_model
 from .frontend.tensors import DTYPE_NAMES
 from .frontend.walk import all_tensors
 from .ir import dims
 from .ir.dtypes import ALL, itemsize
-from .ir.graph import Graph, Node, walk
+from .ir.graph import Graph, walk
 from .ir.verify import verify
 from .passes import (
     absorb_transposes,
     eliminate_common,
-    expand_recurrent,
     fold_affine,
     fold_constants,
     fold_pads,
@@ -48,11 +45,10 @@ from .passes import (
     sink_reshapes,
 )
 from .passes.eliminate_dead import eliminate_dead
-from .target import Target, find_target
+from .target import find_target
 
 #: Every pass on core ops, in order. `eliminate_dead` follows each, so that all that reads a value is seen.
-PASSES: tuple[Callable[[Graph, Target], Graph], ...] = (
-    expand_recurrent.expand_recurrent,
+PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fold_constants.fold_constants,
     gather_stored.gather_stored,
     inline_scalars.inline_scalars,
@@ -69,8 +65,6 @@ PASSES: tuple[Callable[[Graph, Target], Graph], ...] = (
     fuse_epilogues.fuse_epilogues,
     fuse_rows.fuse_rows,
 )
-
-ARENA_LIMIT = 8 << 30  # bytes of a static arena
 
 
 @dataclass
@@ -191,25 +185,12 @@ def compile_model(
     outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
     report.initializer_bytes = initializer_bytes(imported)
     stages("optimise")
-    graph = optimise(imported.graph, chosen, dump)
-    stages("select kernels")
-    graph = select_kernels(graph, chosen)
-    dump("select_kernels", graph)
-    verify(graph, "kernels")
-    stages("emit kernels")
-    codes = emit_kernels(graph, chosen)
-    stages("plan memory")
-    plan = plan_memory(graph, codes)
-    check_arena(plan)
-    if plan.static and not plan.heaps:
-        check_plan(graph, codes, plan)
+    graph = optimise(imported.graph, dump)
+    lowered = lower(graph, chosen, stages, dump)
     with tempfile.TemporaryDirectory(prefix="onnxc-") as work:
         _build(
             imported,
-            graph,
-            plan,
-            codes,
-            chosen,
+            lowered,
             Path(work),
             outputs,
             stages,
@@ -219,18 +200,18 @@ def compile_model(
             jobs=jobs,
         )
     stages("")
-    report.nodes = sum(1 for _ in walk(graph))
+    report.nodes = sum(1 for _ in walk(lowered.graph))
     return report
 
 
-def optimise(graph: Graph, target: Target, dump: Callable[[str, Graph], None] | None = None) -> Graph:
+def optimise(graph: Graph, dump: Callable[[str, Graph], None] | None = None) -> Graph:
     """graph after PASSES, cleaned and verified after each."""
     dump = dump or (lambda name, graph: None)
     verify(graph)
     dump("import", graph)
-    graph = eliminate_dead(graph, target)
+    graph = eliminate_dead(graph)
     for step in PASSES:
-        graph = eliminate_dead(step(graph, target), target)
+        graph = eliminate_dead(step(graph))
         dump(step.__name__, graph)
         try:
             verify(graph)
@@ -239,17 +220,9 @@ def optimise(graph: Graph, target: Target, dump: Callable[[str, Graph], None] | 
     return graph
 
 
-def emit_kernels(graph: Graph, target: Target) -> dict[Node, Code]:
-    """The code of every node that a kernel runs."""
-    return {n: n.choice.kernel.emit(n, n.choice, target) for n in walk(graph) if n.choice is not None}
-
-
 def _build(
     imported: Imported,
-    graph: Graph,
-    plan: Plan,
-    codes: dict[Node, Code],
-    target: Target,
+    lowered: Lowered,
     work: Path,
     outputs: Outputs,
     stages: _Stages,
@@ -259,8 +232,8 @@ def _build(
     threads: int | None,
     jobs: int | None,
 ) -> None:
-    prefix = model_c.symbol_prefix(name)
-    texts = list(dict.fromkeys(step.text for code in codes.values() for step in code.steps))
+    prefix, plan, target = model_c.symbol_prefix(name), lowered.plan, lowered.target
+    texts = list(dict.fromkeys(step.text for code in lowered.codes.values() for step in code.steps))
     kernels = objects.name_kernels(texts, prefix)
     report.kernels = len(kernels)
     if outputs.weights is None and constant_bytes(plan) > LIBRARY_LIMIT:
@@ -274,14 +247,13 @@ def _build(
         )
         report.weights_bytes = weights.nbytes
         stages("generate code")
-        module = emit_module(graph, plan, codes, kernels, weights.offsets, target, prefix)
+        module = emit_module(lowered, kernels, weights.offsets, prefix)
         description = describe(
-            imported,
-            graph,
-            plan,
-            codes,
+            lowered,
             module,
-            target,
+            output_names=[o.name for o in imported.model.proto.graph.output],
+            dim_names=imported.dim_names,
+            details=library_details(imported, lowered.graph),
             prefix=prefix,
             name=name,
             threads=threads,
@@ -326,15 +298,6 @@ def initializer_bytes(imported: Imported) -> int:
 def default_name(output: Path) -> str:
     """The library's name when none is given: the file's stem."""
     return output.name.split(".")[0] or "model"
-
-
-def check_arena(plan: Plan) -> None:
-    """Refuses a static plan over ARENA_LIMIT with LimitError."""
-    if plan.static and plan.arena_bytes > ARENA_LIMIT:
-        raise LimitError(
-            f"the model needs {plan.arena_bytes:,} bytes for its intermediate values, "
-            f"more than the limit of {ARENA_LIMIT:,}"
-        )
 
 
 class _Dump:

@@ -18,10 +18,9 @@ from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
 from ..ir.ops import Contract, Map, Reshape, Transpose
 from ..ir.regions import in_regions
-from ..target import Target
 
 
-def absorb_transposes(graph: Graph, target: Target) -> Graph:
+def absorb_transposes(graph: Graph) -> Graph:
     """graph with transposed operands and results of Contract nodes read and written in place."""
     readers = count_readers(graph)
     rewriter = Rewriter()
@@ -39,7 +38,7 @@ def absorb_transposes(graph: Graph, target: Target) -> Graph:
             op = replace(host.op, out="".join(host.op.out[p] for p in op.perm))
             outputs = rewriter.add(op, host.inputs, host.origin, names)
         else:
-            outputs = rewriter.copy(in_regions(node, lambda g: absorb_transposes(g, target))).outputs
+            outputs = rewriter.copy(in_regions(node, absorb_transposes)).outputs
         rewriter.replace(node.outputs, outputs)
         readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})
     return rewriter.finish(graph)

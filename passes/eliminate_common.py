@@ -10,12 +10,11 @@ import numpy as np
 from ..ir.graph import Graph, Rewriter, Value
 from ..ir.ops import Bind, Random, RuntimeCall
 from ..ir.regions import in_regions
-from ..target import Target
 
 _UNIQUE = (Bind, Random, RuntimeCall)  # each does what no other does for it
 
 
-def eliminate_common(graph: Graph, target: Target) -> Graph:
+def eliminate_common(graph: Graph) -> Graph:
     """graph with one node for all that compute the same."""
     rewriter = Rewriter()
     seen: dict[tuple, tuple[Value, ...]] = {}
@@ -24,7 +23,7 @@ def eliminate_common(graph: Graph, target: Target) -> Graph:
         if key in seen and not isinstance(node.op, _UNIQUE):
             rewriter.replace(node.outputs, seen[key])
         else:
-            node = rewriter.copy(in_regions(node, lambda g: eliminate_common(g, target)))
+            node = rewriter.copy(in_regions(node, eliminate_common))
             seen[key] = node.outputs
     return rewriter.finish(graph)
 

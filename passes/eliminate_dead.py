@@ -11,10 +11,9 @@ from dataclasses import replace
 from ..ir import dims
 from ..ir.graph import Graph, Node, TensorType, Value, regions
 from ..ir.ops import Bind, If, Loop, RuntimeCall, Shape, dimensions
-from ..target import Target
 
 
-def eliminate_dead(graph: Graph, target: Target) -> Graph:
+def eliminate_dead(graph: Graph) -> Graph:
     """graph without nodes that neither an output nor a needed dimension variable depends on."""
     live: set[Value] = set(graph.outputs)
     variables = _variables_of(graph.outputs)
@@ -25,7 +24,7 @@ def eliminate_dead(graph: Graph, target: Target) -> Graph:
         if not needed and not any(v in live for v in node.outputs):
             continue
         if isinstance(node.op, (If, Loop)):
-            node = _trimmed(node, _wanted(node, live, needed), target)
+            node = _trimmed(node, _wanted(node, live, needed))
         kept.append(node)
         live.update(node.inputs)
         variables |= needed_variables(node)
@@ -56,7 +55,7 @@ def _wanted(node: Node, live: set[Value], needed: set[str]) -> list[bool]:
     return wanted
 
 
-def _trimmed(node: Node, wanted: list[bool], target: Target) -> Node:
+def _trimmed(node: Node, wanted: list[bool]) -> Node:
     """node without results that nobody wants, its regions cleaned, and without operands that no region reads
     then. What a Loop carries stays."""
     loop = isinstance(node.op, Loop)
@@ -69,7 +68,7 @@ def _trimmed(node: Node, wanted: list[bool], target: Target) -> Node:
     for name, graph in vars(node.op).items():
         if isinstance(graph, Graph):
             outputs = (*graph.outputs[:first], *(graph.outputs[first + k] for k in results))
-            cleaned[name] = eliminate_dead(replace(graph, outputs=outputs), target)
+            cleaned[name] = eliminate_dead(replace(graph, outputs=outputs))
     read = {v for g in cleaned.values() for v in (*(v for n in g.nodes for v in n.inputs), *g.outputs)}
     captures = [
         k for k in range(len(node.inputs) - own) if any(g.inputs[given + k] in read for g in cleaned.values())

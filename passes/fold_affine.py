@@ -23,19 +23,18 @@ from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, count_readers
 from ..ir.ops import Contract, Conv, Map, Shape
 from ..ir.regions import in_regions
-from ..target import Target
 
 #: a*x + b as expressions over the Map's other operands.
 Affine = tuple[Expr, Expr]
 
 
-def fold_affine(graph: Graph, target: Target) -> Graph:
+def fold_affine(graph: Graph) -> Graph:
     """graph with channel scales inside the weights of Conv and Contract."""
     readers = count_readers(graph)
     rewriter = Rewriter()
     for node in graph.nodes:
         if not isinstance(node.op, Map):
-            outputs = rewriter.copy(in_regions(node, lambda g: fold_affine(g, target))).outputs
+            outputs = rewriter.copy(in_regions(node, fold_affine)).outputs
         else:
             outputs = _without_scales(node, rewriter, readers)
         readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})

@@ -22,7 +22,6 @@ from ..ir.graph import Constant, Derivation, Graph, Node, Rewriter, TensorType, 
 from ..ir.interpret import VALUE_LIMIT
 from ..ir.ops import Broadcast, Map, Random, Reshape, Transpose
 from ..ir.regions import in_regions
-from ..target import Target
 
 TOTAL_LIMIT = 1 << 30  # bytes folded in all
 STEPS_LIMIT = 16  # computed constants that a constant is made of
@@ -61,7 +60,7 @@ class _Budget:
         return True
 
 
-def fold_constants(graph: Graph, target: Target) -> Graph:
+def fold_constants(graph: Graph) -> Graph:
     """graph with nodes over constants replaced by their results."""
     return _fold(graph, _Budget(TOTAL_LIMIT, interpret.EFFORT_LIMIT, TOTAL_LIMIT))
 

@@ -21,21 +21,20 @@ from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
 from ..ir.ops import Attention, Contract, Map, Reduce
 from ..ir.regions import in_regions
-from ..target import Target
 
 #: A score that is added to a number at or below this is lost in it: where(mask, score, lowest) is score +
 #: where(mask, 0, lowest).
 LOWEST = -1e30
 
 
-def fuse_attention(graph: Graph, target: Target) -> Graph:
+def fuse_attention(graph: Graph) -> Graph:
     """graph with Attention nodes for the patterns found; what they replace is left dead."""
     readers = count_readers(graph)
     rewriter = Rewriter()
     for node in graph.nodes:
         found = _match(node, readers) if isinstance(node.op, Contract) else None
         if found is None:
-            rewriter.copy(in_regions(node, lambda g: fuse_attention(g, target)))
+            rewriter.copy(in_regions(node, fuse_attention))
             continue
         operands = [rewriter.of(v) for v in found.operands]
         if found.bias is not None:

@@ -14,11 +14,10 @@ from ..ir import expr
 from ..ir.graph import Graph, Node, Rewriter, Value, count_readers, make_node
 from ..ir.ops import Contract, Conv, Map
 from ..ir.regions import in_regions
-from ..target import Target
 from .fuse_maps import MAX_INSTRUCTIONS, MAX_OPERANDS
 
 
-def fuse_epilogues(graph: Graph, target: Target) -> Graph:
+def fuse_epilogues(graph: Graph) -> Graph:
     """graph with Maps inside the Conv and Contract nodes whose results they read."""
     readers = count_readers(graph)
     order = {v: k for k, n in enumerate(graph.nodes) for v in n.outputs}
@@ -36,7 +35,7 @@ def fuse_epilogues(graph: Graph, target: Target) -> Graph:
     for node in graph.nodes:
         if node in taken:
             continue  # it is written where its Map stands
-        written = rewriter.copy(forms.get(node) or in_regions(node, lambda g: fuse_epilogues(g, target)))
+        written = rewriter.copy(forms.get(node) or in_regions(node, fuse_epilogues))
         rewriter.replace(node.outputs, written.outputs)
     return rewriter.finish(graph)
 

@@ -18,7 +18,6 @@ from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
 from ..ir.ops import Broadcast, Map
 from ..ir.regions import in_regions
 from ..ir.requirements import requirements
-from ..target import Target
 
 MAX_INSTRUCTIONS = 64
 MAX_OPERANDS = 8
@@ -50,7 +49,7 @@ _DEAR = (
 )
 
 
-def fuse_maps(graph: Graph, target: Target) -> Graph:
+def fuse_maps(graph: Graph) -> Graph:
     """graph with chains of Maps as single Maps."""
     readers = count_readers(graph)
     rewriter = Rewriter()
@@ -61,7 +60,7 @@ def fuse_maps(graph: Graph, target: Target) -> Graph:
             outputs[0].elements = node.outputs[0].elements
             rewriter.replace(node.outputs, outputs)
         else:
-            outputs = rewriter.copy(in_regions(node, lambda g: fuse_maps(g, target))).outputs
+            outputs = rewriter.copy(in_regions(node, fuse_maps)).outputs
         readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})
     return rewriter.finish(graph)
 

@@ -19,7 +19,6 @@ from ..ir.expr import topological
 from ..ir.graph import Graph, Node, Rewriter, Value, make_node
 from ..ir.ops import Bind, Fused, If, Loop, Map, Reduce, RuntimeCall
 from ..ir.regions import in_regions
-from ..target import Target
 
 MAX_NODES = 24
 MAX_OPERANDS = 12
@@ -42,7 +41,7 @@ class _Group:
         return (*self.shape[: len(self.shape) - self.depth], *(1,) * self.depth)
 
 
-def fuse_rows(graph: Graph, target: Target) -> Graph:
+def fuse_rows(graph: Graph) -> Graph:
     """graph with Fused groups of kind "rows"."""
     groups = [g for g in _grow(graph) if _worth(g)]
     group_of = {node: g for g in groups for node in g.members}
@@ -61,7 +60,7 @@ def fuse_rows(graph: Graph, target: Target) -> Graph:
         if isinstance(unit, _Group):
             _emit(rewriter, unit, outside)
         else:
-            copied = rewriter.copy(in_regions(unit, lambda g: fuse_rows(g, target)))
+            copied = rewriter.copy(in_regions(unit, fuse_rows))
             rewriter.replace(unit.outputs, copied.outputs)
     return rewriter.finish(graph)
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Gather, Map, Reshape
 from ..ir.regions import in_regions
-from ..target import Target
 
 
-def gather_stored(graph: Graph, target: Target) -> Graph:
+def gather_stored(graph: Graph) -> Graph:
     """graph with Gathers of derived constants as Gathers of what they are derived from."""
     rewriter = Rewriter()
     for node in graph.nodes:
-        node = in_regions(node, lambda g: gather_stored(g, target))
+        node = in_regions(node, gather_stored)
         table = node.inputs[0].constant if isinstance(node.op, Gather) and node.op.form == "axis" else None
         if table is None or not _is_wide(table, node.op.axis):
             rewriter.copy(node)

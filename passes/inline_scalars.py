@@ -15,10 +15,9 @@ from ..ir.bodies import gives
 from ..ir.graph import Constant, Graph, Rewriter, Value
 from ..ir.ops import Contract, Conv, Map
 from ..ir.regions import in_regions
-from ..target import Target
 
 
-def inline_scalars(graph: Graph, target: Target) -> Graph:
+def inline_scalars(graph: Graph) -> Graph:
     """graph with one-number constants inside Map bodies and epilogues."""
     rewriter = Rewriter()
     for node in graph.nodes:
@@ -38,7 +37,7 @@ def inline_scalars(graph: Graph, target: Target) -> Graph:
             outputs[0].elements = node.outputs[0].elements
             rewriter.replace(node.outputs, outputs)
         else:
-            rewriter.copy(in_regions(node, lambda g: inline_scalars(g, target)))
+            rewriter.copy(in_regions(node, inline_scalars))
     return rewriter.finish(graph)
 
 

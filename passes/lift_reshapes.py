@@ -20,10 +20,9 @@ from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
 from ..ir.ops import Contract, Map, Op, Reduce, Reshape, Shape
 from ..ir.regions import in_regions
-from ..target import Target
 
 
-def lift_reshapes(graph: Graph, target: Target) -> Graph:
+def lift_reshapes(graph: Graph) -> Graph:
     """graph with Reshapes at the operands of what they follow, or without them."""
     lift = _Lift(count_readers(graph))
     for node in graph.nodes:
@@ -31,7 +30,7 @@ def lift_reshapes(graph: Graph, target: Target) -> Graph:
         if isinstance(node.op, Reshape):
             lifted = lift.reshaped(lift.rewriter.of(node.inputs[0]), node.op.shape)
         if lifted is None:
-            outputs = lift.rewriter.copy(in_regions(node, lambda g: lift_reshapes(g, target))).outputs
+            outputs = lift.rewriter.copy(in_regions(node, lift_reshapes)).outputs
         else:
             outputs = (lifted,)
         lift.stands_for(node.outputs, outputs)

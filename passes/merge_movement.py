@@ -17,12 +17,11 @@ from ..ir.expr import input_
 from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
 from ..ir.ops import Concat, Map, Op, Reshape, Slice, Transpose
 from ..ir.regions import in_regions
-from ..target import Target
 
 MAX_PARTS = 64  # that one Concat joins, so that a long chain of them takes no time square in its length
 
 
-def merge_movement(graph: Graph, target: Target) -> Graph:
+def merge_movement(graph: Graph) -> Graph:
     """graph with fewer nodes that only move elements."""
     readers = count_readers(graph)
     rewriter = Rewriter()
@@ -33,7 +32,7 @@ def merge_movement(graph: Graph, target: Target) -> Graph:
             continue
         merged = _merged(node, inputs, readers)
         if merged is None:
-            outputs = rewriter.copy(in_regions(node, lambda g: merge_movement(g, target))).outputs
+            outputs = rewriter.copy(in_regions(node, merge_movement)).outputs
         else:
             outputs = rewriter.add(*merged, node.origin, [node.outputs[0].name])
             outputs[0].elements = node.outputs[0].elements

@@ -14,10 +14,9 @@ from ..ir.expr import contains
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, count_readers
 from ..ir.ops import Conv, Map, Reshape, Shape
 from ..ir.regions import in_regions
-from ..target import Target
 
 
-def sink_reshapes(graph: Graph, target: Target) -> Graph:
+def sink_reshapes(graph: Graph) -> Graph:
     """graph with Maps directly behind the convolutions whose squeezed results they read."""
     readers = count_readers(graph)
     rewriter = Rewriter()
@@ -25,7 +24,7 @@ def sink_reshapes(graph: Graph, target: Target) -> Graph:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
         squeezed = _squeezed(node, inputs, readers) if isinstance(node.op, Map) else None
         if squeezed is None:
-            outputs = rewriter.copy(in_regions(node, lambda g: sink_reshapes(g, target))).outputs
+            outputs = rewriter.copy(in_regions(node, sink_reshapes)).outputs
         else:
             source = squeezed.producer.inputs[0]
             kept = _kept_axes(source.shape, squeezed.shape)

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ... import __version__
-from ...commands import inspection
-from ...frontend.importer import Imported
 from ...ir import dims
 from ...ir.dims import Dimension
-from ...ir.graph import Graph, Node, OptionalType, TensorType, Type, Value
-from ...target import Target
-from ..kernel import Code
-from ..lowering.plan_memory import Plan
+from ...ir.graph import OptionalType, TensorType, Type, Value
+from ..lowering.lower import Lowered
 from .model_c import LibraryDescription, Port
 from .module import Module
 from .weights import Weights
 
 
 def describe(
-    imported: Imported,
-    graph: Graph,
-    plan: Plan,
-    codes: Mapping[Node, Code],
+    lowered: Lowered,
     module: Module,
-    target: Target,
     *,
+    output_names: Sequence[str],
+    dim_names: Mapping[str, str],
+    details: Mapping[str, object],
     prefix: str,
     name: str,
     threads: int | None,
@@ -35,9 +30,9 @@ def describe(
 ) -> LibraryDescription:
     """The description of a model's library; ports are called what the model calls them.
 
-    weights_file: the path of the side file, if there is one, from the library's folder."""
-    proto = imported.model.proto
-    names = [o.name for o in proto.graph.output]
+    output_names, dim_names: what the model calls its outputs and dimension variables. details: what else
+    the library says of its model. weights_file: the path of the side file, if any, from its folder."""
+    graph, plan, codes, target = lowered.graph, lowered.plan, lowered.codes, lowered.target
     scratch = max(
         (s.scratch for c in codes.values() for s in c.steps if isinstance(s.scratch, int)), default=64
     )
@@ -45,8 +40,8 @@ def describe(
         prefix=prefix,
         name=name,
         version=__version__,
-        inputs=tuple(_port(v.name, v, imported.dim_names) for v in graph.inputs),
-        outputs=tuple(_port(n, v, imported.dim_names) for n, v in zip(names, graph.outputs)),
+        inputs=tuple(_port(v.name, v, dim_names) for v in graph.inputs),
+        outputs=tuple(_port(n, v, dim_names) for n, v in zip(output_names, graph.outputs)),
         node_names=module.node_names,
         operators=tuple(f"onnxc_op_{symbol}" for symbol in module.runtime_ops),
         metadata=dict(graph.metadata),
@@ -65,14 +60,7 @@ def describe(
         weights_digest=weights.digest,
         string_table=weights.string_table,
         string_count=weights.string_count,
-        details={
-            "graph": graph.name,
-            "producer": proto.producer_name,
-            "model_version": proto.model_version,
-            "domain": proto.domain,
-            "doc": proto.doc_string[:1000],
-            **inspection.details(imported, graph),
-        },
+        details=details,
     )
 
 

@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...ir.graph import Graph, Node
-from ...target import Target
-from ..kernel import Code
-from ..lowering.plan_memory import Plan
+from ..lowering.lower import Lowered
 from ..text.emitter import Text
 from .bind_function import BindFunction
 from .function_body import Tables
@@ -34,18 +31,11 @@ class Module:
     heap_count: int
 
 
-def emit_module(
-    graph: Graph,
-    plan: Plan,
-    codes: Mapping[Node, Code],
-    kernels: Mapping[str, str],
-    offsets: Sequence[int],
-    target: Target,
-    prefix: str,
-) -> Module:
+def emit_module(lowered: Lowered, kernels: Mapping[str, str], offsets: Sequence[int], prefix: str) -> Module:
     """kernels: text of a step → the name its entry has in the library; offsets: of plan.constants in the
     weights."""
-    text, tables = Text(target), Tables()
+    graph, plan, codes = lowered.graph, lowered.plan, lowered.codes
+    text, tables = Text(lowered.target), Tables()
     with text.function(f"{prefix}__bind", ["ptr %ctx", "ptr %inputs"], "i32", "hidden") as f:
         BindFunction(f, tables, graph, plan, codes).emit()
     with text.function(f"{prefix}__run", ["ptr %ctx", "ptr %inputs", "ptr %outputs"], "i32", "hidden") as f:

@@ -9,13 +9,16 @@ consumer wants another layout than the producer gives, or a join another place.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 from ...errors import UnsupportedError
 from ...ir import dims
 from ...ir.graph import Graph, Layout, Node, TensorType, Value
-from ...ir.ops import Bind, Concat, Elements, Fused, If, Loop, Op, Reorder, Reshape, RuntimeCall, Slice
+from ...ir.ops import Bind, Concat, Elements, If, Loop, Op, Reorder, Reshape, RuntimeCall, Slice
 from ...target import Target
 from ..kernel import Choice
+from ..kernels import KERNELS
+from .expand import expanded
 from .plan_memory import known_at_entry
 from .views import insides, parts_of, view_of
 
@@ -55,15 +58,14 @@ class _Selection:
         while pending:
             node = pending.pop()
             inputs = tuple(new.get(v, v) for v in node.inputs)
-            if isinstance(node.op, Fused) and not self._offered(
-                Node(node.op, inputs, tuple(_stored(v, None) for v in node.outputs))
-            ):
-                pending.extend(reversed(_inlined(node)))
-                continue
             op = self._inner(node.op)
             dense = Node(op, inputs, tuple(_stored(v, None) for v in node.outputs), node.origin)
-            nodes.append(dense if _runs_itself(op) else self._best(dense))
-            new.update(zip(node.outputs, nodes[-1].outputs))
+            best = dense if _runs_itself(op) else self._best(dense)
+            if best is None:
+                pending.extend(reversed(expanded(node) or _refused(dense)))
+                continue
+            nodes.append(best)
+            new.update(zip(node.outputs, best.outputs))
         return replace(graph, nodes=tuple(nodes), outputs=tuple(new.get(v, v) for v in graph.outputs))
 
     def _inner(self, op: Op) -> Op:
@@ -73,18 +75,15 @@ class _Selection:
             return replace(op, **changed)
         return op
 
-    def _best(self, node: Node) -> Node:
+    def _best(self, node: Node) -> Node | None:
+        """The node with the cheapest of its choices; None where it has none."""
         choices = self._offered(node)
         options = self._kernelless(node) + [(choice.output, choice) for choice in choices]
-        if not options:
-            raise UnsupportedError(
-                f"no kernel takes {type(node.op).__name__} of {', '.join(str(v.type) for v in node.inputs)}"
-            )
         ways = [
             Node(node.op, node.inputs, tuple(_stored(v, layout) for v in node.outputs), node.origin, choice)
             for layout, choice in options
         ]
-        return min(ways, key=self._cost)
+        return min(ways, key=self._cost, default=None)
 
     def _kernelless(self, node: Node) -> list[tuple[Layout | None, None]]:
         """The layouts in which the node is a view, or a join whose memory can be planned; that of blocked
@@ -110,8 +109,6 @@ class _Selection:
         return choices
 
     def candidates(self, node: Node) -> list[Choice]:
-        from ..kernels import KERNELS
-
         return [choice for kernel in KERNELS for choice in kernel.candidates(node, self.target)]
 
     def _cost(self, node: Node) -> float:
@@ -210,17 +207,9 @@ class _Selection:
         return replace(node, choice=min(self.candidates(node), key=lambda choice: choice.cost))
 
 
-def _inlined(node: Node) -> list[Node]:
-    """The nodes of a group that no kernel takes; its operands and results are theirs from now on."""
-    region = node.op.region
-    stands = dict(zip(region.inputs, node.inputs))
-    results = dict(zip(region.outputs, node.outputs))
-    nodes = []
-    for inner in region.nodes:
-        outputs = tuple(results.get(v) or Value(v.type, v.name) for v in inner.outputs)
-        nodes.append(Node(inner.op, tuple(stands.get(v, v) for v in inner.inputs), outputs, inner.origin))
-        stands.update(zip(inner.outputs, outputs))
-    return nodes
+def _refused(node: Node) -> NoReturn:
+    operands = ", ".join(str(v.type) for v in node.inputs)
+    raise UnsupportedError(f"no kernel takes {type(node.op).__name__} of {operands}")
 
 
 def _layout(value: Value) -> Layout | None:

@@ -1,6 +1,6 @@
 """`onnxc check`: everything that stands between a model and a library, found without generating code.
 
-The model takes the way of `driver.compile_model` as far as the memory plan, so what passes here compiles.
+The model takes the way of `driver.compile_model` as far as lowering, so what passes here compiles.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from ..errors import Diagnostic, DiagnosticList, LimitError, ModelError, ModelErrors, UnsupportedError
 
 if TYPE_CHECKING:
-    from ..frontend.model_file import ModelFile
     from .inputs import Shapes
 
 #: What to do about a problem whose own text does not say.
@@ -31,17 +30,16 @@ def check_model(
     target: str = "native",
 ) -> tuple[int, DiagnosticList]:
     """(number of nodes, problems): what `compile` would refuse, each problem with what to do about it."""
-    from ..codegen.lowering.plan_memory import plan_memory
-    from ..codegen.lowering.select_kernels import select_kernels
-    from ..driver import check_arena, emit_kernels, optimise
+    from ..codegen.lowering.lower import lower
+    from ..driver import optimise
+    from ..frontend.figures import node_count
     from ..frontend.importer import Options, import_model
     from ..target import find_target
 
     chosen = find_target(target)
     try:
         imported = import_model(path, Options(sizes or {}, shapes or {}))
-        graph = select_kernels(optimise(imported.graph, chosen), chosen)
-        check_arena(plan_memory(graph, emit_kernels(graph, chosen)))
+        lower(optimise(imported.graph), chosen)
     except ModelErrors as errors:
         return 0, DiagnosticList(map(advised, errors.diagnostics))
     except (ModelError, UnsupportedError, LimitError) as error:
@@ -52,10 +50,3 @@ def check_model(
 def advised(diagnostic: Diagnostic) -> Diagnostic:
     """diagnostic with what to do about it, if only in general."""
     return diagnostic if diagnostic.remedy else replace(diagnostic, remedy=ADVICE[diagnostic.kind])
-
-
-def node_count(model: ModelFile) -> int:
-    """The nodes written in a model, those of branches, bodies and functions included."""
-    from ..frontend.walk import all_node_lists
-
-    return sum(len(nodes) for _, nodes in all_node_lists(model.proto))

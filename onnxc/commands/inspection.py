@@ -2,14 +2,13 @@
 
 Arithmetic is counted on core ops, in multiply-adds, as a polynomial over the model's dimension
 variables; so one count serves every size. A library carries the same figures in its description
-(`details`), so that inspecting it needs neither `onnx` nor the model.
+(`frontend/figures.py`), so that inspecting it needs neither `onnx` nor the model.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +18,7 @@ from ..ir import dims
 from ..ir.dims import Dimension
 
 if TYPE_CHECKING:
-    from ..frontend.importer import Imported
-    from ..frontend.model_file import ModelFile
-    from ..ir.graph import Graph, Node, Type
+    from ..ir.graph import Graph, Type
     from ..loading.loader import Port
     from ..target import Target
     from .inputs import Shapes
@@ -60,18 +57,20 @@ def inspect_model(
     """The figures of an .onnx file. sizes, shapes: as for compiling; arithmetic is given both as a
     formula and at these sizes."""
     from ..driver import optimise
+    from ..frontend import figures
     from ..frontend.importer import Options, import_model
+    from ..ir.arithmetic import multiply_adds
     from ..target import find_target
 
     chosen = find_target(target)
     imported = import_model(path, Options())
     names = [output.name for output in imported.model.proto.graph.output]
     outputs = list(zip(names, imported.graph.outputs))
-    optimised = optimise(imported.graph, chosen)
-    found = details(imported, optimised)
+    optimised = optimise(imported.graph)
+    found = figures.figures(imported, optimised)
     pinned = optimised
     if sizes or shapes:
-        pinned = optimise(import_model(path, Options(sizes or {}, shapes or {})).graph, chosen)
+        pinned = optimise(import_model(path, Options(sizes or {}, shapes or {})).graph)
     here = multiply_adds(pinned)
     proto = imported.model.proto
     return Figures(
@@ -90,81 +89,19 @@ def inspect_model(
             "graph": proto.graph.name,
             "producer": f"{proto.producer_name} {proto.producer_version}".strip(),
             "ir_version": proto.ir_version,
-            "opsets": opsets(imported.model),
+            "opsets": figures.opsets(imported.model),
             "target": chosen.name,
         },
     )
 
 
-def details(imported: Imported, graph: Graph) -> dict[str, object]:
-    """The figures that a library's description carries. graph: the model's after the passes."""
-    return {
-        "operators": operators(imported.model),
-        "parameters": sum(dims.product(t.dims) for t in weight_tensors(imported.model)),
-        "initializer_bytes": sum(tensor_bytes(t) for t in weight_tensors(imported.model)),
-        "multiply_adds": count if isinstance(count := multiply_adds(graph), int) else str(count),
-        "dims": {s.name: place for s, place in _places(imported.graph).items() if s in dims.symbols(count)},
-        "opsets": opsets(imported.model),
-    }
-
-
-def _places(graph: Graph) -> dict[dims.Symbol, list]:
-    """[input, axis] at which each dimension variable of the inputs is found."""
-    places: dict[dims.Symbol, list] = {}
-    for value in graph.inputs:
-        for axis, size in enumerate(getattr(value.type, "shape", ())):
-            for variable in dims.symbols(size):
-                places.setdefault(variable, [value.name, axis])
-    return places
-
-
-def operators(model: ModelFile) -> dict[str, int]:
-    """How often each operator is written in the model, branches, bodies and functions included."""
-    from ..frontend.walk import all_node_lists
-
-    counts = Counter(
-        f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-        for _, nodes in all_node_lists(model.proto)
-        for node in nodes
-    )
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def opsets(model: ModelFile) -> dict[str, int]:
-    return {entry.domain or "ai.onnx": entry.version for entry in model.proto.opset_import}
-
-
-def weight_tensors(model: ModelFile) -> list:
-    """The tensors that the model stores: initializers, and the values of Constant nodes."""
-    from ..frontend.walk import all_tensors
-
-    return list(all_tensors(model.proto))
-
-
-def tensor_bytes(tensor) -> int:
-    """Bytes of a stored tensor's elements, as a library would store them."""
-    from ..frontend.tensors import DTYPE_NAMES
-    from ..ir import dtypes
-
-    name = DTYPE_NAMES.get(tensor.data_type, "")
-    return dims.product(tensor.dims) * (dtypes.itemsize(name) if name in dtypes.ALL else 1)
-
-
 def peak_bytes(graph: Graph, target: Target) -> int | None:
     """Bytes for intermediate values and scratch of a run in one thread; None where inputs decide."""
-    from ..codegen.lowering.plan_memory import plan_memory
-    from ..codegen.lowering.select_kernels import select_kernels
-    from ..driver import emit_kernels
+    from ..codegen.lowering.lower import lower
 
     if any(dims.symbols(size) for value in graph.inputs for size in getattr(value.type, "shape", ())):
         return None
-    graph = select_kernels(graph, target)
-    codes = emit_kernels(graph, target)
-    plan = plan_memory(graph, codes)
-    scratch = [step.scratch for code in codes.values() for step in code.steps]
-    if not plan.static or not all(isinstance(size, int) for size in scratch):
-        return None
-    return plan.arena_bytes + max(scratch, default=0)
+    return lower(graph, target).workspace_bytes
 
 
 def type_text(type_: Type, dim_names: Mapping[str, str]) -> str:
@@ -186,44 +123,6 @@ def _size_text(size: Dimension, dim_names: Mapping[str, str]) -> str:
 
 
 # Arithmetic --------------------------------------------------------------------------------------
-
-
-def multiply_adds(graph: Graph) -> Dimension:
-    """Multiply-adds of products, convolutions, attention and recurrent ops in one run. Of a branch
-    the more expensive side counts; a loop counts as often as it is known to run, else once."""
-    return sum((_of_node(node) for node in graph.nodes), 0)
-
-
-def _of_node(node: Node) -> Dimension:
-    from ..ir.ops import Attention, Contract, Conv, Fused, If, Loop, Recurrent
-
-    types = [value.type for value in node.inputs]
-    match node.op:
-        case Contract(lhs=lhs, rhs=rhs):
-            sizes = dict(zip(rhs, types[1].shape)) | dict(zip(lhs, types[0].shape))
-            return dims.product(sizes.values())
-        case Conv(transposed=transposed):
-            image = types[0] if transposed else node.outputs[0].type
-            return dims.product((image.shape[0], *image.shape[2:], *types[1].shape))
-        case Attention(q=q, k=k, v=v):
-            sizes = {
-                label: size
-                for labels, operand in zip((q, k, v), types)
-                for label, size in zip(labels, operand.shape)
-            }
-            batch = dims.product(size for label, size in sizes.items() if label not in "qkde")
-            return batch * sizes["q"] * sizes["k"] * (sizes["d"] + sizes["e"])
-        case Recurrent():
-            steps, batch, *_ = types[0].shape
-            return steps * batch * dims.product(types[1].shape)
-        case Fused(region=region):
-            return multiply_adds(region)
-        case If(then=then, otherwise=otherwise):
-            return dims.maximum(multiply_adds(then), multiply_adds(otherwise))
-        case Loop(body=body):
-            trips = node.inputs[0].constant
-            return multiply_adds(body) * (max(int(trips.array), 0) if trips is not None else 1)
-    return 0
 
 
 def evaluate(formula: int | str, variables: Mapping[str, int]) -> int | None:

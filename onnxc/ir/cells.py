@@ -1,7 +1,7 @@
 """The cells of LSTM, GRU and RNN as scalar expressions: what one unit computes from its gates and its state.
 
 Equations and order of gates are the ONNX specification's. The kernel lowers them over vectors of units;
-`expand_recurrent` makes Maps of them.
+`numpy_ops.recurrent`, in numpy, is written on its own: the two are held against each other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What each stage of the pipeline guarantees of a graph, checked in linear time.
 
-Stages: `core` (ops over dense values), `layout` (values may be blocked, Reorder is allowed) and
-`kernels` (besides, every node that a kernel runs has one). A failure is a bug of the pass before.
+Stages: `core` (ops over dense values) and `layout` (values may be blocked, Reorder is allowed). A failure
+is a bug of the pass before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .dims import Dim, Dimension
 from .expr import Expr, topological
 from .graph import Graph, Node, TensorType, Type, Value
 
-STAGES = ("core", "layout", "kernels")
+STAGES = ("core", "layout")
 
 
 class InvalidGraph(OnnxcError):
@@ -166,10 +166,6 @@ class _Scope:
             self.value_type(value)
         if isinstance(node.op, ops.Reorder):
             _require(self.stage != "core", "it reorders before layouts are chosen")
-        if self.stage == "kernels" and node.choice is None:
-            from ..codegen.lowering.select_kernels import runs_kernel
-
-            _require(not runs_kernel(node), "it has no kernel")
 
     def regions(self, node: Node) -> None:
         types = [v.type for v in node.inputs]

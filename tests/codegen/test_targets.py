@@ -13,7 +13,7 @@ import onnxc.passes
 import onnxruntime
 import pytest
 from onnxc.codegen.library import model_c
-from onnxc.codegen.lowering.select_kernels import select_kernels
+from onnxc.codegen.lowering.lower import lower
 from support import small_models
 from support.harness import RUNNABLE, machine
 from support.small_models import parsed
@@ -46,8 +46,7 @@ def feeds_of(shapes):
 
 def kernels(model, target):
     """The text of every kernel of a model."""
-    graph = select_kernels(driver.optimise(import_model(model).graph, target), target)
-    codes = driver.emit_kernels(graph, target)
+    codes = lower(driver.optimise(import_model(model).graph), target).codes
     return dict.fromkeys(step.text for code in codes.values() for step in code.steps)
 
 

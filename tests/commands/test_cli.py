@@ -46,8 +46,9 @@ def library(tmp_path_factory):
 
 
 @pytest.fixture
-def command(capsys):
-    """Runs a command: (exit status, standard output, lines of standard error)."""
+def command(capsys, monkeypatch):
+    """Runs a command: (exit status, standard output, lines of standard error), none of them of progress."""
+    monkeypatch.setattr(console, "PATIENCE", 600)
 
     def run(*arguments):
         try:

@@ -378,18 +378,6 @@ def test_blocked_values_wait_for_layouts():
     verify(reordered, "layout")
 
 
-def test_every_node_that_needs_a_kernel_has_one():
-    text = "graph(%x: float32[n]) {{ %y = map(%x) {{ neg($0) }} {} return %y }}"
-    verify(parse(text.format("by loop_nest()")), "kernels")
-    refuses(parse(text.format("")), "it has no kernel", "kernels")
-
-
-def test_control_flow_needs_no_kernel():
-    text = "graph(%s: int64[1]) {{ bind(%s) symbols=(n) %y = elements() dims=(n) shape=() {} return %y }}"
-    verify(parse(text.format("")), "kernels")
-    refuses(parse(text.format("%z = map(%y) { neg($0) }")), "it has no kernel", "kernels")
-
-
 # Time --------------------------------------------------------------------------------------------
 
 

@@ -149,8 +149,8 @@ def test_any_number_of_threads_gives_the_same_bits(kind, tmp_path):
 
 
 @KINDS
-def test_16_bit_floats_run_as_a_loop(kind, tmp_path):
-    """What no kernel takes is still right, as far as the type goes."""
+def test_16_bit_floats_are_computed_in_float32(kind, tmp_path):
+    """The results are as good as the type."""
     wide, _ = model_of(kind, optional=("b", "lengths", "h"))
     half, _ = model_of(kind, optional=("b", "lengths", "h"), dtype=np.float16)
     wide, half = (

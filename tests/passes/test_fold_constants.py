@@ -4,7 +4,7 @@ written."""
 import numpy as np
 from onnxc.passes import fold_constants as module
 from onnxc.passes.fold_constants import fold_constants
-from support.pass_text import TARGET, agrees, becomes, clean, stays
+from support.pass_text import agrees, becomes, clean, stays
 
 from onnxc.ir.text import parse
 
@@ -102,7 +102,7 @@ def test_repeated_values_are_computed_where_the_result_does_not_repeat_one():
 
 def folded(text, constants):
     """The constant that the graph's only output has become."""
-    graph = clean(fold_constants)(parse(text, constants), TARGET)
+    graph = clean(fold_constants)(parse(text, constants))
     assert not graph.nodes
     return graph.outputs[0].constant
 
@@ -168,7 +168,7 @@ def test_what_is_derived_again_and_again_stays(monkeypatch):
         + ", ".join(f"%{k}" for k in range(3))
         + "\n}"
     )
-    graph = clean(fold_constants)(parse(text, {"w": np.ones(2048, np.float32)}), TARGET)
+    graph = clean(fold_constants)(parse(text, {"w": np.ones(2048, np.float32)}))
     assert len(graph.nodes) == 2
 
 
@@ -208,7 +208,7 @@ def test_moved_data_is_made_only_when_it_is_written():
     }""",
         {"w": np.arange(4096, dtype=np.float32).reshape(64, 64)},
     )
-    found = fold_constants(graph, TARGET).outputs[0]
+    found = fold_constants(graph).outputs[0]
     assert not found.constant.materialised
     np.testing.assert_array_equal(found.constant.array, np.arange(4096).reshape(64, 64).T)
 

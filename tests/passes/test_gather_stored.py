@@ -3,7 +3,7 @@
 import numpy as np
 from onnxc.passes.fold_constants import fold_constants
 from onnxc.passes.gather_stored import gather_stored
-from support.pass_text import TARGET, agrees, clean, stays
+from support.pass_text import agrees, clean, stays
 
 from onnxc.ir.ops import Gather
 from onnxc.ir.text import parse
@@ -15,8 +15,8 @@ INDEX = [np.array([[3, -1, 0], [511, 5, 5]])]
 def gathered(text, constants):
     """The types of the tables that the graph reads rows of, which gives the same as before."""
 
-    def step(graph, target):
-        return gather_stored(fold_constants(graph, target), target)
+    def step(graph):
+        return gather_stored(fold_constants(graph))
 
     graph = agrees(clean(step), text, constants, INDEX)
     return [str(n.inputs[0].type) for n in graph.nodes if isinstance(n.op, Gather)]
@@ -72,7 +72,7 @@ def test_half_columns_are_gathered_along_any_axis():
 
 def test_a_table_that_is_no_wider_than_what_is_stored_is_read_as_it_is():
     stays(
-        lambda graph, target: gather_stored(graph, target),
+        gather_stored,
         """graph g(%i: int64[3]) {
         %w = constant float32[4, 4] splat 1.0
         %0 = gather(%w, %i) form=axis axis=0
@@ -88,4 +88,4 @@ def test_a_table_that_is_no_wider_than_what_is_stored_is_read_as_it_is():
     }""",
         {"q": np.ones((64, 32), np.float32)},
     )
-    assert len(clean(gather_stored)(fold_constants(graph, TARGET), TARGET).nodes) == 1
+    assert len(clean(gather_stored)(fold_constants(graph)).nodes) == 1

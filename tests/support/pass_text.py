@@ -6,20 +6,17 @@ from onnxc.passes.eliminate_dead import eliminate_dead
 from onnxc.ir import dims, dtypes, interpret
 from onnxc.ir.text import parse
 from onnxc.ir.verify import verify
-from onnxc.target import TARGETS
-
-TARGET = TARGETS["x86-64-v3"]
 
 
 def clean(step):
     """The pass, and then without what it left dead."""
-    return lambda graph, target: eliminate_dead(step(graph, target), target)
+    return lambda graph: eliminate_dead(step(graph))
 
 
 def becomes(step, before, after, constants=None):
     """Asserts that a pass turns one text into the other; names of values do not matter, since both are
     printed anew."""
-    found = step(parse(before, constants), TARGET)
+    found = step(parse(before, constants))
     verify(found)
     wanted = str(parse(after, constants))
     assert str(found) == wanted, f"\n{found}\nshould be\n{wanted}"
@@ -36,7 +33,7 @@ def agrees(step, text, constants=None, inputs=None, tolerance=0.0, **sizes):
     graph = parse(text, constants)
     inputs = operands(graph, **sizes) if inputs is None else inputs
     expected = interpret.run_graph(graph, inputs, sizes)
-    found = step(graph, TARGET)
+    found = step(graph)
     verify(found)
     for actual, wanted in zip(interpret.run_graph(found, inputs, sizes), expected, strict=True):
         assert actual.dtype == wanted.dtype

@@ -2,28 +2,23 @@
 
 import numpy as np
 from onnxc.codegen.lowering.check_plan import check_plan
-from onnxc.codegen.lowering.plan_memory import plan_memory
-from onnxc.codegen.lowering.select_kernels import select_kernels
+from onnxc.codegen.lowering.lower import lower
 from support.agreement import rival, same
-from support.pass_text import TARGET
 from support.poison import unlike_poisoned
 
 import onnxc
-from onnxc.driver import emit_kernels
 from onnxc.ir.graph import walk
 from onnxc.ir.ops import Loop
 from onnxc.ir.text import parse
-from onnxc.ir.verify import verify
+from onnxc.target import TARGETS
 
 
 class Planned:
     """A graph's text after kernel selection, and its plan; values are known by their names."""
 
     def __init__(self, text):
-        self.graph = select_kernels(parse(text), TARGET)
-        verify(self.graph, "kernels")
-        self.codes = emit_kernels(self.graph, TARGET)
-        self.plan = plan_memory(self.graph, self.codes)
+        lowered = lower(parse(text), TARGETS["x86-64-v3"])
+        self.graph, self.codes, self.plan = lowered.graph, lowered.codes, lowered.plan
         check_plan(self.graph, self.codes, self.plan)
         self.loops = [n.op for n in walk(self.graph) if isinstance(n.op, Loop)]
         self.values = {}

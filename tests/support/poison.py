@@ -13,10 +13,10 @@ from unittest import mock
 
 import numpy as np
 from onnxc.codegen import abi
+from onnxc.codegen.lowering import lower
 from onnxc.codegen.lowering import plan_memory as planning
 from support.guarded import guarded
 
-from onnxc import driver
 from onnxc.loading import loader
 
 GAP = 4096  # bytes after each buffer of a plan made apart
@@ -120,7 +120,7 @@ def apart():
         plans.append(plan)
         return plan
 
-    with mock.patch.object(driver, "plan_memory", plan_apart):
+    with mock.patch.object(lower, "plan_memory", plan_apart):
         yield plans
 
 

@@ -3,20 +3,22 @@ and results are dense."""
 
 import numpy as np
 import pytest
+from onnxc.codegen.lowering.lower import verify_kernels
 from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
-from support.pass_text import TARGET, operands, ops
+from support.pass_text import operands, ops
 
 from onnxc.errors import UnsupportedError
 from onnxc.ir import interpret
 from onnxc.ir.graph import TensorType, walk
 from onnxc.ir.text import parse
-from onnxc.ir.verify import verify
 from onnxc.target import TARGETS
+
+TARGET = TARGETS["x86-64-v3"]
 
 
 def selected(text, target=TARGET):
     found = select_kernels(parse(text, WEIGHTS), target)
-    verify(found, "kernels")
+    verify_kernels(found)
     return found
 
 
@@ -154,6 +156,6 @@ def test_types_differ_in_their_layout_alone():
 
 
 def test_what_no_kernel_takes_is_refused_by_name(monkeypatch):
-    monkeypatch.setattr("onnxc.codegen.kernels.KERNELS", ())
+    monkeypatch.setattr("onnxc.codegen.lowering.select_kernels.KERNELS", ())
     with pytest.raises(UnsupportedError, match=r"no kernel takes Map of float32\[n\]"):
         selected("graph g(%x: float32[n]) { %0 = map(%x) { neg($0) } return %0 }")

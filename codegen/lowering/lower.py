@@ -1,0 +1,89 @@
+"""lower: a graph of core ops becomes what one target runs.
+
+graph ─ select_kernels ─▶ kernels, layouts ─ emit ─▶ code of each node ─ plan_memory ─▶ where values live
+
+Passes know no target, and what comes after lowering (`codegen/library`) decides nothing: several targets in
+one library are several `Lowered`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ...errors import LimitError, Origin
+from ...ir.graph import Graph, Node, walk
+from ...ir.ops import Fused
+from ...ir.verify import InvalidGraph, verify
+from ...target import Target
+from ..kernel import Code
+from .check_plan import check_plan
+from .plan_memory import Plan, plan_memory
+from .select_kernels import runs_kernel, select_kernels
+
+ARENA_LIMIT = 8 << 30  # bytes of a static arena
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph as a target runs it: its nodes have kernels and its values layouts; codes: what each node
+    executes; plan: where every value lives."""
+
+    target: Target
+    graph: Graph
+    codes: Mapping[Node, Code]
+    plan: Plan
+
+    @property
+    def workspace_bytes(self) -> int | None:
+        """Bytes for intermediate values and scratch of a run in one thread; None where the inputs decide."""
+        scratch = [step.scratch for code in self.codes.values() for step in code.steps]
+        if not self.plan.static or not all(isinstance(size, int) for size in scratch):
+            return None
+        return self.plan.arena_bytes + max(scratch, default=0)
+
+
+def lower(
+    graph: Graph,
+    target: Target,
+    stage: Callable[[str], None] = lambda name: None,
+    dump: Callable[[str, Graph], None] = lambda name, graph: None,
+) -> Lowered:
+    """graph for the target. stage is told what begins, dump gets the graph with its kernels. Raises
+    UnsupportedError for an op that no kernel takes, LimitError for a static arena over ARENA_LIMIT."""
+    stage("select kernels")
+    graph = select_kernels(graph, target)
+    dump("select_kernels", graph)
+    verify_kernels(graph)
+    stage("emit kernels")
+    codes = emit_kernels(graph, target)
+    stage("plan memory")
+    plan = plan_memory(graph, codes)
+    _check_arena(plan)
+    if plan.static and not plan.heaps:
+        check_plan(graph, codes, plan)
+    return Lowered(target, graph, codes, plan)
+
+
+def emit_kernels(graph: Graph, target: Target) -> dict[Node, Code]:
+    """The code of every node that a kernel runs."""
+    return {n: n.choice.kernel.emit(n, n.choice, target) for n in walk(graph) if n.choice is not None}
+
+
+def verify_kernels(graph: Graph) -> None:
+    """Raises InvalidGraph unless graph is valid and every node that a kernel runs has one."""
+    verify(graph, "layout")
+    grouped = {inner for node in walk(graph) if isinstance(node.op, Fused) for inner in walk(node.op.region)}
+    for node in walk(graph):
+        if node.choice is None and node not in grouped and runs_kernel(node):
+            raise InvalidGraph(
+                "it has no kernel", origin=Origin(node=node.origin, op_type=type(node.op).__name__)
+            )
+
+
+def _check_arena(plan: Plan) -> None:
+    if plan.static and plan.arena_bytes > ARENA_LIMIT:
+        raise LimitError(
+            f"the model needs {plan.arena_bytes:,} bytes for its intermediate values, "
+            f"more than the limit of {ARENA_LIMIT:,}"
+        )

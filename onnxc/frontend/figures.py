@@ -1,0 +1,75 @@
+"""The figures of a model file: operators, parameters, operator sets; what a library says of its origin."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..ir import dims, dtypes
+from ..ir.arithmetic import multiply_adds
+from ..ir.graph import Graph
+from .importer import Imported
+from .model_file import ModelFile
+from .tensors import DTYPE_NAMES
+from .walk import all_node_lists, all_tensors
+
+
+def library_details(imported: Imported, graph: Graph) -> dict[str, object]:
+    """What a library's description carries of its model. graph: the model's after the passes."""
+    proto = imported.model.proto
+    return {
+        "graph": graph.name,
+        "producer": proto.producer_name,
+        "model_version": proto.model_version,
+        "domain": proto.domain,
+        "doc": proto.doc_string[:1000],
+        **figures(imported, graph),
+    }
+
+
+def figures(imported: Imported, graph: Graph) -> dict[str, object]:
+    """Counts of operators, parameters, bytes and multiply-adds; `dims` says at which input and axis each
+    variable of the count of multiply-adds is found. graph: the model's after the passes."""
+    count = multiply_adds(graph)
+    return {
+        "operators": operators(imported.model),
+        "parameters": sum(dims.product(t.dims) for t in all_tensors(imported.model.proto)),
+        "initializer_bytes": sum(tensor_bytes(t) for t in all_tensors(imported.model.proto)),
+        "multiply_adds": count if isinstance(count, int) else str(count),
+        "dims": {s.name: place for s, place in _places(imported.graph).items() if s in dims.symbols(count)},
+        "opsets": opsets(imported.model),
+    }
+
+
+def _places(graph: Graph) -> dict[dims.Symbol, list]:
+    """[input, axis] at which each dimension variable of the inputs is found."""
+    places: dict[dims.Symbol, list] = {}
+    for value in graph.inputs:
+        for axis, size in enumerate(getattr(value.type, "shape", ())):
+            for variable in dims.symbols(size):
+                places.setdefault(variable, [value.name, axis])
+    return places
+
+
+def operators(model: ModelFile) -> dict[str, int]:
+    """How often each operator is written in the model, branches, bodies and functions included."""
+    counts = Counter(
+        f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+        for _, nodes in all_node_lists(model.proto)
+        for node in nodes
+    )
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def opsets(model: ModelFile) -> dict[str, int]:
+    return {entry.domain or "ai.onnx": entry.version for entry in model.proto.opset_import}
+
+
+def node_count(model: ModelFile) -> int:
+    """The nodes written in a model, those of branches, bodies and functions included."""
+    return sum(len(nodes) for _, nodes in all_node_lists(model.proto))
+
+
+def tensor_bytes(tensor) -> int:
+    """Bytes of a stored tensor's elements, as a library would store them."""
+    name = DTYPE_NAMES.get(tensor.data_type, "")
+    return dims.product(tensor.dims) * (dtypes.itemsize(name) if name in dtypes.ALL else 1)

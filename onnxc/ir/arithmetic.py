@@ -1,0 +1,44 @@
+"""How much a graph computes: its multiply-adds, as a polynomial over the dimension variables."""
+
+from __future__ import annotations
+
+from . import dims
+from .dims import Dimension
+from .graph import Graph, Node
+from .ops import Attention, Contract, Conv, Fused, If, Loop, Recurrent
+
+
+def multiply_adds(graph: Graph) -> Dimension:
+    """Multiply-adds of products, convolutions, attention and recurrent ops in one run. Of a branch
+    the more expensive side counts; a loop counts as often as it is known to run, else once."""
+    return sum((_of_node(node) for node in graph.nodes), 0)
+
+
+def _of_node(node: Node) -> Dimension:
+    types = [value.type for value in node.inputs]
+    match node.op:
+        case Contract(lhs=lhs, rhs=rhs):
+            sizes = dict(zip(rhs, types[1].shape)) | dict(zip(lhs, types[0].shape))
+            return dims.product(sizes.values())
+        case Conv(transposed=transposed):
+            image = types[0] if transposed else node.outputs[0].type
+            return dims.product((image.shape[0], *image.shape[2:], *types[1].shape))
+        case Attention(q=q, k=k, v=v):
+            sizes = {
+                label: size
+                for labels, operand in zip((q, k, v), types)
+                for label, size in zip(labels, operand.shape)
+            }
+            batch = dims.product(size for label, size in sizes.items() if label not in "qkde")
+            return batch * sizes["q"] * sizes["k"] * (sizes["d"] + sizes["e"])
+        case Recurrent():
+            steps, batch, *_ = types[0].shape
+            return steps * batch * dims.product(types[1].shape)
+        case Fused(region=region):
+            return multiply_adds(region)
+        case If(then=then, otherwise=otherwise):
+            return dims.maximum(multiply_adds(then), multiply_adds(otherwise))
+        case Loop(body=body):
+            trips = node.inputs[0].constant
+            return multiply_adds(body) * (max(int(trips.array), 0) if trips is not None else 1)
+    return 0
