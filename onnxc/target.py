@@ -42,6 +42,15 @@ class Target:
         """Elements of one vector register."""
         return self.vector_bits // (8 * dtypes.itemsize(dtype))
 
+    @property
+    def block(self) -> int:
+        """Channels of a block of an image (`Layout.block`), whatever the type of its elements."""
+        return self.lanes("float32")
+
+    def registers(self, dtype: str, count: int) -> int:
+        """Vector registers that hold `count` elements."""
+        return -(-count // self.lanes(dtype))
+
     def __str__(self) -> str:
         return self.name
 

@@ -33,15 +33,15 @@ from ..tiles.blocked import (
 )
 from ..tiles.blocked_epilogue import (
     Epilogue,
+    Finish,
     operand_layouts,
     oriented,
     pack_operand,
     packed_operands,
-    place_in,
 )
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
-from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
+from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of, widest
 
 CALL_NS = 10  # of a tile's function
 
@@ -50,13 +50,13 @@ CALL_NS = 10  # of a tile's function
 
 
 def is_plain(node: Node) -> bool:
-    """Whether a Conv node works on one or two spatial axes in one floating-point type, with known
-    channels and constant weights."""
+    """Whether a Conv node adds products of one floating-point type over one or two spatial axes, with known
+    channels and constant weights. Its epilogue may end in any type."""
     op = node.op
     if not isinstance(op, Conv) or len(op.strides) not in (1, 2) or node.inputs[1].constant is None:
         return False
-    x, w, out = node.inputs[0], node.inputs[1], node.outputs[0]
-    types = {x.dtype, w.dtype, op.accumulate, out.dtype}
+    x, w = node.inputs[0], node.inputs[1]
+    types = {x.dtype, w.dtype, op.accumulate}
     known = isinstance(x.shape[1], int) and dims.product(w.shape) > 0
     return known and len(types) == 1 and types < {"float32", "float64"}
 
@@ -71,13 +71,13 @@ def candidates(node: Node, target: Target):
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return
     x, out = node.inputs[0].type, node.outputs[0].type
-    block, halo, rank = target.lanes(x.dtype), window(node).halo, x.rank - 2
+    block, halo, rank = target.block, window(node).halo, x.rank - 2
     operands = operand_layouts(node, block)
     if halo is None or operands is None:
         return
     from . import conv
 
-    tiling = panel_tiling(target, out.shape[1], block)
+    tiling = panel_tiling(target, out.shape[1], block, x.dtype)
     yield Choice(
         conv,
         estimate(node, target, dict(tiling), block),
@@ -93,10 +93,11 @@ def estimate(node: Node, target: Target, tiling: Mapping[str, int], block: int) 
     input in blocks of `block` channels."""
     x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
     pixels, rows = typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
-    depth, lanes, compute = dims.product(w.shape[1:]), target.lanes(x.dtype), 0.0
-    for p in panels_of(out.shape[1], lanes, tiling):
-        inside = depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
-        compute += pixels / rows * p.count * inside * (0.6 if p.lanes < lanes else 1)
+    depth, compute = dims.product(w.shape[1:]), 0.0
+    for p in panels_of(out.shape[1], target.block, tiling):
+        wide = p.registers(target, x.dtype)
+        inside = depth * step_time(target, rows, wide) + 2 * rows * wide / target.fma_per_ns
+        compute += pixels / rows * p.count * inside * (0.6 if p.lanes < target.lanes(x.dtype) else 1)
     padded = -(-x.shape[1] // block) * block  # idle lanes are moved too
     return compute + (typical(x.nbytes * padded // x.shape[1] + out.nbytes) + w.nbytes) / target.bytes_per_ns
 
@@ -127,8 +128,9 @@ def packed_panels(node: Node, choice: Choice, input_block: int) -> Constant:
 
 @dataclass(frozen=True)
 class Plan:
-    """A convolution over images as they are stored. `start`: bytes from a plane's beginning to the
-    first tap of pixel (0, 0); `rows`, `widths`: the tiles, of one width where sizes are known."""
+    """A convolution over images as they are stored. `start`: bytes from a plane's beginning to the first tap
+    of pixel (0, 0); `dtype`: of weights and sums; `rows`, `widths`: the tiles, of one width where sizes are
+    known."""
 
     x: Image
     out: Image
@@ -151,7 +153,7 @@ class Plan:
 
     @property
     def weight_bytes(self) -> int:
-        return self.depth * sum(p.count * p.width for p in self.kinds) * self.out.itemsize
+        return self.depth * sum(p.count * p.width for p in self.kinds) * dtypes.itemsize(self.dtype)
 
     @property
     def single_row(self) -> bool:
@@ -194,7 +196,7 @@ class Plan:
 
     def panel_offset(self, f: Function, panels: Panels, panel: str) -> str:
         """Where the panel's weights begin, in bytes."""
-        size = self.depth * self.out.itemsize
+        size = self.depth * dtypes.itemsize(self.dtype)
         before = sum(p.count * p.width for p in self.kinds if p.first < panels.first)
         return f.add(before * size, f.mul(panel, panels.width * size))
 
@@ -234,15 +236,15 @@ def plan_of(node: Node, target: Target, tiling: Mapping[str, int]) -> Plan:
     start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
     kinds = panels_of(out.channels, out.block, tiling)
     depth = x.channels * win.taps // node.op.groups
-    tiles = tile_shape(target, out.height, out.width, tiling["vectors"], depth)
-    return Plan(x, out, win, start, epilogue, node.outputs[0].dtype, tuple(kinds), *tiles)
+    tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth)
+    return Plan(x, out, win, start, epilogue, node.op.accumulate, tuple(kinds), *tiles)
 
 
 def tile_shape(
     target: Target, height: Dimension, width: Dimension, vectors: int, depth: int
 ) -> tuple[int, tuple[int, ...]]:
-    """(rows, widths) of tiles that cover an image in the least time. Several rows only where they
-    divide the height, several widths only where the width is symbolic."""
+    """(rows, widths) of tiles of so many vector registers a pixel that cover an image in the least time.
+    Several rows only where they divide the height, several widths only where the width is symbolic."""
     most = most_rows(target, vectors)
     if not isinstance(width, int):
         return 1, tuple(sorted({max(1, most >> shift) for shift in range(5)}, reverse=True))
@@ -384,11 +386,11 @@ def _emit_tile(k: KernelText, plan: Plan, kind: Panels, width: int) -> None:
         start = [resized(f, element, v, block, kind.lanes) for v in epilogue.start(k, f, kind.vectors)]
         sums = plan.accumulate(k, f, tile, start * len(pixels), displacements)
         sums = [resized(f, element, v, kind.lanes, block) for v in sums]
-        place, constants = place_in(k, f, plan.out, "%out"), epilogue.constants(k, f, kind.vectors)
+        done = Finish(epilogue, k, f, plan.out, kind.vectors, (plan.rows, width))
         for p, (y, x) in enumerate(pixels):
             for j in range(kind.vectors):
-                epilogue.put(k, f, sums[p * kind.vectors + j], j, y, x, place, constants)
-        epilogue.rework(k, f, (0, plan.rows), (0, width), kind.vectors, place, constants)
+                done.put(sums[p * kind.vectors + j], j, y, x)
+        done.rework((0, plan.rows), (0, width))
         f.statement("ret void")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ...ir import dims
+from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
 from ...target import Target
 from ..kernel import Choice, Code, KernelText
@@ -29,18 +29,18 @@ def candidates(node: Node, target: Target):
     if not is_plain(node) or node.op.transposed or node.op.groups == 1:
         return
     x, out = node.inputs[0].type, node.outputs[0].type
-    block, halo, rank = target.lanes(x.dtype), window(node).halo, x.rank - 2
+    block, halo, rank = target.block, window(node).halo, x.rank - 2
     operands = operand_layouts(node, block)
     if halo is None or operands is None:
         return
     from . import conv_grouped
 
-    blocks = -(-out.shape[1] // block)
+    blocks, wide = -(-out.shape[1] // block), target.registers(x.dtype, block)
     cost, vectors = min((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1))
     yield Choice(
         conv_grouped,
         cost,
-        (("vectors", vectors), ("rows", most_rows(target, vectors))),
+        (("vectors", vectors), ("rows", most_rows(target, vectors * wide))),
         (halo_layout(halo, block, rank), None, *operands),
         without_halo(block, rank),
         (1, *packed_operands(node)),
@@ -66,13 +66,14 @@ def _ranges(node: Node, block: int, vectors: int) -> list[tuple[int, int]]:
 
 def _estimate(node: Node, target: Target, vectors: int) -> float:
     x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
-    rows = most_rows(target, vectors)
+    wide = vectors * target.registers(x.dtype, target.block)
+    rows = most_rows(target, wide)
     tiles = typical(dims.product(out.shape[2:]) * out.shape[0]) / rows
-    ranges = _ranges(node, target.lanes(x.dtype), vectors)
+    ranges = _ranges(node, target.block, vectors)
     depth = sum(high - low for low, high in ranges) * dims.product(w.shape[2:])
-    overhead = len(ranges) * 2 * rows * vectors / target.fma_per_ns
+    overhead = len(ranges) * 2 * rows * wide / target.fma_per_ns
     moved = typical(x.nbytes + out.nbytes) + w.nbytes
-    return tiles * (depth * step_time(target, rows, vectors) + overhead) + moved / target.bytes_per_ns
+    return tiles * (depth * step_time(target, rows, wide) + overhead) + moved / target.bytes_per_ns
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -134,15 +135,15 @@ class GroupedPlan(Plan):
 
     @property
     def weight_bytes(self) -> int:
-        return sum(self._sizes()) * self.out.itemsize
+        return sum(self._sizes()) * dtypes.itemsize(self.dtype)
 
     def _sizes(self) -> list[int]:
         out, vectors = self.out, self.kinds[0].vectors
         return _panel_sizes(self.ranges, out.channels, self.window.taps, out.block, vectors)
 
     def panel_words(self, k: KernelText, f: Function, panels: Panels, panel: str) -> list[str]:
-        sizes = self._sizes()
-        starts = [sum(sizes[:p]) * self.out.itemsize for p in range(len(sizes))]
+        sizes, size = self._sizes(), dtypes.itemsize(self.dtype)
+        starts = [sum(sizes[:p]) * size for p in range(len(sizes))]
         table = [str(n) for start, span in zip(starts, self.ranges) for n in (start, *span)]
         entry = f.element(k.text.table("i64", table, f"{ENTRY}.panels"), f.add(panels.first, panel), 24)
         start, low, high = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))

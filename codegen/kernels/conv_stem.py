@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir import dims, dtypes
+from ...ir import dims
 from ...ir.graph import Constant, Node
 from ...target import Target
 from ..kernel import Choice, Code, KernelText, single
@@ -17,7 +17,7 @@ from ..text.emitter import Function
 from ..tiles.blocked import Image, image_of, plane_axes, typical, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.panels import panel_tiling, panels_of
+from ..tiles.panels import panel_tiling, panels_of, widest
 from .conv import Plan, emit_panel, emit_tiles, estimate, is_plain, packed_panels, tile_shape, window
 
 MOST_CHANNELS = 16
@@ -30,7 +30,7 @@ def candidates(node: Node, target: Target):
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return
     x, out, win = node.inputs[0].type, node.outputs[0].type, window(node)
-    block, rank = target.lanes(x.dtype), x.rank - 2
+    block, rank = target.block, x.rank - 2
     operands = operand_layouts(node, block)
     if x.shape[1] > MOST_CHANNELS or operands is None or win.halo is None:
         return
@@ -38,7 +38,7 @@ def candidates(node: Node, target: Target):
         return
     from . import conv_stem
 
-    tiling = panel_tiling(target, out.shape[1], block)
+    tiling = panel_tiling(target, out.shape[1], block, x.dtype)
     copying = 2 * typical(x.nbytes) / target.bytes_per_ns
     yield Choice(
         conv_stem,
@@ -59,12 +59,11 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     type_, out, win = node.inputs[0].type, image_of(node.outputs[0].type), window(node)
-    dense = Image(
-        type_.shape[0], type_.shape[1], *plane_axes(type_.shape[2:], 1), 1, dtypes.itemsize(type_.dtype)
-    )
+    dense = Image(type_.shape[0], type_.shape[1], *plane_axes(type_.shape[2:], 1), 1, type_.dtype)
     tiling = dict(choice.tiling)
-    tiles = tile_shape(target, out.height, out.width, tiling["vectors"], dense.channels * win.taps)
     kinds = tuple(panels_of(out.channels, out.block, tiling))
+    wide = widest(target, kinds, type_.dtype)
+    tiles = tile_shape(target, out.height, out.width, wide, dense.channels * win.taps)
     plan = Plan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, kinds, *tiles)
     work = estimate(node, target, tiling, 1)
     cut = _partition(plan, work)

@@ -37,7 +37,7 @@ from ..tiles.blocked import (
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, most_rows, step_time
-from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
+from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of, widest
 from .conv import CALL_NS, Plan, clear_planes, emit_panel, emit_tiles, is_plain, tile_shape
 
 MOST_LATTICES = 64  # each has its own code
@@ -54,10 +54,10 @@ def candidates(node: Node, target: Target):
     from . import conv_transpose
 
     x, out = node.inputs[0].type, node.outputs[0].type
-    block, rank = target.lanes(x.dtype), x.rank - 2
+    block, rank = target.block, x.rank - 2
     halo, operands = _halo(node), operand_layouts(node, block)
     if halo is not None and operands is not None:
-        tiling = panel_tiling(target, out.shape[1], block)
+        tiling = panel_tiling(target, out.shape[1], block, x.dtype)
         yield Choice(
             conv_transpose,
             _estimate(node, target, dict(tiling)),
@@ -86,8 +86,9 @@ def _estimate(node: Node, target: Target, tiling: Mapping[str, int]) -> float:
     x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
     pixels, rows = typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
     depth, compute = x.shape[1] * dims.product(w.shape[2:]) / dims.product(node.op.strides), 0.0
-    for p in panels_of(out.shape[1], target.lanes(x.dtype), tiling):
-        inside = depth * step_time(target, rows, p.vectors) + 2 * rows * p.vectors / target.fma_per_ns
+    for p in panels_of(out.shape[1], target.block, tiling):
+        wide = p.registers(target, x.dtype)
+        inside = depth * step_time(target, rows, wide) + 2 * rows * wide / target.fma_per_ns
         compute += pixels / rows * p.count * (inside + CALL_NS)
     return compute + (typical(x.nbytes + out.nbytes) + w.nbytes) / target.bytes_per_ns
 
@@ -195,6 +196,7 @@ def _plans(node: Node, target: Target, tiling: Mapping[str, int]) -> list[Lattic
     x, out = image_of(node.inputs[0].type), image_of(node.outputs[0].type)
     epilogue, strides = Epilogue(node, out.block), plane_axes(node.op.strides, 1)
     kinds = tuple(panels_of(out.channels, out.block, tiling))
+    wide = widest(target, kinds, node.op.accumulate)
     plans, weights = [], 0
     for rows, columns in _places(node):
         pair = rows, columns
@@ -209,7 +211,7 @@ def _plans(node: Node, target: Target, tiling: Mapping[str, int]) -> list[Lattic
         points = lattice(out, first, strides)
         start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
         depth = x.channels * win.taps
-        _, widths = tile_shape(target, None, points.width, tiling["vectors"], depth)
+        _, widths = tile_shape(target, None, points.width, wide, depth)
         plans.append(
             LatticePlan(
                 x,
@@ -217,7 +219,7 @@ def _plans(node: Node, target: Target, tiling: Mapping[str, int]) -> list[Lattic
                 win,
                 start,
                 epilogue.on_lattice(first, strides),
-                node.outputs[0].dtype,
+                node.op.accumulate,
                 kinds,
                 1,
                 widths,
@@ -269,6 +271,8 @@ def _lanes(node: Node, block: int) -> int | None:
     apart = w.shape[2:] == op.strides and set(op.dilations) == {1} and not any(op.pads)
     results = dims.product(w.shape[1:])
     if not apart or any(op.output_padding) or not 1 < results <= block // 2:
+        return None
+    if node.outputs[0].dtype != op.accumulate:
         return None
     body, constants = op.epilogue, _channel_constants(node)
     if body is not None and any(e.op in ("index", "check") for e in expr.topological(body)):
@@ -344,7 +348,8 @@ def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
     x = image_of(node.inputs[0].type)
     height, width = plane_axes(node.op.strides, 1)
     shape = Scatter(x, node.outputs[0].dtype, node.outputs[0].shape[1], height, width, choice["lanes"])
-    most, k = min(16, most_rows(target, 1)), KernelText(target)
+    wide = target.registers(shape.dtype, shape.lanes)
+    most, k = min(16, most_rows(target, wide)), KernelText(target)
     widths = (equal_width(x.width, most),) if isinstance(x.width, int) else (most, most // 2, most // 4, 1)
     work = choice.cost
     cut = cut_lines(x.height, 1, x.batch, work)

@@ -35,11 +35,11 @@ from ..tiles.blocked import (
 )
 from ..tiles.blocked_epilogue import (
     Epilogue,
+    Finish,
     operand_layouts,
     oriented,
     pack_operand,
     packed_operands,
-    place_in,
 )
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import fused
@@ -76,7 +76,7 @@ def candidates(node: Node, target: Target):
     if not is_plain(node) or node.op.transposed or node.op.groups == 1:
         return
     x, out = node.inputs[0].type, node.outputs[0].type
-    block, win, rank = target.lanes(x.dtype), window(node), x.rank - 2
+    block, win, rank = target.block, window(node), x.rank - 2
     lanes = _lanes(node, block)
     operands = operand_layouts(node, block)
     if lanes is None or win.halo is None or operands is None:
@@ -121,7 +121,7 @@ def _widths(target: Target, products: int, width: Dimension) -> tuple[int, ...]:
 def _estimate(node: Node, target: Target, win: Window, lanes: Lanes) -> float:
     """The greater of the multiply-adds and of moving input and output through the outer caches."""
     x, out = node.inputs[0].type, node.outputs[0].type
-    vectors = typical(dims.product(out.shape) // lanes.block)
+    vectors = typical(dims.product(out.shape) // lanes.block) * target.registers(x.dtype, lanes.block)
     products = win.taps * lanes.inside * (1.3 if lanes.plain else 1.6)
     return max(
         vectors * (products + 1) / target.fma_per_ns, typical(x.nbytes + out.nbytes) / target.bytes_per_ns / 2
@@ -199,7 +199,7 @@ def _part(k: KernelText, f: Function, plan: Plan, cut: Lines, part: str) -> None
     image = f.offset(k.input(f, 0), f.mul(n, k.size(f, x.image)))
     pixels = f.offset(f.offset(image, k.size(f, start)), f.mul(source, k.size(f, x.plane)))
     pixels = f.offset(pixels, f.mul(lane, x.itemsize))
-    weights = f.offset(k.input(f, 1), f.mul(block, plan.products * out.pixel))
+    weights = f.offset(k.input(f, 1), f.mul(block, plan.products * lanes.block * x.itemsize))
     target = f.offset(k.output(f), f.mul(plane, k.size(f, out.plane)))
     whole = ("0", k.size(f, out.width))
     if plan.single_row:  # the part with the first pixel clears the border
@@ -233,16 +233,17 @@ def _strip(k: KernelText, plan: Plan) -> None:
         "i64 %stop",
         *epilogue.parameters,
     ]
-    element = scalar_type(epilogue.dtype)
+    element, size = scalar_type(x.dtype), out.block * x.itemsize
     kind, source = vector_type(element, out.block), vector_type(element, lanes.span)
     open_ = plan.rows * -(-win.extent[1] // win.strides[1])
-    resident = plan.products + open_ + lanes.inside + 4 < k.target.vector_registers
+    vectors = plan.products + open_ + lanes.inside + 4
+    resident = vectors * k.target.registers(x.dtype, out.block) < k.target.vector_registers
     start, stop = ("%start", "%stop") if plan.single_row else ("0", None)
     with k.text.function(f"{ENTRY}.strip", parameters, attributes="noinline nounwind") as f:
-        weight = partial(f.load, kind, align=out.pixel)
-        weights = [weight(f.offset("%b", p * out.pixel)) for p in range(plan.products)] if resident else None
-        initial, constants = epilogue.start(k, f, 1)[0], epilogue.constants(k, f, 1)
-        place = place_in(k, f, out, "%out")
+        weight = partial(f.load, kind, align=min(64, size))
+        weights = [weight(f.offset("%b", p * size)) for p in range(plan.products)] if resident else None
+        initial = epilogue.start(k, f, 1)[0]
+        finish = {w: Finish(epilogue, k, f, out, 1, (plan.rows, w)) for w in plan.widths}
         lines = [
             f.offset("%a", k.size(f, iy * x.row))
             for iy in range((plan.rows - 1) * win.strides[0] + win.extent[0])
@@ -250,9 +251,10 @@ def _strip(k: KernelText, plan: Plan) -> None:
 
         def tile(width: int, column: str) -> None:
             at = [f.offset(line, f.mul(column, win.strides[1] * x.pixel)) for line in lines]
+            finished = finish[width].beginning(column)
 
             def load(iy: int, ix: int) -> list[str]:
-                value = f.load(source, f.offset(at[iy], ix * x.pixel), lanes.span * x.itemsize)
+                value = f.load(source, f.offset(at[iy], ix * x.pixel), min(64, lanes.span * x.itemsize))
                 return (
                     [value]
                     if lanes.plain
@@ -262,15 +264,15 @@ def _strip(k: KernelText, plan: Plan) -> None:
             def combine(state: str | None, values: list[str], ky: int, kx: int) -> str:
                 state, first = (initial if state is None else state, (ky * win.kernel[1] + kx) * lanes.inside)
                 for p, value in enumerate(values, first):
-                    tap = weights[p] if weights else weight(f.offset("%b", p * out.pixel))
-                    state = fused(f, epilogue.dtype, out.block, value, tap, state)
+                    tap = weights[p] if weights else weight(f.offset("%b", p * size))
+                    state = fused(f, x.dtype, out.block, value, tap, state)
                 return state
 
             def done(y: int, at_: int, state: str) -> None:
-                epilogue.put(k, f, state, 0, y, f.add(column, at_), place, constants)
+                finished.put(state, 0, y, f.add(column, at_))
 
             slide(win, plan.rows, width, load, combine, done)
-            epilogue.rework(k, f, (0, plan.rows), (column, f.add(column, width)), 1, place, constants)
+            finished.rework((0, plan.rows), (column, f.add(column, width)))
 
         cover(f, start, stop or k.size(f, out.width), plan.widths, tile)
         f.statement("ret void")

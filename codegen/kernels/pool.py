@@ -57,7 +57,7 @@ def candidates(node: Node, target: Target):
         return
     if x.dtype not in ("float32", "float64") or out.dtype != x.dtype or x.shape[1] == 0:
         return
-    block, rank = target.lanes(x.dtype), x.rank - 2
+    block, rank = target.block, x.rank - 2
     if _is_whole(node):
         halo = (0, 0)
     elif isinstance(node.op, Reduce) or (halo := _halo(node.op, x.shape[2:])) is None:
@@ -171,7 +171,7 @@ def _emit_windows(node: Node, target: Target) -> Code:
     least = 2 * typical(out.height) * row_bytes / SCRATCH_BYTES
     cut = cut_lines(out.height, 1, out.blocks * out.batch, work, least)
     rows = (2 * cut.each - 2) * win.strides[0] + win.extent[0]
-    across = Image(1, out.block, rows, out.width, out.block, out.itemsize)
+    across = Image(1, out.block, rows, out.width, out.block, out.dtype)
     plan = Plan(node.op.kind, x, out, win, node.outputs[0].dtype, across)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
@@ -207,14 +207,14 @@ def _windows_part(k: KernelText, f: Function, plan: Plan, cut: Lines, part: str)
 
 def _across(k: KernelText, plan: Plan) -> None:
     """Combines along one row of the image: %x is its first pixel, %sums the row of the result."""
-    x, win, size = plan.x, plan.window, plan.out.pixel
+    x, win, size, align = plan.x, plan.window, plan.out.pixel, plan.out.align
     line = Window((1, win.kernel[1]), (1, win.strides[1]), (1, win.dilations[1]), (0, 0), (0, 0))
     with k.text.function(
         f"{ENTRY}.across",
         ["ptr %args", "ptr noalias %x", "ptr noalias %sums"],
         attributes="noinline nounwind",
     ) as f:
-        read = partial(f.load, plan.vector, align=size)
+        read = partial(f.load, plan.vector, align=align)
 
         def tile(width: int, column: str) -> None:
             first = f.sub(f.mul(column, win.strides[1]), k.size(f, win.before[1]))
@@ -228,7 +228,7 @@ def _across(k: KernelText, plan: Plan) -> None:
                     load,
                     lambda state, value, ky, kx: plan.combine(f, state, value),
                     lambda _, at, state: f.store(
-                        plan.vector, state, f.offset("%sums", f.mul(f.add(column, at), size)), size
+                        plan.vector, state, f.offset("%sums", f.mul(f.add(column, at), size)), align
                     ),
                 )
 
@@ -258,7 +258,7 @@ def _across(k: KernelText, plan: Plan) -> None:
 def _down(k: KernelText, plan: Plan) -> None:
     """Combines the rows %start..%stop-1 of the first pass at %sums to the row %y of the output at
     %out."""
-    win, size = plan.window, plan.out.pixel
+    win, size, align = plan.window, plan.out.pixel, plan.out.align
     parameters = ["ptr %args", "i64 %y", "i64 %start", "i64 %stop", "ptr noalias %sums", "ptr noalias %out"]
     with k.text.function(f"{ENTRY}.down", parameters, attributes="noinline nounwind") as f:
         first = f.sub(f.mul("%y", win.strides[0]), k.size(f, win.before[0]))
@@ -275,14 +275,14 @@ def _down(k: KernelText, plan: Plan) -> None:
             for row in rows:
                 start = f.offset(row, f.mul(column, size))
                 for at in range(width):
-                    value = f.load(plan.vector, f.offset(start, at * size), size)
+                    value = f.load(plan.vector, f.offset(start, at * size), align)
                     states[at] = plan.combine(f, states[at], value)
             for at, state in enumerate(states):
                 here = f.add(column, at)
                 if plan.kind == "mean":
                     left = f.sub(f.mul(here, win.strides[1]), k.size(f, win.before[1]))
                     state = _divided(f, plan, state, f.mul(height, _inside(k, f, plan, 1, left)))
-                f.store(plan.vector, state, f.offset("%out", f.mul(here, size)), size)
+                f.store(plan.vector, state, f.offset("%out", f.mul(here, size)), align)
 
         cover(f, 0, k.size(f, plan.out.width), plan.widths, tile)
         f.statement("ret void")
@@ -344,7 +344,7 @@ def _emit_whole(node: Node, target: Target) -> Code:
                 vector_type(scalar_type(type_.dtype), x.block),
                 value,
                 out.address(k, f, k.output(f), n, block),
-                out.pixel,
+                out.align,
             )
     work = typical(x.batch * x.image) / target.bytes_per_ns
     return single(k.step(x.batch * x.blocks, int(work)))
@@ -364,7 +364,7 @@ def _total(k: KernelText, f: Function, node: Node, x: Image, plane: str) -> str:
     def add(states: Sequence[str], row: str, column: str) -> list[str]:
         result = []
         for at, state in enumerate(states):
-            value = f.load(vectors.type, f.offset(row, f.mul(f.add(column, at), x.pixel)), x.pixel)
+            value = f.load(vectors.type, f.offset(row, f.mul(f.add(column, at), x.pixel)), x.align)
             if body is not None:
                 (value,) = lower(f, [body], lambda index, value=value: value, x.block, partial(k.size, f))
             result.append(step(value, state))

@@ -76,8 +76,8 @@ def _image(type_: TensorType) -> Image | None:
         return image_of(type_)
     if any(type_.layout.halo):
         return None
-    width, size = dims.product(type_.shape[2:]), dtypes.itemsize(type_.dtype)
-    return Image(type_.shape[0], type_.shape[1], 1, width, type_.layout.block, size)
+    width = dims.product(type_.shape[2:])
+    return Image(type_.shape[0], type_.shape[1], 1, width, type_.layout.block, type_.dtype)
 
 
 def _cut(image: Image, target: Target, step: int) -> Lines:
@@ -117,7 +117,7 @@ def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> 
             end = new.address(k, f, there, y=row.index)
             with f.loop(*columns) as column:
                 at = f.mul(column.index, new.pixel)
-                f.store(kind, f.load(kind, f.offset(begin, at), 1), f.offset(end, at), min(64, new.pixel))
+                f.store(kind, f.load(kind, f.offset(begin, at), 1), f.offset(end, at), new.align)
     work = 2 * typical(new.batch * new.image) / target.bytes_per_ns
     return k.step(new.batch * new.blocks * cut.count, int(work))
 

@@ -27,7 +27,7 @@ from ..kernel import Choice, Code, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..text.vectors import Vectors
 from ..tiles.blocked import halo_layout, image_of, typical, without_halo
-from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands, place_in
+from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import FEW_PARTS, PART_NS, Lines
 from ..tiles.microkernel import (
     Tile,
@@ -133,7 +133,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return
     x, out, win = node.inputs[0].type, node.outputs[0].type, window(node)
-    halo, block = win.halo, target.lanes(x.dtype)
+    halo, block = win.halo, target.block
     if win.kernel != (3, 3) or (win.strides, win.dilations) != ((1, 1), (1, 1)) or x.rank != 4:
         return
     if x.dtype != "float32" or halo is None or min(x.shape[1], out.shape[1]) < FEW_CHANNELS:
@@ -142,7 +142,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     if operands is None:
         return
     for m in PIECES:
-        wide = dict(panel_tiling(target, out.shape[1], block))
+        wide = dict(panel_tiling(target, out.shape[1], block, x.dtype))
         tiling = (("m", m), ("vectors", wide["vectors"]), ("rows", wide["rows"]))
         yield Choice(
             sys.modules[__name__],
@@ -211,6 +211,7 @@ class _Winograd:
         self.t, self.matrices = self.m + 2, transforms(self.m)
         self.x, self.out = image_of(node.inputs[0].type), image_of(node.outputs[0].type)
         self.block, self.window = self.out.block, window(node)
+        self.vector = self.block * SIZE  # bytes of a vector of sums
         self.epilogue = Epilogue(node, self.block)
         self.kinds = panels_of(self.out.channels, self.block, dict(choice.tiling))
         self.widest, self.rows = choice["vectors"], choice["rows"]
@@ -365,9 +366,9 @@ class _Winograd:
         if self.chunk < self.x.channels:
             vector = vector_type(scalar_type("float32"), self.block)
             with f.loop(0, self.t**2 * self.m_step, LINE) as lines:
-                for place in range(0, LINE, self.out.pixel):
+                for place in range(0, LINE, self.vector):
                     at = f.offset(m, f.add(lines.index, place))
-                    f.store(vector, "zeroinitializer", at, self.out.pixel)
+                    f.store(vector, "zeroinitializer", at, self.vector)
         with f.loop(0, whole) as chunks:
             first = f.mul(chunks.index, self.chunk)
             self.emit_chunk(f, kind, weights, u, m, count, first, self.chunk)
@@ -380,8 +381,8 @@ class _Winograd:
         row = kind.width * SIZE
         source = f.offset(weights, f.mul(first, 9 * row))
         with f.loop(0, depth) as channels, f.loop(0, kind.vectors) as vectors:
-            at = f.add(f.mul(channels.index, 9 * row), f.mul(vectors.index, self.out.pixel))
-            to = f.add(f.mul(channels.index, row), f.mul(vectors.index, self.out.pixel))
+            at = f.add(f.mul(channels.index, 9 * row), f.mul(vectors.index, self.vector))
+            to = f.add(f.mul(channels.index, row), f.mul(vectors.index, self.vector))
             arguments = f"ptr {f.offset(source, at)}, ptr {f.offset(u, to)}"
             f.statement(f"call void @{ENTRY}.weights{kind.vectors}({arguments})")
         with f.loop(0, self.t**2) as matrices:
@@ -413,7 +414,7 @@ class _Winograd:
 
     def emit_weights(self, k: KernelText, kind: Panels) -> None:
         """G w G' of one vector of output channels, from nine vectors at %w to %u."""
-        row, size = kind.width * SIZE, self.out.pixel
+        row, size = kind.width * SIZE, self.vector
         with self.function(k, f"weights{kind.vectors}", ["ptr noalias %w", "ptr noalias %u"]) as f:
             v = Vectors(f, "float32", self.block)
             grid = [
@@ -432,7 +433,7 @@ class _Winograd:
         with self.function(k, f"multiply{tile.rows}x{tile.vectors}", parameters) as f:
 
             def place(r: int, j: int) -> str:
-                return f.offset("%c", r * row + j * self.out.pixel)
+                return f.offset("%c", r * row + j * self.vector)
 
             start = tile.zeros() if self.chunk == self.x.channels else load_tile(f, tile, place)
             rows = fixed_rows("%a", [r * self.v_row for r in range(tile.rows)], SIZE)
@@ -467,9 +468,9 @@ class _Winograd:
             *self.epilogue.parameters,
         ]
         with self.function(k, f"join{kind.vectors}", parameters) as f:
-            epilogue, v, t, size = (self.epilogue, Vectors(f, "float32", self.block), self.t, self.out.pixel)
-            start, constants = (epilogue.start(k, f, kind.vectors), epilogue.constants(k, f, kind.vectors))
-            place = place_in(k, f, self.out, "%out")
+            v, t, size = Vectors(f, "float32", self.block), self.t, self.vector
+            start = self.epilogue.start(k, f, kind.vectors)
+            done = Finish(self.epilogue, k, f, self.out, kind.vectors, (self.m, self.m))
             for j in range(kind.vectors):
                 grid = [
                     [
@@ -484,8 +485,8 @@ class _Winograd:
                 for y, row in enumerate(grid):
                     for x, value in enumerate(row):
                         with self.owned(k, f, y, x):
-                            epilogue.put(k, f, value, j, y, x, place, constants)
-            epilogue.rework(k, f, *self.own(k, f), kind.vectors, place, constants)
+                            done.put(value, j, y, x)
+            done.rework(*self.own(k, f))
             f.statement("ret void")
 
     def own(self, k: KernelText, f: Function) -> tuple[tuple[str, str], tuple[str, str]]:

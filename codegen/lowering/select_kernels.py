@@ -45,8 +45,7 @@ class _Selection:
 
     def graph(self, graph: Graph) -> Graph:
         chosen = self._choose(graph)
-        halos = self._halos(chosen)
-        return self._insert(chosen, halos)
+        return self._insert(chosen, self._borders(chosen))
 
     # Which kernel --------------------------------------------------------------------------------
 
@@ -126,29 +125,29 @@ class _Selection:
             total += sum(self._reorder(v, _layout(v), copies=True).choice.cost for v in copied)
         return total + sum(2 * dims.typical(v.type.nbytes) / self.target.bytes_per_ns for v in apart)
 
-    # Which halo ----------------------------------------------------------------------------------
+    # Which border --------------------------------------------------------------------------------
 
-    def _halos(self, graph: Graph) -> dict[Value, tuple[int, ...]]:
-        """For every blocked value the widest border that a consumer reads."""
-        halos: dict[Value, tuple[int, ...]] = {}
+    def _borders(self, graph: Graph) -> dict[Value, Layout]:
+        """For every blocked value the widest halo that a consumer reads."""
+        borders: dict[Value, Layout] = {}
         for node in graph.nodes:
             for value, wanted in zip(node.inputs, _wanted(node)):
                 if wanted is not None:
-                    halos[value] = _widest(value.rank - 2, halos.get(value), wanted.halo)
+                    borders[value] = _widest(value.rank - 2, borders.get(value), wanted)
         shared = [  # memory, and so the halo
             (*n.inputs, *n.outputs) for n in graph.nodes if n.choice is None and any(map(_layout, n.outputs))
         ]
         before = None
-        while before != halos:
-            before = dict(halos)
+        while before != borders:
+            before = dict(borders)
             for values in reversed(shared):
-                widest = _widest(values[0].rank - 2, *map(halos.get, values))
-                halos.update(dict.fromkeys(values, widest))
-        return halos
+                widest = _widest(values[0].rank - 2, *map(borders.get, values))
+                borders.update(dict.fromkeys(values, widest))
+        return borders
 
     # Where to reorder ----------------------------------------------------------------------------
 
-    def _insert(self, graph: Graph, halos: dict[Value, tuple[int, ...]]) -> Graph:
+    def _insert(self, graph: Graph, borders: dict[Value, Layout]) -> Graph:
         new: dict[Value, Value] = {}
         nodes: list[Node] = []
         reordered: dict[tuple[Value, Layout | None], Value] = {}
@@ -158,7 +157,9 @@ class _Selection:
             current = new.get(value, value)
             if packed or not isinstance(value.type, TensorType) or _fits(current.type.layout, wanted):
                 return current
-            layout = None if wanted is None else Layout(wanted.block, halos[value])
+            layout = wanted
+            if wanted is not None and _fits(border := replace(borders[value], block=wanted.block), wanted):
+                layout = border
             if (value, layout) not in reordered:
                 nodes.append(self._reorder(current, layout))
                 reordered[value, layout] = nodes[-1].outputs[0]
@@ -174,7 +175,8 @@ class _Selection:
             for value in node.outputs:
                 layout = _layout(value)
                 if layout is not None:
-                    layout = Layout(layout.block, halos.get(value, (0,) * (value.rank - 2)))
+                    border = borders.get(value) or _widest(value.rank - 2)
+                    layout = replace(border, block=layout.block)
                 outputs.append(_stored(value, layout))
             if _is_join(node):
                 inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
@@ -233,16 +235,19 @@ def _is_join(node: Node) -> bool:
     return node.choice is None and isinstance(node.op, Concat)
 
 
-def _widest(axes: int, *halos: tuple[int, ...] | None) -> tuple[int, ...]:
-    """For each spatial axis the widest of some borders."""
-    return tuple(map(max, zip((0,) * axes, *filter(None, halos))))
+def _widest(axes: int, *borders: Layout | None) -> Layout:
+    """For each of the spatial axes the widest of some halos: where not all hold the same, of those that hold
+    the greatest fill. Who wants another gets a copy."""
+    wide = [border for border in borders if border is not None and any(border.halo)]
+    fill = max((border.fill for border in wide), default=0)
+    return Layout(0, tuple(map(max, zip((0,) * axes, *(b.halo for b in wide if b.fill == fill)))), fill)
 
 
 def _fits(layout: Layout | None, wanted: Layout | None) -> bool:
-    """Whether a value stored so can be read by who wants it like that: the same block, and no less of a
-    halo."""
+    """Whether a value stored so can be read by who wants it like that: the same block, and no less of a halo
+    that holds the same."""
     if layout is None or wanted is None:
         return layout is wanted
-    return layout.block == wanted.block and all(
-        a >= b for a, b in zip(layout.halo or wanted.halo, wanted.halo)
-    )
+    wide = all(a >= b for a, b in zip(layout.halo or wanted.halo, wanted.halo))
+    filled = layout.fill == wanted.fill or not any(wanted.halo)
+    return layout.block == wanted.block and layout.pitch == wanted.pitch and wide and filled

@@ -38,17 +38,19 @@ FEW = 4  # rows or columns that are interleaved by shuffles of wide vectors
 
 
 class Copy(Piece):
-    """out[i, j, ...] = source[i, j, ...] over `sizes`, raw elements; zeros where source is None. The two
-    must not overlap."""
+    """out[i, j, ...] = source[i, j, ...] over `sizes`, raw elements; where source is None the bits of the
+    number `fill`. The two must not overlap."""
 
-    def __init__(self, target: Target, sizes: Sequence[Dimension], out: View, source: View | None):
+    def __init__(
+        self, target: Target, sizes: Sequence[Dimension], out: View, source: View | None, fill: int = 0
+    ):
         views = (out,) if source is None else (out, source)
         if out.itemsize == 16:  # pairs of words
             sizes, views = (
                 (*sizes, 2),
                 tuple(replace(v, dtype="uint64", strides=(*v.strides, 8)) for v in views),
             )
-        self.target, self.item = target, views[0].itemsize
+        self.target, self.item, self.fill = target, views[0].itemsize, fill
         self.sizes, views, _ = collapse(sizes, views)
         if not self.sizes:
             self.sizes, views = (1,), tuple(replace(v, strides=(self.item,)) for v in views)
@@ -132,11 +134,14 @@ class Copy(Piece):
     def _row(self, k: KernelText, f: Function, to: str, source: str = "", *, count: str) -> None:
         step_out = self.out.strides[-1]
         if self.source is None and step_out == self.item:
-            fill_bytes(f, to, "zeroinitializer", f.mul(count, self.item))
+            pattern = repeated(f, str(self.fill), self.item) if self.fill else "zeroinitializer"
+            fill_bytes(f, to, pattern, f.mul(count, self.item))
             return
         if self.source is None:
             with f.loop(0, count) as loop:
-                f.store(f"i{8 * self.item}", "0", displaced(f, to, loop.index, k.size(f, step_out)))
+                f.store(
+                    f"i{8 * self.item}", str(self.fill), displaced(f, to, loop.index, k.size(f, step_out))
+                )
             return
         step_in = self.source.strides[-1]
         if step_out == self.item and isinstance(step_in, int):

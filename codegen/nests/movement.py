@@ -111,14 +111,16 @@ def slabs(
     before: Sequence[Dimension],
     out: View,
     value: View | None,
+    fill: int = 0,
 ) -> list[Copy]:
-    """Fills what `inner`, `before` elements into `whole` along each axis, leaves uncovered."""
+    """Fills what `inner`, `before` elements into `whole` along each axis, leaves uncovered, with the value or
+    the number."""
     found, begin = [], 0
     for axis, size in enumerate(inner):
         for start, length in ((0, before[axis]), (before[axis] + size, whole[axis] - before[axis] - size)):
             if length != 0:
                 sizes = (*inner[:axis], length, *whole[axis + 1 :])
-                found.append(Copy(target, sizes, out.moved(begin + start * out.strides[axis]), value))
+                found.append(Copy(target, sizes, out.moved(begin + start * out.strides[axis]), value, fill))
         begin = begin + before[axis] * out.strides[axis]
     return found
 
@@ -213,10 +215,10 @@ def inside_blocks(type_: TensorType) -> tuple[Dimension, ...]:
 
 
 def halo_copies(target: Target, type_: TensorType) -> list[Copy]:
-    """Zeros around the image of a blocked output."""
+    """The halo around the image of a blocked output."""
     whole = replace(stored("output", 0, type_), origin=0)
     before = (0, 0, *(type_.layout.halo or (0,) * (type_.rank - 2)), 0)
-    return slabs(target, inside_blocks(type_), type_.storage, before, whole, None)
+    return slabs(target, inside_blocks(type_), type_.storage, before, whole, None, type_.layout.fill)
 
 
 def _blocked(target: Target, type_: TensorType, source: View) -> list[Copy]:

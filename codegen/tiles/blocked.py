@@ -16,7 +16,7 @@ from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Layout, TensorType
 from ..kernel import KernelText
-from ..text.emitter import Function, scalar_type, vector_type
+from ..text.emitter import Function, memory_type, scalar_type, splat, vector_type
 from ..text.memory import first_lanes
 
 GREATEST_HALO = 64  # wider padding is an oddity that would cost more memory than it saves work
@@ -32,15 +32,20 @@ def plane_axes(spatial: Sequence, fill: object) -> tuple:
 
 @dataclass(frozen=True)
 class Image:
-    """The storage of a blocked value; strides and offsets are in bytes."""
+    """The storage of a blocked value; strides and offsets are in bytes. The halo holds `fill`."""
 
     batch: Dimension
     channels: int
     height: Dimension
     width: Dimension
     block: int
-    itemsize: int
+    dtype: str
     halo: tuple[int, int] = (0, 0)
+    fill: int = 0
+
+    @property
+    def itemsize(self) -> int:
+        return dtypes.itemsize(self.dtype)
 
     @property
     def blocks(self) -> int:
@@ -50,6 +55,11 @@ class Image:
     def pixel(self) -> int:
         """Bytes of one pixel in one block of channels, the kernels' vector."""
         return self.block * self.itemsize
+
+    @property
+    def align(self) -> int:
+        """What every pixel's address is a multiple of."""
+        return min(64, self.pixel)
 
     @property
     def row(self) -> Dimension:
@@ -140,8 +150,9 @@ def lattice(image: Image, first: tuple[int, int], apart: tuple[int, int]) -> Lat
         height,
         width,
         image.block,
-        image.itemsize,
+        image.dtype,
         image.halo,
+        image.fill,
         image,
         first,
         apart,
@@ -160,12 +171,11 @@ def displaced(k: KernelText, f: Function, pointer: str, terms: Sequence[tuple[st
 def image_of(type_: TensorType) -> Image:
     """The image behind a blocked type."""
     layout, spatial = type_.layout, type_.shape[2:]
-    if layout is None or not isinstance(type_.shape[1], int):
+    if layout is None or not layout.block or not isinstance(type_.shape[1], int):
         raise TypeError(f"{type_} is not stored in blocks of channels")
     halo = plane_axes(layout.halo or (0,) * len(spatial), 0)
     height, width = plane_axes(spatial, 1)
-    size = dtypes.itemsize(type_.dtype)
-    return Image(type_.shape[0], type_.shape[1], height, width, layout.block, size, halo)
+    return Image(type_.shape[0], type_.shape[1], height, width, layout.block, type_.dtype, halo, layout.fill)
 
 
 def without_halo(block: int, rank: int) -> Layout:
@@ -285,19 +295,20 @@ def _highest_term(monomial: dims.Monomial, factor: int) -> int | None:
 def clear_border(
     k: KernelText, f: Function, image: Image, plane: str, first: str | int, last: str | int
 ) -> None:
-    """Zeroes the halo around rows first..last-1 of one plane, `plane` being its first byte.
+    """Fills the halo around rows first..last-1 of one plane, `plane` being its first byte.
 
     A row's part of the halo is what lies between the row above and itself; the last row has what
     follows it too, so that any partition of the rows clears everything once.
     """
     if image.halo == (0, 0):
         return
-    zero, align = f"<{image.pixel} x i8>", min(64, image.pixel)
+    pixel = vector_type(memory_type(image.dtype), image.block)
+    filled = splat(image.fill, image.dtype, image.block) if image.fill else "zeroinitializer"
     row, origin, side = (k.size(f, image.row), k.size(f, image.origin), 2 * image.halo[1] * image.pixel)
 
     def clear(start: str, stop: str) -> None:
         with f.loop(start, stop, image.pixel) as loop:
-            f.store(zero, "zeroinitializer", f.offset(plane, loop.index), align)
+            f.store(pixel, filled, f.offset(plane, loop.index), image.align)
 
     with f.loop(first, last) as loop:
         start = f.add(origin, f.mul(loop.index, row))

@@ -1,4 +1,4 @@
-"""Epilogues of kernels that write blocked images: operands of every shape, read vector by vector.
+"""Epilogues of kernels that write blocked images: operands of every shape and type, read vector by vector.
 
 A bias is where the sums start. A short body runs on the sums in registers, a longer one in a loop
 over the tile that was just stored and is still in the first-level cache.
@@ -17,7 +17,9 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Layout, Node, TensorType, Value
 from ..kernel import KernelText
+from ..text.conversion import NARROW
 from ..text.emitter import Function, scalar_type, vector_type
+from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
 from .blocked import Image, Window, displaced, image_of, keep_channels, plane_axes, typical, without_halo
 from .epilogue import in_registers
@@ -87,9 +89,7 @@ def pack_operand(value: Value, rank: int, block: int) -> Constant | None:
 def _reading(index: int, value: Value, type_: TensorType, out: TensorType, block: int) -> Reading | None:
     """How `value`, operand `index`, is read when stored as `type_`; None where kernels cannot."""
     shape, size = _aligned(type_.shape, out.rank), dtypes.itemsize(type_.dtype)
-    if type_.dtype != out.dtype or any(
-        a != 1 and dims.equal(a, b) is not True for a, b in zip(shape, out.shape)
-    ):
+    if any(a != 1 and dims.equal(a, b) is not True for a, b in zip(shape, out.shape)):
         return None
     vector, layout = shape[1] != 1, type_.layout
     if _is_packed(value, out.rank):
@@ -136,7 +136,7 @@ class Epilogue:
 
     def __init__(self, node: Node, block: int):
         self.block, self.out = block, node.outputs[0].type
-        self.dtype, self.partial = self.out.dtype, self.out.shape[1] % block != 0
+        self.sums, self.partial = node.op.accumulate, self.out.shape[1] % block != 0
         found = [_reading(i, v, v.type, self.out, block) for i, v in enumerate(node.inputs[2:], 2)]
         self.bias, self.body = None, node.op.epilogue
         if self.body is not None:
@@ -149,7 +149,7 @@ class Epilogue:
         if len(users) == 1 and users[0].op == "add":
             other = next((a for a in users[0].args if a.op == "input" and a.value != 0), None)
             if other is not None and found[other.value].vector and found[other.value].everywhere:
-                self.bias, total = found[other.value], expr.input_(0, self.dtype)
+                self.bias, total = found[other.value], expr.input_(0, self.sums)
                 self.body = expr.rewrite(self.body, lambda e: total if e is users[0] else None)
         if self.body.op == "input" and self.body.value == 0:
             self.body = None
@@ -201,7 +201,7 @@ class Epilogue:
         themselves."""
         if self.body is None:
             return True
-        zero = np.zeros((), dtypes.numpy_dtype(self.dtype))
+        zero = np.zeros((), dtypes.numpy_dtype(self.sums))
         alone = expr.inputs(self.body) == [0]
         return alone and not expr.evaluate(self.body, [zero], (), typical, lambda code: None).any()
 
@@ -224,10 +224,9 @@ class Epilogue:
 
     def _load(self, k: KernelText, f: Function, r: Reading, vector: int, y: str | int, x: str | int) -> str:
         place = displaced(k, f, f"%operand{r.index}", tuple(zip((vector, y, x), r.strides[1:])))
-        element, size = scalar_type(r.dtype), dtypes.itemsize(r.dtype)
-        if r.vector:
-            return f.load(vector_type(element, self.block), place, size)
-        return f.broadcast(element, f.load(element, place, size), self.block)
+        lanes = self.block if r.vector else 1
+        value = load_lanes(f, r.dtype, place, lanes, align=dtypes.itemsize(r.dtype))
+        return value if r.vector else f.broadcast(scalar_type(r.dtype), value, self.block)
 
     def start(self, k: KernelText, f: Function, vectors: int) -> list[str]:
         """What the sums of one pixel start with."""
@@ -236,15 +235,16 @@ class Epilogue:
         return [self._load(k, f, self.bias, j, 0, 0) for j in range(vectors)]
 
     def constants(self, k: KernelText, f: Function, vectors: int) -> dict[tuple[int, int], str]:
-        """Operands that are the same for all pixels, loaded once: {(operand, vector): value}."""
+        """Operands that are the same for all pixels, loaded once: {(operand, vector): value}. Not those of
+        narrow floats, which must not live from one basic block to another (`memory.from_bits`)."""
         return {
             (r.index, j): self._load(k, f, r, j, 0, 0)
             for r in self.readings
-            if r.everywhere and r is not self.bias
+            if r.everywhere and r is not self.bias and r.dtype not in NARROW
             for j in range(vectors)
         }
 
-    def _apply(
+    def apply(
         self,
         k: KernelText,
         f: Function,
@@ -268,50 +268,82 @@ class Epilogue:
         (result,) = lower(f, [self.body], operand, self.block, lambda d: k.size(f, d))
         if self.partial and not self._keeps_zero:
             left = f.sub("%channels", vector * self.block)
-            result = keep_channels(f, self.dtype, self.block, result, left)
+            result = keep_channels(f, self.out.dtype, self.block, result, left)
         return result
 
-    def put(
-        self,
-        k: KernelText,
-        f: Function,
-        value: str,
-        vector: int,
-        y: str | int,
-        x: str | int,
-        place: Place,
-        constants: dict[tuple[int, int], str],
-    ) -> None:
-        """Stores the result for the sums `value`, or the sums themselves where `rework` follows."""
-        if not self.looped:
-            value = self._apply(k, f, value, vector, y, x, constants)
-        kind = vector_type(scalar_type(self.dtype), self.block)
-        f.store(kind, value, place(y, x, vector), self.block * dtypes.itemsize(self.dtype))
 
-    def rework(
-        self,
-        k: KernelText,
-        f: Function,
-        rows: tuple[str | int, str | int],
-        columns: tuple[str | int, str | int],
-        vectors: int,
-        place: Place,
-        constants: dict[tuple[int, int], str],
-    ) -> None:
-        """Where the body runs in a loop: applies it to the stored pixels of a tile's rows and
-        columns, (first, behind the last) each."""
-        if not self.looped:
+@dataclass
+class Finish:
+    """An epilogue at work on the tiles of one function, whose `vectors` blocks of output channels begin at
+    `pointer`; a tile has `pixels` = (rows, columns), its first one in column `first`.
+
+    Where the body runs in a loop (`rework`), the sums wait in the output, or, if its elements are of another
+    type, in the function's own memory."""
+
+    epilogue: Epilogue
+    k: KernelText
+    f: Function
+    image: Image
+    vectors: int
+    pixels: tuple[int, int]
+    pointer: str = "%out"
+    first: str | int = 0
+
+    def __post_init__(self) -> None:
+        self.constants = self.epilogue.constants(self.k, self.f, self.vectors)
+
+    def beginning(self, first: str | int) -> Finish:
+        """The same for the tile that begins in column `first`."""
+        other = copy(self)
+        other.first = first
+        return other
+
+    @property
+    def _waits(self) -> bool:
+        """Whether sums wait in the function's own memory."""
+        return self.epilogue.looped and self.epilogue.sums != self.image.dtype
+
+    def _place(self, y: str | int, x: str | int, vector: int) -> str:
+        return place_in(self.k, self.f, self.image, self.pointer)(y, x, vector)
+
+    def _waiting(self, y: str | int, x: str | int, vector: int) -> str:
+        """Where the sums are, or were, before the body runs on them."""
+        if not self._waits:
+            return self._place(y, x, vector)
+        f, (rows, columns) = self.f, self.pixels
+        size = self.image.block * dtypes.itemsize(self.epilogue.sums)
+        memory = f.hoisted(f"alloca [{rows * columns * self.vectors * size} x i8], align 64", "ptr")
+        pixel = f.add(f.mul(y, columns), f.sub(x, self.first))
+        return f.element(memory, f.add(f.mul(pixel, self.vectors), vector), size)
+
+    def _sums(self) -> tuple[str, int]:
+        """The type of a vector of sums, and its alignment in memory."""
+        lanes, dtype = self.image.block, self.epilogue.sums
+        return vector_type(scalar_type(dtype), lanes), min(64, lanes * dtypes.itemsize(dtype))
+
+    def put(self, value: str, vector: int, y: str | int, x: str | int) -> None:
+        """Stores the result for the sums `value`, or the sums themselves where `rework` follows."""
+        if self.epilogue.looped:
+            kind, align = self._sums()
+            self.f.store(kind, value, self._waiting(y, x, vector), align)
+        else:
+            self._store(value, vector, y, x)
+
+    def _store(self, value: str, vector: int, y: str | int, x: str | int) -> None:
+        result = self.epilogue.apply(self.k, self.f, value, vector, y, x, self.constants)
+        image = self.image
+        store_lanes(self.f, image.dtype, result, self._place(y, x, vector), image.block, align=image.align)
+
+    def rework(self, rows: tuple[str | int, str | int], columns: tuple[str | int, str | int]) -> None:
+        """Where the body runs in a loop: applies it to the sums of a tile's rows and columns, (first, behind
+        the last) each."""
+        if not self.epilogue.looped:
             return
-        kind, align = (
-            vector_type(scalar_type(self.dtype), self.block),
-            self.block * dtypes.itemsize(self.dtype),
-        )
-        with f.loop(*rows) as row, f.loop(*columns) as column:
+        kind, align = self._sums()
+        with self.f.loop(*rows) as row, self.f.loop(*columns) as column:
             y, x = row.index, column.index
-            for j in range(vectors):
-                address = place(y, x, j)
-                value = self._apply(k, f, f.load(kind, address, align), j, y, x, constants)
-                f.store(kind, value, address, align)
+            for j in range(self.vectors):
+                self._store(self.f.load(kind, self._waiting(y, x, j), align), j, y, x)
 
 
 def oriented(

@@ -31,6 +31,10 @@ class Panels:
     def width(self) -> int:
         return self.vectors * self.lanes
 
+    def registers(self, target: Target, dtype: str) -> int:
+        """Vector registers that hold sums of type dtype for one pixel."""
+        return self.vectors * target.registers(dtype, self.lanes)
+
 
 def panels_of(channels: int, block: int, tiling: Mapping[str, int]) -> list[Panels]:
     """The panels of `channels` output channels: as many as possible of `vectors` blocks, a narrower
@@ -45,9 +49,14 @@ def panels_of(channels: int, block: int, tiling: Mapping[str, int]) -> list[Pane
     return found
 
 
-def panel_tiling(target: Target, channels: int, block: int) -> tuple[tuple[str, int], ...]:
+def widest(target: Target, kinds: Sequence[Panels], dtype: str) -> int:
+    """The most vector registers that a panel's sums take for one pixel."""
+    return max((p.registers(target, dtype) for p in kinds), default=1)
+
+
+def panel_tiling(target: Target, channels: int, block: int, dtype: str) -> tuple[tuple[str, int], ...]:
     """The vectors of a panel with which a pixel takes the least time, and their tile's greatest
-    height.
+    height; sums are of type dtype, whose vectors of `block` lanes may be several registers.
 
     Where half of a last block is idle, its panel may have half the lanes (`tail`): that is less
     work where wide vectors are executed in two halves, and no more elsewhere."""
@@ -56,18 +65,22 @@ def panel_tiling(target: Target, channels: int, block: int) -> tuple[tuple[str, 
     if target.vector_bits > 256 and 0 < rest <= block // 2:
         tails.append(max(4, 1 << (rest - 1).bit_length()))
 
+    def height(vectors: int) -> int:
+        return most_rows(target, vectors * target.registers(dtype, block))
+
     def time(vectors: int, tail: int) -> float:
-        rows, total = most_rows(target, vectors), 0.0
+        rows, total = height(vectors), 0.0
         for p in panels_of(channels, block, {"vectors": vectors, "tail": tail}):
+            step = step_time(target, rows, p.registers(target, dtype))
             narrower = 1.0 if p.vectors == vectors else 1.05
-            total += p.count * step_time(target, rows, p.vectors) * (0.6 if p.lanes < block else narrower)
+            total += p.count * step * (0.6 if p.lanes < target.lanes(dtype) else narrower)
         return total / rows
 
     options = [
         (v, t) for t in tails for v in range(1, min(blocks, 4) + 1) if v <= blocks - (t > 0) or blocks == 1
     ]
     vectors, tail = min(options, key=lambda o: (round(time(*o), 6), o[1], abs(o[0] - 2)))
-    return (("vectors", vectors), ("rows", most_rows(target, vectors)), *((("tail", tail),) if tail else ()))
+    return (("vectors", vectors), ("rows", height(vectors)), *((("tail", tail),) if tail else ()))
 
 
 # Weights ------------------------------------------------------------------------------------------

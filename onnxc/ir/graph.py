@@ -24,17 +24,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layout:
-    """Blocked channels: axis 1 of [N, C, spatial...] is stored as [N, C/block, spatial + 2*halo..., block].
+    """How a tensor lies in memory where it is not just dense and row-major. Shapes stay logical; only kernels
+    and the memory plan look at layouts.
 
-    Lanes beyond C hold zero. `halo` is a border of zeros around each spatial axis, so that a convolution
-    reads its padding from memory. Shapes stay logical; only kernels and the memory plan look at layouts.
+    `block`: axis 1 of [N, C, spatial...] is stored as [N, C/block, spatial + 2*halo..., block]; lanes beyond
+    C hold zero. It is a fact of the target (`Target.block`), the same for every element type, so that one
+    loop walks images of different types. 0: no blocks.
+    `halo`: a border around each spatial axis, so that a convolution reads its padding from memory. All its
+    lanes hold `fill`: 0, or the zero point of a quantised image.
+    `pitch`: (axis, length) of a value without blocks: its memory has room for `length` entries along the
+    axis, of which those of the shape are the first, so that it can grow in place (a key-value cache).
     """
 
-    block: int
+    block: int = 0
     halo: tuple[int, ...] = ()
+    fill: int = 0
+    pitch: tuple[int, Dimension] | None = None
 
     def __str__(self) -> str:
-        return f"c{self.block}" + (f"h{'x'.join(map(str, self.halo))}" if any(self.halo) else "")
+        halo = f"h{'x'.join(map(str, self.halo))}" if any(self.halo) else ""
+        fill = f"f{self.fill}" if self.fill else ""
+        pitch = f"p{self.pitch[0]}({self.pitch[1]})" if self.pitch else ""
+        return (f"c{self.block}{halo}{fill}" if self.block else "") + pitch
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,9 @@ class TensorType:
         """The shape in memory, outermost axis first."""
         if self.layout is None:
             return self.shape
+        if self.layout.pitch is not None:
+            axis, length = self.layout.pitch
+            return (*self.shape[:axis], length, *self.shape[axis + 1 :])
         batch, channels, *spatial = self.shape
         halo = self.layout.halo or (0,) * len(spatial)
         padded = [s + 2 * h for s, h in zip(spatial, halo, strict=True)]

@@ -133,12 +133,27 @@ class _Scope:
         """The sizes of a value are defined. Those inside sequences are nobody's."""
         if isinstance(value.type, TensorType):
             self.uses(value.type.shape)
-            blocked = value.type.layout is not None and self.stage == "core"
-            _require(not blocked, f"{_name(value)} is blocked before layouts are chosen")
+            if value.type.layout is not None:
+                _require(self.stage != "core", f"{_name(value)} has a layout before layouts are chosen")
+                self.layout(value.type)
         if value.elements is not None:  # they may name variables that a later Bind makes of them
             _require(
                 value.elements.shape == value.type.shape, f"{_name(value)} has elements of another shape"
             )
+
+    def layout(self, type_: TensorType) -> None:
+        """Blocks of channels, or a pitch that has room for the value."""
+        layout = type_.layout
+        blocked = type_.rank > 2 and layout.pitch is None and len(layout.halo) in (0, type_.rank - 2)
+        pitched = layout.pitch is not None and 0 <= layout.pitch[0] < type_.rank
+        _require(blocked if layout.block else pitched, f"{layout} is no layout of {type_.rank} axes")
+        if layout.fill:
+            least, most = dtypes.integer_range(type_.dtype) if dtypes.is_integer(type_.dtype) else (0, 0)
+            _require(least <= layout.fill <= most, f"{layout.fill} is no {type_.dtype}")
+        if layout.pitch is not None:
+            axis, length = layout.pitch
+            self.uses((length,))
+            _require(not dims.less(length - type_.shape[axis], 0), f"{type_} has no room for its elements")
 
     # Nodes ---------------------------------------------------------------------------------------
 

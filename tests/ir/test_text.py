@@ -5,7 +5,7 @@ import pytest
 
 from onnxc.ir import dims, dtypes, expr, ops
 from onnxc.ir.expr import const, input_
-from onnxc.ir.graph import Constant, Graph, Node, TensorType, Value, make_node
+from onnxc.ir.graph import Constant, Graph, Layout, Node, TensorType, Value, make_node
 from onnxc.ir.text import TextError, expr_text, graph_text, parse, parse_expr
 
 x, y = input_(0, "float32"), input_(1, "float32")
@@ -217,6 +217,21 @@ def test_blocked_types():
   return %0
 }"""
     assert graph_text(parse(text)) == text
+
+
+def test_borders_of_a_zero_point_and_room_to_grow():
+    text = """graph(%x: uint8[1, 20, h, w; c16h1x2f131], %k: float32[1, 12, n, 64; p2(2*n + 16)]) {
+  %0 = reorder(%x) layout=c16h1x1f-3 : uint8[1, 20, h, w; c16h1x1f-3]
+  %1 = reorder(%k) layout=p1(16) : float32[1, 12, n, 64; p1(16)]
+  return %0, %1
+}"""
+    graph = parse(text)
+    assert graph_text(graph) == text
+    x, k = graph.inputs
+    assert x.type.layout == Layout(16, (1, 2), 131)
+    n = dims.symbol("n")
+    assert k.type.storage == (1, 12, 2 * n + 16, 64)
+    assert k.type.nbytes == 4 * 12 * 64 * (2 * n + 16)
 
 
 def test_symbolic_elements_are_kept():

@@ -374,8 +374,25 @@ def test_blocked_values_wait_for_layouts():
       return %z
     }"""
     reordered = parse(text)
-    refuses(reordered, "blocked before layouts are chosen")
+    refuses(reordered, "has a layout before layouts are chosen")
     verify(reordered, "layout")
+
+
+@pytest.mark.parametrize(
+    "type_, reason",
+    [
+        ("float32[1, 20; c16]", "c16 is no layout of 2 axes"),
+        ("float32[1, 20, 4, 4; c16h1]", "c16h1 is no layout of 4 axes"),
+        ("uint8[1, 20, 4, 4; c16h1x1f256]", "256 is no uint8"),
+        ("float32[1, 20, 4, 4; c16h1x1f1]", "1 is no float32"),
+        ("float32[12, 20; p2(40)]", "is no layout of 2 axes"),
+        ("float32[12, 20; p1(19)]", "has no room for its elements"),
+        ("float32[12, 20; p1(m)]", "m is used before it is bound"),
+    ],
+)
+def test_layouts_fit_what_they_hold(type_, reason):
+    text = "graph(%x: TYPE) { %y = reorder(%x) layout=c4 return %y }".replace("TYPE", type_)
+    refuses(parse(text), reason, "layout")
 
 
 # Time --------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 from support import harness
 
 from onnxc.ir import dims, dtypes, expr
-from onnxc.ir.graph import Constant, Layout, Node, TensorType, Value, make_node
+from onnxc.ir.graph import Constant, Node, TensorType, Value, make_node
 from onnxc.ir.interpret import run_op
 from onnxc.ir.ops import Conv, Op
 
@@ -39,7 +39,7 @@ def laid_out(node, choice, wider=0, output_halo=0):
     """node with the layouts of choice on its types, halos `wider` than asked for."""
 
     def wide(layout, more):
-        return layout and Layout(layout.block, tuple(h + more for h in layout.halo))
+        return layout and replace(layout, halo=tuple(h + more for h in layout.halo))
 
     inputs = tuple(
         v if v.constant is not None else Value(replace(v.type, layout=wide(layout, wider)), v.name)

@@ -55,8 +55,9 @@ def to_storage(array, type_, env, offset=0):
     array = np.ascontiguousarray(array)
     if type_.layout is not None:
         block, halo = type_.layout.block, type_.layout.halo or (0,) * (array.ndim - 2)
-        padding = [(0, 0), (0, -array.shape[1] % block), *((h, h) for h in halo)]
-        padded = np.pad(array, padding)
+        padded = np.pad(array, [(0, 0), (0, -array.shape[1] % block)] + [(0, 0)] * len(halo))
+        border = [(0, 0), (0, 0), *((h, h) for h in halo)]
+        padded = np.pad(padded, border, constant_values=type_.layout.fill) if any(halo) else padded
         split = padded.reshape(padded.shape[0], padded.shape[1] // block, block, *padded.shape[2:])
         array = np.ascontiguousarray(np.moveaxis(split, 2, -1))
     memory = aligned(max(1, array.nbytes) + offset)[offset:]
@@ -65,7 +66,7 @@ def to_storage(array, type_, env, offset=0):
 
 
 def from_storage(memory, type_, env):
-    """(the logical array, whether halo and padding lanes hold zeros)"""
+    """(the logical array, whether the halo holds its fill and padding lanes hold zeros)"""
     storage = [dims.evaluate(d, env) for d in type_.storage]
     whole = (
         memory[: int(np.prod(storage)) * dtypes.itemsize(type_.dtype)]
@@ -74,12 +75,15 @@ def from_storage(memory, type_, env):
     )
     if type_.layout is None:
         return whole, True
+    whole = whole.copy()
     shape = [dims.evaluate(d, env) for d in type_.shape]
     halo = type_.layout.halo or (0,) * (len(shape) - 2)
     inside = whole[(slice(None), slice(None), *(slice(h, h + n) for h, n in zip(halo, shape[2:])))]
     array = np.moveaxis(inside, -1, 2).reshape(shape[0], storage[1] * storage[-1], *shape[2:])
-    border_clear = np.count_nonzero(whole) == np.count_nonzero(array[:, : shape[1]])
-    return np.ascontiguousarray(array[:, : shape[1]]), border_clear
+    array, idle = array[:, : shape[1]].copy(), array[:, shape[1] :]
+    border_clear = not np.any(idle)
+    inside[...] = type_.layout.fill  # what is left of the memory is the halo
+    return array, border_clear and np.all(whole == np.asarray(type_.layout.fill, whole.dtype))
 
 
 def bind(node, arrays):

@@ -50,9 +50,19 @@ def test_images_of_any_size(target, size):
 @TARGETS
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float16, np.int64, np.float64, np.bool_])
 def test_any_element_type(target, dtype):
-    block = target.vector_bits // (8 * np.dtype(dtype).itemsize)
-    both_ways((1, 21, 6, 9), Layout(block, (0, 1)), target, dtype=dtype)
-    both_ways((1, block * 2, 6, 9), Layout(block, (0, 0)), target, dtype=dtype)
+    for block in (target.block, 16):
+        both_ways((1, 21, 6, 9), Layout(block, (0, 1)), target, dtype=dtype)
+        both_ways((1, block * 2, 6, 9), Layout(block, (0, 0)), target, dtype=dtype)
+
+
+@TARGETS
+def test_borders_that_hold_a_zero_point(target):
+    full = Layout(target.block, (1, 2), 131)
+    for shape in ((2, 19, 5, 6), (1, 8, 1, 30)):
+        both_ways(shape, full, target, dtype=np.uint8)
+        check(shape, Layout(target.block, (1, 2)), full, target, dtype=np.uint8)
+        check(shape, Layout(target.block, (0, 1), 7), full, target, dtype=np.uint8)
+    both_ways((1, 19, 5, 6), Layout(target.block, (1, 1), -7), target, dtype=np.int32)
 
 
 @TARGETS

@@ -220,6 +220,15 @@ def test_reorders(target, source, wanted):
             compare(node, dense_choice(node, target), [x], target)
 
 
+@TARGETS
+@pytest.mark.parametrize("source", [None, Layout(16, (0, 1)), Layout(8, (1, 1), 5)], ids=str)
+def test_reorders_fill_borders_with_a_zero_point(target, source):
+    x = numbers((2, 20, 4, 3), "uint8", 1)
+    wanted = Layout(16, (1, 2), 131)
+    node = node_of(Reorder(wanted), [x], [TensorType("uint8", x.shape, source)])
+    compare(node, dense_choice(node, target), [x], target)
+
+
 BLOCKED = [
     (Concat(1), [(2, 16, 3, 5), (2, 32, 3, 5), (2, 7, 3, 5)]),
     (Concat(2), [(2, 9, 3, 5), (2, 9, 1, 5)]),
