@@ -1,12 +1,14 @@
 """What the ONNX specification says of an operator, and what a node does against it.
 
 Schemas come from onnx.defs: for each operator the newest one that the imported operator set
-selects. `node_problems` compares arity, required inputs and attributes, `type_problem` the types
-of the inputs, once they are known; shapes are left to the import rules.
+selects; of domains that are not there, from the import rules. `node_problems` compares arity,
+required inputs and attributes, `type_problem` the types of the inputs, once they are known; shapes
+are left to the import rules.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ from onnx import AttributeProto, NodeProto
 
 from ..errors import quote
 from ..ir.graph import OptionalType, SequenceType, Type
+from .onnx_ops import RULES, find_rule
+from .onnx_ops.rules import Rule, Types
 
 MIN_IR_VERSION, MAX_IR_VERSION = 3, 14
 
@@ -77,7 +81,11 @@ class Signature:
 
 def version_range(domain: str) -> tuple[int, int] | None:
     """The operator-set versions of a domain that are supported, or None for a foreign domain."""
-    return onnx.defs.C.schema_version_map().get(domain)
+    found = onnx.defs.C.schema_version_map().get(domain)
+    if found is None:
+        versions = [rule.since for (of, _), rules in RULES.items() if of == domain for rule in rules]
+        found = (min(versions), max(versions)) if versions else None
+    return found
 
 
 @cache
@@ -99,7 +107,8 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
     try:
         schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
-        return None
+        rule = find_rule(domain, op_type, version)
+        return rule and rule_signature(rule)
     option = onnx.defs.OpSchema.FormalParameterOption
 
     def parameters(formals) -> tuple[Parameter, ...]:
@@ -126,6 +135,38 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
         schema.max_output,
         attributes,
     )
+
+
+#: The attribute types of what rules annotate their keywords with, or of a keyword's default.
+_ATTRIBUTE_TYPES = {
+    float: AttributeProto.FLOAT,
+    int: AttributeProto.INT,
+    str: AttributeProto.STRING,
+    Sequence[float]: AttributeProto.FLOATS,
+    Sequence[int]: AttributeProto.INTS,
+    Sequence[str]: AttributeProto.STRINGS,
+}
+
+
+def rule_signature(rule: Rule) -> Signature:
+    """The signature of an operator that has no schema but its rule."""
+    given = inspect.signature(rule.function, eval_str=True).parameters.values()
+    inputs, attributes = [], {}
+    for parameter in list(given)[1:]:
+        required, annotated = parameter.default is parameter.empty, parameter.annotation
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            type_ = type(parameter.default) if annotated is parameter.empty else annotated
+            attributes[parameter.name] = (_ATTRIBUTE_TYPES[type_], required)
+            continue
+        variadic = parameter.kind is parameter.VAR_POSITIONAL
+        types = annotated if isinstance(annotated, Types) else Types("", frozenset())
+        inputs.append(
+            Parameter(parameter.name, required and not variadic, variadic, types.allowed, types.variable)
+        )
+    outputs = tuple(Parameter(name.rstrip("?"), not name.endswith("?")) for name in rule.outputs)
+    least = [max((k for k, p in enumerate(of, 1) if p.required), default=0) for of in (inputs, outputs)]
+    most = 1 << 30 if inputs and inputs[-1].variadic else len(inputs)
+    return Signature(tuple(inputs), outputs, least[0], most, least[1], len(outputs), attributes)
 
 
 def function_signature(function: onnx.FunctionProto) -> Signature:

@@ -9,7 +9,7 @@ Source: the ONNX IR specification; operators from onnx.defs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import onnx
@@ -26,16 +26,12 @@ MAX_DIAGNOSTICS = 10_000
 __all__ = ["check_structure", "topological_order"]
 
 
-def check_structure(
-    model: onnx.ModelProto | ModelFile, custom: Container[tuple[str, str]] = ()
-) -> DiagnosticList:
-    """Every structural problem of `model`, in the order of the model; empty if there is none.
-
-    Tensor data is checked where a ModelFile says where it lies. custom: (domain, operator) pairs
-    that are known beyond the ONNX specification; their nodes are checked for names only."""
+def check_structure(model: onnx.ModelProto | ModelFile) -> DiagnosticList:
+    """Every structural problem of `model`, in the order of the model; empty if there is none. Tensor data is
+    checked where a ModelFile says where it lies."""
     file = model if isinstance(model, ModelFile) else None
     proto = model.proto if isinstance(model, ModelFile) else model
-    check = _Check(proto, file, custom, local.local_functions(proto))
+    check = _Check(proto, file, local.local_functions(proto))
     try:
         check.model()
     except _TooMany:
@@ -75,7 +71,6 @@ class _Check:
 
     proto: onnx.ModelProto
     file: ModelFile | None
-    custom: Container[tuple[str, str]]
     functions: Mapping[local.FunctionKey, onnx.FunctionProto]
     found: DiagnosticList = field(default_factory=DiagnosticList)
     signatures: dict[local.FunctionKey, schemas.Signature] = field(default_factory=dict)
@@ -284,8 +279,6 @@ class _Check:
         if local.call_key(node) in self.signatures:
             return self.signatures[local.call_key(node)]
         domain, op_type, version = origin.domain, node.op_type, origin.opset
-        if (domain, op_type) in self.custom:
-            return None
         known = schemas.version_range(domain)
         if not op_type:
             self.add("the node has no operator", origin)
@@ -296,9 +289,10 @@ class _Check:
                 "unsupported",
                 "export the model without them, or with them as functions",
             )
-        elif version is None:
+        elif version is None and domain in onnx.defs.C.schema_version_map():
             self.add(f"the operator set {quote(domain or 'ai.onnx')} is not imported", origin)
-        elif known[0] <= version <= known[1]:
+        elif version is None or known[0] <= version <= known[1]:
+            version = known[1] if version is None else version  # others are lenient with domains of their own
             signature = schemas.signature(domain, op_type, version)
             if signature is None:
                 self.add(*_unknown(domain, op_type, version, origin))

@@ -9,9 +9,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import defs, helper
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 from support.one_node import evaluate, model, reference
 
 from onnxc.errors import ModelErrors
+from onnxc.frontend import schemas
 from onnxc.frontend.importer import import_model
 from onnxc.frontend.onnx_ops import RULES
 from onnxc.ir.interpret import InterpretError
@@ -33,9 +35,16 @@ UNSUPPORTED = {
     "TfIdfVectorizer",
 }
 
+CONTRIB = {  # what ONNX Runtime says of its own operators
+    (s.domain, s.name): s
+    for s in get_all_operator_schema()
+    if s.domain not in onnx.defs.C.schema_version_map()
+}
+
 CASES = [
     pytest.param(rule, RULES[key][k - 1].since if k else 1 << 30, id=f"{rule.op_type}-{rule.since}")
     for key in RULES
+    if key in SCHEMAS
     for k, rule in enumerate(RULES[key])
 ]
 
@@ -43,9 +52,9 @@ CASES = [
 def served(rule, before: int) -> list[defs.OpSchema]:
     """The schemas that the rule implements, newest first: from the one that its operator set has
     to the next rule's."""
-    schemas = sorted(SCHEMAS[rule.domain, rule.op_type], key=lambda s: -s.since_version)
-    older = [s for s in schemas if s.since_version <= rule.since][:1]
-    return [s for s in schemas if rule.since < s.since_version < before] + older
+    known = sorted(SCHEMAS[rule.domain, rule.op_type], key=lambda s: -s.since_version)
+    older = [s for s in known if s.since_version <= rule.since][:1]
+    return [s for s in known if rule.since < s.since_version < before] + older
 
 
 @pytest.mark.parametrize(("rule", "before"), CASES)
@@ -65,12 +74,12 @@ def test_parameters_are_the_schemas_inputs(rule, before):
 
 @pytest.mark.parametrize(("rule", "before"), CASES)
 def test_keywords_are_the_schemas_attributes(rule, before):
-    schemas = served(rule, before)
+    known = served(rule, before)
     keywords = {p.name: p for p in rule.signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
-    inputs = {i.name for s in schemas for i in s.inputs}  # Split-1 has an input and an attribute of one name
-    assert {a for s in schemas for a in s.attributes} <= set(keywords) | inputs
+    inputs = {i.name for s in known for i in s.inputs}  # Split-1 has an input and an attribute of one name
+    assert {a for s in known for a in s.attributes} <= set(keywords) | inputs
     assert set(keywords) <= {a for s in SCHEMAS[rule.domain, rule.op_type] for a in s.attributes}
-    for name, attribute in schemas[0].attributes.items():
+    for name, attribute in known[0].attributes.items():
         if name not in keywords:
             continue
         default = keywords[name].default
@@ -91,11 +100,31 @@ def normal(value):
     return float(np.float32(value)) if isinstance(value, float) else value
 
 
+@pytest.mark.parametrize("key", sorted(set(RULES) - set(SCHEMAS)), ids="-".join)
+def test_a_rule_without_a_schema_is_one_as_onnxruntime_has_it(key):
+    schema, found = CONTRIB[key], schemas.signature(*key, RULES[key][0].since)
+    optional = defs.OpSchema.FormalParameterOption.Optional.name
+    for formals, parameters in ((schema.inputs, found.inputs), (schema.outputs, found.outputs)):
+        wanted = [(p.name, not str(p.option).endswith(optional)) for p in formals]
+        assert [(p.name, p.required) for p in parameters] == wanted
+    assert [p.types for p in found.inputs] == [frozenset(p.types) for p in schema.inputs]
+    for first, wanted in zip(found.inputs, schema.inputs, strict=True):
+        for second, other in zip(found.inputs, schema.inputs, strict=True):
+            assert (first.variable == second.variable) == (wanted.typeStr == other.typeStr)
+    types = {name: (int(a.type), a.required) for name, a in schema.attributes.items()}
+    assert found.attributes == types
+    for name, parameter in RULES[key][0].signature.parameters.items():
+        default = schema.attributes[name]._default_value if name in schema.attributes else b""
+        if default:
+            stated = helper.get_attribute_value(onnx.AttributeProto.FromString(default))
+            assert normal(parameter.default) == normal(stated)
+
+
 def test_every_operator_has_a_rule_or_a_body():
     version = defs.onnx_opset_version()
     without = set()
-    for (domain, name), schemas in SCHEMAS.items():
-        newest = max(schemas, key=lambda s: s.since_version)
+    for (domain, name), known in SCHEMAS.items():
+        newest = max(known, key=lambda s: s.since_version)
         if domain or newest.deprecated or (domain, name) in RULES or newest.since_version > version:
             continue
         if not newest.has_function and not newest.has_context_dependent_function:

@@ -61,14 +61,25 @@ def test_a_diagnostic_names_node_operator_domain_and_operator_set():
 
 
 def test_what_is_valid_but_foreign_is_unsupported():
-    [problem] = check_structure(model(node("Gelu", "x", "y", domain="com.microsoft")))
+    [problem] = check_structure(model(node("Gelu", "x", "y", domain="com.example")))
     assert problem.kind == "unsupported"
     assert problem.remedy
 
 
-def test_custom_operators_are_accepted():
-    proto = model(node("Gelu", "x", "y", domain="com.microsoft", anything=3))
-    assert reasons(proto, custom={("com.microsoft", "Gelu")}) == []
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        (node("QuickGelu", "x", "y", domain="com.microsoft", alpha=1.5), None),
+        (node("QuickGelu", "x", "y", domain="com.microsoft", anything=3), "unknown attribute 'anything'"),
+        (node("QuickGelu", "x", "y", domain="com.microsoft", alpha=3), "has the type INT, it must be FLOAT"),
+        (node("BiasGelu", "x", "y", domain="com.microsoft"), "2 at least are needed"),
+        (node("Gelu", "x x", "y", domain="com.microsoft"), "1 at most are allowed"),
+        (node("Gelo", "x", "y", domain="com.microsoft"), "unknown operator"),
+    ],
+)
+def test_a_rule_is_the_schema_of_what_the_specification_lacks(nodes, words):
+    found = reasons(model(nodes))
+    assert not found if words is None else len(found) == 1 and words in found[0]
 
 
 def test_the_domain_where_an_operator_is_found_is_suggested():

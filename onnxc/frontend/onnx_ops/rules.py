@@ -7,7 +7,8 @@
 A rule's signature is the operator's schema: after the builder `b` come the ONNX inputs (default None where
 optional, `*` where variadic) and, keyword-only, the attributes with the specification's defaults. `since` is
 the first operator set with that call form; a model of an older one finds the older shim. A rule returns its
-output, a tuple of them, or None for outputs it leaves out.
+output, a tuple of them, or None for outputs it leaves out. What the specification does not have (contrib.py)
+also says the types of its inputs and the names of its outputs: then the rule is the only schema there is.
 """
 
 from __future__ import annotations
@@ -19,26 +20,44 @@ from types import ModuleType
 
 
 @dataclass(frozen=True)
+class Types:
+    """A type variable: inputs annotated with it have one type, any of `allowed` as ONNX writes them."""
+
+    variable: str
+    allowed: frozenset[str]
+
+    @staticmethod
+    def of(variable: str, *elements: str) -> Types:
+        """Tensors of these element types."""
+        return Types(variable, frozenset(f"tensor({element})" for element in elements))
+
+
+@dataclass(frozen=True)
 class Rule:
-    """One call form of an operator."""
+    """One call form of an operator. outputs: their names, `?` behind those that may be left out; only what
+    onnx.defs does not know states them."""
 
     op_type: str
     domain: str
     since: int
     function: Callable
+    outputs: tuple[str, ...] = ()
 
     @property
     def signature(self) -> inspect.Signature:
         return inspect.signature(self.function)
 
 
-def onnx_op(since: int, name: str | None = None, domain: str = "") -> Callable[[Callable], Callable]:
-    """Marks a rule. `name` is given where a shim's function cannot bear the operator's name."""
+def onnx_op(
+    since: int, name: str | None = None, domain: str = "", outputs: str = ""
+) -> Callable[[Callable], Callable]:
+    """Marks a rule. `name` is given where a shim's function cannot bear the operator's name; `outputs` are
+    names with spaces between."""
 
     def mark(function: Callable) -> Callable:
         function.rules = (
             *getattr(function, "rules", ()),
-            Rule(name or function.__name__, domain, since, function),
+            Rule(name or function.__name__, domain, since, function, tuple(outputs.split())),
         )
         return function
 
