@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onnxc.codegen.library.link import find_compiler
-from onnxc.codegen.library.model_c import RUNTIME
+from onnxc.codegen.library.runtime import SOURCES
 
 from onnxc.commands.console import bytes_text, time_text
 from onnxc.commands.inputs import resolve_shapes
@@ -43,7 +43,7 @@ def measure(
                 "-std=c11",
                 "-D_GNU_SOURCE",
                 "-O2",
-                f"-I{RUNTIME}",
+                f"-I{SOURCES}",
                 str(SOURCE),
                 "-o",
                 str(program),

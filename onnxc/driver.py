@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .codegen.library import link, model_c, objects
+from .codegen.library import files, header, link, objects
 from .codegen.library.description import describe
+from .codegen.library.interface import symbol_prefix
 from .codegen.library.module import emit_module
-from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, write_weights
+from .codegen.library.objects import BASELINE
+from .codegen.library.runtime import runtime_prefix, start_runtime
+from .codegen.library.tables import entry_points, tables_text
+from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, weights_object, write_weights
 from .codegen.lowering.lower import Lowered, lower
 from .errors import CompileError, Origin
 from .frontend.external_data import MappedFile
@@ -174,7 +178,7 @@ def compile_model(
         weights if weights is None else Path(weights),
     )
     for path in outputs:
-        link.check_output(path)
+        files.check_output(path)
     outputs.refuse_overwriting(Path(model) if isinstance(model, (str, os.PathLike)) else None)
     chosen = find_target(target)
     report.target = chosen.name
@@ -232,22 +236,30 @@ def _build(
     threads: int | None,
     jobs: int | None,
 ) -> None:
-    prefix, plan, target = model_c.symbol_prefix(name), lowered.plan, lowered.target
+    prefix, kind = symbol_prefix(name), link.output_kind(outputs.library)
+    plan, target = lowered.plan, lowered.target
     texts = list(dict.fromkeys(step.text for code in lowered.codes.values() for step in code.steps))
-    kernels = objects.name_kernels(texts, prefix)
+    kernels = objects.name_kernels(texts, prefix, target)
     report.kernels = len(kernels)
     if outputs.weights is None and constant_bytes(plan) > LIBRARY_LIMIT:
         outputs = replace(outputs, weights=Path(f"{outputs.library}.weights"))
         outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
-    with link.replacing(*outputs) as temporaries:
+    runtime_names = runtime_prefix(kind, prefix)
+    with (
+        files.replacing(*outputs) as temporaries,
+        start_runtime(work, target, runtime_names) as runtime,
+        objects.CodeGeneration(work, jobs) as generation,
+    ):
+        generation.add_kernels(kernels, target)
         made = outputs.at(temporaries)
         stages("write weights")
-        weights = write_weights(
-            plan, made.weights or work / "weights.bin", made.weights is not None, imported.model.forget
-        )
+        weights_path = made.weights or work / "weights.o"
+        weights = write_weights(plan, weights_path, made.weights is not None, imported.model.forget)
         report.weights_bytes = weights.nbytes
         stages("generate code")
-        module = emit_module(lowered, kernels, weights.offsets, prefix)
+        entries = entry_points(prefix, 0)
+        module = emit_module(lowered, kernels, weights.offsets, entries)
+        generation.add(entries[1], module.text, target.triple, target.cpu)
         description = describe(
             lowered,
             module,
@@ -261,27 +273,16 @@ def _build(
             weights_file=outputs.weights_name,
         )
         report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
-        kind = link.output_kind(outputs.library)
-        runtime = link.start_compile(model_c.model_source(description), work, target, kind=kind)
-        try:
-            compiled = objects.compile_objects(module.text, kernels, target, work, jobs)
-            stages("link")
-            imported.model.check_unchanged()
-            link.link(
-                compiled,
-                runtime,
-                None if made.weights else work / "weights.bin",
-                made.library,
-                directory=work,
-                kind=kind,
-                prefix=prefix,
-                target=target,
-            )
-        except BaseException:
-            runtime.stop()
-            raise
+        tables = tables_text(description, runtime_names, kind == "so")
+        generation.add("tables", tables, target.triple, BASELINE)
         if made.header is not None:
-            made.header.write_text(model_c.model_header(description), encoding="utf-8")
+            made.header.write_text(header.model_header(description), encoding="utf-8")
+        parts = [*generation.finish(), runtime.wait()]
+        if made.weights is None:
+            parts.append(weights_object(weights_path, prefix, like=parts[0]))
+        stages("link")
+        imported.model.check_unchanged()
+        link.link(parts, made.library, directory=work, kind=kind, prefix=prefix, target=target)
     report.library_bytes = outputs.library.stat().st_size
     report.weights_file = outputs.weights and os.fspath(outputs.weights)
 

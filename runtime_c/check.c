@@ -14,7 +14,7 @@ static int32_t onnxc_check_array(onnxc_context *context, const onnxc_value *valu
                                  int32_t expected, const char *what) {
     if (got != expected)
         return onnxc_report(context, ONNXC_WRONG_COUNT, "model '%.80s' has %d %s, got %d",
-                            onnxc_tables.model->name, (int)expected, what, (int)got);
+                            context->library->model->name, (int)expected, what, (int)got);
     if (expected > 0 && values == NULL)
         return onnxc_report(context, ONNXC_NULL_POINTER, "the array of %s is null", what);
     for (int32_t i = 0; i < expected; i++)
@@ -146,7 +146,7 @@ static int32_t onnxc_borrow_list(onnxc_context *context, const char *name, int32
 }
 
 static int32_t onnxc_check_input(onnxc_context *context, int32_t index, bool needs_data) {
-    const onnxc_port *port = &onnxc_tables.model->inputs[index];
+    const onnxc_port *port = &context->library->model->inputs[index];
     onnxc_value *value = &context->inputs[index];
     value->object = NULL;
     if (value->kind == ONNXC_NONE && port->optional) return ONNXC_OK;
@@ -182,13 +182,13 @@ static int32_t onnxc_check_apart(onnxc_context *context, int32_t index) {
                               &context->inputs[index]))
         return ONNXC_OK;
     return onnxc_report(context, ONNXC_OVERLAP, "the memory of input '%.80s' overlaps the workspace",
-                        onnxc_tables.model->inputs[index].name);
+                        context->library->model->inputs[index].name);
 }
 
 /* Copies the inputs into the context and checks them. */
 static int32_t onnxc_check_inputs(onnxc_context *context, const onnxc_value *inputs, int32_t count,
                                   bool needs_data) {
-    int32_t expected = onnxc_tables.model->input_count;
+    int32_t expected = context->library->model->input_count;
     int32_t status = onnxc_check_array(context, inputs, count, expected, "inputs");
     for (int32_t i = 0; i < expected && status == ONNXC_OK; i++) {
         context->inputs[i] = *onnxc_step(inputs, i);
@@ -200,7 +200,7 @@ static int32_t onnxc_check_inputs(onnxc_context *context, const onnxc_value *inp
 
 /* The memory that the caller gives for output `index` must be nobody else's. */
 static int32_t onnxc_check_output(onnxc_context *context, int32_t index) {
-    const onnxc_model *model = onnxc_tables.model;
+    const onnxc_model *model = context->library->model;
     const onnxc_value *output = &context->outputs[index];
     const char *name = model->outputs[index].name;
     if (output->object != NULL)
@@ -229,7 +229,7 @@ static int32_t onnxc_check_output(onnxc_context *context, int32_t index) {
 /* Copies what the caller says about outputs into the context and checks it. */
 static int32_t onnxc_check_outputs(onnxc_context *context, const onnxc_value *outputs,
                                    int32_t count) {
-    int32_t expected = onnxc_tables.model->output_count;
+    int32_t expected = context->library->model->output_count;
     int32_t status = onnxc_check_array(context, outputs, count, expected, "outputs");
     for (int32_t i = 0; i < expected && status == ONNXC_OK; i++) {
         onnxc_value *output = &context->outputs[i];

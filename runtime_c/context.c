@@ -11,18 +11,18 @@ static void *onnxc_carve(char *block, int64_t *used, int64_t count, int64_t byte
 }
 
 /* Lays out the tables of a context in its block and returns the bytes they take. */
-static int64_t onnxc_lay_out(onnxc_context *context, char *block, int32_t threads) {
-    const onnxc_library *library = &onnxc_tables;
-    int64_t used = 0, buffers = library->buffer_count;
+static int64_t onnxc_lay_out(onnxc_context *context, char *block, const onnxc_library *library,
+                             const onnxc_lowered *lowered, int32_t threads) {
+    int64_t used = 0, buffers = lowered->buffer_count;
     int64_t inputs = library->model->input_count, outputs = library->model->output_count;
     onnxc_carve(block, &used, 1, sizeof *context);
-    context->dims = onnxc_carve(block, &used, library->dim_count, 8);
-    context->values = onnxc_carve(block, &used, library->value_count, sizeof(void *));
+    context->dims = onnxc_carve(block, &used, lowered->dim_count, 8);
+    context->values = onnxc_carve(block, &used, lowered->value_count, sizeof(void *));
     context->offsets = onnxc_carve(block, &used, buffers, 8);
     context->sizes = onnxc_carve(block, &used, buffers, 8);
     context->planned_sizes = onnxc_carve(block, &used, buffers, 8);
     context->plan_memory = onnxc_carve(block, &used, 4 * buffers, 8);
-    context->slots = onnxc_carve(block, &used, library->slot_count, sizeof(onnxc_slot));
+    context->slots = onnxc_carve(block, &used, lowered->slot_count, sizeof(onnxc_slot));
     context->inputs = onnxc_carve(block, &used, inputs, sizeof(onnxc_value));
     context->outputs = onnxc_carve(block, &used, outputs, sizeof(onnxc_value));
     context->output_dims = onnxc_carve(block, &used, ONNXC_MAX_RANK * outputs, 8);
@@ -59,7 +59,7 @@ static int32_t onnxc_set_arena(onnxc_context *context, int64_t arena_bytes) {
 
 /* Places the buffers for context->sizes, larger ones with room to grow when `generous`. */
 static int32_t onnxc_place(onnxc_context *context, bool generous) {
-    int64_t count = onnxc_tables.buffer_count, arena_bytes;
+    int64_t count = context->lowered->buffer_count, arena_bytes;
     int64_t *planned = context->planned_sizes;
     for (int64_t i = 0; i < count; i++) {
         int64_t needed = context->sizes[i];
@@ -67,7 +67,7 @@ static int32_t onnxc_place(onnxc_context *context, bool generous) {
         if (outgrown && needed < INT64_MAX / 2) needed += needed / 4;
         planned[i] = generous && planned[i] > needed ? planned[i] : needed;
     }
-    if (!onnxc_plan(count, onnxc_tables.lifetimes, planned, context->offsets, context->plan_memory,
+    if (!onnxc_plan(count, context->lowered->lifetimes, planned, context->offsets, context->plan_memory,
                     &arena_bytes))
         return onnxc_report(context, ONNXC_SIZE_OVERFLOW, "the size of the workspace overflows");
     return onnxc_set_arena(context, arena_bytes);
@@ -76,8 +76,8 @@ static int32_t onnxc_place(onnxc_context *context, bool generous) {
 /* Makes the plan hold context->sizes. One that is outgrown gets room to spare where there is memory,
  * so that growing by a little each run seldom plans anew. */
 static int32_t onnxc_prepare_arena(onnxc_context *context) {
-    int64_t count = onnxc_tables.buffer_count;
-    if (count == 0) return onnxc_set_arena(context, onnxc_tables.arena_bytes);
+    int64_t count = context->lowered->buffer_count;
+    if (count == 0) return onnxc_set_arena(context, context->lowered->arena_bytes);
     bool fits = true, planned = context->planned_sizes[0] >= 0;
     for (int64_t i = 0; i < count; i++) {
         if (context->sizes[i] < 0)
@@ -100,7 +100,7 @@ static int32_t onnxc_enter(onnxc_context *context) {
 }
 
 static void onnxc_leave(onnxc_context *context) {
-    for (int32_t i = 0; i < onnxc_tables.model->input_count; i++) {
+    for (int32_t i = 0; i < context->library->model->input_count; i++) {
         onnxc_drop(context->borrowed[i]);
         context->borrowed[i] = NULL;
     }
@@ -114,19 +114,19 @@ static int32_t onnxc_recorded(onnxc_context *context, int32_t returned) {
 
 /* Runs the model on the checked inputs. */
 static int32_t onnxc_execute(onnxc_context *context) {
-    const onnxc_library *library = &onnxc_tables;
+    const onnxc_model *model = context->library->model;
     context->status = ONNXC_OK;
-    int32_t status = library->bind(context, context->inputs);
+    int32_t status = context->lowered->bind(context, context->inputs);
     if (status != 0) return onnxc_recorded(context, status);
     status = onnxc_prepare_arena(context);
     if (status != ONNXC_OK) return status;
-    status = library->run(context, context->inputs, context->outputs);
+    status = context->lowered->run(context, context->inputs, context->outputs);
     context->run_count++;
     if (status != 0) return onnxc_recorded(context, status);
-    for (int32_t i = 0; i < library->model->output_count; i++) {
+    for (int32_t i = 0; i < model->output_count; i++) {
         if (context->outputs[i].kind == ONNXC_NONE)
             return onnxc_report(context, ONNXC_INVALID_VALUE, "output '%.80s' was not computed",
-                                library->model->outputs[i].name);
+                                model->outputs[i].name);
         status = onnxc_own_strings(context, &context->outputs[i]);
         if (status != ONNXC_OK) return status;
     }
@@ -135,7 +135,7 @@ static int32_t onnxc_execute(onnxc_context *context) {
 
 /* Hands the results to the caller, or frees them after an error. */
 static void onnxc_deliver(onnxc_context *context, onnxc_value *outputs, int32_t status) {
-    for (int32_t i = 0; i < onnxc_tables.model->output_count; i++) {
+    for (int32_t i = 0; i < context->library->model->output_count; i++) {
         onnxc_value *output = &context->outputs[i];
         if (status == ONNXC_OK) {
             onnxc_value *target = (onnxc_value *)(uintptr_t)onnxc_step(outputs, i);
@@ -150,8 +150,9 @@ static void onnxc_deliver(onnxc_context *context, onnxc_value *outputs, int32_t 
     }
 }
 
-static int32_t onnxc_run(onnxc_context *context, const onnxc_value *inputs, int32_t input_count,
-                         onnxc_value *outputs, int32_t output_count) {
+ONNXC_HIDDEN int32_t ONNXC_SYMBOL(run)(onnxc_context *context, const onnxc_value *inputs,
+                                       int32_t input_count, onnxc_value *outputs,
+                                       int32_t output_count) {
     int32_t status = onnxc_enter(context);
     if (status != ONNXC_OK) return status;
     onnxc_float_mode mode = onnxc_enter_float_mode();
@@ -160,7 +161,7 @@ static int32_t onnxc_run(onnxc_context *context, const onnxc_value *inputs, int3
     if (status == ONNXC_OK) status = onnxc_check_outputs(context, outputs, output_count);
     if (status == ONNXC_OK) status = onnxc_execute(context);
     onnxc_deliver(context, outputs, status);
-    for (int32_t i = 0; i < onnxc_tables.slot_count; i++) {
+    for (int32_t i = 0; i < context->lowered->slot_count; i++) {
         onnxc_drop(context->slots[i].object);
         context->slots[i].object = NULL;
     }
@@ -169,23 +170,24 @@ static int32_t onnxc_run(onnxc_context *context, const onnxc_value *inputs, int3
     return status;
 }
 
-static int32_t onnxc_workspace_bytes(onnxc_context *context, const onnxc_value *inputs,
-                                     int32_t input_count, size_t *bytes) {
+ONNXC_HIDDEN int32_t ONNXC_SYMBOL(workspace_bytes_for)(onnxc_context *context,
+                                                       const onnxc_value *inputs,
+                                                       int32_t input_count, size_t *bytes) {
     int32_t status = onnxc_enter(context);
     if (status != ONNXC_OK) return status;
-    const onnxc_library *library = &onnxc_tables;
-    int64_t count = library->buffer_count, arena = library->arena_bytes, stride = 0, total = 0;
+    const onnxc_lowered *lowered = context->lowered;
+    int64_t count = lowered->buffer_count, arena = lowered->arena_bytes, stride = 0, total = 0;
     if (bytes == NULL) status = onnxc_report(context, ONNXC_NULL_POINTER, "bytes is null");
     if (status == ONNXC_OK) status = onnxc_check_inputs(context, inputs, input_count, false);
     context->status = ONNXC_OK;
-    if (status == ONNXC_OK && library->bind(context, context->inputs) != 0)
+    if (status == ONNXC_OK && lowered->bind(context, context->inputs) != 0)
         status = onnxc_recorded(context, ONNXC_INVALID_VALUE);
     for (int64_t i = 0; i < count && status == ONNXC_OK; i++)
         if (context->sizes[i] < 0) status = ONNXC_SIZE_OVERFLOW;
     int64_t scratch = context->scratch_bytes < ONNXC_ALIGNMENT ? ONNXC_ALIGNMENT
                                                                : context->scratch_bytes;
     if (status == ONNXC_OK
-        && ((count > 0 && !onnxc_plan(count, library->lifetimes, context->sizes,
+        && ((count > 0 && !onnxc_plan(count, lowered->lifetimes, context->sizes,
                                       context->plan_memory + 3 * count, context->plan_memory, &arena))
             || !onnxc_round_up(arena, &arena) || !onnxc_round_up(scratch, &stride)
             || !onnxc_multiply(stride, context->threads, &total) || !onnxc_add(total, arena, &total)))
@@ -197,7 +199,8 @@ static int32_t onnxc_workspace_bytes(onnxc_context *context, const onnxc_value *
     return status;
 }
 
-static int32_t onnxc_set_workspace(onnxc_context *context, void *memory, size_t bytes) {
+ONNXC_HIDDEN int32_t ONNXC_SYMBOL(set_workspace)(onnxc_context *context, void *memory,
+                                                 size_t bytes) {
     int32_t status = onnxc_enter(context);
     if (status != ONNXC_OK) return status;
     if ((uintptr_t)memory % ONNXC_ALIGNMENT != 0 || bytes > (size_t)PTRDIFF_MAX) {
@@ -207,81 +210,87 @@ static int32_t onnxc_set_workspace(onnxc_context *context, void *memory, size_t 
         context->own_workspace = NULL;
         context->workspace = memory;
         context->workspace_bytes = memory != NULL ? (int64_t)bytes : 0;
-        if (onnxc_tables.buffer_count > 0) context->planned_sizes[0] = -1;
+        if (context->lowered->buffer_count > 0) context->planned_sizes[0] = -1;
     }
     onnxc_leave(context);
     return status;
 }
 
-static void onnxc_destroy(onnxc_context *context) {
+ONNXC_HIDDEN void ONNXC_SYMBOL(destroy)(onnxc_context *context) {
     if (context == NULL) return;
-    for (int32_t i = 0; i < onnxc_tables.slot_count; i++) {
+    for (int32_t i = 0; i < context->lowered->slot_count; i++) {
         onnxc_drop(context->slots[i].object);
         onnxc_free(context->slots[i].data);
     }
-    onnxc_pool_destroy(context->own_pool);
+    ONNXC_SYMBOL(pool_destroy)(context->own_pool);
     onnxc_free(context->own_workspace);
     onnxc_free(context->own_scratch);
     onnxc_leave_weights(context);
     onnxc_free(context);
 }
 
+/* The bytes of options in version 1.0 of the interface. */
+enum { ONNXC_LEAST_OPTIONS = offsetof(onnxc_options, target) };
+
 /* What a caller's options say, ours where it says nothing. */
 static int32_t onnxc_read_options(const onnxc_options *given, onnxc_options *options) {
     *options = (onnxc_options){.struct_size = sizeof *options};
     if (given == NULL) return ONNXC_OK;
-    if (given->struct_size < sizeof(onnxc_options))
+    if (given->struct_size < ONNXC_LEAST_OPTIONS)
         return onnxc_report(NULL, ONNXC_WRONG_ABI, "options: struct_size is %u, expected %u",
                             (unsigned)given->struct_size, (unsigned)sizeof(onnxc_options));
-    *options = *given;
+    memcpy(options, given, given->struct_size < sizeof *options ? given->struct_size : sizeof *options);
     if (options->pool != NULL && (options->pool->run == NULL || options->pool->threads < 1))
         return onnxc_report(NULL, ONNXC_INVALID_VALUE, "options: the pool has no threads");
     return ONNXC_OK;
 }
 
-static int32_t onnxc_create(const onnxc_options *given, onnxc_context **result) {
+ONNXC_HIDDEN int32_t ONNXC_SYMBOL(create)(const onnxc_library *library, const onnxc_options *given,
+                                          onnxc_context **result) {
+    const onnxc_lowered *lowered = NULL;
     onnxc_options options;
     if (result == NULL) return onnxc_report(NULL, ONNXC_NULL_POINTER, "context is null");
     *result = NULL;
-    int32_t status = onnxc_check_processor();
-    if (status == ONNXC_OK) status = onnxc_read_options(given, &options);
+    int32_t status = onnxc_read_options(given, &options);
+    if (status == ONNXC_OK) status = onnxc_choose_target(library, options.target, &lowered);
     if (status != ONNXC_OK) return status;
-    int32_t threads = options.threads > 0 ? options.threads : onnxc_tables.threads;
+    int32_t threads = options.threads > 0 ? options.threads : library->threads;
     threads = onnxc_clamp_threads(options.pool != NULL ? options.pool->threads : threads);
     onnxc_context sizes;
-    int64_t bytes = onnxc_lay_out(&sizes, NULL, threads);
+    int64_t bytes = onnxc_lay_out(&sizes, NULL, library, lowered, threads);
     onnxc_context *context = onnxc_allocate(bytes);
     if (context == NULL) return onnxc_out_of_memory(NULL, bytes);
     memset(context, 0, (size_t)bytes);
-    onnxc_lay_out(context, (char *)context, threads);
+    onnxc_lay_out(context, (char *)context, library, lowered, threads);
     context->api = &onnxc_functions;
+    context->library = library;
+    context->lowered = lowered;
     context->threads = threads;
     context->node = -1;
     context->pool = options.pool;
-    context->scratch_bytes = onnxc_tables.scratch_bytes;
-    if (onnxc_tables.buffer_count > 0) context->planned_sizes[0] = -1;
+    context->scratch_bytes = lowered->scratch_bytes;
+    if (lowered->buffer_count > 0) context->planned_sizes[0] = -1;
     else context->offsets = NULL;
     status = onnxc_find_weights(context, options.weights_path);
     if (status == ONNXC_OK) onnxc_make_strings(context);
     if (status == ONNXC_OK && threads > 1 && context->pool == NULL) {
-        status = onnxc_pool_create(threads, &context->own_pool);
+        status = ONNXC_SYMBOL(pool_create)(threads, &context->own_pool);
         context->pool = context->own_pool;
     }
-    if (status == ONNXC_OK && onnxc_tables.buffer_count == 0) {
-        status = onnxc_set_arena(context, onnxc_tables.arena_bytes);
+    if (status == ONNXC_OK && lowered->buffer_count == 0) {
+        status = onnxc_set_arena(context, lowered->arena_bytes);
         if (status != ONNXC_OK) memcpy(onnxc_thread_error, context->error, sizeof context->error);
     }
-    if (status != ONNXC_OK) onnxc_destroy(context);
+    if (status != ONNXC_OK) ONNXC_SYMBOL(destroy)(context);
     else *result = context;
     return status;
 }
 
-static void onnxc_cancel(onnxc_context *context) {
+ONNXC_HIDDEN void ONNXC_SYMBOL(cancel)(onnxc_context *context) {
     if (context != NULL) atomic_store_explicit(&context->cancel_requested, 1, memory_order_relaxed);
 }
 
-#define ONNXC_MODEL_FUNCTIONS                                                                       \
-    .create = onnxc_create, .destroy = onnxc_destroy, .run = onnxc_run, .release = onnxc_release,   \
-    .workspace_bytes_for = onnxc_workspace_bytes, .set_workspace = onnxc_set_workspace,             \
-    .last_error = onnxc_last_error, .cancel = onnxc_cancel, .pool_create = onnxc_pool_create,       \
-    .pool_destroy = onnxc_pool_destroy
+/* The target whose code the context runs. */
+ONNXC_HIDDEN const char *ONNXC_SYMBOL(target)(const onnxc_context *context) {
+    return context != NULL ? context->lowered->target : NULL;
+}

@@ -36,7 +36,7 @@ static int32_t onnxc_report(onnxc_context *context, int32_t status, const char *
     return status;
 }
 
-static const char *onnxc_last_error(const onnxc_context *context) {
+ONNXC_HIDDEN const char *ONNXC_SYMBOL(last_error)(const onnxc_context *context) {
     return context != NULL ? context->error : onnxc_thread_error;
 }
 
@@ -89,14 +89,15 @@ static void onnxc_failure_text(char *text, size_t room, int32_t code, int64_t va
 #pragma GCC diagnostic pop
 }
 
-static const char *onnxc_node_name(int32_t node) {
-    return node >= 0 && node < onnxc_tables.node_count ? onnxc_tables.node_names[node] : "the model";
+static const char *onnxc_node_name(const onnxc_context *context, int32_t node) {
+    const onnxc_lowered *lowered = context->lowered;
+    return node >= 0 && node < lowered->node_count ? lowered->node_names[node] : "the model";
 }
 
 static int32_t onnxc_fail(onnxc_context *context, int32_t node, int32_t code, int64_t value) {
     char text[160];
     onnxc_failure_text(text, sizeof text, code, value);
-    return onnxc_report(context, code, "%.300s: %s", onnxc_node_name(node), text);
+    return onnxc_report(context, code, "%.300s: %s", onnxc_node_name(context, node), text);
 }
 
 static int32_t onnxc_fail_expected(onnxc_context *context, int32_t node, int32_t code,
@@ -106,14 +107,14 @@ static int32_t onnxc_fail_expected(onnxc_context *context, int32_t node, int32_t
         [ONNXC_RANK_MISMATCH] = "rank", [ONNXC_INVALID_RESHAPE] = "number of elements"};
     int32_t known = (int32_t)(sizeof what / sizeof *what);
     const char *subject = code > 0 && code < known ? what[code] : NULL;
-    return onnxc_report(context, code, "%.300s: %s: expected %lld, got %lld", onnxc_node_name(node),
+    return onnxc_report(context, code, "%.300s: %s: expected %lld, got %lld", onnxc_node_name(context, node),
                         subject != NULL ? subject : "invalid value", (long long)expected,
                         (long long)got);
 }
 
 static int32_t onnxc_fail_input(onnxc_context *context, int32_t input, int32_t axis,
                                 int64_t expected) {
-    const onnxc_port *port = &onnxc_tables.model->inputs[input];
+    const onnxc_port *port = &context->library->model->inputs[input];
     const char *symbol = port->symbols != NULL && axis < port->rank ? port->symbols[axis] : NULL;
     return onnxc_report(context, ONNXC_WRONG_SHAPE,
                         "input '%.80s': dimension %d%s%.40s%s: expected %lld, got %lld", port->name,

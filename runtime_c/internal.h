@@ -12,6 +12,17 @@
 #include <stdbool.h>
 
 #define ONNXC_HIDDEN __attribute__((visibility("hidden")))
+
+/* What the tables of a model refer to by name. The runtime is compiled once for all shared libraries; in an
+ * object for static linking its names begin with the model's, so that many link into one program. */
+#ifndef ONNXC_PREFIX
+#define ONNXC_PREFIX onnxc__
+#endif
+#define ONNXC_JOIN_(prefix, name) prefix##name
+#define ONNXC_JOIN(prefix, name) ONNXC_JOIN_(prefix, name)
+#define ONNXC_SYMBOL(name) ONNXC_JOIN(ONNXC_PREFIX, name)
+#define ONNXC_OPERATOR(name) ONNXC_HIDDEN int32_t ONNXC_SYMBOL(op_##name)
+
 #define ONNXC_ALIGNMENT 64
 
 /* Runs parts [first, last). `args` are 8-byte words that the run function laid out. `scratch` is
@@ -93,6 +104,8 @@ struct onnxc_context {
     int64_t run_count;      /* runs begun before this one, for unseeded random numbers */
 
     /* Private to the runtime. */
+    const struct onnxc_library *library;
+    const struct onnxc_lowered *lowered; /* the code of the library that this context runs */
     int64_t *planned_sizes; /* the sizes that offsets were placed for; -1 before the first plan */
     int64_t *plan_memory;   /* the planner's working memory: four words for each buffer */
     int64_t arena_bytes;    /* that the plan takes */
@@ -126,32 +139,44 @@ typedef struct onnxc_lifetime {
     int32_t last;
 } onnxc_lifetime;
 
-/* What model.c tells the runtime about the model, in `onnxc_tables`. */
-typedef struct onnxc_library {
-    const onnxc_model *model;
+/* A model's code for one target, and what the runtime must know of it. */
+typedef struct onnxc_lowered {
+    const char *target;
+    const char *const *features;      /* what the processor must have */
     int32_t (*bind)(onnxc_context *context, const onnxc_value *inputs);
     int32_t (*run)(onnxc_context *context, const onnxc_value *inputs, onnxc_value *outputs);
-    onnxc_operator *const *operators;
-    int32_t operator_count;
-    int32_t node_count;
+    onnxc_operator *const *operators; /* in the order of api->call's index */
     const char *const *node_names;
+    const onnxc_lifetime *lifetimes;  /* of each planned buffer */
+    int64_t arena_bytes;              /* of a static model */
+    int64_t scratch_bytes;            /* of a static model, for each thread */
+    int32_t feature_count;
+    int32_t node_count;
     int32_t dim_count;
     int32_t value_count;
     int32_t slot_count;
-    int32_t buffer_count;            /* planned at run time; 0 when the arena is static */
-    const onnxc_lifetime *lifetimes; /* of each planned buffer */
-    int64_t arena_bytes;             /* of a static model */
-    int64_t scratch_bytes;           /* of a static model, for each thread */
-    int32_t threads;                 /* default number; 0: one for each processor */
-    const char *const *weights;      /* where the address of the weights is; null: side file */
-    const char *weights_file;        /* the side file, relative to the library's folder; or null */
-    uint64_t weights_bytes;
-    uint8_t weights_digest[32];      /* of the constants, in the head of the side file */
-    int64_t string_table;            /* offset in the weights: two words for each string, its offset */
-    int64_t string_count;            /* in the weights and its length */
-} onnxc_library;
+    int32_t buffer_count;             /* planned at run time; 0 when the arena is static */
+} onnxc_lowered;
 
-static const onnxc_library onnxc_tables;
+/* The side file of a library, shared by its contexts. */
+typedef struct onnxc_mapping {
+    char *data;
+    int64_t users;
+} onnxc_mapping;
+
+/* What the tables of a library (codegen/library/tables.py) tell the runtime. */
+typedef struct onnxc_library {
+    const onnxc_model *model;
+    const onnxc_lowered *lowered; /* for each target, the best first */
+    const char *weights;          /* the constant data; null: in a side file, or there is none */
+    const char *weights_file;     /* the side file, relative to the library's folder; or null */
+    onnxc_mapping *mapping;       /* of the side file */
+    int64_t string_table;         /* offset in the weights: two words for each string, its offset */
+    int64_t string_count;         /* in the weights and its length */
+    int32_t target_count;
+    int32_t threads;              /* default number; 0: one for each processor */
+    uint8_t weights_digest[32];   /* of the constants, in the head of the side file */
+} onnxc_library;
 
 /* For operators written in C. */
 

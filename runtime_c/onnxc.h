@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 #define ONNXC_ABI_MAJOR 1
-#define ONNXC_ABI_MINOR 0
+#define ONNXC_ABI_MINOR 1
 #define ONNXC_MAX_RANK 32
 
 /* What a function returns. */
@@ -134,6 +134,9 @@ typedef struct onnxc_options {
      * compiled to, relative to the library or, where the model is part of a program, to the program.
      * Contexts share the mapping; the first one's path counts. */
     const char *weights_path;
+    /* Since 1.1. The target whose code is used, of those that the library was compiled for; null: the
+     * first of them that the processor can run. */
+    const char *target;
 } onnxc_options;
 
 typedef struct onnxc_model {
@@ -150,9 +153,10 @@ typedef struct onnxc_model {
     const onnxc_metadata *metadata;
     int32_t metadata_count;
     int32_t feature_count;
-    const char *const *features;  /* what the processor must have */
+    const char *const *features;  /* what the processor must have, whichever target is used */
     uint64_t weights_bytes;
-    int64_t workspace_bytes;      /* one thread's; -1 where it depends on the inputs' dims */
+    int64_t workspace_bytes;      /* one thread's, of the target that takes most; -1 where it depends on
+                                   * the inputs' dims */
 
     /* `options` may be null. On failure *context is null and last_error(NULL) tells why. */
     int32_t (*create)(const onnxc_options *options, onnxc_context **context);
@@ -176,6 +180,8 @@ typedef struct onnxc_model {
     /* threads <= 0: one for each processor. */
     int32_t (*pool_create)(int32_t threads, onnxc_pool **pool);
     void (*pool_destroy)(onnxc_pool *pool);
+    /* Since 1.1. The target whose code the context runs; null without a context. */
+    const char *(*target)(const onnxc_context *context);
 } onnxc_model;
 
 /* The model of this library under the name that loaders look up. */

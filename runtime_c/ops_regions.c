@@ -64,8 +64,8 @@ static int64_t onnxc_samples(double extent, int64_t cells, int64_t asked) {
 /* roi_align: X [N, C, H, W], regions [R, 4] (x1, y1, x2, y2), int64 image of each region [R], float32
  * scale of the regions -> [R, C, height, width]. Attributes: height, width, samples along each axis of
  * a cell (0: by size), 1 for the greatest instead of the mean, 1 for pixel centres at one half. */
-static int32_t onnxc_op_roi_align(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                  onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+ONNXC_OPERATOR(roi_align)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                          onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     onnxc_images x = onnxc_images_of(in);
     int64_t regions = in[1].dims[0], height = attributes[1], width = attributes[2];
@@ -117,8 +117,8 @@ static void onnxc_cell(double start, double extent, int64_t cells, int64_t cell,
 
 /* max_roi_pool: X [N, C, H, W], regions [R, 5] (image, x1, y1, x2, y2), float32 scale of the regions ->
  * [R, C, height, width], 0 where a cell is empty. Attributes: height, width. */
-static int32_t onnxc_op_max_roi_pool(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                     onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+ONNXC_OPERATOR(max_roi_pool)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                             onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     onnxc_images x = onnxc_images_of(in);
     int64_t regions = in[1].dims[0], height = attributes[1], width = attributes[2];
@@ -174,8 +174,8 @@ static double onnxc_determinant(double *a, int64_t n) {
 }
 
 /* determinant: matrices [..., n, n] -> [...]. No attributes. */
-static int32_t onnxc_op_determinant(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                    onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+ONNXC_OPERATOR(determinant)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                            onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int32_t outer = in->rank - 2, dtype = in->dtype;
     int64_t n = in->dims[outer], size = onnxc_dtype_bytes(dtype);

@@ -3,8 +3,8 @@
 
 /* nonzero: x -> int64 [rank, n], the positions of the elements that are not zero in row-major order.
  * No attributes. */
-static int32_t onnxc_op_nonzero(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+ONNXC_OPERATOR(nonzero)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                        onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int32_t rank = in->rank, dtype = in->dtype;
     int64_t elements = onnxc_elements(rank, in->dims), size = onnxc_dtype_bytes(dtype), count = 0;
@@ -92,8 +92,8 @@ static int64_t *onnxc_sort_slices(const onnxc_slices *x, int64_t *order, int64_t
 /* unique: x -> its distinct slices along the axis; where each is first; which one each slice is; how
  * often each occurs. A NaN is distinct from every other. Attributes: axis (-1: elements of the
  * flattened x), 1 to sort them (0: in order of first occurrence). */
-static int32_t onnxc_op_unique(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                               onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+ONNXC_OPERATOR(unique)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                       onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int64_t axis = attributes[4], sorted = attributes[5];
     onnxc_slices x = onnxc_slices_of(in, axis);
@@ -192,9 +192,9 @@ static int64_t *onnxc_sort_scores(const float *scores, int64_t *order, int64_t *
  * greatest overlap (float32), score that must be exceeded (float32) -> int64 [n, 3] of (batch, class,
  * box), best first. Attribute: 1 where boxes are (centre x, centre y, width, height), 0 for (y, x, y,
  * x) of two opposite corners. */
-static int32_t onnxc_op_non_max_suppression(onnxc_context *context, const onnxc_value *in,
-                                            int32_t in_count, onnxc_value *out, int32_t out_count,
-                                            const int64_t *attributes) {
+ONNXC_OPERATOR(non_max_suppression)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                    onnxc_value *out, int32_t out_count,
+                                    const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int64_t batches = in[1].dims[0], classes = in[1].dims[1], count = in[1].dims[2], found = 0;
     int64_t most = ONNXC_LOAD(int64_t, in[2].data);

@@ -50,24 +50,22 @@ static int32_t onnxc_return_item(onnxc_context *context, onnxc_value *out, int64
 }
 
 /* sequence_construct: values... -> the sequence of them. No attributes. */
-static int32_t onnxc_op_sequence_construct(onnxc_context *context, const onnxc_value *in,
-                                           int32_t in_count, onnxc_value *out, int32_t out_count,
-                                           const int64_t *attributes) {
+ONNXC_OPERATOR(sequence_construct)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                   onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)out_count;
     return onnxc_make_list(context, ONNXC_SEQUENCE, in, in_count, out, attributes[0]);
 }
 
 /* sequence_empty: -> the sequence of nothing. No attributes. */
-static int32_t onnxc_op_sequence_empty(onnxc_context *context, const onnxc_value *in,
-                                       int32_t in_count, onnxc_value *out, int32_t out_count,
-                                       const int64_t *attributes) {
+ONNXC_OPERATOR(sequence_empty)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                               onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     return onnxc_make_list(context, ONNXC_SEQUENCE, in, 0, out, attributes[0]);
 }
 
 /* sequence_at: sequence, position -> the value there. No attributes. */
-static int32_t onnxc_op_sequence_at(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                    onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+ONNXC_OPERATOR(sequence_at)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                            onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int64_t position;
     if (!onnxc_position(context, &in[1], onnxc_list_length(in->object), false, &position))
@@ -76,9 +74,8 @@ static int32_t onnxc_op_sequence_at(onnxc_context *context, const onnxc_value *i
 }
 
 /* sequence_length: sequence -> its number of values, int64 scalar. No attributes. */
-static int32_t onnxc_op_sequence_length(onnxc_context *context, const onnxc_value *in,
-                                        int32_t in_count, onnxc_value *out, int32_t out_count,
-                                        const int64_t *attributes) {
+ONNXC_OPERATOR(sequence_length)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int64_t *length = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, 0, NULL);
     if (length == NULL) return context->status;
@@ -88,9 +85,8 @@ static int32_t onnxc_op_sequence_length(onnxc_context *context, const onnxc_valu
 
 /* sequence_insert: sequence, value[, position] -> the sequence with the value before that position,
  * or at its end. No attributes. */
-static int32_t onnxc_op_sequence_insert(onnxc_context *context, const onnxc_value *in,
-                                        int32_t in_count, onnxc_value *out, int32_t out_count,
-                                        const int64_t *attributes) {
+ONNXC_OPERATOR(sequence_insert)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)out_count;
     int64_t position = onnxc_list_length(in->object);
     if (in_count > 2 && in[2].kind != ONNXC_NONE
@@ -103,9 +99,8 @@ static int32_t onnxc_op_sequence_insert(onnxc_context *context, const onnxc_valu
 
 /* sequence_erase: sequence[, position] -> the sequence without the value there, or the last. No
  * attributes. */
-static int32_t onnxc_op_sequence_erase(onnxc_context *context, const onnxc_value *in,
-                                       int32_t in_count, onnxc_value *out, int32_t out_count,
-                                       const int64_t *attributes) {
+ONNXC_OPERATOR(sequence_erase)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                               onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)out_count;
     int64_t length = onnxc_list_length(in->object), position = length - 1;
     if (in_count > 1 && in[1].kind != ONNXC_NONE) {
@@ -126,17 +121,17 @@ static int32_t onnxc_op_sequence_erase(onnxc_context *context, const onnxc_value
 }
 
 /* optional: [value] -> the optional that holds it, or nothing. No attributes. */
-static int32_t onnxc_op_optional(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                 onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+ONNXC_OPERATOR(optional)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                         onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)out_count;
     bool given = in_count > 0 && in->kind != ONNXC_NONE;
     return onnxc_make_list(context, ONNXC_OPTIONAL, in, given, out, attributes[0]);
 }
 
 /* optional_get_element: optional -> what it holds. Anything else is returned as it is. No attributes. */
-static int32_t onnxc_op_optional_get_element(onnxc_context *context, const onnxc_value *in,
-                                             int32_t in_count, onnxc_value *out, int32_t out_count,
-                                             const int64_t *attributes) {
+ONNXC_OPERATOR(optional_get_element)(onnxc_context *context, const onnxc_value *in,
+                                     int32_t in_count, onnxc_value *out, int32_t out_count,
+                                     const int64_t *attributes) {
     (void)in_count, (void)out_count;
     if (in->kind != ONNXC_OPTIONAL) return onnxc_return_item(context, out, attributes[0], in);
     if (onnxc_list_length(in->object) == 0) return onnxc_raise(context, ONNXC_EMPTY_OPTIONAL, 0);
@@ -144,9 +139,9 @@ static int32_t onnxc_op_optional_get_element(onnxc_context *context, const onnxc
 }
 
 /* optional_has_element: [optional] -> whether it holds a value, bool scalar. No attributes. */
-static int32_t onnxc_op_optional_has_element(onnxc_context *context, const onnxc_value *in,
-                                             int32_t in_count, onnxc_value *out, int32_t out_count,
-                                             const int64_t *attributes) {
+ONNXC_OPERATOR(optional_has_element)(onnxc_context *context, const onnxc_value *in,
+                                     int32_t in_count, onnxc_value *out, int32_t out_count,
+                                     const int64_t *attributes) {
     (void)out_count;
     uint8_t *has = onnxc_call_output(context, out, attributes[0], ONNXC_BOOL, 0, NULL);
     if (has == NULL) return context->status;
@@ -185,9 +180,9 @@ static int32_t onnxc_joined_dims(onnxc_context *context, const onnxc_object *lis
 
 /* concat_from_sequence: sequence -> its tensors one after the other. Attributes: axis (negative: from
  * the end), 1 where that is a new axis. */
-static int32_t onnxc_op_concat_from_sequence(onnxc_context *context, const onnxc_value *in,
-                                             int32_t in_count, onnxc_value *out, int32_t out_count,
-                                             const int64_t *attributes) {
+ONNXC_OPERATOR(concat_from_sequence)(onnxc_context *context, const onnxc_value *in,
+                                     int32_t in_count, onnxc_value *out, int32_t out_count,
+                                     const int64_t *attributes) {
     (void)in_count, (void)out_count;
     const onnxc_value *items = onnxc_list_items(in->object);
     int64_t count = onnxc_list_length(in->object), axis = attributes[1], dims[ONNXC_MAX_RANK + 1];
@@ -240,9 +235,8 @@ static onnxc_object *onnxc_cut(const onnxc_value *x, int64_t axis, int64_t begin
 /* split_to_sequence: x[, split] -> x cut along an axis: into parts of the sizes listed, into parts of
  * one size (the last may be smaller) when split is a scalar, else into single slices. Attributes:
  * axis, 0 where single slices lose the axis. */
-static int32_t onnxc_op_split_to_sequence(onnxc_context *context, const onnxc_value *in,
-                                          int32_t in_count, onnxc_value *out, int32_t out_count,
-                                          const int64_t *attributes) {
+ONNXC_OPERATOR(split_to_sequence)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                  onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)out_count;
     const onnxc_value *split = in_count > 1 && in[1].kind != ONNXC_NONE ? &in[1] : NULL;
     int64_t axis = attributes[1], length = in->dims[axis], begin = 0;

@@ -99,9 +99,8 @@ static void onnxc_leave_locale(locale_t before, locale_t plain) {
 }
 
 /* numbers_to_strings: x -> the text of each element. Attributes: codes of both types. */
-static int32_t onnxc_op_numbers_to_strings(onnxc_context *context, const onnxc_value *in,
-                                           int32_t in_count, onnxc_value *out, int32_t out_count,
-                                           const int64_t *attributes) {
+ONNXC_OPERATOR(numbers_to_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                   onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(in->dtype), bytes;
     if (onnxc_tensor_bytes(ONNXC_STRING, in->rank, in->dims) < 0
@@ -165,9 +164,8 @@ static bool onnxc_read_number(int32_t dtype, char *text, char *element) {
 
 /* strings_to_numbers: x -> the number that each text is; surrounding spaces are allowed. Attributes:
  * codes of both types. */
-static int32_t onnxc_op_strings_to_numbers(onnxc_context *context, const onnxc_value *in,
-                                           int32_t in_count, onnxc_value *out, int32_t out_count,
-                                           const int64_t *attributes) {
+ONNXC_OPERATOR(strings_to_numbers)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                   onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int32_t dtype = (int32_t)attributes[2];
     int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(dtype), longest = 0;
@@ -196,8 +194,8 @@ static int32_t onnxc_op_strings_to_numbers(onnxc_context *context, const onnxc_v
 }
 
 /* strings_equal: x, y of one shape -> where their elements are the same bytes. No attributes. */
-static int32_t onnxc_op_strings_equal(onnxc_context *context, const onnxc_value *in, int32_t in_count,
-                                      onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+ONNXC_OPERATOR(strings_equal)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                              onnxc_value *out, int32_t out_count, const int64_t *attributes) {
     (void)in_count, (void)out_count;
     int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(ONNXC_STRING);
     const char *x = in[0].data, *y = in[1].data;

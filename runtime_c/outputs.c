@@ -65,7 +65,7 @@ static int32_t onnxc_scratch(onnxc_context *context, int64_t bytes) {
 /* Memory for output `index`, whose value is described completely. */
 static void *onnxc_tensor_output(onnxc_context *context, onnxc_value *outputs, int32_t index,
                                  int32_t dtype, int32_t rank, const int64_t *dims) {
-    const onnxc_port *port = &onnxc_tables.model->outputs[index];
+    const onnxc_port *port = &context->library->model->outputs[index];
     onnxc_value *output = &outputs[index];
     char shape[256];
     int64_t bytes = rank >= 0 && rank <= ONNXC_MAX_RANK ? onnxc_tensor_bytes(dtype, rank, dims) : -1;
@@ -103,7 +103,7 @@ static void *onnxc_tensor_output(onnxc_context *context, onnxc_value *outputs, i
 
 static void *onnxc_output(onnxc_context *context, onnxc_value *outputs, int32_t index, int32_t rank,
                           const int64_t *dims) {
-    return onnxc_tensor_output(context, outputs, index, onnxc_tables.model->outputs[index].dtype,
+    return onnxc_tensor_output(context, outputs, index, context->library->model->outputs[index].dtype,
                                rank, dims);
 }
 
@@ -188,7 +188,7 @@ static int32_t onnxc_call(onnxc_context *context, int32_t op, const onnxc_value 
     if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
     context->node = node;
     for (int32_t i = 0; i < out_count; i++) out[i] = (onnxc_value){.struct_size = sizeof *out};
-    int32_t status = onnxc_tables.operators[op](context, in, in_count, out, out_count, attributes);
+    int32_t status = context->lowered->operators[op](context, in, in_count, out, out_count, attributes);
     onnxc_free_list(context->temporaries);
     context->temporaries = NULL;
     context->node = -1;

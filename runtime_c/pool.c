@@ -189,7 +189,7 @@ static int32_t onnxc_clamp_threads(int32_t threads) {
     return threads < 1 ? 1 : threads > ONNXC_MAX_THREADS ? ONNXC_MAX_THREADS : threads;
 }
 
-static int32_t onnxc_pool_create(int32_t threads, onnxc_pool **result) {
+ONNXC_HIDDEN int32_t ONNXC_SYMBOL(pool_create)(int32_t threads, onnxc_pool **result) {
     if (result == NULL) return onnxc_report(NULL, ONNXC_NULL_POINTER, "pool is null");
     *result = NULL;
     threads = onnxc_clamp_threads(threads);
@@ -208,7 +208,7 @@ static int32_t onnxc_pool_create(int32_t threads, onnxc_pool **result) {
     return ONNXC_OK;
 }
 
-static void onnxc_pool_destroy(onnxc_pool *base) {
+ONNXC_HIDDEN void ONNXC_SYMBOL(pool_destroy)(onnxc_pool *base) {
     onnxc_threads *pool = (onnxc_threads *)base;
     if (pool == NULL) return;
     bool ours = atomic_load(&pool->generation) == atomic_load(&onnxc_fork_generation);

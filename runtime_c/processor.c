@@ -151,19 +151,34 @@ static bool onnxc_has_feature(const char *name) {
 
 #endif
 
-/* An error that lists all features that are missing. */
-static int32_t onnxc_check_processor(void) {
-    const onnxc_model *model = onnxc_tables.model;
-    char missing[512] = "";
+/* Writes the features that are missing, separated by commas; whether there are any. */
+static bool onnxc_lacks(const onnxc_lowered *lowered, char *missing, size_t room) {
     size_t used = 0;
-    for (int32_t i = 0; i < model->feature_count; i++) {
-        if (onnxc_has_feature(model->features[i])) continue;
-        int written = snprintf(missing + used, sizeof missing - used, "%s%.32s",
-                               used > 0 ? ", " : "", model->features[i]);
-        if (written > 0 && used + (size_t)written < sizeof missing) used += (size_t)written;
+    missing[0] = 0;
+    for (int32_t i = 0; i < lowered->feature_count; i++) {
+        if (onnxc_has_feature(lowered->features[i])) continue;
+        int written = snprintf(missing + used, room - used, "%s%.32s", used > 0 ? ", " : "",
+                               lowered->features[i]);
+        if (written > 0 && used + (size_t)written < room) used += (size_t)written;
     }
-    if (missing[0] == 0) return ONNXC_OK;
+    return missing[0] != 0;
+}
+
+/* The first of the library's targets that this processor can run or, with a name, the one of that name. */
+static int32_t onnxc_choose_target(const onnxc_library *library, const char *name,
+                                   const onnxc_lowered **chosen) {
+    char missing[512] = "";
+    bool known = false;
+    for (int32_t i = 0; i < library->target_count; i++) {
+        if (name != NULL && strcmp(name, library->lowered[i].target) != 0) continue;
+        known = true;
+        *chosen = &library->lowered[i];
+        if (!onnxc_lacks(*chosen, missing, sizeof missing)) return ONNXC_OK;
+    }
+    if (!known)
+        return onnxc_report(NULL, ONNXC_INVALID_VALUE, "model '%.80s' was not compiled for target '%.80s'",
+                            library->model->name, name);
     return onnxc_report(NULL, ONNXC_UNSUPPORTED_PROCESSOR,
                         "model '%.80s' was compiled for another processor: this one lacks %s",
-                        model->name, missing);
+                        library->model->name, missing);
 }

@@ -1,6 +1,8 @@
-/* runtime.c - the whole runtime, included by a model's generated C file, one translation unit.
+/* runtime.c - the whole runtime as one translation unit, compiled once for all models.
  *
- * Everything is static: models that are linked into one program share nothing and cannot clash.
+ * It knows no model: all that it needs it reaches through the context. What tables of models refer to has names
+ * made by ONNXC_SYMBOL, the rest is static: models that are linked into one program share nothing and cannot
+ * clash.
  * Read in this order: memory, errors, processor, plan, pool, parallel, values, check, outputs,
  * weights, context; then the operators that are written in C. */
 #include "internal.h"

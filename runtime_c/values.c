@@ -29,7 +29,7 @@ static void onnxc_drop(onnxc_object *object) {
     onnxc_free(object);
 }
 
-static void onnxc_release(onnxc_value *value) {
+ONNXC_HIDDEN void ONNXC_SYMBOL(release)(onnxc_value *value) {
     if (value == NULL || value->object == NULL) return;
     onnxc_drop(value->object);
     value->object = NULL;

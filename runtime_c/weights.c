@@ -12,12 +12,10 @@ typedef struct onnxc_weights_head {
 
 enum { ONNXC_WEIGHTS_HEAD_BYTES = 4096 };
 
-static pthread_mutex_t onnxc_weights_mutex = PTHREAD_MUTEX_INITIALIZER; /* of the next two */
-static char *onnxc_weights_map;
-static int64_t onnxc_weights_users;
+static pthread_mutex_t onnxc_weights_mutex = PTHREAD_MUTEX_INITIALIZER; /* of all mappings */
 
-static uint64_t onnxc_weights_file_bytes(void) {
-    return ONNXC_WEIGHTS_HEAD_BYTES + onnxc_tables.weights_bytes;
+static uint64_t onnxc_weights_file_bytes(const onnxc_library *library) {
+    return ONNXC_WEIGHTS_HEAD_BYTES + library->model->weights_bytes;
 }
 
 /* The file that holds this code, links followed: the library, or the program that it is linked into. */
@@ -34,8 +32,8 @@ static bool onnxc_own_path(char path[PATH_MAX]) {
 }
 
 /* The path of the side file: `given`, or what was compiled in, relative to the folder of this code. */
-static int32_t onnxc_weights_path(const char *given, char path[PATH_MAX]) {
-    const char *name = given != NULL ? given : onnxc_tables.weights_file;
+static int32_t onnxc_weights_path(const onnxc_library *library, const char *given, char path[PATH_MAX]) {
+    const char *name = given != NULL ? given : library->weights_file;
     size_t folder = 0;
     if (given == NULL) {
         if (!onnxc_own_path(path))
@@ -48,39 +46,39 @@ static int32_t onnxc_weights_path(const char *given, char path[PATH_MAX]) {
     return ONNXC_OK;
 }
 
-static int32_t onnxc_check_weights(int file, const char *path) {
+static int32_t onnxc_check_weights(const onnxc_library *library, int file, const char *path) {
     onnxc_weights_head head;
     struct stat status;
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)
         || pread(file, &head, sizeof head, 0) != (ssize_t)sizeof head
         || memcmp(head.magic, "ONNXCWTS", sizeof head.magic) != 0)
         return onnxc_report(NULL, ONNXC_WEIGHTS_FILE, "'%.300s' is not a file of weights", path);
-    if (head.bytes != onnxc_tables.weights_bytes
-        || memcmp(head.digest, onnxc_tables.weights_digest, sizeof head.digest) != 0)
+    if (head.bytes != library->model->weights_bytes
+        || memcmp(head.digest, library->weights_digest, sizeof head.digest) != 0)
         return onnxc_report(NULL, ONNXC_WEIGHTS_FILE,
                             "'%.300s' does not hold the weights of this build of model '%.80s'", path,
-                            onnxc_tables.model->name);
-    if ((uint64_t)status.st_size != onnxc_weights_file_bytes())
+                            library->model->name);
+    if ((uint64_t)status.st_size != onnxc_weights_file_bytes(library))
         return onnxc_report(NULL, ONNXC_WEIGHTS_FILE,
                             "the weights in '%.300s' are damaged: it has %llu bytes, not %llu", path,
                             (unsigned long long)status.st_size,
-                            (unsigned long long)onnxc_weights_file_bytes());
+                            (unsigned long long)onnxc_weights_file_bytes(library));
     return ONNXC_OK;
 }
 
-static int32_t onnxc_map_weights(const char *given) {
+static int32_t onnxc_map_weights(const onnxc_library *library, const char *given) {
     char path[PATH_MAX];
-    int32_t status = onnxc_weights_path(given, path);
+    int32_t status = onnxc_weights_path(library, given, path);
     if (status != ONNXC_OK) return status;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is not waited for */
     if (file < 0)
         return onnxc_report(NULL, ONNXC_WEIGHTS_FILE, "the weights '%.300s' cannot be opened: %s", path,
                             strerror(errno));
-    status = onnxc_check_weights(file, path);
+    status = onnxc_check_weights(library, file, path);
     if (status == ONNXC_OK) {
-        void *map = mmap(NULL, onnxc_weights_file_bytes(), PROT_READ, MAP_PRIVATE, file, 0);
+        void *map = mmap(NULL, onnxc_weights_file_bytes(library), PROT_READ, MAP_PRIVATE, file, 0);
         if (map != MAP_FAILED)
-            onnxc_weights_map = map;
+            library->mapping->data = map;
         else
             status = onnxc_report(NULL, ONNXC_WEIGHTS_FILE,
                                   "the weights '%.300s' cannot be mapped: %s", path, strerror(errno));
@@ -91,16 +89,14 @@ static int32_t onnxc_map_weights(const char *given) {
 
 /* Sets the context's weights. */
 static int32_t onnxc_find_weights(onnxc_context *context, const char *given) {
-    if (onnxc_tables.weights != NULL) {
-        context->weights = *onnxc_tables.weights;
-        return ONNXC_OK;
-    }
-    if (onnxc_tables.weights_file == NULL) return ONNXC_OK; /* a model without constants */
+    const onnxc_library *library = context->library;
+    context->weights = library->weights;
+    if (library->weights_file == NULL) return ONNXC_OK;
     pthread_mutex_lock(&onnxc_weights_mutex);
-    int32_t status = onnxc_weights_map == NULL ? onnxc_map_weights(given) : ONNXC_OK;
+    int32_t status = library->mapping->data == NULL ? onnxc_map_weights(library, given) : ONNXC_OK;
     if (status == ONNXC_OK) {
-        onnxc_weights_users++;
-        context->weights = onnxc_weights_map + ONNXC_WEIGHTS_HEAD_BYTES;
+        library->mapping->users++;
+        context->weights = library->mapping->data + ONNXC_WEIGHTS_HEAD_BYTES;
     }
     pthread_mutex_unlock(&onnxc_weights_mutex);
     return status;
@@ -108,8 +104,9 @@ static int32_t onnxc_find_weights(onnxc_context *context, const char *given) {
 
 /* Gives the constants that are strings their addresses. */
 static void onnxc_make_strings(onnxc_context *context) {
-    const char *table = context->weights + onnxc_tables.string_table;
-    for (int64_t i = 0; i < onnxc_tables.string_count; i++) {
+    const onnxc_library *library = context->library;
+    const char *table = context->weights + library->string_table;
+    for (int64_t i = 0; i < library->string_count; i++) {
         int64_t entry[2];
         memcpy(entry, table + (int64_t)sizeof entry * i, sizeof entry);
         context->strings[i] = (onnxc_string){context->weights + entry[0], entry[1]};
@@ -117,11 +114,12 @@ static void onnxc_make_strings(onnxc_context *context) {
 }
 
 static void onnxc_leave_weights(onnxc_context *context) {
-    if (onnxc_tables.weights_file == NULL || context->weights == NULL) return;
+    const onnxc_library *library = context->library;
+    if (library->weights_file == NULL || context->weights == NULL) return;
     pthread_mutex_lock(&onnxc_weights_mutex);
-    if (--onnxc_weights_users == 0) {
-        munmap(onnxc_weights_map, onnxc_weights_file_bytes());
-        onnxc_weights_map = NULL;
+    if (--library->mapping->users == 0) {
+        munmap(library->mapping->data, onnxc_weights_file_bytes(library));
+        library->mapping->data = NULL;
     }
     pthread_mutex_unlock(&onnxc_weights_mutex);
 }

@@ -1,4 +1,4 @@
-"""What a library says of itself: the description of model.c, made from the lowered graph."""
+"""What a library says of itself: the description in its tables, made from the lowered graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...ir import dims
 from ...ir.dims import Dimension
 from ...ir.graph import OptionalType, TensorType, Type, Value
 from ..lowering.lower import Lowered
-from .model_c import LibraryDescription, Port
+from .interface import LibraryDescription, LoweredDescription, Port
 from .module import Module
 from .weights import Weights
 
@@ -42,18 +42,22 @@ def describe(
         version=__version__,
         inputs=tuple(_port(v.name, v, dim_names) for v in graph.inputs),
         outputs=tuple(_port(n, v, dim_names) for n, v in zip(output_names, graph.outputs)),
-        node_names=module.node_names,
-        operators=tuple(f"onnxc_op_{symbol}" for symbol in module.runtime_ops),
+        lowered=(
+            LoweredDescription(
+                target=target.name,
+                features=target.features,
+                node_names=module.node_names,
+                operators=module.runtime_ops,
+                dim_count=module.dim_count,
+                value_count=module.value_count,
+                slot_count=module.heap_count,
+                static=plan.static,
+                lifetimes=() if plan.static else tuple((b.first, b.last) for b in plan.buffers),
+                arena_bytes=plan.arena_bytes,
+                scratch_bytes=max(scratch, 64),
+            ),
+        ),
         metadata=dict(graph.metadata),
-        target=target.name,
-        features=target.features,
-        dim_count=module.dim_count,
-        value_count=module.value_count,
-        slot_count=module.heap_count,
-        static=plan.static,
-        lifetimes=() if plan.static else tuple((b.first, b.last) for b in plan.buffers),
-        arena_bytes=plan.arena_bytes,
-        scratch_bytes=max(scratch, 64),
         threads=threads or 0,
         weights_bytes=weights.nbytes,
         weights_file=weights_file,

@@ -20,8 +20,8 @@ from .run_function import RunFunction
 
 @dataclass(frozen=True)
 class Module:
-    """What code generation hands on: the text of `bind` and `run`, and the tables that the C side
-    completes."""
+    """What code generation hands on: the text of `bind` and `run`, and the numbers of its
+    tables."""
 
     text: str
     node_names: tuple[str, ...]
@@ -31,14 +31,17 @@ class Module:
     heap_count: int
 
 
-def emit_module(lowered: Lowered, kernels: Mapping[str, str], offsets: Sequence[int], prefix: str) -> Module:
+def emit_module(
+    lowered: Lowered, kernels: Mapping[str, str], offsets: Sequence[int], entry_points: tuple[str, str]
+) -> Module:
     """kernels: text of a step → the name its entry has in the library; offsets: of plan.constants in the
-    weights."""
+    weights; entry_points: the names of `bind` and `run`."""
     graph, plan, codes = lowered.graph, lowered.plan, lowered.codes
     text, tables = Text(lowered.target), Tables()
-    with text.function(f"{prefix}__bind", ["ptr %ctx", "ptr %inputs"], "i32", "hidden") as f:
+    bind_name, run_name = entry_points
+    with text.function(bind_name, ["ptr %ctx", "ptr %inputs"], "i32", "hidden") as f:
         BindFunction(f, tables, graph, plan, codes).emit()
-    with text.function(f"{prefix}__run", ["ptr %ctx", "ptr %inputs", "ptr %outputs"], "i32", "hidden") as f:
+    with text.function(run_name, ["ptr %ctx", "ptr %inputs", "ptr %outputs"], "i32", "hidden") as f:
         run = RunFunction(f, tables, graph, plan, codes, kernels, offsets)
         run.emit()
     for name in sorted(set(kernels.values())):

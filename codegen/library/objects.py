@@ -1,83 +1,119 @@
-"""Turns IR text into object files in child processes, several at once."""
+"""Turns IR text into object files, in child processes, while the caller goes on."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
+import queue
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import CompileError
 from ...target import Target
 from ..text.emitter import ENTRY
+from . import worker as in_process
+from . import workers
 
-TIMEOUT = 600  # seconds, for all of a model's code
-
-
-def name_kernels(texts: Sequence[str], prefix: str) -> dict[str, str]:
-    """The name of each distinct kernel text's entry in the library, made from its content."""
-    return {text: f"{prefix}__k{hashlib.sha256(text.encode()).hexdigest()[:12]}" for text in texts}
+BASELINE = ""  # LLVM's name of the processor that every machine of a kind has
+TIMEOUT = 600  # seconds, for what is left of a model's code when nothing else is to be done
 
 
-def compile_objects(
-    main: str, kernels: Mapping[str, str], target: Target, directory: Path, threads: int | None = None
-) -> list[Path]:
-    """Objects of the main module and of every kernel, written into directory. Kernels are dealt out to as
-    many children as there are processors, or `threads` says; 0 stays in this process, which an abort of LLVM
-    then ends."""
-    modules = [("main", main)] + [
-        (name, text.replace(f"@{ENTRY}", f"@{name}")) for text, name in kernels.items()
-    ]
-    if threads == 0:
-        return [_compile_here(name, text, target, directory) for name, text in modules]
-    workers = max(1, min(threads or os.cpu_count() or 1, len(modules)))
-    shares: list[list[tuple[str, str]]] = [[] for _ in range(workers)]
-    for module in sorted(modules, key=lambda m: -len(m[1])):
-        min(shares, key=lambda share: sum(len(text) for _, text in share)).append(module)
-    children, objects = [], []
-    for share in shares:
-        pairs = []
-        for name, text in share:
-            source, output = directory / f"{name}.ll", directory / f"{name}.o"
-            source.write_text(text)
-            pairs += [str(source), str(output)]
-            objects.append(output)
-        command = [sys.executable, "-P", "-m", "onnxc.codegen.library.worker", target.name, *pairs]
-        children.append(
-            subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+def name_kernels(texts: Sequence[str], prefix: str, target: Target) -> dict[str, str]:
+    """The name of each distinct kernel text's entry in the library, made from its content and the target."""
+    digests = {text: hashlib.sha256(f"{target.name} {text}".encode()).hexdigest() for text in texts}
+    return {text: f"{prefix}__k{digest[:12]}" for text, digest in digests.items()}
+
+
+class CodeGeneration:
+    """Objects in the making: `add` hands in modules, `finish` waits for all. Leaving the block by an error
+    ends what is under way.
+
+    jobs: how many at a time (None: one a processor); 0 stays in this process, which an abort of LLVM then
+    ends."""
+
+    def __init__(self, directory: Path, jobs: int | None = None):
+        self.directory = directory
+        self.jobs = (os.cpu_count() or 1) if jobs is None else jobs
+        self.objects: list[Path] = []  # in the order of `add`
+        self._modules: queue.SimpleQueue = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._workers: list[workers.Worker] = []
+        self._failures: list[BaseException] = []
+        self._stopped = False
+        self._lock = threading.Lock()  # of the workers
+
+    def add_kernels(self, kernels: Mapping[str, str], target: Target) -> None:
+        """Kernels by their text, each under its name; the longest first."""
+        for text, name in sorted(kernels.items(), key=lambda item: -len(item[0])):
+            self.add(name, text.replace(f"@{ENTRY}", f"@{name}"), target.triple, target.cpu)
+
+    def add(self, name: str, text: str, triple: str, cpu: str) -> None:
+        """A module's text for a processor in LLVM's words."""
+        output = self.directory / f"{name}.o"
+        self.objects.append(output)
+        if self.jobs == 0:
+            try:
+                output.write_bytes(in_process.compile_text(text, triple, cpu))
+            except RuntimeError as error:
+                raise CompileError(f"code generation failed: {error}") from None
+            return
+        self._modules.put((output, text, triple, cpu))
+        if len(self._threads) < self.jobs:
+            self._threads.append(threading.Thread(target=self._serve, daemon=True))
+            self._threads[-1].start()
+
+    def _serve(self) -> None:
+        """What a thread does: gives one module after the other to a worker of its own."""
+        try:
+            worker = workers.take()
+        except OSError as error:
+            self._failures.append(
+                CompileError(f"no process for code generation can be started: {error.strerror}")
             )
-        )
-    _wait(children)
-    return objects
+            return
+        with self._lock:
+            self._workers.append(worker)
+        try:
+            while not self._failures and not self._stopped and (module := self._modules.get()) is not None:
+                output, *request = module
+                output.write_bytes(worker.compile(*request))
+        except BaseException as error:
+            self._failures.append(error)
+        finally:
+            with self._lock:
+                self._workers.remove(worker)
+            workers.give_back(worker)
 
+    def finish(self) -> list[Path]:
+        """Waits for all; the first failure becomes the error."""
+        deadline = time.monotonic() + TIMEOUT
+        for _ in self._threads:
+            self._modules.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            self.stop()
+            raise CompileError(f"code generation took more than {TIMEOUT} seconds")
+        if self._failures:
+            raise self._failures[0]
+        return self.objects
 
-def _compile_here(name: str, text: str, target: Target, directory: Path) -> Path:
-    from .worker import compile_text
+    def __enter__(self) -> CodeGeneration:
+        return self
 
-    output = directory / f"{name}.o"
-    try:
-        output.write_bytes(compile_text(text, target.name))
-    except RuntimeError as error:
-        raise CompileError(f"code generation failed: {error}") from None
-    return output
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        if kind is not None:
+            self.stop()
 
-
-def _wait(children: Sequence[subprocess.Popen]) -> None:
-    """Waits for all; the first that failed becomes the error, and none is left behind."""
-    try:
-        for child in children:
-            _, errors = child.communicate(timeout=TIMEOUT)
-            if child.returncode:
-                tail = errors.decode(errors="replace").strip().splitlines()[-3:]
-                how = f"signal {-child.returncode}" if child.returncode < 0 else f"status {child.returncode}"
-                raise CompileError(f"code generation ended with {how}: {' | '.join(tail) or 'no message'}")
-    except subprocess.TimeoutExpired:
-        raise CompileError(f"code generation took more than {TIMEOUT} seconds") from None
-    finally:
-        for child in children:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
+    def stop(self) -> None:
+        """Ends what is under way."""
+        self._stopped = True
+        for _ in self._threads:
+            self._modules.put(None)
+        with self._lock:
+            for worker in self._workers:
+                worker.process.kill()
+        for thread in self._threads:
+            thread.join()

@@ -1,10 +1,10 @@
-"""The constants of a library as bytes: what enters it, or the side file beside it.
+"""The constants of a library as bytes: an object that enters it, or the side file beside it.
 
 Constants are lazy. They are made one after the other, hashed, written and forgotten, so that memory holds
 one at a time. Strings have no address before a program runs: their constants are a table of (offset, length)
-behind all others, from which a context makes the strings that its runs read. A side file begins with a page
-of its own (magic number, digest, number of bytes), which the runtime holds against what the library knows:
-runtime_c/weights.c.
+behind all others, from which a context makes the strings that its runs read. Both files begin with a page of
+their own. A side file's (magic number, digest, number of bytes) is held by the runtime against what the
+library knows: runtime_c/weights.c.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from ...errors import CompileError
 from ...ir import dtypes
 from ...ir.graph import Constant
 from ..lowering.plan_memory import Plan
+from . import elf
 
 ALIGNMENT = 64
 STRING_BYTES = dtypes.itemsize("string")
 FORGET_EVERY = 64 << 20  # bytes of constants written
-SIDE_FILE_HEAD = 4096  # bytes before the constants, so that these begin on a page
+WEIGHTS_SECTION = ".onnxc_weights"
+HEAD_BYTES = elf.HEAD_BYTES  # before the constants, so that these begin on a page
 SIDE_FILE_MAGIC = b"ONNXCWTS"
 LIBRARY_LIMIT = 2_000_000_000  # bytes of constants in a library: its code reaches 2 GiB, data included
 
@@ -50,18 +52,17 @@ def constant_bytes(plan: Plan) -> int:
 
 
 def write_weights(plan: Plan, path: Path, side_file: bool, forget: Callable[[], None]) -> Weights:
-    """Writes the constants to `path`, equal ones once, each at a multiple of ALIGNMENT; as a side file, after
-    its head. forget: takes the model's files off memory. CompileError where that fails."""
-    begin = SIDE_FILE_HEAD if side_file else 0
+    """Writes the constants to `path` from HEAD_BYTES on, equal ones once, each at a multiple of ALIGNMENT; as
+    a side file, with its head. forget: takes the model's files off memory. CompileError where that fails."""
     try:
         with path.open("wb") as file:
-            file.seek(begin)
+            file.seek(HEAD_BYTES)
             writer = _Writer(file, forget)
             offsets = tuple(writer.write(constant) for constant in plan.constants)
             table = writer.string_table()
             # so that even an empty constant has an address, and vector loads at the end stay inside
             file.write(bytes(ALIGNMENT))
-            digest, nbytes = writer.digest, file.tell() - begin
+            digest, nbytes = writer.digest, file.tell() - HEAD_BYTES
             if side_file:
                 file.seek(0)
                 file.write(side_file_head(digest, nbytes))
@@ -73,7 +74,13 @@ def write_weights(plan: Plan, path: Path, side_file: bool, forget: Callable[[], 
 
 def side_file_head(digest: bytes, nbytes: int) -> bytes:
     """The first page of a side file with so many bytes of constants."""
-    return (SIDE_FILE_MAGIC + digest + struct.pack("<Q", nbytes)).ljust(SIDE_FILE_HEAD, b"\0")
+    return (SIDE_FILE_MAGIC + digest + struct.pack("<Q", nbytes)).ljust(HEAD_BYTES, b"\0")
+
+
+def weights_object(path: Path, prefix: str, like: Path) -> Path:
+    """Makes what `write_weights` wrote an object to link. like: another object for the same machine."""
+    elf.finish_data_object(path, WEIGHTS_SECTION, f"{prefix}__weights", like)
+    return path
 
 
 class _Writer:

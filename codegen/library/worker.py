@@ -1,43 +1,86 @@
-"""The child process that runs LLVM: `python -m onnxc.codegen.library.worker TARGET IN.ll OUT.o [...]`.
+"""The child process that runs LLVM, a script of its own: it needs llvmlite alone and imports nothing of
+onnxc.
 
 LLVM can abort the process on what it cannot select; here that ends a child, and becomes an error message of
-the parent. Kernels come in their final form, so no IR pass runs: the text is parsed, verified and selected.
+the parent. Kernels come in their final form, so no IR pass runs: a text is parsed, verified and selected.
+Standard input is a socket, over which requests and answers go (workers.py); who hears nothing for a while, or
+lost its parent, ends.
 """
 
 from __future__ import annotations
 
+import os
+import select
+import struct
 import sys
-from pathlib import Path
+import time
+from functools import cache
+
+REQUEST = struct.Struct("<III")  # bytes of triple, processor and text, which follow
+ANSWER = struct.Struct("<II")  # whether it is an object (1) or a message (0), and its bytes, which follow
+IDLE_SECONDS = 60
 
 
-def compile_text(text: str, target_name: str) -> bytes:
-    """The object file of a module's text, position-independent."""
+def compile_text(text: str, triple: str, cpu: str) -> bytes:
+    """The object file of a module's text, position-independent. RuntimeError where LLVM does not take it."""
     import llvmlite.binding as llvm
 
-    from ...target import TARGETS
+    module = llvm.parse_assembly(f'target triple = "{triple}"\n{text}')
+    module.verify()
+    return _machine(triple, cpu).emit_object(module)
 
-    target = TARGETS[target_name]
+
+@cache
+def _machine(triple: str, cpu: str):
+    import llvmlite.binding as llvm
+
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    machine = llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, opt=2, reloc="pic", codemodel="small"
+    target = llvm.Target.from_triple(triple)
+    return target.create_target_machine(cpu=cpu, opt=2, reloc="pic", codemodel="small")
+
+
+def read(channel: int, count: int) -> bytes:
+    """That many bytes; EOFError where they end."""
+    data = bytearray()
+    while len(data) < count:
+        block = os.read(channel, min(count - len(data), 1 << 20))
+        if not block:
+            raise EOFError
+        data += block
+    return bytes(data)
+
+
+def write(channel: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(channel, rest) :]
+
+
+def answer(channel: int) -> None:
+    triple, cpu, text = (
+        read(channel, count).decode() for count in REQUEST.unpack(read(channel, REQUEST.size))
     )
-    module = llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}')
-    module.verify()
-    return machine.emit_object(module)
+    try:
+        good, data = 1, compile_text(text, triple, cpu)
+    except RuntimeError as error:
+        good, data = 0, str(error).encode()
+    write(channel, ANSWER.pack(good, len(data)) + data)
 
 
-def main(arguments: list[str]) -> int:
-    target, *paths = arguments
-    for source, output in zip(paths[::2], paths[1::2]):
-        try:
-            data = compile_text(Path(source).read_text(), target)
-        except RuntimeError as error:
-            print(f"{Path(source).name}: {error}", file=sys.stderr)
-            return 1
-        Path(output).write_bytes(data)
-    return 0
+def main(channel: int = 0) -> None:
+    parent = os.getppid()
+    import llvmlite.binding  # noqa: F401, while the parent is still busy with the model
+
+    last = time.monotonic()
+    while os.getppid() == parent and time.monotonic() < last + IDLE_SECONDS:
+        if select.select([channel], [], [], 1)[0]:
+            try:
+                answer(channel)
+            except (EOFError, ConnectionError):
+                return
+            last = time.monotonic()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

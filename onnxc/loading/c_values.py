@@ -80,6 +80,7 @@ class COptions(ctypes.Structure):
         ("threads", _INT),
         ("pool", _POINTER),
         ("weights_path", ctypes.c_char_p),
+        ("target", ctypes.c_char_p),
     ]
 
 
@@ -116,6 +117,7 @@ class CModel(ctypes.Structure):
         ("cancel", _function(_POINTER, result=None)),
         ("pool_create", _function(_INT, _POINTER)),
         ("pool_destroy", _function(_POINTER, result=None)),
+        ("target", _function(_POINTER, result=ctypes.c_char_p)),  # since 1.1
     ]
 
 

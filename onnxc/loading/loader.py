@@ -502,6 +502,6 @@ def _entry(dll: ctypes.CDLL, path: Path) -> CModel:
             origin=origin,
             remedy="compile the model again",
         )
-    if table.struct_size < ctypes.sizeof(CModel):
+    if table.struct_size < CModel.target.offset:  # of version 1.0
         raise LoadError("has a table that is too short", origin=origin)
     return table

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..cache import cache_folder
 from ..errors import LoadError
 from .loader import Model, load
 
@@ -156,22 +156,6 @@ def _is_whole(path: Path) -> bool:
         return True
     except LoadError:
         return False
-
-
-def cache_folder() -> Path:
-    """`$ONNXC_CACHE`, or onnxc under the user's cache folder; made when it is missing."""
-    base = os.environ.get("ONNXC_CACHE")
-    folder = (
-        Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onnxc"
-    )
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise LoadError(
-            f"the cache folder {folder} belongs to or can be written by others; "
-            "make it private or set ONNXC_CACHE"
-        )
-    return folder
 
 
 def _compiler_hash() -> str:

@@ -18,7 +18,7 @@ from ..errors import LoadError, Origin
 MAGIC = b"ONNXCLIB"
 LAYOUT = struct.Struct("<8sIIQQQ32s")
 DIGEST_BYTES = 32
-ABI_MAJOR, ABI_MINOR = 1, 0
+ABI_MAJOR, ABI_MINOR = 1, 1
 
 
 def _digest(file: int, head: bytes, length: int, weights: tuple[int, int]) -> bytes:

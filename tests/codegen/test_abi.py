@@ -7,9 +7,12 @@ import subprocess
 
 import pytest
 from onnxc.codegen import abi
+from onnxc.codegen.library import tables
 from support.handmade_models import cc
+from support.harness import machine
 
 from onnxc.loading import c_values, trailer
+from onnxc.target import find_target
 
 STRUCTS = {"onnxc_context": abi.CONTEXT, "onnxc_api": abi.API, "onnxc_value": abi.VALUE}
 
@@ -27,6 +30,8 @@ def numbers(tmp_path_factory) -> dict[str, int]:
     ):
         wanted += [f"offsetof({struct}, {name})" for name, _ in python._fields_]
         wanted.append(f"sizeof({struct})")
+    for struct, fields in tables.STRUCTS.items():
+        wanted += [f"sizeof({struct})", *(f"offsetof({struct}, {name})" for name in fields)]
     wanted += [f"ONNXC_{name.upper()}" for name in (*abi.ERRORS, *abi.KINDS, *abi.DTYPES)]
     wanted += ["ONNXC_ABI_MAJOR", "ONNXC_ABI_MINOR", "ONNXC_ALIGNMENT"]
     lines = "".join(f'    printf("%s %lld\\n", "{w}", (long long)({w}));\n' for w in wanted)
@@ -42,6 +47,23 @@ def test_fields_that_generated_code_reads_are_where_it_reads_them(numbers):
         for name, offset in fields.items():
             assert numbers[f"offsetof({struct}, {name})"] == offset, (struct, name)
     assert numbers["sizeof(onnxc_value)"] == abi.VALUE_BYTES
+
+
+def test_structs_of_a_librarys_tables_are_laid_out_as_c_lays_them_out(numbers):
+    import llvmlite.binding as llvm
+
+    types = "".join(f"%{name} = type {{ {', '.join(f.values())} }}\n" for name, f in tables.STRUCTS.items())
+    uses = "".join(f"@{name} = global %{name} zeroinitializer\n" for name in tables.STRUCTS)
+    module = llvm.parse_assembly(types + uses)
+    layout = machine(find_target(), jit=False).target_data
+    for struct, fields in tables.STRUCTS.items():
+        type_ = module.get_struct_type(struct)
+        assert numbers[f"sizeof({struct})"] == layout.get_abi_size(type_), struct
+        for k, name in enumerate(fields):
+            assert numbers[f"offsetof({struct}, {name})"] == layout.get_element_offset(type_, k), (
+                struct,
+                name,
+            )
 
 
 def test_statuses_kinds_and_element_types_have_the_same_numbers(numbers):

@@ -12,7 +12,7 @@ import onnxc.codegen
 import onnxc.passes
 import onnxruntime
 import pytest
-from onnxc.codegen.library import model_c
+from onnxc.codegen.library.runtime import SOURCES
 from onnxc.codegen.lowering.lower import lower
 from support import small_models
 from support.harness import RUNNABLE, machine
@@ -132,8 +132,8 @@ NAMES = re.compile(
 
 def test_no_other_file_names_a_processor():
     package = Path(onnxc.__file__).parent
-    rooms = [package, *(Path(m.__file__).parent for m in (onnxc.passes, onnxc.codegen)), model_c.RUNTIME]
-    allowed = {package / "target.py", model_c.RUNTIME / "processor.c"}
+    rooms = [package, *(Path(m.__file__).parent for m in (onnxc.passes, onnxc.codegen)), SOURCES]
+    allowed = {package / "target.py", SOURCES / "processor.c"}
     files = {path for room in rooms for path in room.rglob("*") if path.suffix in (".py", ".c", ".h")}
     assert allowed <= files
     named = []

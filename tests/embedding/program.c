@@ -72,7 +72,7 @@ static int run_text(onnxc_context *context, int k, int64_t length, float *result
 }
 
 static void run_single_calls(void) {
-    onnxc_options options = {sizeof options, 1, NULL, NULL};
+    onnxc_options options = {.struct_size = sizeof options, .threads = 1};
     onnxc_context *context;
     CHECK(images_model()->create(&options, &context) == ONNXC_OK);
     for (int k = 0; k < INPUTS; k++) CHECK(images_run(context, image[k], classes[k]) == ONNXC_OK);
@@ -92,7 +92,7 @@ typedef struct caller {
 
 static void *call_images(void *argument) {
     caller *self = argument;
-    onnxc_options options = {sizeof options, self->threads, self->pool, NULL};
+    onnxc_options options = {.struct_size = sizeof options, .threads = self->threads, .pool = self->pool};
     onnxc_context *context;
     float result[IMAGES_PROBABILITIES_ELEMENTS];
     CHECK(images_model()->create(&options, &context) == ONNXC_OK);
@@ -107,7 +107,7 @@ static void *call_images(void *argument) {
 static void *call_text(void *argument) {
     static _Thread_local float result[LOGITS];
     caller *self = argument;
-    onnxc_options options = {sizeof options, self->threads, self->pool, NULL};
+    onnxc_options options = {.struct_size = sizeof options, .threads = self->threads, .pool = self->pool};
     onnxc_context *context;
     CHECK(text_model()->create(&options, &context) == ONNXC_OK);
     for (int round = 0; round < 40; round++) {

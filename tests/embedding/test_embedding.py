@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnxc.codegen.library import link
+from onnxc.codegen.library.compiler import find_compiler
 from support import small_models
 
 from onnxc.commands.cli import main
@@ -47,7 +47,7 @@ def program(folder):
 def compile_program(folder):
     objects = [folder / f"{name}.o" for name in PINNED]
     compile_with(
-        link.find_compiler(),
+        find_compiler(),
         "-std=c11",
         "-D_GNU_SOURCE",
         "-O1",
@@ -149,7 +149,7 @@ def test_objects_link_without_text_relocations(folder, tmp_path):
         '#include "images.h"\n#include "text.h"\nint both(void) { return images_model() != text_model(); }\n'
     )
     compile_with(
-        link.find_compiler(),
+        find_compiler(),
         "-shared",
         "-fPIC",
         "-Wl,-z,text",
@@ -170,7 +170,7 @@ def test_objects_link_without_text_relocations(folder, tmp_path):
 def test_the_typed_wrapper_compiles_without_warnings(folder, tmp_path, suffix, standard):
     compiler = ["g++"] if suffix == "cpp" else ["gcc"]
     if shutil.which(compiler[0]) is None:
-        compiler = [*link.find_compiler(), "-x", "c++" if suffix == "cpp" else "c"]
+        compiler = [*find_compiler(), "-x", "c++" if suffix == "cpp" else "c"]
     source = tmp_path / f"main.{suffix}"
     source.write_text("""
         #include "images.h"
@@ -189,7 +189,7 @@ def test_the_typed_wrapper_compiles_without_warnings(folder, tmp_path, suffix, s
         compiler, f"-std={standard}", "-pedantic", f"-I{folder}", "-c", source, "-o", tmp_path / "main.o"
     )
     compile_with(
-        link.find_compiler(),
+        find_compiler(),
         tmp_path / "main.o",
         folder / "images.o",
         folder / "text.o",

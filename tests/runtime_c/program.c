@@ -82,7 +82,7 @@ static onnxc_pool *pool; /* made by the first model, used by both; half of the c
 static void *caller(void *argument) {
     const onnxc_model *models[] = {first_model(), second_model()};
     long number = (long)argument, wrong = 0;
-    onnxc_options options = {sizeof options, 2, number % 2 ? pool : NULL, NULL};
+    onnxc_options options = {.struct_size = sizeof options, .threads = 2, .pool = number % 2 ? pool : NULL};
     onnxc_context *contexts[2];
     for (int k = 0; k < 2; k++) CHECK(models[k]->create(&options, &contexts[k]) == ONNXC_OK);
     for (int round = 0; round < 30; round++)
@@ -154,7 +154,7 @@ static void test_errors(void) {
     CHECK(model->run(NULL, good, 3, &output, 1) == ONNXC_NULL_POINTER);
     CHECK(strlen(model->last_error(NULL)) > 0);
     CHECK(model->create(NULL, NULL) == ONNXC_NULL_POINTER);
-    onnxc_options old = {4, 1, NULL, NULL};
+    onnxc_options old = {.struct_size = 4, .threads = 1};
     onnxc_context *none = context;
     CHECK(model->create(&old, &none) == ONNXC_WRONG_ABI && none == NULL);
     model->destroy(NULL);
@@ -178,7 +178,7 @@ static void test_errors(void) {
 
 /* Creating a context, running twice with growing sizes, giving the result back. */
 static int session(const onnxc_model *model) {
-    onnxc_options options = {sizeof options, 3, NULL, NULL};
+    onnxc_options options = {.struct_size = sizeof options, .threads = 3};
     onnxc_context *context = NULL;
     onnxc_value output;
     int status = model->create(&options, &context);
@@ -211,7 +211,7 @@ static void test_memory(void) {
 static void test_workspace(void) {
     const onnxc_model *model = first_model();
     onnxc_context *context;
-    onnxc_options options = {sizeof options, 1, NULL, NULL};
+    onnxc_options options = {.struct_size = sizeof options, .threads = 1};
     onnxc_value inputs[3], output;
     int64_t n = 1000;
     size_t bytes = 0;

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnxc.codegen.abi import DTYPES as NUMBER
 from onnxc.codegen.abi import ERRORS
-from onnxc.codegen.library.model_c import LibraryDescription, Port
+from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port
 from support.handmade_models import HERE, build
 
 from onnxc.errors import RunError
@@ -48,9 +48,6 @@ OPERATORS = LibraryDescription(
     prefix="operators",
     name="operators",
     version="test",
-    target="test",
-    slot_count=8,
-    scratch_bytes=64,
     inputs=(
         Port("program", "int64", (None,)),
         *(Port(name, **ANY, optional=True) for name in TENSORS),
@@ -58,8 +55,11 @@ OPERATORS = LibraryDescription(
         Port(OPTIONAL, **ANY, kind="optional", optional=True),
     ),
     outputs=tuple(Port(f"r{k}", **ANY) for k in range(4)),
-    node_names=("node 'op'",),
-    operators=tuple(f"onnxc_op_{symbol}" for symbol in SYMBOLS),
+    lowered=(
+        LoweredDescription(
+            target="test", slot_count=8, scratch_bytes=64, node_names=("node 'op'",), operators=SYMBOLS
+        ),
+    ),
 )
 RESULTS = {"unique": 4}
 NUMBERS = [t for t in dtypes.ALL if t != "string"]

@@ -8,11 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from onnxc.codegen.library import model_c
-from support.handmade_models import AFFINE, DIVIDE, HERE, Parts, cc, renamed, scale_bytes
+from onnxc.codegen.library import runtime
+from onnxc.codegen.library.header import model_header
+from onnxc.codegen.library.interface import symbol_prefix
+from support.handmade_models import AFFINE, DIVIDE, HERE, Parts, cc, renamed, scale_bytes, tables_object
 
 FIRST, SECOND = renamed(AFFINE, "first"), renamed(AFFINE, "second")
-COUNTED = "void *counted_malloc(size_t);\nvoid counted_free(void *);\n"
+COUNTED = """
+#include <stddef.h>
+void *counted_malloc(size_t);
+void counted_free(void *);
+#define ONNXC_MALLOC counted_malloc
+#define ONNXC_FREE counted_free
+#include "runtime.c"
+"""
 MODELS = (
     (FIRST, "affine.c", scale_bytes(2)),
     (SECOND, "affine.c", scale_bytes(5)),
@@ -26,27 +35,21 @@ def build_program(folder: Path, *flags: str) -> Path:
     for description, source, weights in MODELS:
         work = folder / description.prefix
         parts = Parts(work, HERE / source, description, weights, flags)
-        (folder / f"{description.prefix}.h").write_text(model_c.model_header(description))
-        text = "#include <stddef.h>\n" + COUNTED + model_c.model_source(description)
-        (work / "model.c").write_text(text)
+        (folder / f"{description.prefix}.h").write_text(model_header(description))
+        names = runtime.runtime_prefix("o", description.prefix)
+        (work / "counted.c").write_text(COUNTED)
         cc(
             "-c",
             "-fPIC",
             "-O1",
             *flags,
-            "-DONNXC_MALLOC=counted_malloc",
-            "-DONNXC_FREE=counted_free",
-            work / "model.c",
+            f"-DONNXC_PREFIX={names}",
+            work / "counted.c",
             "-o",
-            work / "model.o",
+            work / "runtime.o",
         )
-        objects += [parts.object, work / "model.o"]
-        if weights:
-            (work / "weights.s").write_text(
-                model_c.weights_assembly(description.prefix, str(work / "weights.bin"))
-            )
-            cc("-c", work / "weights.s", "-o", work / "weights.o")
-            objects.append(work / "weights.o")
+        objects += [parts.object, work / "runtime.o", tables_object(work, description, names, False)]
+        objects += [parts.weights] if parts.weights else []
     cc(
         "-O1",
         *flags,
@@ -160,13 +163,13 @@ def test_a_library_needs_the_c_library_alone_and_runs_nothing_when_loaded(affine
 def test_headers_of_two_models_compile_together_as_c_and_as_cpp(tmp_path):
     hostile = replace(
         DIVIDE,
-        prefix=model_c.symbol_prefix("*/ int main;"),
+        prefix=symbol_prefix("*/ int main;"),
         name='*/ "quotes" \\ \n end',
         inputs=tuple(replace(port, name=name) for port, name in zip(DIVIDE.inputs, ("int", "1 x*/\n??/"))),
         outputs=(replace(DIVIDE.outputs[0], name="INT_"),),
     )
     for description in (FIRST, DIVIDE, hostile):
-        (tmp_path / f"{description.prefix}.h").write_text(model_c.model_header(description))
+        (tmp_path / f"{description.prefix}.h").write_text(model_header(description))
     includes = "".join(f'#include "{d.prefix}.h"\n' for d in (FIRST, DIVIDE, hostile))
     for suffix, standard in (("c", "c99"), ("c", "c11"), ("cpp", "c++11"), ("cpp", "c++20")):
         source = tmp_path / f"all.{suffix}"

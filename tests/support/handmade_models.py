@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from onnxc.codegen.library import link, model_c
-from onnxc.codegen.library.model_c import LibraryDescription, Port
+from onnxc.codegen.library import link, objects, runtime, tables
+from onnxc.codegen.library.compiler import TIMEOUT, find_compiler
+from onnxc.codegen.library.files import replacing
+from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port
+from onnxc.codegen.library.weights import HEAD_BYTES, weights_object
 
 from onnxc.target import find_target
 
@@ -19,37 +22,39 @@ AFFINE = LibraryDescription(
     prefix="affine",
     name="affine",
     version="test",
-    target="test",
-    static=False,
     inputs=(Port("x", "float32", ("n",)), Port("b", "float32", ("n",)), Port("fail_at", "int64", ())),
     outputs=(Port("y", "float32", ("n",)),),
-    node_names=("node 'scale' (Mul)", "node 'bias' (Add)", "node 'copy' (Identity)"),
     metadata={"author": 'a "quoted" name', "empty": ""},
-    dim_count=1,
-    value_count=1,
-    lifetimes=((0, 1), (1, 2)),
+    lowered=(
+        LoweredDescription(
+            target="test",
+            static=False,
+            node_names=("node 'scale' (Mul)", "node 'bias' (Add)", "node 'copy' (Identity)"),
+            dim_count=1,
+            value_count=1,
+            lifetimes=((0, 1), (1, 2)),
+        ),
+    ),
     weights_bytes=64,
 )
 DIVIDE = LibraryDescription(
     prefix="divide",
     name="divide",
     version="test",
-    target="test",
     inputs=(Port("x", "int32", (2, 3)), Port("d", "int32", (2, 3))),
     outputs=(Port("y", "int32", (2, 3)),),
-    node_names=("node 'div' (Div)",),
-    scratch_bytes=64,
+    lowered=(LoweredDescription(target="test", node_names=("node 'div' (Div)",), scratch_bytes=64),),
 )
 
 
 def cc(*arguments: object) -> None:
     """Runs the C compiler with the runtime in the include path."""
     command = [
-        *link.find_compiler(),
+        *find_compiler(),
         "-std=c11",
         "-D_GNU_SOURCE",
         "-w",
-        f"-I{model_c.RUNTIME}",
+        f"-I{runtime.SOURCES}",
         f"-I{HERE}",
         *map(str, arguments),
     ]
@@ -61,8 +66,16 @@ def scale_bytes(scale: float) -> bytes:
     return np.array([scale], np.float32).tobytes().ljust(64, b"\0")
 
 
+def tables_object(folder: Path, description: LibraryDescription, names: str, shared: bool) -> Path:
+    """The object of a library's tables. names: what the runtime's names begin with."""
+    generation = objects.CodeGeneration(folder, jobs=1)
+    text = tables.tables_text(description, names, shared)
+    generation.add("tables", text, find_target().triple, objects.BASELINE)
+    return generation.finish()[0]
+
+
 class Parts:
-    """What a library is linked from: the object of a hand-written C file, model.c and weights."""
+    """What a library is linked from: the object of a hand-written C file, tables, weights and the runtime."""
 
     def __init__(
         self,
@@ -75,23 +88,27 @@ class Parts:
         folder.mkdir(parents=True, exist_ok=True)
         self.description, self.folder = description, folder
         self.object = folder / "generated.o"
-        self.weights = folder / "weights.bin"
-        self.weights.write_bytes(weights)
+        self.weights = folder / "weights.o" if weights else None
         cc("-c", "-fPIC", "-O1", f"-DPREFIX={description.prefix}", *flags, source, "-o", self.object)
+        if self.weights is not None:
+            self.weights.write_bytes(bytes(HEAD_BYTES) + weights)
+            weights_object(self.weights, description.prefix, like=self.object)
 
-    def link(self, output: Path, **options) -> Path:
-        weights = self.weights if self.weights.stat().st_size > 0 else None
-        with link.replacing(output) as (temporary,):
+    def link(self, output: Path, timeout: float = TIMEOUT) -> Path:
+        kind, prefix = link.output_kind(output), self.description.prefix
+        names = runtime.runtime_prefix(kind, prefix)
+        with replacing(output) as (temporary,):
+            with runtime.start_runtime(self.folder, find_target(), names) as made:
+                parts = [self.object, tables_object(self.folder, self.description, names, kind == "so")]
+                parts += [made.wait(timeout), *filter(None, [self.weights])]
             link.link(
-                [self.object],
-                model_c.model_source(self.description),
-                weights,
+                parts,
                 temporary,
                 directory=self.folder,
-                kind=link.output_kind(output),
-                prefix=self.description.prefix,
+                kind=kind,
+                prefix=prefix,
                 target=find_target(),
-                **options,
+                timeout=timeout,
             )
         return output
 

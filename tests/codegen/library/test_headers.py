@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from onnxc.codegen import abi
-from onnxc.codegen.library import link
-from onnxc.codegen.library.model_c import LibraryDescription, Port, model_header, symbol_prefix
+from onnxc.codegen.library.compiler import find_compiler
+from onnxc.codegen.library.header import model_header
+from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port, symbol_prefix
 from support.handmade_models import DIVIDE, HERE, Parts, renamed
 
 #: Names with a meaning in C, in C++, in headers, in the wrapper, or in none.
@@ -32,13 +33,22 @@ MISSING = {"c99": ("stdnoreturn.h", "threads.h"), "c++20": ("ciso646",)}
 def named_ports() -> LibraryDescription:
     ports = tuple(Port(name, "float32", (2, 3)) for name in (*NAMES, "", "*/ int", "x\\"))
     results = (Port("y", "float32", ()), Port("weights", "int64", (0,)))
-    return LibraryDescription("m", "m", ports, results, "1")
+    return LibraryDescription("m", "m", ports, results, "1", (LoweredDescription(""),))
 
 
 def every_type() -> LibraryDescription:
     ports = tuple(Port(f"in {dtype}", dtype, (2, 3)) for dtype in abi.DTYPES if dtype != "string")
     results = tuple(replace(port, name=port.name.replace("in", "out")) for port in ports)
-    return LibraryDescription("types", "types", ports, results, "1", weights_bytes=8, weights_file="../a??/w")
+    return LibraryDescription(
+        "types",
+        "types",
+        ports,
+        results,
+        "1",
+        (LoweredDescription(""),),
+        weights_bytes=8,
+        weights_file="../a??/w",
+    )
 
 
 def dynamic() -> LibraryDescription:
@@ -47,14 +57,21 @@ def dynamic() -> LibraryDescription:
         Port("list", "float32", None, kind="sequence"),
         Port("maybe", None, None, kind="optional", optional=True),
     )
-    return LibraryDescription("dynamic", "dynamic", ports, (Port("y", "int4", (3, "n")),), "1", static=False)
+    return LibraryDescription(
+        "dynamic",
+        "dynamic",
+        ports,
+        (Port("y", "int4", (3, "n")),),
+        "1",
+        (LoweredDescription("", static=False),),
+    )
 
 
 def compiles(source: Path, standard: str) -> None:
     plus = source.suffix == ".cpp"
     compiler = [shutil.which("g++" if plus else "gcc")]
     if compiler == [None]:
-        compiler = [*link.find_compiler(), "-x", "c++" if plus else "c"]
+        compiler = [*find_compiler(), "-x", "c++" if plus else "c"]
     command = [*compiler, f"-std={standard}", "-Wall", "-Wextra", "-pedantic", "-Werror", "-c", source]
     done = subprocess.run(
         [*command, "-o", source.with_suffix(".o")], capture_output=True, text=True, timeout=120

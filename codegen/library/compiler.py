@@ -1,0 +1,119 @@
+"""The C compiler: which one there is, and asking it.
+
+It compiles the runtime (runtime.py) and links (link.py). It is asked with argument lists, never through a
+shell, and with a time limit; the end of what it complains of is in the error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import CompileError
+from ...target import Target
+
+TIMEOUT = 600  # seconds, for one call of the compiler
+TAIL_BYTES = 600  # of what a failing compiler printed
+
+
+def find_compiler() -> tuple[str, ...]:
+    """The C compiler as the beginning of an argument list: $CC, cc, gcc, clang, or `zig cc`."""
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        if shutil.which(chosen[0]) is None:
+            raise CompileError(f"the C compiler '{chosen[0]}' named by CC is not there")
+        return tuple(chosen)
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            return (path,)
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "cc")
+    raise CompileError(
+        "no C compiler was found", remedy="install gcc or clang, or `pip install ziglang`, or set CC"
+    )
+
+
+def target_flags(compiler: Sequence[str], target: Target) -> tuple[str, ...]:
+    """What tells the compiler to make code for the target's kind of machine."""
+    machine, _, system = target.triple.partition("-")
+    if _is_zig(compiler):
+        return ("-target", f"{machine}-{system.removeprefix('unknown-')}")
+    if machine == platform.machine() and sys.platform in system:
+        return ()
+    if "clang" in os.path.basename(compiler[0]):
+        return (f"--target={target.triple}",)
+    if machine in os.path.basename(compiler[0]):
+        return ()
+    raise CompileError(
+        f"'{_name(compiler)}' compiles for this machine, not for {target.name}",
+        remedy="install clang or `pip install ziglang`, or set CC to a cross compiler",
+    )
+
+
+def _name(command: Sequence[str]) -> str:
+    """What messages call a compiler."""
+    return "zig cc" if _is_zig(command) else os.path.basename(command[0])
+
+
+def _is_zig(command: Sequence[str]) -> bool:
+    return "ziglang" in command or os.path.basename(command[0]) == "zig"
+
+
+@dataclass
+class Process:
+    """A compiler at work: `wait` returns what it makes."""
+
+    process: subprocess.Popen
+    command: Sequence[str]
+    errors: Path
+    result: Path
+
+    def wait(self, timeout: float = TIMEOUT) -> Path:
+        """The file that was to be made; CompileError when the compiler fails or takes too long."""
+        name = _name(self.command)
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise CompileError(f"'{name}' did not finish within {timeout:g} seconds") from None
+        if code == 0 and self.result.exists():
+            return self.result
+        how = f"was ended by signal {-code}" if code < 0 else f"failed with status {code}"
+        with open(self.errors, "rb") as file:
+            file.seek(max(0, os.path.getsize(self.errors) - TAIL_BYTES))
+            tail = " | ".join(file.read().decode(errors="replace").strip().splitlines())
+        raise CompileError(f"'{name}' {how}: {tail or 'it printed nothing'}")
+
+    def stop(self) -> None:
+        """Ends the compiler and the processes that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def start(command: Sequence[str], result: Path, directory: Path) -> Process:
+    """Starts a command that makes `result`; it runs in `directory` and in a process group of its own."""
+    errors = directory / f"{result.name}.stderr"
+    try:
+        with open(errors, "wb") as stream:
+            process = subprocess.Popen(
+                command,
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise CompileError(f"'{command[0]}' cannot be run: {error.strerror}") from None
+    return Process(process, command, errors, result)

@@ -1,0 +1,120 @@
+"""The runtime's object: compiled once for all models, and kept in the user's cache.
+
+An entry is named by all that it depends on: the runtime's sources, the compiler with its flags and what they
+name, the environment that a compiler reads, the target's kind of machine. The first time it is compiled while
+the rest goes on; so it is each time where there is no cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ... import cache as user_cache
+from ...target import Target
+from .compiler import TIMEOUT, Process, find_compiler, start, target_flags
+
+SOURCES = Path(__file__).resolve().parents[2] / "runtime_c"
+FLAGS = (
+    "-c",
+    "-std=c11",
+    "-D_GNU_SOURCE",
+    "-O2",
+    "-fPIC",
+    "-w",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-g0",
+)
+#: What changes the result of a compiler beside its arguments.
+VARIABLES = (
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "CCC_OVERRIDE_OPTIONS",
+    "SDKROOT",
+    "SOURCE_DATE_EPOCH",
+)
+SHARED_PREFIX = "onnxc__"
+
+
+def runtime_prefix(kind: str, prefix: str) -> str:
+    """What the runtime's names begin with: in an object for static linking (kind `o`) the model's prefix."""
+    return f"{prefix}__onnxc_" if kind == "o" else SHARED_PREFIX
+
+
+@dataclass
+class Runtime:
+    """The runtime's object, there or in the making. Leaving the block by an error ends its compilation."""
+
+    object: Path
+    process: Process | None = None
+    entry: Path | None = None  # where it is to be kept
+
+    def wait(self, timeout: float = TIMEOUT) -> Path:
+        """The object; CompileError when the compiler fails or takes too long."""
+        if self.process is not None:
+            self.process.wait(timeout)
+            self.process = None
+            if self.entry is not None:
+                user_cache.keep(self.object, self.entry)
+        return self.object
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        if kind is not None and self.process is not None:
+            self.process.stop()
+
+
+def start_runtime(
+    directory: Path, target: Target, names: str = SHARED_PREFIX, compiler: Sequence[str] | None = None
+) -> Runtime:
+    """The runtime for the target as an object in `directory`: from the cache, or being compiled while other
+    work goes on. names: what its symbols begin with."""
+    compiler = tuple(compiler or find_compiler())
+    arguments = (*compiler, *FLAGS, *target_flags(compiler, target), f"-DONNXC_PREFIX={names}")
+    made = directory / "runtime.o"
+    folder = user_cache.usable_cache_folder()
+    entry = folder and folder / f"runtime-{_key(arguments)}.o"
+    if entry is not None and user_cache.fetch(entry, made):
+        return Runtime(made)
+    command = [*arguments, str(SOURCES / "runtime.c"), "-o", str(made)]
+    return Runtime(made, start(command, made, directory), entry)
+
+
+def _key(arguments: Sequence[str]) -> str:
+    """A name for what the compiler makes of the runtime with these arguments."""
+    words = [repr((word, _identity(word))) for word in arguments]
+    words += [f"{name}={os.environ.get(name)}" for name in VARIABLES]
+    return hashlib.sha256(
+        "\n".join((*words, _sources_digest())).encode("utf-8", "surrogateescape")
+    ).hexdigest()[:40]
+
+
+def _identity(word: str) -> tuple[int, int] | None:
+    """What tells a program or file that an argument names from another version of it."""
+    package = importlib.util.find_spec(word) if word == "ziglang" else None
+    try:
+        status = os.stat((package and package.origin) or shutil.which(word) or word)
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+@cache
+def _sources_digest() -> str:
+    digest = hashlib.sha256()
+    for file in sorted(SOURCES.glob("*.[ch]")):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,229 @@
+"""A library's tables as LLVM IR: the structs of runtime_c/onnxc.h and runtime_c/internal.h, filled in.
+
+Ports, names, live ranges, the description as JSON, and the functions that lead to them. A C compiler has no
+part in it: `STRUCTS` states the fields in order, and a test holds their offsets against those that C gives
+them. Names come from the model and may be hostile: they are bytes, escaped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from ...loading.trailer import ABI_MAJOR, ABI_MINOR
+from .. import abi
+from .interface import LibraryDescription, LoweredDescription, Port
+
+_PORT = """struct_size i32, kind i32, dtype i32, rank i32, name ptr, dims ptr, symbols ptr, optional i32,
+    reserved i32"""
+_MODEL = """struct_size i32, abi_major i16, abi_minor i16, name ptr, version ptr, description ptr,
+    input_count i32, output_count i32, inputs ptr, outputs ptr, metadata ptr, metadata_count i32,
+    feature_count i32, features ptr, weights_bytes i64, workspace_bytes i64, create ptr, destroy ptr, run ptr,
+    release ptr, workspace_bytes_for ptr, set_workspace ptr, last_error ptr, cancel ptr, pool_create ptr,
+    pool_destroy ptr, target ptr"""
+_LOWERED = """target ptr, features ptr, bind ptr, run ptr, operators ptr, node_names ptr, lifetimes ptr,
+    arena_bytes i64, scratch_bytes i64, feature_count i32, node_count i32, dim_count i32, value_count i32,
+    slot_count i32, buffer_count i32"""
+_LIBRARY = """model ptr, lowered ptr, weights ptr, weights_file ptr, mapping ptr,
+    string_table i64, string_count i64, target_count i32, threads i32, weights_digest [32 x i8]"""
+
+#: Field → LLVM's type, of each struct.
+STRUCTS: dict[str, dict[str, str]] = {
+    name: dict(field.strip().split(" ", 1) for field in fields.split(","))
+    for name, fields in {
+        "onnxc_port": _PORT,
+        "onnxc_metadata": "key ptr, value ptr",
+        "onnxc_lifetime": "first i32, last i32",
+        "onnxc_mapping": "data ptr, users i64",
+        "onnxc_model": _MODEL,
+        "onnxc_lowered": _LOWERED,
+        "onnxc_library": _LIBRARY,
+    }.items()
+}
+
+#: Functions of the table onnxc_model that the runtime has under the same name.
+_FUNCTIONS = (
+    "destroy",
+    "run",
+    "release",
+    "workspace_bytes_for",
+    "set_workspace",
+    "last_error",
+    "cancel",
+    "pool_create",
+    "pool_destroy",
+    "target",
+)
+
+
+def entry_points(prefix: str, number: int) -> tuple[str, str]:
+    """The names of `bind` and `run` for the library's target of that number."""
+    return tuple(f"{prefix}__{name}{number or ''}" for name in ("bind", "run"))
+
+
+def tables_text(d: LibraryDescription, runtime: str, shared: bool) -> str:
+    """The module of a library's tables. runtime: what the runtime's names begin with. shared: whether loaders
+    are to find the model under the name that all libraries have."""
+    tables = _Tables()
+    model = tables.model(d, runtime)
+    lowered = tables.array("%onnxc_lowered", [tables.lowered(d, k, runtime) for k in range(len(d.lowered))])
+    in_library = d.weights_bytes > 0 and d.weights_file is None
+    if in_library:
+        tables.declare(f"@{d.prefix}__weights = external hidden constant i8")
+    tables.globals.append("@mapping = internal global %onnxc_mapping zeroinitializer")
+    library = _struct(
+        "onnxc_library",
+        model=model,
+        lowered=lowered,
+        weights=f"@{d.prefix}__weights" if in_library else "null",
+        weights_file=tables.string(d.weights_file and os.fsencode(d.weights_file)),
+        mapping="@mapping",
+        string_table=d.string_table,
+        string_count=d.string_count,
+        target_count=len(d.lowered),
+        threads=d.threads,
+        weights_digest=f'c"{_escaped(d.weights_digest)}"',
+    )
+    tables.globals.append(f"@library = internal constant {library}")
+    tables.declare(f"declare hidden i32 @{runtime}create(ptr, ptr, ptr)")
+    functions = [
+        "define internal i32 @create(ptr %options, ptr %context) {",
+        f"  %status = tail call i32 @{runtime}create(ptr @library, ptr %options, ptr %context)",
+        "  ret i32 %status",
+        "}",
+        *(
+            f"define ptr @{name}() {{\n  ret ptr {model}\n}}"
+            for name in [f"{d.prefix}_model", *["onnxc_model"] * shared]
+        ),
+    ]
+    types = [f"%{name} = type {{ {', '.join(fields.values())} }}" for name, fields in STRUCTS.items()]
+    return "\n".join((*types, *tables.declarations, *tables.globals, *functions, ""))
+
+
+class _Tables:
+    """Constants of the module, each distinct one once."""
+
+    def __init__(self) -> None:
+        self.globals: list[str] = []
+        self.declarations: dict[str, None] = {}
+        self._names: dict[str, str] = {}  # by what is defined
+
+    def declare(self, text: str) -> None:
+        self.declarations[text] = None
+
+    def constant(self, definition: str) -> str:
+        """`@c7`, a constant of this type and value."""
+        if definition not in self._names:
+            self._names[definition] = f"@c{len(self._names)}"
+            self.globals.append(f"{self._names[definition]} = private constant {definition}")
+        return self._names[definition]
+
+    def string(self, text: str | bytes | None) -> str:
+        """A terminated string; null for None."""
+        if text is None:
+            return "null"
+        data = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text
+        return self.constant(f'[{len(data) + 1} x i8] c"{_escaped(data)}\\00"')
+
+    def array(self, type_: str, entries: Sequence[object]) -> str:
+        """An array of values, or of structs that are written with their type; null for none."""
+        if not entries:
+            return "null"
+        values = (str(e) if str(e).startswith("%") else f"{type_} {e}" for e in entries)
+        return self.constant(f"[{len(entries)} x {type_}] [{', '.join(values)}]")
+
+    def strings(self, texts: Iterable[str | None]) -> str:
+        return self.array("ptr", [self.string(text) for text in texts])
+
+    def ports(self, ports: Sequence[Port]) -> str:
+        return self.array("%onnxc_port", [self.port(port) for port in ports])
+
+    def port(self, port: Port) -> str:
+        shape = port.shape or ()
+        return _struct(
+            "onnxc_port",
+            struct_size=_size_of("onnxc_port"),
+            kind=abi.KINDS[port.kind],
+            dtype=abi.DTYPES[port.dtype] if port.dtype else 0,
+            rank=-1 if port.shape is None else len(shape),
+            name=self.string(port.name),
+            dims=self.array("i64", [d if isinstance(d, int) else -1 for d in shape]),
+            symbols=self.strings(d if isinstance(d, str) else None for d in shape),
+            optional=int(port.optional),
+            reserved=0,
+        )
+
+    def model(self, d: LibraryDescription, runtime: str) -> str:
+        pairs = [
+            _struct("onnxc_metadata", key=self.string(key), value=self.string(value))
+            for key, value in d.metadata.items()
+        ]
+        for name in _FUNCTIONS:
+            self.declare(f"declare hidden void @{runtime}{name}()")  # only their addresses are taken
+        return self.constant(
+            _struct(
+                "onnxc_model",
+                struct_size=_size_of("onnxc_model"),
+                abi_major=ABI_MAJOR,
+                abi_minor=ABI_MINOR,
+                name=self.string(d.name),
+                version=self.string(d.version),
+                description=self.string(d.as_json()),
+                input_count=len(d.inputs),
+                output_count=len(d.outputs),
+                inputs=self.ports(d.inputs),
+                outputs=self.ports(d.outputs),
+                metadata=self.array("%onnxc_metadata", pairs),
+                metadata_count=len(pairs),
+                feature_count=len(d.features),
+                features=self.strings(d.features),
+                weights_bytes=d.weights_bytes,
+                workspace_bytes=d.workspace_bytes,
+                create="@create",
+                **{name: f"@{runtime}{name}" for name in _FUNCTIONS},
+            )
+        )
+
+    def lowered(self, d: LibraryDescription, number: int, runtime: str) -> str:
+        lowered: LoweredDescription = d.lowered[number]
+        bind, run = entry_points(d.prefix, number)
+        operators = [f"{runtime}op_{name}" for name in lowered.operators]
+        for name in (bind, run, *operators):
+            self.declare(f"declare hidden void @{name}()")
+        ranges = [_struct("onnxc_lifetime", first=first, last=last) for first, last in lowered.lifetimes]
+        return _struct(
+            "onnxc_lowered",
+            target=self.string(lowered.target),
+            features=self.strings(lowered.features),
+            bind=f"@{bind}",
+            run=f"@{run}",
+            operators=self.array("ptr", [f"@{name}" for name in operators]),
+            node_names=self.strings(lowered.node_names),
+            lifetimes=self.array("%onnxc_lifetime", ranges),
+            arena_bytes=lowered.arena_bytes if lowered.static else 0,
+            scratch_bytes=lowered.scratch_bytes,
+            feature_count=len(lowered.features),
+            node_count=len(lowered.node_names),
+            dim_count=lowered.dim_count,
+            value_count=lowered.value_count,
+            slot_count=lowered.slot_count,
+            buffer_count=0 if lowered.static else len(lowered.lifetimes),
+        )
+
+
+def _struct(name: str, /, **values: object) -> str:
+    """A struct's type and value; every field is given."""
+    fields = STRUCTS[name]
+    if values.keys() != fields.keys():
+        raise ValueError(f"{name} has other fields: {sorted(values.keys() ^ fields.keys())}")
+    return f"%{name} {{ {', '.join(f'{type_} {values[field]}' for field, type_ in fields.items())} }}"
+
+
+def _size_of(name: str) -> str:
+    return f"ptrtoint (ptr getelementptr (%{name}, ptr null, i32 1) to i32)"
+
+
+def _escaped(data: bytes) -> str:
+    """Bytes as they stand between the quotes of LLVM's c"..."."""
+    plain = {byte: chr(byte) for byte in range(32, 127) if byte not in b'"\\'}
+    return "".join(plain.get(byte) or f"\\{byte:02X}" for byte in data)

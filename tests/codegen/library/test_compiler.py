@@ -1,0 +1,128 @@
+"""The C compiler: which one is asked, and what becomes of one that is missing, fails or hangs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from onnxc.codegen.library import compiler
+from support.handmade_models import AFFINE, HERE, NOWHERE, Parts, scale_bytes
+
+from onnxc.errors import CompileError
+from onnxc.loading.loader import load
+from onnxc.target import TARGETS
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory) -> Parts:
+    return Parts(tmp_path_factory.mktemp("parts") / "work", HERE / "affine.c", AFFINE, scale_bytes(3))
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_compiler_that_is_missing_is_named(monkeypatch, parts, tmp_path):
+    monkeypatch.setenv("CC", "no-such-compiler -m64")
+    with pytest.raises(CompileError, match="'no-such-compiler' named by CC is not there"):
+        parts.link(tmp_path / "model.so")
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CompileError, match="no C compiler was found; install gcc"):
+        parts.link(tmp_path / "model.so")
+    assert os.listdir(tmp_path) == []
+
+
+def test_cc_may_have_arguments_of_its_own(monkeypatch):
+    monkeypatch.setenv("CC", "env -u NOTHING cc")
+    assert compiler.find_compiler() == ("env", "-u", "NOTHING", "cc")
+
+
+def test_the_first_of_the_usual_names_is_taken(monkeypatch, tmp_path):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("clang", "gcc", "cc"):
+        path = script(tmp_path / name, "")
+        assert compiler.find_compiler() == (path,)
+    monkeypatch.setenv("CC", "clang")
+    assert compiler.find_compiler() == ("clang",)
+
+
+def test_without_a_compiler_the_package_ziglang_is_taken(monkeypatch, parts, tmp_path):
+    """The package here passes on to the C compiler what it is asked, but for the target."""
+    package = tmp_path / "packages" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text(f"""
+import os, sys
+os.environ["PATH"] = {os.environ["PATH"]!r}
+name, *arguments = sys.argv[1:]
+at = arguments.index("-target")
+assert (name, arguments[at + 1]) == ("cc", {f"{platform.machine()}-linux-gnu"!r}), sys.argv
+if os.path.exists({str(tmp_path / "broken")!r}):
+    sys.exit("zig is broken")
+os.execvp("cc", ["cc", *arguments[:at], *arguments[at + 2:]])
+""")
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.syspath_prepend(package.parent)
+    assert compiler.find_compiler() == (sys.executable, "-m", "ziglang", "cc")
+    assert load(parts.link(tmp_path / "model.so"))([1], [1], NOWHERE) == 4
+    (tmp_path / "broken").touch()
+    with pytest.raises(CompileError, match="'zig cc' failed with status 1: zig is broken"):
+        parts.link(tmp_path / "model.so")
+
+
+def test_the_end_of_what_a_failing_compiler_printed_is_in_the_error(monkeypatch, parts, tmp_path):
+    failing = script(tmp_path / "failing", "seq 1 10000 >&2; echo model.c:1: it will not do >&2; exit 3")
+    monkeypatch.setenv("CC", failing)
+    with pytest.raises(CompileError) as caught:
+        parts.link(tmp_path / "model.so")
+    text = str(caught.value)
+    assert "'failing' failed with status 3" in text and text.endswith("model.c:1: it will not do")
+    assert len(text) < 1000 and "\n" not in text
+    assert os.listdir(tmp_path) == ["failing"]
+
+
+def test_a_compiler_that_is_killed_or_makes_nothing_is_an_error(monkeypatch, parts, tmp_path):
+    monkeypatch.setenv("CC", script(tmp_path / "killed", "kill -9 $$"))
+    with pytest.raises(CompileError, match="'killed' was ended by signal 9: it printed nothing"):
+        parts.link(tmp_path / "model.so")
+    monkeypatch.setenv("CC", script(tmp_path / "idle", "exit 0"))
+    with pytest.raises(CompileError, match="'idle' failed with status 0: it printed nothing"):
+        parts.link(tmp_path / "model.so")
+
+
+def test_a_compiler_that_hangs_is_ended_with_all_its_children(monkeypatch, parts, tmp_path):
+    pid = tmp_path / "pid"
+    monkeypatch.setenv("CC", script(tmp_path / "hanging", f"sleep 1000 & echo $! > {pid}; wait"))
+    began = time.monotonic()
+    with pytest.raises(CompileError, match=r"'hanging' did not finish within 0\.5 seconds"):
+        parts.link(tmp_path / "model.so", timeout=0.5)
+    assert time.monotonic() - began < 10
+    status = Path(f"/proc/{pid.read_text().strip()}/status")
+    for _ in range(100):
+        if not status.exists() or "State:\tZ" in status.read_text():
+            break
+        time.sleep(0.02)
+    else:
+        pytest.fail("the child of the compiler is still there")
+
+
+def test_a_compiler_for_this_machine_alone_is_not_asked_for_another(tmp_path):
+    with pytest.raises(CompileError, match="'gcc' compiles for this machine, not for aarch64; install"):
+        compiler.target_flags(("/usr/bin/gcc",), TARGETS["aarch64"])
+    assert compiler.target_flags(("aarch64-linux-gnu-gcc",), TARGETS["aarch64"]) == ()
+    zig = ("python", "-m", "ziglang", "cc")
+    assert compiler.target_flags(zig, TARGETS["aarch64"]) == ("-target", "aarch64-linux-gnu")
+    assert compiler.target_flags(("/usr/bin/clang-18",), TARGETS["aarch64"]) == (
+        "--target=aarch64-unknown-linux-gnu",
+    )

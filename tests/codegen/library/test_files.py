@@ -1,0 +1,47 @@
+"""Output files: they appear whole, in the place of the old ones, or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+from onnxc.codegen.library import files
+from support.handmade_models import AFFINE, HERE, Parts, scale_bytes
+
+from onnxc.errors import CompileError
+
+
+def test_a_library_replaces_the_old_one_with_the_users_permissions(tmp_path):
+    parts = Parts(tmp_path / "work", HERE / "affine.c", AFFINE, scale_bytes(3))
+    output = tmp_path / "model.so"
+    output.write_text("old")
+    with output.open() as old:
+        parts.link(output)
+        assert old.read() == "old"
+    assert sorted(os.listdir(tmp_path)) == ["model.so", "work"]
+    mask = os.umask(0o022)
+    os.umask(mask)
+    assert stat.S_IMODE(output.stat().st_mode) == 0o777 & ~mask
+
+
+def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), files.replacing(path) as (temporary,):
+        temporary.write_text("half")
+        raise RuntimeError
+    with pytest.raises(CompileError, match="cannot be written: No space left"), files.replacing(path):
+        raise OSError(28, "No space left on device")
+    assert (os.listdir(tmp_path), path.read_text()) == (["file"], "old")
+    with files.replacing(path) as (temporary,):
+        temporary.write_text("new")
+    assert (os.listdir(tmp_path), path.read_text()) == (["file"], "new")
+
+
+def test_places_that_cannot_be_written_are_refused(tmp_path):
+    with pytest.raises(CompileError, match="does not exist"):
+        files.check_output(tmp_path / "missing" / "model.so")
+    with pytest.raises(CompileError, match="is a folder"):
+        files.check_output(tmp_path)
+    files.check_output(tmp_path / "model.so")
