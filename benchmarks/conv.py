@@ -90,7 +90,7 @@ def ours(layer: Layer, target) -> tuple[Callable[[], None], Callable[[], np.ndar
     image = Value(TensorType("float32", x.shape), "x")
     node = make_node(op, [image, constant_value(w), constant_value(b.reshape(-1, 1, 1))])
     fast = [c for kernel in KERNELS if kernel is not loop_nest for c in kernel.candidates(node, target)]
-    choice = min(fast, key=lambda c: c.cost)
+    choice = min(fast, key=lambda c: c.time)
     image = Value(replace(image.type, layout=choice.inputs[0]))
     result = Value(replace(node.outputs[0].type, layout=choice.output))
     chosen = Node(op, (image, *node.inputs[1:]), (result,), "", choice)

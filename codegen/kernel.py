@@ -18,16 +18,17 @@ from types import ModuleType
 from ..ir.dims import Dimension
 from ..ir.graph import Layout, Node
 from ..target import Target
+from .costs import Estimate
 from .text.emitter import ENTRY, Function, Text
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel for a node: its module, its visible tiling, the layouts it reads and writes (None: dense), and
-    the estimated time in nanoseconds on one core."""
+    """A kernel for a node: its module, what it is estimated to take, its visible tiling, the layouts it reads
+    and writes (None: dense)."""
 
     kernel: ModuleType
-    cost: float
+    cost: Estimate
     tiling: tuple[tuple[str, int | str], ...] = ()
     inputs: tuple[Layout | None, ...] = ()
     output: Layout | None = None
@@ -40,8 +41,14 @@ class Choice:
     def name(self) -> str:
         return self.kernel.__name__.rpartition(".")[2]
 
+    @property
+    def time(self) -> float:
+        """The estimate in nanoseconds on one core."""
+        return self.cost.total
+
     def __str__(self) -> str:
-        return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.tiling)})"
+        estimates = ((k, round(v)) for k, v in (("ns", self.time), *vars(self.cost).items()))
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in (*self.tiling, *estimates))})"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,23 @@ from .ir import dtypes
 
 
 @dataclass(frozen=True)
+class Facts:
+    """How fast a core is: what all estimates of time are made of (`codegen/costs.py`). `onnxc calibrate`
+    measures them on the machine at hand; those here are of no machine in particular."""
+
+    instructions: float = 6.0  # on whole vectors, multiply-adds among them, a nanosecond
+    loads: float = 6.0  # of whole vectors, from the first-level cache, a nanosecond
+    latency: float = 1.3  # nanoseconds from a multiply-add to one that needs its result
+    step: float = 60.0  # nanoseconds to begin and end a step on one thread
+    level1_bytes: int = 32 << 10
+    level2_bytes: int = 1 << 20
+    level3_bytes: int = 16 << 20  # of all cores together
+    level2_rate: float = 60.0  # bytes a nanosecond, read or written
+    level3_rate: float = 25.0
+    memory_rate: float = 10.0
+
+
+@dataclass(frozen=True)
 class Target:
     """A processor family: LLVM's names for it and the facts that tilings follow."""
 
@@ -28,12 +45,8 @@ class Target:
     masked: bool  # lanes can be switched off by a mask register at no cost
     fused_multiply_add: bool
     memory_operands: bool = False  # arithmetic reads an operand straight from memory
-    load_ports: int = 2  # vector loads a cycle
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
-    level1_bytes: int = 32 << 10
-    level2_bytes: int = 512 << 10
-    fma_per_ns: float = 4.0  # vector multiply-adds, one core: a scale for cost estimates, no promise
-    bytes_per_ns: float = 20.0  # from the outer caches
+    facts: Facts = Facts()
     abilities: tuple[
         str, ...
     ] = ()  # optional instructions kernels may use: "scale_exponent", "convert_half", "dot_u8s8", ...

@@ -20,13 +20,14 @@ from ...ir.dims import Dim, Dimension
 from ...ir.graph import Node
 from ...ir.ops import Attention
 from ...target import Target
+from .. import costs
 from ..kernel import Choice, Code, KernelText, single
 from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first
 from ..text.shuffles import row_sums
 from ..text.vectors import Vectors
 from ..tiles import microkernel as mk
-from ..tiles.contraction import broadcast_stride, estimate, strides_of
+from ..tiles.contraction import broadcast_stride, strides_of
 from ..tiles.packing import pack_panel, padded
 from ..tiles.softmax import Softmax
 
@@ -35,7 +36,6 @@ PART_ROWS = 96  # query rows that pay for packing the keys once more
 VECTORS = 2  # of a panel of keys and of a chunk of the output
 FEW = 2  # query rows that do not pay for packing the keys
 AHEAD = 16  # keys whose rows are fetched before they are needed, for few queries
-EXPONENTIAL = 24  # instructions that one vector of weights takes from maximum to sum
 FLOAT, SIZE = "float32", 4
 
 
@@ -44,21 +44,21 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
     shape = _shape_of(node)
     if shape is None:
         return
-    queries, keys, repeats = (estimate(d) for d in (shape.queries, shape.keys, shape.repeats))
+    queries, keys, repeats = (dims.typical(d) for d in (shape.queries, shape.keys, shape.repeats))
     long = not isinstance(shape.keys, int) or keys > BLOCK // 2
     rows = min(8 if long else 14, mk.most_rows(target, VECTORS))
     if isinstance(shape.queries, int):
         rows = max(1, min(rows, shape.queries))
     lanes = target.lanes(FLOAT)
     sums = shape.depth * -(-keys // lanes) + keys * -(-shape.extent // lanes)
-    exponentials = -(-keys // lanes) * EXPONENTIAL
-    cost = queries * (sums + exponentials) / target.fma_per_ns
+    exponentials = -(-keys // lanes) * costs.SOFTMAX
+    cost = costs.compute(target, queries * (sums + exponentials)) + costs.overhead(costs.ATTENTION_PART)
+    read = keys * (shape.depth + shape.extent) * SIZE
+    cost += costs.move(target, read, repeats * read)
     if queries > FEW:
-        cost += -(-queries // PART_ROWS) * keys * shape.depth * SIZE * 2 / target.bytes_per_ns
-    else:
-        cost = max(cost, keys * (shape.depth + shape.extent) * SIZE / target.bytes_per_ns)
+        cost += costs.move(target, -(-queries // PART_ROWS) * 2 * keys * shape.depth * SIZE)
     tiling = (("rows", rows), ("lanes", lanes), ("block", BLOCK), ("part", PART_ROWS))
-    yield Choice(sys.modules[__name__], 50.0 + repeats * cost, tiling)
+    yield Choice(sys.modules[__name__], cost * repeats + costs.step(target), tiling)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> None:
@@ -152,7 +152,7 @@ class _Attention:
     code, what only the run knows is handed to the functions."""
 
     def __init__(self, node: Node, shape: _Shape, choice: Choice, target: Target):
-        self.shape, self.target, self.scale = shape, target, node.op.scale
+        self.shape, self.target, self.scale, self.cost = shape, target, node.op.scale, choice.cost
         self.rows, self.lanes = choice["rows"], choice["lanes"]
         self.width = VECTORS * self.lanes
         keys = shape.keys
@@ -200,9 +200,7 @@ class _Attention:
             index, group = f.divide(parts.index, k.size(f, groups))
             self.emit_part(k, f, self.places(k, f, index), group)
         parts_ = shape.repeats * groups
-        rate = max(1, int(self.target.fma_per_ns * self.lanes))
-        steps = shape.repeats * shape.queries * shape.keys * (shape.depth + shape.extent + 24)
-        work = dims.floor_divide(steps, rate) + parts_ * 50
+        work = costs.work(self.cost, shape.repeats * shape.queries * shape.keys)
         return single(k.step(parts_, work, self.scratch()["end"]))
 
     def scratch(self) -> dict[str, int]:

@@ -16,6 +16,8 @@ from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type
 from ..tiles.blocked import (
@@ -27,7 +29,6 @@ from ..tiles.blocked import (
     halo_layout,
     image_of,
     resized,
-    typical,
     window_of,
     without_halo,
 )
@@ -42,9 +43,6 @@ from ..tiles.blocked_epilogue import (
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of, widest
-
-CALL_NS = 10  # of a tile's function
-
 
 # What is offered ---------------------------------------------------------------------------------
 
@@ -88,18 +86,24 @@ def candidates(node: Node, target: Target):
     )
 
 
-def estimate(node: Node, target: Target, tiling: Mapping[str, int], block: int) -> float:
-    """Nanoseconds on one core: the multiply-adds of full tiles, and moving everything once, the
+def estimate(node: Node, target: Target, tiling: Mapping[str, int], block: int) -> Estimate:
+    """The multiply-adds of full tiles, and moving everything once, the
     input in blocks of `block` channels."""
     x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
-    pixels, rows = typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
-    depth, compute = dims.product(w.shape[1:]), 0.0
+    pixels, rows = dims.typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
+    depth, found = dims.product(w.shape[1:]), costs.step(target)
     for p in panels_of(out.shape[1], target.block, tiling):
-        wide = p.registers(target, x.dtype)
-        inside = depth * step_time(target, rows, wide) + 2 * rows * wide / target.fma_per_ns
-        compute += pixels / rows * p.count * inside * (0.6 if p.lanes < target.lanes(x.dtype) else 1)
+        narrower = costs.HALF_VECTOR if p.lanes < target.lanes(x.dtype) else 1
+        each = tile_estimate(target, depth, rows, p.registers(target, x.dtype))
+        found += each * (pixels / rows * p.count * narrower)
     padded = -(-x.shape[1] // block) * block  # idle lanes are moved too
-    return compute + (typical(x.nbytes * padded // x.shape[1] + out.nbytes) + w.nbytes) / target.bytes_per_ns
+    return found + costs.move(target, dims.typical(x.nbytes * padded // x.shape[1] + out.nbytes) + w.nbytes)
+
+
+def tile_estimate(target: Target, depth: float, pixels: int, vectors: int) -> Estimate:
+    """Of one tile: its steps, its beginning and end, its call."""
+    ends = costs.compute(target, costs.TILE_VECTOR * pixels * vectors)
+    return Estimate(compute=depth * step_time(target, pixels, vectors), overhead=costs.CONV_TILE) + ends
 
 
 # Weights -----------------------------------------------------------------------------------------
@@ -255,8 +259,7 @@ def tile_shape(
         rows, columns = shape
         lines = height // rows if isinstance(height, int) else 1
         pixels = rows * columns
-        inside = depth * step_time(target, pixels, vectors) + 2 * pixels * vectors / target.fma_per_ns
-        return lines * -(-width // columns) * (inside + CALL_NS)
+        return lines * -(-width // columns) * tile_estimate(target, depth, pixels, vectors).total
 
     heights = [r for r in range(1, most + 1) if r == 1 or (isinstance(height, int) and height % r == 0)]
     shapes = [(r, c) for r in heights for c in range(1, min(width, most // r) + 1)]
@@ -264,12 +267,14 @@ def tile_shape(
     return rows, (columns,)
 
 
-def partition(plan: Plan, target: Target, work: float) -> tuple[Lines, bool]:
+def partition(plan: Plan, target: Target, cost: Estimate) -> tuple[Lines, bool]:
     """Lines whose input fits half the second-level cache, fewer where that makes enough parts; and
     whether panels are outermost, in the order that reads less from outside that cache."""
-    total, half = typical(plan.x.image), target.level2_bytes // 2
-    lines = cut_lines(plan.length, plan.line_step, plan.panels * plan.out.batch, work, -(-total // half))
-    by_rows = plan.weight_bytes * typical(lines.count) + total
+    total, half = dims.typical(plan.x.image), target.facts.level2_bytes // 2
+    lines = cut_lines(
+        plan.length, plan.line_step, plan.panels * plan.out.batch, cost.total, -(-total // half)
+    )
+    by_rows = plan.weight_bytes * dims.typical(lines.count) + total
     by_panels = plan.weight_bytes + total * (plan.panels if total > half else 1)
     return lines, by_panels <= by_rows
 
@@ -280,13 +285,13 @@ def partition(plan: Plan, target: Target, work: float) -> tuple[Lines, bool]:
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     tiling = dict(choice.tiling)
     plan = plan_of(node, target, tiling)
-    return emit_plan(plan, target, estimate(node, target, tiling, plan.x.block))
+    return emit_plan(plan, target, choice.cost)
 
 
-def emit_plan(plan: Plan, target: Target, work: float) -> Code:
-    """The code of a plan over a blocked image, estimated to take `work` nanoseconds."""
+def emit_plan(plan: Plan, target: Target, cost: Estimate) -> Code:
+    """The code of a plan over a blocked image."""
     k = KernelText(target)
-    lines, outermost = partition(plan, target, work)
+    lines, outermost = partition(plan, target, cost)
     with k.entry() as f, f.loop("%first", "%last") as part:
         if outermost:
             rest, chunk = f.divide(part.index, k.size(f, lines.count))
@@ -298,7 +303,8 @@ def emit_plan(plan: Plan, target: Target, work: float) -> Code:
         source = f.offset(image, k.size(f, plan.start))
         emit_panel(k, f, plan, source, n, panel, lines.at(k, f, chunk))
     emit_tiles(k, plan)
-    return single(k.step(plan.out.batch * plan.panels * lines.count, int(work)), over=plan.over)
+    work = costs.work(cost, plan.out.batch * plan.length)
+    return single(k.step(plan.out.batch * plan.panels * lines.count, work), over=plan.over)
 
 
 def emit_panel(

@@ -15,13 +15,15 @@ import numpy as np
 from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText
 from ..text.emitter import ENTRY, Function
-from ..tiles.blocked import halo_layout, typical, without_halo
+from ..tiles.blocked import halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
-from ..tiles.microkernel import Tile, most_rows, step_time
+from ..tiles.microkernel import Tile, most_rows
 from ..tiles.panels import Panels
-from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, window
+from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, tile_estimate, window
 
 
 def candidates(node: Node, target: Target):
@@ -36,7 +38,9 @@ def candidates(node: Node, target: Target):
     from . import conv_grouped
 
     blocks, wide = -(-out.shape[1] // block), target.registers(x.dtype, block)
-    cost, vectors = min((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1))
+    cost, vectors = min(
+        ((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1)), key=lambda o: o[0].total
+    )
     yield Choice(
         conv_grouped,
         cost,
@@ -64,16 +68,16 @@ def _ranges(node: Node, block: int, vectors: int) -> list[tuple[int, int]]:
     return channel_ranges(node.inputs[0].shape[1], node.outputs[0].shape[1], node.op.groups, block, vectors)
 
 
-def _estimate(node: Node, target: Target, vectors: int) -> float:
+def _estimate(node: Node, target: Target, vectors: int) -> Estimate:
     x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
     wide = vectors * target.registers(x.dtype, target.block)
     rows = most_rows(target, wide)
-    tiles = typical(dims.product(out.shape[2:]) * out.shape[0]) / rows
+    tiles = dims.typical(dims.product(out.shape[2:]) * out.shape[0]) / rows
     ranges = _ranges(node, target.block, vectors)
-    depth = sum(high - low for low, high in ranges) * dims.product(w.shape[2:])
-    overhead = len(ranges) * 2 * rows * wide / target.fma_per_ns
-    moved = typical(x.nbytes + out.nbytes) + w.nbytes
-    return tiles * (depth * step_time(target, rows, wide) + overhead) + moved / target.bytes_per_ns
+    depths = [(high - low) * dims.product(w.shape[2:]) for low, high in ranges]
+    each = costs.total(tile_estimate(target, depth, rows, wide) for depth in depths)
+    moved = dims.typical(x.nbytes + out.nbytes) + w.nbytes
+    return each * tiles + costs.move(target, moved) + costs.step(target)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -177,4 +181,4 @@ class GroupedPlan(Plan):
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     plan = plan_of(node, target, dict(choice.tiling))
     grouped = GroupedPlan(*(getattr(plan, field.name) for field in fields(Plan)), groups=node.op.groups)
-    return emit_plan(grouped, target, _estimate(node, target, choice["vectors"]))
+    return emit_plan(grouped, target, choice.cost)

@@ -12,9 +12,11 @@ from dataclasses import replace
 from ...ir import dims
 from ...ir.graph import Constant, Node
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, single
 from ..text.emitter import Function
-from ..tiles.blocked import Image, image_of, plane_axes, typical, without_halo
+from ..tiles.blocked import Image, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.panels import panel_tiling, panels_of, widest
@@ -39,7 +41,7 @@ def candidates(node: Node, target: Target):
     from . import conv_stem
 
     tiling = panel_tiling(target, out.shape[1], block, x.dtype)
-    copying = 2 * typical(x.nbytes) / target.bytes_per_ns
+    copying = costs.move(target, 2 * dims.typical(x.nbytes))
     yield Choice(
         conv_stem,
         estimate(node, target, dict(tiling), 1) + copying,
@@ -65,8 +67,7 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     wide = widest(target, kinds, type_.dtype)
     tiles = tile_shape(target, out.height, out.width, wide, dense.channels * win.taps)
     plan = Plan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, kinds, *tiles)
-    work = estimate(node, target, tiling, 1)
-    cut = _partition(plan, work)
+    cut = _partition(plan, choice.cost)
     plan = replace(plan, x=_scratch(plan, dense, 2 * cut.each - 1))
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
@@ -78,14 +79,15 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
         with f.loop(0, plan.panels) as panel:
             emit_panel(k, f, plan, source, n, panel.index, (first, last))
     emit_tiles(k, plan)
-    return single(k.step(out.batch * cut.count, int(work), dims.maximum(64, plan.x.image)))
+    work = costs.work(choice.cost, out.batch * plan.length)
+    return single(k.step(out.batch * cut.count, work, dims.maximum(64, plan.x.image)))
 
 
-def _partition(plan: Plan, work: float) -> Lines:
+def _partition(plan: Plan, cost: Estimate) -> Lines:
     """Lines that make enough parts, and whose input does not fill the scratch memory."""
     overlap = max(1, plan.window.kernel[0] / plan.window.strides[0])
-    least = 2 * typical(plan.x.image) * overlap / SCRATCH_BYTES
-    return cut_lines(plan.length, plan.line_step, plan.out.batch, work, least)
+    least = 2 * dims.typical(plan.x.image) * overlap / SCRATCH_BYTES
+    return cut_lines(plan.length, plan.line_step, plan.out.batch, cost.total, least)
 
 
 def _scratch(plan: Plan, dense: Image, lines: int) -> Image:

@@ -18,6 +18,8 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..text.scalar import lower
@@ -31,14 +33,13 @@ from ..tiles.blocked import (
     image_of,
     lattice,
     plane_axes,
-    typical,
     without_halo,
 )
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.microkernel import Tile, most_rows, step_time
+from ..tiles.microkernel import Tile, most_rows
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of, widest
-from .conv import CALL_NS, Plan, clear_planes, emit_panel, emit_tiles, is_plain, tile_shape
+from .conv import Plan, clear_planes, emit_panel, emit_tiles, is_plain, tile_estimate, tile_shape
 
 MOST_LATTICES = 64  # each has its own code
 
@@ -68,10 +69,9 @@ def candidates(node: Node, target: Target):
         )
     lanes = _lanes(node, block)
     if lanes is not None:
-        pixels = typical(dims.product(x.shape[2:]) * x.shape[0])
-        cost = (
-            pixels * x.shape[1] / target.fma_per_ns / 2 + typical(x.nbytes + out.nbytes) / target.bytes_per_ns
-        )
+        pixels = dims.typical(dims.product(x.shape[2:]) * x.shape[0])
+        cost = costs.compute(target, pixels * x.shape[1] * costs.HALF_VECTOR)
+        cost += costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.step(target)
         yield Choice(
             conv_transpose,
             cost,
@@ -82,15 +82,14 @@ def candidates(node: Node, target: Target):
         )
 
 
-def _estimate(node: Node, target: Target, tiling: Mapping[str, int]) -> float:
+def _estimate(node: Node, target: Target, tiling: Mapping[str, int]) -> Estimate:
     x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
-    pixels, rows = typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
-    depth, compute = x.shape[1] * dims.product(w.shape[2:]) / dims.product(node.op.strides), 0.0
+    pixels, rows = dims.typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
+    depth = x.shape[1] * dims.product(w.shape[2:]) / dims.product(node.op.strides)
+    found = costs.step(target) + costs.move(target, dims.typical(x.nbytes + out.nbytes) + w.nbytes)
     for p in panels_of(out.shape[1], target.block, tiling):
-        wide = p.registers(target, x.dtype)
-        inside = depth * step_time(target, rows, wide) + 2 * rows * wide / target.fma_per_ns
-        compute += pixels / rows * p.count * (inside + CALL_NS)
-    return compute + (typical(x.nbytes + out.nbytes) + w.nbytes) / target.bytes_per_ns
+        found += tile_estimate(target, depth, rows, p.registers(target, x.dtype)) * (pixels / rows * p.count)
+    return found
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -235,10 +234,10 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     if choice.output is None:
         return _emit_lanes(node, choice, target)
     tiling, out = dict(choice.tiling), image_of(node.outputs[0].type)
-    plans, work, k = (_plans(node, target, tiling), _estimate(node, target, tiling), KernelText(target))
+    plans, k = _plans(node, target, tiling), KernelText(target)
     kinds = panels_of(out.channels, out.block, tiling)
     count = sum(p.count for p in kinds)
-    cut = _partition(plans, count * out.batch, work)
+    cut = _partition(plans, count * out.batch, choice.cost)
     with k.entry() as f, f.loop("%first", "%last") as part:
         rest, chunk = f.divide(part.index, k.size(f, cut.count))
         n, panel = f.divide(rest, count)
@@ -250,15 +249,16 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
             emit_panel(k, f, plan, source, n, panel, cut.at(k, f, chunk, plan.length))
     for plan in {(p.window.kernel, p.widths): p for p in plans}.values():
         emit_tiles(k, plan)
-    return single(k.step(out.batch * count * cut.count, int(work)))
+    work = costs.work(choice.cost, out.batch * out.height * out.width)
+    return single(k.step(out.batch * count * cut.count, work))
 
 
-def _partition(plans: list[LatticePlan], planes: Dimension, work: float) -> Lines:
+def _partition(plans: list[LatticePlan], planes: Dimension, cost: Estimate) -> Lines:
     """Lines of all lattices, whose lengths differ by one at most."""
     if not plans:
         return Lines(0, 1)
     step = max(p.widths[0] for p in plans) if plans[0].single_row else 1
-    return cut_lines(plans[-1].length, step, planes, work)
+    return cut_lines(plans[-1].length, step, planes, cost.total)
 
 
 # Few channels, windows side by side --------------------------------------------------------------
@@ -351,8 +351,7 @@ def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
     wide = target.registers(shape.dtype, shape.lanes)
     most, k = min(16, most_rows(target, wide)), KernelText(target)
     widths = (equal_width(x.width, most),) if isinstance(x.width, int) else (most, most // 2, most // 4, 1)
-    work = choice.cost
-    cut = cut_lines(x.height, 1, x.batch, work)
+    cut = cut_lines(x.height, 1, x.batch, choice.cost.total)
     operands = [i for i in range(2, len(node.inputs))]
     with k.entry() as f, f.loop("%first", "%last") as part:
         n, chunk = f.divide(part.index, k.size(f, cut.count))
@@ -372,7 +371,7 @@ def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
             cover(f, 0, k.size(f, x.width), widths, tile)
     for width in widths:
         _lanes_tile(k, node, shape, width)
-    return single(k.step(x.batch * cut.count, int(work)))
+    return single(k.step(x.batch * cut.count, costs.work(choice.cost, x.batch * x.height)))
 
 
 def _lanes_tile(k: KernelText, node: Node, shape: Scatter, width: int) -> None:

@@ -18,6 +18,8 @@ from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..tiles.blocked import (
@@ -30,7 +32,6 @@ from ..tiles.blocked import (
     image_of,
     plane_axes,
     slide,
-    typical,
     without_halo,
 )
 from ..tiles.blocked_epilogue import (
@@ -118,14 +119,15 @@ def _widths(target: Target, products: int, width: Dimension) -> tuple[int, ...]:
     return tuple(w for w in (8, 4, 2, 1) if w <= most)
 
 
-def _estimate(node: Node, target: Target, win: Window, lanes: Lanes) -> float:
-    """The greater of the multiply-adds and of moving input and output through the outer caches."""
+def _estimate(node: Node, target: Target, win: Window, lanes: Lanes) -> Estimate:
+    """The products of all windows, and input and output once."""
     x, out = node.inputs[0].type, node.outputs[0].type
-    vectors = typical(dims.product(out.shape) // lanes.block) * target.registers(x.dtype, lanes.block)
-    products = win.taps * lanes.inside * (1.3 if lanes.plain else 1.6)
-    return max(
-        vectors * (products + 1) / target.fma_per_ns, typical(x.nbytes + out.nbytes) / target.bytes_per_ns / 2
-    )
+    blocks = dims.typical(dims.product(out.shape) // lanes.block)
+    vectors = blocks * target.registers(x.dtype, lanes.block)
+    each = costs.DEPTHWISE_PLAIN if lanes.plain else costs.DEPTHWISE_SHUFFLED
+    products = win.taps * lanes.inside * each + costs.TILE_VECTOR
+    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes))
+    return costs.compute(target, vectors * products) + moved + costs.step(target)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -174,18 +176,18 @@ class Plan:
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), window(node)
     lanes = _lanes(node, out.block)
-    work = _estimate(node, target, win, lanes)
     x, out, win, epilogue = oriented(x, out, win, Epilogue(node, out.block))
     rows = choice["rows"] if isinstance(out.height, int) and out.height % choice["rows"] == 0 else 1
     widths = _widths(target, win.taps * lanes.inside, out.width)
     plan = Plan(x, out, win, epilogue, lanes, rows, widths)
     step = plan.widths[0] if plan.single_row else plan.rows
-    cut = cut_lines(plan.length, step, out.blocks * out.batch, work)
+    cut = cut_lines(plan.length, step, out.blocks * out.batch, choice.cost.total)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         _part(k, f, plan, cut, part.index)
     _strip(k, plan)
-    return single(k.step(out.batch * out.blocks * cut.count, int(work)))
+    work = costs.work(choice.cost, out.batch * plan.length)
+    return single(k.step(out.batch * out.blocks * cut.count, work))
 
 
 def _part(k: KernelText, f: Function, plan: Plan, cut: Lines, part: str) -> None:

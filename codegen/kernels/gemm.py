@@ -20,16 +20,16 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import Constant, Node
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Step
 from ..text.emitter import ENTRY, Function, Text
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
-from ..tiles.contraction import A, Axis, B, C, Product, estimate, itemsizes, product_of
+from ..tiles.contraction import A, Axis, B, C, Product, itemsizes, product_of
 from ..tiles.epilogue import Epilogue, Operand, Place
 from ..tiles.packing import pack_columns, pack_panel, padded
 
-TILE_OVERHEAD = 12.0  # nanoseconds: a call, stores, the misprediction where its loop ends
-PART_TIME = 4000.0  # nanoseconds that a part should take at least
 MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
 ALL = 1 << 30  # panels or tiles: as many as there are
@@ -59,8 +59,8 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
         return
     if not epilogues.supported(node.op.epilogue):
         return
-    options = [(_time(node, product, t, target), t) for t in _tilings(product, target)]
-    cost, tiling = min(options, key=lambda option: (option[0], -option[1].rows))
+    options = [(estimate(node, product, t, target), t) for t in _tilings(product, target)]
+    cost, tiling = min(options, key=lambda option: (option[0].total, -option[1].rows))
     packed = (product.operands[1],) if product.constant else ()
     yield Choice(sys.modules[__name__], cost, tuple(vars(tiling).items()), packed=packed)
 
@@ -68,7 +68,7 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
 def _tilings(product: Product, target: Target) -> Iterator[Tiling]:
     lanes, m = target.lanes(product.accumulate), product.m.size
     for vectors in range(1, 5):
-        if vectors > 1 and (vectors - 1) * lanes >= estimate(product.n.size):
+        if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
             break
         most = min(_most_rows(product), mk.most_rows(target, vectors))
         rows = max(1, min(most, m)) if isinstance(m, int) else most
@@ -87,18 +87,18 @@ def _most_rows(product: Product) -> int:
 def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: int) -> Tiling:
     """How tiles and panels form parts: by rows where B stays in the second-level cache, else by
     columns, with as many rows as leave A there."""
-    depth, m, n = (estimate(d) for d in (product.depth, product.m.size, product.n.size))
+    depth, m, n = (dims.typical(d) for d in (product.depth, product.m.size, product.n.size))
     tiles, panels = -(-m // rows), -(-n // (lanes * vectors))
     a_row, b_column = (max(1, depth * dtypes.itemsize(t)) for t in (product.lhs, product.rhs))
-    tile_time = depth * mk.step_time(target, rows, vectors) + TILE_OVERHEAD
+    tile_time = depth * mk.step_time(target, rows, vectors) + costs.TILE
     source = _source(product, target, tiles)
-    if b_column * n <= target.level2_bytes // 2 and tiles >= panels:
-        block = max(1, min(tiles, -(-int(PART_TIME) // max(1, int(tile_time * panels)))))
+    if b_column * n <= target.facts.level2_bytes // 2 and tiles >= panels:
+        block = max(1, min(tiles, math.ceil(costs.PART_NS / (tile_time * panels))))
         return Tiling(rows, vectors, lanes, "rows", block, ALL, source)
-    block = max(1, target.level2_bytes // 2 // (a_row * rows))
+    block = max(1, target.facts.level2_bytes // 2 // (a_row * rows))
     if isinstance(product.m.size, int) and tiles:
         block = -(-tiles // -(-tiles // block))  # blocks of equal size
-    group = max(1, round(PART_TIME / (tile_time * max(1, min(block, tiles)))))
+    group = max(1, round(costs.PART_NS / (tile_time * max(1, min(block, tiles)))))
     return Tiling(rows, vectors, lanes, "panels", block, group, source)
 
 
@@ -110,32 +110,39 @@ def _source(product: Product, target: Target, tiles: int) -> str:
     return "direct" if product.n.strides[B] == 1 and whole and tiles < 3 else "packed"
 
 
-def _time(node: Node, product: Product, tiling: Tiling, target: Target) -> float:
-    """Estimated nanoseconds on one core."""
+def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
+    """The multiply-adds of all tiles, the epilogue, reading and writing everything once, packing B."""
     m, n, depth, repeats = (
-        estimate(d) for d in (product.m.size, product.n.size, product.depth, product.repeats)
+        dims.typical(d) for d in (product.m.size, product.n.size, product.depth, product.repeats)
     )
     width = tiling.vectors * tiling.lanes
     tail = -(-(n % width) // tiling.lanes)
     panels = [(tiling.vectors, n // width), (tail, 1 if tail else 0)]
     if not isinstance(product.n.size, int):  # half of an edge is wasted on average
         panels = [(tiling.vectors, n / width + 0.5)]
-    compute = 0.0
+    inside = calls = 0.0
     for height, rows in mk.height_counts(m, tiling.rows).items():
         for vectors, count in panels:
             if count:
                 chains = mk.chains_for(target, height, tiling.vectors)
-                one = depth * mk.step_time(target, height, vectors, chains) + TILE_OVERHEAD
-                compute += rows * count * one
+                inside += rows * count * depth * mk.step_time(target, height, vectors, chains)
+                calls += rows * count * costs.TILE
+    found = Estimate(compute=inside, overhead=calls)
     if node.op.epilogue is not None:
-        work = m * -(-n // tiling.lanes) * expr.instructions(node.op.epilogue)
-        compute += work / target.fma_per_ns
+        vectors = m * -(-n // tiling.lanes)
+        found += costs.compute(target, vectors * costs.weight(node.op.epilogue))
     sizes = itemsizes(product)
     moved = depth * n * sizes[B] + m * depth * sizes[A] + m * n * sizes[C]
+    found += costs.move(target, moved, repeats * moved)
     if tiling.source == "packed":
-        compute += 2.5 * depth * n * sizes[B] / target.bytes_per_ns
-    memory = moved / target.bytes_per_ns
-    return 20.0 + repeats * (max(compute, memory) + 0.05 * min(compute, memory))
+        found += packing(target, depth * n * sizes[B])
+    steps = 2 if tiling.source == "packed" else 1
+    return found * repeats + costs.step(target, steps)
+
+
+def packing(target: Target, nbytes: float) -> Estimate:
+    """To bring that many bytes of B into panels when it runs."""
+    return costs.move(target, costs.PACKING * nbytes, 2 * nbytes)
 
 
 # Packing -----------------------------------------------------------------------------------------
@@ -168,14 +175,15 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    return _Gemm(node, product_of(node), Tiling(**dict(choice.tiling)), target).code()
+    return _Gemm(node, product_of(node), Tiling(**dict(choice.tiling)), choice.cost, target).code()
 
 
 class _Gemm:
     """Writes the steps of one product. Distances are in bytes. What is a number stands in the code;
     what only the run knows is a word that the entry hands to the tiles."""
 
-    def __init__(self, node: Node, product: Product, tiling: Tiling, target: Target):
+    def __init__(self, node: Node, product: Product, tiling: Tiling, cost: Estimate, target: Target):
+        self.cost = cost
         self.product, self.tiling, self.target = product, tiling, target
         self.body = node.op.epilogue
         self.sizes = itemsizes(product)
@@ -356,9 +364,8 @@ class _Gemm:
             rest, group = f.divide(rest, k.size(f, groups))
             self.emit_part(k, f, self.places(k, f, rest), block, group)
         parts_ = p.repeats * blocks * groups
-        rate = max(1, int(self.target.fma_per_ns * t.lanes))
         steps = p.repeats * p.m.size * p.n.size * p.depth
-        return k.step(parts_, dims.floor_divide(steps, rate) + parts_ * 20, scratch)
+        return k.step(parts_, costs.work(self.cost, steps), scratch)
 
     def places(self, k: KernelText, f: Function, index: str) -> dict[int, str]:
         """The addresses of A, B, C and the epilogue's operands for an index of the outer axes."""
@@ -461,9 +468,8 @@ class _Gemm:
                 with f.when(wanted):
                     self.pack_nest(k, f, 0, source, target, vectors, present)
         parts_ = dims.product(axis.size for axis in p.panels_axes) * self.panels
-        rate = max(1, int(self.target.bytes_per_ns))
-        work = dims.floor_divide(self.panel_rows * n * (2 * size), rate)
-        return k.step(parts_, work + parts_ * 20)
+        nbytes = self.panel_rows * n * size
+        return k.step(parts_, costs.work(packing(self.target, dims.typical(nbytes)), nbytes))
 
     def pack_nest(
         self,

@@ -33,6 +33,7 @@ from ...ir.ops import (
     Transpose,
 )
 from ...target import Target
+from .. import costs
 from ..kernel import Choice, Code
 from ..nests import blocked_moves, elementwise, indexed, movement, reduction, scan, softmax_attention, windows
 from ..nests.nest import Stages, parts_step
@@ -50,7 +51,6 @@ NESTS: dict[type, ModuleType] = {
 
 
 PIECES_A_STEP = 16
-STEP_NS = 100
 
 
 def candidates(node: Node, target: Target) -> Iterable[Choice]:
@@ -63,7 +63,8 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
         layouts = [(None, (None,) * len(node.inputs)), *_blocked_layouts(node)]
     for layout, wanted in layouts:
         stages, _ = _stages(_stored(node, wanted, layout), target)
-        cost = sum(STEP_NS + sum(piece.nanoseconds for piece in stage) for stage in stages)
+        cost = costs.total(piece.estimate for stage in stages for piece in stage)
+        cost += costs.step(target, len(stages))
         yield Choice(sys.modules[__name__], cost, (), wanted, layout)
 
 

@@ -18,6 +18,8 @@ from ...ir.dims import Dimension
 from ...ir.graph import Constant, Layout, Node
 from ...ir.ops import Pool, Reduce
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type, splat, vector_type
 from ..text.memory import store_first
@@ -36,7 +38,6 @@ from ..tiles.blocked import (
     keep_channels,
     plane_axes,
     slide,
-    typical,
     window_of,
     without_halo,
 )
@@ -71,15 +72,16 @@ def candidates(node: Node, target: Target):
     )
 
 
-def _estimate(node: Node, target: Target, layout: Layout) -> float:
-    """Nanoseconds for reading and writing whole blocks, and for the steps along both axes."""
+def _estimate(node: Node, target: Target, layout: Layout) -> Estimate:
+    """Whole blocks read and written, and the steps along both axes."""
     x, out = node.inputs[0].type, node.outputs[0].type
-    blocks = -(-x.shape[1] // layout.block) * typical(x.shape[0])
-    moved = blocks * layout.block * typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
+    blocks = -(-x.shape[1] // layout.block) * dims.typical(x.shape[0])
+    moved = blocks * layout.block * dims.typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
+    found = costs.move(target, moved) + costs.step(target)
     if _is_whole(node):
-        return moved / target.bytes_per_ns
-    results = blocks * typical(dims.product(out.shape[2:]))
-    return 2 * results * sum(node.op.kernel) / target.fma_per_ns + moved / target.bytes_per_ns
+        return found
+    results = blocks * dims.typical(dims.product(out.shape[2:]))
+    return found + costs.compute(target, costs.POOL_TAP * results * sum(node.op.kernel))
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -87,7 +89,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    return _emit_whole(node, target) if _is_whole(node) else _emit_windows(node, target)
+    return (_emit_whole if _is_whole(node) else _emit_windows)(node, choice, target)
 
 
 # What windows need of the image ------------------------------------------------------------------
@@ -164,12 +166,11 @@ class Plan:
         return Vectors(f, self.dtype, self.out.block).maximum(state, value)
 
 
-def _emit_windows(node: Node, target: Target) -> Code:
+def _emit_windows(node: Node, choice: Choice, target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), _window(node.op)
-    work = _estimate(node, target, node.inputs[0].type.layout)
-    row_bytes = typical(out.width) * out.pixel * win.strides[0]
-    least = 2 * typical(out.height) * row_bytes / SCRATCH_BYTES
-    cut = cut_lines(out.height, 1, out.blocks * out.batch, work, least)
+    row_bytes = dims.typical(out.width) * out.pixel * win.strides[0]
+    least = 2 * dims.typical(out.height) * row_bytes / SCRATCH_BYTES
+    cut = cut_lines(out.height, 1, out.blocks * out.batch, choice.cost.total, least)
     rows = (2 * cut.each - 2) * win.strides[0] + win.extent[0]
     across = Image(1, out.block, rows, out.width, out.block, out.dtype)
     plan = Plan(node.op.kind, x, out, win, node.outputs[0].dtype, across)
@@ -178,7 +179,8 @@ def _emit_windows(node: Node, target: Target) -> Code:
         _windows_part(k, f, plan, cut, part.index)
     _across(k, plan)
     _down(k, plan)
-    return single(k.step(out.batch * out.blocks * cut.count, int(work), dims.maximum(64, across.plane)))
+    work = costs.work(choice.cost, out.batch * out.height * out.width)
+    return single(k.step(out.batch * out.blocks * cut.count, work, dims.maximum(64, across.plane)))
 
 
 def _windows_part(k: KernelText, f: Function, plan: Plan, cut: Lines, part: str) -> None:
@@ -323,7 +325,7 @@ def _is_whole(node: Node) -> bool:
     return spatial and plain and len(node.inputs) == 1 and op.kind in ("max", "min", "sum")
 
 
-def _emit_whole(node: Node, target: Target) -> Code:
+def _emit_whole(node: Node, choice: Choice, target: Target) -> Code:
     x, type_ = image_of(node.inputs[0].type), node.outputs[0].type
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
@@ -346,8 +348,7 @@ def _emit_whole(node: Node, target: Target) -> Code:
                 out.address(k, f, k.output(f), n, block),
                 out.align,
             )
-    work = typical(x.batch * x.image) / target.bytes_per_ns
-    return single(k.step(x.batch * x.blocks, int(work)))
+    return single(k.step(x.batch * x.blocks, costs.work(choice.cost, x.batch * x.height * x.width)))
 
 
 def _total(k: KernelText, f: Function, node: Node, x: Image, plane: str) -> str:

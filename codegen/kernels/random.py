@@ -12,25 +12,25 @@ import struct
 import sys
 from collections.abc import Iterable
 
-from ...ir import dtypes, expr
+from ...ir import dims, dtypes, expr
 from ...ir.dims import ceil_divide
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Node
 from ...ir.ops import Random
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Argument, Choice, Code, KernelText, single
-from ..nests.nest import typical
 from ..text.memory import store_lanes
 from ..text.scalar import lower
 
 PART = 4096
-NANOSECONDS = 4
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def candidates(node: Node, target: Target) -> Iterable[Choice]:
     if isinstance(node.op, Random):
-        yield Choice(sys.modules[__name__], NANOSECONDS * typical(node.outputs[0].type.count))
+        yield Choice(sys.modules[__name__], _cost(node, target))
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -48,7 +48,11 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
         with f.loop(f.mul("%first", PART), stop) as loop:
             (value,) = lower(f, [body], [loop.index, run].__getitem__, 1)
             store_lanes(f, op.dtype, value, f.element(k.output(f), loop.index, width), 1)
-    return single(k.step(ceil_divide(count, PART), count * NANOSECONDS))
+    return single(k.step(ceil_divide(count, PART), costs.work(_cost(node, target), count)))
+
+
+def _cost(node: Node, target: Target) -> Estimate:
+    return costs.overhead(costs.RANDOM * dims.typical(node.outputs[0].type.count)) + costs.step(target)
 
 
 def _body(op: Random) -> Expr:

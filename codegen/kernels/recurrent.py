@@ -21,16 +21,15 @@ from ...ir.expr import Expr
 from ...ir.graph import Constant, Node
 from ...ir.ops import Recurrent
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Step
 from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first, store_first
 from ..text.scalar import lower
 from ..tiles import microkernel as mk
-from ..tiles.contraction import estimate
 from ..tiles.packing import pack_columns, pack_panel, padded
 
-CELL_INSTRUCTIONS = 40  # about what a gate's activation takes, for estimates
-TYPICAL_ROWS = 8  # of a batch whose size only the run knows
 REUSE = 4  # tiles of rows in a part whose weights exceed the second-level cache
 
 
@@ -130,7 +129,7 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
     if dtype not in ("float32", "float64"):
         return
     steps, batch, *_ = node.inputs[0].shape
-    lanes, rows = target.lanes(dtype), batch if isinstance(batch, int) else TYPICAL_ROWS
+    lanes, rows = target.lanes(dtype), dims.typical(batch)
     options = []
     for vectors in (2, 3, 4):
         heights = mk.height_counts(rows, mk.most_rows(target, vectors))
@@ -140,15 +139,16 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
         )
         panels = -(-op.columns // lanes) / vectors
         options.append((op.hidden * panels * time, sum(heights.values()), -vectors))
-    cost, _, vectors = min(options)  # of equal ones those that read the weights least often
+    time, _, vectors = min(options)  # of equal ones those that read the weights least often
     most = mk.most_rows(target, -vectors)
     weights = op.columns * op.hidden * dtypes.itemsize(dtype)
-    part = most if weights <= target.level2_bytes // 2 else REUSE * most
-    cost += rows * -(-op.columns // lanes) * CELL_INSTRUCTIONS / target.fma_per_ns
+    part = most if weights <= target.facts.level2_bytes // 2 else REUSE * most
+    cost = Estimate(compute=time) + costs.compute(target, rows * -(-op.columns // lanes) * costs.CELL)
+    cost += costs.move(target, -(-rows // part) * weights)
     tiling = (("rows", most), ("vectors", -vectors), ("lanes", lanes), ("part", part))
-    cost *= estimate(steps) * len(op.directions)
+    cost *= dims.typical(steps) * len(op.directions)
     packed = (1,) if node.inputs[1].constant is not None else ()
-    yield Choice(sys.modules[__name__], 50.0 + cost, tiling, packed=packed)
+    yield Choice(sys.modules[__name__], cost + costs.step(target), tiling, packed=packed)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -180,7 +180,7 @@ class _Recurrence:
     to the run alone."""
 
     def __init__(self, node: Node, choice: Choice, target: Target):
-        self.op, self.target = node.op, target
+        self.op, self.target, self.cost = node.op, target, choice.cost
         self.dtype = node.inputs[0].dtype
         self.steps, self.batch, *_ = node.inputs[0].shape
         self.operands = {name: k + 2 for k, name in enumerate(self.op.operands)}
@@ -297,8 +297,7 @@ class _Recurrence:
                 direction = "0"
             self.emit_part(k, f, direction, group)
         gates = self.steps * self.batch * (self.directions * self.op.columns)
-        each = (self.hidden + CELL_INSTRUCTIONS) / (self.target.fma_per_ns * self.lanes)
-        work = dims.floor_divide(gates * max(1, round(1000 * each)), 1000)
+        work = costs.work(self.cost, gates)
         rows = self.share if isinstance(self.share, int) else self.part
         return k.step(self.groups * self.directions, work, max(64, rows * self.gates_row))
 
@@ -477,4 +476,5 @@ class _Recurrence:
                         )
                         loop.carry(f.offset(at, self.width * self.unit_row), to)
                     source, target = loop.results
-        return k.step(self.directions, self.directions * max(1, round(3 * nbytes / self.target.bytes_per_ns)))
+        work = costs.work(costs.move(self.target, costs.PACKING * nbytes), 1)
+        return k.step(self.directions, self.directions * work)

@@ -14,10 +14,12 @@ from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node, TensorType
 from ...ir.ops import Reorder
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Step
 from ..text.emitter import ENTRY, Function, vector_type
 from ..text.shuffles import transpose
-from ..tiles.blocked import Image, clear_border, cover, image_of, resized, typical
+from ..tiles.blocked import Image, clear_border, cover, image_of, resized
 from ..tiles.lines import Lines, cut_lines
 
 SQUARE = 16  # the most channels that are transposed at once
@@ -35,7 +37,7 @@ def candidates(node: Node, target: Target):
         return
     from . import reorder
 
-    cost = typical(x.nbytes + out.nbytes) / target.bytes_per_ns
+    cost = costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.step(target)
     yield Choice(reorder, cost, (), (x.layout,), out.layout)
 
 
@@ -84,8 +86,12 @@ def _cut(image: Image, target: Target, step: int) -> Lines:
     """The lines of a plane; pixels of a single row are taken `step` at once."""
     single = image.height == 1
     length = image.width if single else image.height
-    work = 2 * typical(image.batch * image.image) / target.bytes_per_ns
-    return cut_lines(length, step if single else 1, image.blocks * image.batch, work)
+    return cut_lines(length, step if single else 1, image.blocks * image.batch, _moving(image, target).total)
+
+
+def _moving(image: Image, target: Target) -> Estimate:
+    """To read and write an image once."""
+    return costs.move(target, 2 * dims.typical(image.batch * image.image)) + costs.step(target)
 
 
 def _clear(k: KernelText, f: Function, image: Image, plane: str, first: str, last: str) -> None:
@@ -118,8 +124,8 @@ def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> 
             with f.loop(*columns) as column:
                 at = f.mul(column.index, new.pixel)
                 f.store(kind, f.load(kind, f.offset(begin, at), 1), f.offset(end, at), new.align)
-    work = 2 * typical(new.batch * new.image) / target.bytes_per_ns
-    return k.step(new.batch * new.blocks * cut.count, int(work))
+    work = costs.work(_moving(new, target), new.batch * new.image)
+    return k.step(new.batch * new.blocks * cut.count, work)
 
 
 # Between dense and blocked -----------------------------------------------------------------------
@@ -153,8 +159,8 @@ def _transposed(target: Target, image: Image, dense: End, blocked: End, to_block
             _call_line(f, image, square, channel, [line, pixels, *columns])
     for count in _counts(image, square):
         _line(k, image, square, count, widths, to_blocks)
-    work = 2 * typical(image.batch * image.image) / target.bytes_per_ns
-    return k.step(image.batch * image.blocks * cut.count, int(work))
+    work = costs.work(_moving(image, target), image.batch * image.image)
+    return k.step(image.batch * image.blocks * cut.count, work)
 
 
 def _widths(square: int, width: Dimension) -> tuple[int, ...]:

@@ -19,6 +19,8 @@ from ...ir.expr import Expr
 from ...ir.graph import Constant, Node
 from ...ir.ops import Fused
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Step, single
 from ..nests.nest import (
     ERROR_BYTES,
@@ -30,14 +32,10 @@ from ..nests.nest import (
     broadcasting,
     collapse,
     displaced,
-    elements_per_part,
     loops,
-    moving_cost,
-    nanoseconds,
     row_major,
-    typical,
 )
-from ..nests.operands import SLOT_BYTES, Reader, evaluate, nothing, vector_lanes, weight
+from ..nests.operands import SLOT_BYTES, Reader, evaluate, nothing, vector_lanes
 from ..nests.row_passes import KEPT, Pass, RowPasses, analysed
 from ..nests.states import State
 from ..text.conversion import NARROW
@@ -47,7 +45,6 @@ from ..text.scalar import lower
 
 Pointers = Mapping[tuple[str, int], str]  # ("input", "output" or "kept", index) → where it begins
 
-FOLD_NS = 0.5  # to fold the lanes of a reduction
 SHORT_LINE = 8  # elements along the last of several axes of a row, below which LoopNest's joined axes win
 
 
@@ -58,8 +55,8 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     if rows is None:
         return
     kernel = _Kernel(node, target, rows)
-    if len(kernel.inner) == 1 or typical(kernel.inner[-1]) >= SHORT_LINE:
-        cost = typical(dims.product(kernel.outer)) * kernel.row_ns
+    if len(kernel.inner) == 1 or dims.typical(kernel.inner[-1]) >= SHORT_LINE:
+        cost = kernel.row * dims.typical(dims.product(kernel.outer)) + costs.step(target)
         yield Choice(sys.modules[__name__], cost, (("rows", kernel.together), ("lanes", kernel.lanes)))
 
 
@@ -107,27 +104,29 @@ class _Kernel:
 
     def _together(self) -> int:
         """How many rows at once: the fewer, the longer they are; no more than there are."""
-        vectors = typical(dims.product(self.inner)) / self.lanes
+        vectors = dims.typical(dims.product(self.inner)) / self.lanes
         wanted = 4 if vectors <= 2 else 2 if vectors <= 16 else 1
         there = self.outer[-1] if self.outer else 1
         limit = max(1, there) if isinstance(there, int) else wanted
         return next(n for n in (4, 2, 1) if n <= min(wanted, limit))
 
     @property
-    def row_ns(self) -> float:
-        """The estimated time of a row on one core."""
+    def row(self) -> Estimate:
+        """Of one row."""
         target, passes = self.target, self.rows.passes
-        count, line = typical(dims.product(self.inner)), typical(self.inner[-1])
+        count, line = dims.typical(dims.product(self.inner)), dims.typical(self.inner[-1])
         vectors = count // line * -(-line // self.lanes)
-        effort = vectors * sum(weight(*p.roots) + len(p.reads) + len(p.stores) for p in passes)
-        effort += sum(weight(*p.before.values()) for p in passes)
+        effort = vectors * sum(costs.weight(*p.roots) + len(p.reads) + len(p.stores) for p in passes)
+        effort += sum(costs.weight(*p.before.values()) for p in passes)
         whole = (
             v.dtype
             for v in (*self.node.inputs, *self.node.outputs)
             if v.type.count == dims.product(self.rows.shape)
         )
-        moved = moving_cost(target, count * sum(map(dtypes.itemsize, whole))) / 1000
-        return effort / target.fma_per_ns + FOLD_NS * (1 + len(self.rows.reduced)) + moved
+        moved = count * sum(map(dtypes.itemsize, whole))
+        among = moved * dims.typical(dims.product(self.outer))
+        folds = costs.overhead(costs.FOLDED_ROW * (1 + len(self.rows.reduced)))
+        return costs.compute(target, effort) + costs.move(target, moved, among) + folds
 
     def place(self, key: tuple[str, int]) -> tuple[str, int]:
         """Where an operand, a result or what is kept lies."""
@@ -148,10 +147,11 @@ class _Kernel:
 
     def step(self) -> Step:
         k = self.k
-        blocks = block_rows(self.outer, elements_per_part(1000 * self.row_ns), self.together)
+        blocks = block_rows(self.outer, costs.elements_per_part(self.row.total), self.together)
         with k.entry() as f, blocks.each(k, f) as block:
             self._block(f, blocks, block)
-        work = nanoseconds(dims.product(self.outer), 1000 * self.row_ns)
+        count = dims.product(self.outer)
+        work = costs.work(self.row * dims.typical(count), count)
         return k.step(blocks.parts, work, self.kept_places()[1])
 
     def _block(self, f: Function, blocks: Blocks, block: Block) -> None:
@@ -270,7 +270,7 @@ class _Strip:
         if not roots:
             return []
         used = expr.inputs(*roots)
-        if count == 1 or weight(*roots) <= 4 * len(used) or not _plain(roots):
+        if count == 1 or costs.weight(*roots) <= 4 * len(used) or not _plain(roots):
             each = []
             for row in self.rows:
                 readers = {i: (lambda n=row.numbers[i]: n.lanes(f, 1)) for i in used}
@@ -319,7 +319,7 @@ class _Strip:
         def values(index: str, lanes: int, mask: str | None) -> list[str]:
             return [x for row in rows for x in row.values(index, lanes, mask)]
 
-        instructions = weight(*one.roots) * len(rows)
+        instructions = costs.weight(*one.roots) * len(rows)
         unroll = 0 if kernel.short else 4 if instructions <= 8 else 2 if instructions <= 40 else 1
         states, count = one.reductions * len(rows), self.k.size(f, kernel.inner[-1])
         return _reduced(f, count, kernel.lanes, unroll, states, totals, values)

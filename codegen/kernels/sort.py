@@ -17,8 +17,10 @@ from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
 from ...ir.ops import Sort
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, single
-from ..nests.nest import ERROR_BYTES, displaced, typical
+from ..nests.nest import ERROR_BYTES, displaced
 from ..text.emitter import Function, vector_constant
 
 SHORT = 64  # elements of a line that are ranked by comparing each with each
@@ -30,20 +32,23 @@ INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float
 
 def candidates(node: Node, target: Target) -> Iterable[Choice]:
     if isinstance(node.op, Sort) and node.inputs[0].type.layout is None and node.inputs[0].dtype in KEYED:
-        yield Choice(sys.modules[__name__], typical(node.inputs[0].type.count) * _cost(node))
+        yield Choice(sys.modules[__name__], _cost(node, target))
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     return None
 
 
-def _cost(node: Node) -> int:
-    """Nanoseconds an element."""
+def _cost(node: Node, target: Target) -> Estimate:
+    """Short lines compare each element with each, long ones move it once a digit and run through the
+    counts."""
     x = node.inputs[0]
-    length = typical(x.shape[node.op.axis]) if x.rank else 1
+    length, digits = dims.typical(x.shape[node.op.axis]) if x.rank else 1, dtypes.itemsize(x.dtype)
     if length <= SHORT:
-        return 2 + length // LANES
-    return 4 + 3 * dtypes.itemsize(x.dtype) // 2 + dtypes.itemsize(x.dtype) * DIGITS // length
+        each = costs.RANK + costs.COMPARED * length / LANES
+    else:
+        each = costs.KEY + digits * (costs.DIGIT + costs.COUNTED * DIGITS / length)
+    return costs.overhead(each * dims.typical(x.type.count)) + costs.step(target)
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
@@ -64,7 +69,7 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
             writer = Line(f, x.dtype, node.op.descending, n, stride, memory, elements, *results)
             writer.emit(isinstance(length, int))
     scratch = ERROR_BYTES + item * DIGITS * 8 + (length + LANES) * (2 * item + 16)
-    return single(k.step(lines, lines * length * _cost(node), scratch))
+    return single(k.step(lines, costs.work(choice.cost, lines * length), scratch))
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,14 @@ from math import prod
 from ...ir import dims
 from ...ir.graph import Constant, Node, TensorType
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..text.vectors import Vectors
-from ..tiles.blocked import halo_layout, image_of, typical, without_halo
+from ..tiles.blocked import halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
-from ..tiles.lines import FEW_PARTS, PART_NS, Lines
+from ..tiles.lines import Lines
 from ..tiles.microkernel import (
     Tile,
     equal_heights,
@@ -160,20 +162,21 @@ def wide_enough(halo: tuple[int, int], out: TensorType, m: int) -> tuple[int, in
     return tuple(reach + max(0, m - size) for reach, size in zip(halo, least))
 
 
-def estimate(node: Node, target: Target, m: int, vectors: int, block: int) -> float:
-    """Nanoseconds on one core: products, transforms by their instructions, and moving everything once."""
+def estimate(node: Node, target: Target, m: int, vectors: int, block: int) -> Estimate:
+    """Products, transforms by their instructions, and moving everything once."""
     x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
     t, (outputs, channels) = m + 2, w.shape[:2]
-    pieces = typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size in out.shape[2:]))
+    pieces = dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size in out.shape[2:]))
     rows = min(pieces, most_rows(target, vectors))
     panels, blocks = -(-outputs // (block * vectors)), -(-channels // block)
     products = t * t * pieces / rows * panels * channels * step_time(target, rows, vectors)
-    groups = max(1, pieces * t * t * channels * SIZE * 3 / target.level2_bytes)
+    groups = max(1, pieces * t * t * channels * SIZE * 3 / target.facts.level2_bytes)
     data = pieces * blocks * (2 * t * t + 2 * t * (5 * t // 2 - 2))
     weights = groups * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
     results = pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t)
-    moved = (typical(x.nbytes + out.nbytes) + w.nbytes) / target.bytes_per_ns
-    return products + (data + weights + results) / target.fma_per_ns + moved
+    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes) + w.nbytes)
+    transforms = costs.compute(target, data + weights + results)
+    return Estimate(compute=products) + transforms + moved + costs.step(target)
 
 
 # Weights -----------------------------------------------------------------------------------------
@@ -207,7 +210,7 @@ class _Winograd:
     then U, then M."""
 
     def __init__(self, node: Node, choice: Choice, target: Target):
-        self.target, self.m, self.work = target, choice["m"], choice.cost
+        self.target, self.m, self.cost = target, choice["m"], choice.cost
         self.t, self.matrices = self.m + 2, transforms(self.m)
         self.x, self.out = image_of(node.inputs[0].type), image_of(node.outputs[0].type)
         self.block, self.window = self.out.block, window(node)
@@ -230,9 +233,9 @@ class _Winograd:
 
     def _groups(self) -> Lines:
         """Pieces whose V takes a third of the second-level cache, but at least a tile of them."""
-        most = max(self.rows, self.target.level2_bytes // 3 // (self.t**2 * self.v_row))
-        count = -(-typical(self.pieces) // most)
-        return Lines(self.pieces, max(1, typical(self.pieces) // count))
+        most = max(self.rows, self.target.facts.level2_bytes // 3 // (self.t**2 * self.v_row))
+        count = -(-dims.typical(self.pieces) // most)
+        return Lines(self.pieces, max(1, dims.typical(self.pieces) // count))
 
     @property
     def counts(self) -> list[int]:
@@ -251,14 +254,16 @@ class _Winograd:
 
     def _chunk(self) -> int:
         """Channels whose U takes a third of the second-level cache."""
-        most = max(self.block, self.target.level2_bytes // 3 // (self.t**2 * self.widest * self.block * SIZE))
+        most = max(
+            self.block, self.target.facts.level2_bytes // 3 // (self.t**2 * self.widest * self.block * SIZE)
+        )
         return -(-self.x.channels // -(-self.x.channels // most))
 
     def _parted(self) -> int:
         """Into how many runs of panels a group is cut: where groups alone are few, and work is left."""
         panels = sum(kind.count for kind in self.kinds)
-        groups = typical(self.out.batch * self.groups.count)
-        return max(1, min(panels, FEW_PARTS // groups, int(self.work / PART_NS / groups)))
+        groups = dims.typical(self.out.batch * self.groups.count)
+        return max(1, min(panels, costs.parts_for(self.cost.total) // groups))
 
     @property
     def panel_bytes(self) -> int:
@@ -286,7 +291,8 @@ class _Winograd:
                 self.emit_multiply(k, self.tile(height, kind.vectors))
             self.emit_join(k, kind)
         parts = self.out.batch * self.groups.count * self.parted
-        return single(k.step(parts, int(self.work), scratch), over=self.epilogue.over)
+        work = costs.work(self.cost, self.out.batch * self.pieces)
+        return single(k.step(parts, work, scratch), over=self.epilogue.over)
 
     def emit_part(self, k: KernelText, f: Function, n: str, group: str, run: str, u: str, m: str) -> None:
         first, last = self.groups.at(k, f, group)

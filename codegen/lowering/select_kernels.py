@@ -16,6 +16,7 @@ from ...ir import dims
 from ...ir.graph import Graph, Layout, Node, TensorType, Value
 from ...ir.ops import Bind, Concat, Elements, If, Loop, Op, Reorder, Reshape, RuntimeCall, Slice
 from ...target import Target
+from .. import costs
 from ..kernel import Choice
 from ..kernels import KERNELS
 from .expand import expanded
@@ -42,6 +43,7 @@ class _Selection:
 
     def __init__(self, target: Target, entry: set[str]):
         self.target, self.entry = target, entry
+        self.reordered: set[tuple[Value, int | None]] = set()  # operands, by the block that somebody reads
 
     def graph(self, graph: Graph) -> Graph:
         chosen = self._choose(graph)
@@ -82,7 +84,10 @@ class _Selection:
             Node(node.op, node.inputs, tuple(_stored(v, layout) for v in node.outputs), node.origin, choice)
             for layout, choice in options
         ]
-        return min(ways, key=self._cost, default=None)
+        best = min(ways, key=self._cost, default=None)
+        if best is not None:
+            self.reordered.update(self._apart(best))
+        return best
 
     def _kernelless(self, node: Node) -> list[tuple[Layout | None, None]]:
         """The layouts in which the node is a view, or a join whose memory can be planned; that of blocked
@@ -113,17 +118,23 @@ class _Selection:
     def _cost(self, node: Node) -> float:
         """Nanoseconds for a node, for bringing its operands into the layouts that it reads, and for copying
         those that do not lie inside the result of a join."""
-        wanted = _wanted(node)
-        apart = [
-            value
-            for value, layout in zip(node.inputs, wanted)
+        apart = self._apart(node)
+        total = node.choice.time if node.choice is not None else 0.0
+        if _is_join(node):
+            copied = [
+                v for v, root in zip(node.inputs, insides(node, ())) if root is None and v not in dict(apart)
+            ]
+            total += sum(self._reorder(v, _layout(v), copies=True).choice.time for v in copied)
+        new = [value for value, block in apart if (value, block) not in self.reordered]
+        return total + sum(costs.move(self.target, 2 * dims.typical(v.type.nbytes)).total for v in new)
+
+    def _apart(self, node: Node) -> list[tuple[Value, int | None]]:
+        """The operands that must be reordered for the node, and the blocks in which it reads them."""
+        return [
+            (value, None if layout is None else layout.block)
+            for value, layout in zip(node.inputs, _wanted(node))
             if value.constant is None and not _fits(_layout(value), layout)
         ]
-        total = node.choice.cost if node.choice is not None else 0.0
-        if _is_join(node):
-            copied = [v for v, root in zip(node.inputs, insides(node, ())) if root is None and v not in apart]
-            total += sum(self._reorder(v, _layout(v), copies=True).choice.cost for v in copied)
-        return total + sum(2 * dims.typical(v.type.nbytes) / self.target.bytes_per_ns for v in apart)
 
     # Which border --------------------------------------------------------------------------------
 
@@ -206,7 +217,7 @@ class _Selection:
         )
         if view_of(node) is not None:
             return node
-        return replace(node, choice=min(self.candidates(node), key=lambda choice: choice.cost))
+        return replace(node, choice=min(self.candidates(node), key=lambda choice: choice.time))
 
 
 def _refused(node: Node) -> NoReturn:

@@ -12,23 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.dims import Dimension, typical
+from ...ir import dims
+from ...ir.dims import Dimension
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import KernelText
 from ..text.emitter import Function
-from .nest import (
-    Block,
-    Blocks,
-    Piece,
-    View,
-    address,
-    all_of,
-    block_rows,
-    collapse,
-    displaced,
-    elements_per_part,
-    moving_cost,
-)
+from .nest import Block, Blocks, Piece, View, address, all_of, block_rows, collapse, displaced
 from .row_copies import copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
 from .transposition import Transposition, deinterleave, interleave, tile_rows
 
@@ -86,18 +77,19 @@ class Copy(Piece):
         return None
 
     @property
-    def cost(self) -> float:
-        """Picoseconds an element."""
-        row = 500 / max(1, typical(self.sizes[-1]))
-        if self.source is None:
-            return moving_cost(self.target, self.item) + row
-        slow = 1.0 if self.source.strides[-1] in (self.item, 0) else 1.5 if self.across is not None else 3.0
-        return moving_cost(self.target, 2 * self.item) * slow + row
+    def cost(self) -> Estimate:
+        """Of an element."""
+        row = costs.overhead(costs.ROW / dims.typical(self.sizes[-1]))
+        moved = self.item if self.source is None else 2 * self.item
+        slow = 1.0
+        if self.source is not None and self.source.strides[-1] not in (self.item, 0):
+            slow = costs.SCATTERED if self.across is None else costs.TRANSPOSED
+        return costs.move(self.target, moved * slow, moved * dims.typical(dims.product(self.sizes))) + row
 
     @property
     def blocks(self) -> Blocks:
         if self.across is None:
-            return block_rows(self.sizes, elements_per_part(self.cost))
+            return block_rows(self.sizes, self.elements)
         last = len(self.sizes) - 1
         short = {"interleave": last, "deinterleave": self.across}.get(self.few)
         most = 16 * TILED if self.few else TILED

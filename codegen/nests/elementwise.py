@@ -12,11 +12,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ...ir import expr
+from ...ir import dims, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Layout, Node, TensorType, Value
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import KernelText
 from ..text.conversion import NARROW
 from ..text.emitter import Function, scalar_type, splat
@@ -35,23 +37,20 @@ from .nest import (
     broadcasting,
     collapse,
     displaced,
-    elements_per_part,
-    moving_cost,
     output_view,
     rank_aligned,
 )
 from .operands import (
     Indices,
     Reader,
-    computing_cost,
     each_vector,
     evaluate,
+    evaluation,
     read_all,
     scratch_bytes,
     split_still,
     stride_kind,
     vector_lanes,
-    weight,
 )
 
 MOST_CYCLIC = 64  # instructions of the loop over whole cycles
@@ -111,19 +110,24 @@ class Elementwise(Piece):
             (v.strides[-1] == v.itemsize and v.strides[-2] == count * v.itemsize) or v.strides[-2:] == (0, 0)
             for v in moving
         )
-        return together and vectors * weight(self.body) <= MOST_CYCLIC, still
+        return together and vectors * costs.weight(self.body) <= MOST_CYCLIC, still
 
     @property
-    def cost(self) -> float:
-        """Picoseconds an element."""
+    def cost(self) -> Estimate:
+        """Of an element."""
         moved = sum(v.itemsize for v in (self.out, *self.views.values()) if v.strides[self.last] != 0)
         gathered = sum(stride_kind(v, self.last) == "stride" for v in self.views.values())
-        return moving_cost(self.target, moved) + computing_cost(self.target, self.body) + 500 * gathered
+        count = dims.typical(dims.product(self.sizes))
+        return (
+            costs.move(self.target, moved, moved * count)
+            + evaluation(self.target, self.body)
+            + costs.overhead(costs.GATHER * gathered)
+        )
 
     @property
     def blocks(self) -> Blocks:
         whole_cycles = math.lcm(64, self.cycle or 1)
-        return block_rows(self.sizes, elements_per_part(self.cost), whole_cycles)
+        return block_rows(self.sizes, self.elements, whole_cycles)
 
     @property
     def cycle_vectors(self) -> int:
@@ -215,7 +219,7 @@ class Row:
         nest = self.nest
         self.to = to
         if not nest.is_short(count):
-            unroll = 4 if weight(nest.body) <= 4 else 2 if weight(nest.body) <= 12 else 1
+            unroll = 4 if costs.weight(nest.body) <= 4 else 2 if costs.weight(nest.body) <= 12 else 1
             unroll = nest.cycle_vectors if nest.cycle else unroll
             each_vector(self.f, count, nest.lanes, unroll, self._vectors)
             return

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir import dtypes, expr
+from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Node
 from ...ir.ops import Gather, Scatter
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import KernelText
 from ..text.emitter import Function
 from ..text.memory import load_lanes, store_lanes
@@ -32,11 +34,9 @@ from .nest import (
     collapse,
     dense,
     displaced,
-    elements_per_part,
     fail,
     input_view,
     loops,
-    moving_cost,
     row_major,
 )
 from .operands import each_vector, vector_lanes
@@ -123,14 +123,15 @@ class Lookup(Piece):
         self.in_rows = runs and self.index.strides[-1] == 0
 
     @property
-    def cost(self) -> float:
-        """Picoseconds an element."""
-        moved = moving_cost(self.target, 2 * self.plain.itemsize)
-        return moved if self.in_rows else moved + 1000 * len(self.components)
+    def cost(self) -> Estimate:
+        """Of an element."""
+        moved = 2 * self.plain.itemsize
+        each = costs.move(self.target, moved, moved * dims.typical(dims.product(self.sizes)))
+        return each if self.in_rows else each + costs.overhead(costs.LOOKUP * len(self.components))
 
     @property
     def blocks(self) -> Blocks:
-        blocks = block_rows(self.sizes, elements_per_part(self.cost))
+        blocks = block_rows(self.sizes, self.elements)
         return replace(
             blocks, blocks=tuple(None if a in self.serial else b for a, b in enumerate(blocks.blocks))
         )

@@ -15,6 +15,7 @@ from ...ir.dims import Dimension
 from ...ir.graph import Node, TensorType
 from ...ir.ops import Broadcast, Concat, Pad, Reorder, Reshape, Slice, Transpose
 from ...target import Target
+from .. import costs
 from ..kernel import KernelText
 from ..text.emitter import Function
 from .copies import Copy
@@ -28,14 +29,11 @@ from .nest import (
     broadcasting,
     dense,
     displaced,
-    elements_per_part,
     fail,
     input_view,
     loops,
-    moving_cost,
     output_view,
     row_major,
-    typical,
 )
 from .row_copies import copy_bytes
 
@@ -144,8 +142,8 @@ class Folded(Piece):
         begin = sum((b * s for b, s in zip(op.before[:axis], out.strides)), 0)
         self.view = View("output", 0, x.dtype, (*out.strides[:axis], self.run), begin)
         self.sizes = (*x.shape[:axis], self.before + op.after[axis])  # its two sides lie side by side
-        self.cost = moving_cost(target, 2 * typical(self.run)) + 2000
-        self.blocks = block_rows(self.sizes, elements_per_part(self.cost), unit=1)
+        self.cost = costs.move(target, 2 * dims.typical(self.run)) + costs.overhead(costs.FOLDED)
+        self.blocks = block_rows(self.sizes, self.elements, unit=1)
 
     def emit(self, k: KernelText, f: Function, block: Block) -> None:
         length, ahead, nbytes = (k.size(f, d) for d in (self.size, self.before, self.run))

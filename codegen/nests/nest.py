@@ -15,15 +15,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from ...ir import dims, dtypes
-from ...ir.dims import Dimension, typical
+from ...ir.dims import Dimension
 from ...ir.graph import Node, TensorType, Value
 from ...target import Target
-from .. import abi
+from .. import abi, costs
+from ..costs import Estimate
 from ..kernel import KernelText, Step
 from ..text.emitter import Function
 
-#: Time that one part should take: enough to pay for finding its first iteration, little enough to balance.
-PART_NS = 2000
 ERROR_BYTES = 64  # of a thread's scratch memory, kept for what an error has to say
 
 
@@ -199,27 +198,12 @@ def block_rows(sizes: Sequence[Dimension], elements: int, unit: int = 64, rows: 
     return Blocks(tuple(sizes), tuple(reversed(blocks)))
 
 
-def elements_per_part(picoseconds: float) -> int:
-    """How many iterations of that cost make a part."""
-    return int(max(1, min(1 << 16, 1000 * PART_NS / max(1.0, picoseconds))))
-
-
-def moving_cost(target: Target, nbytes: float) -> float:
-    """Picoseconds to move that many bytes from and to the outer caches."""
-    return 1000 * nbytes / target.bytes_per_ns
-
-
-def nanoseconds(count: Dimension, picoseconds: float) -> Dimension:
-    """The work of count iterations, for Step."""
-    return dims.floor_divide(count * max(1, round(picoseconds)), 1000)
-
-
 class Piece(ABC):
-    """A nest that can emit any of its blocks; `cost` is in picoseconds an iteration, `scratch` in bytes."""
+    """A nest that can emit any of its blocks; `cost` is that of one iteration, `scratch` in bytes."""
 
     sizes: tuple[Dimension, ...]
     blocks: Blocks
-    cost: float
+    cost: Estimate
     scratch: Dimension = ERROR_BYTES
 
     @abstractmethod
@@ -227,9 +211,14 @@ class Piece(ABC):
         """Writes one block."""
 
     @property
-    def nanoseconds(self) -> float:
-        """The estimated time of all iterations on one core."""
-        return typical(dims.product(self.sizes)) * self.cost / 1000
+    def estimate(self) -> Estimate:
+        """Of all iterations."""
+        return self.cost * dims.typical(dims.product(self.sizes))
+
+    @property
+    def elements(self) -> int:
+        """How many iterations make a part."""
+        return costs.elements_per_part(self.cost.total)
 
 
 #: (what runs one after the other, each a list of pieces that do not depend on each other; sizes of
@@ -253,7 +242,8 @@ def parts_step(target: Target, pieces: Sequence[Piece]) -> Step:
                 )
             with piece.blocks.each(k, f, *bounds) as block:
                 piece.emit(k, f, block)
-            before, work = before + parts, work + nanoseconds(dims.product(piece.sizes), piece.cost)
+            before = before + parts
+            work = work + costs.work(piece.estimate, dims.product(piece.sizes))
             scratch = dims.maximum(scratch, piece.scratch)
     return k.step(before, work, scratch)
 

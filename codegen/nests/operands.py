@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from ...ir import dims, dtypes, expr
 from ...ir.expr import Expr
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import KernelText
 from ..text.conversion import NARROW, computed_in
 from ..text.emitter import Function, is_number, mangled, vector_constant, vector_type
@@ -25,18 +27,6 @@ from ..text.scalar import Checks, lower
 from .nest import ERROR_BYTES, View, displaced
 
 SLOT_BYTES = 64  # one vector
-
-#: Instructions that an operation takes, roughly, where it is not one.
-WEIGHTS = {
-    **dict.fromkeys(("exp", "log", "sin", "cos", "tanh"), 20),
-    **dict.fromkeys(("sinh", "cosh", "erf", "tan", "atan"), 30),
-    **dict.fromkeys(("asin", "acos", "asinh", "acosh", "atanh"), 40),
-    "pow": 50,
-    "div": 6,
-    "sqrt": 6,
-    "mod": 12,
-    "fmod": 12,
-}
 
 
 def stride_kind(view: View, axis: int) -> str:
@@ -60,16 +50,9 @@ def vector_lanes(target: Target, *roots: Expr) -> int:
     return target.vector_bits // (8 * max(widths, default=8))
 
 
-def weight(*roots: Expr) -> int:
-    """Instructions for one vector, roughly."""
-    return sum(
-        WEIGHTS.get(n.op, 1) for n in expr.topological(*roots) if n.op not in ("input", "const", "size")
-    )
-
-
-def computing_cost(target: Target, *roots: Expr) -> float:
-    """Picoseconds to evaluate the expressions for one element, all in vectors."""
-    return 1000 * weight(*roots) / (target.fma_per_ns * vector_lanes(target, *roots))
+def evaluation(target: Target, *roots: Expr) -> Estimate:
+    """To evaluate the expressions for one element, all in vectors."""
+    return costs.compute(target, costs.weight(*roots) / vector_lanes(target, *roots))
 
 
 def split_still(body: Expr, still: Collection[int]) -> tuple[Expr, dict[int, Expr]]:

@@ -18,6 +18,8 @@ from ...ir.expr import Expr
 from ...ir.graph import Node
 from ...ir.ops import Reduce
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import KernelText
 from ..text.emitter import Function, scalar_type, splat, vector_constant, vector_type
 from ..text.memory import first_lanes, load_lanes, store_lanes
@@ -34,17 +36,14 @@ from .nest import (
     collapse,
     dense,
     displaced,
-    elements_per_part,
-    moving_cost,
     row_major,
-    typical,
 )
 from .operands import (
     Indices,
     Reader,
-    computing_cost,
     each_vector,
     evaluate,
+    evaluation,
     nothing,
     read_all,
     scratch_bytes,
@@ -111,44 +110,43 @@ class Reduction(Piece):
     def _effort(self, axis: int, length: Dimension) -> float:
         """Steps for one element and lane when that axis is vectorised."""
         kinds = [stride_kind(v, axis) for v in self.views.values()]
-        return (1 + sum({"stride": 8}.get(kind, 1) for kind in kinds)) * max(
-            1, self.lanes / max(1, typical(length))
+        return (1 + sum({"stride": costs.GATHERED}.get(kind, 1) for kind in kinds)) * max(
+            1, self.lanes / max(1, dims.typical(length))
         )
 
     def _is_vertical(self) -> bool:
         if not self.kept or not self.reduced:
             return bool(self.kept) or not self.reduced
-        total = typical(dims.product(self.reduced))
+        total = dims.typical(dims.product(self.reduced))
         across = self._effort(
             len(self.kept) + len(self.reduced) - 1, self.reduced[-1]
-        ) + 20 * self.lanes / max(1, total)
+        ) + costs.FOLDING * self.lanes / max(1, total)
         return self._effort(len(self.kept) - 1, self.kept[-1]) <= across
 
     @property
-    def cost(self) -> float:
-        """Picoseconds a result."""
+    def cost(self) -> Estimate:
+        """Of a result."""
         if not self.kept and not self.reduced:
-            return 1000
+            return costs.overhead(costs.SIZE)
         length = self.kept[-1] if self.vertical else self.reduced[-1]
-        steps = 1000 * self._effort(self.last, length) / (self.target.fma_per_ns * self.lanes)
-        term = steps + computing_cost(self.target, *self.terms)
-        end = computing_cost(self.target, self.finish) * (1 if self.vertical else self.lanes) + 100
-        return term * typical(dims.product(self.reduced)) + self._moved + end
+        steps = costs.compute(self.target, self._effort(self.last, length) / self.lanes)
+        term = steps + evaluation(self.target, *self.terms)
+        end = evaluation(self.target, self.finish) * (1 if self.vertical else self.lanes)
+        each = term * dims.typical(dims.product(self.reduced)) + end + costs.overhead(costs.REDUCTION)
+        return each + self._moved
 
     @property
-    def _moved(self) -> float:
-        """Picoseconds a result for bringing every operand in once."""
+    def _moved(self) -> Estimate:
+        """A result's share of bringing every operand in once."""
         total = 0
         for view in self.views.values():
             run_through = zip(view.strides, (*self.kept, *self.reduced))
-            total += view.itemsize * typical(dims.product(n for stride, n in run_through if stride != 0))
-        return moving_cost(self.target, total / max(1, typical(dims.product(self.kept))))
+            total += view.itemsize * dims.typical(dims.product(n for stride, n in run_through if stride != 0))
+        return costs.move(self.target, total / dims.typical(dims.product(self.kept)), total)
 
     @property
     def blocks(self) -> Blocks:
-        return block_rows(
-            self.kept, elements_per_part(self.cost), self.lanes * ACCUMULATORS if self.vertical else 1
-        )
+        return block_rows(self.kept, self.elements, self.lanes * ACCUMULATORS if self.vertical else 1)
 
     @property
     def scratch(self) -> int:

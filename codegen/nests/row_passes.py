@@ -19,8 +19,8 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import Map, Reduce
+from .. import costs
 from ..text.conversion import computed_in
-from .operands import WEIGHTS
 from .states import State, accumulator
 
 KINDS = ("sum", "prod", "min", "max", "and", "or")
@@ -209,7 +209,9 @@ class RowPasses:
         for node in sorted(edge, key=lambda n: (self.level(n), order[n])):
             here = self.level(node)
             seen = expr.topological(self._seen(node, here))
-            price = sum(WEIGHTS.get(n.op, 1) for n in seen if self.wide(n)) - 1  # numbers are there anyway
+            price = (
+                sum(costs.INSTRUCTIONS.get(n.op, 1) for n in seen if self.wide(n)) - 1
+            )  # numbers are there anyway
             again = {
                 self.level(w)
                 for w in (*wanted, *self.kept)

@@ -9,30 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir import dtypes, expr
+from ...ir import dims, dtypes, expr
 from ...ir.graph import Node
 from ...ir.ops import Cumulate
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import KernelText
 from ..text.emitter import Function, scalar_type, splat, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
-from .nest import (
-    Block,
-    Blocks,
-    Piece,
-    Stages,
-    View,
-    address,
-    block_rows,
-    collapse,
-    dense,
-    displaced,
-    elements_per_part,
-    loops,
-    moving_cost,
-    typical,
-)
+from .nest import Block, Blocks, Piece, Stages, View, address, block_rows, collapse, dense, displaced, loops
 from .operands import each_vector, evaluate, vector_lanes
 from .states import accumulator
 
@@ -58,14 +45,16 @@ class Scan(Piece):
         self.lanes = vector_lanes(target, self.following)
 
     @property
-    def cost(self) -> float:
-        """Picoseconds for one line."""
-        step = 1000 / self.target.fma_per_ns * (4 / self.lanes if self.vectors else 4)
-        return typical(self.length) * (step + moving_cost(self.target, 2 * self.x.itemsize))
+    def cost(self) -> Estimate:
+        """Of a line."""
+        length, moved = dims.typical(self.length), 2 * self.x.itemsize
+        step = costs.compute(self.target, costs.SCAN / (self.lanes if self.vectors else 1))
+        among = moved * length * dims.typical(dims.product(self.sizes))
+        return step * length + costs.move(self.target, moved * length, among)
 
     @property
     def blocks(self) -> Blocks:
-        return block_rows(self.sizes, elements_per_part(self.cost), self.lanes if self.vectors else 1)
+        return block_rows(self.sizes, self.elements, self.lanes if self.vectors else 1)
 
     def emit(self, k: KernelText, f: Function, block: Block) -> None:
         """One block of lines."""
@@ -119,7 +108,7 @@ class Scan(Piece):
 class Sizes(Piece):
     """The elements of an Elements op, one after the other."""
 
-    cost = 1000.0
+    cost = costs.overhead(costs.SIZE)
 
     def __init__(self, node: Node):
         self.op, self.sizes = node.op, (len(node.op.dims),)

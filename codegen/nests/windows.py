@@ -19,6 +19,8 @@ from ...ir.expr import Expr
 from ...ir.graph import Node
 from ...ir.ops import Conv
 from ...target import Target
+from .. import costs
+from ..costs import Estimate
 from ..kernel import KernelText
 from ..text.emitter import Function, scalar_type, splat, vector_type
 from ..text.memory import load_lanes, store_lanes
@@ -37,16 +39,14 @@ from .nest import (
     broadcasting,
     dense,
     displaced,
-    elements_per_part,
     input_view,
-    typical,
 )
 from .operands import (
     Indices,
     Reader,
-    computing_cost,
     each_vector,
     evaluate,
+    evaluation,
     read_all,
     scratch_bytes,
     vector_lanes,
@@ -124,9 +124,15 @@ class Windows(Piece):
 
     @property
     def blocks(self) -> Blocks:
-        blocks = block_rows(self.sizes, min(LONGEST_ROW, elements_per_part(self.cost)), self.lanes)
+        blocks = block_rows(self.sizes, min(LONGEST_ROW, self.elements), self.lanes)
         longest = dims.minimum(blocks.blocks[-1], LONGEST_ROW)
         return replace(blocks, blocks=(*blocks.blocks[:-1], longest))
+
+    @property
+    def tap(self) -> Estimate:
+        """Of one tap of one result."""
+        strided = costs.STRIDED if self.node.op.strides[-1] != 1 else 1
+        return costs.compute(self.target, costs.NEST_TAP * strided / self.lanes)
 
     def row_bytes(self, dtype: str) -> int:
         """Of scratch memory that a row of that type takes."""
@@ -208,13 +214,10 @@ class Convolution(Windows):
         }
 
     @property
-    def cost(self) -> float:
-        """Picoseconds a result."""
-        step = 1000 * 6 / (self.target.fma_per_ns * self.lanes)
-        strided = 4 if self.node.op.strides[-1] != 1 else 1
-        return typical(self.taps * self.channels_in) * step * strided + computing_cost(
-            self.target, self.finish
-        )
+    def cost(self) -> Estimate:
+        """Of a result."""
+        taps = dims.typical(self.taps * self.channels_in)
+        return self.tap * taps + evaluation(self.target, self.finish)
 
     @property
     def scratch(self) -> int:
@@ -350,10 +353,10 @@ class Pooling(Windows):
         self.second = {"mean": "int32", "argmax": "int64"}.get(node.op.kind)
 
     @property
-    def cost(self) -> float:
-        """Picoseconds a result."""
-        step = 1000 * 6 / (self.target.fma_per_ns * self.lanes) * (3 if self.second == "int64" else 1)
-        return typical(self.taps) * step * (4 if self.node.op.strides[-1] != 1 else 1) + 1000
+    def cost(self) -> Estimate:
+        """Of a result."""
+        places = costs.ARGMAX if self.second == "int64" else 1
+        return self.tap * (dims.typical(self.taps) * places) + costs.overhead(costs.POOLED)
 
     @property
     def scratch(self) -> int:

@@ -187,12 +187,6 @@ def halo_layout(halo: tuple[int, int], block: int, rank: int) -> Layout:
     return Layout(block, halo[2 - rank :])
 
 
-def typical(value: Dimension) -> int:
-    """A number to estimate with where a size is symbolic; at least 1, so that times can be
-    divided."""
-    return max(1, dims.evaluate(value, {s.name: 64 for s in dims.symbols(value)}))
-
-
 # Windows -----------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from ..text.conversion import NARROW
 from ..text.emitter import Function, scalar_type, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
-from .blocked import Image, Window, displaced, image_of, keep_channels, plane_axes, typical, without_halo
+from .blocked import Image, Window, displaced, image_of, keep_channels, plane_axes, without_halo
 from .epilogue import in_registers
 
 #: The address of a position of the output: (row, column, block of channels), relative to a tile's first.
@@ -203,7 +203,7 @@ class Epilogue:
             return True
         zero = np.zeros((), dtypes.numpy_dtype(self.sums))
         alone = expr.inputs(self.body) == [0]
-        return alone and not expr.evaluate(self.body, [zero], (), typical, lambda code: None).any()
+        return alone and not expr.evaluate(self.body, [zero], (), dims.typical, lambda code: None).any()
 
     @property
     def parameters(self) -> list[str]:

@@ -181,12 +181,7 @@ def _merged(axes: Sequence[Axis], ignored: set[int]) -> list[Axis]:
 
 def _tile_axis(rows: Sequence[Axis]) -> int:
     """Which axis of the rows the tiles cut: the longest, of equal ones the innermost."""
-    return max(range(len(rows)), key=lambda k: (estimate(rows[k].size), k))
-
-
-def estimate(value: Dimension, typical: int = 64) -> int:
-    """value with `typical` for every variable, for estimates of time."""
-    return dims.evaluate(value, {symbol.name: typical for symbol in dims.symbols(value)})
+    return max(range(len(rows)), key=lambda k: (dims.typical(rows[k].size), k))
 
 
 def itemsizes(product: Product) -> tuple[int, ...]:

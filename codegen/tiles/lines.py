@@ -8,12 +8,9 @@ from dataclasses import dataclass
 
 from ...ir import dims
 from ...ir.dims import Dimension
+from .. import costs
 from ..kernel import KernelText
 from ..text.emitter import Function
-from .blocked import typical
-
-PART_NS = 20_000  # parts of less work cost more to hand out than they gain
-FEW_PARTS = 16  # how many a node is cut into where its size allows, so that eight threads balance
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,8 @@ class Lines:
         return first, f.select(final, "i64", k.size(f, length), f.add(first, self.each))
 
 
-def cut_lines(length: Dimension, step: int, planes: Dimension, work: float, least: float = 1) -> Lines:
-    """The lines of each of `planes` planes in chunks of multiples of `step`. Work, in nanoseconds for
-    all planes, that is worth it makes FEW_PARTS parts; `least` is how many chunks a plane needs."""
-    wanted = max(least, min(FEW_PARTS, work / PART_NS) / max(1, typical(planes)))
-    return Lines(length, max(step, int(typical(length) / max(1, wanted)) // step * step))
+def cut_lines(length: Dimension, step: int, planes: Dimension, nanoseconds: float, least: float = 1) -> Lines:
+    """The lines of each of `planes` planes in chunks of multiples of `step`, as many as their time, for all
+    planes, is worth; `least` is how many chunks a plane needs."""
+    wanted = max(least, costs.parts_for(nanoseconds) / dims.typical(planes))
+    return Lines(length, max(step, int(dims.typical(length) / max(1, wanted)) // step * step))

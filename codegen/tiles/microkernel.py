@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ...ir import dtypes
 from ...target import Target
+from .. import costs
 from ..text.conversion import cast, to_computed
 from ..text.emitter import Function, memory_type, scalar_type, vector_type
 from ..text.memory import Count, load_first, store_first
@@ -118,15 +119,12 @@ def most_rows(target: Target, vectors: int) -> int:
 
 
 def step_time(target: Target, rows: int, vectors: int, chains: int = 1) -> float:
-    """Estimated nanoseconds of one step of k: the greatest of the time of the multiply-adds, of the
-    loads, and of the latency that too few accumulators leave open."""
-    latency = 8.0 / chains  # in halves of a cycle: four cycles, two multiply-adds each
-    loads = (rows + vectors) * 2 / target.load_ports
+    """Estimated nanoseconds of one step of k."""
     if target.fused_multiply_add:
         issue = rows * vectors
     else:  # a copy, a product and a sum each, and a shuffle for each broadcast, four a cycle
         issue = (rows * (3 * vectors + 2) + vectors) / 2
-    return max(issue, loads, latency) / target.fma_per_ns
+    return costs.step_time(target, issue, rows + vectors, chains)
 
 
 def chains_for(target: Target, rows: int, vectors: int) -> int:

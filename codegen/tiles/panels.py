@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...target import Target
+from .. import costs
 from .microkernel import most_rows, step_time
 
 
@@ -72,8 +73,8 @@ def panel_tiling(target: Target, channels: int, block: int, dtype: str) -> tuple
         rows, total = height(vectors), 0.0
         for p in panels_of(channels, block, {"vectors": vectors, "tail": tail}):
             step = step_time(target, rows, p.registers(target, dtype))
-            narrower = 1.0 if p.vectors == vectors else 1.05
-            total += p.count * step * (0.6 if p.lanes < target.lanes(dtype) else narrower)
+            narrower = 1.0 if p.vectors == vectors else costs.NARROW_PANEL
+            total += p.count * step * (costs.HALF_VECTOR if p.lanes < target.lanes(dtype) else narrower)
         return total / rows
 
     options = [
