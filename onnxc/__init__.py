@@ -55,6 +55,7 @@ def compile(
     name: str | None = None,
     header: str | os.PathLike | None = None,
     weights: str | os.PathLike | None = None,
+    typical: Mapping[str, int] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
     """Compiles `model` (a path, bytes or an onnx.ModelProto) to the shared library `output`; its path.
@@ -64,8 +65,9 @@ def compile(
     many the library uses unless told otherwise (None: one a processor). name: prefix of its exported symbol
     (None: the output's stem). header: where to write the C header. weights: a file of their own for the
     weights, which the library then looks for at the same place beside it (None: the library itself, or
-    `OUTPUT.weights` for more than 2 GB). Raises ModelErrors with everything that is wrong with the model, or
-    another OnnxcError; then nothing is written.
+    `OUTPUT.weights` for more than 2 GB). typical: sizes that named dimensions have most of the time: the
+    library takes any, and is fastest there. Raises ModelErrors with everything that is wrong with the model,
+    or another OnnxcError; then nothing is written.
     """
     from .driver import compile_model
 
@@ -79,6 +81,7 @@ def compile(
         name=name,
         header=header,
         weights=weights,
+        typical=typical,
         progress=progress,
     )
     return Path(output)

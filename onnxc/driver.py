@@ -157,6 +157,7 @@ def compile_model(
     threads: int | None = None,
     name: str | None = None,
     overridable: bool = False,
+    typical: Mapping[str, int] | None = None,
     dump_ir: str | os.PathLike | None = None,
     header: str | os.PathLike | None = None,
     weights: str | os.PathLike | None = None,
@@ -167,9 +168,10 @@ def compile_model(
 
     dims: sizes of named dimensions. shapes: whole shapes of inputs. target: a name of `target.TARGETS` or
     "native". threads: how many the library uses unless told otherwise (None: one a processor). name: prefix
-    of the exported symbol. header: where to write the C header. weights: the side file for the weights (None:
-    they are in the library, or, over `LIBRARY_LIMIT`, in OUTPUT.weights). jobs: child processes that generate
-    code. What is written appears whole or not at all. Errors are of the `OnnxcError` family.
+    of the exported symbol. typical: what named dimensions are most of the time, for estimates. header: where
+    to write the C header. weights: the side file for the weights (None: they are in the library, or, over
+    `LIBRARY_LIMIT`, in OUTPUT.weights). jobs: child processes that generate code. What is written appears
+    whole or not at all. Errors are of the `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
     outputs = Outputs(
@@ -185,7 +187,7 @@ def compile_model(
     stages = _Stages(report, progress)
     dump = _Dump(dump_ir)
     stages("import")
-    imported = import_model(model, Options(dims or {}, shapes or {}, overridable))
+    imported = import_model(model, Options(dims or {}, shapes or {}, overridable, typical or {}))
     outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
     report.initializer_bytes = initializer_bytes(imported)
     stages("optimise")

@@ -41,6 +41,7 @@ def compile_command(options: argparse.Namespace) -> int:
             threads=options.threads,
             name=options.name,
             overridable=options.overridable,
+            typical=dict(options.typical),
             dump_ir=options.dump_ir,
             header=header,
             weights=options.weights,

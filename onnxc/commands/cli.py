@@ -159,6 +159,14 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         help="let runs give the initializers that are also inputs of the model",
     )
     command.add_argument(
+        "--typical",
+        type=_dimension,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="the size that a dimension has most of the time: any may come, this one is served fastest",
+    )
+    command.add_argument(
         "--dump-ir", type=Path, metavar="DIR", help="write the IR text after every stage there"
     )
     command.add_argument(

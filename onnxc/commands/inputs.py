@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import CompileError, Origin, RunError, quote
 from ..ir import dtypes
+from ..ir.dims import usual
 
 if TYPE_CHECKING:
     from ..loading.loader import Port
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, Sequence[int | None]]  # of inputs by name; None leaves an axis to its default
 
 WRONG_SHAPE = 6  # the library's status for a dimension of an input
-SPATIAL = 224  # pixels along an axis of an image of unknown size
-CHANNELS = 3
-LENGTH = 64  # elements along any other axis of unknown size
 VARIETY = 10  # generated integers are 0 to 9
 SEQUENCE_LENGTH = 2
 
@@ -193,7 +191,7 @@ def resolve_shapes(
     axes = [(axis, size, len(p.shape)) for p in ports for axis, size in enumerate(p.shape or ())]
     for axis, size, rank in sorted(axes, key=lambda entry: entry[0] > 0):  # first axes first
         if isinstance(size, str):
-            sizes.setdefault(size, _usual_size(axis, rank))
+            sizes.setdefault(size, usual(axis, rank))
     return {port.name: _shape(port, shapes.get(port.name), sizes) for port in ports}
 
 
@@ -212,16 +210,8 @@ def _shape(port: Port, asked: Sequence[int | None] | None, sizes: Mapping[str, i
         elif isinstance(size, int):
             shape.append(size)
         else:
-            shape.append(sizes[size] if size in sizes else _usual_size(axis, len(declared)))
+            shape.append(sizes[size] if size in sizes else usual(axis, len(declared)))
     return tuple(shape)
-
-
-def _usual_size(axis: int, rank: int) -> int:
-    if axis == 0:
-        return 1
-    if rank == 4:
-        return CHANNELS if axis == 1 else SPATIAL
-    return LENGTH
 
 
 def generate(port: Port, shape: Sequence[int], generator: np.random.Generator) -> object:

@@ -33,12 +33,13 @@ from .walk import topological_order
 
 @dataclass
 class Options:
-    """What the caller fixes: sizes of named dimensions, shapes of inputs, and whether initializers that are
-    also inputs may be given by the run."""
+    """What the caller fixes: sizes of named dimensions, shapes of inputs, whether initializers that are
+    also inputs may be given by the run, and the sizes that named dimensions have most of the time."""
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
     overridable: bool = False
+    typical: Mapping[str, int] = field(default_factory=dict)
 
 
 class Importer:
@@ -51,6 +52,7 @@ class Importer:
         self.diagnostics = DiagnosticList()
         self.dim_names: dict[str, str] = {}  # variable → what the model calls it
         self.original: dict[str, dimension.Dim] = {}  # what the model calls it → variable
+        self.typical: dict[str, int] = {}  # what the model calls it → its size most of the time
 
     # Graphs ------------------------------------------------------------------------------------
 
@@ -59,6 +61,7 @@ class Importer:
         proto = self.inlined.graph
         builder = Builder(self.session)
         scope = Scope(builder)
+        self.typical = {**self._usual_sizes(proto), **self.options.typical}
         names = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
         for information in proto.input:
             if information.name in names and not self.options.overridable:
@@ -70,7 +73,8 @@ class Importer:
         for missing in [*self.options.shapes]:
             if missing not in {i.name for i in proto.input}:
                 self.diagnostics.add(f"the model has no input '{missing}' to give a shape", Origin(self.file))
-        for missing in [d for d in self.options.dims if d not in self._known_dims(proto)]:
+        known, asked = self._known_dims(proto), (*self.options.dims, *self.options.typical)
+        for missing in [d for d in dict.fromkeys(asked) if d not in known]:
             self.diagnostics.add(f"no input of the model has a dimension '{missing}'", Origin(self.file))
         outputs = self._body(scope, proto, [o.name for o in proto.output])
         if self.diagnostics:
@@ -83,6 +87,16 @@ class Importer:
 
     def _known_dims(self, proto: onnx.GraphProto) -> set[str]:
         return {d.dim_param for i in proto.input for d in i.type.tensor_type.shape.dim if d.dim_param}
+
+    def _usual_sizes(self, proto: onnx.GraphProto) -> dict[str, int]:
+        """How long the named dimensions of inputs usually are; what is a batch in one is one in all."""
+        sizes: dict[str, int] = {}
+        for information in proto.input:
+            shape = information.type.tensor_type.shape.dim
+            for axis, dim in enumerate(shape):
+                usual = dimension.usual(axis, len(shape))
+                sizes[dim.dim_param] = min(usual, sizes.get(dim.dim_param, usual))
+        return sizes
 
     def _named(self, value: Value, name: str) -> Value:
         if not value.name:
@@ -343,7 +357,11 @@ class Importer:
                 if dtype not in dtypes.ALL:
                     raise UnsupportedError(f"element type {dtype}")
                 return TensorType(
-                    dtype, tuple(self._dimension(d, f"{name}_{k}") for k, d in enumerate(tensor.shape.dim))
+                    dtype,
+                    tuple(
+                        self._dimension(d, f"{name}_{k}", dimension.usual(k, len(tensor.shape.dim)))
+                        for k, d in enumerate(tensor.shape.dim)
+                    ),
                 )
             case "sequence_type":
                 return SequenceType(self._element_type(proto.sequence_type.elem_type, name))
@@ -356,19 +374,20 @@ class Importer:
             raise UnsupportedError("a sequence whose elements have no declared rank")
         return self.type_of(proto, name)
 
-    def _dimension(self, proto: onnx.TensorShapeProto.Dimension, hint: str) -> Dimension:
+    def _dimension(self, proto: onnx.TensorShapeProto.Dimension, hint: str, usual: int) -> Dimension:
         if proto.HasField("dim_value") and proto.dim_value >= 0:
             return proto.dim_value
         if not any(
             c.isalnum() for c in proto.dim_param
         ):  # no name, or what some exporters write for none: "?"
-            variable = self.session.fresh(hint)
+            variable = self.session.fresh(hint, typical=usual)
             self.dim_names[str(variable)] = ""
             return variable
         if proto.dim_param in self.options.dims:
             return self.options.dims[proto.dim_param]
         if proto.dim_param not in self.original:
-            variable = dimension.symbol(identifier(proto.dim_param, self.session.variables))
+            name = identifier(proto.dim_param, self.session.variables)
+            variable = dimension.symbol(name, typical=self.typical.get(proto.dim_param, usual))
             self.original[proto.dim_param] = variable
             self.dim_names[str(variable)] = proto.dim_param
         return self.original[proto.dim_param]

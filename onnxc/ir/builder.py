@@ -59,9 +59,9 @@ class Session:
     node_limit: int = 1_000_000
     effort: int = interpret.EFFORT_LIMIT
 
-    def fresh(self, hint: str, minimum: int | None = 0) -> dims.Dim:
+    def fresh(self, hint: str, minimum: int | None = 0, typical: int = dims.LENGTH) -> dims.Dim:
         """A dimension variable that nothing else is called."""
-        return dims.symbol(identifier(hint, self.variables), minimum)
+        return dims.symbol(identifier(hint, self.variables), minimum, typical)
 
 
 class Builder:

@@ -30,12 +30,18 @@ class TooComplex(LimitError):
         super().__init__("a size becomes a formula that is too large", "give sizes (--dim, --shape)")
 
 
+CHANNELS, PIXELS = 3, 224  # of an image of unknown size
+LENGTH = 64  # of any other axis of unknown size
+
+
 @dataclass(frozen=True)
 class Symbol:
-    """A dimension variable. `minimum` is what its value is known to reach (None: any integer)."""
+    """A dimension variable. `minimum` is what its value is known to reach (None: any integer); `typical` is
+    what times are estimated with."""
 
     name: str
     minimum: int | None = 0
+    typical: int = LENGTH
     size = 1
     depth = 0
 
@@ -236,9 +242,9 @@ def _atom(atom: Symbol | Apply) -> Dim:
     return Dim(((((atom, 1),), 1),))
 
 
-def symbol(name: str, minimum: int | None = 0) -> Dim:
+def symbol(name: str, minimum: int | None = 0, typical: int = LENGTH) -> Dim:
     """The dimension variable `name`; a valid Python identifier, so that text can be parsed again."""
-    return _atom(Symbol(name, minimum))
+    return _atom(Symbol(name, minimum, typical))
 
 
 def product(dims: Iterable[Dimension]) -> Dimension:
@@ -583,14 +589,19 @@ def evaluate(value: Dimension, env: Mapping[str, int]) -> int:
     return total
 
 
-#: What a variable is taken to be where times are estimated: an image's side, a text's length.
-TYPICAL = 256
-
-
 def typical(value: Dimension) -> int:
-    """A number of things to estimate times with where a size is symbolic; at least one, so that no work is
-    free."""
-    return max(1, evaluate(value, {s.name: TYPICAL for s in symbols(value)}))
+    """The number to estimate times with where a size is symbolic; at least 1, so that no work is free."""
+    return max(1, evaluate(value, {s.name: s.typical for s in symbols(value)}))
+
+
+def usual(axis: int, rank: int) -> int:
+    """How long an axis of an input is, when nothing is known of it: one batch, channels and pixels of an
+    image, a length."""
+    if axis == 0:
+        return 1
+    if rank == 4:
+        return CHANNELS if axis == 1 else PIXELS
+    return LENGTH
 
 
 def symbols(value: Dimension) -> set[Symbol]:

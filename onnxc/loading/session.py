@@ -47,8 +47,8 @@ class InferenceSession:
     """A model ready to run: `path` is a library, or a model that is compiled into the cache when it is not
     there yet.
 
-    threads: as for `load`. dims, shapes, target: as for `compile`. `providers` and `sess_options` are
-    accepted for ONNX Runtime's sake; of the options, intra_op_num_threads counts.
+    threads: as for `load`. dims, shapes, typical, target: as for `compile`. `providers` and `sess_options`
+    are accepted for ONNX Runtime's sake; of the options, intra_op_num_threads counts.
     """
 
     def __init__(
@@ -60,10 +60,11 @@ class InferenceSession:
         threads: int | None = None,
         dims: Mapping[str, int] | None = None,
         shapes: Mapping[str, Sequence[int | None]] | None = None,
+        typical: Mapping[str, int] | None = None,
         target: str = "native",
     ):
         threads = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
-        self.model: Model = load(_library(path_or_bytes, dims, shapes, target), threads=threads)
+        self.model: Model = load(_library(path_or_bytes, dims, shapes, target, typical), threads=threads)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, object], run_options: object = None
@@ -101,11 +102,11 @@ def _argument(port) -> NodeArg:
     )
 
 
-def _library(source: object, dims, shapes, target: str) -> Path:
+def _library(source: object, dims, shapes, target: str, typical) -> Path:
     """The library to load for a path, bytes or ModelProto."""
     if isinstance(source, (str, os.PathLike)) and is_library(source):
         return Path(source)
-    return cached_library(source, dims, shapes, target)
+    return cached_library(source, dims, shapes, target, typical=typical)
 
 
 def is_library(path: str | os.PathLike) -> bool:
@@ -126,6 +127,7 @@ def cached_library(
     shapes: Mapping | None = None,
     target: str = "native",
     progress: Callable[[str], None] | None = None,
+    typical: Mapping[str, int] | None = None,
 ) -> Path:
     """The compiled library of a model, from the cache or newly made; a large one has its weights in a file
     beside it. progress: as for `compile`."""
@@ -139,13 +141,15 @@ def cached_library(
     options = (
         sorted((dims or {}).items()),
         sorted((k, tuple(v)) for k, v in (shapes or {}).items()),
-        chosen.name,
+        sorted((typical or {}).items()),
+        chosen,
     )
     for part in (model.content_hash, repr(options), _compiler_hash()):
         key.update(part.encode() if isinstance(part, str) else part)
     path = cache_folder() / f"{key.hexdigest()[:40]}.so"
     if not _is_whole(path):
-        compile_model(model, path, dims=dims, shapes=shapes, target=target, name="model", progress=progress)
+        options = {"dims": dims, "shapes": shapes, "target": target, "typical": typical}
+        compile_model(model, path, name="model", progress=progress, **options)
     return path
 
 

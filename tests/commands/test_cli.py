@@ -139,7 +139,12 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(command, tmp_path, 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--dim", "width=3"], "'width'"), (["--shape", "x=1,2"], "'x'"), (["--shape", "image=1,8"], "2 axes")],
+    [
+        (["--dim", "width=3"], "'width'"),
+        (["--typical", "width=3"], "'width'"),
+        (["--shape", "x=1,2"], "'x'"),
+        (["--shape", "image=1,8"], "2 axes"),
+    ],
 )
 def test_sizes_that_the_model_does_not_have_are_refused(command, tmp_path, arguments, words):
     status, _, errors = command("compile", DIGITS, "-o", tmp_path / "a.so", *arguments)

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import onnxc.demo
 from onnxc import InferenceSession, LoadError, ModelErrors, OnnxcError, RunError
 from onnxc.cache import cache_folder
 from onnxc.loading.session import cached_library
+from onnxc.target import Facts, find_target
 
 DIGITS = str(Path(onnxc.demo.__file__).parent / "digits.onnx")
 X = np.array([-1, 2], np.float32)
@@ -144,11 +146,24 @@ def test_what_the_library_depends_on_makes_an_entry_of_its_own(path, cache, monk
     cached_library(path)
     cached_library(path, shapes={"x": (2,)})
     cached_library(path, target="x86-64-v2")
+    other = replace(find_target(), facts=Facts(level2_bytes=3 << 20))
+    monkeypatch.setattr("onnxc.target.find_target", lambda name: other)
+    cached_library(path)
     onnx.save(model(node("Abs", "x", "y")), path)
     cached_library(path)
     monkeypatch.setattr("onnxc.loading.session._compiler_hash", lambda: "another compiler")
     cached_library(path)
-    assert len(libraries(cache)) == 5
+    assert len(libraries(cache)) == 6
+
+
+def test_a_typical_size_makes_an_entry_of_its_own(tmp_path, cache):
+    path = tmp_path / "open.onnx"
+    open_size = model(node("Neg", "x", "y"))
+    open_size.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(open_size, path)
+    for typical in (None, {"n": 128}):
+        cached_library(path, typical=typical)
+    assert len(libraries(cache)) == 2
 
 
 def test_a_change_of_external_data_is_seen(tmp_path):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernels import gemm
 from onnxc.codegen.tiles import contraction
 from support import harness
@@ -144,7 +145,7 @@ def test_every_tiling_is_right(target, order, vectors):
     for tiling in gemm._tilings(product, target):
         if tiling.vectors == vectors:
             options = {**vars(tiling), "order": order, "block": 2, "group": 2}
-            case.check(target, gemm.Choice(gemm, 0.0, tuple(options.items()), packed=(1,)))
+            case.check(target, gemm.Choice(gemm, Estimate(), tuple(options.items()), packed=(1,)))
 
 
 @RUNNABLE
