@@ -15,9 +15,8 @@ from ..ir import expr
 from ..ir.bodies import composed, gives
 from ..ir.dtypes import itemsize
 from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
-from ..ir.ops import Broadcast, Map
+from ..ir.ops import Broadcast, Map, requirements
 from ..ir.regions import in_regions
-from ..ir.requirements import requirements
 
 MAX_INSTRUCTIONS = 64
 MAX_OPERANDS = 8

@@ -20,6 +20,7 @@ from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
 from ..ir.ops import Contract, Map, Op, Reduce, Reshape, Shape
 from ..ir.regions import in_regions
+from ..ir.requirements import Need
 
 
 def lift_reshapes(graph: Graph) -> Graph:
@@ -65,7 +66,7 @@ class _Lift:
         match node.op:
             case Reduce(keepdims=False):
                 kept = replace(node.op, keepdims=True)
-                fits = kept.infer(*(v.type for v in node.inputs))[0].shape == shape
+                fits = kept.infer(Need(), *(v.type for v in node.inputs))[0].shape == shape
                 return self._add(kept, node.inputs, node) if fits else None
             case Contract():
                 return self._contract(node, shape)

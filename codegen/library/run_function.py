@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...ir import dims, dtypes
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import Graph, Node, TensorType, Value
-from ...ir.ops import Bind, Elements, If, Loop, RuntimeCall
-from ...ir.requirements import requirements
+from ...ir.ops import Bind, Elements, If, Loop, RuntimeCall, requirements
 from .. import abi
 from ..kernel import Argument, Code
 from ..lowering.plan_memory import Location, Plan, known_at_entry

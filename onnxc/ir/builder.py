@@ -145,7 +145,8 @@ class Builder:
     def emit(self, op: ops.Op, *inputs: Value) -> tuple[Value, ...]:
         """Appends op over inputs; returns its outputs, folded where they are small and known."""
         operands = [self.capture(v) for v in inputs]
-        types = op.infer(*(v.type for v in operands))
+        node = make_node(op, operands, self.origin)
+        types = [v.type for v in node.outputs]
         for type_ in types:
             _check_size(type_)
         folded = self._folded(op, operands, types)
@@ -154,7 +155,6 @@ class Builder:
         self.session.nodes += 1
         if self.session.nodes > self.session.node_limit:
             raise LimitError(f"the model expands to more than {self.session.node_limit:,} nodes")
-        node = make_node(op, operands, self.origin)
         self.nodes.append(node)
         self.own.update(node.outputs)
         return node.outputs

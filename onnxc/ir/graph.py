@@ -17,6 +17,7 @@ import numpy as np
 
 from . import dims, dtypes
 from .dims import Dimension
+from .requirements import Need
 
 if TYPE_CHECKING:
     from .ops import Op
@@ -234,8 +235,8 @@ class Graph:
 
 
 def make_node(op: Op, inputs: Sequence[Value], origin: str = "", names: Sequence[str] = ()) -> Node:
-    """A node whose outputs have the types that the op infers. Errors of inference are ops.TypeMismatch."""
-    types = op.infer(*(value.type for value in inputs))
+    """A node whose outputs have the types that the op infers. Operands that do not fit raise TypeMismatch."""
+    types = op.infer(Need(origin), *(value.type for value in inputs))
     names = tuple(names) + ("",) * (len(types) - len(names))
     return Node(op, tuple(inputs), tuple(Value(t, n) for t, n in zip(types, names, strict=True)), origin)
 

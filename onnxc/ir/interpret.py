@@ -32,6 +32,7 @@ from .numpy_ops import (
     strided,
     widened,
 )
+from .requirements import Need
 from .runtime_twins import TWINS, InterpretError
 
 Env = dict[str, int]
@@ -133,7 +134,7 @@ def effort(op: ops.Op, inputs: Sequence[Type]) -> int:
     What has no bound (a loop, a branch) is over every limit."""
     if isinstance(op, (ops.If, ops.Loop, ops.Fused)):
         return EFFORT_LIMIT + 1
-    outputs = op.infer(*inputs)
+    outputs = op.infer(Need(), *inputs)
     counts = [t.count for t in (*inputs, *outputs) if isinstance(t, TensorType)]
     touched: Dimension = sum(count if isinstance(count, int) else EFFORT_LIMIT for count in counts)
     match op:

@@ -1,33 +1,24 @@
-"""The core ops: about twenty frozen dataclasses, each with its type inference.
+"""The core ops: frozen dataclasses, each with its type inference.
 
 Everything a model does is one of these. An op holds what is fixed (axes, expressions, regions); what flows
-are the node's inputs. `infer` gives the output types or raises `TypeMismatch` with the reason; where only the
-run can tell whether sizes agree, inference assumes that they do and the run checks. Operands of a Map and of
-an epilogue follow numpy's broadcasting.
+are the node's inputs. `infer` gives the output types and says, there alone, what operands must agree on: what
+is known to be wrong raises `TypeMismatch`, what only the run can tell is recorded in the `Need`
+(`requirements.py`). Operands of a Map and of an epilogue follow numpy's broadcasting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from . import dims
-from .dims import Dimension, Symbol
+from . import dims, dtypes
+from .dims import Apply, Dim, Dimension, Symbol
 from .expr import Expr, topological
-from .graph import Graph, TensorType, Type
+from .graph import Graph, Layout, Node, TensorType, Type
+from .requirements import Need, Requirement, TypeMismatch
 
 Shape = tuple[Dimension, ...]
-
-
-class TypeMismatch(ValueError):
-    """Operands do not fit the op; the text says why."""
-
-
-def _require(condition: bool | None, reason: str) -> None:
-    """Refuses what is known to be wrong; None (unknown) passes and is checked by the run."""
-    if condition is False:
-        raise TypeMismatch(reason)
 
 
 def broadcast_shapes(*shapes: Sequence[Dimension]) -> Shape:
@@ -47,22 +38,99 @@ def _text(shape: Sequence[Dimension]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def _epilogue_type(
-    epilogue: Expr | None, accumulator: str, shape: Shape, extra: Sequence[TensorType]
-) -> TensorType:
+def _reads(need: Need, body: Expr, operands: Sequence[str], rank: int) -> None:
+    """The leaves of an expression fit operands of these element types, and the axes that it runs over."""
+    for leaf in topological(body):
+        if leaf.op == "input":
+            need.that(leaf.value < len(operands), "it has no operand ${}", leaf.value)
+            given = operands[leaf.value]
+            need.that(leaf.dtype == given, "${} is {}, not {}", leaf.value, given, leaf.dtype)
+        elif leaf.op == "index":
+            need.that(0 <= leaf.value < rank, "index({}) is outside {} axes", leaf.value, rank)
+
+
+def _finished(
+    need: Need, epilogue: Expr | None, accumulate: str, shape: Shape, extra: Sequence[TensorType]
+) -> tuple[TensorType]:
+    """The result of a sum of type `accumulate` over `shape` after its epilogue over the operands `extra`."""
+    need.that(epilogue is not None or not extra, "operands without an epilogue")
     for operand in extra:
-        _require(
-            len(operand.shape) <= len(shape), f"epilogue operand {operand} has more axes than {_text(shape)}"
-        )
-        broadcast_shapes(shape, operand.shape)
-    return TensorType(epilogue.dtype if epilogue is not None else accumulator, shape)
+        need.broadcast(operand.shape, shape)
+    if epilogue is None:
+        return (TensorType(accumulate, shape),)
+    _reads(need, epilogue, [accumulate, *(t.dtype for t in extra)], len(shape))
+    return (TensorType(epilogue.dtype, shape),)
+
+
+def _labelled(need: Need, operands: Iterable[tuple[str, TensorType]]) -> dict[str, Dimension]:
+    """The size of each label of an einsum's operands: axes of one label have one size."""
+    sizes: dict[str, Dimension] = {}
+    for labels, operand in operands:
+        need.that(len(labels) == operand.rank, "{} does not have the axes {}", operand, labels)
+        for label, size in zip(labels, operand.shape, strict=True):
+            known = sizes.setdefault(label, size)
+            need.equal(known, size, "{} and {} are both the axis {} of {}", known, size, label, operand)
+            sizes[label] = known if isinstance(known, int) else size
+    return sizes
+
+
+def _window(need: Need, op: Conv | Pool, axes: int, image: TensorType) -> None:
+    """Strides, dilations and pads for each spatial axis."""
+    need.that(image.rank == axes + 2, "{} is no batch of {}-dimensional images", image, axes)
+    lengths = [len(op.strides), len(op.dilations)]
+    need.that(lengths == [axes, axes], "one stride and dilation for each axis")
+    need.that(len(op.pads) == 2 * axes, "{} pads for {} axes", len(op.pads), axes)
+    need.that(min((*op.strides, *op.dilations), default=1) > 0, "a stride or dilation below 1")
+
+
+def _indexed(need: Need, op: Gather | Scatter, x: TensorType, indices: TensorType) -> None:
+    """Integers that name places along an axis of x."""
+    need.that(dtypes.is_integer(indices.dtype), "{} are no indices", indices)
+    if op.form == "elements":
+        need.that(x.rank == indices.rank, "indices {} do not have the rank of {}", indices, x)
+    if op.form != "nd":
+        _axis(need, op.axis, x)
+
+
+def _within(need: Need, indices: TensorType, x: TensorType, axis: int) -> None:
+    """Indices of elements name no places outside x along the axes that they do not replace."""
+    for k, (whole, part) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if k != axis:
+            need.least(whole, part, "indices {} reach outside {}", indices, x)
+
+
+def _depth(indices: TensorType) -> int:
+    """How many axes the positions of a GatherND or a ScatterND name."""
+    depth = indices.shape[-1]
+    if not isinstance(depth, int):
+        raise TypeMismatch(f"the last axis of the positions {indices} must be known")
+    return depth
+
+
+def _common(need: Need, shape: Shape) -> None:
+    """The sizes of which one is the common one repeat to it."""
+    for size in shape:
+        for part in _parts(size):
+            need.repeats(part, size)
+
+
+def _parts(size: Dimension) -> list[Dimension]:
+    match size:
+        case Dim(terms=((((Apply(kind="broadcast", left=left, right=right), 1),), 1),)):
+            return [*(_parts(left) or [left]), *(_parts(right) or [right])]
+    return []
+
+
+def _axis(need: Need, axis: int, x: TensorType) -> None:
+    need.that(0 <= axis < x.rank, "axis {} is outside {}", axis, x)
 
 
 @dataclass(frozen=True)
 class Op:
-    """Base of all ops. `infer(*types)` gives one type per output."""
+    """Base of all ops. `infer(need, *types)` gives one type per output and states to `need` what the operands
+    must satisfy; each op names its operands."""
 
-    def infer(self, *inputs: Type) -> tuple[Type, ...]:
+    def infer(self, *args: Any, **kwargs: Any) -> tuple[Type, ...]:
         raise TypeMismatch(f"{type(self).__name__} has no inference")
 
 
@@ -77,10 +145,13 @@ class Map(Op):
     body: Expr
     shape: Shape | None = None
 
-    def infer(self, *inputs: TensorType) -> tuple[TensorType]:
-        shape = broadcast_shapes(
-            *(t.shape for t in inputs), *([self.shape] if self.shape is not None else [])
-        )
+    def infer(self, need: Need, *inputs: TensorType) -> tuple[TensorType]:
+        stated = () if self.shape is None else (self.shape,)
+        shape = broadcast_shapes(*(t.shape for t in inputs), *stated)
+        for operand in inputs:
+            need.broadcast(operand.shape, shape)
+        _common(need, self.shape or ())
+        _reads(need, self.body, [t.dtype for t in inputs], len(shape))
         return (TensorType(self.body.dtype, shape),)
 
 
@@ -99,12 +170,23 @@ class Reduce(Op):
     keepdims: bool = False
     body: Expr | None = None
 
-    def infer(self, x: TensorType, *extra: TensorType) -> tuple[TensorType]:
-        kept = [
-            1 if a in self.axes else d for a, d in enumerate(x.shape) if self.keepdims or a not in self.axes
-        ]
+    def infer(self, need: Need, x: TensorType, *extra: TensorType) -> tuple[TensorType]:
+        axes, extreme = self.axes, self.kind.startswith("arg")
+        need.that(list(axes) == sorted(set(axes)), "axes {} are not ascending", axes)
+        need.that(all(0 <= a < x.rank for a in axes), "axes {} are outside {}", axes, x)
+        need.that(self.body is not None or not extra, "operands without a body")
+        for operand in extra:
+            need.broadcast(operand.shape, x.shape)
+        if extreme:
+            need.that(len(axes) == 1, "{} takes one axis", self.kind)
+            need.least(
+                x.shape[axes[0]], 1, "{} has no element to find along axis {}", x, axes[0], code="wrong_shape"
+            )
+        if self.body is not None:
+            _reads(need, self.body, [x.dtype, *(t.dtype for t in extra)], x.rank)
+        kept = [1 if a in axes else d for a, d in enumerate(x.shape) if self.keepdims or a not in axes]
         dtype = self.body.dtype if self.body is not None else x.dtype
-        return (TensorType("int64" if self.kind.startswith("arg") else dtype, tuple(kept)),)
+        return (TensorType("int64" if extreme else dtype, tuple(kept)),)
 
 
 @dataclass(frozen=True)
@@ -121,16 +203,11 @@ class Contract(Op):
     accumulate: str
     epilogue: Expr | None = None
 
-    def infer(self, x: TensorType, y: TensorType, *extra: TensorType) -> tuple[TensorType]:
-        sizes: dict[str, Dimension] = {}
-        for labels, operand in ((self.lhs, x), (self.rhs, y)):
-            _require(len(labels) == operand.rank, f"{operand} does not have the axes {labels}")
-            for label, size in zip(labels, operand.shape, strict=True):
-                known = sizes.setdefault(label, size)
-                _require(dims.equal(known, size), f"sizes {known} and {size} of {x} and {y} do not match")
-                sizes[label] = known if isinstance(known, int) else size
+    def infer(self, need: Need, x: TensorType, y: TensorType, *extra: TensorType) -> tuple[TensorType]:
+        sizes = _labelled(need, ((self.lhs, x), (self.rhs, y)))
+        need.that(set(self.out) <= sizes.keys(), "{} has labels that no operand has", self.out)
         shape = tuple(sizes[label] for label in self.out)
-        return (_epilogue_type(self.epilogue, self.accumulate, shape, extra),)
+        return _finished(need, self.epilogue, self.accumulate, shape, extra)
 
 
 @dataclass(frozen=True)
@@ -149,16 +226,18 @@ class Conv(Op):
     accumulate: str = "float32"
     epilogue: Expr | None = None
 
-    def infer(self, x: TensorType, w: TensorType, *extra: TensorType) -> tuple[TensorType]:
+    def infer(self, need: Need, x: TensorType, w: TensorType, *extra: TensorType) -> tuple[TensorType]:
         rank = len(self.strides)
-        _require(
-            x.rank == rank + 2 and w.rank == rank + 2,
-            f"{x} and {w} are not {rank}-dimensional images and kernels",
+        _window(need, self, rank, x)
+        need.that(w.rank == rank + 2, "{} are no {}-dimensional kernels", w, rank)
+        need.that(
+            len(self.output_padding) in (0, rank), "{} numbers of output padding", len(self.output_padding)
         )
+        need.that(self.groups > 0, "{} groups", self.groups)
         channels = w.shape[0] if self.transposed else w.shape[1] * self.groups
-        _require(
-            dims.equal(x.shape[1], channels), f"{x} has {x.shape[1]} channels where {w} takes {channels}"
-        )
+        need.equal(x.shape[1], channels, "{} has {} channels where {} takes {}", x, x.shape[1], w, channels)
+        parts = w.shape[0] % self.groups
+        need.equal(parts, 0, "{} groups do not divide {}", self.groups, w, code="wrong_shape")
         spatial = []
         for axis in range(rank):
             extent = (w.shape[axis + 2] - 1) * self.dilations[axis] + 1
@@ -168,10 +247,11 @@ class Conv(Op):
                 length = (size - 1) * self.strides[axis] + extent - padding + extra_size
             else:
                 length = (size + padding - extent) // self.strides[axis] + 1
-            _require(not isinstance(length, int) or length >= 0, f"{x} is smaller than the kernel of {w}")
+            need.that(not isinstance(length, int) or length >= 0, "{} is smaller than the kernel of {}", x, w)
             spatial.append(dims.maximum(length, 0))  # an image smaller than the kernel has no result
         out_channels = w.shape[1] * self.groups if self.transposed else w.shape[0]
-        return (_epilogue_type(self.epilogue, self.accumulate, (x.shape[0], out_channels, *spatial), extra),)
+        shape = (x.shape[0], out_channels, *spatial)
+        return _finished(need, self.epilogue, self.accumulate, shape, extra)
 
 
 @dataclass(frozen=True)
@@ -189,8 +269,9 @@ class Pool(Op):
     sizes: Shape
     column_major: bool = False
 
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        _require(x.rank == len(self.kernel) + 2, f"{x} is no batch of {len(self.kernel)}-dimensional images")
+    def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
+        _window(need, self, len(self.kernel), x)
+        need.that(len(self.sizes) == len(self.kernel), "one size for each axis of the image")
         return (TensorType("int64" if self.kind == "argmax" else x.dtype, (*x.shape[:2], *self.sizes)),)
 
 
@@ -207,14 +288,13 @@ class Attention(Op):
     v: str = "bhke"
     out: str = "bhqe"
 
-    def infer(self, q: TensorType, k: TensorType, v: TensorType, *bias: TensorType) -> tuple[TensorType]:
-        sizes: dict[str, Dimension] = {}
-        for labels, operand in ((self.q, q), (self.k, k), (self.v, v)):
-            _require(len(labels) == operand.rank, f"{operand} does not have the axes {labels}")
-            for label, size in zip(labels, operand.shape, strict=True):
-                known = sizes.setdefault(label, size)
-                _require(dims.equal(known, size), f"{q}, {k} and {v} do not fit together")
-                sizes[label] = known if isinstance(known, int) else size
+    def infer(
+        self, need: Need, q: TensorType, k: TensorType, v: TensorType, *bias: TensorType
+    ) -> tuple[TensorType]:
+        sizes = _labelled(need, ((self.q, q), (self.k, k), (self.v, v)))
+        batch = [sizes[label] for label in self.q if label not in "qd"]
+        for operand in bias:
+            need.broadcast(operand.shape, (*batch, sizes["q"], sizes["k"]))
         return (TensorType(q.dtype, tuple(sizes[label] for label in self.out)),)
 
 
@@ -244,13 +324,26 @@ class Recurrent(Op):
         """G*H, the columns of all gates of a direction."""
         return {"lstm": 4, "gru": 3, "rnn": 1}[self.kind] * self.hidden
 
-    def infer(self, gates: TensorType, r: TensorType, *extra: TensorType) -> tuple[TensorType, ...]:
-        _require(gates.rank == 4 and r.rank == 3, f"{gates} and {r} have not four and three axes")
-        steps, batch, *given = gates.shape
+    def infer(
+        self, need: Need, gates: TensorType, r: TensorType, *extra: TensorType
+    ) -> tuple[TensorType, ...]:
+        need.that(gates.rank == 4 and r.rank == 3, "{} and {} have not four and three axes", gates, r)
+        need.that(len(extra) == len(self.operands), "it should have {} operands", 2 + len(self.operands))
         count, columns, hidden = len(self.directions), self.columns, self.hidden
-        for shape, wanted in ((given, (count, columns)), (r.shape, (count, columns, hidden))):
-            fit = [dims.equal(a, b) for a, b in zip(shape, wanted, strict=True)]
-            _require(False not in fit, f"gates {gates} and weights {r} are not {count} x {columns} wide")
+        functions = {"lstm": 3, "gru": 2, "rnn": 1}[self.kind]
+        need.that(len(self.activations) == functions * count, "activations for each gate")
+        steps, batch, *_ = gates.shape
+        shapes = {
+            "b": (count, hidden),
+            "lengths": (batch,),
+            "h": (count, batch, hidden),
+            "c": (count, batch, hidden),
+            "p": (count, 3 * hidden),
+        }
+        need.shape(gates.shape, (steps, batch, count, columns))
+        need.shape(r.shape, (count, columns, hidden))
+        for name, operand in zip(self.operands, extra, strict=True):
+            need.shape(operand.shape, shapes[name])
         state = TensorType(gates.dtype, (count, batch, hidden))
         whole = TensorType(gates.dtype, (steps, count, batch, hidden))
         return (whole, state, state) if self.kind == "lstm" else (whole, state)
@@ -265,9 +358,15 @@ class Reshape(Op):
 
     shape: Shape
 
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        _require(
-            dims.equal(x.count, dims.product(self.shape)), f"{x} cannot be reshaped to {_text(self.shape)}"
+    def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
+        count, wanted = x.count, dims.product(self.shape)
+        need.equal(
+            count,
+            wanted,
+            "{} cannot be reshaped to {}",
+            x,
+            TensorType(x.dtype, self.shape),
+            code="invalid_reshape",
         )
         return (TensorType(x.dtype, self.shape),)
 
@@ -278,8 +377,8 @@ class Transpose(Op):
 
     perm: tuple[int, ...]
 
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        _require(sorted(self.perm) == list(range(x.rank)), f"{self.perm} is no order of the axes of {x}")
+    def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
+        need.that(sorted(self.perm) == list(range(x.rank)), "{} is no order of the axes of {}", self.perm, x)
         return (TensorType(x.dtype, tuple(x.shape[p] for p in self.perm)),)
 
 
@@ -292,8 +391,20 @@ class Slice(Op):
     sizes: Shape
     steps: Shape
 
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        _require(len(self.starts) == x.rank, f"{x} does not have {len(self.starts)} axes")
+    def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
+        need.that(len(self.starts) == x.rank, "{} does not have {} axes", x, len(self.starts))
+        for parts in (self.sizes, self.steps):
+            need.that(len(parts) == x.rank, "{} sizes or steps for {}", len(parts), x)
+        for length, start, size, step in zip(x.shape, self.starts, self.sizes, self.steps, strict=True):
+            need.that(dims.equal(step, 0) is not True, "a step of 0")
+            need.that(not dims.less(size, 0), "a size of {}", size)
+            if isinstance(start, int) and isinstance(size, int) and isinstance(step, int) and size > 0:
+                low, high = sorted((start, start + (size - 1) * step))
+                inside = low >= 0 and not dims.at_least(high - length, 0)
+                need.that(inside, "{}..{} is outside an axis of {}", low, high, length)
+            if step == 1:  # other steps come with sizes that are clamped
+                need.least(start, 0, code="invalid_value")
+                need.least(length, start + size)
         return (TensorType(x.dtype, self.sizes),)
 
 
@@ -306,7 +417,13 @@ class Pad(Op):
     before: Shape
     after: Shape
 
-    def infer(self, x: TensorType, *value: TensorType) -> tuple[TensorType]:
+    def infer(self, need: Need, x: TensorType, *value: TensorType) -> tuple[TensorType]:
+        lengths = [len(self.before), len(self.after)]
+        need.that(lengths == [x.rank, x.rank], "padding of {} axes for {}", len(self.before), x)
+        for amount in (*self.before, *self.after):
+            need.least(amount, 0, "padding is negative", code="invalid_value")
+        scalar = [(t.dtype, t.shape) for t in value] == [(x.dtype, ())] * (self.mode == "constant")
+        need.that(scalar, "a scalar to pad with, and only for constant padding")
         shape = tuple(b + d + a for b, d, a in zip(self.before, x.shape, self.after, strict=True))
         return (TensorType(x.dtype, shape),)
 
@@ -317,8 +434,9 @@ class Broadcast(Op):
 
     shape: Shape
 
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        broadcast_shapes(x.shape, self.shape)
+    def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
+        need.broadcast(x.shape, self.shape)
+        _common(need, self.shape)
         return (TensorType(x.dtype, self.shape),)
 
 
@@ -328,20 +446,23 @@ class Concat(Op):
 
     axis: int
 
-    def infer(self, *inputs: TensorType) -> tuple[TensorType]:
-        first = inputs[0]
+    def infer(self, need: Need, first: TensorType, *others: TensorType) -> tuple[TensorType]:
+        _axis(need, self.axis, first)
         shape = list(first.shape)
-        for other in inputs[1:]:
-            _require(
-                other.rank == first.rank and other.dtype == first.dtype, f"{other} does not continue {first}"
-            )
+        for other in others:
+            fits = other.rank == first.rank and other.dtype == first.dtype
+            need.that(fits, "{} does not continue {}", other, first)
             for axis, size in enumerate(other.shape):
                 if axis == self.axis:
                     shape[axis] = shape[axis] + size
                 else:
-                    _require(
-                        dims.equal(shape[axis], size),
-                        f"{other} does not continue {first} along axis {self.axis}",
+                    need.equal(
+                        first.shape[axis],
+                        size,
+                        "{} does not continue {} along axis {}",
+                        other,
+                        first,
+                        self.axis,
                     )
                     shape[axis] = size if isinstance(size, int) else shape[axis]
         return (TensorType(first.dtype, tuple(shape)),)
@@ -360,18 +481,19 @@ class Gather(Op):
     axis: int = 0
     batch: int = 0
 
-    def infer(self, x: TensorType, indices: TensorType) -> tuple[TensorType]:
+    def infer(self, need: Need, x: TensorType, indices: TensorType) -> tuple[TensorType]:
+        _indexed(need, self, x, indices)
         match self.form:
             case "axis":
                 shape = (*x.shape[: self.axis], *indices.shape, *x.shape[self.axis + 1 :])
             case "elements":
-                _require(x.rank == indices.rank, f"indices {indices} do not have the rank of {x}")
+                _within(need, indices, x, self.axis)
                 shape = indices.shape
             case "nd":
-                depth = indices.shape[-1]
-                _require(isinstance(depth, int), "the last axis of the indices of GatherND must be known")
-                _require(self.batch + depth <= x.rank, f"positions of {indices} have more axes than {x}")
-                shape = (*indices.shape[:-1], *x.shape[self.batch + depth :])
+                depth, batch = _depth(indices), self.batch
+                need.that(batch + depth <= x.rank, "positions of {} have more axes than {}", indices, x)
+                need.shape(indices.shape[:batch], x.shape[:batch])
+                shape = (*indices.shape[:-1], *x.shape[batch + depth :])
         return (TensorType(x.dtype, tuple(shape)),)
 
 
@@ -384,8 +506,16 @@ class Scatter(Op):
     axis: int = 0
     reduction: Literal["none", "add", "mul", "min", "max"] = "none"
 
-    def infer(self, x: TensorType, indices: TensorType, updates: TensorType) -> tuple[TensorType]:
-        _require(x.dtype == updates.dtype, f"updates {updates} are not of the type of {x}")
+    def infer(self, need: Need, x: TensorType, indices: TensorType, updates: TensorType) -> tuple[TensorType]:
+        _indexed(need, self, x, indices)
+        need.that(x.dtype == updates.dtype, "updates {} are not of the type of {}", updates, x)
+        if self.form == "elements":
+            _within(need, indices, x, self.axis)
+            need.shape(updates.shape, indices.shape)
+        else:
+            depth = _depth(indices)
+            need.that(depth <= x.rank, "positions of {} have more axes than {}", indices, x)
+            need.shape(updates.shape, (*indices.shape[:-1], *x.shape[depth:]))
         return (TensorType(x.dtype, x.shape),)
 
 
@@ -399,7 +529,8 @@ class Cumulate(Op):
     exclusive: bool = False
     reverse: bool = False
 
-    def infer(self, x: TensorType) -> tuple[TensorType]:
+    def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
+        _axis(need, self.axis, x)
         return (x,)
 
 
@@ -410,7 +541,8 @@ class Sort(Op):
     axis: int
     descending: bool = False
 
-    def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
+    def infer(self, need: Need, x: TensorType) -> tuple[TensorType, TensorType]:
+        _axis(need, self.axis, x)
         return x, TensorType("int64", x.shape)
 
 
@@ -426,7 +558,7 @@ class Random(Op):
     b: float
     seed: float | None = None
 
-    def infer(self) -> tuple[TensorType]:
+    def infer(self, need: Need) -> tuple[TensorType]:
         return (TensorType(self.dtype, self.shape),)
 
 
@@ -441,7 +573,9 @@ class Elements(Op):
     shape: tuple[int, ...]
     dtype: str = "int64"
 
-    def infer(self) -> tuple[TensorType]:
+    def infer(self, need: Need) -> tuple[TensorType]:
+        whole = dtypes.is_integer(self.dtype) or self.dtype == "bool"
+        need.that(whole and dims.product(self.shape) == len(self.dims), "{} elements", len(self.dims))
         return (TensorType(self.dtype, self.shape),)
 
 
@@ -452,8 +586,9 @@ class Bind(Op):
 
     symbols: tuple[Symbol, ...]
 
-    def infer(self, x: TensorType) -> tuple[()]:
-        _require(dims.equal(x.count, len(self.symbols)), f"{x} does not have {len(self.symbols)} elements")
+    def infer(self, need: Need, x: TensorType) -> tuple[()]:
+        need.that(dtypes.is_integer(x.dtype), "{} are no sizes", x)
+        need.equal(x.count, len(self.symbols), "{} does not have {} elements", x, len(self.symbols))
         return ()
 
 
@@ -467,7 +602,8 @@ class If(Op):
     otherwise: Graph
     types: tuple[Type, ...]
 
-    def infer(self, *inputs: Type) -> tuple[Type, ...]:
+    def infer(self, need: Need, *inputs: Type) -> tuple[Type, ...]:
+        need.that(inputs[:1] == (TensorType("bool", ()),), "the condition is no bool")
         return self.types
 
 
@@ -486,7 +622,8 @@ class Loop(Op):
     carried: int
     types: tuple[Type, ...]
 
-    def infer(self, *inputs: Type) -> tuple[Type, ...]:
+    def infer(self, need: Need, *inputs: Type) -> tuple[Type, ...]:
+        need.that(len(inputs) >= 2 + self.carried, "it should carry {} values", self.carried)
         return self.types
 
 
@@ -498,20 +635,20 @@ class Fused(Op):
     kind: str
     region: Graph
 
-    def infer(self, *inputs: Type) -> tuple[Type, ...]:
+    def infer(self, need: Need, *inputs: Type) -> tuple[Type, ...]:
         return tuple(v.type for v in self.region.outputs)
 
 
 @dataclass(frozen=True)
 class RuntimeCall(Op):
     """A function of the C runtime (`runtime_c/ops_*.c`), with integer attributes. Variables that appear first
-    in `types` are bound from the shapes that it returns. `interpret.py` has the function's numpy twin."""
+    in `types` are bound from the shapes that it returns. `runtime_twins.py` has the function's numpy twin."""
 
     symbol: str
     types: tuple[Type, ...]
     attributes: tuple[int, ...] = ()
 
-    def infer(self, *inputs: Type) -> tuple[Type, ...]:
+    def infer(self, need: Need, *inputs: Type) -> tuple[Type, ...]:
         return self.types
 
 
@@ -519,9 +656,9 @@ class RuntimeCall(Op):
 class Reorder(Op):
     """The same tensor in another storage layout; written by the layout pass, never by an import rule."""
 
-    layout: object
+    layout: Layout | None
 
-    def infer(self, x: TensorType) -> tuple[TensorType]:
+    def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
         return (TensorType(x.dtype, x.shape, self.layout),)
 
 
@@ -541,3 +678,20 @@ def dimensions(op: Op) -> list[Dimension]:
             case Expr() as body:
                 found.extend(node.value for node in topological(body) if node.op == "size")
     return found
+
+
+def requirements(node: Node) -> list[Requirement]:
+    """What only the run can tell of the sizes of node's operands, and of the nodes in a group, where the node
+    was inferred without complaint: generated code checks it just before the node runs."""
+    need = Need(node.origin)
+    inferred = node.op.infer(need, *(v.type for v in node.inputs))
+    if not isinstance(node.op, (If, Loop, RuntimeCall)):  # these find the sizes of their results themselves
+        for value, type_ in zip(node.outputs, inferred, strict=True):
+            need.shape(value.shape, type_.shape)
+            for size in value.shape:
+                need.least(size, 0, code="wrong_shape")
+    found = dict(need.recorded)
+    if isinstance(node.op, Fused):
+        for inner in node.op.region.nodes:
+            found |= dict.fromkeys(requirements(inner))
+    return list(found)

@@ -18,6 +18,7 @@ from . import dims, dtypes, expr, ops
 from .dims import Dimension, Symbol
 from .expr import Expr
 from .graph import Constant, Graph, Layout, Node, OptionalType, SequenceType, TensorType, Type, Value
+from .requirements import Need
 from .text import CHOICE, OPS, TextError, alike, op_fields
 from .verify import compatible
 
@@ -293,7 +294,7 @@ class Parser:
             fields["types"] = tuple(types)
         try:
             op = OPS[kind](**fields)
-            inferred = op.infer(*(v.type for v in inputs))
+            inferred = op.infer(Need(), *(v.type for v in inputs))
         except (TypeError, ValueError) as error:
             raise reader.error(str(error), start) from None
         if len(inferred) != len(names):
@@ -355,7 +356,7 @@ class Parser:
             return reader.expect("true|false", "true or false") == "true"
         if hint in (int, float):
             return hint(reader.expect(_NUMBER, "number"))
-        if hint is object:
+        if hint is Layout:
             return self.layout()
         return reader.word("word")
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from ..errors import OnnxcError, Origin
 from . import dims, dtypes, ops
-from .dims import Dim, Dimension
-from .expr import Expr, topological
+from .dims import Dimension
 from .graph import Graph, Node, TensorType, Type, Value
+from .requirements import Need
 
 STAGES = ("core", "layout")
 
@@ -165,7 +165,6 @@ class _Scope:
         binds = isinstance(node.op, (ops.If, ops.Loop, ops.RuntimeCall))
         if not binds:
             self.uses(ops.dimensions(node.op))
-        _operator(node)
         self.regions(node)
         if isinstance(node.op, ops.Bind):
             self.variables.update(s.name for s in node.op.symbols)
@@ -231,102 +230,6 @@ def _inferred(node: Node) -> tuple[Type, ...]:
         for value in node.inputs:
             _require(isinstance(value.type, TensorType), f"{_name(value)} is no tensor")
     try:
-        return node.op.infer(*(v.type for v in node.inputs))
+        return node.op.infer(Need(), *(v.type for v in node.inputs))
     except (TypeError, ValueError, LookupError, ArithmeticError) as error:
         raise _Broken(f"its types do not fit: {error}") from None
-
-
-# Rules of single ops -----------------------------------------------------------------------------
-
-
-def _operator(node: Node) -> None:
-    """What inference does not look at: lengths, axes, expressions."""
-    types = [v.type for v in node.inputs]
-    rank = types[0].rank if types and isinstance(types[0], TensorType) else 0
-    match node.op:
-        case ops.Map(body):
-            _expression(body, [t.dtype for t in types], node.outputs[0].rank)
-        case ops.Reduce(kind, axes, _, body):
-            _require(list(axes) == sorted(set(axes)), f"axes {axes} are not ascending")
-            _require(all(0 <= a < rank for a in axes), f"axes {axes} are outside {types[0]}")
-            _require(not kind.startswith("arg") or len(axes) == 1, f"{kind} takes one axis")
-            _require(body is not None or len(types) == 1, "operands without a body")
-            if body is not None:
-                _expression(body, [t.dtype for t in types], rank)
-        case ops.Contract(lhs, rhs, out, accumulate, epilogue):
-            _require(set(out) <= {*lhs, *rhs}, f"{out} has labels that no operand has")
-            _epilogue(epilogue, accumulate, types, len(out))
-        case ops.Conv():
-            _window(node.op, node.op.strides, rank)
-            padding = len(node.op.output_padding)
-            _require(padding in (0, rank - 2), f"{padding} numbers of output padding")
-            parts = types[1].shape[0] % node.op.groups if node.op.groups > 0 else 1
-            _require(dims.equal(parts, 0), f"{node.op.groups} groups do not divide {types[1]}")
-            _epilogue(node.op.epilogue, node.op.accumulate, types, rank)
-        case ops.Pool():
-            _window(node.op, node.op.kernel, rank)
-            _require(len(node.op.sizes) == rank - 2, "one size for each axis of the image")
-        case ops.Recurrent(kind, _, directions, activations, operands):
-            gates = {"lstm": 3, "gru": 2, "rnn": 1}[kind]
-            count = 2 + len(operands)
-            _require(len(types) == count, f"it should have {count} operands")
-            _require(len(activations) == gates * len(directions), "activations for each gate")
-        case ops.Slice():
-            _slice(node.op, types[0])
-        case ops.Pad(mode, before, after):
-            _require(len(before) == len(after) == rank, f"padding of {len(before)} axes")
-            _require(not any(dims.less(p, 0) for p in (*before, *after)), "padding is negative")
-            scalars = [t for t in types[1:] if t == TensorType(types[0].dtype, (), t.layout)]
-            _require(len(scalars) == len(types) - 1 == (mode == "constant"), "a scalar to pad with")
-        case ops.Gather() | ops.Scatter():
-            _require(dtypes.is_integer(types[1].dtype), f"{types[1]} are no indices")
-            within = 0 <= node.op.axis < rank or node.op.form == "nd"
-            _require(within, f"axis {node.op.axis} is outside {types[0]}")
-        case ops.Concat(axis) | ops.Cumulate(_, axis) | ops.Sort(axis):
-            _require(0 <= axis < rank, f"axis {axis} is outside {types[0]}")
-        case ops.Elements(elements, shape, dtype):
-            whole = dtypes.is_integer(dtype) or dtype == "bool"
-            _require(whole and dims.product(shape) == len(elements), f"{len(elements)} elements")
-        case ops.Bind():
-            _require(dtypes.is_integer(types[0].dtype), f"{types[0]} are no sizes")
-        case ops.If():
-            _require(bool(types) and types[0] == TensorType("bool", ()), "the condition is no bool")
-
-
-def _expression(root: Expr, operands: Sequence[str], rank: int) -> None:
-    """The leaves of an expression fit its operands and the axes it runs over."""
-    for leaf in topological(root):
-        if leaf.op == "input":
-            _require(leaf.value < len(operands), f"it has no operand ${leaf.value}")
-            given = operands[leaf.value]
-            _require(leaf.dtype == given, f"${leaf.value} is {given}, not {leaf.dtype}")
-        elif leaf.op == "index":
-            _require(0 <= leaf.value < rank, f"index({leaf.value}) is outside {rank} axes")
-
-
-def _epilogue(body: Expr | None, accumulate: str, types: Sequence[TensorType], rank: int) -> None:
-    _require(body is not None or len(types) == 2, "operands without an epilogue")
-    if body is not None:
-        _expression(body, [accumulate, *(t.dtype for t in types[2:])], rank)
-
-
-def _window(op: ops.Conv | ops.Pool, sample: Sequence[int], rank: int) -> None:
-    axes = len(sample)
-    lengths = [len(op.strides), len(op.dilations)]
-    _require(axes == rank - 2 and lengths == [axes, axes], "one stride and dilation for each axis")
-    _require(len(op.pads) == 2 * axes, f"{len(op.pads)} pads for {axes} axes")
-    _require(min((*op.strides, *op.dilations), default=1) > 0, "a stride or dilation below 1")
-
-
-def _slice(op: ops.Slice, type_: TensorType) -> None:
-    """A range that is known lies inside."""
-    for parts in (op.sizes, op.steps):
-        _require(len(parts) == type_.rank, f"{len(parts)} sizes or steps for {type_}")
-    for length, start, size, step in zip(type_.shape, op.starts, op.sizes, op.steps, strict=True):
-        _require(dims.equal(step, 0) is not True, "a step of 0")
-        _require(not dims.less(size, 0), f"a size of {size}")
-        if any(isinstance(d, Dim) for d in (size, start, step)) or size == 0:
-            continue
-        low, high = sorted((start, start + (size - 1) * step))
-        inside = low >= 0 and not dims.at_least(high - length, 0)
-        _require(inside, f"{low}..{high} is outside an axis of {length}")

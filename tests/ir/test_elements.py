@@ -9,6 +9,7 @@ from onnxc.ir import dims, dtypes, expr, interpret, ops
 from onnxc.ir.elements import elements
 from onnxc.ir.expr import const, index, input_
 from onnxc.ir.graph import TensorType
+from onnxc.ir.requirements import Need
 
 n, m, h, z = dims.symbol("n"), dims.symbol("m"), dims.symbol("h", 1), dims.symbol("z", None)
 ENVIRONMENTS = [
@@ -36,7 +37,7 @@ def known(op, *inputs, dtypes_=None):
     """The elements of op over inputs, checked against the interpreter; None where unknown."""
     kinds = dtypes_ or ["int64"] * len(inputs)
     types = [TensorType(k, x.shape) for k, x in zip(kinds, inputs, strict=True)]
-    (type_,) = op.infer(*types)
+    (type_,) = op.infer(Need(), *types)
     found = elements(op, inputs, type_)
     if found is None:
         return None

@@ -8,6 +8,7 @@ from onnxc.ir import dims, interpret, ops
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import TensorType
 from onnxc.ir.interpret import InterpretError, run_graph, run_op
+from onnxc.ir.requirements import Need
 from onnxc.ir.text import parse
 
 x32 = input_(0, "float32")
@@ -348,5 +349,5 @@ def test_every_op_has_a_meaning():
 def test_types_of_results_follow_inference():
     a = TensorType("float16", (2, 3))
     op = ops.Reduce("sum", (1,), body=input_(0, "float16").cast("float32"))
-    assert op.infer(a) == (TensorType("float32", (2,)),)
+    assert op.infer(Need(), a) == (TensorType("float32", (2,)),)
     assert run(op, normal(2, 3, dtype="float16")).dtype == np.float32
