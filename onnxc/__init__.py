@@ -50,6 +50,7 @@ def compile(
     *,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
+    states: Mapping[str, str] | None = None,
     target: str = "native",
     threads: int | None = None,
     name: str | None = None,
@@ -61,13 +62,14 @@ def compile(
     """Compiles `model` (a path, bytes or an onnx.ModelProto) to the shared library `output`; its path.
 
     dims: sizes for named dimensions, `{"batch": 1}`. shapes: whole input shapes, `{"x": (1, 3, 224, 224)}`,
-    None leaving an axis as it is. target: "native" or a name that `onnxc compile --help` lists. threads: how
-    many the library uses unless told otherwise (None: one a processor). name: prefix of its exported symbol
-    (None: the output's stem). header: where to write the C header. weights: a file of their own for the
-    weights, which the library then looks for at the same place beside it (None: the library itself, or
-    `OUTPUT.weights` for more than 2 GB). typical: sizes that named dimensions have most of the time: the
-    library takes any, and is fastest there. Raises ModelErrors with everything that is wrong with the model,
-    or another OnnxcError; then nothing is written.
+    None leaving an axis as it is. states: inputs and the outputs that are their next values, `{"past":
+    "present"}` or, for many, `{"past.*": "present.*"}`: see `Model.stateful`. target: "native" or a name that
+    `onnxc compile --help` lists. threads: how many the library uses unless told otherwise (None: one a
+    processor). name: prefix of its exported symbol (None: the output's stem). header: where to write the C
+    header. weights: a file of their own for the weights, which the library then looks for at the same place
+    beside it (None: the library itself, or `OUTPUT.weights` for more than 2 GB). typical: sizes that named
+    dimensions have most of the time: the library takes any, and is fastest there. Raises ModelErrors with
+    everything that is wrong with the model, or another OnnxcError; then nothing is written.
     """
     from .driver import compile_model
 
@@ -76,6 +78,7 @@ def compile(
         output,
         dims=dims,
         shapes=shapes,
+        states=states,
         target=target,
         threads=threads,
         name=name,

@@ -153,6 +153,7 @@ def compile_model(
     *,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
+    states: Mapping[str, str] | None = None,
     target: str = "native",
     threads: int | None = None,
     name: str | None = None,
@@ -166,12 +167,13 @@ def compile_model(
 ) -> Report:
     """Compiles a model (path, bytes or ModelProto) to `output`, a .so or, for static linking, a .o.
 
-    dims: sizes of named dimensions. shapes: whole shapes of inputs. target: a name of `target.TARGETS` or
-    "native". threads: how many the library uses unless told otherwise (None: one a processor). name: prefix
-    of the exported symbol. typical: what named dimensions are most of the time, for estimates. header: where
-    to write the C header. weights: the side file for the weights (None: they are in the library, or, over
-    `LIBRARY_LIMIT`, in OUTPUT.weights). jobs: child processes that generate code. What is written appears
-    whole or not at all. Errors are of the `OnnxcError` family.
+    dims: sizes of named dimensions. shapes: whole shapes of inputs. states: inputs and the outputs that are
+    their next values (`frontend/states.py`). target: a name of `target.TARGETS` or "native". threads: how
+    many the library uses unless told otherwise (None: one a processor). name: prefix of the exported symbol.
+    typical: what named dimensions are most of the time, for estimates. header: where to write the C header.
+    weights: the side file for the weights (None: they are in the library, or, over `LIBRARY_LIMIT`, in
+    OUTPUT.weights). jobs: child processes that generate code. What is written appears whole or not at all.
+    Errors are of the `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
     outputs = Outputs(
@@ -187,7 +189,9 @@ def compile_model(
     stages = _Stages(report, progress)
     dump = _Dump(dump_ir)
     stages("import")
-    imported = import_model(model, Options(dims or {}, shapes or {}, overridable, typical or {}))
+    imported = import_model(
+        model, Options(dims or {}, shapes or {}, overridable, typical or {}, states or {})
+    )
     outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
     report.initializer_bytes = initializer_bytes(imported)
     stages("optimise")

@@ -198,7 +198,14 @@ static int32_t onnxc_check_inputs(onnxc_context *context, const onnxc_value *inp
     return status;
 }
 
-/* The memory that the caller gives for output `index` must be nobody else's. */
+/* Whether an output has the memory of the input whose next value it is. */
+static bool onnxc_is_state(const onnxc_model *model, const onnxc_context *context, int32_t input,
+                           int32_t output) {
+    return model->inputs[input].state == output + 1
+        && context->inputs[input].data == context->outputs[output].data;
+}
+
+/* The memory that the caller gives for output `index` must be nobody else's, or that of its state. */
 static int32_t onnxc_check_output(onnxc_context *context, int32_t index) {
     const onnxc_model *model = context->library->model;
     const onnxc_value *output = &context->outputs[index];
@@ -209,7 +216,8 @@ static int32_t onnxc_check_output(onnxc_context *context, int32_t index) {
                             name);
     if (output->data == NULL) return ONNXC_OK;
     for (int32_t i = 0; i < model->input_count; i++)
-        if (onnxc_overlaps_value(output->data, output->capacity, &context->inputs[i]))
+        if (!onnxc_is_state(model, context, i, index)
+            && onnxc_overlaps_value(output->data, output->capacity, &context->inputs[i]))
             return onnxc_report(context, ONNXC_OVERLAP,
                                 "the memory of output '%.80s' overlaps input '%.80s'", name,
                                 model->inputs[i].name);

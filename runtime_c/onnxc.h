@@ -82,7 +82,9 @@ typedef struct onnxc_string {
  * Inputs: kind, dtype, rank, dims and data are read and only borrowed for the call; `bytes` is the
  * size of the memory at data (0: as much as dims tell). Any alignment is fine.
  * Outputs: with `data` and `capacity` the result is written to that memory, which may not overlap
- * an input; with data null the result owns memory until `release`. On success kind, dtype, rank,
+ * an input, unless it is the next value of a state (`onnxc_port.state`) and begins where that does: the
+ * run then changes the state in place. Where a state grows the capacity is for its next value, and what
+ * is there is not moved. With data null the result owns memory until `release`. On success kind, dtype, rank,
  * dims, data and bytes describe the result. `dims` then points into the context (valid until its
  * next run) or, when the value owns memory, lives as long as that.
  * A sequence, optional or map has rank 1, dims = {count} and data = onnxc_value[count] (a map: its
@@ -109,7 +111,7 @@ typedef struct onnxc_port {
     const int64_t *dims;         /* -1 where the dimension is symbolic */
     const char *const *symbols;  /* name of each symbolic dimension, or null */
     int32_t optional;            /* an input that may be ONNXC_NONE */
-    int32_t reserved;
+    int32_t state;               /* of an input: 1 + the number of its next value's output; or 0 */
 } onnxc_port;
 
 typedef struct onnxc_metadata {

@@ -68,6 +68,11 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
         yield Choice(sys.modules[__name__], cost, (), wanted, layout)
 
 
+def _moves_nothing(node: Node) -> bool:
+    """Whether the result is stored as the operand is, only elsewhere."""
+    return isinstance(node.op, Reorder) and node.inputs[0].type == node.outputs[0].type
+
+
 def _blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
     if isinstance(node.op, Map):
         return elementwise.blocked_layouts(node)
@@ -105,5 +110,7 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     steps = [parts_step(target, pieces) for pieces in split]
     over = elementwise.over(node) if isinstance(node.op, Map) else ()
     if isinstance(node.op, Scatter):
-        steps[0], over = replace(steps[0], copies=0), (0,)  # then the updates, where they belong
+        over = (0,)
+    if isinstance(node.op, Scatter) or _moves_nothing(node):
+        steps[0] = replace(steps[0], copies=0)  # of a Scatter the updates follow, where they belong
     return Code(tuple(steps), temporaries, over)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ... import __version__
 from ...ir import dims
@@ -40,7 +41,10 @@ def describe(
         prefix=prefix,
         name=name,
         version=__version__,
-        inputs=tuple(_port(v.name, v, dim_names) for v in graph.inputs),
+        inputs=tuple(
+            replace(_port(v.name, v, dim_names), state=dict(graph.states).get(k))
+            for k, v in enumerate(graph.inputs)
+        ),
         outputs=tuple(_port(n, v, dim_names) for n, v in zip(output_names, graph.outputs)),
         lowered=(
             LoweredDescription(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...loading.trailer import ABI_MAJOR, ABI_MINOR
@@ -26,6 +26,7 @@ class Port:
     shape: tuple[int | str | None, ...] | None
     kind: str = "tensor"  # or "sequence", "optional", "map"
     optional: bool = False  # an input that may be left out
+    state: int | None = None  # of an input: the number of the output that is its next value
 
     @property
     def static(self) -> bool:
@@ -37,7 +38,7 @@ class Port:
             and all(isinstance(dim, int) for dim in self.shape)
         )
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self, outputs: Sequence[Port] = ()) -> dict[str, object]:
         """What the description in the library says of the port."""
         entry = {
             "name": self.name,
@@ -45,7 +46,8 @@ class Port:
             "dtype": self.dtype,
             "shape": None if self.shape is None else list(self.shape),
         }
-        return entry | ({"optional": True} if self.optional else {})
+        entry |= {"optional": True} if self.optional else {}
+        return entry | ({"state": outputs[self.state].name} if self.state is not None else {})
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class LibraryDescription:
                 "onnxc": self.version,
                 "abi": [ABI_MAJOR, ABI_MINOR],
                 "name": self.name,
-                "inputs": [port.as_json() for port in self.inputs],
+                "inputs": [port.as_json(self.outputs) for port in self.inputs],
                 "outputs": [port.as_json() for port in self.outputs],
                 "metadata": dict(self.metadata),
                 "target": ",".join(lowered.target for lowered in self.lowered),

@@ -9,7 +9,7 @@ from ...ir.dims import Dim, Dimension
 from ...ir.graph import Graph, Node, TensorType, Value
 from ...ir.ops import Bind, Elements, If, Loop, RuntimeCall, requirements
 from .. import abi
-from ..kernel import Argument, Code
+from ..kernel import Argument, Code, Step
 from ..lowering.plan_memory import Location, Plan, known_at_entry
 from ..text.emitter import Function
 from .function_body import Tables
@@ -182,7 +182,7 @@ class RunFunction(Regions):
     # Nodes ---------------------------------------------------------------------------------------
 
     def _kernel(self, node: Node) -> None:
-        f, index = self.f, self.tables.node(node.origin)
+        f = self.f
         outputs = [self.make(v) for v in node.outputs]
         code = self.codes[node]
         temporaries = [
@@ -191,24 +191,40 @@ class RunFunction(Regions):
         for step in code.steps:
             if step.copies is not None and self._is_there(node, step.copies):
                 continue
-            words = [self._argument(node, a, outputs, temporaries) for a in step.arguments]
-            self._word_array(words, ["i64" if a.kind in ("size", "run") else "ptr" for a in step.arguments])
-            self._scratch(step.scratch)
-            status = f.call(
-                "i32",
-                self.service("parallel"),
-                "ptr %ctx",
-                f"ptr @{self.kernels[step.text]}",
-                "ptr %words",
-                f"i64 {self._parts(step.parts, node)}",
-                f"i64 {self.dimension(step.work)}",
-                f"i32 {index}",
-            )
-            self.leave_if_failed(status)
+            if step.copies is not None and self._may_be_there(node, step.copies):
+                apart = f.value(f"icmp ne ptr {self.address(node.inputs[step.copies])}, {outputs[0]}")
+                with f.when(apart), self.region():
+                    self._step(node, step, outputs, temporaries)
+                continue
+            self._step(node, step, outputs, temporaries)
+
+    def _step(self, node: Node, step: Step, outputs: Sequence[str], temporaries: Sequence[str]) -> None:
+        f, index = self.f, self.tables.node(node.origin)
+        words = [self._argument(node, a, outputs, temporaries) for a in step.arguments]
+        self._word_array(words, ["i64" if a.kind in ("size", "run") else "ptr" for a in step.arguments])
+        self._scratch(step.scratch)
+        status = f.call(
+            "i32",
+            self.service("parallel"),
+            "ptr %ctx",
+            f"ptr @{self.kernels[step.text]}",
+            "ptr %words",
+            f"i64 {self._parts(step.parts, node)}",
+            f"i64 {self.dimension(step.work)}",
+            f"i32 {index}",
+        )
+        self.leave_if_failed(status)
 
     def _is_there(self, node: Node, operand: int) -> bool:
         """Whether an operand has the memory of the result."""
         return self.plan.locations[node.inputs[operand]] == self.plan.locations[node.outputs[0]]
+
+    def _may_be_there(self, node: Node, operand: int) -> bool:
+        """Whether an operand is a state and the result its next value: the caller may have one place for
+        both."""
+        at, to = self.plan.locations[node.inputs[operand]], self.plan.locations[node.outputs[0]]
+        pair = (at.index, to.index) in self.graph.states and at.offset == to.offset
+        return pair and (at.kind, to.kind) == ("input", "output")
 
     def _parts(self, parts: Dimension, node: Node) -> str:
         """None where the results turn out to have no elements, however large other sizes are."""

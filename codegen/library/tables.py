@@ -15,7 +15,7 @@ from .. import abi
 from .interface import LibraryDescription, LoweredDescription, Port
 
 _PORT = """struct_size i32, kind i32, dtype i32, rank i32, name ptr, dims ptr, symbols ptr, optional i32,
-    reserved i32"""
+    state i32"""
 _MODEL = """struct_size i32, abi_major i16, abi_minor i16, name ptr, version ptr, description ptr,
     input_count i32, output_count i32, inputs ptr, outputs ptr, metadata ptr, metadata_count i32,
     feature_count i32, features ptr, weights_bytes i64, workspace_bytes i64, create ptr, destroy ptr, run ptr,
@@ -150,7 +150,7 @@ class _Tables:
             dims=self.array("i64", [d if isinstance(d, int) else -1 for d in shape]),
             symbols=self.strings(d if isinstance(d, str) else None for d in shape),
             optional=int(port.optional),
-            reserved=0,
+            state=0 if port.state is None else port.state + 1,
         )
 
     def model(self, d: LibraryDescription, runtime: str) -> str:

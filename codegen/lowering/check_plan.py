@@ -19,8 +19,9 @@ from .plan_memory import Location, Plan
 from .views import parts_of, view_of
 
 Piece = tuple[Value, int, int]  # bytes `begin` to `end` of what a node wrote as a value
+Space = tuple[str, int]  # kind and index of a Location
 Range = tuple[int, int, Piece]  # where a piece begins and ends
-Memory = dict[tuple[str, int], list[Range]]
+Memory = dict[Space, list[Range]]
 
 MUTABLE = ("arena", "output", "heap")  # kinds of locations that nodes write
 NESTED_TWICE = 4  # loops around each other of which each runs twice
@@ -29,23 +30,40 @@ NESTED_TWICE = 4  # loops around each other of which each runs twice
 def check_plan(
     graph: Graph, codes: Mapping[Node, Code], plan: Plan, sizes: Mapping[str, int] | None = None
 ) -> None:
-    """Raises InvalidGraph where a node would not read what it should; `sizes` of the dimension variables, 3
-    where they are not given."""
-    _Run(graph, codes, plan, sizes or {}).check()
+    """Raises InvalidGraph where a node would not read what it should, be the caller's memory for a state and
+    for its next value one or two; `sizes` of the dimension variables, 3 where they are not given."""
+    for shared in (False, True) if graph.states else (False,):
+        _Run(graph, codes, plan, sizes or {}, shared).check()
 
 
 class _Run:
-    def __init__(self, graph: Graph, codes: Mapping[Node, Code], plan: Plan, sizes: Mapping[str, int]):
+    def __init__(
+        self, graph: Graph, codes: Mapping[Node, Code], plan: Plan, sizes: Mapping[str, int], shared: bool
+    ):
         self.graph, self.codes, self.plan, self.sizes = graph, codes, plan, sizes
         self.position = {node: k for k, node in enumerate(walk(graph))}
         self.memory: Memory = {}
+        self.homes: dict[Space, Space] = {}  # of outputs that have the memory of a state
+        for old, new in graph.states if shared else ():
+            self.homes["output", new] = "input", old
+            whole = 0, self.number(graph.inputs[old].type.nbytes)
+            self.memory["input", old] = [(*whole, (graph.inputs[old], *whole))]
         self.loops = 0  # around what runs
         self.stands: dict[Value, list[Value]] = {}  # values of regions → what they are
 
     def check(self) -> None:
         self.nodes(self.graph.nodes)
+        end, copied = len(self.position), dict(self.plan.copies)
         for value in self.graph.outputs:
-            self.read(value, len(self.position), "an output")
+            self.read(value, end, "an output")
+        for index, value in self.plan.copies:
+            self.read(value, end, "a copied output")
+            to = Location("output", index)
+            if self.place(self.plan.locations[value], 0) != self.place(to, 0):
+                self.write(None, to, getattr(value.type, "nbytes", 0), end, "a copied output")
+        for index, value in enumerate(self.graph.outputs):
+            if index not in copied:
+                self.read(value, end, "an output")
 
     # Values --------------------------------------------------------------------------------------
 
@@ -66,9 +84,12 @@ class _Run:
             return [piece for part in node.inputs for piece in self.pieces(part)]
         return [(value, 0, self.number(value.type.nbytes))]
 
-    def place(self, location: Location, nbytes: Dimension) -> tuple[tuple[str, int], int, int]:
-        begin = self.number(location.offset)
-        return (location.kind, location.index), begin, begin + self.number(nbytes)
+    def place(self, location: Location, nbytes: Dimension) -> tuple[Space, int, int]:
+        begin, space = self.number(location.offset), (location.kind, location.index)
+        return self.homes.get(space, space), begin, begin + self.number(nbytes)
+
+    def mutable(self, space: Space) -> bool:
+        return space[0] in MUTABLE or space in self.homes.values()
 
     def alive(self, location: Location, position: int, who: str) -> None:
         if location.kind == "arena":
@@ -86,10 +107,10 @@ class _Run:
         if location.kind == "pointer":
             for inner in self.stands.get(value, ()):  # what either branch left
                 self.read(inner, position, who)
-        if location.kind not in MUTABLE:
+        space, begin, _ = self.place(location, value.type.nbytes)
+        if not self.mutable(space):
             return
         self.alive(location, position, who)
-        space, begin, _ = self.place(location, value.type.nbytes)
         for origin, first, last in self.pieces(value):
             end = begin + last - first
             if last > first and not any(
@@ -139,10 +160,18 @@ class _Run:
         code = self.codes.get(node, Code(()))
         for location, nbytes in zip(self.plan.temporaries.get(node, ()), code.temporaries):
             self.write(None, location, nbytes, here, who)
+        if code.steps and all(step.copies is not None for step in code.steps) and self.is_there(node):
+            self.stands[node.outputs[0]] = [node.inputs[0]]
+            return
         for value in node.outputs:
             if isinstance(value.type, TensorType):
                 self.apart(node, code, value, who)
             self.write_value(value, here, who)
+
+    def is_there(self, node: Node) -> bool:
+        """Whether a node would copy a state to where it is."""
+        at, to = (self.plan.locations[v] for v in (node.inputs[0], node.outputs[0]))
+        return at != to and self.place(at, 0) == self.place(to, 0)
 
     def apart(self, node: Node, code: Code, result: Value, who: str) -> None:
         """A result lies over no operand, unless the kernel may write it there."""
@@ -151,7 +180,7 @@ class _Run:
             if (node, index) in self.plan.packed or not isinstance(value.type, TensorType):
                 continue
             other, a, b = self.place(self.plan.locations[value], value.type.nbytes)
-            if other != space or space[0] not in MUTABLE or max(a, begin) >= min(b, end):
+            if other != space or not self.mutable(space) or max(a, begin) >= min(b, end):
                 continue
             if index not in code.over or (a, b) != (begin, end) or value.type.layout != result.type.layout:
                 raise InvalidGraph(f"{who} writes {result} over {value}")

@@ -60,7 +60,7 @@ def lower(
     stage("plan memory")
     plan = plan_memory(graph, codes)
     _check_arena(plan)
-    if plan.static and not plan.heaps:
+    if (plan.static or graph.states) and not plan.heaps:
         check_plan(graph, codes, plan)
     return Lowered(target, graph, codes, plan)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Graph, Node, TensorType, Type, Value, walk
-from ...ir.ops import If, Loop, RuntimeCall
+from ...ir.ops import If, Loop, Reorder, RuntimeCall
 from ..abi import VALUE_BYTES
 from ..kernel import Code
 from .views import parts_of, root_of, view_of
@@ -86,10 +86,16 @@ def known_at_entry(graph: Graph) -> set[str]:
     }
 
 
+def states_of(graph: Graph) -> dict[Value, int]:
+    """Of each input that is a state the number of the output that is its next value."""
+    return {graph.inputs[old]: new for old, new in graph.states}
+
+
 class _Planner:
     def __init__(self, graph: Graph, codes: Mapping[Node, Code]):
         self.graph, self.codes, self.plan = graph, codes, Plan()
         self.entry = known_at_entry(graph)
+        self.before = {new: old for old, new in states_of(graph).items()}
         self.position = {node: k for k, node in enumerate(walk(graph))}
         self.end = len(self.position)
         # views, operands of joins and region inputs → what they are part of
@@ -280,8 +286,31 @@ class _Planner:
                 or root.type.layout is not None
             ):
                 continue  # of these only a dense value may lie anywhere
-            if {s.name for d in value.shape for s in dims.symbols(d)} <= at[node]:
+            told = {s.name for d in value.shape for s in dims.symbols(d)} <= at[node]
+            if told and (index not in self.before or self._may_take(self.before[index], root)):
                 self.plan.locations[root] = Location("output", index, 0, self._slot())
+
+    def _may_take(self, state: Value, root: Value) -> bool:
+        """Whether the next value of a state may be written to its memory where the caller has one for both:
+        whatever is written lies behind the state, or is what was there, or comes when nobody reads it any
+        more."""
+        for node in self.graph.nodes:
+            for value in node.outputs:
+                there, offset = self.root(value)
+                if there is not root or view_of(node) is not None or parts_of(node) is not None:
+                    continue
+                behind = dims.less(offset, state.type.nbytes) is False
+                same = isinstance(node.op, Reorder) and self.root(node.inputs[0]) == (state, offset)
+                last, here = self.last.get(state, -1), self.position[node]
+                done = last < here or (last == here and self._changes(node, value, state, offset))
+                if not (behind or same or done):
+                    return False
+        return True
+
+    def _changes(self, node: Node, result: Value, state: Value, offset: Dimension) -> bool:
+        """Whether a node reads a state only where it writes its result."""
+        read = [v for v in node.inputs if self.root(v)[0] is state]
+        return self._fits_over(node, result, state) and all(self.root(v)[1] == offset for v in read)
 
     def _locate(self, graph: Graph) -> None:
         for node in graph.nodes:

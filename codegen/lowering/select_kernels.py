@@ -8,6 +8,7 @@ consumer wants another layout than the producer gives, or a join another place.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NoReturn
 
@@ -20,13 +21,13 @@ from .. import costs
 from ..kernel import Choice
 from ..kernels import KERNELS
 from .expand import expanded
-from .plan_memory import known_at_entry
-from .views import insides, parts_of, view_of
+from .plan_memory import known_at_entry, states_of
+from .views import insides, may_be, parts_of, view_of
 
 
 def select_kernels(graph: Graph, target: Target) -> Graph:
     """graph with a Choice on every node that a kernel runs, layouts on types, and Reorder nodes between."""
-    return _Selection(target, known_at_entry(graph)).graph(graph)
+    return _Selection(target, known_at_entry(graph), states_of(graph)).graph(graph)
 
 
 def runs_kernel(node: Node) -> bool:
@@ -39,10 +40,11 @@ def _runs_itself(op: Op) -> bool:
 
 
 class _Selection:
-    """`entry`: the variables that are known before the run, with which an arena is planned."""
+    """`entry`: the variables that are known before the run, with which an arena is planned. `states`: inputs
+    and the numbers of the outputs that may have their memory."""
 
-    def __init__(self, target: Target, entry: set[str]):
-        self.target, self.entry = target, entry
+    def __init__(self, target: Target, entry: set[str], states: Mapping[Value, int]):
+        self.target, self.entry, self.states = target, entry, states
         self.reordered: set[tuple[Value, int | None]] = set()  # operands, by the block that somebody reads
 
     def graph(self, graph: Graph) -> Graph:
@@ -124,6 +126,8 @@ class _Selection:
             copied = [
                 v for v, root in zip(node.inputs, insides(node, ())) if root is None and v not in dict(apart)
             ]
+            if copied and copied[0] is node.inputs[0] and copied[0] in self.states:
+                copied = copied[1:]  # a state that grows is there already
             total += sum(self._reorder(v, _layout(v), copies=True).choice.time for v in copied)
         new = [value for value, block in apart if (value, block) not in self.reordered]
         return total + sum(costs.move(self.target, 2 * dims.typical(v.type.nbytes)).total for v in new)
@@ -193,7 +197,12 @@ class _Selection:
                 inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
             nodes.append(Node(node.op, inputs, tuple(outputs), node.origin, node.choice))
             new.update(zip(node.outputs, outputs))
-        outputs = tuple(as_wanted(v, None, False) for v in graph.outputs)
+        outputs = [as_wanted(v, None, False) for v in graph.outputs]
+        for k, value in enumerate(outputs):
+            if any(self.states.get(source, k) != k for source in may_be(value)):
+                nodes.append(self._reorder(value, None, copies=True))  # before that state is overwritten
+                outputs[k] = nodes[-1].outputs[0]
+        outputs = tuple(outputs)
         return replace(graph, nodes=tuple(nodes), outputs=outputs)
 
     def _joined(self, join: Node, placed: set[Value], nodes: list[Node]) -> tuple[Value, ...]:

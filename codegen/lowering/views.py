@@ -14,7 +14,7 @@ from collections.abc import Collection
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Node, TensorType, Value
-from ...ir.ops import Concat, Reorder, Reshape, Slice
+from ...ir.ops import Concat, If, Reorder, Reshape, Slice
 
 
 def view_of(node: Node) -> tuple[Value, Dimension] | None:
@@ -64,6 +64,21 @@ def root_of(value: Value) -> tuple[Value, Dimension]:
         value, more = view
         offset = offset + more
     return value, offset
+
+
+def may_be(value: Value) -> set[Value]:
+    """The values without producer in whose memory a value may lie: what branches give is one or the other."""
+    root, _ = root_of(value)
+    if root.producer is None:
+        return {root}
+    if not isinstance(root.producer.op, If):
+        return set()
+    found: set[Value] = set()
+    for branch in (root.producer.op.then, root.producer.op.otherwise):
+        captured = dict(zip(branch.inputs, root.producer.inputs[1:]))
+        inner = may_be(branch.outputs[root.index])
+        found |= {source for v in inner if v in captured for source in may_be(captured[v])}
+    return found
 
 
 def insides(node: Node, taken: Collection[Value]) -> list[Value | None]:

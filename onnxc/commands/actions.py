@@ -37,6 +37,7 @@ def compile_command(options: argparse.Namespace) -> int:
             options.output,
             dims=dict(options.dim),
             shapes=dict(options.shape),
+            states=dict(options.state),
             target=options.target,
             threads=options.threads,
             name=options.name,

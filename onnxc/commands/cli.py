@@ -138,6 +138,14 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         help="the library: .so, or .o for static linking",
     )
     _size_arguments(command, "pin")
+    command.add_argument(
+        "--state",
+        type=_state,
+        action="append",
+        default=[],
+        metavar="INPUT=OUTPUT",
+        help="the output is the input's next value and may have its memory; * in both stands for any text",
+    )
     _target_argument(command)
     command.add_argument(
         "--threads",
@@ -296,6 +304,13 @@ def _dimension(text: str) -> tuple[str, int]:
     if not found or not name or not size.isascii() or not size.isdigit():
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME=N")
     return name, int(size)
+
+
+def _state(text: str) -> tuple[str, str]:
+    old, found, new = text.partition("=")
+    if not found or not old or not new:
+        raise argparse.ArgumentTypeError(f"'{text}' is not INPUT=OUTPUT")
+    return old, new
 
 
 def _shape(text: str) -> tuple[str, tuple[int | None, ...]]:

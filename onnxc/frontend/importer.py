@@ -28,18 +28,21 @@ from .model_file import ModelFile, open_model
 from .onnx_ops import find_rule
 from .onnx_ops.rules import Rule
 from .regions import NESTING_LIMIT, RanksDiffer, Refused, Region, Scope
+from .states import with_states
 from .walk import topological_order
 
 
 @dataclass
 class Options:
     """What the caller fixes: sizes of named dimensions, shapes of inputs, whether initializers that are
-    also inputs may be given by the run, and the sizes that named dimensions have most of the time."""
+    also inputs may be given by the run, the sizes that named dimensions have most of the time, and inputs
+    with the outputs that are their next values."""
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
     overridable: bool = False
     typical: Mapping[str, int] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
 
 
 class Importer:
@@ -80,10 +83,9 @@ class Importer:
         if self.diagnostics:
             raise ModelErrors(self.diagnostics, self.file)
         metadata = {p.key: p.value for p in self.model.proto.metadata_props}
-        graph = builder.finish(
-            [self._named(v, o.name) for v, o in zip(outputs, proto.output)], proto.name, metadata
-        )
-        return graph
+        names = [o.name for o in proto.output]
+        graph = builder.finish([self._named(*pair) for pair in zip(outputs, names)], proto.name, metadata)
+        return with_states(graph, names, self.options.states)
 
     def _known_dims(self, proto: onnx.GraphProto) -> set[str]:
         return {d.dim_param for i in proto.input for d in i.type.tensor_type.shape.dim if d.dim_param}

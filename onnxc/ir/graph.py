@@ -220,13 +220,18 @@ class Node:
 class Graph:
     """Inputs, outputs and the nodes between, in an order in which they can run. Constants are values without
     producer and belong to no list. A region (a branch, a loop body, a fused group) sees only its inputs and
-    constants."""
+    constants.
+
+    `states`: numbers of an input and of the output that is its next value. Callers may give both the same
+    memory, so that a run changes it in place. They are of one type but for one axis, along which a state may
+    grow: the first that is not 1, so that what is there stays where it is."""
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     nodes: tuple[Node, ...]
     name: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    states: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         from .text import graph_text

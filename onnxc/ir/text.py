@@ -5,8 +5,9 @@
       %0 = map(%x, %w) { max(mul($0, $1), 0.0) } : float32[b, 8]
       return %0
     }
-An op is its name in lower case, its operands, and the fields that differ from their default, each
-written as its annotation in `ops.py` asks; so an op added there needs nothing here.
+An output that is the next value of an input %old is returned as `%new next %old`. An op is its name in lower
+case, its operands, and the fields that differ from their default, each written as its annotation in `ops.py`
+asks; so an op added there needs nothing here.
 """
 
 from __future__ import annotations
@@ -203,7 +204,8 @@ class _Printer:
             for line in (*self.constants(node.inputs), *self.node(node).split("\n")):
                 lines.append(f"  {line}")
         lines.extend(f"  {line}" for line in self.constants(graph.outputs))
-        outputs = ", ".join(self.name(v) for v in graph.outputs)
+        following = {output: f" next {self.name(graph.inputs[k])}" for k, output in graph.states}
+        outputs = ", ".join(f"{self.name(v)}{following.get(k, '')}" for k, v in enumerate(graph.outputs))
         return [*lines, f"  return {outputs}".rstrip(), "}"]
 
     def type(self, value: Value) -> str:

@@ -231,11 +231,20 @@ class Parser:
         nodes: list[Node] = []
         while reader.match(r"return\b") is None:
             self.statement(scope, nodes)
-        outputs = []
+        outputs, states = [], []
         while reader.match(r"\}") is None:
             outputs.append(self.value(scope))
+            if reader.match(r"next\b") is not None:
+                states.append((self.state(scope, inputs), len(outputs) - 1))
             reader.expect(r",|(?=\})", "comma")
-        return Graph(tuple(inputs), tuple(outputs), tuple(nodes), name)
+        return Graph(tuple(inputs), tuple(outputs), tuple(nodes), name, states=tuple(states))
+
+    def state(self, scope: dict[str, Value], inputs: Sequence[Value]) -> int:
+        """The number of the input that an output is the next value of."""
+        at, value = self.reader.at, self.value(scope)
+        if value not in inputs:
+            raise self.reader.error("an input of the graph expected", at)
+        return inputs.index(value)
 
     def input(self, scope: dict[str, Value]) -> Value:
         name = self.name()

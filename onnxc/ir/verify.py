@@ -52,6 +52,28 @@ def _same_kind(a: Type, b: Type) -> bool:
     return type(a) is type(b)
 
 
+def growing_axis(old: Type, new: Type) -> int | None:
+    """The only axis along which a state and its next value are not known to be alike, None where there is
+    none; ValueError where they differ otherwise."""
+    if not isinstance(old, TensorType) or not isinstance(new, TensorType) or not _same_kind(old, new):
+        raise ValueError("they are not tensors of one element type and rank")
+    axes = [a for a, (x, y) in enumerate(zip(old.shape, new.shape)) if dims.equal(x, y) is not True]
+    if len(axes) > 1:
+        raise ValueError("they differ in more than one axis")
+    return axes[0] if axes else None
+
+
+def _state(old: Value, new: Value) -> None:
+    """Raises InvalidGraph where a value cannot take the place of another."""
+    pair = f"the state {_name(old)}: {old.type} with the next value {new.type}"
+    try:
+        axis = growing_axis(old.type, new.type)
+    except ValueError as error:
+        raise InvalidGraph(f"{pair}: {error}") from None
+    if axis is not None and any(d != 1 for d in old.shape[:axis]):
+        raise InvalidGraph(f"{pair} would not stay where it is")
+
+
 def _require(condition: bool | None, reason: str) -> None:
     if condition is False:
         raise _Broken(reason)
@@ -86,6 +108,11 @@ class _Scope:
         for value in graph.outputs:
             if value not in self.values and value.constant is None:
                 raise InvalidGraph(f"the output {_name(value)} is not defined")
+        for numbers in zip(*graph.states):
+            if len(set(numbers)) < len(numbers):
+                raise InvalidGraph("an input or output is a state twice")
+        for old, new in graph.states:
+            _state(graph.inputs[old], graph.outputs[new])
 
     # Values and variables ------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ NONE, TENSOR, SEQUENCE, OPTIONAL, MAP = range(5)
 KINDS = {"tensor": TENSOR, "sequence": SEQUENCE, "optional": OPTIONAL, "map": MAP}
 
 #: What the loader itself refuses, by the library's numbers.
-NULL_POINTER, WRONG_COUNT, WRONG_KIND, WRONG_DTYPE, BUSY = 1, 2, 3, 4, 21
+NULL_POINTER, WRONG_COUNT, WRONG_KIND, WRONG_DTYPE, WRONG_SHAPE, BUSY = 1, 2, 3, 4, 6, 21
 
 #: Element types in the order of ONNX's numbers, from 1.
 DTYPES = (
@@ -128,13 +128,14 @@ class CModel(ctypes.Structure):
 class Port:
     """An input or output. `shape` has numbers, names of symbolic dimensions, and None for unnamed ones;
     it is None itself where the rank is unknown. `dtype` is a name such as "float32" (of a sequence its
-    items'), or None. `optional` inputs may be left out."""
+    items'), or None. `optional` inputs may be left out. `state`: the output that is an input's next value."""
 
     name: str
     shape: tuple[int | str | None, ...] | None
     dtype: str | None
     kind: str = "tensor"
     optional: bool = False
+    state: str | None = None
 
 
 def read_ports(entries: Sequence[Mapping]) -> tuple[Port, ...]:
@@ -146,6 +147,7 @@ def read_ports(entries: Sequence[Mapping]) -> tuple[Port, ...]:
             e["dtype"],
             e["kind"],
             bool(e.get("optional")),
+            e.get("state"),
         )
         for e in entries
     )
@@ -301,7 +303,7 @@ def to_python(value: CValue, owner: object) -> object:
     """What a C value holds. Arrays look at its memory and keep `owner` alive; strings are copied."""
     if value.kind == TENSOR:
         return _to_array(value, owner)
-    (count,) = _shape_of(value)
+    (count,) = shape_of(value)
     items = (CValue * count).from_address(value.data) if count else []
     converted = [to_python(item, owner) for item in items]
     if value.kind == OPTIONAL:
@@ -315,12 +317,12 @@ def to_python(value: CValue, owner: object) -> object:
 _DIMS = tuple(ctypes.c_int64 * rank for rank in range(33))
 
 
-def _shape_of(value: CValue) -> tuple[int, ...]:
+def shape_of(value: CValue) -> tuple[int, ...]:
     return tuple(_DIMS[value.rank].from_address(value.dims)) if value.rank else ()
 
 
 def _to_array(value: CValue, owner: object) -> np.ndarray:
-    shape, dtype = _shape_of(value), DTYPES[value.dtype - 1]
+    shape, dtype = shape_of(value), DTYPES[value.dtype - 1]
     if value.bytes == 0:
         return np.empty(shape, element_type(dtype))
     if dtype == "string":

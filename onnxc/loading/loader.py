@@ -36,8 +36,10 @@ from .c_values import (
     address_of,
     read_ports,
     set_value,
+    shape_of,
     to_python,
 )
+from .stateful import Stateful
 from .trailer import ABI_MAJOR, check_trailer
 
 try:
@@ -78,7 +80,7 @@ class Model:
         self._input_names = tuple(port.name for port in self.inputs)
         self._lock = threading.Lock()
         self._running = 0
-        self._free = [_Context(self._library)]
+        self._free = [Context(self._library)]
         self._closed = False
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, object]) -> list:
@@ -143,7 +145,7 @@ class Model:
         finally:
             self._give_back(context)
 
-    def _acquire(self) -> _Context:
+    def _acquire(self) -> Context:
         with self._lock:
             if self._closed:
                 raise RunError("the model is closed", status=NULL_POINTER)
@@ -151,13 +153,13 @@ class Model:
             if self._free:
                 return self._free.pop()
         try:
-            return _Context(self._library)
+            return Context(self._library)
         except BaseException:
             with self._lock:
                 self._running -= 1
             raise
 
-    def _give_back(self, context: _Context) -> None:
+    def _give_back(self, context: Context) -> None:
         with self._lock:
             self._running -= 1
             self._free.append(context)
@@ -165,6 +167,21 @@ class Model:
     def bind(self) -> Bound:
         """Fixed input and output arrays, for static models. See `Bound`."""
         return Bound(self)
+
+    def stateful(self, capacity: int = 0, initial: Mapping[str, np.ndarray] | None = None) -> Stateful:
+        """Calls that keep the model's states (`compile(..., states=...)`) and change them in place.
+
+        capacity: how much those that grow may become along the axis that they grow. initial: what states
+        hold at first, in the order of axes of `inputs`; without it zeros, or nothing where they grow.
+        Raises RunError where the model has no states or their sizes are not known."""
+        if all(port.state is None for port in self.inputs):
+            raise RunError("the model has no states", status=WRONG_KIND)
+        context = self._acquire()
+        try:
+            return Stateful(context, self._give_back, capacity, initial or {})
+        except BaseException:
+            self._give_back(context)
+            raise
 
     def workspace_bytes(self, shapes: Mapping[str, Sequence[int]] | None = None) -> int:
         """Bytes of arena and scratch that a run on inputs of these shapes takes."""
@@ -226,6 +243,9 @@ class Bound:
         self._model, self._context = model, model._acquire()
         self.inputs = {s.port.name: np.zeros(s.shape, s.numpy) for s in slots_in}
         self.outputs = {s.port.name: np.zeros(s.shape, s.numpy) for s in slots_out}
+        for slot in slots_in:  # a state and its next value are one
+            if slot.port.state and self.outputs[slot.port.state].shape == slot.shape:
+                self.outputs[slot.port.state] = self.inputs[slot.port.name]
         for target, array in zip(self._context.inputs, self.inputs.values()):
             target.fill(array, [])
         for (struct, _), array in zip(self._context.outputs, self.outputs.values()):
@@ -280,7 +300,7 @@ class _Input:
             set_value(struct, self.slot, value, lent)
 
 
-class _Context:
+class Context:
     """A C context with the structs that its calls fill: one caller at a time."""
 
     def __init__(self, library: _Library):
@@ -301,14 +321,17 @@ class _Context:
             len(self.outputs),
         )
 
-    def run(self, values: Sequence[object]) -> list:
-        """All outputs for the inputs in order."""
+    def run(self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None) -> list:
+        """All outputs for the inputs in order. memory: where the results of these numbers are to be."""
         lent: list = []
         for target, value in zip(self.inputs, values):
             target.fill(value, lent)
         results, owned = [], False
-        for struct, slot in self.outputs:
-            if slot.shape is None:
+        for k, (struct, slot) in enumerate(self.outputs):
+            if memory and k in memory:
+                array = memory[k]
+                struct.data, struct.capacity = address_of(array), array.nbytes
+            elif slot.shape is None:
                 struct.data, array, owned = None, None, True
             else:
                 array = np.empty(slot.shape, slot.numpy)
@@ -316,6 +339,10 @@ class _Context:
             results.append(array)
         self.call()
         return self.taken(results) if owned else results
+
+    def output_shape(self, index: int) -> tuple[int, ...]:
+        """The shape of an output after a run."""
+        return shape_of(self.outputs[index][0])
 
     def taken(self, results: Sequence[np.ndarray | None]) -> list:
         """The results, those that the library allocated in the place of None."""

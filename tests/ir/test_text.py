@@ -373,6 +373,17 @@ def test_printing_does_not_make_large_lazy_data():
     assert graph_text(again) == printed
 
 
+def test_states_are_said_where_their_next_values_are_returned():
+    text = """graph(%x: float32[2], %h: float32[2]) {
+      %0 = map(%x, %h) { add($0, $1) } : float32[2]
+      return %x, %0 next %h
+    }"""
+    graph = parse(text)
+    assert graph.states == ((1, 1),)
+    assert "return %x, %0 next %h" in graph_text(graph)
+    assert parse(graph_text(graph)).states == graph.states
+
+
 # Errors ------------------------------------------------------------------------------------------
 
 
@@ -399,6 +410,8 @@ def test_printing_does_not_make_large_lazy_data():
         ("graph(%x: int64[2] = (n)) { return }", "does not have 1 elements"),
         ("graph() { %c = constant float32[n] splat 1.0 return %c }", "no type of a constant"),
         ("graph() { %c = constant float32[2] (1.0, x) return %c }", "could not convert"),
+        ("graph(%x: float32[2]) { %y = map(%x) { neg($0) } return %y next %y }", "an input of the graph"),
+        ("graph(%x: float32[2]) { return %x next %z }", "%z is not defined"),
     ],
 )
 def test_what_is_no_graph_is_refused(text, reason):

@@ -402,6 +402,36 @@ def test_layouts_fit_what_they_hold(type_, reason):
     refuses(parse(text), reason, "layout")
 
 
+# States ------------------------------------------------------------------------------------------
+
+STATE = "graph(%h: {}, %y: {}) {{ return %y next %h }}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("float32[2, n]", "float32[2, n]"), ("int8[1, n, 4]", "int8[1, m, 4]"), ("bool[]", "bool[]")],
+)
+def test_a_state_may_grow_along_its_first_axis(old, new):
+    verify(parse(STATE.format(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("float32[n, 4]", "float32[m, 5]", "they differ in more than one axis"),
+        ("float32[2, n]", "float32[2, m]", "would not stay where it is"),
+        ("float32[4]", "float16[4]", "not tensors of one element type"),
+        ("float32[4]", "seq<float32[4]>", "not tensors of one element type"),
+    ],
+)
+def test_a_value_of_another_form_is_no_next_value(old, new, reason):
+    refuses(parse(STATE.format(old, new)), reason)
+
+
+def test_an_input_has_one_next_value():
+    refuses(parse("graph(%h: int8[4], %x: int8[4]) { return %x next %h, %h next %h }"), "is a state twice")
+
+
 # Time --------------------------------------------------------------------------------------------
 
 

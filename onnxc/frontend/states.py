@@ -1,0 +1,91 @@
+"""States: which output of a model is the next value of which input.
+
+The two may share memory, so that a run changes it in place. A state that grows along an axis (the keys of
+an attention, [batch, heads, length, depth]) is taken and given with that axis first, [length, batch, heads,
+depth]: what is there stays where it is, and what is new is written behind it. Kernels read either order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..errors import ModelError, quote
+from ..ir.graph import Graph, Node, Rewriter, TensorType, Value
+from ..ir.ops import Concat, Transpose
+from ..ir.verify import growing_axis
+
+
+def with_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str]) -> Graph:
+    """graph with the states that a caller names, input → output; a `*` in both stands for the same text.
+
+    outputs: the names of the graph's outputs. Raises ModelError for names and types that do not fit."""
+    inputs = [value.name for value in graph.inputs]
+    pairs: dict[int, int] = {}
+    for old, new in _expanded(wanted, inputs):
+        _find(old, inputs, "input"), _find(new, outputs, "output")
+        if inputs.index(old) in pairs or outputs.index(new) in pairs.values():
+            raise ModelError(f"the state {quote(old)} = {quote(new)}: one of the two has another already")
+        pairs[inputs.index(old)] = outputs.index(new)
+    for old, new in pairs.items():
+        before, after = graph.inputs[old].type, graph.outputs[new].type
+        try:
+            axis = growing_axis(before, after)
+        except ValueError as error:
+            reason = f"{before} cannot become {after}: {error}"
+            raise ModelError(f"the state {quote(inputs[old])} = {quote(outputs[new])}: {reason}") from None
+        if axis is not None and any(d != 1 for d in before.shape[:axis]):
+            graph = _axis_first(graph, old, new, axis)
+    return replace(graph, states=tuple(pairs.items()))
+
+
+def _expanded(wanted: Mapping[str, str], inputs: Sequence[str]) -> list[tuple[str, str]]:
+    """The pairs of names, patterns replaced by what they match."""
+    found = []
+    for old, new in wanted.items():
+        if old.count("*") != 1 or new.count("*") != 1:
+            found.append((old, new))
+            continue
+        pattern = re.escape(old).replace(r"\*", "(.+)")
+        matches = [match for name in inputs if (match := re.fullmatch(pattern, name))]
+        if not matches:
+            raise ModelError(f"no input of the model matches {quote(old)}")
+        found += [(match[0], new.replace("*", match[1])) for match in matches]
+    return found
+
+
+def _find(name: str, names: Sequence[str], what: str) -> None:
+    if name not in names:
+        known = ", ".join(map(quote, names[:8])) + (", ..." if len(names) > 8 else "")
+        raise ModelError(f"the model has no {what} {quote(name)} to be a state; it has {known or 'none'}")
+
+
+def _axis_first(graph: Graph, old: int, new: int, axis: int) -> Graph:
+    """graph with one input and its next value stored with an axis first."""
+    past, present = graph.inputs[old], graph.outputs[new]
+    perm = (axis, *(a for a in range(past.rank) if a != axis))
+    back = tuple(perm.index(a) for a in range(past.rank))
+    stored = Value(TensorType(past.dtype, tuple(past.shape[a] for a in perm)), past.name)
+    rewriter = Rewriter()
+    rewriter.replace((past,), rewriter.add(Transpose(back), (stored,)))
+    following: Value | None = None
+    for node in graph.nodes:
+        if _appends(node, past, present, axis):
+            parts = [rewriter.add(Transpose(perm), (rewriter.of(v),))[0] for v in node.inputs[1:]]
+            (following,) = rewriter.add(Concat(0), (stored, *parts), node.origin, [present.name])
+            rewriter.replace(node.outputs, rewriter.add(Transpose(back), (following,), node.origin))
+        else:
+            rewriter.copy(node)
+    if following is None:
+        (following,) = rewriter.add(Transpose(perm), (rewriter.of(present),), names=[present.name])
+    made = rewriter.finish(graph)
+    return replace(
+        made,
+        inputs=(*graph.inputs[:old], stored, *graph.inputs[old + 1 :]),
+        outputs=(*made.outputs[:new], following, *made.outputs[new + 1 :]),
+    )
+
+
+def _appends(node: Node, past: Value, present: Value, axis: int) -> bool:
+    return node.op == Concat(axis) and node.inputs[0] is past and node.outputs[0] is present

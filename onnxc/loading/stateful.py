@@ -1,0 +1,124 @@
+"""A model that keeps its states from call to call: every run changes them where they are.
+
+A state that grows has memory for as much as it may become; a run writes what is new behind what is there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import RunError, quote
+from .c_values import NULL_POINTER, WRONG_COUNT, WRONG_SHAPE, Slot
+
+if TYPE_CHECKING:
+    from .loader import Context
+
+
+@dataclass
+class _State:
+    """A state's memory, with room along the axis that grows, and the shape of what it holds now."""
+
+    name: str
+    memory: np.ndarray
+    shape: tuple[int, ...]
+
+    @property
+    def array(self) -> np.ndarray:
+        return self.memory[tuple(map(slice, self.shape))]
+
+
+class Stateful:
+    """Calls of one model that change its states in place and copy nothing of them. For one caller.
+
+    decoder = onnxc.load(library).stateful(capacity=1024)
+    while ...:
+        logits = decoder({"ids": ids, ...})["logits"]
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        give_back: Callable[[Context], None],
+        capacity: int,
+        initial: Mapping[str, np.ndarray],
+    ):
+        self._context: Context | None = context
+        self._give_back = give_back
+        outputs = {slot.port.name: k for k, (_, slot) in enumerate(context.outputs)}
+        self._states: dict[int, _State] = {}  # by the number of the input
+        self._following: dict[int, _State] = {}  # by the number of the output
+        for k, target in enumerate(context.inputs):
+            name = target.slot.port.state
+            if name is not None:
+                new = outputs[name]
+                state = _allocated(target.slot, context.outputs[new][1], capacity, initial)
+                self._states[k] = self._following[new] = state
+        for name in initial:
+            if name not in self.states:
+                raise RunError(f"{quote(name)} is no state of the model", status=WRONG_COUNT)
+
+    @property
+    def states(self) -> dict[str, np.ndarray]:
+        """What the states hold now, without copies; between calls they may be written to. Their axes are
+        those of the model's ports: one that grows has the axis along which it does first."""
+        return {state.name: state.array for state in self._states.values()}
+
+    def __call__(self, feeds: Mapping[str, object]) -> dict[str, object]:
+        """One step: the outputs that are no states, by name, for the inputs that are none. Raises RunError;
+        what states that do not grow hold is then undefined."""
+        context = self._context
+        if context is None:
+            raise RunError("the model is closed", status=NULL_POINTER)
+        values = []
+        for k, target in enumerate(context.inputs):
+            port = target.slot.port
+            if k not in self._states and port.name not in feeds and not port.optional:
+                raise RunError(f"input {quote(port.name)} is missing", status=WRONG_COUNT)
+            values.append(self._states[k].array if k in self._states else feeds.get(port.name))
+        memory = {k: state.memory for k, state in self._following.items()}
+        results = context.run(values, memory)
+        for k, state in self._following.items():
+            state.shape = context.output_shape(k)
+        ports = [slot.port for _, slot in context.outputs]
+        return {ports[k].name: result for k, result in enumerate(results) if k not in memory}
+
+    def close(self) -> None:
+        """Ends the calls."""
+        if self._context is not None:
+            self._give_back(self._context)
+            self._context = None
+
+
+def _allocated(old: Slot, new: Slot, capacity: int, initial: Mapping[str, np.ndarray]) -> _State:
+    """A state as it is before the first call: as given, else zeros, or nothing along the axis that grows."""
+    name, sizes = old.port.name, old.port.shape or ()
+    axis = next((a for a, size in enumerate(sizes) if size != 1), None)
+    grows = axis is not None and (sizes[axis] is None or sizes != new.port.shape)
+    shape = [0 if grows and a == axis else size for a, size in enumerate(sizes)]
+    if name in initial:
+        shape = list(initial[name].shape)
+        if len(shape) != len(sizes):
+            raise RunError(f"the state {quote(name)} has {len(sizes)} axes", status=WRONG_SHAPE)
+    elif not all(isinstance(size, int) for size in shape):
+        raise RunError(
+            f"the state {quote(name)} of shape {list(sizes)} has no known size: give its first value",
+            status=WRONG_SHAPE,
+        )
+    room = [max(capacity, size) if grows and a == axis else size for a, size in enumerate(shape)]
+    state = _State(name, _aligned_zeros(room, old.numpy), tuple(shape))
+    if name in initial:
+        state.array[...] = initial[name]
+    return state
+
+
+def _aligned_zeros(shape: list[int], dtype: np.dtype) -> np.ndarray:
+    """Zeros, of which the system makes only the pages that are touched, on a cache line."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(nbytes + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    return memory[begin : begin + nbytes].view(dtype).reshape(shape)

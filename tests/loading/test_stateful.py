@@ -1,0 +1,239 @@
+"""Models that change their states in place: decoding with a cache of keys and values, a moving average, a
+scattered cache. What they give is what ONNX Runtime gives when the states are passed along."""
+
+import ctypes
+import faulthandler
+import signal
+
+import numpy as np
+import onnx
+import pytest
+from onnxc.codegen.abi import ERRORS
+from support.agreement import rival, same
+from support.confined import run_confined
+from support.small_models import Weights, parsed
+
+import onnxc
+from onnxc import ModelError, RunError
+from onnxc.commands.cli import main
+
+HEADS, DEPTH, WIDTH = 3, 8, 24
+PAGE, READ_ONLY = 4096, 1
+
+
+def decoder():
+    """One layer of attention over what was seen so far, which `present` adds to."""
+    w = Weights(7)
+    for name in ("wq", "wk", "wv"):
+        w.add(name, WIDTH, WIDTH)
+    return parsed(
+        f"""decoder (float[batch, length, {WIDTH}] x, float[batch, {HEADS}, past, {DEPTH}] past_k,
+            float[batch, {HEADS}, past, {DEPTH}] past_v)
+        => (float[batch, length, {WIDTH}] y, float[batch, {HEADS}, total, {DEPTH}] present_k,
+            float[batch, {HEADS}, total, {DEPTH}] present_v) {{
+            shape = Constant <value = int64[4] {{0, 0, {HEADS}, {DEPTH}}}> ()
+            back = Constant <value = int64[3] {{0, 0, {WIDTH}}}> ()
+            scale = Constant <value = float {{0.35}}> ()
+            q0 = MatMul (x, wq) q1 = Reshape (q0, shape) q = Transpose <perm = [0, 2, 1, 3]> (q1)
+            k0 = MatMul (x, wk) k1 = Reshape (k0, shape) k = Transpose <perm = [0, 2, 1, 3]> (k1)
+            v0 = MatMul (x, wv) v1 = Reshape (v0, shape) v = Transpose <perm = [0, 2, 1, 3]> (v1)
+            present_k = Concat <axis = 2> (past_k, k)
+            present_v = Concat <axis = 2> (past_v, v)
+            kt = Transpose <perm = [0, 1, 3, 2]> (present_k)
+            scores = MatMul (q, kt) scaled = Mul (scores, scale) weights = Softmax <axis = -1> (scaled)
+            mixed = MatMul (weights, present_v) turned = Transpose <perm = [0, 2, 1, 3]> (mixed)
+            y = Reshape (turned, back)
+        }}""",
+        w,
+    )
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    path = tmp_path_factory.mktemp("decoder") / "decoder.so"
+    return onnxc.load(onnxc.compile(decoder(), path, states={"past_*": "present_*"}), threads=2)
+
+
+def tokens(batch, length, seed):
+    return np.random.default_rng(seed).standard_normal((batch, length, WIDTH)).astype(np.float32)
+
+
+def empty(batch):
+    return {name: np.zeros((0, batch, HEADS, DEPTH), np.float32) for name in ("past_k", "past_v")}
+
+
+def test_a_state_that_grows_has_its_growing_axis_first(compiled):
+    _, keys, _ = compiled.inputs
+    assert keys.shape == ("past", "batch", HEADS, DEPTH)
+    assert keys.state == "present_k"
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_decoding_in_place_gives_what_passing_the_cache_along_does(compiled, batch):
+    session, steps = rival(decoder()), compiled.stateful(capacity=40, initial=empty(batch))
+    k = v = np.zeros((batch, HEADS, 0, DEPTH), np.float32)
+    where = {name: array.ctypes.data for name, array in steps.states.items()}
+    for step, length in enumerate((7, 1, 1, 3, 1)):
+        x = tokens(batch, length, step)
+        expected, k, v = session.run(None, {"x": x, "past_k": k, "past_v": v})
+        same(steps({"x": x})["y"], expected, 1e-5)
+        for name, cache in (("past_k", k), ("past_v", v)):
+            same(np.ascontiguousarray(steps.states[name].transpose(1, 2, 0, 3)), cache, 1e-5)
+            assert steps.states[name].ctypes.data == where[name]
+    steps.close()
+
+
+def decode_over_protected_rows(path, spoil):
+    """A step with all whole pages of what was seen before protected; `spoil`: something writes there."""
+    faulthandler.disable()
+    steps = onnxc.load(path, threads=1).stateful(capacity=4096, initial=empty(1))
+    steps({"x": tokens(1, 1024, 0)})
+    keys = steps.states["past_k"]
+    first, last = -(-keys.ctypes.data // PAGE) * PAGE, (keys.ctypes.data + keys.nbytes) // PAGE * PAGE
+    assert last - first > 90_000
+    protect = ctypes.CDLL(None).mprotect
+    assert protect(ctypes.c_void_p(first), ctypes.c_size_t(last - first), READ_ONLY) == 0
+    if spoil:
+        keys[512] = 0
+    steps({"x": tokens(1, 1, 1)})
+    assert len(steps.states["past_k"]) == 1025
+
+
+def test_what_is_there_is_not_written_again(compiled):
+    assert run_confined(lambda: decode_over_protected_rows(compiled.path, False)).status == 0
+    assert run_confined(lambda: decode_over_protected_rows(compiled.path, True)).status == -signal.SIGSEGV
+
+
+def test_a_state_apart_from_its_next_value_is_copied(compiled):
+    x = tokens(2, 3, 0)
+    past = {n: tokens(5, 2, k).reshape(5, 2, HEADS, DEPTH) for k, n in enumerate(("past_k", "past_v"))}
+    kept = {name: array.copy() for name, array in past.items()}
+    y, keys, _ = compiled.run(None, {"x": x, **past})
+    steps = compiled.stateful(capacity=8, initial=past)
+    same(steps({"x": x})["y"], y)
+    same(steps.states["past_k"], keys)
+    steps.close()
+    for name, array in past.items():
+        same(array, kept[name])
+
+
+def test_memory_that_is_too_small_is_refused_in_words(compiled):
+    steps = compiled.stateful(capacity=4, initial=empty(1))
+    steps({"x": tokens(1, 4, 0)})
+    with pytest.raises(RunError, match="output 'present_k': 480 bytes are needed for shape") as caught:
+        steps({"x": tokens(1, 1, 0)})
+    assert caught.value.status == ERRORS["buffer_too_small"]
+    steps.close()
+
+
+def test_states_of_unknown_size_need_a_first_value(compiled):
+    with pytest.raises(RunError, match=r"'past_k' of shape .* has no known size: give its first value"):
+        compiled.stateful(capacity=8)
+    with pytest.raises(RunError, match="'x' is no state of the model"):
+        compiled.stateful(capacity=8, initial={**empty(1), "x": tokens(1, 1, 0)})
+    compiled.stateful(capacity=8, initial=empty(1)).close()
+
+
+def overlapping(compiled, at):
+    """A call whose memory for `present_k` begins `at` bytes behind the state's."""
+    room = np.zeros((64, 1, HEADS, DEPTH), np.float32)
+    context = compiled._acquire()
+    try:
+        values = [tokens(1, 1, 0), room[:4], np.zeros((4, 1, HEADS, DEPTH), np.float32)]
+        memory = room.reshape(-1)[at // 4 :]
+        context.run(values, {1: memory})
+    finally:
+        compiled._give_back(context)
+
+
+def test_only_the_very_memory_of_a_state_may_be_its_next_values(compiled):
+    overlapping(compiled, 0)
+    with pytest.raises(RunError, match="the memory of output 'present_k' overlaps input 'past_k'") as caught:
+        overlapping(compiled, 64)
+    assert caught.value.status == ERRORS["overlap"]
+
+
+# States that do not grow
+
+
+AVERAGE = """average (float[4] x, float[4] mean, float[4] old)
+    => (float[4] out, float[4] next, float[4] kept) {
+    half = Constant <value = float {0.5}> ()
+    a = Mul (mean, half) b = Mul (x, half) next = Add (a, b)
+    out = Sub (x, mean)
+    kept = Add (mean, next)
+}"""
+
+
+def test_states_that_do_not_grow_begin_as_zeros(tmp_path):
+    """What is read after its next value is there (`mean`) keeps its value until then."""
+    path = onnxc.compile(parsed(AVERAGE), tmp_path / "m.so", states={"mean": "next", "old": "kept"})
+    steps, mean = onnxc.load(path).stateful(), np.zeros(4, np.float32)
+    for k in range(3):
+        x = np.arange(4, dtype=np.float32) + k
+        assert np.array_equal(steps({"x": x})["out"], x - mean)
+        before, mean = mean, mean * np.float32(0.5) + x * np.float32(0.5)
+        assert np.array_equal(steps.states["mean"], mean)
+        assert np.array_equal(steps.states["old"], before + mean)
+    steps.close()
+
+
+def test_a_bound_state_and_its_next_value_are_one_array(tmp_path):
+    path = onnxc.compile(parsed(AVERAGE), tmp_path / "m.so", states={"mean": "next"})
+    bound = onnxc.load(path).bind()
+    bound.inputs["x"][:] = 8
+    bound()
+    bound()
+    assert bound.inputs["mean"].tolist() == bound.outputs["next"].tolist() == [6.0] * 4
+    bound.close()
+
+
+def test_rows_are_scattered_into_a_cache(tmp_path):
+    model = parsed("""cache (float[16, 4] rows, int64[n, 1] at, float[n, 4] new)
+        => (float[4] sum, float[16, 4] after) {
+        after = ScatterND (rows, at, new)
+        zero = Constant <value = int64[1] {0}> ()
+        sum = ReduceSum <keepdims = 0> (after, zero)
+    }""")
+    steps = onnxc.load(onnxc.compile(model, tmp_path / "m.so", states={"rows": "after"})).stateful()
+    expected = np.zeros((16, 4), np.float32)
+    for k in range(3):
+        new = np.full((2, 4), k + 1, np.float32)
+        expected[[k, k + 5]] = new
+        same(steps({"at": np.array([[k], [k + 5]]), "new": new})["sum"], expected.sum(0), 1e-6)
+        same(steps.states["rows"], expected)
+    steps.close()
+
+
+# How they are named
+
+
+@pytest.mark.parametrize(
+    ("states", "sentence"),
+    [
+        (
+            {"past": "present_k"},
+            "the model has no input 'past' to be a state; it has 'x', 'past_k', 'past_v'",
+        ),
+        ({"past_k": "present"}, "the model has no output 'present' to be a state; it has 'y', 'present_k'"),
+        ({"pest_*": "present_*"}, "no input of the model matches 'pest_*'"),
+        ({"past_k": "present_k", "past_v": "present_k"}, "one of the two has another already"),
+        ({"past_k": "y"}, "they are not tensors of one element type and rank"),
+    ],
+)
+def test_names_and_types_that_do_not_fit_are_refused_in_one_sentence(states, sentence, tmp_path):
+    with pytest.raises(ModelError) as caught:
+        onnxc.compile(decoder(), tmp_path / "m.so", states=states)
+    assert sentence in str(caught.value)
+    assert not (tmp_path / "m.so").exists()
+
+
+def test_the_command_line_names_states(tmp_path, capsys):
+    onnx.save(parsed(AVERAGE), tmp_path / "m.onnx")
+    command = ["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.so")]
+    assert main([*command, "--state", "mean=next"]) == 0
+    assert "a state: output 1 is its next value" in (tmp_path / "m.h").read_text()
+    assert main([*command, "--state", "meen=next"]) == 1
+    assert "no input 'meen' to be a state" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--state", "mean"])
