@@ -120,6 +120,7 @@ static int32_t onnxc_execute(onnxc_context *context) {
     if (status != 0) return onnxc_recorded(context, status);
     status = onnxc_prepare_arena(context);
     if (status != ONNXC_OK) return status;
+    if (context->profile != NULL) context->profile->count = 0;
     status = context->lowered->run(context, context->inputs, context->outputs);
     context->run_count++;
     if (status != 0) return onnxc_recorded(context, status);
@@ -288,6 +289,18 @@ ONNXC_HIDDEN int32_t ONNXC_SYMBOL(create)(const onnxc_library *library, const on
 
 ONNXC_HIDDEN void ONNXC_SYMBOL(cancel)(onnxc_context *context) {
     if (context != NULL) atomic_store_explicit(&context->cancel_requested, 1, memory_order_relaxed);
+}
+
+ONNXC_HIDDEN int32_t ONNXC_SYMBOL(set_profile)(onnxc_context *context, onnxc_profile *profile) {
+    int32_t status = onnxc_enter(context);
+    if (status != ONNXC_OK) return status;
+    if (profile != NULL && (profile->struct_size < sizeof *profile || profile->capacity < 0
+                            || (profile->capacity > 0 && profile->timings == NULL)))
+        status = onnxc_report(context, ONNXC_INVALID_VALUE, "the profile has no memory for its timings");
+    else
+        context->profile = profile;
+    onnxc_leave(context);
+    return status;
 }
 
 /* The target whose code the context runs. */

@@ -124,6 +124,7 @@ struct onnxc_context {
     onnxc_piece *pieces;    /* of the parallel region under way */
     onnxc_pool *pool;
     onnxc_pool *own_pool;
+    onnxc_profile *profile; /* the caller's; null: steps are not timed */
     int32_t threads;
     int32_t node;           /* that a running operator belongs to */
     void *temporaries;      /* that operator's working memory, a list */

@@ -141,6 +141,23 @@ typedef struct onnxc_options {
     const char *target;
 } onnxc_options;
 
+/* Since 1.1. What one step of a run took: all parts of a kernel, or an operator of the runtime. */
+typedef struct onnxc_timing {
+    const char *node;     /* that it belongs to */
+    int64_t parts;
+    int64_t estimated_ns; /* that the compiler expected of one thread at these sizes; 0: nothing */
+    int64_t ns;
+} onnxc_timing;
+
+/* Since 1.1. Memory for the timings of a run. */
+typedef struct onnxc_profile {
+    uint32_t struct_size;
+    uint32_t reserved;
+    onnxc_timing *timings;
+    int64_t capacity;     /* timings that there is room for */
+    int64_t count;        /* steps of the last run, in their order */
+} onnxc_profile;
+
 typedef struct onnxc_model {
     uint32_t struct_size;
     uint16_t abi_major;
@@ -184,6 +201,9 @@ typedef struct onnxc_model {
     void (*pool_destroy)(onnxc_pool *pool);
     /* Since 1.1. The target whose code the context runs; null without a context. */
     const char *(*target)(const onnxc_context *context);
+    /* Since 1.1. Every later run writes to `profile` what its steps take, until called again; null: none
+     * does. */
+    int32_t (*set_profile)(onnxc_context *context, onnxc_profile *profile);
 } onnxc_model;
 
 /* The model of this library under the name that loaders look up. */

@@ -188,7 +188,9 @@ static int32_t onnxc_call(onnxc_context *context, int32_t op, const onnxc_value 
     if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
     context->node = node;
     for (int32_t i = 0; i < out_count; i++) out[i] = (onnxc_value){.struct_size = sizeof *out};
+    int64_t began = context->profile != NULL ? onnxc_now_ns() : 0;
     int32_t status = context->lowered->operators[op](context, in, in_count, out, out_count, attributes);
+    if (context->profile != NULL) onnxc_time_step(context, began, 1, 0, node);
     onnxc_free_list(context->temporaries);
     context->temporaries = NULL;
     context->node = -1;

@@ -39,10 +39,18 @@ static int32_t onnxc_cancelled(onnxc_context *context) {
     return onnxc_report(context, ONNXC_CANCELLED, "the run was cancelled");
 }
 
-static int32_t onnxc_parallel(onnxc_context *context, onnxc_kernel *kernel, const uint64_t *args,
-                              int64_t parts, int64_t work_ns, int32_t node) {
-    if (parts <= 0) return 0;
-    if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
+/* Writes down what a step took that began at `began`. */
+static void onnxc_time_step(onnxc_context *context, int64_t began, int64_t parts, int64_t work_ns,
+                            int32_t node) {
+    onnxc_profile *profile = context->profile;
+    int64_t ended = onnxc_now_ns(), index = profile->count++;
+    if (index >= profile->capacity) return;
+    const char *name = onnxc_node_name(context, node);
+    profile->timings[index] = (onnxc_timing){name, parts, work_ns, ended - began};
+}
+
+static int32_t onnxc_run_parts(onnxc_context *context, onnxc_kernel *kernel, const uint64_t *args,
+                               int64_t parts, int64_t work_ns, int32_t node) {
     int64_t pieces = context->threads;
     if (pieces > work_ns / ONNXC_PIECE_NS) pieces = work_ns / ONNXC_PIECE_NS;
     if (pieces > parts) pieces = parts;
@@ -62,4 +70,15 @@ static int32_t onnxc_parallel(onnxc_context *context, onnxc_kernel *kernel, cons
         if (context->pieces[i].code != 0)
             return onnxc_fail(context, node, context->pieces[i].code, context->pieces[i].value);
     return 0;
+}
+
+static int32_t onnxc_parallel(onnxc_context *context, onnxc_kernel *kernel, const uint64_t *args,
+                              int64_t parts, int64_t work_ns, int32_t node) {
+    if (parts <= 0) return 0;
+    if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
+    if (context->profile == NULL) return onnxc_run_parts(context, kernel, args, parts, work_ns, node);
+    int64_t began = onnxc_now_ns();
+    int32_t code = onnxc_run_parts(context, kernel, args, parts, work_ns, node);
+    onnxc_time_step(context, began, parts, work_ns, node);
+    return code;
 }

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import os
 import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .inspection import Figures
 
 OK, FAULT = 0, 1
+PROFILED_RUNS = 20
 
 
 def compile_command(options: argparse.Namespace) -> int:
@@ -332,6 +334,9 @@ def bench_command(options: argparse.Namespace) -> int:
         "weights_bytes": model.description["weights_bytes"],
         "workspace_bytes": _workspace(model, inputs),
     }
+    if options.nodes:
+        steps = model.profile(inputs.feeds, options.runs or PROFILED_RUNS)
+        found["nodes"] = [vars(step) for step in steps]
     if options.json:
         console.print_json(found)
         return OK
@@ -358,7 +363,25 @@ def bench_command(options: argparse.Namespace) -> int:
         f"memory: weights {weights_bytes}, mapped and shared, and workspace {workspace_bytes} for these "
         "inputs in one thread"
     )
+    if options.nodes:
+        _print_steps(found["nodes"])
     return OK
+
+
+def _print_steps(steps: Sequence[Mapping]) -> None:
+    """The steps of a run, those that take longest first."""
+    total = max(1, sum(step["ns"] for step in steps))
+    rows = [
+        (
+            step["node"],
+            console.time_text(step["ns"] * 1e-9),
+            f"{step['ns'] / total:.1%}",
+            console.time_text(step["estimated_ns"] * 1e-9) if step["estimated_ns"] else "",
+            str(step["parts"]),
+        )
+        for step in sorted(steps, key=lambda step: -step["ns"])
+    ]
+    console.print_table(("node", "min", "share", "expected", "parts"), rows)
 
 
 def _apart(ours, other, model: Model) -> float:

@@ -84,6 +84,25 @@ class COptions(ctypes.Structure):
     ]
 
 
+class CTiming(ctypes.Structure):
+    _fields_ = [
+        ("node", ctypes.c_char_p),
+        ("parts", ctypes.c_int64),
+        ("estimated_ns", ctypes.c_int64),
+        ("ns", ctypes.c_int64),
+    ]
+
+
+class CProfile(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("timings", _POINTER),
+        ("capacity", ctypes.c_int64),
+        ("count", ctypes.c_int64),
+    ]
+
+
 def _function(*arguments: object, result: object = _INT) -> type:
     """A pointer to a C function; calling it releases the interpreter lock."""
     return ctypes.CFUNCTYPE(result, *arguments)
@@ -118,6 +137,7 @@ class CModel(ctypes.Structure):
         ("pool_create", _function(_INT, _POINTER)),
         ("pool_destroy", _function(_POINTER, result=None)),
         ("target", _function(_POINTER, result=ctypes.c_char_p)),  # since 1.1
+        ("set_profile", _function(_POINTER, _POINTER)),  # since 1.1
     ]
 
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,8 @@ from .c_values import (
     WRONG_KIND,
     CModel,
     COptions,
+    CProfile,
+    CTiming,
     CValue,
     Port,
     Slot,
@@ -47,7 +50,18 @@ try:
 except ImportError:  # no way to unload: libraries stay until the process ends
     dlclose = None
 
-__all__ = ["Bound", "Model", "Port", "load"]
+__all__ = ["Bound", "Model", "Port", "Timing", "load"]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A step of a run: the node that it belongs to, into how many parts it was cut, the nanoseconds that the
+    compiler expected of one thread (0 where it expected nothing) and those that it took."""
+
+    node: str
+    parts: int
+    estimated_ns: int
+    ns: int
 
 
 def load(
@@ -163,6 +177,15 @@ class Model:
         with self._lock:
             self._running -= 1
             self._free.append(context)
+
+    def profile(self, feeds: Mapping[str, object], runs: int = 1) -> list[Timing]:
+        """What each step of a run on these inputs takes, in their order: the least of `runs` runs. Where data
+        decides which steps run, those of the last."""
+        values, context = self._in_order(feeds), self._acquire()
+        try:
+            return context.profile(values, runs)
+        finally:
+            self._give_back(context)
 
     def bind(self) -> Bound:
         """Fixed input and output arrays, for static models. See `Bound`."""
@@ -353,6 +376,28 @@ class Context:
         return [
             array if owner is None else to_python(owner.value, owner) for array, owner in zip(results, owners)
         ]
+
+    def profile(self, values: Sequence[object], runs: int) -> list[Timing]:
+        set_profile, best = self.library.table.set_profile, []
+        room = 0
+        while True:  # the first run tells how much room it takes
+            timings = (CTiming * max(room, 1))()
+            profile = CProfile(ctypes.sizeof(CProfile), 0, ctypes.addressof(timings), room, 0)
+            set_profile(self.handle, ctypes.addressof(profile))
+            try:
+                for _ in range(runs if room else 1):
+                    self.run(values)
+                    found = [
+                        Timing((t.node or b"").decode("utf-8", "replace"), t.parts, t.estimated_ns, t.ns)
+                        for t in timings[: min(profile.count, room)]
+                    ]
+                    alike = [(t.node, t.parts) for t in best] == [(t.node, t.parts) for t in found]
+                    best = [min(a, b, key=lambda t: t.ns) for a, b in zip(best, found)] if alike else found
+            finally:
+                set_profile(self.handle, None)
+            if profile.count <= room:
+                return best
+            room = profile.count
 
     def call(self) -> None:
         """Runs the model on the structs as they are; RunError when it fails."""

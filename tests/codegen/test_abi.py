@@ -26,6 +26,8 @@ def numbers(tmp_path_factory) -> dict[str, int]:
         ("onnxc_value", c_values.CValue),
         ("onnxc_model", c_values.CModel),
         ("onnxc_options", c_values.COptions),
+        ("onnxc_timing", c_values.CTiming),
+        ("onnxc_profile", c_values.CProfile),
         ("onnxc_string", c_values.CString),
     ):
         wanted += [f"offsetof({struct}, {name})" for name, _ in python._fields_]
@@ -77,6 +79,8 @@ def test_structs_of_the_loader_are_those_of_the_header(numbers):
         ("onnxc_value", c_values.CValue),
         ("onnxc_model", c_values.CModel),
         ("onnxc_options", c_values.COptions),
+        ("onnxc_timing", c_values.CTiming),
+        ("onnxc_profile", c_values.CProfile),
         ("onnxc_string", c_values.CString),
     ):
         assert numbers[f"sizeof({struct})"] == ctypes.sizeof(python)

@@ -478,6 +478,14 @@ def test_bench_prints_the_ratio(command):
     assert "workspace" in out
 
 
+def test_bench_tells_what_each_node_takes(command):
+    status, out, _ = command("bench", DIGITS, "--nodes", "--runs", 2, "--json")
+    nodes = json.loads(out)["nodes"]
+    assert status == 0
+    assert [step["ns"] > 0 and step["parts"] > 0 for step in nodes] == [True] * len(nodes)
+    assert any("Gemm" in step["node"] and step["estimated_ns"] > 0 for step in nodes)
+
+
 def test_bench_needs_the_model_for_its_rivals(command, library):
     status, _, errors = command("bench", library, "--against", "onnxruntime")
     assert (status, len(errors)) == (1, 1)
