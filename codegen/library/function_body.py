@@ -99,6 +99,8 @@ class FunctionBody:
                 return f.maximum(a, b)
             case "eq" | "lt":
                 return f.value(f"zext i1 {f.compare('eq' if atom.kind == 'eq' else 'slt', a, b)} to i64")
+            case "product":
+                return self._arithmetic("mul", a, b)
             case "broadcast":
                 return f.select(f.compare("eq", a, 1), "i64", b, a)
         zero = f.compare("eq", b, 0)

@@ -85,6 +85,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.captures: dict[Value, Value] = {}
         self.own: set[Value] = set()
+        self.names: dict[Dimension, dims.Dim] = {}  # of large formulas
         self._outer: dict[Value, Value] = {}  # input of this graph -> captured value of the enclosing one
         self.origin = ""
         self.opset = 0  # of the current node's domain
@@ -145,7 +146,11 @@ class Builder:
     def emit(self, op: ops.Op, *inputs: Value) -> tuple[Value, ...]:
         """Appends op over inputs; returns its outputs, folded where they are small and known."""
         operands = [self.capture(v) for v in inputs]
-        node = make_node(op, operands, self.origin)
+        try:
+            node = make_node(op, operands, self.origin)
+        except dims.TooComplex:
+            operands = [self._renamed(v, lambda d: not isinstance(d, int)) for v in operands]
+            node = make_node(op, operands, self.origin)
         types = [v.type for v in node.outputs]
         for type_ in types:
             _check_size(type_)
@@ -157,7 +162,32 @@ class Builder:
             raise LimitError(f"the model expands to more than {self.session.node_limit:,} nodes")
         self.nodes.append(node)
         self.own.update(node.outputs)
-        return node.outputs
+        return tuple(self._renamed(v, dims.is_large) for v in node.outputs)
+
+    def named(self, size: dims.Dim) -> dims.Dim:
+        """A variable that the run gives the value of this formula, always the same one."""
+        builder: Builder | None = self
+        while builder is not None:
+            if size in builder.names:
+                return builder.names[size]
+            builder = builder.parent
+        variable = self.session.fresh("size", dims.bounds(size)[0], dims.typical(size))
+        node = make_node(ops.Elements((size,), (1,), "int64"), (), self.origin)
+        self.nodes.append(node)
+        self.own.update(node.outputs)
+        self.emit(ops.Bind(tuple(dims.symbols(variable))), *node.outputs)
+        self.names[size] = variable
+        return variable
+
+    def _renamed(self, value: Value, large: Callable[[Dimension], bool]) -> Value:
+        """value, variables standing for the large sizes of its shape."""
+        if not isinstance(value.type, TensorType) or not any(map(large, value.shape)):
+            return value
+        shape = tuple(self.named(d) if large(d) else d for d in value.shape)
+        node = make_node(ops.Reshape(shape), (value,), self.origin)
+        self.nodes.append(node)
+        self.own.update(node.outputs)
+        return node.outputs[0]
 
     def _folded(
         self, op: ops.Op, operands: Sequence[Value], types: Sequence[Type]
@@ -184,6 +214,7 @@ class Builder:
         array = np.empty(np.shape(values), object)
         array[...] = values
         array = _map_elements(array, lambda d: dims.substitute(d, self.facts))
+        array = _map_elements(array, lambda d: self.named(d) if dims.is_large(d) else d)
         if all(isinstance(d, int) for d in array.flat):
             return self.constant(_wrapped(array, dtype))
         node = make_node(ops.Elements(tuple(array.flat), array.shape, dtype), (), self.origin)

@@ -4,7 +4,8 @@ A dimension is a plain `int` wherever it is known and a `Dim` elsewhere: a sum o
 an atom is a variable (`Symbol`) or an operation that polynomials cannot express (`Apply`: floor division,
 remainder, min, max, broadcast, comparisons). Construction is canonical, so equal dimensions nearly always
 look equal; `equal` may still answer None, *unknown*, and the run then checks. Text is Python expression
-syntax: `2*n + (h - 1)//2`. What would grow beyond SIZE_LIMIT is refused.
+syntax: `2*n + (h - 1)//2`. A formula that `is_large` should become a variable of its own, which the run
+computes (`Builder.named`): one beyond SIZE_LIMIT cannot be written.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from ..errors import LimitError
 SIZE_LIMIT = 16_384  # terms, variables and operations in one dimension
 DEPTH_LIMIT = 64  # operations around each other
 COEFFICIENT_LIMIT = 1 << 63
+PRODUCT_SIZE = 2048  # a product whose terms would be larger stays one
+
+# What is larger is given a name: far enough below the limits for what one op makes of several sizes.
+LARGE_SIZE, LARGE_DEPTH, LARGE_COEFFICIENT = 128, 16, 1 << 40
 
 
 class TooComplex(LimitError):
@@ -102,6 +107,7 @@ APPLICATIONS: dict[str, Callable[[int, int], int]] = {
     "min": min,
     "max": max,
     "broadcast": _broadcast_values,
+    "product": operator.mul,
     "eq": lambda a, b: int(a == b),
     "lt": lambda a, b: int(a < b),
 }
@@ -139,8 +145,10 @@ class Dim:
 
     def __mul__(self, other: int | Dim) -> int | Dim:
         factor = _terms(other)
-        if len(self.terms) * len(factor) > SIZE_LIMIT:
-            raise TooComplex
+        if isinstance(other, Dim) and max(len(self.terms), len(factor)) > 1:
+            written = len(factor) * self.size + len(self.terms) * other.size
+            if written > PRODUCT_SIZE:
+                return _commutative("product", self, other)
         return _from_terms(
             (_multiply(m, n), c * d) for (m, c), (n, d) in itertools.product(self.terms, factor)
         )
@@ -251,6 +259,15 @@ def product(dims: Iterable[Dimension]) -> Dimension:
     return reduce(operator.mul, dims, 1)
 
 
+def is_large(value: Dimension) -> bool:
+    """Whether a formula has grown so large that a variable should stand for it."""
+    return isinstance(value, Dim) and (
+        value.size > LARGE_SIZE
+        or value.depth > LARGE_DEPTH
+        or any(abs(coefficient) > LARGE_COEFFICIENT for _, coefficient in value.terms)
+    )
+
+
 def is_static(shape: Iterable[Dimension]) -> bool:
     return all(isinstance(d, int) for d in shape)
 
@@ -312,6 +329,8 @@ def _atom_bounds(atom: Symbol | Apply) -> tuple[int | None, int | None]:
                 None if a0 is None or b0 is None else min(a0, b0),
                 None if a1 is None or b1 is None else max(a1, b1),
             )
+        case "product":
+            return _multiply_bounds((a0, a1), (b0, b1))
     return None, None
 
 
@@ -545,6 +564,7 @@ _BUILD: dict[str, Callable[[Dimension, Dimension], Dimension]] = {
     "min": minimum,
     "max": maximum,
     "broadcast": broadcast,
+    "product": operator.mul,
     "eq": lambda a, b: compare("eq", a, b),
     "lt": lambda a, b: compare("lt", a, b),
 }
@@ -591,7 +611,7 @@ def evaluate(value: Dimension, env: Mapping[str, int]) -> int:
 
 def typical(value: Dimension) -> int:
     """The number to estimate times with where a size is symbolic; at least 1, so that no work is free."""
-    return max(1, evaluate(value, {s.name: s.typical for s in symbols(value)}))
+    return min(max(1, evaluate(value, {s.name: s.typical for s in symbols(value)})), 1 << 62)
 
 
 def usual(axis: int, rank: int) -> int:

@@ -1,6 +1,7 @@
 """Symbolic dimensions: canonical forms, exact arithmetic, bounds, text."""
 
 import operator
+from functools import reduce
 
 import pytest
 from hypothesis import assume, given, settings
@@ -124,7 +125,7 @@ def test_the_sizes_of_a_chain_of_windows_are_one_maximum():
     assert str(dims.maximum(dims.maximum(z, 3) + 1, 2)) == "max(z, 3) + 1"
 
 
-def test_what_grows_without_end_is_refused():
+def test_a_formula_beyond_the_limits_cannot_be_written():
     square, quotient, sum_ = n, n, n
     with pytest.raises(LimitError, match="formula that is too large"):
         for _ in range(20):
@@ -135,6 +136,24 @@ def test_what_grows_without_end_is_refused():
     with pytest.raises(LimitError, match="formula that is too large"):
         for _ in range(64):
             sum_ = sum_ + sum_
+
+
+def test_a_formula_is_large_long_before_it_cannot_be_written():
+    square = n
+    while not dims.is_large(square):
+        square = square * (square + m)
+    assert square.size * 8 < dims.SIZE_LIMIT
+    assert not dims.is_large(dims.product([n, m, h, n + m, n - h]))
+
+
+def test_a_product_of_long_sums_is_not_multiplied_out():
+    sums = [reduce(lambda a, b: a + b, [dims.symbol(f"{c}{k}") for k in range(60)]) for c in "xy"]
+    whole = sums[0] * sums[1]
+    assert whole.size < 250 and whole == sums[1] * sums[0]
+    assert dims.parse(str(whole)) == whole
+    ones = {s.name: 1 for s in dims.symbols(whole)}
+    assert dims.evaluate(whole, ones) == 3600
+    assert dims.bounds(whole) == (0, None)
 
 
 def test_broadcast_is_not_maximum():
