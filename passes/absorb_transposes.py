@@ -10,27 +10,27 @@ well. A result is permuted in place only where its innermost axis stays, since k
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from string import ascii_letters
 
 from ..ir.expr import contains
-from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
+from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Contract, Map, Reshape, Transpose
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 
+@everywhere
 def absorb_transposes(graph: Graph) -> Graph:
     """graph with transposed operands and results of Contract nodes read and written in place."""
-    readers = count_readers(graph)
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
+    readers = rewriter.readers
     for node in graph.nodes:
         op, names = node.op, [v.name for v in node.outputs]
         inputs = tuple(rewriter.of(v) for v in node.inputs)
         if isinstance(op, Contract):
             lhs, rhs = _Side(op.lhs, inputs[0]), _Side(op.rhs, inputs[1])
-            lhs = _moved_back(rewriter, readers, lhs, rhs, op.out)
-            rhs = _moved_back(rewriter, readers, rhs, lhs, op.out)
+            lhs = _moved_back(rewriter, lhs, rhs, op.out)
+            rhs = _moved_back(rewriter, rhs, lhs, op.out)
             op = replace(op, lhs=lhs.labels, rhs=rhs.labels)
             outputs = rewriter.add(op, (lhs.value, rhs.value, *inputs[2:]), node.origin, names)
         elif isinstance(op, Transpose) and readers[node.inputs[0]] == 1 and _writes_so(inputs[0], op.perm):
@@ -38,10 +38,10 @@ def absorb_transposes(graph: Graph) -> Graph:
             op = replace(host.op, out="".join(host.op.out[p] for p in op.perm))
             outputs = rewriter.add(op, host.inputs, host.origin, names)
         else:
-            outputs = rewriter.copy(in_regions(node, absorb_transposes)).outputs
+            rewriter.copy(node)
+            continue
         rewriter.replace(node.outputs, outputs)
-        readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})
-    return rewriter.finish(graph)
+    return rewriter.finish()
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class _Side:
     value: Value
 
 
-def _moved_back(rewriter: Rewriter, readers: Counter[Value], side: _Side, other: _Side, out: str) -> _Side:
+def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, out: str) -> _Side:
     """An operand as it was before Transposes and changes of unit axes. Changes that would give it an axis of
     its own are undone on the way to a Transpose alone."""
     found = side
@@ -67,10 +67,10 @@ def _moved_back(rewriter: Rewriter, readers: Counter[Value], side: _Side, other:
                 side = _Side(labels, node.inputs[0])
                 if set(labels) <= set(other.labels + out + found.labels):
                     found = side
-            case Map() if readers[side.value] == 1 and _maps_transposed(node):
+            case Map() if rewriter.readers[side.value] == 1 and _maps_transposed(node):
                 transpose = node.inputs[0].producer
                 (value,) = rewriter.add(node.op, transpose.inputs, node.origin)
-                readers[value] = 1
+                rewriter.readers[value] = 1
                 found = side = _Side(_before(side.labels, transpose.op.perm), value)
             case _:
                 break

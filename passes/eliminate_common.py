@@ -9,23 +9,23 @@ import numpy as np
 
 from ..ir.graph import Graph, Rewriter, Value
 from ..ir.ops import Bind, Random, RuntimeCall
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 _UNIQUE = (Bind, Random, RuntimeCall)  # each does what no other does for it
 
 
+@everywhere
 def eliminate_common(graph: Graph) -> Graph:
     """graph with one node for all that compute the same."""
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     seen: dict[tuple, tuple[Value, ...]] = {}
     for node in graph.nodes:
         key = (node.op, tuple(_key(rewriter.of(v)) for v in node.inputs))
         if key in seen and not isinstance(node.op, _UNIQUE):
             rewriter.replace(node.outputs, seen[key])
         else:
-            node = rewriter.copy(in_regions(node, eliminate_common))
-            seen[key] = node.outputs
-    return rewriter.finish(graph)
+            seen[key] = rewriter.copy(node).outputs
+    return rewriter.finish()
 
 
 def _key(value: Value) -> object:

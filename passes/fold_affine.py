@@ -20,42 +20,40 @@ import numpy as np
 from ..ir import expr
 from ..ir.bodies import pruned
 from ..ir.expr import Expr
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, count_readers
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Contract, Conv, Map, Shape
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 #: a*x + b as expressions over the Map's other operands.
 Affine = tuple[Expr, Expr]
 
 
+@everywhere
 def fold_affine(graph: Graph) -> Graph:
     """graph with channel scales inside the weights of Conv and Contract."""
-    readers = count_readers(graph)
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     for node in graph.nodes:
-        if not isinstance(node.op, Map):
-            outputs = rewriter.copy(in_regions(node, fold_affine)).outputs
+        if isinstance(node.op, Map):
+            _without_scales(node, rewriter)
         else:
-            outputs = _without_scales(node, rewriter, readers)
-        readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})
-    return rewriter.finish(graph)
+            rewriter.copy(node)
+    return rewriter.finish()
 
 
-def _without_scales(node: Node, rewriter: Rewriter, readers: Counter[Value]) -> tuple[Value, ...]:
-    """What a Map gives, its scales in the weights before it: a residual addition may have two."""
+def _without_scales(node: Node, rewriter: Rewriter) -> None:
+    """Writes a Map, its scales in the weights before it: a residual addition may have two."""
     body, operands = node.op.body, [rewriter.of(v) for v in node.inputs]
-    while (found := _scaled(body, operands, node.outputs[0].shape, readers)) is not None:
+    while (found := _scaled(body, operands, node.outputs[0].shape, rewriter.readers)) is not None:
         host, k = found.host, found.operand
         (product,) = rewriter.add(host.op, (host.inputs[0], _weights(host, found.factors)), host.origin)
-        readers[product] = 1
+        rewriter.readers[product] = 1
         shifted = expr.input_(k, "float32") + expr.input_(len(operands), "float32")
         body = _replaced(body, found.part, shifted)
         body, operands = pruned(body, [*operands[:k], product, *operands[k + 1 :], found.shift])
     if body is node.op.body:
-        return rewriter.copy(node).outputs
-    outputs = rewriter.add(Map(body), operands, node.origin, [node.outputs[0].name])
-    rewriter.replace(node.outputs, outputs)
-    return outputs
+        rewriter.copy(node)
+        return
+    rewriter.replace(node.outputs, rewriter.add(Map(body), operands, node.origin, [node.outputs[0].name]))
 
 
 def _replaced(body: Expr, part: Expr, new: Expr) -> Expr:

@@ -21,7 +21,7 @@ from ..ir.expr import contains
 from ..ir.graph import Constant, Derivation, Graph, Node, Rewriter, TensorType, Value
 from ..ir.interpret import VALUE_LIMIT
 from ..ir.ops import Broadcast, Map, Random, Reshape, Transpose
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 TOTAL_LIMIT = 1 << 30  # bytes folded in all
 STEPS_LIMIT = 16  # computed constants that a constant is made of
@@ -62,20 +62,20 @@ class _Budget:
 
 def fold_constants(graph: Graph) -> Graph:
     """graph with nodes over constants replaced by their results."""
-    return _fold(graph, _Budget(TOTAL_LIMIT, interpret.EFFORT_LIMIT, TOTAL_LIMIT))
+    budget = _Budget(TOTAL_LIMIT, interpret.EFFORT_LIMIT, TOTAL_LIMIT)
+    return everywhere(lambda g: _fold(g, budget))(graph)
 
 
 def _fold(graph: Graph, budget: _Budget) -> Graph:
     """graph folded within what is left of the budget."""
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     for node in graph.nodes:
-        node = in_regions(node, lambda g: _fold(g, budget))
         folded = _results(node, tuple(rewriter.of(v) for v in node.inputs), budget)
         if folded is not None:
             rewriter.replace(node.outputs, folded)
         else:
             rewriter.copy(node)
-    return rewriter.finish(graph)
+    return rewriter.finish()
 
 
 def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Value, ...] | None:

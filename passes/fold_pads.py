@@ -10,22 +10,23 @@ from dataclasses import replace
 
 from ..ir.graph import Graph, Node, Rewriter
 from ..ir.ops import Conv, Pad, Shape
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 
+@everywhere
 def fold_pads(graph: Graph) -> Graph:
     """graph with convolutions that pad for themselves."""
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     for node in graph.nodes:
         pad = rewriter.of(node.inputs[0]).producer if isinstance(node.op, Conv) else None
         pads = None if pad is None else _joint_pads(node.op, pad)
         if pads is None:
-            rewriter.copy(in_regions(node, fold_pads))
+            rewriter.copy(node)
             continue
         inputs = (pad.inputs[0], *(rewriter.of(v) for v in node.inputs[1:]))
         outputs = rewriter.add(replace(node.op, pads=pads), inputs, node.origin, [node.outputs[0].name])
         rewriter.replace(node.outputs, outputs)
-    return rewriter.finish(graph)
+    return rewriter.finish()
 
 
 def _joint_pads(op: Conv, pad: Node) -> Shape | None:

@@ -18,23 +18,23 @@ from string import ascii_letters
 from ..ir import expr
 from ..ir.bodies import composed, pruned
 from ..ir.expr import Expr
-from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
+from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Attention, Contract, Map, Reduce
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 #: A score that is added to a number at or below this is lost in it: where(mask, score, lowest) is score +
 #: where(mask, 0, lowest).
 LOWEST = -1e30
 
 
+@everywhere
 def fuse_attention(graph: Graph) -> Graph:
     """graph with Attention nodes for the patterns found; what they replace is left dead."""
-    readers = count_readers(graph)
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     for node in graph.nodes:
-        found = _match(node, readers) if isinstance(node.op, Contract) else None
+        found = _match(node, rewriter.readers) if isinstance(node.op, Contract) else None
         if found is None:
-            rewriter.copy(in_regions(node, fuse_attention))
+            rewriter.copy(node)
             continue
         operands = [rewriter.of(v) for v in found.operands]
         if found.bias is not None:
@@ -42,7 +42,7 @@ def fuse_attention(graph: Graph) -> Graph:
             operands += rewriter.add(Map(body), [rewriter.of(v) for v in values], node.origin)
         outputs = rewriter.add(found.op, operands, node.origin, [node.outputs[0].name])
         rewriter.replace(node.outputs, outputs)
-    return rewriter.finish(graph)
+    return rewriter.finish()
 
 
 #: An expression and what it is over.

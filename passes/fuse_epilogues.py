@@ -11,33 +11,33 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import expr
-from ..ir.graph import Graph, Node, Rewriter, Value, count_readers, make_node
+from ..ir.graph import Graph, Node, Rewriter, Value, make_node
 from ..ir.ops import Contract, Conv, Map
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 from .fuse_maps import MAX_INSTRUCTIONS, MAX_OPERANDS
 
 
+@everywhere
 def fuse_epilogues(graph: Graph) -> Graph:
     """graph with Maps inside the Conv and Contract nodes whose results they read."""
-    readers = count_readers(graph)
+    rewriter = Rewriter(graph)
     order = {v: k for k, n in enumerate(graph.nodes) for v in n.outputs}
     forms: dict[Node, Node] = {}  # Map → the node that takes it, with its body
     taken: set[Node] = set()
     for node in graph.nodes:
         if isinstance(node.op, Map):
             hosts = {v: forms.get(v.producer, v.producer) for v in node.inputs}
-            able = [v for v, host in hosts.items() if readers[v] == 1 and _takes(host, v, node)]
+            able = [v for v, host in hosts.items() if rewriter.readers[v] == 1 and _takes(host, v, node)]
             if able:
                 result = max(able, key=order.__getitem__)
                 forms[node] = _with_epilogue(hosts[result], result, node)
                 taken.add(result.producer)
-    rewriter = Rewriter()
     for node in graph.nodes:
         if node in taken:
             continue  # it is written where its Map stands
-        written = rewriter.copy(forms.get(node) or in_regions(node, fuse_epilogues))
+        written = rewriter.copy(forms.get(node) or node)
         rewriter.replace(node.outputs, written.outputs)
-    return rewriter.finish(graph)
+    return rewriter.finish()
 
 
 def _takes(host: Node | None, result: Value, node: Node) -> bool:

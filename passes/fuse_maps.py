@@ -14,9 +14,9 @@ from collections import Counter
 from ..ir import expr
 from ..ir.bodies import composed, gives
 from ..ir.dtypes import itemsize
-from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
+from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Broadcast, Map, requirements
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 MAX_INSTRUCTIONS = 64
 MAX_OPERANDS = 8
@@ -48,20 +48,19 @@ _DEAR = (
 )
 
 
+@everywhere
 def fuse_maps(graph: Graph) -> Graph:
     """graph with chains of Maps as single Maps."""
-    readers = count_readers(graph)
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     for node in graph.nodes:
         if isinstance(node.op, Map):
-            op, inputs, origin = _fused(node, tuple(rewriter.of(v) for v in node.inputs), readers)
+            op, inputs, origin = _fused(node, tuple(rewriter.of(v) for v in node.inputs), rewriter.readers)
             outputs = rewriter.add(op, inputs, origin, [node.outputs[0].name])
             outputs[0].elements = node.outputs[0].elements
             rewriter.replace(node.outputs, outputs)
         else:
-            outputs = rewriter.copy(in_regions(node, fuse_maps)).outputs
-        readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})
-    return rewriter.finish(graph)
+            rewriter.copy(node)
+    return rewriter.finish()
 
 
 def _fused(

@@ -18,7 +18,7 @@ from ..ir.dims import Dimension
 from ..ir.expr import topological
 from ..ir.graph import Graph, Node, Rewriter, Value, make_node
 from ..ir.ops import Bind, Fused, If, Loop, Map, Reduce, RuntimeCall
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 MAX_NODES = 24
 MAX_OPERANDS = 12
@@ -41,11 +41,12 @@ class _Group:
         return (*self.shape[: len(self.shape) - self.depth], *(1,) * self.depth)
 
 
+@everywhere
 def fuse_rows(graph: Graph) -> Graph:
     """graph with Fused groups of kind "rows"."""
     groups = [g for g in _grow(graph) if _worth(g)]
     group_of = {node: g for g in groups for node in g.members}
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     outside = Counter(graph.outputs)
     for node in graph.nodes:
         for value in node.inputs:
@@ -60,9 +61,8 @@ def fuse_rows(graph: Graph) -> Graph:
         if isinstance(unit, _Group):
             _emit(rewriter, unit, outside)
         else:
-            copied = rewriter.copy(in_regions(unit, fuse_rows))
-            rewriter.replace(unit.outputs, copied.outputs)
-    return rewriter.finish(graph)
+            rewriter.copy(unit)
+    return rewriter.finish()
 
 
 # Growing -----------------------------------------------------------------------------------------

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Gather, Map, Reshape
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 
+@everywhere
 def gather_stored(graph: Graph) -> Graph:
     """graph with Gathers of derived constants as Gathers of what they are derived from."""
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     for node in graph.nodes:
-        node = in_regions(node, gather_stored)
         table = node.inputs[0].constant if isinstance(node.op, Gather) and node.op.form == "axis" else None
         if table is None or not _is_wide(table, node.op.axis):
             rewriter.copy(node)
             continue
         gathered = _gathered(rewriter, node, table, rewriter.of(node.inputs[1]))
         rewriter.replace(node.outputs, [gathered])
-    return rewriter.finish(graph)
+    return rewriter.finish()
 
 
 def _is_wide(table: Constant, axis: int) -> bool:

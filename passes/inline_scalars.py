@@ -14,12 +14,13 @@ from ..ir import dtypes, expr
 from ..ir.bodies import gives
 from ..ir.graph import Constant, Graph, Rewriter, Value
 from ..ir.ops import Contract, Conv, Map
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 
+@everywhere
 def inline_scalars(graph: Graph) -> Graph:
     """graph with one-number constants inside Map bodies and epilogues."""
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     for node in graph.nodes:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
         op = node.op
@@ -37,8 +38,8 @@ def inline_scalars(graph: Graph) -> Graph:
             outputs[0].elements = node.outputs[0].elements
             rewriter.replace(node.outputs, outputs)
         else:
-            rewriter.copy(in_regions(node, inline_scalars))
-    return rewriter.finish(graph)
+            rewriter.copy(node)
+    return rewriter.finish()
 
 
 def _inlined(body: expr.Expr, inputs: tuple[Value, ...], fixed: int) -> tuple[expr.Expr, tuple[Value, ...]]:

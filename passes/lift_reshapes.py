@@ -11,45 +11,41 @@ product's shape and becomes its epilogue. A Reshape of a Map stays where it is u
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_letters
 
 from ..ir.expr import contains
-from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
+from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Contract, Map, Op, Reduce, Reshape, Shape
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 from ..ir.requirements import Need
 
 
+@everywhere
 def lift_reshapes(graph: Graph) -> Graph:
     """graph with Reshapes at the operands of what they follow, or without them."""
-    lift = _Lift(count_readers(graph))
+    rewriter = Rewriter(graph)
+    lift = _Lift(rewriter)
     for node in graph.nodes:
         lifted = None
         if isinstance(node.op, Reshape):
-            lifted = lift.reshaped(lift.rewriter.of(node.inputs[0]), node.op.shape)
+            lifted = lift.reshaped(rewriter.of(node.inputs[0]), node.op.shape)
         if lifted is None:
-            outputs = lift.rewriter.copy(in_regions(node, lift_reshapes)).outputs
+            rewriter.copy(node)
         else:
-            outputs = (lifted,)
-        lift.stands_for(node.outputs, outputs)
-    return lift.rewriter.finish(graph)
+            rewriter.replace(node.outputs, (lifted,))
+    return rewriter.finish()
 
 
 DEPTH = 8  # Maps, one after the other, that a Reshape is lifted over
 
 
 class _Lift:
-    """A rewriter that knows how often the values of the old and the new graph are read."""
+    """Writes values under other shapes."""
 
-    def __init__(self, readers: Counter[Value]):
-        self.readers, self.rewriter = readers, Rewriter()
-
-    def stands_for(self, old: tuple[Value, ...], new: tuple[Value, ...]) -> None:
-        self.rewriter.replace(old, new)
-        self.readers.update({b: self.readers[a] for a, b in zip(old, new) if a is not b})
+    def __init__(self, rewriter: Rewriter):
+        self.rewriter = rewriter
 
     def reshaped(self, value: Value, shape: Shape, depth: int = DEPTH) -> Value | None:
         """value under another shape without a Reshape of value itself; None where that cannot be."""
@@ -61,7 +57,7 @@ class _Lift:
         if isinstance(node.op, Reshape):
             (source,) = node.inputs
             return source if source.shape == shape else self._add(Reshape(shape), [source], node)
-        if self.readers[value] > 1:
+        if self.rewriter.readers[value] > 1:
             return None
         match node.op:
             case Reduce(keepdims=False):
@@ -104,5 +100,5 @@ class _Lift:
     def _add(self, op: Op, inputs: Sequence[Value], node: Node) -> Value:
         """A node in place of another, read where that was."""
         (output,) = self.rewriter.add(op, inputs, node.origin)
-        self.readers[output] = 1
+        self.rewriter.readers[output] = 1
         return output

@@ -14,31 +14,30 @@ from __future__ import annotations
 from collections import Counter
 
 from ..ir.expr import input_
-from ..ir.graph import Graph, Node, Rewriter, Value, count_readers
+from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Concat, Map, Op, Reshape, Slice, Transpose
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 MAX_PARTS = 64  # that one Concat joins, so that a long chain of them takes no time square in its length
 
 
+@everywhere
 def merge_movement(graph: Graph) -> Graph:
     """graph with fewer nodes that only move elements."""
-    readers = count_readers(graph)
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     for node in graph.nodes:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
         if _is_identity(node, inputs):
             rewriter.replace(node.outputs, inputs)
             continue
-        merged = _merged(node, inputs, readers)
+        merged = _merged(node, inputs, rewriter.readers)
         if merged is None:
-            outputs = rewriter.copy(in_regions(node, merge_movement)).outputs
+            rewriter.copy(node)
         else:
             outputs = rewriter.add(*merged, node.origin, [node.outputs[0].name])
             outputs[0].elements = node.outputs[0].elements
             rewriter.replace(node.outputs, outputs)
-        readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})
-    return rewriter.finish(graph)
+    return rewriter.finish()
 
 
 def _is_identity(node: Node, inputs: tuple[Value, ...]) -> bool:

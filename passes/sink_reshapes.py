@@ -11,31 +11,30 @@ from __future__ import annotations
 from collections import Counter
 
 from ..ir.expr import contains
-from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, count_readers
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Conv, Map, Reshape, Shape
-from ..ir.regions import in_regions
+from ..ir.regions import everywhere
 
 
+@everywhere
 def sink_reshapes(graph: Graph) -> Graph:
     """graph with Maps directly behind the convolutions whose squeezed results they read."""
-    readers = count_readers(graph)
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     for node in graph.nodes:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
-        squeezed = _squeezed(node, inputs, readers) if isinstance(node.op, Map) else None
+        squeezed = _squeezed(node, inputs, rewriter.readers) if isinstance(node.op, Map) else None
         if squeezed is None:
-            outputs = rewriter.copy(in_regions(node, sink_reshapes)).outputs
+            rewriter.copy(node)
         else:
             source = squeezed.producer.inputs[0]
             kept = _kept_axes(source.shape, squeezed.shape)
             operands = [source if v is squeezed else _spread(rewriter, v, kept, source.rank) for v in inputs]
             results = rewriter.add(node.op, operands, node.origin)
-            readers[results[0]] = 1
+            rewriter.readers[results[0]] = 1
             names = [v.name for v in node.outputs]
             outputs = rewriter.add(Reshape(squeezed.shape), results, squeezed.producer.origin, names)
             rewriter.replace(node.outputs, outputs)
-        readers.update({new: readers[old] for old, new in zip(node.outputs, outputs) if new is not old})
-    return rewriter.finish(graph)
+    return rewriter.finish()
 
 
 def _squeezed(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> Value | None:

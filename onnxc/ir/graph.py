@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -252,12 +253,18 @@ def constant_value(array: np.ndarray, name: str = "") -> Value:
 
 
 class Rewriter:
-    """Copies nodes one after the other under a growing map from old to new values: how every pass rebuilds
-    a graph."""
+    """Copies the nodes of a graph one after the other under a growing map from old to new values: how every
+    pass rebuilds a graph. What stands for a value counts as read as often as that."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
         self.map: dict[Value, Value] = {}
         self.nodes: list[Node] = []
+
+    @cached_property
+    def readers(self) -> Counter[Value]:
+        """How often each value of the old graph and of the new one is read."""
+        return count_readers(self.graph)
 
     def of(self, value: Value) -> Value:
         """What stands for value in the new graph."""
@@ -277,17 +284,23 @@ class Rewriter:
         inputs = tuple(self.of(v) for v in node.inputs) if inputs is None else tuple(inputs)
         if inputs != node.inputs:
             old, node = node, clone(node, inputs)
-            self.map.update(zip(old.outputs, node.outputs, strict=True))
+            self.replace(old.outputs, node.outputs)
         self.nodes.append(node)
         return node
 
     def replace(self, old: Sequence[Value], new: Sequence[Value]) -> None:
         """Lets new values stand for old ones."""
-        self.map.update(zip(old, new, strict=True))
+        for before, after in zip(old, new, strict=True):
+            if self.of(before) is not after:
+                self.map[before] = after
+                self.readers[after] += self.readers[before]
 
-    def finish(self, graph: Graph) -> Graph:
-        """graph with the new nodes, and its outputs mapped."""
-        return replace(graph, nodes=tuple(self.nodes), outputs=tuple(self.of(v) for v in graph.outputs))
+    def finish(self) -> Graph:
+        """The graph with the new nodes, and its outputs mapped; the graph itself where nothing changed."""
+        nodes, outputs = tuple(self.nodes), tuple(self.of(v) for v in self.graph.outputs)
+        if nodes == self.graph.nodes and outputs == self.graph.outputs:
+            return self.graph
+        return replace(self.graph, nodes=nodes, outputs=outputs)
 
 
 def clone(node: Node, inputs: Sequence[Value]) -> Node:
