@@ -6,8 +6,6 @@ tests/runtime_c holds them against the structs that a C compiler lays out.
 
 from __future__ import annotations
 
-from ..ir import dtypes
-
 #: Fields of onnxc_context.
 CONTEXT = {
     name: 8 * k
@@ -96,34 +94,3 @@ ERRORS = {
         )
     )
 }
-
-#: enum onnxc_dtype: ONNX's numbers.
-DTYPES = {
-    "float32": 1,
-    "uint8": 2,
-    "int8": 3,
-    "uint16": 4,
-    "int16": 5,
-    "int32": 6,
-    "int64": 7,
-    "string": 8,
-    "bool": 9,
-    "float16": 10,
-    "float64": 11,
-    "uint32": 12,
-    "uint64": 13,
-    "complex64": 14,
-    "complex128": 15,
-    "bfloat16": 16,
-    "float8e4m3fn": 17,
-    "float8e4m3fnuz": 18,
-    "float8e5m2": 19,
-    "float8e5m2fnuz": 20,
-    "uint4": 21,
-    "int4": 22,
-    "float4e2m1": 23,
-    "float8e8m0": 24,
-    "uint2": 25,
-    "int2": 26,
-}
-assert set(DTYPES) == set(dtypes.ALL)

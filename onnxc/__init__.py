@@ -24,8 +24,7 @@ from .errors import (
 )
 from .loading.loader import Model, load
 from .loading.session import InferenceSession
-
-__version__ = "0.1.0"
+from .version import __version__
 
 __all__ = [
     "CompileError",

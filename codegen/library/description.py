@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ... import __version__
 from ...ir import dims
 from ...ir.dims import Dimension
 from ...ir.graph import OptionalType, TensorType, Type, Value
+from ...version import __version__
 from ..lowering.lower import Lowered
 from .interface import LibraryDescription, LoweredDescription, Port
 from .module import Module

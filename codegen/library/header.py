@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from .. import abi
+from ...ir import dtypes
 from .interface import LibraryDescription, Port
 from .runtime import SOURCES
 
@@ -126,7 +126,7 @@ def _wrapper(d: LibraryDescription, names: list[str]) -> str:
         size = f"{d.prefix}_{name}".upper() + "_BYTES"
         given, capacity = (size, "0") if is_input else ("0", size)
         rows.append(
-            f"{{sizeof(onnxc_value), ONNXC_TENSOR, {abi.DTYPES[port.dtype or '']}, "
+            f"{{sizeof(onnxc_value), ONNXC_TENSOR, {dtypes.NUMBERS[port.dtype or '']}, "
             f"{len(port.shape or ())}, {where}, (void *){name}, {given}, {capacity}, NULL}}"
         )
     count = len(d.inputs)

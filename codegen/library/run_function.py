@@ -313,7 +313,7 @@ class RunFunction(Regions):
             self._expect(result, "kind", abi.KINDS[kind], "wrong_kind", node.origin)
             if isinstance(value.type, TensorType):
                 self._expect(result, "rank", value.rank, "rank_mismatch", node.origin)
-                self._expect(result, "dtype", abi.DTYPES[value.dtype], "wrong_dtype", node.origin)
+                self._expect(result, "dtype", dtypes.NUMBERS[value.dtype], "wrong_dtype", node.origin)
                 data = f.load("ptr", f.offset(result, abi.VALUE["data"]), 8)
                 f.store("ptr", data, self.slot("values", self.plan.locations[value].slot), 8)
                 self._take_shape(
@@ -342,7 +342,7 @@ class RunFunction(Regions):
         fields = {
             "struct_size": abi.VALUE_BYTES,
             "kind": abi.KINDS["tensor"],
-            "dtype": abi.DTYPES[value.dtype],
+            "dtype": dtypes.NUMBERS[value.dtype],
             "rank": value.rank,
         }
         for name, number in fields.items():

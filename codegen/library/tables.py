@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
+from ...ir import dtypes
 from ...loading.trailer import ABI_MAJOR, ABI_MINOR
 from .. import abi
 from .interface import LibraryDescription, LoweredDescription, Port
@@ -145,7 +146,7 @@ class _Tables:
             "onnxc_port",
             struct_size=_size_of("onnxc_port"),
             kind=abi.KINDS[port.kind],
-            dtype=abi.DTYPES[port.dtype] if port.dtype else 0,
+            dtype=dtypes.NUMBERS[port.dtype] if port.dtype else 0,
             rank=-1 if port.shape is None else len(shape),
             name=self.string(port.name),
             dims=self.array("i64", [d if isinstance(d, int) else -1 for d in shape]),

@@ -40,34 +40,24 @@ class ElementType:
 
 # By TensorProto.DataType. In int32_data types of two and four bits are packed into bytes as in
 # raw_data; the six-bit types have an entry for each element there and are packed in raw_data.
+_FIELDS = {
+    "float32": "float_data",
+    "float64": "double_data",
+    "complex64": "float_data",
+    "complex128": "double_data",
+    "int64": "int64_data",
+    "uint32": "uint64_data",
+    "uint64": "uint64_data",
+    "string": "string_data",
+}
 ELEMENT_TYPES: dict[int, ElementType] = {
-    1: ElementType("float32", 32, "float_data"),
-    2: ElementType("uint8", 8, "int32_data"),
-    3: ElementType("int8", 8, "int32_data"),
-    4: ElementType("uint16", 16, "int32_data"),
-    5: ElementType("int16", 16, "int32_data"),
-    6: ElementType("int32", 32, "int32_data"),
-    7: ElementType("int64", 64, "int64_data"),
-    8: ElementType("string", 0, "string_data"),
-    9: ElementType("bool", 8, "int32_data"),
-    10: ElementType("float16", 16, "int32_data"),
-    11: ElementType("float64", 64, "double_data"),
-    12: ElementType("uint32", 32, "uint64_data"),
-    13: ElementType("uint64", 64, "uint64_data"),
-    14: ElementType("complex64", 64, "float_data"),
-    15: ElementType("complex128", 128, "double_data"),
-    16: ElementType("bfloat16", 16, "int32_data"),
-    17: ElementType("float8e4m3fn", 8, "int32_data"),
-    18: ElementType("float8e4m3fnuz", 8, "int32_data"),
-    19: ElementType("float8e5m2", 8, "int32_data"),
-    20: ElementType("float8e5m2fnuz", 8, "int32_data"),
-    21: ElementType("uint4", 4, "int32_data"),
-    22: ElementType("int4", 4, "int32_data"),
-    23: ElementType("float4e2m1", 4, "int32_data"),
-    24: ElementType("float8e8m0", 8, "int32_data"),
-    25: ElementType("uint2", 2, "int32_data"),
-    26: ElementType("int2", 2, "int32_data"),
-    27: ElementType("float6e2m3", 6, "int32_data"),
+    **{
+        number: ElementType(
+            name, 0 if name == "string" else dtypes.bits(name), _FIELDS.get(name, "int32_data")
+        )
+        for name, number in dtypes.NUMBERS.items()
+    },
+    27: ElementType("float6e2m3", 6, "int32_data"),  # nothing computes with these
     28: ElementType("float6e3m2", 6, "int32_data"),
 }
 DTYPE_NAMES: dict[int, str] = {code: element.name for code, element in ELEMENT_TYPES.items()}

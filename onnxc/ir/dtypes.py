@@ -18,7 +18,16 @@ UNSIGNED = {"uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "u
 COMPLEX = {"complex64": 64, "complex128": 128}
 OTHER = ("bool", "string")
 
-ALL = (*FLOATS, *SMALL_FLOATS, *SIGNED, *UNSIGNED, *COMPLEX, *OTHER)
+#: The number of each type in ONNX (TensorProto.DataType), which onnxc.h has too.
+_BY_NUMBER = (
+    "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 "
+    "complex64 complex128 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz "
+    "uint4 int4 float4e2m1 float8e8m0 uint2 int2"
+)
+NUMBERS = {name: number for number, name in enumerate(_BY_NUMBER.split(), 1)}
+
+#: Every type, in the order of the numbers.
+ALL = tuple(NUMBERS)
 
 _ML_DTYPES = {
     "bfloat16": "bfloat16",

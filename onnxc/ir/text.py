@@ -1,4 +1,4 @@
-"""IR text: prints graphs and expressions, and parses what it printed.
+"""IR text: prints graphs and expressions; `text_parser.py` reads it.
 
     graph main(%x: float32[b, 8]) where b >= 1 {
       %w = constant float32[8] splat 0.5
@@ -280,22 +280,3 @@ def _data_text(constant: Constant) -> str:
         data = np.ascontiguousarray(constant.array).reshape(-1).view(np.uint8)
         data = np.ascontiguousarray(data[:: 1 + data.size // HASHED_BYTES])
     return f"#{hashlib.blake2b(data, digest_size=4).hexdigest()}"
-
-
-# Parsing -----------------------------------------------------------------------------------------
-
-
-def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
-    """The graph that the text describes. `constants` gives the data of those that the text does not
-    hold, by their name (its number where it has none) or hash. Types of outputs may be left out;
-    given ones are checked. Raises TextError."""
-    from .text_parser import Parser
-
-    return Parser(text, constants or {}).top()
-
-
-def parse_expr(text: str, operands: Sequence[str]) -> Expr:
-    """The expression that `expr_text` printed, over operands of the given element types."""
-    from .text_parser import ExprParser, Reader
-
-    return ExprParser(Reader(text), operands, {}).all()

@@ -25,6 +25,18 @@ from .verify import compatible
 Minimums = Mapping[str, int | None]
 
 
+def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
+    """The graph that the text describes. `constants` gives the data of those that the text does not hold, by
+    their name (its number where it has none) or hash. Types of outputs may be left out; given ones are
+    checked. Raises TextError."""
+    return Parser(text, constants or {}).top()
+
+
+def parse_expr(text: str, operands: Sequence[str]) -> Expr:
+    """The expression that `expr_text` printed, over operands of the given element types."""
+    return ExprParser(Reader(text), operands, {}).all()
+
+
 class Reader:
     """A text and a place in it."""
 

@@ -22,37 +22,6 @@ KINDS = {"tensor": TENSOR, "sequence": SEQUENCE, "optional": OPTIONAL, "map": MA
 #: What the loader itself refuses, by the library's numbers.
 NULL_POINTER, WRONG_COUNT, WRONG_KIND, WRONG_DTYPE, WRONG_SHAPE, BUSY = 1, 2, 3, 4, 6, 21
 
-#: Element types in the order of ONNX's numbers, from 1.
-DTYPES = (
-    "float32",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "int32",
-    "int64",
-    "string",
-    "bool",
-    "float16",
-    "float64",
-    "uint32",
-    "uint64",
-    "complex64",
-    "complex128",
-    "bfloat16",
-    "float8e4m3fn",
-    "float8e4m3fnuz",
-    "float8e5m2",
-    "float8e5m2fnuz",
-    "uint4",
-    "int4",
-    "float4e2m1",
-    "float8e8m0",
-    "uint2",
-    "int2",
-)
-NUMBERS = {name: number for number, name in enumerate(DTYPES, 1)}
-
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int32
 
 
@@ -192,7 +161,7 @@ class Slot:
             element_type(port.dtype) if port.dtype else None,
             port.shape if static else None,
             len(port.shape) if plain else -1,
-            NUMBERS.get(port.dtype or "", 0),
+            dtypes.NUMBERS.get(port.dtype or "", 0),
         )
 
 
@@ -256,11 +225,11 @@ def _set_list(target: CValue, kind: int, slot: Slot, items: object, lent: list) 
 
 def _set_tensor(target: CValue, slot: Slot, value: object, lent: list) -> None:
     array = _as_array(slot, value)
-    number = slot.number or NUMBERS[dtypes.from_numpy(array.dtype)]
+    number = slot.number or dtypes.NUMBERS[dtypes.from_numpy(array.dtype)]
     dims = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
     target.kind, target.dtype, target.rank = TENSOR, number, array.ndim
     target.dims = ctypes.addressof(dims)
-    if number == NUMBERS["string"]:
+    if number == dtypes.NUMBERS["string"]:
         target.data = ctypes.addressof(_strings(slot, array, lent))
         target.bytes = array.size * ctypes.sizeof(CString)
     else:
@@ -342,7 +311,7 @@ def shape_of(value: CValue) -> tuple[int, ...]:
 
 
 def _to_array(value: CValue, owner: object) -> np.ndarray:
-    shape, dtype = shape_of(value), DTYPES[value.dtype - 1]
+    shape, dtype = shape_of(value), dtypes.ALL[value.dtype - 1]
     if value.bytes == 0:
         return np.empty(shape, element_type(dtype))
     if dtype == "string":

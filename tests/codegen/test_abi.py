@@ -11,6 +11,7 @@ from onnxc.codegen.library import tables
 from support.handmade_models import cc
 from support.harness import machine
 
+from onnxc.ir import dtypes
 from onnxc.loading import c_values, trailer
 from onnxc.target import find_target
 
@@ -34,7 +35,7 @@ def numbers(tmp_path_factory) -> dict[str, int]:
         wanted.append(f"sizeof({struct})")
     for struct, fields in tables.STRUCTS.items():
         wanted += [f"sizeof({struct})", *(f"offsetof({struct}, {name})" for name in fields)]
-    wanted += [f"ONNXC_{name.upper()}" for name in (*abi.ERRORS, *abi.KINDS, *abi.DTYPES)]
+    wanted += [f"ONNXC_{name.upper()}" for name in (*abi.ERRORS, *abi.KINDS, *dtypes.NUMBERS)]
     wanted += ["ONNXC_ABI_MAJOR", "ONNXC_ABI_MINOR", "ONNXC_ALIGNMENT"]
     lines = "".join(f'    printf("%s %lld\\n", "{w}", (long long)({w}));\n' for w in wanted)
     source = folder / "numbers.c"
@@ -69,7 +70,7 @@ def test_structs_of_a_librarys_tables_are_laid_out_as_c_lays_them_out(numbers):
 
 
 def test_statuses_kinds_and_element_types_have_the_same_numbers(numbers):
-    for table in (abi.ERRORS, abi.KINDS, abi.DTYPES):
+    for table in (abi.ERRORS, abi.KINDS, dtypes.NUMBERS):
         for name, number in table.items():
             assert numbers[f"ONNXC_{name.upper()}"] == number, name
 
@@ -89,7 +90,6 @@ def test_structs_of_the_loader_are_those_of_the_header(numbers):
 
 
 def test_the_loader_knows_types_kinds_statuses_and_version(numbers):
-    assert c_values.NUMBERS == abi.DTYPES
     assert abi.KINDS == {"none": c_values.NONE, **c_values.KINDS}
     for name in ("NULL_POINTER", "WRONG_COUNT", "WRONG_KIND", "WRONG_DTYPE", "BUSY"):
         assert getattr(c_values, name) == numbers[f"ONNXC_{name}"]

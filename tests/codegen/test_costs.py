@@ -7,7 +7,7 @@ from onnxc.codegen.kernel import chosen
 from onnxc.codegen.lowering.select_kernels import select_kernels
 
 from onnxc.ir import dims
-from onnxc.ir.text import parse
+from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
 TARGET = TARGETS["x86-64-v3"]

@@ -9,7 +9,7 @@ from onnxc.ir.expr import input_
 from onnxc.ir.graph import TensorType
 from onnxc.ir.interpret import InterpretError, run_graph, run_op
 from onnxc.ir.requirements import Need
-from onnxc.ir.text import parse
+from onnxc.ir.text_parser import parse
 
 x32 = input_(0, "float32")
 

@@ -6,7 +6,8 @@ import pytest
 from onnxc.ir import dims, dtypes, expr, ops
 from onnxc.ir.expr import const, input_
 from onnxc.ir.graph import Constant, Graph, Layout, Node, TensorType, Value, make_node
-from onnxc.ir.text import TextError, expr_text, graph_text, parse, parse_expr
+from onnxc.ir.text import TextError, expr_text, graph_text
+from onnxc.ir.text_parser import parse, parse_expr
 
 x, y = input_(0, "float32"), input_(1, "float32")
 i = input_(0, "int64")

@@ -10,7 +10,7 @@ from onnxc.ir import dims, expr, ops
 from onnxc.ir.expr import const, index, input_
 from onnxc.ir.graph import Constant, Graph, Layout, Node, TensorType, Value, make_node
 from onnxc.ir.requirements import TypeMismatch
-from onnxc.ir.text import parse
+from onnxc.ir.text_parser import parse
 from onnxc.ir.verify import InvalidGraph, verify
 
 n, m = dims.symbol("n"), dims.symbol("m")

@@ -7,7 +7,7 @@ from support.pass_text import agrees, clean, operands
 
 from onnxc.driver import PASSES
 from onnxc.ir import interpret
-from onnxc.ir.text import parse
+from onnxc.ir.text_parser import parse
 from onnxc.ir.verify import verify
 
 GRAPHS = {

@@ -6,7 +6,7 @@ from onnxc.passes import fold_constants as module
 from onnxc.passes.fold_constants import fold_constants
 from support.pass_text import agrees, becomes, clean, stays
 
-from onnxc.ir.text import parse
+from onnxc.ir.text_parser import parse
 
 
 def test_constants_are_computed():

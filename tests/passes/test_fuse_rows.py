@@ -6,7 +6,7 @@ from onnxc.passes.fuse_rows import MAX_OPERANDS, fuse_rows
 from support.pass_text import agrees, becomes, ops, stays
 
 from onnxc.ir import interpret
-from onnxc.ir.text import parse
+from onnxc.ir.text_parser import parse
 
 SOFTMAX = """graph g(%x: float32[b, n]) {
     %0 = reduce(%x) kind=max axes=(1) keepdims=true

@@ -6,7 +6,7 @@ from onnxc.passes.gather_stored import gather_stored
 from support.pass_text import agrees, clean, stays
 
 from onnxc.ir.ops import Gather
-from onnxc.ir.text import parse
+from onnxc.ir.text_parser import parse
 
 BYTES = np.random.default_rng(0).integers(-128, 127, (512, 32)).astype(np.int8)
 INDEX = [np.array([[3, -1, 0], [511, 5, 5]])]

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from onnxc.codegen.abi import DTYPES as NUMBER
 from onnxc.codegen.abi import ERRORS
 from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port
 from support.handmade_models import HERE, build
@@ -20,6 +19,7 @@ from onnxc.ir import dtypes
 from onnxc.ir.runtime_twins import TWINS
 from onnxc.loading.loader import load
 
+NUMBER = dtypes.NUMBERS
 SYMBOLS = (
     "nonzero",
     "unique",

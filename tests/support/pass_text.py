@@ -4,7 +4,7 @@ import numpy as np
 from onnxc.passes.eliminate_dead import eliminate_dead
 
 from onnxc.ir import dims, dtypes, interpret
-from onnxc.ir.text import parse
+from onnxc.ir.text_parser import parse
 from onnxc.ir.verify import verify
 
 

@@ -9,7 +9,7 @@ from support.poison import unlike_poisoned
 import onnxc
 from onnxc.ir.graph import walk
 from onnxc.ir.ops import Loop
-from onnxc.ir.text import parse
+from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
 

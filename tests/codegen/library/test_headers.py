@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from onnxc.codegen import abi
 from onnxc.codegen.library.compiler import find_compiler
 from onnxc.codegen.library.header import model_header
 from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port, symbol_prefix
 from support.handmade_models import DIVIDE, HERE, Parts, renamed
+
+from onnxc.ir import dtypes
 
 #: Names with a meaning in C, in C++, in headers, in the wrapper, or in none.
 NAMES = re.findall(
@@ -37,7 +38,7 @@ def named_ports() -> LibraryDescription:
 
 
 def every_type() -> LibraryDescription:
-    ports = tuple(Port(f"in {dtype}", dtype, (2, 3)) for dtype in abi.DTYPES if dtype != "string")
+    ports = tuple(Port(f"in {dtype}", dtype, (2, 3)) for dtype in dtypes.NUMBERS if dtype != "string")
     results = tuple(replace(port, name=port.name.replace("in", "out")) for port in ports)
     return LibraryDescription(
         "types",

@@ -5,7 +5,7 @@ from onnxc.codegen.lowering import lower as lowering
 from onnxc.codegen.lowering.lower import lower, verify_kernels
 
 from onnxc.errors import LimitError
-from onnxc.ir.text import parse
+from onnxc.ir.text_parser import parse
 from onnxc.ir.verify import InvalidGraph
 from onnxc.target import TARGETS
 

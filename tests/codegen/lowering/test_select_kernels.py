@@ -10,7 +10,7 @@ from support.pass_text import operands, ops
 from onnxc.errors import UnsupportedError
 from onnxc.ir import interpret
 from onnxc.ir.graph import TensorType, walk
-from onnxc.ir.text import parse
+from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
 TARGET = TARGETS["x86-64-v3"]
