@@ -47,6 +47,8 @@ from .passes import (
     lift_reshapes,
     merge_movement,
     sink_reshapes,
+    store_wide,
+    widen,
 )
 from .passes.eliminate_dead import eliminate_dead
 from .target import find_target
@@ -56,6 +58,9 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fold_constants.fold_constants,
     gather_stored.gather_stored,
     inline_scalars.inline_scalars,
+    widen.widen,
+    store_wide.store_wide,
+    fold_constants.fold_constants,  # what was widened is constant, too
     eliminate_common.eliminate_common,
     fold_pads.fold_pads,
     absorb_transposes.absorb_transposes,
@@ -265,7 +270,7 @@ def _build(
         stages("generate code")
         entries = entry_points(prefix, 0)
         module = emit_module(lowered, kernels, weights.offsets, entries)
-        generation.add(entries[1], module.text, target.triple, target.processor)
+        generation.add(entries[1], module.text, target.triple, target.cpu)
         description = describe(
             lowered,
             module,

@@ -78,7 +78,7 @@ def _scaled(body: Expr, inputs: Sequence[Value], shape: Shape, readers: Counter[
         host = value.producer
         if host is None or not isinstance(host.op, (Conv, Contract)):
             continue
-        if host.op.epilogue is not None or len(host.inputs) != 2 or readers[value] != 1:
+        if host.op.epilogue is not None or host.op.exact or len(host.inputs) != 2 or readers[value] != 1:
             continue
         axis, weights = _channel_axis(host), host.inputs[1]
         if axis is None or weights.constant is None or not weights.dtype == value.dtype == "float32":

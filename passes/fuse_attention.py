@@ -5,6 +5,7 @@ contract(softmax(map(contract(%q, %k), %mask) { add(mul($0, 0.125), $1) }), %v)
 
 Softmax is recognised by what it computes: exp(x - max x) divided by its sum over the last axis. What is added
 to the scaled scores becomes the bias; where(mask, scores, lowest) becomes a bias of 0 and the lowest number.
+Where an exporter rounds to 16 bits on the way, the numbers inside one Attention stay float32.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Attention, Contract, Map, Reduce
 from ..ir.regions import everywhere
+from .widen import HALVES
 
 #: A score that is added to a number at or below this is lost in it: where(mask, score, lowest) is score +
 #: where(mask, 0, lowest).
@@ -99,19 +101,59 @@ def _unscaled(value: Value) -> tuple[Value, float]:
 
 def _softmax_of(value: Value, readers: Counter[Value]) -> Value | None:
     """x where value = exp(x - max x) / sum exp(x - max x) over the last axis."""
+    if readers[value] != 1:
+        return None
+    value = _unrounded(value, readers)
     quotient = value.producer
     if not _is_plain_map(quotient) or len(quotient.inputs) != 2 or readers[value] != 1:
         return None
     powers, total = quotient.inputs
-    division = expr.input_(0, "float32") / expr.input_(1, "float32")
-    if quotient.op.body is not division or not _reduces(total, "sum", powers):
+    if _precise(quotient.op.body) is not _divided(quotient) or not _reduces(total, "sum", powers):
         return None
-    shifted = expr.exp(expr.input_(0, "float32") - expr.input_(1, "float32"))
     for depth in (1, 2):  # exp and the difference may be two Maps
         body, operands = _over(powers, depth)
-        if body is shifted and _reduces(operands[1], "max", operands[0]):
+        if body is _shifted(operands) and _reduces(operands[1], "max", operands[0]):
             return operands[0]
     return None
+
+
+def _divided(quotient: Node) -> Expr:
+    a, b = (expr.input_(k, v.dtype).cast("float32") for k, v in enumerate(quotient.inputs))
+    return a / b
+
+
+def _shifted(operands: Sequence[Value]) -> Expr | None:
+    """exp(a - b) of two operands."""
+    if len(operands) != 2:
+        return None
+    a, b = (expr.input_(k, v.dtype).cast("float32") for k, v in enumerate(operands))
+    return expr.exp(a - b)
+
+
+def _precise(body: Expr) -> Expr:
+    """The body computed in float32 all along, without rounding to 16 bits in between."""
+    if expr.contains(body, "bitcast"):
+        return body
+    made: dict[int, Expr] = {}
+    for node in expr.topological(body):
+        args = tuple(made[id(a)] for a in node.args)
+        if node.op == "cast" and node.dtype in (*HALVES, "float32"):
+            made[id(node)] = args[0].cast("float32")
+        elif node.dtype in HALVES:
+            made[id(node)] = (expr.rebuild(node, args) if args else node).cast("float32")
+        else:
+            made[id(node)] = expr.rebuild(node, args) if args else node
+    return made[id(body)]
+
+
+def _unrounded(value: Value, readers: Counter[Value]) -> Value:
+    """What a value was before Maps that do nothing but round it, or make it wide again."""
+    while _is_plain_map(value.producer) and len(value.producer.inputs) == 1 and readers[value] == 1:
+        (before,) = value.producer.inputs
+        if _precise(value.producer.op.body) is not expr.input_(0, before.dtype).cast("float32"):
+            break
+        value = before
+    return value
 
 
 def _reduces(value: Value, kind: str, source: Value) -> bool:
@@ -133,7 +175,7 @@ def _over(value: Value, depth: int) -> Over:
         if k is None:
             break
         body, operands = composed(body, operands, k)
-    return pruned(body, operands)
+    return pruned(_precise(body), operands)
 
 
 def _is_plain_map(node: Node | None) -> bool:

@@ -194,7 +194,8 @@ class Contract(Op):
     """out = sum over labels missing from `out` of lhs * rhs, in einsum's notation: "bmk", "bkn" -> "bmn".
 
     Products and sums are of type `accumulate`; `epilogue` maps operand 0, the sum, and the node's inputs 2..
-    to the result.
+    to the result. `exact`: the operands are integers in a type that holds all sums without rounding, so
+    nothing may be multiplied into them before the sum or computed with fractions.
     """
 
     lhs: str
@@ -202,6 +203,7 @@ class Contract(Op):
     out: str
     accumulate: str
     epilogue: Expr | None = None
+    exact: bool = False
 
     def infer(self, need: Need, x: TensorType, y: TensorType, *extra: TensorType) -> tuple[TensorType]:
         sizes = _labelled(need, ((self.lhs, x), (self.rhs, y)))
@@ -214,8 +216,8 @@ class Contract(Op):
 class Conv(Op):
     """Convolution of x [N, C, spatial...] with w [O, C/groups, kernel...]; pads are (before..., after...),
     and may be negative or symbolic. `transposed`: w is [C, O/groups, kernel...] and the output grows by
-    strides, the extra rows and columns `output_padding` counted in. Epilogue as in Contract; operands 1..
-    broadcast to the output."""
+    strides, the extra rows and columns `output_padding` counted in. Epilogue and `exact` as in Contract;
+    operands 1.. broadcast to the output."""
 
     strides: tuple[int, ...]
     pads: Shape
@@ -225,6 +227,7 @@ class Conv(Op):
     output_padding: tuple[int, ...] = ()
     accumulate: str = "float32"
     epilogue: Expr | None = None
+    exact: bool = False
 
     def infer(self, need: Need, x: TensorType, w: TensorType, *extra: TensorType) -> tuple[TensorType]:
         rank = len(self.strides)

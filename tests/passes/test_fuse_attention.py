@@ -194,6 +194,24 @@ def test_attention_of_another_type_stays():
     stays(clean(fuse_attention), ATTENTION.replace("SCORES", "mul($0, 0.5)").replace("float32", "float64"))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_rounded_on_the_way_is_attention_of_wider_numbers(dtype):
+    text = f"""graph g(%q: float32[2, 3, 8], %k: float32[2, 5, 8], %v: float32[2, 5, 4], %b: {dtype}[3, 5]) {{
+        %0 = contract(%q, %k) lhs=bqd rhs=bkd out=bqk accumulate=float32
+        %1 = map(%0) {{ cast($0, {dtype}) }}
+        %2 = map(%1, %b) {{ add(mul($0, 0.5), $1) }}
+        %3 = reduce(%2) kind=max axes=(2) keepdims=true
+        %4 = map(%2, %3) {{ exp(sub(cast($0, float32), cast($1, float32))) }}
+        %5 = reduce(%4) kind=sum axes=(2) keepdims=true
+        %6 = map(%4, %5) {{ cast(div($0, $1), {dtype}) }}
+        %7 = map(%6) {{ cast($0, float32) }}
+        %8 = contract(%7, %v) lhs=bqk rhs=bke out=bqe accumulate=float32
+        return %8
+    }}"""
+    found = agrees(clean(fuse_attention), text, tolerance=3e-2)
+    assert ops(found) == ["Map", "Attention"]
+
+
 def test_attention_in_a_branch_is_found():
     inputs = HEAD[HEAD.index("(") + 1 : HEAD.rindex(")")]
     lines = ATTENTION[ATTENTION.index("{") + 1 :].replace("SCORES", "mul($0, 0.5)")

@@ -1,0 +1,83 @@
+"""What it costs to store numbers in another type: the time of common operators over that in float32.
+
+    python benchmarks/storage_types.py [--target x86-64-v3] [--rounds 40] [--side 56] [WORD ...]
+
+Each operator is compiled as a model of its own in every form in which models store its numbers
+(tests/support/storage_models.py) and timed in one thread, alternating with float32. Operators or forms
+that hold one of the words run. The goal is at most 1.5 (float64: 2.5).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import onnxc
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from support import storage_models as storage
+
+GOALS = {"float64": 2.5}
+GOAL = 1.5
+OPERATORS = (*storage.CONVOLUTIONS, *storage.PRODUCTS, *storage.POOLS, *storage.ROWS, "attention")
+
+
+class Compiled:
+    """A model as a library, its inputs filled."""
+
+    def __init__(self, operator: str, form: str, options: argparse.Namespace, folder: str):
+        proto = storage.model(operator, form, side=options.side)
+        path = Path(folder) / f"{operator}_{form}.so"
+        onnxc.compile(proto, path, target=options.target, threads=1)
+        self.model = onnxc.load(path)
+        self.bound = self.model.bind()
+        for name, data in storage.feeds(proto).items():
+            self.bound.inputs[name][...] = data
+
+    def nanoseconds(self, repeats: int) -> float:
+        start = time.perf_counter_ns()
+        for _ in range(repeats):
+            self.bound()
+        return (time.perf_counter_ns() - start) / repeats
+
+
+def measure(compiled: dict[str, Compiled], rounds: int) -> dict[str, float]:
+    """The least time of each, in nanoseconds, taken in turns."""
+    repeats = {form: max(1, int(1e6 / max(1.0, c.nanoseconds(2)))) for form, c in compiled.items()}
+    found = dict.fromkeys(compiled, float("inf"))
+    for _ in range(rounds):
+        for form, one in compiled.items():
+            found[form] = min(found[form], one.nanoseconds(repeats[form]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("words", nargs="*", help="run the operators or forms that hold one of these")
+    parser.add_argument("--target", default="native")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--side", type=int, default=56, help="of images; matrices have 4 times as many rows")
+    options = parser.parse_args()
+    print(f"{'operator':16} {'form':12} {'µs':>9} {'/ float32':>9}")
+    missed = 0
+    for operator in OPERATORS:
+        forms = storage.forms(operator)
+        if options.words and not any(word in operator for word in options.words):
+            forms = [f for f in forms if f == "float32" or any(word in f for word in options.words)]
+        if len(forms) < 2:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            times = measure({f: Compiled(operator, f, options, folder) for f in forms}, options.rounds)
+        for form, spent in times.items():
+            ratio = spent / times["float32"]
+            over = ratio > GOALS.get(form, GOAL)
+            missed += over
+            print(f"{operator:16} {form:12} {spent / 1e3:9.1f} {ratio:9.2f}{' !' * over}", flush=True)
+    print(f"{missed} over the goal" if missed else "all within the goal")
+
+
+if __name__ == "__main__":
+    main()

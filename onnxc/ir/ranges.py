@@ -1,0 +1,91 @@
+"""Between which numbers the elements of an integer value lie, as far as its producers tell.
+
+A uint8 image less its zero point 128 lies in -128..127: how great a sum of products can become decides in
+which type it is exact (`passes/widen.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from . import dtypes, expr
+from .expr import Expr
+from .graph import Value
+from .ops import Broadcast, Concat, Gather, Map, Pad, Reshape, Slice, Transpose
+
+Range = tuple[int, int]  # least and greatest
+MOVEMENT = (Reshape, Transpose, Slice, Broadcast, Concat, Pad)
+STEPS = 16  # producers that are looked through
+LOOKED_AT = 1 << 12  # elements of a constant that are looked at
+
+
+def value_range(value: Value, steps: int = STEPS) -> Range:
+    """The least and greatest element that a value of integers may have."""
+    constant, producer = value.constant, value.producer
+    whole = dtypes.integer_range(value.dtype)
+    if constant is not None:
+        if constant.splat is None and np.prod(constant.shape) > LOOKED_AT:
+            return whole
+        array = np.asarray(constant.array).astype(object)
+        return (int(array.min()), int(array.max())) if array.size else (0, 0)
+    if producer is None or not steps:
+        return whole
+    match producer.op:
+        case Map(body):
+            operands = {k: value_range(v, steps - 1) for k, v in enumerate(producer.inputs) if _counts(v)}
+            return expression_range(body, operands)
+        case Gather():
+            return value_range(producer.inputs[0], steps - 1)
+        case op if isinstance(op, MOVEMENT):
+            ranges = [value_range(v, steps - 1) for v in producer.inputs if v.dtype == value.dtype]
+            return min(low for low, _ in ranges), max(high for _, high in ranges)
+    return whole
+
+
+def _counts(value: Value) -> bool:
+    return dtypes.is_integer(value.dtype)
+
+
+def expression_range(root: Expr, operands: Mapping[int, Range]) -> Range:
+    """The range of an expression of integers over operands of these ranges. What may wrap has that of its
+    type."""
+    found: dict[int, Range] = {}
+    for node in expr.topological(root):
+        if _is_integer(node):
+            whole = dtypes.integer_range(node.dtype)
+            low, high = _range(node, found, operands) or whole
+            found[id(node)] = (low, high) if whole[0] <= low and high <= whole[1] else whole
+    return found[id(root)]
+
+
+def _is_integer(node: Expr) -> bool:
+    return dtypes.is_integer(node.dtype)
+
+
+def _range(node: Expr, found: Mapping[int, Range], operands: Mapping[int, Range]) -> Range | None:
+    if node.op == "input":
+        return operands.get(node.value)
+    if node.op == "const":
+        return int(node.value), int(node.value)
+    if any(id(a) not in found for a in node.args):
+        return None
+    ranges = [found[id(a)] for a in node.args]
+    match node.op, ranges:
+        case ("cast", [only]):
+            return only
+        case ("neg", [(low, high)]):
+            return -high, -low
+        case ("add", [(a, b), (c, d)]):
+            return a + c, b + d
+        case ("sub", [(a, b), (c, d)]):
+            return a - d, b - c
+        case ("mul", [(a, b), (c, d)]):
+            products = (a * c, a * d, b * c, b * d)
+            return min(products), max(products)
+        case ("min", [(a, b), (c, d)]):
+            return min(a, c), min(b, d)
+        case ("max", [(a, b), (c, d)]):
+            return max(a, c), max(b, d)
+    return None

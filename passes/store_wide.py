@@ -1,0 +1,127 @@
+"""store_wide: 16-bit floats that somebody reads as float32 are stored as float32.
+
+%1 = map(%0) { cast(..., float16) }; %2 = transpose(%1); conv(map(%2) { cast($0, float32) })
+    →   %1 = map(%0) { cast(cast(..., float16), float32) }; %2 = transpose(%1); conv(%2)
+
+The numbers stay those of the narrow type: they are rounded within what makes them, and nobody widens them
+again. What only moves elements moves them wide; who wants them narrow gets them from the wide ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir import expr
+from ..ir.expr import Expr
+from ..ir.graph import Graph, Node, Rewriter, Value
+from ..ir.ops import Broadcast, Concat, Gather, Map, Pad, Reduce, Reshape, Slice, Transpose
+from ..ir.regions import everywhere
+from .widen import HALVES
+
+MOVEMENT = (Reshape, Transpose, Slice, Broadcast, Concat, Pad, Gather)
+WIDE = "float32"
+
+
+@everywhere
+def store_wide(graph: Graph) -> Graph:
+    """graph without Maps that widen what a Map, or what moves its result, has made."""
+    return _Widening(graph).finish()
+
+
+def _wanted(graph: Graph) -> set[Value]:
+    """The values to store wide."""
+    wanted: set[Value] = set()
+    for node in reversed(graph.nodes):
+        read: list[Value] = []
+        if isinstance(node.op, MOVEMENT) and node.outputs[0] in wanted:
+            read = _moved(node)
+        elif isinstance(node.op, Map) and _widens(node.op.body):
+            read = list(node.inputs)
+        elif isinstance(node.op, Reduce) and node.op.body is not None and _widens(_first_cast(node.op.body)):
+            read = list(node.inputs[:1])
+        wanted.update(v for v in read if v.type.dtype in HALVES and _makes(v.producer))
+    return wanted
+
+
+def _makes(node: Node | None) -> bool:
+    return node is not None and isinstance(node.op, (Map, *MOVEMENT))
+
+
+def _moved(node: Node) -> list[Value]:
+    """The operands whose elements the node moves."""
+    return list(node.inputs[:1] if isinstance(node.op, Gather) else node.inputs)
+
+
+def _widens(body: Expr | None) -> bool:
+    """Whether a body is its operand as float32."""
+    return body is not None and body.op == "cast" and body.dtype == WIDE and body.args[0].op == "input"
+
+
+def _first_cast(body: Expr) -> Expr | None:
+    """The only way in which a body reads its operand, if that is a cast."""
+    readers = [e for e in expr.topological(body) if any(a.op == "input" for a in e.args)]
+    return readers[0] if len(readers) == 1 else None
+
+
+class _Widening:
+    """`wide`: what is stored wide of a value of the old graph; `narrow`: what it was rounded to again."""
+
+    def __init__(self, graph: Graph):
+        self.source, self.wanted, self.rewriter = graph, _wanted(graph), Rewriter(graph)
+        self.wide: dict[Value, Value] = {}
+        self.narrow: dict[Value, Value] = {}
+
+    def finish(self) -> Graph:
+        for node in self.source.nodes:
+            self._node(node)
+        for value in self.source.outputs:
+            self._narrow(value)
+        return self.rewriter.finish()
+
+    def _node(self, node: Node) -> None:
+        wanted = bool(node.outputs) and node.outputs[0] in self.wanted
+        known = [v for v in node.inputs if v in self.wide]
+        if wanted and isinstance(node.op, MOVEMENT):
+            moved = set(_moved(node))
+            operands = [self._wide(v, node.origin) if v in moved else self._narrow(v) for v in node.inputs]
+            (self.wide[node.outputs[0]],) = self._add(node.op, operands, node)
+        elif isinstance(node.op, Map) and _widens(node.op.body) and known:
+            self.rewriter.replace(node.outputs, [self.wide[node.inputs[0]]])
+        elif isinstance(node.op, (Map, Reduce)) and node.op.body is not None and (wanted or known):
+            body, operands = self._body(node)
+            if wanted:
+                (self.wide[node.outputs[0]],) = self._add(
+                    replace(node.op, body=body.cast(WIDE)), operands, node
+                )
+            else:
+                self.rewriter.replace(node.outputs, self._add(replace(node.op, body=body), operands, node))
+        else:
+            self.rewriter.copy(node, [self._narrow(v) for v in node.inputs])
+
+    def _add(self, op: object, operands: list[Value], node: Node) -> tuple[Value, ...]:
+        return self.rewriter.add(op, operands, node.origin, [v.name for v in node.outputs])
+
+    def _body(self, node: Node) -> tuple[Expr, list[Value]]:
+        """A body over what is stored wide of its operands."""
+        operands = [self.wide.get(v) or self.rewriter.of(v) for v in node.inputs]
+        places = {
+            k: expr.input_(k, new.dtype).cast(old.dtype)
+            for k, (old, new) in enumerate(zip(node.inputs, operands))
+        }
+        return expr.substitute(node.op.body, places), operands
+
+    def _wide(self, value: Value, origin: str) -> Value:
+        """A moved operand as float32."""
+        if value not in self.wide:
+            body = expr.input_(0, value.dtype).cast(WIDE)
+            (self.wide[value],) = self.rewriter.add(Map(body), [self.rewriter.of(value)], origin)
+        return self.wide[value]
+
+    def _narrow(self, value: Value) -> Value:
+        """A value in its own type, for who reads it so."""
+        if value in self.wide and value in self.wanted and value not in self.narrow:
+            body = expr.input_(0, WIDE).cast(value.dtype)
+            narrow = self.rewriter.add(Map(body), [self.wide[value]], value.producer.origin, [value.name])
+            self.narrow[value] = narrow[0]
+            self.rewriter.replace([value], narrow)
+        return self.rewriter.of(value)

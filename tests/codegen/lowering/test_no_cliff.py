@@ -1,0 +1,44 @@
+"""No cliff: however a model stores its numbers, a fast kernel computes with them."""
+
+import pytest
+from onnxc.codegen.lowering.select_kernels import select_kernels
+from support import storage_models as storage
+
+from onnxc.driver import optimise
+from onnxc.frontend.importer import import_model
+from onnxc.ir.graph import walk
+from onnxc.ir.ops import Attention, Contract, Conv, Fused, Map, Pool
+from onnxc.target import TARGETS
+
+HEAVY = (Conv, Contract, Pool, Attention, Fused)
+OPERATORS = (*storage.CONVOLUTIONS, *storage.PRODUCTS, *storage.POOLS, *storage.ROWS, "attention")
+FORMS = [
+    (operator, form)
+    for operator in OPERATORS
+    for form in storage.forms(operator)
+    if form != "computed" or operator in storage.PRODUCTS  # convolutions want constant weights
+]
+
+
+def selected(operator, form, symbolic, target):
+    graph = optimise(import_model(storage.model(operator, form, symbolic)).graph)
+    return [node for node in walk(select_kernels(graph, TARGETS[target])) if node.choice is not None]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize(("operator", "form"), FORMS, ids=lambda word: word)
+def test_every_common_operator_has_a_fast_kernel_in_every_form_of_storage(operator, form, symbolic, target):
+    heavy = [n for n in selected(operator, form, symbolic, target) if isinstance(n.op, HEAVY)]
+    assert heavy or operator == "global_pool"  # which is a sum
+    assert "loop_nest" not in {node.choice.name for node in heavy}
+
+
+@pytest.mark.parametrize("operator", ["conv", "conv_depthwise", "matmul"])
+@pytest.mark.parametrize("form", ["cast", "dequantized", "per_channel", "blocked"])
+def test_weights_that_are_stored_narrow_cost_the_run_nothing(operator, form):
+    if form in storage.forms(operator):
+        wide = selected(operator, "float32", False, "x86-64-v3")
+        narrow = selected(operator, form, False, "x86-64-v3")
+        assert [n.choice.name for n in narrow] == [n.choice.name for n in wide]
+        assert not any(isinstance(n.op, Map) for n in narrow)

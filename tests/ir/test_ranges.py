@@ -1,0 +1,40 @@
+"""value_range: between which numbers integers lie, as far as what makes them tells."""
+
+import numpy as np
+import pytest
+
+from onnxc.ir.ranges import value_range
+from onnxc.ir.text_parser import parse
+
+
+def range_of(line, type_="int32[4]"):
+    """Of a line of text over %x: uint8[4], %z: int8[1] and %n: int64[4]."""
+    graph = parse(f"graph g(%x: uint8[4], %z: int8[1], %n: int64[4]) {{ {line} return %0 }}")
+    return value_range(graph.outputs[0])
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%0 = map(%x) { $0 }", (0, 255)),
+        ("%0 = map(%x) { sub(cast($0, int32), 100) }", (-100, 155)),
+        ("%0 = map(%x, %z) { sub(cast($0, int32), cast($1, int32)) }", (-127, 383)),
+        ("%0 = map(%x) { neg(mul(cast($0, int32), 3)) }", (-765, 0)),
+        ("%0 = map(%n) { min(max($0, -7), 9) }", (-7, 9)),
+        ("%1 = map(%x) { add(cast($0, int32), 1) } %0 = reshape(%1) shape=(2, 2)", (1, 256)),
+        ("%c = constant uint8[2] (3, 9) %0 = concat(%c, %c) axis=0", (3, 9)),
+    ],
+)
+def test_the_range_follows_what_makes_the_value(line, expected):
+    assert range_of(line) == expected
+
+
+def test_what_may_wrap_has_the_range_of_its_type():
+    assert range_of("%0 = map(%x) { mul($0, 2) }") == (0, 255)
+    assert range_of("%0 = map(%n) { cast($0, int32) }") == (-(1 << 31), (1 << 31) - 1)
+    assert range_of("%0 = map(%x) { cast(cast($0, float32), int32) }") == (-(1 << 31), (1 << 31) - 1)
+
+
+def test_large_constants_are_not_looked_at():
+    text = "graph g() { %w = constant int8[100, 100] #w return %w }"
+    assert value_range(parse(text, {"w": np.ones((100, 100), np.int8)}).outputs[0]) == (-128, 127)
