@@ -48,6 +48,7 @@ NARROW_PANEL = 1.05  # a tile narrower than the others, which are alternated wit
 HALF_VECTOR = 0.6  # of a whole vector's time, where wide vectors are executed in two halves
 
 # Nanoseconds.
+STEP = 60.0  # to begin and end a step on one thread
 TILE = 12.0  # of a tile's function: the call, the misprediction where its loop ends
 CONV_TILE = 10.0  # the same in a convolution, whose tiles follow each other in a loop
 ROW = 0.5  # to begin a row that is copied
@@ -131,7 +132,7 @@ def overhead(nanoseconds: float) -> Estimate:
 
 def step(target: Target, count: int = 1) -> Estimate:
     """To begin and end steps."""
-    return Estimate(overhead=target.facts.step * count)
+    return Estimate(overhead=STEP * count)
 
 
 def rate(target: Target, among: float) -> float:

@@ -8,28 +8,12 @@ machine satisfies.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 from .errors import CompileError
+from .facts import Facts, known_facts
 from .ir import dtypes
-
-
-@dataclass(frozen=True)
-class Facts:
-    """How fast a core is: what all estimates of time are made of (`codegen/costs.py`). `onnxc calibrate`
-    measures them on the machine at hand; those here are of no machine in particular."""
-
-    instructions: float = 6.0  # on whole vectors, multiply-adds among them, a nanosecond
-    loads: float = 6.0  # of whole vectors, from the first-level cache, a nanosecond
-    latency: float = 1.3  # nanoseconds from a multiply-add to one that needs its result
-    step: float = 60.0  # nanoseconds to begin and end a step on one thread
-    level1_bytes: int = 32 << 10
-    level2_bytes: int = 1 << 20
-    level3_bytes: int = 16 << 20  # of all cores together
-    level2_rate: float = 60.0  # bytes a nanosecond, read or written
-    level3_rate: float = 25.0
-    memory_rate: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +30,7 @@ class Target:
     fused_multiply_add: bool
     memory_operands: bool = False  # arithmetic reads an operand straight from memory
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
-    facts: Facts = Facts()
+    facts: Facts = field(default_factory=Facts)
     abilities: tuple[
         str, ...
     ] = ()  # optional instructions kernels may use: "scale_exponent", "convert_half", "dot_u8s8", ...
@@ -156,7 +140,7 @@ def find_target(name: str = "native") -> Target:
             raise CompileError(
                 f"this machine's processor ({platform.machine()}) is none of {', '.join(TARGETS)}"
             )
-        return found
+        return replace(found, facts=known_facts(found.name, found.facts))
     if name not in TARGETS:
         raise CompileError(f"unknown target '{name}'; known are native, {', '.join(TARGETS)}")
     return TARGETS[name]

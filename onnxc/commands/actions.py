@@ -403,6 +403,33 @@ def _workspace(model: Model, inputs: Inputs) -> int | None:
     return None if None in shapes.values() else model.workspace_bytes(shapes)
 
 
+def calibrate_command(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from ..codegen.calibration import measure_facts
+    from ..facts import keep_facts
+    from ..target import find_target
+
+    target = find_target()
+    with console.Progress("calibrate") as progress:
+        facts = measure_facts(target, progress)
+    kept = None if options.dry_run else keep_facts(target.name, facts)
+    if options.json:
+        console.print_json({"target": target.name, "facts": asdict(facts), "file": kept and str(kept)})
+        return OK
+    rows = [
+        ("multiply-adds", f"{facts.instructions:.2f} vectors/ns, {facts.latency:.2f} ns one after the other"),
+        ("first-level cache", f"{facts.level1_bytes >> 10} KiB, {facts.loads:.2f} vectors/ns"),
+        ("second-level cache", f"{facts.level2_bytes >> 10} KiB, {facts.level2_rate:.1f} bytes/ns"),
+        ("third-level cache", f"{facts.level3_bytes >> 10} KiB, {facts.level3_rate:.1f} bytes/ns"),
+        ("memory", f"{facts.memory_rate:.1f} bytes/ns"),
+        ("kept in", str(kept) if kept else "nowhere"),
+    ]
+    print(f"a core of this machine, by code for {target.name}")
+    console.print_fields(rows)
+    return OK
+
+
 def demo_command(options: argparse.Namespace) -> int:
     from ..demo import run_demo
 

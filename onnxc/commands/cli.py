@@ -101,6 +101,7 @@ def make_parser() -> argparse.ArgumentParser:
     _run_arguments(add("run", "run a model or a library on files or generated inputs"))
     _verify_arguments(add("verify", "compare a model's outputs with another implementation's"))
     _bench_arguments(add("bench", "measure the latency of a model, alone or against others"))
+    _calibrate_arguments(add("calibrate", "measure how fast this machine is, for the compiler's estimates"))
     _demo_arguments(add("demo", "compile a digit classifier, run it from Python and from C"))
     return parser
 
@@ -250,6 +251,10 @@ def _bench_arguments(command: argparse.ArgumentParser) -> None:
     limit.add_argument(
         "--seconds", type=float, default=3.0, metavar="S", help="about how long each engine is timed (3)"
     )
+
+
+def _calibrate_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--dry-run", action="store_true", help="measure and print, but keep nothing")
 
 
 def _demo_arguments(command: argparse.ArgumentParser) -> None:

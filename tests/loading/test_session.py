@@ -16,8 +16,9 @@ from support.bad_models import external, model, node, relu
 import onnxc.demo
 from onnxc import InferenceSession, LoadError, ModelErrors, OnnxcError, RunError
 from onnxc.cache import cache_folder
+from onnxc.facts import Facts
 from onnxc.loading.session import cached_library
-from onnxc.target import Facts, find_target
+from onnxc.target import find_target
 
 DIGITS = str(Path(onnxc.demo.__file__).parent / "digits.onnx")
 X = np.array([-1, 2], np.float32)

@@ -1,0 +1,125 @@
+"""Measures the facts of a target (`Facts`) on this machine: small loops of a few instructions each, timed.
+
+Every figure is the best of many short runs, so that what else the machine does disturbs little.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ..facts import Facts, cache_sizes
+from ..target import Target
+from .text.emitter import ENTRY, Function, Text
+from .text.vectors import Vectors
+
+CHAINS = 12  # sums that do not wait for each other: more than any latency times any rate
+SECONDS = 0.4  # for each figure
+UNROLLED = 8  # vectors an iteration
+SMALLEST = 8 << 10  # bytes that lie in the first-level cache of any processor
+
+Body = Callable[[Function, Vectors], None]
+
+
+def measure_facts(target: Target, progress: Callable[[str], None] = lambda name: None) -> Facts:
+    """The facts of this machine for code of the target, which it must be able to run."""
+    sizes = replace(target.facts, **cache_sizes())
+    vector = target.vector_bits // 8
+    progress("multiply-adds")
+    chain, chains = _compiled(target, _multiply_adds(1)), _compiled(target, _multiply_adds(CHAINS))
+    latency = 1 / _rate(chain, 200_000)
+    instructions = CHAINS * _rate(chains, 200_000)
+    progress("loads")
+    loads = _rate(_compiled(target, _sum), 200_000, 2 * SMALLEST)
+    copy = _compiled(target, _copy)
+    rates = []
+    for level, among in (
+        (2, (sizes.level1_bytes + sizes.level2_bytes) // 2),
+        (3, max(4 * sizes.level2_bytes, sizes.level3_bytes // 8)),
+        (4, min(max(2 * sizes.level3_bytes, 64 << 20), 512 << 20)),
+    ):
+        progress(f"level {level}" if level < 4 else "memory")
+        rates.append(2 * vector * _rate(copy, among // 2 // vector, among))
+    return replace(
+        sizes,
+        instructions=instructions,
+        loads=loads,
+        latency=latency,
+        level2_rate=rates[0],
+        level3_rate=rates[1],
+        memory_rate=rates[2],
+    )
+
+
+# Loops: functions of (memory, half of its bytes, iterations) -------------------------------------
+
+
+def _multiply_adds(chains: int) -> Body:
+    """In each iteration a multiply-add on every one of some sums."""
+
+    def body(f: Function, v: Vectors) -> None:
+        factor = f.load(v.type, "%memory", 64)
+        with f.loop(0, "%count", 1, [(v.type, factor)] * chains) as loop:
+            loop.carry(*(v.fma(total, factor, factor) for total in loop.carried))
+        for total in loop.results:
+            f.store(v.type, total, "%memory", 64)
+
+    return body
+
+
+def _sum(f: Function, v: Vectors) -> None:
+    """Memory that stays in the first-level cache added up, again and again."""
+    size = f.text.target.vector_bits // 8
+    with f.loop(0, "%count", CHAINS, [(v.type, v.constant(0.0))] * CHAINS) as loop:
+        place = f.offset("%memory", f.binary("and", f.mul(loop.index, size), SMALLEST - 1, "i64"))
+        loaded = [f.load(v.type, f.offset(place, k * size), size) for k in range(CHAINS)]
+        loop.carry(*(v.add(total, x) for total, x in zip(loop.carried, loaded)))
+    for total in loop.results:
+        f.store(v.type, total, "%memory", 64)
+
+
+def _copy(f: Function, v: Vectors) -> None:
+    """One half of the memory to the other."""
+    size = f.text.target.vector_bits // 8
+    with f.loop(0, "%count", UNROLLED) as loop:
+        place = f.offset("%memory", f.mul(loop.index, size))
+        for k in range(UNROLLED):
+            value = f.load(v.type, f.offset(place, k * size), size)
+            f.store(v.type, value, f.offset(f.offset(place, "%half"), k * size), size)
+
+
+# Running -----------------------------------------------------------------------------------------
+
+
+def _compiled(target: Target, body: Body):
+    """(engine that owns the code, the function)."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    text = Text(target)
+    with text.function(ENTRY, ["ptr %memory", "i64 %half", "i64 %count"], linkage="") as f:
+        body(f, Vectors(f, "float32", target.lanes("float32")))
+        f.statement("ret void")
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(cpu=target.cpu, opt=2, jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(text)), machine)
+    kinds = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    return engine, ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address(ENTRY))
+
+
+def _rate(compiled, count: int, nbytes: int = 4096) -> float:
+    """Iterations a nanosecond of a loop of `count` over that many bytes."""
+    _, function = compiled
+    raw = np.ones(nbytes + 128, np.uint8)
+    memory, half = raw.ctypes.data + -raw.ctypes.data % 64, nbytes // 2 // 64 * 64
+    count = count // UNROLLED * UNROLLED
+    best, until = float("inf"), time.perf_counter() + SECONDS
+    while time.perf_counter() < until:
+        began = time.perf_counter_ns()
+        function(memory, half, count)
+        best = min(best, time.perf_counter_ns() - began)
+    return count / max(1, best)

@@ -1,0 +1,81 @@
+"""How fast a core is: what estimates of time are made of, and what is known of the machine at hand.
+
+A machine's caches are asked of the system. `onnxc calibrate` measures the rest once and keeps it in the
+user's cache, where `native` finds it; until then the rates are those of no machine in particular.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from .cache import usable_cache_folder
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Rates are per nanosecond, on one thread; bytes count whether they are read or written."""
+
+    instructions: float = 6.0  # on whole vectors, multiply-adds among them
+    loads: float = 6.0  # of whole vectors, from the first-level cache
+    latency: float = 1.3  # nanoseconds from a multiply-add to one that needs its result
+    level1_bytes: int = 32 << 10
+    level2_bytes: int = 1 << 20
+    level3_bytes: int = 16 << 20  # of all cores together
+    level2_rate: float = 60.0  # bytes
+    level3_rate: float = 25.0
+    memory_rate: float = 10.0
+
+
+def known_facts(target: str, otherwise: Facts) -> Facts:
+    """What `onnxc calibrate` measured for code of the target on this machine, else what the system says."""
+    path = _path(target)
+    try:
+        found = json.loads(path.read_text()) if path is not None else {}
+        kinds = {field.name: type(getattr(otherwise, field.name)) for field in fields(Facts)}
+        return Facts(**{name: kind(found[name]) for name, kind in kinds.items()})
+    except (OSError, ValueError, TypeError, KeyError):
+        return replace(otherwise, **cache_sizes())
+
+
+def keep_facts(target: str, facts: Facts) -> Path | None:
+    """Keeps measured facts; where, or None where there is no cache."""
+    path = _path(target)
+    if path is not None:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_text(json.dumps(asdict(facts)))
+        temporary.replace(path)
+    return path
+
+
+def cache_sizes() -> dict[str, int]:
+    """The data caches of the first processor, as fields of Facts; those that the system tells."""
+    found = {}
+    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
+            if kind != "Instruction" and level in "123" and size.endswith("K"):
+                found[f"level{level}_bytes"] = int(size[:-1]) << 10
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def _path(target: str) -> Path | None:
+    folder = usable_cache_folder()
+    return folder / f"facts-{target}-{_processor()}.json" if folder is not None else None
+
+
+def _processor() -> str:
+    """A name for this kind of processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    kinds = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
+    told = [line for line in lines if line.startswith(kinds)] or [platform.processor()]
+    return hashlib.sha256("\n".join((*told, str(sorted(cache_sizes().items())))).encode()).hexdigest()[:16]

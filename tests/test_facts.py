@@ -1,0 +1,45 @@
+"""Facts of this machine: measured once, kept for this processor, found again, and never needed."""
+
+import json
+from dataclasses import astuple, replace
+
+import pytest
+from onnxc.codegen import calibration
+
+from onnxc.facts import Facts, cache_sizes, keep_facts, known_facts
+from onnxc.target import TARGETS, find_target
+
+SMALL = {"level1_bytes": 16 << 10, "level2_bytes": 64 << 10, "level3_bytes": 256 << 10}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONNXC_CACHE", str(tmp_path / "cache"))
+
+
+def test_what_was_measured_is_found_again_for_native_alone():
+    name, other = find_target().name, replace(Facts(), instructions=3.25, level2_bytes=12345)
+    keep_facts(name, other)
+    assert find_target().facts == other
+    assert find_target(name).facts == TARGETS[name].facts
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"instructions": "many"}'])
+def test_a_file_that_is_no_measurement_is_as_if_there_were_none(content):
+    keep_facts("t", Facts()).write_text(content)
+    assert known_facts("t", Facts()) == replace(Facts(), **cache_sizes())
+
+
+def test_without_a_cache_folder_the_system_is_asked(monkeypatch):
+    monkeypatch.setattr("onnxc.facts.usable_cache_folder", lambda: None)
+    assert keep_facts("t", Facts()) is None
+    assert known_facts("t", Facts()) == replace(Facts(), **cache_sizes())
+
+
+def test_every_rate_is_measured(monkeypatch):
+    monkeypatch.setattr(calibration, "SECONDS", 0.001)
+    monkeypatch.setattr(calibration, "cache_sizes", lambda: SMALL)
+    facts = calibration.measure_facts(find_target())
+    assert all(value > 0 for value in astuple(facts))
+    assert facts.level2_bytes == SMALL["level2_bytes"]
+    assert json.loads(keep_facts("t", facts).read_text())["latency"] == known_facts("t", Facts()).latency
