@@ -1,14 +1,28 @@
-"""Which tests are quick, and the hand-written models, compiled once and loaded for each test."""
+"""Which tests are quick, the cache of a run, and the hand-written models, compiled once and loaded for each
+test."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 from support.handmade_models import AFFINE, DIVIDE, HERE, build, scale_bytes
+from support.sources import ZOO
 
 from onnxc.loading import loader
+
+collect_ignore = [] if ZOO else ["models/test_exported_models.py"]
+
+
+def pytest_configure(config):
+    """A cache that begins empty and that all workers share, in place of the user's."""
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.TemporaryDirectory(prefix="onnxc-tests-")
+        os.environ["ONNXC_CACHE"] = folder.name
+        config.add_cleanup(folder.cleanup)
 
 
 @pytest.hookimpl(tryfirst=True)
