@@ -19,10 +19,12 @@ FOLDERS = {package.__name__: Path(package.__file__).parent for package in (onnxc
 #: A room imports itself and rooms of rows above its own. Rooms of one row know nothing of each other.
 ROOMS = (
     ("errors", "version", "ir.dtypes"),
-    ("target", "loading.trailer", "codegen.abi", "commands.console"),
-    ("cache", "ir"),
+    ("loading.trailer", "codegen.abi", "commands.console"),
+    ("cache",),
+    ("facts",),
+    ("target", "ir"),
     ("frontend", "passes", "codegen.costs", "codegen.text"),
-    ("codegen.kernel",),
+    ("codegen.kernel", "codegen.calibration"),
     ("codegen.tiles",),
     ("codegen.nests",),
     ("codegen.kernels",),
