@@ -36,7 +36,9 @@ def compiled(text: str, target) -> tuple[llvm.ExecutionEngine, Callable]:
     """The entry of a kernel's text, as a function of (arguments, first, last, scratch)."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    machine = llvm.Target.from_triple(target.triple).create_target_machine(cpu=target.cpu, opt=2, jit=True)
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        *target.processor.partition(",")[::2], opt=2, jit=True
+    )
     engine = llvm.create_mcjit_compiler(
         llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}'), machine
     )

@@ -270,7 +270,7 @@ def _build(
         stages("generate code")
         entries = entry_points(prefix, 0)
         module = emit_module(lowered, kernels, weights.offsets, entries)
-        generation.add(entries[1], module.text, target.triple, target.cpu)
+        generation.add(entries[1], module.text, target.triple, target.processor)
         description = describe(
             lowered,
             module,

@@ -1,19 +1,50 @@
 """Processors: what code is generated for, and what a library asks of the machine that loads it.
 
 The only file that names processors. Kernels read widths, register counts and abilities from a `Target`;
-nothing else in the compiler knows an instruction set. `native` is the least general target here that this
-machine satisfies.
+nothing else in the compiler knows an instruction set. A target is a level, which fixes widths and registers,
+and extensions of it: `x86-64-v4+avx512vnni`. Families of processors that have the same ones share a name,
+spelled as LLVM does: `cascadelake`. `native` is this machine with all that it has.
 """
 
 from __future__ import annotations
 
 import platform
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cache, partial
 
 from .errors import CompileError
 from .facts import Facts, known_facts
 from .ir import dtypes
+
+
+class Ability(StrEnum):
+    """Optional instructions that kernels may use where a target has them."""
+
+    SCALE_EXPONENT = "scale_exponent"  # x * 2**n of a vector of floats, rounded once
+    CONVERT_HALF = "convert_half"  # float16 vectors to float32 and back, rounded to nearest even
+    HALF_ARITHMETIC = "half_arithmetic"  # sums and products of float16 vectors, rounded to float16
+    DOT_U8S8 = "dot_u8s8"  # int32 lanes += 4 products uint8 * int8 each, exact
+    DOT_S8S8 = "dot_s8s8"  # the same of two int8
+    DOT_U8U8 = "dot_u8u8"  # the same of two uint8
+    DOT_BF16 = "dot_bf16"  # float32 lanes += 2 products of bfloat16 each; subnormal numbers count as 0
+    MATRIX_INT8 = "matrix_int8"  # products of small matrices of bytes, in registers made for them
+    MATRIX_BF16 = "matrix_bf16"  # the same of bfloat16
+    SCALABLE = "scalable"  # vectors of a width that only the run knows, every operation under a mask
+
+
+@dataclass(frozen=True)
+class Dot:
+    """An instruction that adds to each lane of `accumulate` the products of `group` neighbours of lhs and
+    rhs, without saturation. LLVM's intrinsic takes vectors (sums, lhs, rhs), where `swapped` (sums, rhs,
+    lhs)."""
+
+    lhs: str
+    rhs: str
+    accumulate: str
+    group: int
+    intrinsic: str
+    swapped: bool = False
 
 
 @dataclass(frozen=True)
@@ -22,7 +53,7 @@ class Target:
 
     name: str
     triple: str
-    cpu: str
+    cpu: str  # LLVM's name of the level: code uses what that has and `extensions`, nothing else
     features: tuple[str, ...]  # checked by the library before it runs, in the runtime's names
     vector_bits: int
     vector_registers: int
@@ -31,9 +62,10 @@ class Target:
     memory_operands: bool = False  # arithmetic reads an operand straight from memory
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     facts: Facts = field(default_factory=Facts)
-    abilities: tuple[
-        str, ...
-    ] = ()  # optional instructions kernels may use: "scale_exponent", "convert_half", "dot_u8s8", ...
+    abilities: frozenset[Ability] = frozenset()
+    dots: tuple[Dot, ...] = ()
+    level: str = ""  # the name of its level, where it is none itself
+    extensions: tuple[str, ...] = ()  # features beyond the level's, in LLVM's names, which are the runtime's
 
     def lanes(self, dtype: str) -> int:
         """Elements of one vector register."""
@@ -48,16 +80,38 @@ class Target:
         """Vector registers that hold `count` elements."""
         return -(-count // self.lanes(dtype))
 
+    def dot(self, lhs: str, rhs: str, accumulate: str) -> Dot | None:
+        """The instruction for sums of such products, in any order of the operands."""
+        for dot in self.dots:
+            if (lhs, rhs, accumulate) == (dot.lhs, dot.rhs, dot.accumulate):
+                return dot
+            if (rhs, lhs, accumulate) == (dot.lhs, dot.rhs, dot.accumulate):
+                return replace(dot, lhs=lhs, rhs=rhs, swapped=True)
+        return None
+
+    @property
+    def processor(self) -> str:
+        """What LLVM is told: its name of the level, and the extensions: `x86-64-v4,+avx512vnni`."""
+        return ",".join((self.cpu, *(f"+{feature}" for feature in self.extensions)))
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Of several targets that a machine can be, the one of the highest rank is the best."""
+        return self.vector_bits, len(self.features)
+
     def __str__(self) -> str:
         return self.name
 
 
+# Levels ------------------------------------------------------------------------------------------
+
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
-_V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2")
+_V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _X86_64 = partial(Target, triple="x86_64-unknown-linux-gnu", memory_operands=True)
 
-TARGETS: dict[str, Target] = {
+#: What differs in more than instructions, the best of each architecture first.
+LEVELS: dict[str, Target] = {
     t.name: t
     for t in (
         _X86_64(
@@ -68,7 +122,7 @@ TARGETS: dict[str, Target] = {
             vector_registers=32,
             masked=True,
             fused_multiply_add=True,
-            abilities=("scale_exponent", "convert_half"),
+            abilities=frozenset((Ability.SCALE_EXPONENT, Ability.CONVERT_HALF)),
         ),
         _X86_64(
             "x86-64-v3",
@@ -78,7 +132,7 @@ TARGETS: dict[str, Target] = {
             vector_registers=16,
             masked=False,
             fused_multiply_add=True,
-            abilities=("convert_half",),
+            abilities=frozenset((Ability.CONVERT_HALF,)),
         ),
         _X86_64(
             "x86-64-v2",
@@ -99,17 +153,124 @@ TARGETS: dict[str, Target] = {
             masked=False,
             fused_multiply_add=True,
             broadcasts=4,
-            abilities=("convert_half",),
+            abilities=frozenset((Ability.CONVERT_HALF,)),
         ),
     )
 }
 
-#: LLVM's intrinsic behind the ability `scale_exponent`, which has no portable name; `.ps.512` and the like
+# Extensions --------------------------------------------------------------------------------------
+
+#: For each level the features that kernels may use beyond it, and what they bring.
+_EXTENSIONS: dict[str, dict[str, tuple[Ability, ...]]] = {
+    "x86-64-v4": {
+        "avx512vnni": (Ability.DOT_U8S8,),
+        "avx512bf16": (Ability.DOT_BF16,),
+        "avx512fp16": (Ability.HALF_ARITHMETIC,),
+        "amx-tile": (),
+        "amx-int8": (Ability.MATRIX_INT8,),
+        "amx-bf16": (Ability.MATRIX_BF16,),
+    },
+    "x86-64-v3": {"avxvnni": (Ability.DOT_U8S8,)},
+    "x86-64-v2": {},
+    "aarch64": {
+        "fullfp16": (Ability.HALF_ARITHMETIC,),
+        "dotprod": (Ability.DOT_S8S8, Ability.DOT_U8U8),
+        "i8mm": (Ability.DOT_U8S8, Ability.MATRIX_INT8),
+        "bf16": (Ability.DOT_BF16, Ability.MATRIX_BF16),
+        "sve": (Ability.SCALABLE,),
+        "sve2": (),
+    },
+}
+
+#: LLVM's intrinsics behind the dot products: by level and ability.
+_INTRINSICS = {
+    ("x86-64-v4", Ability.DOT_U8S8): "llvm.x86.avx512.vpdpbusd.512",
+    ("x86-64-v3", Ability.DOT_U8S8): "llvm.x86.avx512.vpdpbusd.256",
+    ("x86-64-v4", Ability.DOT_BF16): "llvm.x86.avx512bf16.dpbf16ps.512",
+    ("aarch64", Ability.DOT_U8S8): "llvm.aarch64.neon.usdot.v4i32.v16i8",
+    ("aarch64", Ability.DOT_S8S8): "llvm.aarch64.neon.sdot.v4i32.v16i8",
+    ("aarch64", Ability.DOT_U8U8): "llvm.aarch64.neon.udot.v4i32.v16i8",
+    ("aarch64", Ability.DOT_BF16): "llvm.aarch64.neon.bfdot.v4f32.v8bf16",
+}
+
+_DOTS = {
+    Ability.DOT_U8S8: ("uint8", "int8", "int32", 4),
+    Ability.DOT_S8S8: ("int8", "int8", "int32", 4),
+    Ability.DOT_U8U8: ("uint8", "uint8", "int32", 4),
+    Ability.DOT_BF16: ("bfloat16", "bfloat16", "float32", 2),
+}
+
+#: LLVM's intrinsic behind `Ability.SCALE_EXPONENT`, which has no portable name; `.ps.512` and the like
 #: follow.
 SCALE_EXPONENT = "llvm.x86.avx512.mask.scalef"
 
+#: Families by LLVM's name of a processor: its level and what that lacks.
+_FAMILIES = {
+    "alderlake": ("x86-64-v3", "avxvnni"),
+    "cascadelake": ("x86-64-v4", "avx512vnni"),
+    "cooperlake": ("x86-64-v4", "avx512vnni", "avx512bf16"),
+    "sapphirerapids": ("x86-64-v4", *_EXTENSIONS["x86-64-v4"]),
+    "neoverse-n1": ("aarch64", "fullfp16", "dotprod"),
+    "neoverse-v1": ("aarch64", "fullfp16", "dotprod", "i8mm", "bf16", "sve"),
+    "neoverse-v2": ("aarch64", *_EXTENSIONS["aarch64"]),
+}
+
+#: Other processors with what a family has.
+_ALIASES = {
+    "znver4": "cooperlake",
+    "znver5": "cooperlake",
+    "graviton2": "neoverse-n1",
+    "graviton3": "neoverse-v1",
+    "graviton4": "neoverse-v2",
+}
+
+
+def _extended(level: str, extensions: tuple[str, ...], name: str = "") -> Target:
+    """A level with some of its extensions."""
+    base, known = LEVELS[level], _EXTENSIONS[level]
+    extensions = tuple(feature for feature in known if feature in extensions)
+    abilities = base.abilities.union(*(known[feature] for feature in extensions))
+    dots = tuple(
+        Dot(*_DOTS[ability], intrinsic=_INTRINSICS[level, ability])
+        for ability in _DOTS
+        if ability in abilities and (level, ability) in _INTRINSICS
+    )
+    return replace(
+        base,
+        name=name or "+".join((level, *extensions)),
+        features=(*base.features, *extensions),
+        abilities=abilities,
+        dots=dots,
+        level=level,
+        extensions=extensions,
+    )
+
+
+#: All targets that have a name of their own.
+TARGETS: dict[str, Target] = LEVELS | {
+    name: _extended(level, extensions, name) for name, (level, *extensions) in _FAMILIES.items()
+}
+
+
+# Which one ---------------------------------------------------------------------------------------
+
 #: The runtime's feature names in /proc/cpuinfo's spelling, where they differ.
-_CPUINFO = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1"}
+_CPUINFO = {
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "bmi": "bmi1",
+    "lzcnt": "abm",
+    "avxvnni": "avx_vnni",
+    "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16",
+    "avx512fp16": "avx512_fp16",
+    "amx-tile": "amx_tile",
+    "amx-int8": "amx_int8",
+    "amx-bf16": "amx_bf16",
+    "dotprod": "asimddp",
+    "fullfp16": "asimdhp",
+}
 
 
 @cache
@@ -124,23 +285,42 @@ def _machine_features() -> frozenset[str]:
     return frozenset()
 
 
+def _is_here(feature: str) -> bool:
+    return _CPUINFO.get(feature, feature) in _machine_features()
+
+
 def runs_here(target: Target) -> bool:
     """Whether this machine has what the target asks for."""
     machine = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
-    present = _machine_features()
-    return target.triple.startswith(machine) and all(_CPUINFO.get(f, f) in present for f in target.features)
+    return target.triple.startswith(machine) and all(map(_is_here, target.features))
+
+
+def _native() -> Target:
+    """This machine: its level with all extensions that it has, so that machines with the same ones are the
+    same target, whatever they are called."""
+    level = next((t for t in LEVELS.values() if runs_here(t)), None)
+    if level is None:
+        raise CompileError(f"this machine's processor ({platform.machine()}) is none of {', '.join(LEVELS)}")
+    extensions = tuple(filter(_is_here, _EXTENSIONS[level.name]))
+    found = _extended(level.name, extensions)
+    return next((t for t in TARGETS.values() if t.features == found.features), found)
 
 
 def find_target(name: str = "native") -> Target:
-    """The target of that name; `native` is the first of TARGETS that runs here. Unknown names raise
-    CompileError."""
+    """The target of that name: one of TARGETS, another processor with the same features, `native`, or one
+    with extensions behind it: `x86-64-v3+avxvnni`. Unknown names raise CompileError."""
     if name == "native":
-        found = next((t for t in TARGETS.values() if runs_here(t)), None)
-        if found is None:
-            raise CompileError(
-                f"this machine's processor ({platform.machine()}) is none of {', '.join(TARGETS)}"
-            )
+        found = _native()
         return replace(found, facts=known_facts(found.name, found.facts))
-    if name not in TARGETS:
-        raise CompileError(f"unknown target '{name}'; known are native, {', '.join(TARGETS)}")
-    return TARGETS[name]
+    family, *extensions = name.split("+")
+    base = TARGETS.get(_ALIASES.get(family, family))
+    if base is None:
+        raise CompileError(f"unknown target '{name}'; known are native, {', '.join((*TARGETS, *_ALIASES))}")
+    if not extensions:
+        return base
+    level = base.level or base.name
+    for extension in extensions:
+        if extension not in _EXTENSIONS[level]:
+            known = ", ".join(_EXTENSIONS[level]) or "none"
+            raise CompileError(f"the target '{family}' has no extension '{extension}'; known are {known}")
+    return _extended(level, (*base.extensions, *extensions))

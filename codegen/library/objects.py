@@ -47,19 +47,19 @@ class CodeGeneration:
     def add_kernels(self, kernels: Mapping[str, str], target: Target) -> None:
         """Kernels by their text, each under its name; the longest first."""
         for text, name in sorted(kernels.items(), key=lambda item: -len(item[0])):
-            self.add(name, text.replace(f"@{ENTRY}", f"@{name}"), target.triple, target.cpu)
+            self.add(name, text.replace(f"@{ENTRY}", f"@{name}"), target.triple, target.processor)
 
-    def add(self, name: str, text: str, triple: str, cpu: str) -> None:
+    def add(self, name: str, text: str, triple: str, processor: str) -> None:
         """A module's text for a processor in LLVM's words."""
         output = self.directory / f"{name}.o"
         self.objects.append(output)
         if self.jobs == 0:
             try:
-                output.write_bytes(in_process.compile_text(text, triple, cpu))
+                output.write_bytes(in_process.compile_text(text, triple, processor))
             except RuntimeError as error:
                 raise CompileError(f"code generation failed: {error}") from None
             return
-        self._modules.put((output, text, triple, cpu))
+        self._modules.put((output, text, triple, processor))
         if len(self._threads) < self.jobs:
             self._threads.append(threading.Thread(target=self._serve, daemon=True))
             self._threads[-1].start()

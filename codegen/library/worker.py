@@ -21,23 +21,25 @@ ANSWER = struct.Struct("<II")  # whether it is an object (1) or a message (0), a
 IDLE_SECONDS = 60
 
 
-def compile_text(text: str, triple: str, cpu: str) -> bytes:
-    """The object file of a module's text, position-independent. RuntimeError where LLVM does not take it."""
+def compile_text(text: str, triple: str, processor: str) -> bytes:
+    """The object file of a module's text, position-independent, for a `Target.processor`. RuntimeError where
+    LLVM does not take it."""
     import llvmlite.binding as llvm
 
     module = llvm.parse_assembly(f'target triple = "{triple}"\n{text}')
     module.verify()
-    return _machine(triple, cpu).emit_object(module)
+    return _machine(triple, processor).emit_object(module)
 
 
 @cache
-def _machine(triple: str, cpu: str):
+def _machine(triple: str, processor: str):
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(triple)
-    return target.create_target_machine(cpu=cpu, opt=2, reloc="pic", codemodel="small")
+    cpu, _, features = processor.partition(",")
+    return target.create_target_machine(cpu, features, opt=2, reloc="pic", codemodel="small")
 
 
 def read(channel: int, count: int) -> bytes:
@@ -58,11 +60,11 @@ def write(channel: int, data: bytes) -> None:
 
 
 def answer(channel: int) -> None:
-    triple, cpu, text = (
+    triple, processor, text = (
         read(channel, count).decode() for count in REQUEST.unpack(read(channel, REQUEST.size))
     )
     try:
-        good, data = 1, compile_text(text, triple, cpu)
+        good, data = 1, compile_text(text, triple, processor)
     except RuntimeError as error:
         good, data = 0, str(error).encode()
     write(channel, ANSWER.pack(good, len(data)) + data)

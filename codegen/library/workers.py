@@ -40,10 +40,10 @@ class Worker:
                 start_new_session=True,  # an interrupt of the terminal is the parent's
             )
 
-    def compile(self, text: str, triple: str, cpu: str) -> bytes:
+    def compile(self, text: str, triple: str, processor: str) -> bytes:
         """The object of a module's text. CompileError where LLVM does not take it, or the worker dies of
         it."""
-        parts = [part.encode() for part in (triple, cpu, text)]
+        parts = [part.encode() for part in (triple, processor, text)]
         file = self.channel.fileno()
         try:
             child.write(file, b"".join((child.REQUEST.pack(*map(len, parts)), *parts)))

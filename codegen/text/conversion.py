@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir import dtypes
-from ...target import Target
+from ...target import Ability, Target
 from .emitter import vector_type
 from .vectors import Vectors
 
@@ -188,7 +188,7 @@ _FORMATS = {
 
 
 def _converts_half(target: Target) -> bool:
-    return "convert_half" in target.abilities
+    return Ability.CONVERT_HALF in target.abilities
 
 
 def _raw_bits(v: Vectors, x: str) -> str:

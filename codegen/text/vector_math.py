@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import inf, log, nan, sqrt
 
 from ...ir import dtypes
+from ...target import Ability
 from .conversion import cast
 from .trigonometry import FUNCTIONS as TRIGONOMETRIC
 from .vectors import Vectors
@@ -71,7 +72,7 @@ def _scaled(v: Vectors, x: str, n: str, t: str) -> str:
     """x * 2**n, rounded once, for n from twice the least to twice the greatest exponent; t holds n + 2 *
     bias."""
     form = _FORMATS[v.dtype]
-    if "scale_exponent" in v.f.target.abilities:
+    if Ability.SCALE_EXPONENT in v.f.target.abilities:
         return v.scale_exponent(x, n)
     words = v.of(form.words)
     bits = v.bits(t)

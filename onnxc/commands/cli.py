@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
-from ..target import TARGETS
+from ..target import TARGETS, find_target
 from . import actions as commands
 from . import console
 
@@ -295,9 +295,21 @@ def _input_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _target_argument(command: argparse.ArgumentParser) -> None:
+    known = ", ".join(TARGETS)
     command.add_argument(
-        "--target", choices=("native", *TARGETS), default="native", help="the processor (native)"
+        "--target",
+        type=_target,
+        default="native",
+        metavar="NAME",
+        help=f"the processor: native (the default), {known}",
     )
+
+
+def _target(text: str) -> str:
+    try:
+        return find_target(text) and text
+    except CompileError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _positive(text: str) -> int:

@@ -22,9 +22,9 @@ import onnxc
 from onnxc import driver
 from onnxc.errors import CompileError, LoadError
 from onnxc.frontend.importer import import_model
-from onnxc.target import TARGETS, find_target
+from onnxc.target import LEVELS, find_target
 
-EVERY = list(TARGETS.values())
+EVERY = list(LEVELS.values())
 FOREIGN = [target for target in EVERY if target not in RUNNABLE]
 SIZES = {
     "images": [{"image": (1, 3, 32, 32)}, {"image": (2, 3, 45, 19)}],

@@ -18,7 +18,7 @@ from support.random_control import EVERY
 from support.random_graphs import random_case
 
 from onnxc.driver import PASSES
-from onnxc.target import TARGETS, runs_here
+from onnxc.target import LEVELS, runs_here
 
 SAME = {
     "derandomize": True,
@@ -62,7 +62,7 @@ def test_libraries_compute_what_their_graphs_mean(tmp_path_factory, chosen):
     assert library_differences(case(*chosen, parts=8), tmp_path_factory.mktemp("graph")) == []
 
 
-@pytest.mark.parametrize("target", [name for name, t in TARGETS.items() if runs_here(t)])
+@pytest.mark.parametrize("target", [name for name, t in LEVELS.items() if runs_here(t)])
 @settings(max_examples=2, **SAME)
 @given(seeds())
 def test_every_target_computes_the_same(tmp_path_factory, target, chosen):

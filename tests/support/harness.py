@@ -9,17 +9,17 @@ from onnxc.codegen.text.emitter import ENTRY
 
 from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import Constant, Node, TensorType, Value
-from onnxc.target import TARGETS, runs_here
+from onnxc.target import LEVELS, runs_here
 
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 
-RUNNABLE = [t for t in TARGETS.values() if runs_here(t)]
+RUNNABLE = [t for t in LEVELS.values() if runs_here(t)]
 
 
 def machine(target, jit=True):
     return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu,
+        *target.processor.partition(",")[::2],
         opt=2,
         reloc="default" if jit else "pic",
         codemodel="jitdefault" if jit else "small",

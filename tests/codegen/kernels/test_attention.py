@@ -10,7 +10,7 @@ from onnxc.ir import dims
 from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Attention
-from onnxc.target import TARGETS
+from onnxc.target import LEVELS
 
 RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 BEST = harness.RUNNABLE[0]
@@ -193,7 +193,7 @@ def test_what_it_does_not_do_is_left_to_others(case):
     assert case.choice() is None
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
 def test_every_target_gets_code(target):
     case = Case(4, 4, bias="qk", symbolic="qk")
     (step,) = attention.emit(case.node, case.choice(target), target).steps

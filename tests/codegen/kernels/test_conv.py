@@ -11,7 +11,7 @@ from support.blocked_cases import check, choices, convolution, laid_out, random,
 
 from onnxc.ir import expr
 from onnxc.ir.expr import input_, sigmoid
-from onnxc.target import TARGETS as TARGETS_BY_NAME
+from onnxc.target import LEVELS
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
@@ -381,7 +381,7 @@ def vectors_on_the_stack(target, text):
     return len(re.findall(stack, harness.assembly(text, target)))
 
 
-@pytest.mark.parametrize("target", TARGETS_BY_NAME.values(), ids=str)
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
 def test_sums_stay_in_registers(target):
     cases = [
         (conv, convolution((1, 64, 56, 56), (64, 64, 3, 3), 1, 1, epilogue=relu_of_bias(), extra=[bias(64)])),

@@ -25,7 +25,7 @@ def generate(tmp_path):
     def made(*texts, jobs=2):
         with objects.CodeGeneration(tmp_path, jobs) as generation:
             for number, text in enumerate(texts):
-                generation.add(f"m{number}", text, TARGET.triple, TARGET.cpu)
+                generation.add(f"m{number}", text, TARGET.triple, TARGET.processor)
             return generation.finish()
 
     return made
@@ -98,7 +98,7 @@ def test_threads_compile_side_by_side(tmp_path):
         folder.mkdir()
         with objects.CodeGeneration(folder, 2) as generation:
             for k in range(5):
-                generation.add(f"m{k}", TEXT.format(100 * number + k), TARGET.triple, TARGET.cpu)
+                generation.add(f"m{k}", TEXT.format(100 * number + k), TARGET.triple, TARGET.processor)
             made[number] = [path.read_bytes() for path in generation.finish()]
 
     made: dict[int, list[bytes]] = {}

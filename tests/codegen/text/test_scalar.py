@@ -593,7 +593,7 @@ def test_deep_and_repeated_expressions_take_linear_work():
         assert len(f.lines) == 5064
 
 
-@pytest.mark.parametrize("target", harness.TARGETS.values(), ids=str)
+@pytest.mark.parametrize("target", harness.LEVELS.values(), ids=str)
 def test_a_chain_of_many_instructions_needs_no_stack(target):
     kernel, x = KernelText(target), input_(0, "float32")
     chain = x
@@ -609,7 +609,7 @@ def test_a_chain_of_many_instructions_needs_no_stack(target):
     assert "Spill" not in harness.assembly(str(kernel.text), target)
 
 
-@pytest.mark.parametrize("target", harness.TARGETS.values(), ids=str)
+@pytest.mark.parametrize("target", harness.LEVELS.values(), ids=str)
 @pytest.mark.parametrize(
     "dtype", ("float16", "bfloat16", "float8e5m2", "float32", "float64", "int64", "uint8")
 )

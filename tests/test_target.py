@@ -1,0 +1,117 @@
+"""Targets: levels, families of processors by their features, and the machine at hand."""
+
+import re
+from dataclasses import replace
+
+import llvmlite.binding as llvm
+import pytest
+from onnxc.codegen.library.runtime import SOURCES
+from support.harness import assembly
+
+from onnxc import target as targets
+from onnxc.errors import CompileError
+from onnxc.facts import Facts
+from onnxc.target import LEVELS, TARGETS, Ability, find_target, runs_here
+
+CPUINFO = {  # what /proc/cpuinfo of some machines has
+    "sapphirerapids": "avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_int8 amx_bf16 avx_vnni gfni",
+    "cooperlake": "avx512_vnni avx512_bf16",
+    "cascadelake": "avx512_vnni",
+    "x86-64-v4+avx512vnni+avx512bf16+avx512fp16": "avx512_vnni avx512_bf16 avx512_fp16",
+    "x86-64-v4": "",
+}
+
+
+def cpuinfo(level, more):
+    return frozenset((*(targets._CPUINFO.get(f, f) for f in LEVELS[level].features), *more.split()))
+
+
+@pytest.mark.parametrize("name", CPUINFO)
+def test_native_is_the_machine_with_all_that_it_has(name, monkeypatch):
+    monkeypatch.setattr(targets.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(targets, "_machine_features", lambda: cpuinfo("x86-64-v4", CPUINFO[name]))
+    native = find_target()
+    assert native.name == name
+    assert replace(find_target(native.name), facts=native.facts) == native
+
+
+def test_an_arm_machine(monkeypatch):
+    monkeypatch.setattr(targets.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(
+        targets, "_machine_features", lambda: frozenset(["asimd", "asimddp", "asimdhp", "aes"])
+    )
+    assert replace(find_target(), facts=Facts()) == TARGETS["neoverse-n1"]
+
+
+def test_a_machine_that_no_code_is_generated_for(monkeypatch):
+    monkeypatch.setattr(targets.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(targets, "_machine_features", lambda: frozenset(("pni",)))
+    with pytest.raises(
+        CompileError, match=r"\(x86_64\) is none of x86-64-v4, x86-64-v3, x86-64-v2, aarch64$"
+    ):
+        find_target()
+
+
+def test_names_of_extensions_in_any_order():
+    assert find_target("x86-64-v4+avx512bf16+avx512vnni").features == TARGETS["cooperlake"].features
+    assert find_target("cascadelake+avx512bf16").features == TARGETS["cooperlake"].features
+    assert find_target("znver4") == TARGETS["cooperlake"]
+    with pytest.raises(CompileError, match=r"'x86-64-v3' has no extension 'avx512vnni'; known are avxvnni$"):
+        find_target("x86-64-v3+avx512vnni")
+
+
+def test_a_level_promises_what_its_name_says():
+    assert not any(level.dots or level.extensions for level in LEVELS.values())
+    assert not TARGETS["x86-64-v4"].abilities & {Ability.DOT_U8S8, Ability.HALF_ARITHMETIC}
+    assert Ability.DOT_U8S8 in TARGETS["alderlake"].abilities
+
+
+def test_the_better_of_two_targets_ranks_higher():
+    names = [
+        "x86-64-v2",
+        "x86-64-v3",
+        "alderlake",
+        "x86-64-v4",
+        "cascadelake",
+        "cooperlake",
+        "sapphirerapids",
+    ]
+    assert sorted(names, key=lambda name: TARGETS[name].rank) == names
+
+
+def test_dot_products_of_operands_in_any_order():
+    dot = TARGETS["cascadelake"].dot("int8", "uint8", "int32")
+    assert (dot.group, dot.swapped) == (4, True)
+    assert not TARGETS["cascadelake"].dot("uint8", "int8", "int32").swapped
+    assert TARGETS["cascadelake"].dot("int8", "int8", "int32") is None
+    assert TARGETS["neoverse-n1"].dot("int8", "int8", "int32") is not None
+
+
+def test_the_runtime_checks_every_feature():
+    source = (SOURCES / "processor.c").read_text()
+    known = set(re.findall(r'\{"([a-z0-9.-]+)", ', source))
+    assert {feature for t in TARGETS.values() for feature in t.features} <= known
+
+
+@pytest.mark.parametrize("target", [t for t in TARGETS.values() if t.dots], ids=str)
+def test_every_dot_product_is_one_instruction(target):
+    for dot in target.dots:
+        sums = f"<{target.lanes('int32')} x {'float' if dot.accumulate == 'float32' else 'i32'}>"
+        bits = 16 if dot.group == 2 else 8
+        operands = f"<{target.vector_bits // bits} x {'bfloat' if bits == 16 else 'i8'}>"
+        text = (
+            f"declare {sums} @{dot.intrinsic}({sums}, {operands}, {operands})\n"
+            f"define {sums} @f({sums} %c, {operands} %a, {operands} %b) {{\n"
+            f"  %r = call {sums} @{dot.intrinsic}({sums} %c, {operands} %a, {operands} %b)\n"
+            f"  ret {sums} %r\n}}\n"
+        )
+        code = re.findall(r"^\t(?:\{vex\}\s*)?([a-z]\S*)", assembly(text, target), re.M)
+        assert len([line for line in code if "dot" in line or "dp" in line]) == 1
+        assert len(code) <= 3
+
+
+def test_this_machine_has_what_its_target_says():
+    native = find_target()
+    assert runs_here(native)
+    host = llvm.get_host_cpu_features()
+    assert all(host[feature] for feature in native.extensions)
