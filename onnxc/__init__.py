@@ -70,6 +70,9 @@ def compile(
     dimensions have most of the time: the library takes any, and is fastest there. Raises ModelErrors with
     everything that is wrong with the model, or another OnnxcError; then nothing is written.
     """
+    from .codegen.library import workers
+
+    workers.start()  # first, so that LLVM is loaded beside the rest of the compiler
     from .driver import compile_model
 
     compile_model(

@@ -21,6 +21,7 @@ from pathlib import Path
 from ...errors import CompileError
 from . import worker as child
 
+AHEAD = 2  # workers started before there is work
 TAIL_LINES = 3  # of what a worker that died has printed
 
 
@@ -83,11 +84,14 @@ _idle: list[Worker] = []
 _lock = threading.Lock()
 
 
-def start(count: int) -> None:
-    """Has so many workers idle: they load LLVM while the caller does something else."""
-    with _lock:
+def start(jobs: int | None = None) -> None:
+    """Has the first workers idle, so that they load LLVM while the caller does something else; those that only a
+    large model needs are started when it comes to that. jobs: how many may work at a time (None: one a
+    processor)."""
+    wanted = min(AHEAD, (os.cpu_count() or 1) if jobs is None else jobs)
+    with _lock, contextlib.suppress(OSError):
         _drop_unusable()
-        while len(_idle) < count:
+        while len(_idle) < wanted:
             _idle.append(Worker())
 
 

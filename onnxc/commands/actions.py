@@ -29,6 +29,9 @@ PROFILED_RUNS = 20
 
 
 def compile_command(options: argparse.Namespace) -> int:
+    from ..codegen.library import workers
+
+    workers.start(options.jobs)  # first, so that LLVM is loaded beside the rest of the compiler
     from ..driver import compile_model
 
     beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"

@@ -131,7 +131,6 @@ def cached_library(
 ) -> Path:
     """The compiled library of a model, from the cache or newly made; a large one has its weights in a file
     beside it. progress: as for `compile`."""
-    from ..driver import compile_model
     from ..frontend.model_file import open_model
     from ..target import find_target
 
@@ -148,6 +147,8 @@ def cached_library(
         key.update(part.encode() if isinstance(part, str) else part)
     path = cache_folder() / f"{key.hexdigest()[:40]}.so"
     if not _is_whole(path):
+        from ..driver import compile_model
+
         options = {"dims": dims, "shapes": shapes, "target": target, "typical": typical}
         compile_model(model, path, name="model", progress=progress, **options)
     return path
