@@ -50,7 +50,7 @@ def compile(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
     states: Mapping[str, str] | None = None,
-    target: str = "native",
+    target: str | Sequence[str] = "native",
     threads: int | None = None,
     name: str | None = None,
     header: str | os.PathLike | None = None,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .codegen.library import files, header, link, objects
+from .codegen.library import files, header, link, objects, workers
 from .codegen.library.description import describe
 from .codegen.library.interface import symbol_prefix
 from .codegen.library.module import emit_module
@@ -51,7 +51,7 @@ from .passes import (
     widen,
 )
 from .passes.eliminate_dead import eliminate_dead
-from .target import find_target
+from .target import find_targets
 
 #: Every pass on core ops, in order. `eliminate_dead` follows each, so that all that reads a value is seen.
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
@@ -159,7 +159,7 @@ def compile_model(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
     states: Mapping[str, str] | None = None,
-    target: str = "native",
+    target: str | Sequence[str] = "native",
     threads: int | None = None,
     name: str | None = None,
     overridable: bool = False,
@@ -173,12 +173,13 @@ def compile_model(
     """Compiles a model (path, bytes or ModelProto) to `output`, a .so or, for static linking, a .o.
 
     dims: sizes of named dimensions. shapes: whole shapes of inputs. states: inputs and the outputs that are
-    their next values (`frontend/states.py`). target: a name of `target.TARGETS` or "native". threads: how
-    many the library uses unless told otherwise (None: one a processor). name: prefix of the exported symbol.
-    typical: what named dimensions are most of the time, for estimates. header: where to write the C header.
-    weights: the side file for the weights (None: they are in the library, or, over `LIBRARY_LIMIT`, in
-    OUTPUT.weights). jobs: child processes that generate code. What is written appears whole or not at all.
-    Errors are of the `OnnxcError` family.
+    their next values (`frontend/states.py`). target: a name of `target.TARGETS`, "native", or several: the
+    library then has code for each and uses the best that it finds. threads: how many the library uses unless
+    told otherwise (None: one a processor). name: prefix of the exported symbol. typical: what named
+    dimensions are most of the time, for estimates. header: where to write the C header. weights: the side
+    file for the weights (None: they are in the library, or, over `LIBRARY_LIMIT`, in OUTPUT.weights). jobs:
+    child processes that generate code. What is written appears whole or not at all. Errors are of the
+    `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
     outputs = Outputs(
@@ -189,8 +190,9 @@ def compile_model(
     for path in outputs:
         files.check_output(path)
     outputs.refuse_overwriting(Path(model) if isinstance(model, (str, os.PathLike)) else None)
-    chosen = find_target(target)
-    report.target = chosen.name
+    targets = find_targets(target)
+    report.target = ",".join(chosen.name for chosen in targets)
+    workers.start(jobs)
     stages = _Stages(report, progress)
     dump = _Dump(dump_ir)
     stages("import")
@@ -201,7 +203,8 @@ def compile_model(
     report.initializer_bytes = initializer_bytes(imported)
     stages("optimise")
     graph = optimise(imported.graph, dump)
-    lowered = lower(graph, chosen, stages, dump)
+    dumps = [dump] if len(targets) == 1 else [dump.of(chosen.name) for chosen in targets]
+    lowered = [lower(graph, chosen, stages, each) for chosen, each in zip(targets, dumps)]
     with tempfile.TemporaryDirectory(prefix="onnxc-") as work:
         _build(
             imported,
@@ -215,7 +218,7 @@ def compile_model(
             jobs=jobs,
         )
     stages("")
-    report.nodes = sum(1 for _ in walk(lowered.graph))
+    report.nodes = sum(1 for _ in walk(lowered[0].graph))
     return report
 
 
@@ -237,7 +240,7 @@ def optimise(graph: Graph, dump: Callable[[str, Graph], None] | None = None) -> 
 
 def _build(
     imported: Imported,
-    lowered: Lowered,
+    lowered: Sequence[Lowered],
     work: Path,
     outputs: Outputs,
     stages: _Stages,
@@ -248,35 +251,37 @@ def _build(
     jobs: int | None,
 ) -> None:
     prefix, kind = symbol_prefix(name), link.output_kind(outputs.library)
-    plan, target = lowered.plan, lowered.target
-    texts = list(dict.fromkeys(step.text for code in lowered.codes.values() for step in code.steps))
-    kernels = objects.name_kernels(texts, prefix, target)
-    report.kernels = len(kernels)
-    if outputs.weights is None and constant_bytes(plan) > LIBRARY_LIMIT:
+    plans, machine = [each.plan for each in lowered], lowered[0].target  # the same kind for all
+    kernels = [objects.name_kernels(each, prefix) for each in lowered]
+    report.kernels = sum(map(len, kernels))
+    if outputs.weights is None and constant_bytes(plans) > LIBRARY_LIMIT:
         outputs = replace(outputs, weights=Path(f"{outputs.library}.weights"))
         outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
     runtime_names = runtime_prefix(kind, prefix)
     with (
         files.replacing(*outputs) as temporaries,
-        start_runtime(work, target, runtime_names) as runtime,
+        start_runtime(work, machine, runtime_names) as runtime,
         objects.CodeGeneration(work, jobs) as generation,
     ):
-        generation.add_kernels(kernels, target)
+        for each, names in zip(lowered, kernels):
+            generation.add_kernels(names, each.target)
         made = outputs.at(temporaries)
         stages("write weights")
         weights_path = made.weights or work / "weights.o"
-        weights = write_weights(plan, weights_path, made.weights is not None, imported.model.forget)
+        weights = write_weights(plans, weights_path, made.weights is not None, imported.model.forget)
         report.weights_bytes = weights.nbytes
         stages("generate code")
-        entries = entry_points(prefix, 0)
-        module = emit_module(lowered, kernels, weights.offsets, entries)
-        generation.add(entries[1], module.text, target.triple, target.processor)
+        modules = []
+        for number, (each, names, offsets) in enumerate(zip(lowered, kernels, weights.offsets)):
+            entries = entry_points(prefix, number)
+            modules.append(emit_module(each, names, offsets, entries))
+            generation.add(entries[1], modules[-1].text, machine.triple, each.target.processor)
         description = describe(
             lowered,
-            module,
+            modules,
             output_names=[o.name for o in imported.model.proto.graph.output],
             dim_names=imported.dim_names,
-            details=library_details(imported, lowered.graph),
+            details=library_details(imported, lowered[0].graph),
             prefix=prefix,
             name=name,
             threads=threads,
@@ -285,7 +290,7 @@ def _build(
         )
         report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
         tables = tables_text(description, runtime_names, kind == "so")
-        generation.add("tables", tables, target.triple, BASELINE)
+        generation.add("tables", tables, machine.triple, BASELINE)
         if made.header is not None:
             made.header.write_text(header.model_header(description), encoding="utf-8")
         parts = [*generation.finish(), runtime.wait()]
@@ -293,7 +298,7 @@ def _build(
             parts.append(weights_object(weights_path, prefix, like=parts[0]))
         stages("link")
         imported.model.check_unchanged()
-        link.link(parts, made.library, directory=work, kind=kind, prefix=prefix, target=target)
+        link.link(parts, made.library, directory=work, kind=kind, prefix=prefix, target=machine)
     report.library_bytes = outputs.library.stat().st_size
     report.weights_file = outputs.weights and os.fspath(outputs.weights)
 
@@ -320,6 +325,10 @@ class _Dump:
         self.count = 0
         if self.directory is not None:
             self.directory.mkdir(parents=True, exist_ok=True)
+
+    def of(self, target: str) -> Callable[[str, Graph], None]:
+        """The same for one of several targets."""
+        return lambda name, graph: self(f"{name}_{target}", graph)
 
     def __call__(self, name: str, graph: Graph) -> None:
         if self.directory is not None:

@@ -9,6 +9,7 @@ spelled as LLVM does: `cascadelake`. `native` is this machine with all that it h
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache, partial
@@ -324,3 +325,14 @@ def find_target(name: str = "native") -> Target:
             known = ", ".join(_EXTENSIONS[level]) or "none"
             raise CompileError(f"the target '{family}' has no extension '{extension}'; known are {known}")
     return _extended(level, (*base.extensions, *extensions))
+
+
+def find_targets(names: str | Sequence[str] = "native") -> tuple[Target, ...]:
+    """The targets of these names, or of a text that has them between commas; what asks for more comes first.
+    Raises CompileError for an unknown name and for different kinds of machine."""
+    words = names.split(",") if isinstance(names, str) else names
+    found = dict.fromkeys(find_target(word.strip()) for word in words)
+    for target in found:
+        if target.triple != next(iter(found)).triple:
+            raise CompileError(f"one library cannot be for both {next(iter(found))} and {target}")
+    return tuple(sorted(found, key=lambda target: -len(target.features)))

@@ -17,8 +17,8 @@ from .weights import Weights
 
 
 def describe(
-    lowered: Lowered,
-    module: Module,
+    lowered: Sequence[Lowered],
+    modules: Sequence[Module],
     *,
     output_names: Sequence[str],
     dim_names: Mapping[str, str],
@@ -29,14 +29,12 @@ def describe(
     weights: Weights,
     weights_file: str | None,
 ) -> LibraryDescription:
-    """The description of a model's library; ports are called what the model calls them.
+    """The description of a model's library, which has a module for each target; ports are called what the
+    model calls them.
 
     output_names, dim_names: what the model calls its outputs and dimension variables. details: what else
     the library says of its model. weights_file: the path of the side file, if any, from its folder."""
-    graph, plan, codes, target = lowered.graph, lowered.plan, lowered.codes, lowered.target
-    scratch = max(
-        (s.scratch for c in codes.values() for s in c.steps if isinstance(s.scratch, int)), default=64
-    )
+    graph = lowered[0].graph
     return LibraryDescription(
         prefix=prefix,
         name=name,
@@ -46,21 +44,7 @@ def describe(
             for k, v in enumerate(graph.inputs)
         ),
         outputs=tuple(_port(n, v, dim_names) for n, v in zip(output_names, graph.outputs)),
-        lowered=(
-            LoweredDescription(
-                target=target.name,
-                features=target.features,
-                node_names=module.node_names,
-                operators=module.runtime_ops,
-                dim_count=module.dim_count,
-                value_count=module.value_count,
-                slot_count=module.heap_count,
-                static=plan.static,
-                lifetimes=() if plan.static else tuple((b.first, b.last) for b in plan.buffers),
-                arena_bytes=plan.arena_bytes,
-                scratch_bytes=max(scratch, 64),
-            ),
-        ),
+        lowered=tuple(map(_lowered, lowered, modules)),
         metadata=dict(graph.metadata),
         threads=threads or 0,
         weights_bytes=weights.nbytes,
@@ -69,6 +53,23 @@ def describe(
         string_table=weights.string_table,
         string_count=weights.string_count,
         details=details,
+    )
+
+
+def _lowered(lowered: Lowered, module: Module) -> LoweredDescription:
+    plan, steps = lowered.plan, [step for code in lowered.codes.values() for step in code.steps]
+    return LoweredDescription(
+        target=lowered.target.name,
+        features=lowered.target.features,
+        node_names=module.node_names,
+        operators=module.runtime_ops,
+        dim_count=module.dim_count,
+        value_count=module.value_count,
+        slot_count=module.heap_count,
+        static=plan.static,
+        lifetimes=() if plan.static else tuple((b.first, b.last) for b in plan.buffers),
+        arena_bytes=plan.arena_bytes,
+        scratch_bytes=max([64, *(step.scratch for step in steps if isinstance(step.scratch, int))]),
     )
 
 

@@ -7,11 +7,12 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import CompileError
 from ...target import Target
+from ..lowering.lower import Lowered
 from ..text.emitter import ENTRY
 from . import worker as in_process
 from . import workers
@@ -20,9 +21,10 @@ BASELINE = ""  # LLVM's name of the processor that every machine of a kind has
 TIMEOUT = 600  # seconds, for what is left of a model's code when nothing else is to be done
 
 
-def name_kernels(texts: Sequence[str], prefix: str, target: Target) -> dict[str, str]:
+def name_kernels(lowered: Lowered, prefix: str) -> dict[str, str]:
     """The name of each distinct kernel text's entry in the library, made from its content and the target."""
-    digests = {text: hashlib.sha256(f"{target.name} {text}".encode()).hexdigest() for text in texts}
+    texts = dict.fromkeys(step.text for code in lowered.codes.values() for step in code.steps)
+    digests = {text: hashlib.sha256(f"{lowered.target.name} {text}".encode()).hexdigest() for text in texts}
     return {text: f"{prefix}__k{digest[:12]}" for text, digest in digests.items()}
 
 

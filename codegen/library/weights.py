@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -35,30 +35,31 @@ LIBRARY_LIMIT = 2_000_000_000  # bytes of constants in a library: its code reach
 
 @dataclass(frozen=True)
 class Weights:
-    """Constants as written: the offset of each of Plan.constants (of strings: among a context's strings),
-    their bytes in all, and a digest that tells them from others. `string_table`: where the (offset, length)
-    of each of `string_count` strings are."""
+    """Constants as written: for each plan the offset of each of its constants (of strings: among a context's
+    strings), their bytes in all, and a digest that tells them from others. `string_table`: where the (offset,
+    length) of each of `string_count` strings are."""
 
-    offsets: tuple[int, ...]
+    offsets: tuple[tuple[int, ...], ...]
     nbytes: int
     digest: bytes
     string_table: int = 0
     string_count: int = 0
 
 
-def constant_bytes(plan: Plan) -> int:
+def constant_bytes(plans: Sequence[Plan]) -> int:
     """About as many bytes as the constants take, before equal ones are found."""
-    return sum(constant.nbytes for constant in {id(c): c for c in plan.constants}.values())
+    return sum(constant.nbytes for constant in {id(c): c for plan in plans for c in plan.constants}.values())
 
 
-def write_weights(plan: Plan, path: Path, side_file: bool, forget: Callable[[], None]) -> Weights:
-    """Writes the constants to `path` from HEAD_BYTES on, equal ones once, each at a multiple of ALIGNMENT; as
-    a side file, with its head. forget: takes the model's files off memory. CompileError where that fails."""
+def write_weights(plans: Sequence[Plan], path: Path, side_file: bool, forget: Callable[[], None]) -> Weights:
+    """Writes the constants of all plans to `path` from HEAD_BYTES on, equal ones once, each at a multiple of
+    ALIGNMENT; as a side file, with its head. forget: takes the model's files off memory. CompileError where
+    that fails."""
     try:
         with path.open("wb") as file:
             file.seek(HEAD_BYTES)
             writer = _Writer(file, forget)
-            offsets = tuple(writer.write(constant) for constant in plan.constants)
+            offsets = tuple(tuple(writer.write(constant) for constant in plan.constants) for plan in plans)
             table = writer.string_table()
             # so that even an empty constant has an address, and vector loads at the end stay inside
             file.write(bytes(ALIGNMENT))

@@ -85,8 +85,8 @@ _lock = threading.Lock()
 
 
 def start(jobs: int | None = None) -> None:
-    """Has the first workers idle, so that they load LLVM while the caller does something else; those that only a
-    large model needs are started when it comes to that. jobs: how many may work at a time (None: one a
+    """Has the first workers idle, so that they load LLVM while the caller does something else; those that
+    only a large model needs are started when it comes to that. jobs: how many may work at a time (None: one a
     processor)."""
     wanted = min(AHEAD, (os.cpu_count() or 1) if jobs is None else jobs)
     with _lock, contextlib.suppress(OSError):

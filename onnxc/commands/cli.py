@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
-from ..target import TARGETS, find_target
+from ..target import TARGETS, find_target, find_targets
 from . import actions as commands
 from . import console
 
@@ -147,7 +147,7 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         metavar="INPUT=OUTPUT",
         help="the output is the input's next value and may have its memory; * in both stands for any text",
     )
-    _target_argument(command)
+    _target_argument(command, several=True)
     command.add_argument(
         "--threads",
         type=_positive,
@@ -294,20 +294,28 @@ def _input_arguments(command: argparse.ArgumentParser) -> None:
     _size_arguments(command, "give generated inputs")
 
 
-def _target_argument(command: argparse.ArgumentParser) -> None:
+def _target_argument(command: argparse.ArgumentParser, several: bool = False) -> None:
     known = ", ".join(TARGETS)
     command.add_argument(
         "--target",
-        type=_target,
+        type=_targets if several else _target,
         default="native",
-        metavar="NAME",
-        help=f"the processor: native (the default), {known}",
+        metavar="NAME,..." if several else "NAME",
+        help=f"the processor: native (the default), {known}"
+        + ("; of several the library uses the best that it finds" if several else ""),
     )
 
 
 def _target(text: str) -> str:
     try:
         return find_target(text) and text
+    except CompileError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _targets(text: str) -> str:
+    try:
+        return find_targets(text) and text
     except CompileError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

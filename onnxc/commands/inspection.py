@@ -19,7 +19,7 @@ from ..ir.dims import Dimension
 
 if TYPE_CHECKING:
     from ..ir.graph import Graph, Type
-    from ..loading.loader import Port
+    from ..loading.loader import Model, Port
     from ..target import Target
     from .inputs import Shapes
 
@@ -181,12 +181,23 @@ def inspect_library(
                         "weights_file",
                     )
                 },
+                **_targets(model),
                 "threads": found["threads"] or "one a processor",
                 "library_bytes": Path(path).stat().st_size,
             },
         )
     finally:
         model.close()
+
+
+def _targets(model: Model) -> dict[str, object]:
+    """What a library for several targets says of each, and whose code runs here."""
+    entries = model.description.get("targets", ())
+    if len(entries) < 2:
+        return {}
+    sizes = {entry["name"]: entry["workspace_bytes"] for entry in entries}
+    known = {name: f"{size:,} bytes" for name, size in sizes.items() if size is not None}
+    return {"peak_memory_for": known, "runs_here": model.target}
 
 
 def _known_sizes(port: Port, sizes: Mapping[str, int], shapes: Shapes) -> list[int | None]:

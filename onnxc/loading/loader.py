@@ -65,25 +65,33 @@ class Timing:
 
 
 def load(
-    path: str | os.PathLike, threads: int | None = None, weights: str | os.PathLike | None = None
+    path: str | os.PathLike,
+    threads: int | None = None,
+    weights: str | os.PathLike | None = None,
+    target: str | None = None,
 ) -> Model:
     """Loads a compiled library; see `Model`. Raises LoadError."""
-    return Model(path, threads, weights)
+    return Model(path, threads, weights, target)
 
 
 class Model:
     """A loaded model. Calls from several threads run side by side, each in a context of its own.
 
-    `inputs` and `outputs` are Ports, `metadata` the model's own strings, `description` all that the
-    library tells of itself."""
+    `inputs` and `outputs` are Ports, `target` is the one whose code runs, `metadata` the model's own strings,
+    `description` all that the library tells of itself."""
 
     def __init__(
-        self, path: str | os.PathLike, threads: int | None = None, weights: str | os.PathLike | None = None
+        self,
+        path: str | os.PathLike,
+        threads: int | None = None,
+        weights: str | os.PathLike | None = None,
+        target: str | None = None,
     ):
         """`threads`: how many a call uses (None: as compiled, else one a processor). `weights`: the
-        side file of weights, if not beside the library. Raises LoadError."""
+        side file of weights, if not beside the library. `target`: one of those that the library was
+        compiled for (None: the first that this machine can run). Raises LoadError."""
         self._closed = True
-        self._library = _Library(Path(path), threads, weights)
+        self._library = _Library(Path(path), threads, weights, target)
         self.path = self._library.path
         self.description = self._library.description
         self.name: str = self.description["name"]
@@ -95,6 +103,7 @@ class Model:
         self._lock = threading.Lock()
         self._running = 0
         self._free = [Context(self._library)]
+        self.target = self._library.target_of(self._free[0].handle)
         self._closed = False
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, object]) -> list:
@@ -452,7 +461,9 @@ class _Library:
     It is unmapped with this object, unless results are left that look at its memory: objects of a
     reference cycle go in any order."""
 
-    def __init__(self, path: Path, threads: int | None, weights: str | os.PathLike | None):
+    def __init__(
+        self, path: Path, threads: int | None, weights: str | os.PathLike | None, target: str | None
+    ):
         self.path = path
         self.handles: list[int] = []  # of contexts
         self.pool = ctypes.c_void_p()
@@ -466,6 +477,7 @@ class _Library:
         self.slots_out = tuple(map(Slot.of, read_ports(self.description["outputs"])))
         side = self.description.get("weights_file")
         self.weights = os.fspath(weights or path.resolve().parent / side) if side else None
+        self.target = target.encode() if target is not None else None
         self.threads = threads or self.description.get("threads") or 0
         if self.threads != 1:
             self._check(self.table.pool_create(self.threads, ctypes.addressof(self.pool)))
@@ -481,10 +493,16 @@ class _Library:
         """A C context, which lives until `end`."""
         handle = ctypes.c_void_p()
         weights = os.fsencode(self.weights) if self.weights else None
-        options = COptions(ctypes.sizeof(COptions), self.threads, self.pool, weights)
+        options = COptions(ctypes.sizeof(COptions), self.threads, self.pool, weights, self.target)
         self._check(self.table.create(ctypes.addressof(options), ctypes.addressof(handle)))
         self.handles.append(handle.value)
         return handle.value
+
+    def target_of(self, context: int) -> str:
+        """The target whose code a context runs."""
+        if self.table.struct_size <= CModel.target.offset:  # version 1.0 has one target
+            return self.description["target"]
+        return self.table.target(context).decode()
 
     def cancel(self) -> None:
         for handle in tuple(self.handles):

@@ -61,7 +61,7 @@ class InferenceSession:
         dims: Mapping[str, int] | None = None,
         shapes: Mapping[str, Sequence[int | None]] | None = None,
         typical: Mapping[str, int] | None = None,
-        target: str = "native",
+        target: str | Sequence[str] = "native",
     ):
         threads = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
         self.model: Model = load(_library(path_or_bytes, dims, shapes, target, typical), threads=threads)
@@ -102,7 +102,7 @@ def _argument(port) -> NodeArg:
     )
 
 
-def _library(source: object, dims, shapes, target: str, typical) -> Path:
+def _library(source: object, dims, shapes, target, typical) -> Path:
     """The library to load for a path, bytes or ModelProto."""
     if isinstance(source, (str, os.PathLike)) and is_library(source):
         return Path(source)
@@ -125,23 +125,22 @@ def cached_library(
     source: object,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping | None = None,
-    target: str = "native",
+    target: str | Sequence[str] = "native",
     progress: Callable[[str], None] | None = None,
     typical: Mapping[str, int] | None = None,
 ) -> Path:
     """The compiled library of a model, from the cache or newly made; a large one has its weights in a file
     beside it. progress: as for `compile`."""
     from ..frontend.model_file import open_model
-    from ..target import find_target
+    from ..target import find_targets
 
     model = open_model(source)
-    chosen = find_target(target)
     key = hashlib.sha256()
     options = (
         sorted((dims or {}).items()),
         sorted((k, tuple(v)) for k, v in (shapes or {}).items()),
         sorted((typical or {}).items()),
-        chosen,
+        find_targets(target),
     )
     for part in (model.content_hash, repr(options), _compiler_hash()):
         key.update(part.encode() if isinstance(part, str) else part)

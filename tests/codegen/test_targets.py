@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxc.codegen
 import onnxc.passes
 import onnxruntime
@@ -15,11 +16,14 @@ import pytest
 from onnxc.codegen.library.runtime import SOURCES
 from onnxc.codegen.lowering.lower import lower
 from support import small_models
+from support.handmade_models import cc
 from support.harness import RUNNABLE, machine
 from support.small_models import parsed
 
 import onnxc
 from onnxc import driver
+from onnxc.commands.cli import main
+from onnxc.commands.inspection import inspect_library
 from onnxc.errors import CompileError, LoadError
 from onnxc.frontend.importer import import_model
 from onnxc.target import LEVELS, find_target
@@ -97,12 +101,105 @@ def test_kernels_call_nothing_but_the_c_library(name, target, tmp_path):
         assert undefined(text, target, tmp_path) <= {"memcpy", "memmove", "memset"}
 
 
+# Several in one library
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def family(request, tmp_path_factory):
+    """A model's library for all targets that this machine can be, and one for each."""
+    folder, model = tmp_path_factory.mktemp("family"), getattr(small_models, request.param)()
+    names = [target.name for target in RUNNABLE]
+    several = onnxc.compile(model, folder / "several.so", target=",".join(reversed(names)))
+    alone = {name: onnxc.compile(model, folder / f"{name}.so", target=name) for name in names}
+    return SIZES[request.param], several, alone
+
+
+def test_each_target_of_a_library_gives_the_bits_of_a_library_of_its_own(family):
+    sizes, several, alone = family
+    for name, path in alone.items():
+        with onnxc.load(several, target=name) as model, onnxc.load(path) as other:
+            assert model.target == other.target == name
+            for shapes in sizes:
+                feeds = feeds_of(shapes)
+                (got,), (expected,) = model.run(None, feeds), other.run(None, feeds)
+                assert got.tobytes() == expected.tobytes()
+
+
+def test_a_library_for_several_targets_uses_the_best_and_says_what_it_has(family):
+    _, several, alone = family
+    with onnxc.load(several) as model:
+        assert model.target == RUNNABLE[0].name
+        described = {entry["name"]: entry["features"] for entry in model.description["targets"]}
+        assert described == {target.name: list(target.features) for target in RUNNABLE}
+        assert set(model.description["features"]) == set.intersection(*map(set, described.values()))
+    figures = inspect_library(several)
+    assert figures.about["target"] == ",".join(alone) and figures.about["runs_here"] == RUNNABLE[0].name
+
+
+def test_targets_share_the_weights_that_they_pack_alike(family):
+    _, several, alone = family
+    sizes = [inspect_library(path).weights_bytes for path in alone.values()]
+    assert max(sizes) <= inspect_library(several).weights_bytes < 0.9 * sum(sizes)
+
+
+def test_a_target_that_this_machine_lacks_is_passed_over(monkeypatch, tmp_path):
+    later = replace(find_target(), name="later", features=(*find_target().features, "quantum"))
+    monkeypatch.setattr(driver, "find_targets", lambda names: (later, find_target()))
+    library = onnxc.compile(small_models.fragile(), tmp_path / "model.so")
+    assert onnxc.load(library).target == find_target().name
+    with pytest.raises(LoadError, match=r"for another processor: this one lacks quantum$"):
+        onnxc.load(library, target="later")
+    with pytest.raises(LoadError, match="model 'model' was not compiled for target 'z80'"):
+        onnxc.load(library, target="z80")
+
+
+def test_several_targets_may_have_their_weights_in_one_side_file(tmp_path):
+    names, model = [target.name for target in RUNNABLE], small_models.images()
+    library = onnxc.compile(model, tmp_path / "m.so", target=names, weights=tmp_path / "w")
+    feeds = feeds_of(SIZES["images"][0])
+    models = [onnxc.load(library, target=name) for name in names]
+    results = [each.run(None, feeds)[0] for each in models]
+    for result in results:
+        np.testing.assert_allclose(result, results[0], atol=1e-5)
+
+
+def test_an_object_may_hold_several_targets(tmp_path):
+    onnx.save(small_models.images(), tmp_path / "images.onnx")
+    names, object_ = ",".join(target.name for target in RUNNABLE), str(tmp_path / "images.o")
+    sizes = ["--dim=batch=1", "--dim=height=32", "--dim=width=32"]
+    assert main(["compile", str(tmp_path / "images.onnx"), "-o", object_, "--target", names, *sizes]) == 0
+    (tmp_path / "main.c").write_text("""
+        #include <stdio.h>
+        #include "images.h"
+        int main(int count, char **names) {
+            static float image[IMAGES_IMAGE_ELEMENTS], result[IMAGES_PROBABILITIES_ELEMENTS];
+            for (int k = 1; k < count; k++) {
+                onnxc_options options = {.struct_size = sizeof options, .threads = 1, .target = names[k]};
+                onnxc_context *context;
+                if (images_model()->create(&options, &context)) return k;
+                if (images_run(context, image, result)) return k;
+                puts(images_model()->target(context));
+                images_model()->destroy(context);
+            }
+            return 0;
+        }""")
+    cc(tmp_path / "main.c", object_, "-o", tmp_path / "main", "-lm", "-pthread")
+    done = subprocess.run([tmp_path / "main", *names.split(",")], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == names.split(",")
+
+
+def test_one_library_is_for_one_kind_of_machine(tmp_path):
+    kinds = [next(t.name for t in EVERY if t.triple == triple) for triple in {t.triple for t in EVERY}]
+    with pytest.raises(CompileError, match="one library cannot be for both"):
+        onnxc.compile(small_models.fragile(), tmp_path / "model.so", target=kinds)
+
+
 # Processors that lack something
 
 
 def test_a_library_for_a_later_processor_is_refused_in_a_sentence(monkeypatch, tmp_path):
     later = replace(find_target(), features=(*find_target().features, "avx1024f", "quantum"))
-    monkeypatch.setattr(driver, "find_target", lambda name: later)
+    monkeypatch.setattr(driver, "find_targets", lambda names: (later,))
     library = onnxc.compile(small_models.fragile(), tmp_path / "model.so")
     with pytest.raises(LoadError, match=r"for another processor: this one lacks avx1024f, quantum$"):
         onnxc.load(library)
