@@ -109,7 +109,7 @@ def _is_cheap(node: Node) -> bool:
     """Whether computing the node cannot fail, takes no longer than reading its operands, and is worth putting
     off."""
     if isinstance(node.op, Map):
-        return node.outputs[0].type.nbytes > SMALL and not contains(node.op.body, "check", "size", "index")
+        return node.outputs[0].tensor.nbytes > SMALL and not contains(node.op.body, "check", "size", "index")
     return isinstance(node.op, (Reshape, Transpose))
 
 
@@ -149,7 +149,7 @@ def _splat(node: Node, constants: list[Constant]) -> tuple[Value, ...] | None:
     """A node over repeated values whose result repeats one value too. One that is large stays a node, for
     the library would hold it in full."""
     output = node.outputs[0]
-    if output.type.nbytes > VALUE_LIMIT:
+    if output.tensor.nbytes > VALUE_LIMIT:
         return None
     if isinstance(node.op, Map) and not contains(node.op.body, "index", "size"):
         scalars = [_scalar(c) for c in constants]
@@ -169,7 +169,7 @@ def _scalar(constant: Constant) -> np.ndarray:
 def _repeats(node: Node, constants: list[Constant]) -> bool:
     """Whether folding would store more elements than there are."""
     stored = max(sum(math.prod(c.shape) for c in constants), 1)
-    return node.outputs[0].type.nbytes > SMALL and sum(v.type.count for v in node.outputs) > stored
+    return node.outputs[0].tensor.nbytes > SMALL and sum(v.tensor.count for v in node.outputs) > stored
 
 
 def _value(output: Value, constant: Constant) -> Value:

@@ -102,7 +102,7 @@ def _shape_of(node: Node) -> _Shape | None:
     if not isinstance(op, Attention):
         return None
     values = (*node.inputs[:3], node.outputs[0], *node.inputs[3:])
-    if any(v.dtype != FLOAT or v.type.layout is not None for v in values):
+    if any(v.dtype != FLOAT or v.tensor.layout is not None for v in values):
         return None
     batch = [label for label in op.q if label not in "qd"]
     names = [op.q, op.k, op.v, op.out]

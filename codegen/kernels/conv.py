@@ -68,7 +68,7 @@ def candidates(node: Node, target: Target):
     """One: the panel width that suits the number of output channels."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return
-    x, out = node.inputs[0].type, node.outputs[0].type
+    x, out = node.inputs[0].tensor, node.outputs[0].tensor
     block, halo, rank = target.block, window(node).halo, x.rank - 2
     operands = operand_layouts(node, block)
     if halo is None or operands is None:
@@ -89,7 +89,7 @@ def candidates(node: Node, target: Target):
 def estimate(node: Node, target: Target, tiling: Mapping[str, int], block: int) -> Estimate:
     """The multiply-adds of full tiles, and moving everything once, the
     input in blocks of `block` channels."""
-    x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
+    x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
     pixels, rows = dims.typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
     depth, found = dims.product(w.shape[1:]), costs.step(target)
     for p in panels_of(out.shape[1], target.block, tiling):
@@ -112,7 +112,7 @@ def tile_estimate(target: Target, depth: float, pixels: int, vectors: int) -> Es
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     """Weights as [panel][input block][tap][channel][vectors * block], output channels padded with
     zeros to whole blocks; the last panel is as narrow as what is left."""
-    out = node.outputs[0].type
+    out = node.outputs[0].tensor
     if operand != 1:
         return pack_operand(node.inputs[operand], out.rank, choice.output.block)
     return packed_panels(node, choice, choice.output.block)
@@ -230,7 +230,7 @@ class Plan:
 
 
 def plan_of(node: Node, target: Target, tiling: Mapping[str, int]) -> Plan:
-    x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), window(node)
+    x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
     epilogue = Epilogue(node, out.block)
     pointwise = win.kernel == win.strides == (1, 1) and win.before == (0, 0)
     if pointwise and x.halo == out.halo == (0, 0) and epilogue.follows(out.width):

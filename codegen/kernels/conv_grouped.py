@@ -30,7 +30,7 @@ def candidates(node: Node, target: Target):
     """One, with the panel width that wastes least on panels shared by groups."""
     if not is_plain(node) or node.op.transposed or node.op.groups == 1:
         return
-    x, out = node.inputs[0].type, node.outputs[0].type
+    x, out = node.inputs[0].tensor, node.outputs[0].tensor
     block, halo, rank = target.block, window(node).halo, x.rank - 2
     operands = operand_layouts(node, block)
     if halo is None or operands is None:
@@ -69,7 +69,7 @@ def _ranges(node: Node, block: int, vectors: int) -> list[tuple[int, int]]:
 
 
 def _estimate(node: Node, target: Target, vectors: int) -> Estimate:
-    x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
+    x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
     wide = vectors * target.registers(x.dtype, target.block)
     rows = most_rows(target, wide)
     tiles = dims.typical(dims.product(out.shape[2:]) * out.shape[0]) / rows
@@ -83,7 +83,7 @@ def _estimate(node: Node, target: Target, vectors: int) -> Estimate:
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     """Weights as [panel][input block][tap][channel][vectors * block], only the channels of its
     range."""
-    out, block = node.outputs[0].type, choice.output.block
+    out, block = node.outputs[0].tensor, choice.output.block
     if operand != 1:
         return pack_operand(node.inputs[operand], out.rank, block)
     weights, ranges = node.inputs[1], _ranges(node, block, choice["vectors"])

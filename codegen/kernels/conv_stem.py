@@ -31,7 +31,7 @@ def candidates(node: Node, target: Target):
     """One, where the input has few channels."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return
-    x, out, win = node.inputs[0].type, node.outputs[0].type, window(node)
+    x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
     block, rank = target.block, x.rank - 2
     operands = operand_layouts(node, block)
     if x.shape[1] > MOST_CHANNELS or operands is None or win.halo is None:
@@ -55,12 +55,12 @@ def candidates(node: Node, target: Target):
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     """Weights as [panel][channel][tap][vectors * block]."""
     if operand != 1:
-        return pack_operand(node.inputs[operand], node.outputs[0].type.rank, choice.output.block)
+        return pack_operand(node.inputs[operand], node.outputs[0].tensor.rank, choice.output.block)
     return packed_panels(node, choice, 1)
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    type_, out, win = node.inputs[0].type, image_of(node.outputs[0].type), window(node)
+    type_, out, win = node.inputs[0].tensor, image_of(node.outputs[0].tensor), window(node)
     dense = Image(type_.shape[0], type_.shape[1], *plane_axes(type_.shape[2:], 1), 1, type_.dtype)
     tiling = dict(choice.tiling)
     kinds = tuple(panels_of(out.channels, out.block, tiling))

@@ -54,7 +54,7 @@ def candidates(node: Node, target: Target):
         return
     from . import conv_transpose
 
-    x, out = node.inputs[0].type, node.outputs[0].type
+    x, out = node.inputs[0].tensor, node.outputs[0].tensor
     block, rank = target.block, x.rank - 2
     halo, operands = _halo(node), operand_layouts(node, block)
     if halo is not None and operands is not None:
@@ -83,7 +83,7 @@ def candidates(node: Node, target: Target):
 
 
 def _estimate(node: Node, target: Target, tiling: Mapping[str, int]) -> Estimate:
-    x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
+    x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
     pixels, rows = dims.typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
     depth = x.shape[1] * dims.product(w.shape[2:]) / dims.product(node.op.strides)
     found = costs.step(target) + costs.move(target, dims.typical(x.nbytes + out.nbytes) + w.nbytes)
@@ -99,7 +99,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
         return _pack_lanes(node, choice, operand)
     block, weights = choice.output.block, node.inputs[1]
     if operand != 1:
-        return pack_operand(node.inputs[operand], node.outputs[0].type.rank, block)
+        return pack_operand(node.inputs[operand], node.outputs[0].tensor.rank, block)
     kinds, places = panels_of(weights.shape[1], block, dict(choice.tiling)), _places(node)
     unit, width = 64 // dtypes.itemsize(weights.dtype), sum(p.count * p.width for p in kinds)
     depths = [weights.shape[0] * len(rows.taps) * len(columns.taps) for rows, columns in places]
@@ -192,7 +192,7 @@ class LatticePlan(Plan):
 
 
 def _plans(node: Node, target: Target, tiling: Mapping[str, int]) -> list[LatticePlan]:
-    x, out = image_of(node.inputs[0].type), image_of(node.outputs[0].type)
+    x, out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
     epilogue, strides = Epilogue(node, out.block), plane_axes(node.op.strides, 1)
     kinds = tuple(panels_of(out.channels, out.block, tiling))
     wide = widest(target, kinds, node.op.accumulate)
@@ -233,7 +233,7 @@ def _plans(node: Node, target: Target, tiling: Mapping[str, int]) -> list[Lattic
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     if choice.output is None:
         return _emit_lanes(node, choice, target)
-    tiling, out = dict(choice.tiling), image_of(node.outputs[0].type)
+    tiling, out = dict(choice.tiling), image_of(node.outputs[0].tensor)
     plans, k = _plans(node, target, tiling), KernelText(target)
     kinds = panels_of(out.channels, out.block, tiling)
     count = sum(p.count for p in kinds)
@@ -285,7 +285,7 @@ def _lanes(node: Node, block: int) -> int | None:
 
 def _channel_constants(node: Node) -> tuple[int, ...]:
     """Epilogue operands that are constant numbers for the channels."""
-    rank, channels = node.outputs[0].type.rank, node.outputs[0].shape[1]
+    rank, channels = node.outputs[0].tensor.rank, node.outputs[0].shape[1]
     found = []
     for index, value in enumerate(node.inputs[2:], 2):
         shape = (1,) * (rank - value.rank) + tuple(value.shape)
@@ -345,7 +345,7 @@ class Scatter:
 
 
 def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
-    x = image_of(node.inputs[0].type)
+    x = image_of(node.inputs[0].tensor)
     height, width = plane_axes(node.op.strides, 1)
     shape = Scatter(x, node.outputs[0].dtype, node.outputs[0].shape[1], height, width, choice["lanes"])
     wide = target.registers(shape.dtype, shape.lanes)

@@ -76,7 +76,7 @@ def candidates(node: Node, target: Target):
     """One, for groups that divide a block of output channels and read no more than a block."""
     if not is_plain(node) or node.op.transposed or node.op.groups == 1:
         return
-    x, out = node.inputs[0].type, node.outputs[0].type
+    x, out = node.inputs[0].tensor, node.outputs[0].tensor
     block, win, rank = target.block, window(node), x.rank - 2
     lanes = _lanes(node, block)
     operands = operand_layouts(node, block)
@@ -121,7 +121,7 @@ def _widths(target: Target, products: int, width: Dimension) -> tuple[int, ...]:
 
 def _estimate(node: Node, target: Target, win: Window, lanes: Lanes) -> Estimate:
     """The products of all windows, and input and output once."""
-    x, out = node.inputs[0].type, node.outputs[0].type
+    x, out = node.inputs[0].tensor, node.outputs[0].tensor
     blocks = dims.typical(dims.product(out.shape) // lanes.block)
     vectors = blocks * target.registers(x.dtype, lanes.block)
     each = costs.DEPTHWISE_PLAIN if lanes.plain else costs.DEPTHWISE_SHUFFLED
@@ -134,7 +134,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     """Weights as [block of output channels][tap][channel of the group][block], idle lanes zero."""
     block = choice.output.block
     if operand != 1:
-        return pack_operand(node.inputs[operand], node.outputs[0].type.rank, block)
+        return pack_operand(node.inputs[operand], node.outputs[0].tensor.rank, block)
     weights = node.inputs[1]
     outputs, inside = weights.shape[:2]
     taps, blocks = dims.product(weights.shape[2:]), -(-outputs // block)
@@ -174,7 +174,7 @@ class Plan:
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), window(node)
+    x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
     lanes = _lanes(node, out.block)
     x, out, win, epilogue = oriented(x, out, win, Epilogue(node, out.block))
     rows = choice["rows"] if isinstance(out.height, int) and out.height % choice["rows"] == 0 else 1

@@ -58,7 +58,7 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
     if type(node.op) not in NESTS:
         return
     if isinstance(node.op, Reorder):
-        layouts = [(node.outputs[0].type.layout, tuple(v.type.layout for v in node.inputs))]
+        layouts = [(node.outputs[0].tensor.layout, tuple(v.tensor.layout for v in node.inputs))]
     else:
         layouts = [(None, (None,) * len(node.inputs)), *_blocked_layouts(node)]
     for layout, wanted in layouts:
@@ -70,7 +70,7 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
 
 def _moves_nothing(node: Node) -> bool:
     """Whether the result is stored as the operand is, only elsewhere."""
-    return isinstance(node.op, Reorder) and node.inputs[0].type == node.outputs[0].type
+    return isinstance(node.op, Reorder) and node.inputs[0].tensor == node.outputs[0].tensor
 
 
 def _blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
@@ -80,7 +80,7 @@ def _blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]
 
 
 def _stages(node: Node, target: Target) -> Stages:
-    if isinstance(node.op, blocked_moves.OPS) and node.outputs[0].type.layout is not None:
+    if isinstance(node.op, blocked_moves.OPS) and node.outputs[0].tensor.layout is not None:
         return blocked_moves.stages(node, target)
     return NESTS[type(node.op)].stages(node, target)
 
@@ -89,11 +89,12 @@ def _stored(node: Node, inputs: tuple, output: object) -> Node:
     """node as it is when its operands and results have these layouts."""
 
     def value(old: Value, layout: object) -> Value:
-        typed = isinstance(old.type, TensorType) and old.type.layout != layout
+        typed = isinstance(old.type, TensorType) and old.tensor.layout != layout
         return Value(replace(old.type, layout=layout), old.name, old.constant) if typed else old
 
     outputs = [
-        v.type if not isinstance(v.type, TensorType) else replace(v.type, layout=output) for v in node.outputs
+        v.type if not isinstance(v.type, TensorType) else replace(v.tensor, layout=output)
+        for v in node.outputs
     ]
     return Node(node.op, tuple(map(value, node.inputs, inputs)), tuple(map(Value, outputs)), node.origin)
 

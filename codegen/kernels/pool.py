@@ -53,7 +53,7 @@ def candidates(node: Node, target: Target):
     """One, for windows of one or two spatial axes and for reductions of all of them, of floats."""
     if not isinstance(node.op, (Pool, Reduce)):
         return
-    x, out = node.inputs[0].type, node.outputs[0].type
+    x, out = node.inputs[0].tensor, node.outputs[0].tensor
     if x.rank not in (3, 4) or not isinstance(x.shape[1], int):
         return
     if x.dtype not in ("float32", "float64") or out.dtype != x.dtype or x.shape[1] == 0:
@@ -74,7 +74,7 @@ def candidates(node: Node, target: Target):
 
 def _estimate(node: Node, target: Target, layout: Layout) -> Estimate:
     """Whole blocks read and written, and the steps along both axes."""
-    x, out = node.inputs[0].type, node.outputs[0].type
+    x, out = node.inputs[0].tensor, node.outputs[0].tensor
     blocks = -(-x.shape[1] // layout.block) * dims.typical(x.shape[0])
     moved = blocks * layout.block * dims.typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
     found = costs.move(target, moved) + costs.step(target)
@@ -167,7 +167,7 @@ class Plan:
 
 
 def _emit_windows(node: Node, choice: Choice, target: Target) -> Code:
-    x, out, win = image_of(node.inputs[0].type), image_of(node.outputs[0].type), _window(node.op)
+    x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), _window(node.op)
     row_bytes = dims.typical(out.width) * out.pixel * win.strides[0]
     least = 2 * dims.typical(out.height) * row_bytes / SCRATCH_BYTES
     cut = cut_lines(out.height, 1, out.blocks * out.batch, choice.cost.total, least)
@@ -315,7 +315,7 @@ def _divided(f: Function, plan: Plan, total: str, count: str) -> str:
 
 def _is_whole(node: Node) -> bool:
     """Whether all pixels of an image become one, by a reduction or by a pool of one window."""
-    op, x = node.op, node.inputs[0].type
+    op, x = node.op, node.inputs[0].tensor
     if isinstance(op, Pool):
         one = op.kernel == x.shape[2:] and all(d == 1 for d in (*op.sizes, *op.dilations))
         return one and all(p == 0 for p in op.pads) and op.kind in ("max", "sum", "mean")
@@ -326,7 +326,7 @@ def _is_whole(node: Node) -> bool:
 
 
 def _emit_whole(node: Node, choice: Choice, target: Target) -> Code:
-    x, type_ = image_of(node.inputs[0].type), node.outputs[0].type
+    x, type_ = image_of(node.inputs[0].tensor), node.outputs[0].tensor
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         n, block = f.divide(part.index, x.blocks)

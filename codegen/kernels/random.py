@@ -39,7 +39,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     op, output = node.op, node.outputs[0]
-    count, width = output.type.count, dtypes.itemsize(op.dtype)
+    count, width = output.tensor.count, dtypes.itemsize(op.dtype)
     k = KernelText(target)
     body = _body(op)
     with k.entry() as f:
@@ -52,7 +52,7 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
 
 
 def _cost(node: Node, target: Target) -> Estimate:
-    return costs.overhead(costs.RANDOM * dims.typical(node.outputs[0].type.count)) + costs.step(target)
+    return costs.overhead(costs.RANDOM * dims.typical(node.outputs[0].tensor.count)) + costs.step(target)
 
 
 def _body(op: Random) -> Expr:

@@ -123,7 +123,7 @@ def products(op: Recurrent, dtype: str) -> list[Product]:
 def candidates(node: Node, target: Target) -> Iterable[Choice]:
     """float32 and float64."""
     op = node.op
-    if not isinstance(op, Recurrent) or any(v.type.layout is not None for v in node.inputs):
+    if not isinstance(op, Recurrent) or any(v.tensor.layout is not None for v in node.inputs):
         return
     dtype = node.inputs[0].dtype
     if dtype not in ("float32", "float64"):

@@ -31,7 +31,7 @@ def candidates(node: Node, target: Target):
     """One, between two layouts of a type of known channels, not both dense."""
     if not isinstance(node.op, Reorder):
         return
-    x, out = node.inputs[0].type, node.outputs[0].type
+    x, out = node.inputs[0].tensor, node.outputs[0].tensor
     blocked = [t for t in (x, out) if t.layout is not None]
     if not blocked or x.dtype == "string" or any(_image(t) is None for t in blocked):
         return
@@ -46,7 +46,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    x, out = node.inputs[0].type, node.outputs[0].type
+    x, out = node.inputs[0].tensor, node.outputs[0].tensor
 
     def source(k: KernelText, f: Function) -> str:
         return k.input(f, 0)

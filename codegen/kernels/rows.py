@@ -49,7 +49,7 @@ SHORT_LINE = 8  # elements along the last of several axes of a row, below which 
 
 
 def candidates(node: Node, target: Target) -> Iterator[Choice]:
-    if not isinstance(node.op, Fused) or node.op.kind != "rows" or any(v.type.layout for v in node.inputs):
+    if not isinstance(node.op, Fused) or node.op.kind != "rows" or any(v.tensor.layout for v in node.inputs):
         return
     rows = analysed(node.op.region)
     if rows is None:
@@ -121,7 +121,7 @@ class _Kernel:
         whole = (
             v.dtype
             for v in (*self.node.inputs, *self.node.outputs)
-            if v.type.count == dims.product(self.rows.shape)
+            if v.tensor.count == dims.product(self.rows.shape)
         )
         moved = count * sum(map(dtypes.itemsize, whole))
         among = moved * dims.typical(dims.product(self.outer))

@@ -31,7 +31,7 @@ INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float
 
 
 def candidates(node: Node, target: Target) -> Iterable[Choice]:
-    if isinstance(node.op, Sort) and node.inputs[0].type.layout is None and node.inputs[0].dtype in KEYED:
+    if isinstance(node.op, Sort) and node.inputs[0].tensor.layout is None and node.inputs[0].dtype in KEYED:
         yield Choice(sys.modules[__name__], _cost(node, target))
 
 
@@ -48,7 +48,7 @@ def _cost(node: Node, target: Target) -> Estimate:
         each = costs.RANK + costs.COMPARED * length / LANES
     else:
         each = costs.KEY + digits * (costs.DIGIT + costs.COUNTED * DIGITS / length)
-    return costs.overhead(each * dims.typical(x.type.count)) + costs.step(target)
+    return costs.overhead(each * dims.typical(x.tensor.count)) + costs.step(target)
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:

@@ -134,7 +134,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     """One for each size of a piece."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1 or node.op.exact:
         return
-    x, out, win = node.inputs[0].type, node.outputs[0].type, window(node)
+    x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
     halo, block = win.halo, target.block
     if win.kernel != (3, 3) or (win.strides, win.dilations) != ((1, 1), (1, 1)) or x.rank != 4:
         return
@@ -164,7 +164,7 @@ def wide_enough(halo: tuple[int, int], out: TensorType, m: int) -> tuple[int, in
 
 def estimate(node: Node, target: Target, m: int, vectors: int, block: int) -> Estimate:
     """Products, transforms by their instructions, and moving everything once."""
-    x, w, out = node.inputs[0].type, node.inputs[1].type, node.outputs[0].type
+    x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
     t, (outputs, channels) = m + 2, w.shape[:2]
     pieces = dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size in out.shape[2:]))
     rows = min(pieces, most_rows(target, vectors))
@@ -212,7 +212,7 @@ class _Winograd:
     def __init__(self, node: Node, choice: Choice, target: Target):
         self.target, self.m, self.cost = target, choice["m"], choice.cost
         self.t, self.matrices = self.m + 2, transforms(self.m)
-        self.x, self.out = image_of(node.inputs[0].type), image_of(node.outputs[0].type)
+        self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
         self.block, self.window = self.out.block, window(node)
         self.vector = self.block * SIZE  # bytes of a vector of sums
         self.epilogue = Epilogue(node, self.block)

@@ -81,7 +81,7 @@ class RunFunction(Regions):
     def at(self, location: Location) -> str:
         f = self.f
         match location.kind:
-            case "input" if isinstance(self.graph.inputs[location.index].type, TensorType):
+            case "input" if isinstance(self.graph.inputs[location.index].tensor, TensorType):
                 base = self.input_field(location.index, "data", "ptr")
             case "input":
                 base = self._at("%inputs", location.index * abi.VALUE_BYTES)
@@ -107,7 +107,7 @@ class RunFunction(Regions):
     def make(self, value: Value) -> str:
         """The address for a value that is about to be written; its memory is obtained where it is not
         planned."""
-        return self.obtain(self.plan.locations[value], value.type.nbytes)
+        return self.obtain(self.plan.locations[value], value.tensor.nbytes)
 
     def obtain(self, location: Location, nbytes: Dimension) -> str:
         f = self.f
@@ -163,7 +163,7 @@ class RunFunction(Regions):
                 f"ptr {self.address(value)}",
             )
             return self.leave_if_failed(status)
-        self.copy(self._output(index, value.shape), self.address(value), self.dimension(value.type.nbytes))
+        self.copy(self._output(index, value.shape), self.address(value), self.dimension(value.tensor.nbytes))
 
     def copy(self, to: str, source: str, nbytes: str) -> None:
         memmove = self.f.text.declare("llvm.memmove.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
@@ -228,7 +228,7 @@ class RunFunction(Regions):
 
     def _parts(self, parts: Dimension, node: Node) -> str:
         """None where the results turn out to have no elements, however large other sizes are."""
-        sizes = [value.type.nbytes for value in node.outputs]
+        sizes = [value.tensor.nbytes for value in node.outputs]
         number = self.dimension(parts)
         if any(isinstance(size, int) and size > 0 for size in sizes):
             return number
@@ -349,7 +349,7 @@ class RunFunction(Regions):
             f.store("i32", str(number), f.offset(words, base + abi.VALUE[name]), 4)
         f.store("ptr", f.offset(words, place), f.offset(words, base + abi.VALUE["dims"]), 8)
         f.store("ptr", self.address(value), f.offset(words, base + abi.VALUE["data"]), 8)
-        nbytes = self.dimension(value.type.nbytes)
+        nbytes = self.dimension(value.tensor.nbytes)
         for name, number in (("bytes", nbytes), ("capacity", nbytes), ("object", "0")):
             f.store("i64", number, f.offset(words, base + abi.VALUE[name]), 8)
         for axis, size in enumerate(value.shape):

@@ -159,9 +159,9 @@ class Regions(FunctionBody):
                 self._copy_object(stage, source, hold=True)
                 source = self.at(stage)
             return source, str(abi.VALUE_BYTES)
-        source, nbytes = self.address(value), self.size(value.type.nbytes)
+        source, nbytes = self.address(value), self.size(value.tensor.nbytes)
         if stage is not None:
-            copied = self.obtain(stage, value.type.nbytes)
+            copied = self.obtain(stage, value.tensor.nbytes)
             self.copy(copied, source, nbytes)
             source = copied
         return source, nbytes
@@ -187,7 +187,7 @@ class Regions(FunctionBody):
             later = f.compare("ne", now, 0)
             self.fail_if(f.value(f"and i1 {changed}, {later}"), node.origin, "dims_mismatch", number)
             f.store("i64", number, slot, 8)
-        row = self.size(inner.type.nbytes)
+        row = self.size(inner.tensor.nbytes)
         if location.kind == "heap":
             total = f.mul(f.value(f"add i64 {now}, 1"), row)
             pointer = f.call(

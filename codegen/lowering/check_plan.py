@@ -46,7 +46,7 @@ class _Run:
         self.homes: dict[Space, Space] = {}  # of outputs that have the memory of a state
         for old, new in graph.states if shared else ():
             self.homes["output", new] = "input", old
-            whole = 0, self.number(graph.inputs[old].type.nbytes)
+            whole = 0, self.number(graph.inputs[old].tensor.nbytes)
             self.memory["input", old] = [(*whole, (graph.inputs[old], *whole))]
         self.loops = 0  # around what runs
         self.stands: dict[Value, list[Value]] = {}  # values of regions → what they are
@@ -79,10 +79,10 @@ class _Run:
         view = view_of(node) if node is not None else None
         if view is not None:
             begin = self.number(view[1])
-            return _cut(self.pieces(view[0]), begin, begin + self.number(value.type.nbytes))
+            return _cut(self.pieces(view[0]), begin, begin + self.number(value.tensor.nbytes))
         if node is not None and parts_of(node) is not None:
             return [piece for part in node.inputs for piece in self.pieces(part)]
-        return [(value, 0, self.number(value.type.nbytes))]
+        return [(value, 0, self.number(value.tensor.nbytes))]
 
     def place(self, location: Location, nbytes: Dimension) -> tuple[Space, int, int]:
         begin, space = self.number(location.offset), (location.kind, location.index)
@@ -107,7 +107,7 @@ class _Run:
         if location.kind == "pointer":
             for inner in self.stands.get(value, ()):  # what either branch left
                 self.read(inner, position, who)
-        space, begin, _ = self.place(location, value.type.nbytes)
+        space, begin, _ = self.place(location, value.tensor.nbytes)
         if not self.mutable(space):
             return
         self.alive(location, position, who)
@@ -136,7 +136,7 @@ class _Run:
 
     def write_value(self, value: Value, position: int, who: str) -> None:
         if isinstance(value.type, TensorType):
-            self.write(value, self.plan.locations[value], value.type.nbytes, position, who)
+            self.write(value, self.plan.locations[value], value.tensor.nbytes, position, who)
 
     # Nodes ---------------------------------------------------------------------------------------
 
@@ -175,14 +175,18 @@ class _Run:
 
     def apart(self, node: Node, code: Code, result: Value, who: str) -> None:
         """A result lies over no operand, unless the kernel may write it there."""
-        space, begin, end = self.place(self.plan.locations[result], result.type.nbytes)
+        space, begin, end = self.place(self.plan.locations[result], result.tensor.nbytes)
         for index, value in enumerate(node.inputs):
             if (node, index) in self.plan.packed or not isinstance(value.type, TensorType):
                 continue
-            other, a, b = self.place(self.plan.locations[value], value.type.nbytes)
+            other, a, b = self.place(self.plan.locations[value], value.tensor.nbytes)
             if other != space or not self.mutable(space) or max(a, begin) >= min(b, end):
                 continue
-            if index not in code.over or (a, b) != (begin, end) or value.type.layout != result.type.layout:
+            if (
+                index not in code.over
+                or (a, b) != (begin, end)
+                or value.tensor.layout != result.tensor.layout
+            ):
                 raise InvalidGraph(f"{who} writes {result} over {value}")
 
     def branches(self, node: Node) -> None:
@@ -240,7 +244,7 @@ class _Run:
         moves = list(zip(values, homes, staging))
         for value, _, stage in moves:
             if isinstance(value.type, TensorType) and stage is not None:
-                self.write(None, stage, value.type.nbytes, here, "a loop")
+                self.write(None, stage, value.tensor.nbytes, here, "a loop")
         for value, home, stage in moves:
             if stage is None:
                 self.read(value, here, "what a loop carries")

@@ -55,7 +55,7 @@ def _widened(node: Node) -> list[Node]:
 def _wide(value: Value) -> Value:
     """A value of the wider type; the value itself where that is its own."""
     wider = WIDER.get(value.dtype)
-    return value if wider is None else Value(replace(value.type, dtype=wider), value.name)
+    return value if wider is None else Value(replace(value.tensor, dtype=wider), value.name)
 
 
 def _cast(value: Value, result: Value, origin: str) -> Node:

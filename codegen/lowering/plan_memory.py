@@ -282,8 +282,8 @@ class _Planner:
             if (
                 isinstance(node.op, (If, Loop, RuntimeCall))
                 or offset != 0
-                or root.type.nbytes != value.type.nbytes
-                or root.type.layout is not None
+                or root.tensor.nbytes != value.tensor.nbytes
+                or root.tensor.layout is not None
             ):
                 continue  # of these only a dense value may lie anywhere
             told = {s.name for d in value.shape for s in dims.symbols(d)} <= at[node]
@@ -299,7 +299,7 @@ class _Planner:
                 there, offset = self.root(value)
                 if there is not root or view_of(node) is not None or parts_of(node) is not None:
                     continue
-                behind = dims.less(offset, state.type.nbytes) is False
+                behind = dims.less(offset, state.tensor.nbytes) is False
                 same = isinstance(node.op, Reorder) and self.root(node.inputs[0]) == (state, offset)
                 last, here = self.last.get(state, -1), self.position[node]
                 done = last < here or (last == here and self._changes(node, value, state, offset))

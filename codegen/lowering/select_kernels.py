@@ -104,7 +104,7 @@ class _Selection:
         return found
 
     def _planned(self, value: Value) -> bool:
-        return {s.name for s in dims.symbols(value.type.nbytes)} <= self.entry
+        return {s.name for s in dims.symbols(value.tensor.nbytes)} <= self.entry
 
     def _offered(self, node: Node) -> list[Choice]:
         """All choices for a node whose operands are stored so far as their types say, or all dense."""
@@ -130,7 +130,7 @@ class _Selection:
                 copied = copied[1:]  # a state that grows is there already
             total += sum(self._reorder(v, _layout(v), copies=True).choice.time for v in copied)
         new = [value for value, block in apart if (value, block) not in self.reordered]
-        return total + sum(costs.move(self.target, 2 * dims.typical(v.type.nbytes)).total for v in new)
+        return total + sum(costs.move(self.target, 2 * dims.typical(v.tensor.nbytes)).total for v in new)
 
     def _apart(self, node: Node) -> list[tuple[Value, int | None]]:
         """The operands that must be reordered for the node, and the blocks in which it reads them."""
@@ -170,7 +170,7 @@ class _Selection:
 
         def as_wanted(value: Value, wanted: Layout | None, packed: bool) -> Value:
             current = new.get(value, value)
-            if packed or not isinstance(value.type, TensorType) or _fits(current.type.layout, wanted):
+            if packed or not isinstance(value.type, TensorType) or _fits(current.tensor.layout, wanted):
                 return current
             layout = wanted
             if wanted is not None and _fits(border := replace(borders[value], block=wanted.block), wanted):
@@ -221,7 +221,7 @@ class _Selection:
         node = Node(
             Reorder(layout),
             (value,),
-            (Value(replace(value.type, layout=layout), value.name),),
+            (Value(replace(value.tensor, layout=layout), value.name),),
             f"{'place' if copies else 'layout'} of {value.name or 'a value'}",
         )
         if view_of(node) is not None:
@@ -235,11 +235,11 @@ def _refused(node: Node) -> NoReturn:
 
 
 def _layout(value: Value) -> Layout | None:
-    return value.type.layout if isinstance(value.type, TensorType) else None
+    return value.tensor.layout if isinstance(value.type, TensorType) else None
 
 
 def _stored(value: Value, layout: Layout | None) -> Value:
-    type_ = replace(value.type, layout=layout) if isinstance(value.type, TensorType) else value.type
+    type_ = replace(value.tensor, layout=layout) if isinstance(value.type, TensorType) else value.type
     return Value(type_, value.name, value.constant, value.elements)
 
 

@@ -22,19 +22,19 @@ def view_of(node: Node) -> tuple[Value, Dimension] | None:
     if node.choice is not None:
         return None
     match node.op:
-        case Reshape() if node.inputs[0].type.layout is None and node.outputs[0].type.layout is None:
+        case Reshape() if node.inputs[0].tensor.layout is None and node.outputs[0].tensor.layout is None:
             return node.inputs[0], 0
-        case Reorder() if _blocks_are_dense(node.inputs[0].type) and node.outputs[0].type.layout is None:
+        case Reorder() if _blocks_are_dense(node.inputs[0].tensor) and node.outputs[0].tensor.layout is None:
             return node.inputs[0], 0
         case Slice(starts=starts, sizes=sizes, steps=steps):
             source = node.inputs[0]
-            if source.type.layout != node.outputs[0].type.layout or any(s != 1 for s in steps):
+            if source.tensor.layout != node.outputs[0].tensor.layout or any(s != 1 for s in steps):
                 return None
             cut = [a for a in range(source.rank) if starts[a] != 0 or sizes[a] != source.shape[a]]
             if not cut:
                 return source, 0
-            begins = [_offset(source.type, axis, starts[axis]) for axis in cut]
-            whole = all(d == 1 for d in sizes[: cut[-1]]) and _ends_whole(source.type, node.op, cut[-1])
+            begins = [_offset(source.tensor, axis, starts[axis]) for axis in cut]
+            whole = all(d == 1 for d in sizes[: cut[-1]]) and _ends_whole(source.tensor, node.op, cut[-1])
             return (source, sum(begins)) if whole and None not in begins else None
     return None
 
@@ -44,13 +44,13 @@ def parts_of(node: Node) -> list[Dimension] | None:
     that only the run can compare are no join's: operands are written before it does."""
     if node.choice is not None or not isinstance(node.op, Concat):
         return None
-    out, axis, begin = node.outputs[0].type, node.op.axis, 0
+    out, axis, begin = node.outputs[0].tensor, node.op.axis, 0
     found: list[Dimension | None] = []
     for value in node.inputs:
         found.append(_offset(out, axis, begin))
         begin = begin + value.shape[axis]
     fits = all(
-        v.type.layout == out.layout
+        v.tensor.layout == out.layout
         and all(dims.equal(v.shape[a], d) for a, d in enumerate(out.shape) if a != axis)
         for v in node.inputs
     )
@@ -131,8 +131,8 @@ def _parts_that_make(root: Value, values: tuple[Value, ...]) -> int:
         source, offset = root_of(value)
         if source is not root or dims.equal(offset, end) is not True:
             return 0
-        end = end + value.type.nbytes
-        if dims.equal(end, root.type.nbytes):
+        end = end + value.tensor.nbytes
+        if dims.equal(end, root.tensor.nbytes):
             return count
     return 0
 
@@ -146,4 +146,4 @@ def _is_written_here(root: Value) -> bool:
 
 def _lies_alike(root: Value, whole: Value) -> bool:
     """Whether a place inside `whole` suits the value."""
-    return root.type.layout is None or root.type.layout == whole.type.layout
+    return root.tensor.layout is None or root.tensor.layout == whole.tensor.layout

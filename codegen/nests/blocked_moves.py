@@ -27,14 +27,14 @@ OPS = (Concat, Slice, Pad, Gather)
 def layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
     """The blocked layouts in which the op can leave its result, each with those in which it reads the
     operands: one for every block in which an image is stored already."""
-    out = node.outputs[0].type
+    out = node.outputs[0].tensor
     images = node.inputs if isinstance(node.op, Concat) else node.inputs[:1]
     if out.rank < 3 or any(
         v.rank != out.rank or not isinstance(v.shape[1], int) for v in (*images, node.outputs[0])
     ):
         return []
     found = []
-    for block in sorted({v.type.layout.block for v in images if v.type.layout is not None}):
+    for block in sorted({v.tensor.layout.block for v in images if v.tensor.layout is not None}):
         if _keeps_blocks(node, block):
             plain = Layout(block, (0,) * (out.rank - 2))
             found.append((plain, tuple(plain if k < len(images) else None for k in range(len(node.inputs)))))
@@ -64,25 +64,25 @@ def _is_zero(node: Node) -> bool:
 
 def stages(node: Node, target: Target) -> Stages:
     """What the node copies and clears, its types being those of a choice."""
-    return [[*_moves(node, target), *halo_copies(target, node.outputs[0].type)]], ()
+    return [[*_moves(node, target), *halo_copies(target, node.outputs[0].tensor)]], ()
 
 
 def _moves(node: Node, target: Target) -> Iterable[Piece]:
-    out, op = node.outputs[0].type, node.op
+    out, op = node.outputs[0].tensor, node.op
     to = stored("output", 0, out)
-    sources = [stored("input", k, v.type) for k, v in enumerate(node.inputs) if v.type.layout is not None]
-    source, inside = sources[0], inside_blocks(node.inputs[0].type)
+    sources = [stored("input", k, v.tensor) for k, v in enumerate(node.inputs) if v.tensor.layout is not None]
+    source, inside = sources[0], inside_blocks(node.inputs[0].tensor)
     match op:
         case Concat(axis=1):
             begin = 0
             for value, view in zip(node.inputs, sources):
-                yield from channel_copies(target, value.type, out, view, to, 0, begin, value.shape[1])
+                yield from channel_copies(target, value.tensor, out, view, to, 0, begin, value.shape[1])
                 begin += value.shape[1]
             yield from idle_lanes(target, out, to)
         case Concat(axis):
             begin = 0
             for value, view in zip(node.inputs, sources):
-                yield Copy(target, inside_blocks(value.type), to.moved(begin * to.strides[axis]), view)
+                yield Copy(target, inside_blocks(value.tensor), to.moved(begin * to.strides[axis]), view)
                 begin = begin + value.shape[axis]
         case Slice(starts, sizes, steps):
             first = [starts[0], 0, *starts[2:], 0]

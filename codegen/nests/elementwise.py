@@ -294,10 +294,10 @@ class Row:
 
 def stages(node: Node, target: Target) -> Stages:
     """What a Map computes and fills."""
-    out, body = node.outputs[0].type, node.op.body
+    out, body = node.outputs[0].tensor, node.op.body
     if out.layout is not None:
         return [_blocked_pieces(node, target)], ()
-    views = {i: broadcasting("input", i, v.type, out.shape) for i, v in enumerate(node.inputs)}
+    views = {i: broadcasting("input", i, v.tensor, out.shape) for i, v in enumerate(node.inputs)}
     if body.op == "input":
         return [[Copy(target, out.shape, output_view(node), views[body.value])]], ()
     return [[Elementwise(target, body, out.shape, output_view(node), views)]], ()
@@ -315,11 +315,13 @@ def over(node: Node) -> tuple[int, ...]:
 def blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
     """The blocked layouts in which a Map can leave its result, each with those in which it reads the
     operands: one for every block in which an operand is stored already."""
-    out = node.outputs[0].type
+    out = node.outputs[0].tensor
     used = any(n.op == "index" for n in expr.topological(node.op.body))
     if out.rank < 3 or not isinstance(out.shape[1], int) or used:
         return []
-    blocks = {v.type.layout.block for v in node.inputs if v.type.layout is not None and v.rank == out.rank}
+    blocks = {
+        v.tensor.layout.block for v in node.inputs if v.tensor.layout is not None and v.rank == out.rank
+    }
     found = []
     for block in sorted(blocks):
         plain = Layout(block, (0,) * (out.rank - 2))
@@ -335,7 +337,7 @@ def _wanted_layout(value: Value, out: TensorType, plain: Layout) -> Layout | boo
     shape = rank_aligned(value, out.rank)
     if not isinstance(shape[1], int):
         return None
-    if value.type.layout is None and (
+    if value.tensor.layout is None and (
         value.constant is not None or shape[1] == 1 or all(d == 1 for d in shape[2:])
     ):
         return False
@@ -345,10 +347,10 @@ def _wanted_layout(value: Value, out: TensorType, plain: Layout) -> Layout | boo
 def _blocked_view(index: int, value: Value, out: TensorType) -> View:
     """An operand seen from the nest over (batch, blocks, spatial..., lanes) of the output."""
     block, shape = out.layout.block, rank_aligned(value, out.rank)
-    if value.type.layout is None:
-        view = broadcasting("input", index, value.type, out.shape)
+    if value.tensor.layout is None:
+        view = broadcasting("input", index, value.tensor, out.shape)
         return in_blocks(view, block)
-    view = stored("input", index, value.type)
+    view = stored("input", index, value.tensor)
     one = shape[1] == 1 and out.shape[1] != 1
     batch, channels, *spatial, lane = view.strides
     repeated = [broadcast_stride(s, d, n) for s, d, n in zip(spatial, shape[2:], out.shape[2:])]
@@ -364,7 +366,7 @@ def _blocked_view(index: int, value: Value, out: TensorType) -> View:
 
 
 def _blocked_pieces(node: Node, target: Target) -> list[Piece]:
-    out, body = node.outputs[0].type, node.op.body
+    out, body = node.outputs[0].tensor, node.op.body
     block = out.layout.block
     views = {i: _blocked_view(i, v, out) for i, v in enumerate(node.inputs)}
     to = stored("output", 0, out)

@@ -220,7 +220,7 @@ class Lookup(Piece):
 def stages(node: Node, target: Target) -> Stages:
     if isinstance(node.op, Gather):
         return [[gather(node, target)]], ()
-    out = dense("output", 0, node.outputs[0].type)
+    out = dense("output", 0, node.outputs[0].tensor)
     return [
         [Copy(target, node.inputs[0].shape, out, replace(out, kind="input"))],
         [scatter(node, target)],
@@ -235,14 +235,14 @@ def gather(node: Node, target: Target) -> Lookup:
         x.shape,
         input_view(node, 1),
         indices.shape,
-        dense("output", 0, out.type),
+        dense("output", 0, out.tensor),
     )
     return Lookup(target, nest)
 
 
 def scatter(node: Node, target: Target) -> Lookup:
     x, indices, updates = node.inputs
-    out = dense("output", 0, node.outputs[0].type)
+    out = dense("output", 0, node.outputs[0].tensor)
     nest = named(node.op, out, x.shape, input_view(node, 1), indices.shape, input_view(node, 2))
     sizes = nest.sizes  # the updates' own shape, which the run has checked
     plain = replace(nest.plain, strides=row_major(sizes, dtypes.itemsize(updates.dtype)))

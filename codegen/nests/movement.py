@@ -47,13 +47,13 @@ def stages(node: Node, target: Target) -> Stages:
         ]
         return [_inside(node, target), *folded], ()
     if isinstance(node.op, Reorder):
-        return reordering(target, node.inputs[0].type, node.outputs[0].type)
+        return reordering(target, node.inputs[0].tensor, node.outputs[0].tensor)
     return [copies(node, target)], ()
 
 
 def copies(node: Node, target: Target) -> list[Copy]:
     """What a node over dense tensors copies."""
-    x, out = node.inputs[0].type if node.inputs else None, output_view(node)
+    x, out = node.inputs[0].tensor if node.inputs else None, output_view(node)
     shape = node.outputs[0].shape
     match node.op:
         case Reshape():

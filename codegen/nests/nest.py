@@ -68,11 +68,11 @@ def dense(kind: str, index: int, type_: TensorType) -> View:
 
 
 def input_view(node: Node, index: int) -> View:
-    return dense("input", index, node.inputs[index].type)
+    return dense("input", index, node.inputs[index].tensor)
 
 
 def output_view(node: Node, index: int = 0) -> View:
-    return dense("output", index, node.outputs[index].type)
+    return dense("output", index, node.outputs[index].tensor)
 
 
 def broadcast_stride(stride: Dimension, size: Dimension, whole: Dimension) -> Dimension:

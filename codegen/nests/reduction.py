@@ -428,7 +428,7 @@ def stages(node: Node, target: Target) -> Stages:
 
 
 def _reduce(node: Node, target: Target) -> Reduction:
-    op, x, out = node.op, node.inputs[0].type, node.outputs[0].type
+    op, x, out = node.op, node.inputs[0].tensor, node.outputs[0].tensor
     kept = [a for a in range(x.rank) if a not in op.axes]
     body = op.body if op.body is not None else expr.input_(0, x.dtype)
     order = [*kept, *op.axes]
@@ -439,7 +439,7 @@ def _reduce(node: Node, target: Target) -> Reduction:
     state = State(
         kind, accumulator(body.dtype), "int32" if isinstance(length, int) and length < 1 << 31 else "int64"
     )
-    views = {i: broadcasting("input", i, v.type, x.shape).pick(order) for i, v in enumerate(node.inputs)}
+    views = {i: broadcasting("input", i, v.tensor, x.shape).pick(order) for i, v in enumerate(node.inputs)}
     sizes = [x.shape[a] for a in kept]
     to = View("output", 0, out.dtype, row_major(sizes, dtypes.itemsize(out.dtype)))
     finish = expr.cast(expr.input_(0, state.types[-1]), out.dtype)
@@ -449,7 +449,7 @@ def _reduce(node: Node, target: Target) -> Reduction:
 
 
 def _contract(node: Node, target: Target) -> Reduction:
-    op, out = node.op, node.outputs[0].type
+    op, out = node.op, node.outputs[0].tensor
     operands = list(zip((op.lhs, op.rhs), node.inputs))
     sizes: dict[str, Dimension] = {}
     for labels, value in operands:
@@ -467,7 +467,7 @@ def _contract(node: Node, target: Target) -> Reduction:
         views[index] = View("input", index, value.dtype, tuple(along))
     state = State("sum", accumulator(op.accumulate))
     factors = [expr.cast(expr.input_(i, v.dtype), state.dtype) for i, (_, v) in enumerate(operands)]
-    extra = {k - 1: broadcasting("input", k, v.type, out.shape) for k, v in enumerate(node.inputs) if k > 1}
+    extra = {k - 1: broadcasting("input", k, v.tensor, out.shape) for k, v in enumerate(node.inputs) if k > 1}
     kept = [sizes[label] for label in op.out]
     finish = op.epilogue if op.epilogue is not None else expr.input_(0, op.accumulate)
     total = expr.cast(expr.input_(0, state.dtype), op.accumulate)

@@ -28,7 +28,7 @@ class Scan(Piece):
     """The nest over all axes but the one that totals run along."""
 
     def __init__(self, node: Node, target: Target):
-        op, x = node.op, node.inputs[0].type
+        op, x = node.op, node.inputs[0].tensor
         around = [a for a in range(x.rank) if a != op.axis]
         view = dense("input", 0, x)
         self.target, self.op, self.dtype = target, op, x.dtype

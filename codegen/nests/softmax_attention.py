@@ -42,7 +42,7 @@ def stages(node: Node, target: Target) -> Stages:
     # the row's greatest for each of its scores
     held = View("temporary", 1, wide, (*temporary(1, rows).strides, 0))
     total, element = expr.input_(0, wide), expr.input_
-    bias = {1: broadcasting("input", 3, node.inputs[3].type, shape)} if len(node.inputs) > 3 else {}
+    bias = {1: broadcasting("input", 3, node.inputs[3].tensor, shape)} if len(node.inputs) > 3 else {}
     scaled = total * op.scale
     if bias:
         scaled = scaled + expr.cast(element(1, node.inputs[3].dtype), wide)

@@ -208,7 +208,7 @@ class Convolution(Windows):
         self.lanes = vector_lanes(target, *self.factors)
         self.channels_in = dims.floor_divide(node.inputs[0].shape[1], op.groups)
         self.extra = {
-            i: broadcasting("input", i + 1, node.inputs[i + 1].type, out.shape)
+            i: broadcasting("input", i + 1, node.inputs[i + 1].tensor, out.shape)
             for i in expr.inputs(self.finish)
             if i
         }
@@ -314,7 +314,7 @@ class Convolution(Windows):
     def _finish(self, k: KernelText, f: Function, at: Sequence[str], sums: str, count: str) -> None:
         n, group, channel, *results = at
         place = [n, f.add(f.mul(group, k.size(f, self.sizes[2])), channel), *results]
-        out = dense("output", 0, self.node.outputs[0].type)
+        out = dense("output", 0, self.node.outputs[0].tensor)
         to, last = address(k, f, out, place), len(place) - 1
         lanes = self.lanes
         readers = {
@@ -461,7 +461,7 @@ class Pooling(Windows):
     def _finish(
         self, k: KernelText, f: Function, at: Sequence[str], best: str, second: str, count: str
     ) -> None:
-        out = dense("output", 0, self.node.outputs[0].type)
+        out = dense("output", 0, self.node.outputs[0].tensor)
         to = address(k, f, out, at)
         value = expr.input_(0, self.dtype)
         if self.node.op.kind == "argmax":

@@ -66,7 +66,7 @@ def _is_packed(value: Value, rank: int) -> bool:
 
 def packed_operands(node: Node) -> tuple[int, ...]:
     """Which epilogue operands `pack_operand` transforms."""
-    rank = node.outputs[0].type.rank
+    rank = node.outputs[0].tensor.rank
     return tuple(i for i, v in enumerate(node.inputs[2:], 2) if _is_packed(v, rank))
 
 
@@ -111,13 +111,13 @@ def _reading(index: int, value: Value, type_: TensorType, out: TensorType, block
 def operand_layouts(node: Node, block: int) -> tuple[Layout | None, ...] | None:
     """The layouts that an epilogue wants its operands 2.. in; None where no blocked kernel can run
     it."""
-    out, body, found = node.outputs[0].type, node.op.epilogue, []
+    out, body, found = node.outputs[0].tensor, node.op.epilogue, []
     if body is not None and any(e.op in ("index", "check") for e in expr.topological(body)):
         return None
     for index, value in enumerate(node.inputs[2:], 2):
         whole = value.constant is None and value.rank == out.rank and value.shape[1] != 1
         layout = without_halo(block, out.rank - 2) if whole else None
-        if _reading(index, value, replace(value.type, layout=layout), out, block) is None:
+        if _reading(index, value, replace(value.tensor, layout=layout), out, block) is None:
             return None
         found.append(layout)
     return tuple(found)
@@ -135,9 +135,9 @@ class Epilogue:
     """
 
     def __init__(self, node: Node, block: int):
-        self.block, self.out = block, node.outputs[0].type
+        self.block, self.out = block, node.outputs[0].tensor
         self.sums, self.partial = node.op.accumulate, self.out.shape[1] % block != 0
-        found = [_reading(i, v, v.type, self.out, block) for i, v in enumerate(node.inputs[2:], 2)]
+        found = [_reading(i, v, v.tensor, self.out, block) for i, v in enumerate(node.inputs[2:], 2)]
         self.bias, self.body = None, node.op.epilogue
         if self.body is not None:
             self._split_bias({r.index - 1: r for r in found})

@@ -67,7 +67,9 @@ def product_of(node: Node) -> Product | None:
     a label is summed over in one operand alone, or an operand of the epilogue is, along n, neither
     contiguous nor one element."""
     op = node.op
-    if not isinstance(op, Contract) or any(v.type.layout is not None for v in (*node.inputs, *node.outputs)):
+    if not isinstance(op, Contract) or any(
+        v.tensor.layout is not None for v in (*node.inputs, *node.outputs)
+    ):
         return None
     if any(len(set(labels)) != len(labels) for labels in (op.lhs, op.rhs, op.out)):
         return None

@@ -427,8 +427,10 @@ def _type_proto(value: Value | None) -> onnx.TypeProto | None:
     """A value's type for the schema's function builder; unknown dimensions stay open."""
     if value is None or not isinstance(value.type, TensorType):
         return None
-    code = dtypes.NUMBERS[value.type.dtype]
-    return helper.make_tensor_type_proto(code, [d if isinstance(d, int) else None for d in value.type.shape])
+    code = dtypes.NUMBERS[value.tensor.dtype]
+    return helper.make_tensor_type_proto(
+        code, [d if isinstance(d, int) else None for d in value.tensor.shape]
+    )
 
 
 @dataclass(frozen=True)

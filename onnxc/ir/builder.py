@@ -323,7 +323,7 @@ class Builder:
         binds. `minimum` bounds the fresh ones; smaller elements fail the run."""
         if x.elements is not None:
             return list(x.elements.flat)
-        count = x.type.count
+        count = x.tensor.count
         if not dtypes.is_integer(x.dtype):
             raise ops.TypeMismatch(f"{x.type} is given where integers are needed")
         if not isinstance(count, int):

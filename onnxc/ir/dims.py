@@ -16,6 +16,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
+from typing import TypeGuard, overload
 
 from ..errors import LimitError
 
@@ -255,6 +256,10 @@ def symbol(name: str, minimum: int | None = 0, typical: int = LENGTH) -> Dim:
     return _atom(Symbol(name, minimum, typical))
 
 
+@overload
+def product(dims: Iterable[int]) -> int: ...
+@overload
+def product(dims: Iterable[Dimension]) -> Dimension: ...
 def product(dims: Iterable[Dimension]) -> Dimension:
     return reduce(operator.mul, dims, 1)
 
@@ -268,7 +273,7 @@ def is_large(value: Dimension) -> bool:
     )
 
 
-def is_static(shape: Iterable[Dimension]) -> bool:
+def is_static(shape: tuple[Dimension, ...]) -> TypeGuard[tuple[int, ...]]:
     return all(isinstance(d, int) for d in shape)
 
 

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
 from . import dims, dtypes
 from .dims import Dimension
-from .requirements import Need
+from .requirements import Need, TypeMismatch
 
 if TYPE_CHECKING:
     from .ops import Op
@@ -186,27 +186,38 @@ class Value:
         self.index = 0
 
     @property
+    def tensor(self) -> TensorType:
+        """Its type, which is a tensor's; TypeMismatch where it is not."""
+        if isinstance(self.type, TensorType):
+            return self.type
+        raise TypeMismatch(f"{self.type} is given where a tensor is needed")
+
+    @property
     def shape(self) -> tuple[Dimension, ...]:
-        return self.type.shape
+        return self.tensor.shape
 
     @property
     def dtype(self) -> str:
-        return self.type.dtype
+        return self.tensor.dtype
 
     @property
     def rank(self) -> int:
-        return len(self.type.shape)
+        return len(self.tensor.shape)
 
     def __repr__(self) -> str:
         return f"%{self.name or hex(id(self))}: {self.type}"
 
 
-@dataclass(frozen=True, eq=False)
-class Node:
-    """One application of an op. `origin` names the ONNX node it came from, for messages. `choice` is the
-    kernel that `select_kernels` decided on (`codegen/kernels`), with its tiling."""
+OpT = TypeVar("OpT", bound="Op", covariant=True)
 
-    op: Op
+
+@dataclass(frozen=True, eq=False)
+class Node(Generic[OpT]):
+    """One application of an op; Node[Conv] is that of a convolution. `origin` names the ONNX node it came
+    from, for messages. `choice` is the kernel that `select_kernels` decided on (`codegen/kernels`), with its
+    tiling."""
+
+    op: OpT
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     origin: str = ""
@@ -324,7 +335,7 @@ def regions(op: Op) -> tuple[Graph, ...]:
 
 def walk(graph: Graph) -> Iterator[Node]:
     """Every node, those of nested regions just before the node that holds them."""
-    stack: list[Iterator] = [iter(graph.nodes)]
+    stack: list[Iterator[Node]] = [iter(graph.nodes)]
     pending: list[Node | None] = [None]
     while stack:
         for node in stack[-1]:

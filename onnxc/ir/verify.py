@@ -127,7 +127,7 @@ class _Scope:
         _require(constant is not None, f"{_name(value)} is used before it is defined")
         _require(value.producer is None, f"the constant {_name(value)} has a producer")
         _require(
-            value.type == TensorType(constant.dtype, constant.shape, value.type.layout),
+            value.type == TensorType(constant.dtype, constant.shape, value.tensor.layout),
             f"the constant {_name(value)} is no {value.type}",
         )
 
@@ -159,13 +159,13 @@ class _Scope:
     def value_type(self, value: Value) -> None:
         """The sizes of a value are defined. Those inside sequences are nobody's."""
         if isinstance(value.type, TensorType):
-            self.uses(value.type.shape)
-            if value.type.layout is not None:
+            self.uses(value.tensor.shape)
+            if value.tensor.layout is not None:
                 _require(self.stage != "core", f"{_name(value)} has a layout before layouts are chosen")
                 self.layout(value.type)
         if value.elements is not None:  # they may name variables that a later Bind makes of them
             _require(
-                value.elements.shape == value.type.shape, f"{_name(value)} has elements of another shape"
+                value.elements.shape == value.tensor.shape, f"{_name(value)} has elements of another shape"
             )
 
     def layout(self, type_: TensorType) -> None:

@@ -62,7 +62,7 @@ class Mask:
             operands.append(given)
             shape = ops.broadcast_shapes(shape, given.shape)
         if self.lengths is not None:
-            lengths = b.reshape(b.cast(self.lengths, "int64"), (self.lengths.type.count, 1, 1, 1))
+            lengths = b.reshape(b.cast(self.lengths, "int64"), (self.lengths.tensor.count, 1, 1, 1))
             operands.append(lengths)
             shape = ops.broadcast_shapes(shape, lengths.shape)
         return generate(b, shape, self._body(len(shape), queries, dtype, *operands), *operands)

@@ -77,15 +77,15 @@ def zeros(b: Builder, dtype: str, shape: Sequence[Dimension], value: object = 0)
 
 def scalar(b: Builder, x: Value, what: str = "operand") -> Value:
     """x, which has one element, as a tensor without axes."""
-    if dims.equal(x.type.count, 1) is False:
-        raise ops.TypeMismatch(f"the {what} should have one element, not {x.type.count}")
+    if dims.equal(x.tensor.count, 1) is False:
+        raise ops.TypeMismatch(f"the {what} should have one element, not {x.tensor.count}")
     return b.reshape(x, ())
 
 
 def along(b: Builder, vector: Value, axis: int, rank: int) -> Value:
     """A vector as a tensor of that rank that lies along one axis and broadcasts along the
     others."""
-    count = vector.type.count
+    count = vector.tensor.count
     return b.reshape(vector, tuple(count if a == axis else 1 for a in range(rank)))
 
 
@@ -248,7 +248,7 @@ def known_axes(b: Builder, axes: Value | Sequence[int], rank: int) -> list[int] 
 
 def number_of(x: Value | Sequence, what: str) -> int:
     """How many elements a vector has, which must be known."""
-    count = x.type.count if isinstance(x, Value) else len(x)
+    count = x.tensor.count if isinstance(x, Value) else len(x)
     if isinstance(count, int) and count > 4096:
         raise LimitError(f"{count:,} {what} are more than the limit of 4,096")
     if not isinstance(count, int):
@@ -280,7 +280,7 @@ def at_axes(
 
 def _scattered(b: Builder, values: Value, axes: Value, rank: int, default: int) -> Value:
     whole = b.constant(np.full(rank, default, np.int64))
-    flat = (b.reshape(v, (v.type.count,)) for v in (axes, b.cast(values, "int64")))
+    flat = (b.reshape(v, (v.tensor.count,)) for v in (axes, b.cast(values, "int64")))
     return b.emit(ops.Scatter("elements"), whole, *flat)[0]
 
 

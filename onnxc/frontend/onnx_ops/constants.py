@@ -135,7 +135,7 @@ def Trilu(b, input, k=None, *, upper=1):
 def OneHot(b, indices, depth, values, *, axis=-1):
     """values[1] where the place along a new axis is the index, else values[0]; negative indices
     count from the end."""
-    if dims.equal(values.type.count, 2) is False:
+    if dims.equal(values.tensor.count, 2) is False:
         raise ops.TypeMismatch(f"its values are {values.type} where two are needed")
     place = b.axis(axis, indices.rank + 1)
     count = b.dimension(b.cast(depth, "int64"), 0, "depth")
@@ -168,7 +168,7 @@ def Compress(b, input, condition, *, axis=None):
     if condition.rank != 1 or condition.dtype != "bool":
         raise ops.TypeMismatch(f"the condition is {condition.type} where a vector of bool is needed")
     if axis is None:
-        input, axis = b.reshape(input, (input.type.count,)), 0
+        input, axis = b.reshape(input, (input.tensor.count,)), 0
     place = b.axis(axis, input.rank)
     chosen = nonzero(b, condition)
     return b.emit(ops.Gather("axis", place), input, b.reshape(chosen, (chosen.shape[1],)))[0]
@@ -181,6 +181,6 @@ def Unique(b, X, *, axis=None, sorted=1):
     count = b.fresh("unique")
     place = -1 if axis is None else b.axis(axis, X.rank)
     shape = (count,) if axis is None else (*X.shape[:place], count, *X.shape[place + 1 :])
-    length = X.type.count if axis is None else X.shape[place]
+    length = X.tensor.count if axis is None else X.shape[place]
     places = [TensorType("int64", (n,)) for n in (count, length, count)]
     return b.call("unique", [X], [TensorType(X.dtype, shape), *places], [place, int(bool(sorted))])

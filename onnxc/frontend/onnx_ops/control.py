@@ -226,8 +226,8 @@ def loop(
     for value in found.outputs[1 + len(initial) :]:
         if not isinstance(value.type, TensorType):
             raise UnsupportedError("a loop that collects values other than tensors")
-        inner = tuple(d if _visible_dim(b, d) else b.fresh("n") for d in value.type.shape)
-        types.append(TensorType(value.type.dtype, (count, *inner)))
+        inner = tuple(d if _visible_dim(b, d) else b.fresh("n") for d in value.tensor.shape)
+        types.append(TensorType(value.tensor.dtype, (count, *inner)))
     outer = [value for value, _ in found.builder.captured()]
     outputs = [found.builder.capture(v) for v in found.outputs]
     graph = region_graph(found, outer, outputs)

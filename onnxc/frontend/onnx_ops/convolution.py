@@ -240,7 +240,7 @@ def _centred(b: Builder, x: Value, zero: Value | None) -> Value:
 
 
 def _per_kernel(b: Builder, value: Value, count: Dimension, rank: int) -> Value:
-    if value.type.count == 1:
+    if value.tensor.count == 1:
         return b.reshape(value, ())
     length(value, count, "a scale or zero point")
     return along(b, value, 0, rank)

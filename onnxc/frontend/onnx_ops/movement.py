@@ -52,7 +52,7 @@ def Reshape(b, data, shape, *, allowzero=0):
         raise ops.TypeMismatch("more than one size is -1")
     for k in rest:
         known = dims.product(d for j, d in enumerate(sizes) if j != k)
-        sizes[k] = dims.remaining(data.type.count, known)
+        sizes[k] = dims.remaining(data.tensor.count, known)
     return b.reshape(data, sizes)
 
 
@@ -78,7 +78,7 @@ def _meant(b: Builder, data: Value, shape: Value, allowzero: int) -> Value:
     if not allowzero:
         shape = b.map(shape, b.elements(own), lambda s, d: expr.where(s.equals(0), d, s))
     known = b.reduce("prod", shape, [0], False, lambda s: expr.where(s.equals(-1), 1, s))
-    count = expr.size(data.type.count)
+    count = expr.size(data.tensor.count)
     return b.map(shape, known, lambda s, k: expr.where(s.equals(-1), count / k, s))
 
 
@@ -145,7 +145,7 @@ def Shape(b, data, *, start=0, end=None):
 
 @onnx_op(since=1)
 def Size(b, data):
-    return b.elements(np.array(data.type.count, object))
+    return b.elements(np.array(data.tensor.count, object))
 
 
 #: "To the end" of an axis of unknown size is written as the greatest int32 or more (the

@@ -155,7 +155,7 @@ def MaxUnpool(b, X, I, output_shape=None, *, kernel_shape, pads=None, strides=No
         for a, (d, s, k) in enumerate(zip(X.shape[2:], place.strides, place.kernel))
     ]
     shape = [*X.shape[:2], *image]
-    flat, count = zeros(b, X.dtype, (dims.product(shape),)), X.type.count
+    flat, count = zeros(b, X.dtype, (dims.product(shape),)), X.tensor.count
     written = b.emit(ops.Scatter("elements"), flat, b.reshape(I, (count,)), b.reshape(X, (count,)))[0]
     result = b.reshape(written, shape)
     if output_shape is None:

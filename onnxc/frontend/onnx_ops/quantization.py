@@ -55,11 +55,11 @@ def _views(b: Builder, x: Value, axis: int, block_size: int, parameters: Sequenc
     """x and its scale and zero point in shapes that broadcast."""
     scale = parameters[0]
     for other in parameters[1:]:
-        if other is None or (scale.type.count == 1 and not _differ(other.type.count, 1)):
+        if other is None or (scale.tensor.count == 1 and not _differ(other.tensor.count, 1)):
             continue
         if other.rank != scale.rank or any(map(_differ, other.shape, scale.shape)):
             raise ops.TypeMismatch(f"the scale {scale.type} and zero point {other.type} differ in shape")
-    if scale.type.count == 1 and (scale.rank < 2 or not block_size):
+    if scale.tensor.count == 1 and (scale.rank < 2 or not block_size):
         return x, [None if p is None else b.reshape(p, ()) for p in parameters]
     axis = b.axis(axis, x.rank)
     if scale.rank == 1 and not block_size:

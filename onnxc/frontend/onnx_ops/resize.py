@@ -246,7 +246,7 @@ def _axes(
 ) -> list[Axis]:
     count = len(places)
     for value, name, wanted in ((scales, "scales", count), (sizes, "sizes", count), (roi, "roi", 2 * count)):
-        if value is not None and dims.equal(value.type.count, wanted) is False:
+        if value is not None and dims.equal(value.tensor.count, wanted) is False:
             raise ops.TypeMismatch(f"the {name} are {value.type} where {wanted} are needed")
     part = lambda v, k: b.reshape(b.take(v, 0, k, 1), ())  # noqa: E731
     starts = ends = [None] * count
@@ -302,7 +302,7 @@ def Resize(
     one_of(coordinate_transformation_mode, _COORDINATES, "coordinate_transformation_mode")
     one_of(nearest_mode, tuple(_NEAREST)[:-1], "nearest_mode")
     one_of(keep_aspect_ratio_policy, ("stretch", "not_larger", "not_smaller"), "keep_aspect_ratio_policy")
-    scales, sizes = (None if v is None or v.type.count == 0 else v for v in (scales, sizes))
+    scales, sizes = (None if v is None or v.tensor.count == 0 else v for v in (scales, sizes))
     if (scales is None) == (sizes is None):
         raise ops.TypeMismatch("it needs either scales or sizes")
     cropped = coordinate_transformation_mode == "tf_crop_and_resize"
