@@ -1,11 +1,22 @@
 """Where states lie: in the caller's memory, changed in place where nobody reads them after."""
 
+import random
+from dataclasses import replace
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnxc.codegen.lowering.check_plan import check_plan
+from onnxc.codegen.lowering.lower import lower
 from onnxc.codegen.lowering.plan_memory import Location
 from support.planned import Planned
+from support.random_control import EVERY
+from support.random_graphs import random_case
 
-from onnxc.ir.verify import InvalidGraph
+from onnxc.driver import optimise
+from onnxc.frontend.importer import import_model
+from onnxc.ir.verify import InvalidGraph, growing_axis
+from onnxc.target import TARGETS
 
 
 def kinds(planned, *names):
@@ -117,3 +128,34 @@ def test_a_state_that_is_overwritten_too_early_is_noticed():
     p.plan.copies.clear()
     with pytest.raises(InvalidGraph, match="Reduce at 1 does not find %h"):
         check_plan(p.graph, p.codes, p.plan)
+
+
+# Any graph
+
+
+def with_random_states(graph, rng):
+    """The graph with values of its own as outputs that are the next values of inputs of the same type."""
+    values = [*graph.inputs, *(v for node in graph.nodes for v in node.outputs)]
+    pairs, added = [], []
+    for k, old in enumerate(graph.inputs):
+        alike = [v for v in values if v is not old and v.constant is None and fits(old, v)]
+        if alike:
+            pairs.append((k, len(graph.outputs) + len(added)))
+            added.append(rng.choice(alike))
+    return replace(graph, outputs=(*graph.outputs, *added), states=tuple(pairs))
+
+
+def fits(old, new):
+    try:
+        return growing_axis(old.type, new.type) is None
+    except ValueError:
+        return False
+
+
+@settings(max_examples=60, derandomize=True, deadline=None, database=None)
+@given(st.integers(0, 1 << 32))
+def test_states_of_any_graph_are_safe_in_place(seed):
+    rng = random.Random(seed)
+    graph = with_random_states(import_model(random_case(rng, EVERY, 12).model).graph, rng)
+    lowered = lower(optimise(graph), TARGETS["x86-64-v3"])
+    check_plan(lowered.graph, lowered.codes, lowered.plan)
