@@ -10,16 +10,16 @@ that equal kernels have equal text and are emitted once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
 
 from ..ir.dims import Dimension
 from ..ir.graph import Layout, Node
 from ..target import Target
 from .costs import Estimate
-from .text.emitter import ENTRY, Function, Text
+from .text.emitter import ENTRY, Function, Reg, Text
 
 
 @dataclass(frozen=True)
@@ -91,53 +91,57 @@ class Code:
     over: tuple[int, ...] = ()
 
 
-@dataclass
-class KernelText:
-    """A kernel being written. `function()` opens the entry, whose parts %first..%last the body loops over."""
+class KernelFunction(Function):
+    """A function of a kernel, whose `%args` are the kernel's argument words."""
 
-    target: Target
-    text: Text = field(init=False)
-    arguments: list[Argument] = field(default_factory=list)
+    text: KernelText
 
-    def __post_init__(self) -> None:
-        self.text = Text(self.target)
+    def word(self, argument: Argument, type_: str) -> Reg:
+        place = 8 * self.text.place(argument)
+        address = "%args" if place == 0 else self.hoisted(f"getelementptr i8, ptr %args, i64 {place}", "ptr")
+        return self.hoisted(f"load {type_}, ptr {address}, align 8", type_)
+
+    def input(self, index: int) -> Reg:
+        """The address of operand `index`; only in the entry function."""
+        return self.word(Argument("input", index), "ptr")
+
+    def output(self, index: int = 0) -> Reg:
+        return self.word(Argument("output", index), "ptr")
+
+    def temporary(self, index: int) -> Reg:
+        return self.word(Argument("temporary", index), "ptr")
+
+    def size(self, dimension: Dimension) -> str:
+        """A dimension as an i64: a literal when it is a number, else a word of the arguments."""
+        if isinstance(dimension, int):
+            return str(dimension)
+        return self.word(Argument("size", 0, dimension), "i64")
+
+
+class KernelText(Text[KernelFunction]):
+    """A kernel being written. `entry()` opens its function, whose parts %first..%last the body loops over."""
+
+    def __init__(self, target: Target):
+        super().__init__(target, KernelFunction)
+        self.arguments: list[Argument] = []
+
+    def place(self, argument: Argument) -> int:
+        """The number of an argument's word."""
+        if argument not in self.arguments:
+            self.arguments.append(argument)
+        return self.arguments.index(argument)
 
     @contextmanager
-    def entry(self):
+    def entry(self) -> Iterator[KernelFunction]:
         """`i32 KERNEL(ptr %args, i64 %first, i64 %last, ptr %scratch)`: returns 0 unless the body returned
         a code."""
         parameters = ["ptr noalias %args", "i64 %first", "i64 %last", "ptr noalias %scratch"]
-        with self.text.function(ENTRY, parameters, "i32", "hidden") as f:
+        with self.function(ENTRY, parameters, "i32", "hidden") as f:
             yield f
             f.statement("ret i32 0")
 
-    def word(self, f: Function, argument: Argument, type_: str) -> str:
-        if argument not in self.arguments:
-            self.arguments.append(argument)
-        place = 8 * self.arguments.index(argument)
-        address = "%args" if place == 0 else f.hoisted(f"getelementptr i8, ptr %args, i64 {place}", "ptr")
-        return f.hoisted(f"load {type_}, ptr {address}, align 8", type_)
-
-    def input(self, f: Function, index: int) -> str:
-        """The address of operand `index`; only in the entry function."""
-        return self.word(f, Argument("input", index), "ptr")
-
-    def output(self, f: Function, index: int = 0) -> str:
-        return self.word(f, Argument("output", index), "ptr")
-
-    def temporary(self, f: Function, index: int) -> str:
-        return self.word(f, Argument("temporary", index), "ptr")
-
-    def size(self, f: Function, dimension: Dimension) -> str:
-        """A dimension as an i64: a literal when it is a number, else a word of the arguments."""
-        return (
-            str(dimension)
-            if isinstance(dimension, int)
-            else self.word(f, Argument("size", 0, dimension), "i64")
-        )
-
     def step(self, parts: Dimension, work: Dimension, scratch: Dimension = 64) -> Step:
-        return Step(str(self.text), tuple(self.arguments), parts, work, scratch)
+        return Step(str(self), tuple(self.arguments), parts, work, scratch)
 
 
 def single(step: Step, temporaries: Sequence[Dimension] = (), over: Sequence[int] = ()) -> Code:

@@ -21,7 +21,7 @@ from ...ir.graph import Node
 from ...ir.ops import Attention
 from ...target import Target
 from .. import costs
-from ..kernel import Choice, Code, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, single
 from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first
 from ..text.shuffles import row_sums
@@ -186,19 +186,19 @@ class _Attention:
         k, shape = KernelText(self.target), self.shape
         bias_step = shape.inner_steps[BIAS] if shape.biased else None
         softmax = Softmax(self.lanes, self.count, self.scale, bias_step, self.one_block)
-        softmax.emit(k.text, f"{ENTRY}.softmax")
+        softmax.emit(k, f"{ENTRY}.softmax")
         heights = range(1, self.rows + 1)
         if isinstance(shape.queries, int):
             heights = sorted(mk.height_counts(shape.queries, self.rows))
         for height in heights:
             if self.few is not True:
-                self.emit_tile(k.text, "rows", height)
+                self.emit_tile(k, "rows", height)
             if self.few is not False and height <= FEW:
-                self.emit_tile(k.text, "few", height)
+                self.emit_tile(k, "few", height)
         groups = dims.ceil_divide(self.tiles, self.part)
         with k.entry() as f, f.loop("%first", "%last") as parts:
-            index, group = f.divide(parts.index, k.size(f, groups))
-            self.emit_part(k, f, self.places(k, f, index), group)
+            index, group = f.divide(parts.index, f.size(groups))
+            self.emit_part(f, self.places(f, index), group)
         parts_ = shape.repeats * groups
         work = costs.work(self.cost, shape.repeats * shape.queries * shape.keys)
         return single(k.step(parts_, work, self.scratch()["end"]))
@@ -217,26 +217,26 @@ class _Attention:
             places[name], total = total, total + padded(size, 64)
         return places | {"end": total}
 
-    def places(self, k: KernelText, f: Function, index: str) -> list[str]:
+    def places(self, f: KernelFunction, index: str) -> list[str]:
         """The addresses of the operands for an index of the batch axes."""
         shape = self.shape
-        base = [k.input(f, 0), k.input(f, 1), k.input(f, 2), k.output(f)]
-        base += [k.input(f, 3)] if shape.biased else []
+        base = [f.input(0), f.input(1), f.input(2), f.output()]
+        base += [f.input(3)] if shape.biased else []
         for axis in reversed(range(len(shape.batch))):
-            index, here = f.divide(index, k.size(f, shape.batch[axis]))
+            index, here = f.divide(index, f.size(shape.batch[axis]))
             for operand, steps in enumerate(shape.batch_steps):
-                distance = f.mul(here, k.size(f, steps[axis]))
+                distance = f.mul(here, f.size(steps[axis]))
                 base[operand] = f.offset(base[operand], distance)
         return base
 
-    def emit_part(self, k: KernelText, f: Function, places: list[str], group: str) -> None:
+    def emit_part(self, f: KernelFunction, places: list[str], group: str) -> None:
         """Blocks of keys, for each the tiles of query rows."""
         shape, first = self.shape, f.mul(group, self.part)
-        keys = k.size(f, shape.keys)
-        last = f.minimum(f.add(first, self.part), k.size(f, self.tiles))
-        words = [f"i64 {k.size(f, word)}" for word in self.words]
+        keys = f.size(shape.keys)
+        last = f.minimum(f.add(first, self.part), f.size(self.tiles))
+        words = [f"i64 {f.size(word)}" for word in self.words]
         at = {name: f.offset("%scratch", place) for name, place in self.scratch().items()}
-        step = [k.size(f, d) for d in shape.row_steps]
+        step = [f.size(d) for d in shape.row_steps]
         blocks = 1
         if not self.one_block:  # no keys at all make an empty block, whose sums are zeros
             blocks = f.maximum(f.divide(f.add(keys, self.block - 1), self.block)[0], 1)
@@ -244,12 +244,12 @@ class _Attention:
             before = f.mul(loop.index, self.block) if not self.one_block else "0"
             count = f.minimum(f.sub(keys, before), self.block)
             key_rows = f.offset(places[K], f.mul(before, step[K]))
-            few = f.compare("sle", k.size(f, shape.queries), FEW) if self.few is None else None
+            few = f.compare("sle", f.size(shape.queries), FEW) if self.few is None else None
             if few is not None:
                 with f.when(f.value(f"xor i1 {few}, true")):
-                    self.pack_keys(k, f, key_rows, at["panels"], count)
+                    self.pack_keys(f, key_rows, at["panels"], count)
             elif not self.few:
-                self.pack_keys(k, f, key_rows, at["panels"], count)
+                self.pack_keys(f, key_rows, at["panels"], count)
             values = f.offset(places[V], f.mul(before, step[V]))
             begin, end = "1", "1"
             if not self.one_block:
@@ -271,7 +271,7 @@ class _Attention:
                 ]
                 if shape.biased:
                     bias = f.offset(places[BIAS], f.mul(row, step[BIAS]))
-                    inner = k.size(f, shape.inner_steps[BIAS])
+                    inner = f.size(shape.inner_steps[BIAS])
                     pointers.append(f.offset(bias, f.mul(before, inner)))
                 numbers = [f"i64 {x}" for x in (count, begin, end)]
                 arguments = ", ".join([*(f"ptr {p}" for p in pointers), *numbers, *words])
@@ -284,12 +284,12 @@ class _Attention:
                 else:
                     f.statement(f"call void @{ENTRY}.{name}{height}({arguments})")
 
-            mk.for_equal_tiles(f, k.size(f, shape.queries), self.rows, tile, first, last)
+            mk.for_equal_tiles(f, f.size(shape.queries), self.rows, tile, first, last)
 
-    def pack_keys(self, k: KernelText, f: Function, keys: str, panels: str, count: str) -> None:
+    def pack_keys(self, f: KernelFunction, keys: str, panels: str, count: str) -> None:
         """K' of a block of keys as panels."""
         shape = self.shape
-        row, inner = k.size(f, shape.row_steps[K]), k.size(f, shape.inner_steps[K])
+        row, inner = f.size(shape.row_steps[K]), f.size(shape.inner_steps[K])
         with f.loop(0, count, self.width) as loop:
             source = f.offset(keys, f.mul(loop.index, row))
             target = f.offset(panels, f.mul(loop.index, shape.depth * SIZE))

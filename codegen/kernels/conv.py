@@ -18,7 +18,7 @@ from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type
 from ..tiles.blocked import (
     Image,
@@ -194,9 +194,9 @@ class Plan:
     def tile_name(self, panels: Panels, width: int) -> str:
         return f"{ENTRY}.tile{width}x{panels.vectors}x{panels.lanes}"
 
-    def panel_words(self, k: KernelText, f: Function, panels: Panels, panel: str) -> list[str]:
+    def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
         """The arguments for panel_parameters, for the panel-th panel of its kind."""
-        return [f"ptr {f.offset(k.input(f, 1), self.panel_offset(f, panels, panel))}"]
+        return [f"ptr {f.offset(f.input(1), self.panel_offset(f, panels, panel))}"]
 
     def panel_offset(self, f: Function, panels: Panels, panel: str) -> str:
         """Where the panel's weights begin, in bytes."""
@@ -205,7 +205,7 @@ class Plan:
         return f.add(before * size, f.mul(panel, panels.width * size))
 
     def accumulate(
-        self, k: KernelText, f: Function, tile: Tile, sums: list[str], displacements: Sequence[int]
+        self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int]
     ) -> list[str]:
         """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and
         channels."""
@@ -215,11 +215,11 @@ class Plan:
             return sums
         if whole:
             loops, depth = merged([(whole, self.x.plane), *self.taps], self.x.block, self.x.itemsize)
-            sums, b = nest(k, f, tile, sums, a, b, loops, depth, displacements)
+            sums, b = nest(f, tile, sums, a, b, loops, depth, displacements)
         if rest:
-            a = f.offset(a, k.size(f, whole * self.x.plane))
+            a = f.offset(a, f.size(whole * self.x.plane))
             loops, depth = merged(self.taps, rest, self.x.itemsize)
-            sums, b = nest(k, f, tile, sums, a, b, loops, depth, displacements)
+            sums, b = nest(f, tile, sums, a, b, loops, depth, displacements)
         return sums
 
     @property
@@ -294,58 +294,51 @@ def emit_plan(plan: Plan, target: Target, cost: Estimate) -> Code:
     lines, outermost = partition(plan, target, cost)
     with k.entry() as f, f.loop("%first", "%last") as part:
         if outermost:
-            rest, chunk = f.divide(part.index, k.size(f, lines.count))
+            rest, chunk = f.divide(part.index, f.size(lines.count))
             n, panel = f.divide(rest, plan.panels)
         else:
             rest, panel = f.divide(part.index, plan.panels)
-            n, chunk = f.divide(rest, k.size(f, lines.count))
-        image = f.offset(k.input(f, 0), f.mul(n, k.size(f, plan.x.image)))
-        source = f.offset(image, k.size(f, plan.start))
-        emit_panel(k, f, plan, source, n, panel, lines.at(k, f, chunk))
+            n, chunk = f.divide(rest, f.size(lines.count))
+        image = f.offset(f.input(0), f.mul(n, f.size(plan.x.image)))
+        source = f.offset(image, f.size(plan.start))
+        emit_panel(f, plan, source, n, panel, lines.at(f, chunk))
     emit_tiles(k, plan)
     work = costs.work(cost, plan.out.batch * plan.length)
     return single(k.step(plan.out.batch * plan.panels * lines.count, work), over=plan.over)
 
 
 def emit_panel(
-    k: KernelText, f: Function, plan: Plan, source: str, n: str, panel: str, lines: tuple[str, str]
+    f: KernelFunction, plan: Plan, source: str, n: str, panel: str, lines: tuple[str, str]
 ) -> None:
     """One panel of output channels over some lines; `source` is the first tap of pixel (0, 0)."""
     for kind in plan.kinds:
         if len(plan.kinds) == 1:
-            _emit_panel(k, f, plan, kind, source, n, panel, lines)
+            _emit_panel(f, plan, kind, source, n, panel, lines)
             continue
         index = f.sub(panel, kind.first)
         with f.when(f.compare("ult", index, kind.count)):
-            _emit_panel(k, f, plan, kind, source, n, index, lines)
+            _emit_panel(f, plan, kind, source, n, index, lines)
 
 
 def _emit_panel(
-    k: KernelText,
-    f: Function,
-    plan: Plan,
-    kind: Panels,
-    source: str,
-    n: str,
-    panel: str,
-    lines: tuple[str, str],
+    f: KernelFunction, plan: Plan, kind: Panels, source: str, n: str, panel: str, lines: tuple[str, str]
 ) -> None:
     out, block = plan.out, f.add(kind.block, f.mul(panel, kind.vectors))
-    weights = plan.panel_words(k, f, kind, panel)
+    weights = plan.panel_words(f, kind, panel)
     if not isinstance(out, Lattice):
-        clear_planes(k, f, out, n, block, kind.vectors, lines)
+        clear_planes(f, out, n, block, kind.vectors, lines)
     column_step = plan.x.pixel * plan.window.strides[1]
 
     def line(y: str, start: str, stop: str) -> None:
-        row = f.offset(source, f.mul(y, k.size(f, plan.x.row * plan.window.strides[0])))
+        row = f.offset(source, f.mul(y, f.size(plan.x.row * plan.window.strides[0])))
 
         def tile(width: int, x: str) -> None:
             words = [
                 "ptr %args",
                 f"ptr {f.offset(row, f.mul(x, column_step))}",
                 *weights,
-                f"ptr {out.address(k, f, k.output(f), n, block, y, x)}",
-                *plan.epilogue.arguments(k, f, n, block, y, x),
+                f"ptr {out.address(f, f.output(), n, block, y, x)}",
+                *plan.epilogue.arguments(f, n, block, y, x),
             ]
             f.statement(f"call void @{plan.tile_name(kind, width)}({', '.join(words)})")
 
@@ -355,11 +348,11 @@ def _emit_panel(
         line("0", *lines)
     else:
         with f.loop(*lines, plan.rows) as rows:
-            line(rows.index, "0", k.size(f, out.width))
+            line(rows.index, "0", f.size(out.width))
 
 
 def clear_planes(
-    k: KernelText, f: Function, out: Image, n: str, block: str, count: int | str, lines: tuple[str, str]
+    f: KernelFunction, out: Image, n: str, block: str, count: int | str, lines: tuple[str, str]
 ) -> None:
     """The border of `count` planes around the lines; around a single row, with its first pixel."""
     if out.halo == (0, 0):
@@ -368,7 +361,7 @@ def clear_planes(
         lines = "0", f.value(f"zext i1 {f.compare('eq', lines[0], 0)} to i64")
     with f.loop(0, count) as loop:
         index = f.add(f.mul(n, out.blocks), f.add(block, loop.index))
-        clear_border(k, f, out, f.offset(k.output(f), f.mul(index, k.size(f, out.plane))), *lines)
+        clear_border(f, out, f.offset(f.output(), f.mul(index, f.size(out.plane))), *lines)
 
 
 def emit_tiles(k: KernelText, plan: Plan) -> None:
@@ -386,13 +379,13 @@ def _emit_tile(k: KernelText, plan: Plan, kind: Panels, width: int) -> None:
     (sy, sx), row, pixel = plan.window.strides, plan.x.row, plan.x.pixel
     displacements = [(y * sy * row if y else 0) + x * sx * pixel for y, x in pixels]
     element, block = scalar_type(plan.dtype), plan.out.block
-    with k.text.function(
+    with k.function(
         plan.tile_name(kind, width), [*parameters, *epilogue.parameters], attributes="noinline nounwind"
     ) as f:
-        start = [resized(f, element, v, block, kind.lanes) for v in epilogue.start(k, f, kind.vectors)]
-        sums = plan.accumulate(k, f, tile, start * len(pixels), displacements)
+        start = [resized(f, element, v, block, kind.lanes) for v in epilogue.start(f, kind.vectors)]
+        sums = plan.accumulate(f, tile, start * len(pixels), displacements)
         sums = [resized(f, element, v, kind.lanes, block) for v in sums]
-        done = Finish(epilogue, k, f, plan.out, kind.vectors, (plan.rows, width))
+        done = Finish(epilogue, f, plan.out, kind.vectors, (plan.rows, width))
         for p, (y, x) in enumerate(pixels):
             for j in range(kind.vectors):
                 done.put(sums[p * kind.vectors + j], j, y, x)
@@ -412,8 +405,7 @@ def merged(
 
 
 def nest(
-    k: KernelText,
-    f: Function,
+    f: KernelFunction,
     tile: Tile,
     sums: list[str],
     a: str,
@@ -431,6 +423,6 @@ def nest(
     kinds = ["ptr", "ptr", *[tile.vector] * len(sums)]
     with f.loop(0, count, carried=list(zip(kinds, [a, b, *sums]))) as loop:
         at, panel, *values = loop.carried
-        values, panel = nest(k, f, tile, values, at, panel, inner, depth, displacements)
-        loop.carry(f.offset(at, k.size(f, stride)), panel, *values)
+        values, panel = nest(f, tile, values, at, panel, inner, depth, displacements)
+        loop.carry(f.offset(at, f.size(stride)), panel, *values)
     return loop.results[2:], loop.results[1]

@@ -17,8 +17,8 @@ from ...ir.graph import Constant, Node
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText
-from ..text.emitter import ENTRY, Function
+from ..kernel import Choice, Code, KernelFunction
+from ..text.emitter import ENTRY
 from ..tiles.blocked import halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.microkernel import Tile, most_rows
@@ -145,16 +145,16 @@ class GroupedPlan(Plan):
         out, vectors = self.out, self.kinds[0].vectors
         return _panel_sizes(self.ranges, out.channels, self.window.taps, out.block, vectors)
 
-    def panel_words(self, k: KernelText, f: Function, panels: Panels, panel: str) -> list[str]:
+    def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
         sizes, size = self._sizes(), dtypes.itemsize(self.dtype)
         starts = [sum(sizes[:p]) * size for p in range(len(sizes))]
         table = [str(n) for start, span in zip(starts, self.ranges) for n in (start, *span)]
-        entry = f.element(k.text.table("i64", table, f"{ENTRY}.panels"), f.add(panels.first, panel), 24)
+        entry = f.element(f.text.table("i64", table, f"{ENTRY}.panels"), f.add(panels.first, panel), 24)
         start, low, high = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
-        return [f"ptr {f.offset(k.input(f, 1), start)}", f"i64 {low}", f"i64 {high}"]
+        return [f"ptr {f.offset(f.input(1), start)}", f"i64 {low}", f"i64 {high}"]
 
     def accumulate(
-        self, k: KernelText, f: Function, tile: Tile, sums: list[str], displacements: Sequence[int]
+        self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int]
     ) -> list[str]:
         """Block by block of the input, over the lanes of it that are in the range."""
         x, block = self.x, self.x.block
@@ -164,7 +164,7 @@ class GroupedPlan(Plan):
         kinds = ["ptr", *[tile.vector] * len(sums)]
         with f.loop(first, last, 1, list(zip(kinds, ["%b", *sums]))) as loop:
             b, *values = loop.carried
-            a = f.offset("%a", f.mul(loop.index, k.size(f, x.plane)))
+            a = f.offset("%a", f.mul(loop.index, f.size(x.plane)))
             if whole:
                 loops, depth = merged(self.taps, block, x.itemsize)
             else:
@@ -173,7 +173,7 @@ class GroupedPlan(Plan):
                 a = f.offset(a, f.mul(lane, x.itemsize))
                 loops = [loop_ for loop_ in self.taps if loop_[0] != 1]
                 depth = f.sub(f.minimum(f.sub("%high", base), block), lane)
-            values, b = nest(k, f, tile, values, a, b, loops, depth, displacements)
+            values, b = nest(f, tile, values, a, b, loops, depth, displacements)
             loop.carry(b, *values)
         return loop.results[1:]
 

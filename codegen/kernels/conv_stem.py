@@ -14,7 +14,7 @@ from ...ir.graph import Constant, Node
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, single
 from ..text.emitter import Function
 from ..tiles.blocked import Image, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
@@ -71,13 +71,13 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     plan = replace(plan, x=_scratch(plan, dense, 2 * cut.each - 1))
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
-        n, chunk = f.divide(part.index, k.size(f, cut.count))
-        first, last = cut.at(k, f, chunk)
-        image = f.offset(k.input(f, 0), f.mul(n, k.size(f, dense.image)))
-        _copy(k, f, plan, dense, image, first, last)
-        source = f.offset("%scratch", f.mul(f.sub("0", first), k.size(f, plan.line_bytes)))
+        n, chunk = f.divide(part.index, f.size(cut.count))
+        first, last = cut.at(f, chunk)
+        image = f.offset(f.input(0), f.mul(n, f.size(dense.image)))
+        _copy(f, plan, dense, image, first, last)
+        source = f.offset("%scratch", f.mul(f.sub("0", first), f.size(plan.line_bytes)))
         with f.loop(0, plan.panels) as panel:
-            emit_panel(k, f, plan, source, n, panel.index, (first, last))
+            emit_panel(f, plan, source, n, panel.index, (first, last))
     emit_tiles(k, plan)
     work = costs.work(choice.cost, out.batch * plan.length)
     return single(k.step(out.batch * cut.count, work, dims.maximum(64, plan.x.image)))
@@ -98,12 +98,12 @@ def _scratch(plan: Plan, dense: Image, lines: int) -> Image:
     return replace(dense, height=(lines - 1) * sy + height, width=(plan.out.width - 1) * sx + width)
 
 
-def _copy(k: KernelText, f: Function, plan: Plan, dense: Image, image: str, first: str, last: str) -> None:
+def _copy(f: KernelFunction, plan: Plan, dense: Image, image: str, first: str, last: str) -> None:
     """Copies what lines first..last-1 read; the origin of the scratch image is the first tap of the
     first of them."""
     x, win = plan.x, plan.window
     count = f.sub(last, first)
-    top, left = (k.size(f, -b) for b in win.before)  # the image's row and column at the scratch's origin
+    top, left = (f.size(-b) for b in win.before)  # the image's row and column at the scratch's origin
     if plan.single_row:
         left = f.add(left, f.mul(first, win.strides[1]))
         height = str(win.extent[0])
@@ -111,18 +111,18 @@ def _copy(k: KernelText, f: Function, plan: Plan, dense: Image, image: str, firs
     else:
         top = f.add(top, f.mul(first, win.strides[0]))
         height = f.add(f.mul(f.sub(count, 1), win.strides[0]), win.extent[0])
-        width = k.size(f, x.width)
+        width = f.size(x.width)
     start = f.minimum(f.maximum(f.sub("0", left), 0), width)  # the first column that the image has
-    stop = f.minimum(f.maximum(f.sub(k.size(f, dense.width), left), start), width)
+    stop = f.minimum(f.maximum(f.sub(f.size(dense.width), left), start), width)
     with f.loop(0, x.channels) as channel, f.loop(0, height) as row:
         y = f.add(top, row.index)
-        target = x.address(k, f, "%scratch", 0, channel.index, row.index)
-        inside = f.value(f"icmp ult i64 {y}, {k.size(f, dense.height)}")
+        target = x.address(f, "%scratch", 0, channel.index, row.index)
+        inside = f.value(f"icmp ult i64 {y}, {f.size(dense.height)}")
         until = f.select(inside, "i64", start, width)
         _fill(f, target, f.mul(until, x.itemsize))
         with f.when(inside):
             column = f.maximum(f.add(left, start), 0)
-            begin = dense.address(k, f, image, 0, channel.index, y, column)
+            begin = dense.address(f, image, 0, channel.index, y, column)
             _move(f, f.element(target, start, x.itemsize), begin, f.mul(f.sub(stop, start), x.itemsize))
             _fill(f, f.element(target, stop, x.itemsize), f.mul(f.sub(width, stop), x.itemsize))
 

@@ -20,7 +20,7 @@ from ...ir.graph import Constant, Node
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..text.scalar import lower
 from ..tiles.blocked import (
@@ -239,14 +239,14 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     count = sum(p.count for p in kinds)
     cut = _partition(plans, count * out.batch, choice.cost)
     with k.entry() as f, f.loop("%first", "%last") as part:
-        rest, chunk = f.divide(part.index, k.size(f, cut.count))
+        rest, chunk = f.divide(part.index, f.size(cut.count))
         n, panel = f.divide(rest, count)
         with f.when(f.compare("eq", f.add(chunk, panel), 0)):
-            clear_planes(k, f, out, n, "0", out.blocks, ("0", k.size(f, out.height)))
+            clear_planes(f, out, n, "0", out.blocks, ("0", f.size(out.height)))
         for plan in plans:
-            image = f.offset(k.input(f, 0), f.mul(n, k.size(f, plan.x.image)))
-            source = f.offset(image, k.size(f, plan.start))
-            emit_panel(k, f, plan, source, n, panel, cut.at(k, f, chunk, plan.length))
+            image = f.offset(f.input(0), f.mul(n, f.size(plan.x.image)))
+            source = f.offset(image, f.size(plan.start))
+            emit_panel(f, plan, source, n, panel, cut.at(f, chunk, plan.length))
     for plan in {(p.window.kernel, p.widths): p for p in plans}.values():
         emit_tiles(k, plan)
     work = costs.work(choice.cost, out.batch * out.height * out.width)
@@ -354,21 +354,21 @@ def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
     cut = cut_lines(x.height, 1, x.batch, choice.cost.total)
     operands = [i for i in range(2, len(node.inputs))]
     with k.entry() as f, f.loop("%first", "%last") as part:
-        n, chunk = f.divide(part.index, k.size(f, cut.count))
-        first, last = cut.at(k, f, chunk)
-        out = f.offset(k.output(f), f.mul(n, k.size(f, shape.channels * shape.plane)))
+        n, chunk = f.divide(part.index, f.size(cut.count))
+        first, last = cut.at(f, chunk)
+        out = f.offset(f.output(), f.mul(n, f.size(shape.channels * shape.plane)))
         with f.loop(first, last) as row:
             y = row.index
-            below = f.offset(out, f.mul(y, k.size(f, shape.height * shape.row)))
-            words = [f"ptr {k.input(f, i)}" for i in operands]
+            below = f.offset(out, f.mul(y, f.size(shape.height * shape.row)))
+            words = [f"ptr {f.input(i)}" for i in operands]
 
             def tile(width: int, column: str) -> None:
-                a = x.address(k, f, k.input(f, 0), n, 0, y, column)
+                a = x.address(f, f.input(0), n, 0, y, column)
                 place = f.offset(below, f.mul(column, shape.width * x.itemsize))
-                arguments = ["ptr %args", f"ptr {a}", f"ptr {k.input(f, 1)}", f"ptr {place}", *words]
+                arguments = ["ptr %args", f"ptr {a}", f"ptr {f.input(1)}", f"ptr {place}", *words]
                 f.statement(f"call void @{ENTRY}.tile{width}({', '.join(arguments)})")
 
-            cover(f, 0, k.size(f, x.width), widths, tile)
+            cover(f, 0, f.size(x.width), widths, tile)
     for width in widths:
         _lanes_tile(k, node, shape, width)
     return single(k.step(x.batch * cut.count, costs.work(choice.cost, x.batch * x.height)))
@@ -381,13 +381,13 @@ def _lanes_tile(k: KernelText, node: Node, shape: Scatter, width: int) -> None:
     parameters = ["ptr %args", "ptr noalias %a", "ptr noalias %b", "ptr noalias %out", *operands]
     plan = Plan(x, x, one, 0, None, shape.dtype, (), 1, (width,))
     tile = Tile(width, 1, shape.lanes, shape.dtype, shape.dtype, shape.dtype)
-    with k.text.function(f"{ENTRY}.tile{width}", parameters, attributes="noinline nounwind") as f:
-        sums = plan.accumulate(k, f, tile, tile.zeros(), [p * x.pixel for p in range(width)])
+    with k.function(f"{ENTRY}.tile{width}", parameters, attributes="noinline nounwind") as f:
+        sums = plan.accumulate(f, tile, tile.zeros(), [p * x.pixel for p in range(width)])
         for first in range(0, width, shape.joined):
             vector = _joined(f, tile, sums[first : first + shape.joined], shape.joined)
-            vector = _finished(k, f, node, vector, x.block)
+            vector = _finished(f, node, vector, x.block)
             count = min(shape.joined, width - first)
-            _scatter(k, f, shape, vector, count, f.offset("%out", first * shape.width * x.itemsize))
+            _scatter(f, shape, vector, count, f.offset("%out", first * shape.width * x.itemsize))
         f.statement("ret void")
 
 
@@ -405,7 +405,7 @@ def _joined(f: Function, tile: Tile, parts: list[str], count: int) -> str:
     return parts[0]
 
 
-def _finished(k: KernelText, f: Function, node: Node, sums: str, lanes: int) -> str:
+def _finished(f: KernelFunction, node: Node, sums: str, lanes: int) -> str:
     """The epilogue of a vector of results."""
     dtype, constants = node.outputs[0].dtype, _channel_constants(node)
 
@@ -419,10 +419,10 @@ def _finished(k: KernelText, f: Function, node: Node, sums: str, lanes: int) -> 
 
     if node.op.epilogue is None:
         return sums
-    return lower(f, [node.op.epilogue], operand, lanes, lambda d: k.size(f, d))[0]
+    return lower(f, [node.op.epilogue], operand, lanes, lambda d: f.size(d))[0]
 
 
-def _scatter(k: KernelText, f: Function, shape: Scatter, vector: str, count: int, out: str) -> None:
+def _scatter(f: KernelFunction, shape: Scatter, vector: str, count: int, out: str) -> None:
     """Stores the results of `count` pixels, which are side by side in each row of the output."""
     element, lanes = scalar_type(shape.dtype), shape.x.block
     kind, length = vector_type(element, lanes), count * shape.width
@@ -432,5 +432,5 @@ def _scatter(k: KernelText, f: Function, shape: Scatter, vector: str, count: int
             order = [p * shape.lanes + first + x for p in range(count) for x in range(shape.width)]
             mask = ", ".join(f"i32 {lane}" for lane in order)
             part = f.value(f"shufflevector {kind} {vector}, {kind} poison, <{length} x i32> <{mask}>")
-            place = f.offset(out, k.size(f, channel * shape.plane + row * shape.row))
+            place = f.offset(out, f.size(channel * shape.plane + row * shape.row))
             f.store(f"<{length} x {element}>", part, place, shape.x.itemsize)

@@ -20,7 +20,7 @@ from ...ir.graph import Constant, Node
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..tiles.blocked import (
     Image,
@@ -184,40 +184,40 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     cut = cut_lines(plan.length, step, out.blocks * out.batch, choice.cost.total)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
-        _part(k, f, plan, cut, part.index)
+        _part(f, plan, cut, part.index)
     _strip(k, plan)
     work = costs.work(choice.cost, out.batch * plan.length)
     return single(k.step(out.batch * out.blocks * cut.count, work))
 
 
-def _part(k: KernelText, f: Function, plan: Plan, cut: Lines, part: str) -> None:
+def _part(f: KernelFunction, plan: Plan, cut: Lines, part: str) -> None:
     """Some lines of one block of output channels."""
     x, out, win, lanes = plan.x, plan.out, plan.window, plan.lanes
-    plane, chunk = f.divide(part, k.size(f, cut.count))
+    plane, chunk = f.divide(part, f.size(cut.count))
     n, block = f.divide(plane, out.blocks)
-    first, last = cut.at(k, f, chunk)
+    first, last = cut.at(f, chunk)
     source, lane = f.divide(f.mul(block, lanes.span), lanes.block)
     start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
-    image = f.offset(k.input(f, 0), f.mul(n, k.size(f, x.image)))
-    pixels = f.offset(f.offset(image, k.size(f, start)), f.mul(source, k.size(f, x.plane)))
+    image = f.offset(f.input(0), f.mul(n, f.size(x.image)))
+    pixels = f.offset(f.offset(image, f.size(start)), f.mul(source, f.size(x.plane)))
     pixels = f.offset(pixels, f.mul(lane, x.itemsize))
-    weights = f.offset(k.input(f, 1), f.mul(block, plan.products * lanes.block * x.itemsize))
-    target = f.offset(k.output(f), f.mul(plane, k.size(f, out.plane)))
-    whole = ("0", k.size(f, out.width))
+    weights = f.offset(f.input(1), f.mul(block, plan.products * lanes.block * x.itemsize))
+    target = f.offset(f.output(), f.mul(plane, f.size(out.plane)))
+    whole = ("0", f.size(out.width))
     if plan.single_row:  # the part with the first pixel clears the border
-        clear_border(k, f, out, target, 0, f.value(f"zext i1 {f.compare('eq', first, 0)} to i64"))
+        clear_border(f, out, target, 0, f.value(f"zext i1 {f.compare('eq', first, 0)} to i64"))
     else:
-        clear_border(k, f, out, target, first, last)
+        clear_border(f, out, target, first, last)
     rows, columns = (("0", "1"), (first, last)) if plan.single_row else ((first, last), whole)
     with f.loop(*rows, plan.rows) as row:
         y = row.index
         words = [
             "ptr %args",
-            f"ptr {f.offset(pixels, f.mul(y, k.size(f, x.row * win.strides[0])))}",
+            f"ptr {f.offset(pixels, f.mul(y, f.size(x.row * win.strides[0])))}",
             f"ptr {weights}",
-            f"ptr {out.address(k, f, k.output(f), n, block, y)}",
+            f"ptr {out.address(f, f.output(), n, block, y)}",
             *(f"i64 {c}" for c in columns),
-            *plan.epilogue.arguments(k, f, n, block, y, 0),
+            *plan.epilogue.arguments(f, n, block, y, 0),
         ]
         f.statement(f"call void @{ENTRY}.strip({', '.join(words)})")
 
@@ -241,13 +241,13 @@ def _strip(k: KernelText, plan: Plan) -> None:
     vectors = plan.products + open_ + lanes.inside + 4
     resident = vectors * k.target.registers(x.dtype, out.block) < k.target.vector_registers
     start, stop = ("%start", "%stop") if plan.single_row else ("0", None)
-    with k.text.function(f"{ENTRY}.strip", parameters, attributes="noinline nounwind") as f:
+    with k.function(f"{ENTRY}.strip", parameters, attributes="noinline nounwind") as f:
         weight = partial(f.load, kind, align=min(64, size))
         weights = [weight(f.offset("%b", p * size)) for p in range(plan.products)] if resident else None
-        initial = epilogue.start(k, f, 1)[0]
-        finish = {w: Finish(epilogue, k, f, out, 1, (plan.rows, w)) for w in plan.widths}
+        initial = epilogue.start(f, 1)[0]
+        finish = {w: Finish(epilogue, f, out, 1, (plan.rows, w)) for w in plan.widths}
         lines = [
-            f.offset("%a", k.size(f, iy * x.row))
+            f.offset("%a", f.size(iy * x.row))
             for iy in range((plan.rows - 1) * win.strides[0] + win.extent[0])
         ]
 
@@ -276,7 +276,7 @@ def _strip(k: KernelText, plan: Plan) -> None:
             slide(win, plan.rows, width, load, combine, done)
             finished.rework((0, plan.rows), (column, f.add(column, width)))
 
-        cover(f, start, stop or k.size(f, out.width), plan.widths, tile)
+        cover(f, start, stop or f.size(out.width), plan.widths, tile)
         f.statement("ret void")
 
 

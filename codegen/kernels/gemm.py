@@ -22,7 +22,7 @@ from ...ir.graph import Constant, Node
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, Step
+from ..kernel import Choice, Code, KernelFunction, KernelText, Step
 from ..text.emitter import ENTRY, Function, Text
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -354,94 +354,88 @@ class _Gemm:
             for height in self.heights:
                 tile = self.tile(height, vectors)
                 scratch = max(scratch, epilogues.scratch_bytes(tile, self.body, p.result))
-                self.emit_tile(k.text, f"{ENTRY}.{name}", tile, columns)
+                self.emit_tile(k, f"{ENTRY}.{name}", tile, columns)
             if self.heights and not epilogues.in_registers(self.body):
-                self.emit_done(k.text, f"{ENTRY}.{name}", self.tile(1, vectors), columns)
+                self.emit_done(k, f"{ENTRY}.{name}", self.tile(1, vectors), columns)
         blocks = dims.ceil_divide(self.tiles, t.block)
         groups = 1 if t.group == ALL else dims.ceil_divide(self.panels, t.group)
         with k.entry() as f, f.loop("%first", "%last") as parts:
-            rest, block = f.divide(parts.index, k.size(f, blocks))
-            rest, group = f.divide(rest, k.size(f, groups))
-            self.emit_part(k, f, self.places(k, f, rest), block, group)
+            rest, block = f.divide(parts.index, f.size(blocks))
+            rest, group = f.divide(rest, f.size(groups))
+            self.emit_part(f, self.places(f, rest), block, group)
         parts_ = p.repeats * blocks * groups
         steps = p.repeats * p.m.size * p.n.size * p.depth
         return k.step(parts_, costs.work(self.cost, steps), scratch)
 
-    def places(self, k: KernelText, f: Function, index: str) -> dict[int, str]:
+    def places(self, f: KernelFunction, index: str) -> dict[int, str]:
         """The addresses of A, B, C and the epilogue's operands for an index of the outer axes."""
         p = self.product
         a, b = p.operands
         packed = self.tiling.source == "packed"
-        base = {A: k.input(f, a), B: k.temporary(f, 0) if packed else k.input(f, b), C: k.output(f)}
-        base |= {extra + 1: k.input(f, extra) for extra in self.extra}
+        base = {A: f.input(a), B: f.temporary(0) if packed else f.input(b), C: f.output()}
+        base |= {extra + 1: f.input(extra) for extra in self.extra}
         matrix: Dimension = p.depth * self.columns * self.sizes[B]  # of one matrix of panels
         for axis in reversed(p.outer):
-            index, here = f.divide(index, k.size(f, axis.size))
+            index, here = f.divide(index, f.size(axis.size))
             for operand, pointer in base.items():
                 step = self.step_of(axis, operand)
                 if operand == B and not self.direct and axis in p.panels_axes:
                     step, matrix = matrix, matrix * axis.size
-                base[operand] = f.offset(pointer, f.mul(here, k.size(f, step)))
+                base[operand] = f.offset(pointer, f.mul(here, f.size(step)))
         return base
 
-    def emit_part(self, k: KernelText, f: Function, places: dict[int, str], block: str, group: str) -> None:
+    def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         """The tiles of a block and the panels of a group, in the tiling's order."""
-        words = [f"i64 {k.size(f, word)}" for word in self.words]
+        words = [f"i64 {f.size(word)}" for word in self.words]
 
         def tile(height: int, row: str, name: str, panel: str, columns: str) -> None:
-            at = [f"ptr {x}" for x in (*self.tile_places(k, f, places, row, panel), "%scratch")]
+            at = [f"ptr {x}" for x in (*self.tile_places(f, places, row, panel), "%scratch")]
             arguments = ", ".join([*at, *words, f"i64 {columns}"])
             f.statement(f"call void @{ENTRY}.{name}{height}({arguments})")
 
         if self.tiling.order == "panels":
             self.for_panels(
-                k,
                 f,
                 group,
-                lambda *panel: self.for_tiles(k, f, block, lambda height, row: tile(height, row, *panel)),
+                lambda *panel: self.for_tiles(f, block, lambda height, row: tile(height, row, *panel)),
             )
         else:
             self.for_tiles(
-                k,
                 f,
                 block,
-                lambda height, row: self.for_panels(k, f, group, lambda *panel: tile(height, row, *panel)),
+                lambda height, row: self.for_panels(f, group, lambda *panel: tile(height, row, *panel)),
             )
 
-    def tile_places(
-        self, k: KernelText, f: Function, places: dict[int, str], row: str, panel: str
-    ) -> list[str]:
+    def tile_places(self, f: KernelFunction, places: dict[int, str], row: str, panel: str) -> list[str]:
         """The addresses of everything for the tile that begins at a row and a panel."""
         p, result = self.product, []
         for operand, pointer in places.items():
             down, across = self.step_of(p.m, operand), self.step_of(p.n, operand) * self.width
             if operand == B and not self.direct:
                 across = p.depth * (self.width * self.sizes[B])
-            pointer = f.offset(pointer, f.mul(row, k.size(f, down)))
-            result.append(f.offset(pointer, f.mul(panel, k.size(f, across))))
+            pointer = f.offset(pointer, f.mul(row, f.size(down)))
+            result.append(f.offset(pointer, f.mul(panel, f.size(across))))
         return result
 
-    def for_tiles(self, k: KernelText, f: Function, block: str, body: Callable[[int, str], None]) -> None:
+    def for_tiles(self, f: KernelFunction, block: str, body: Callable[[int, str], None]) -> None:
         """body(height, first row) for the tiles of a block."""
-        rows, most, size = k.size(f, self.product.m.size), self.tiling.rows, self.tiling.block
+        rows, most, size = f.size(self.product.m.size), self.tiling.rows, self.tiling.block
         first = f.mul(block, size)
-        last = f.minimum(f.add(first, size), k.size(f, self.tiles))
+        last = f.minimum(f.add(first, size), f.size(self.tiles))
         mk.for_equal_tiles(f, rows, most, lambda h, row, _: body(h, row), first, last)
 
-    def for_panels(
-        self, k: KernelText, f: Function, group: str, body: Callable[[str, str, str], None]
-    ) -> None:
+    def for_panels(self, f: KernelFunction, group: str, body: Callable[[str, str, str], None]) -> None:
         """body(kind, panel, columns) for the panels of a group."""
         n, size = self.product.n.size, self.tiling.group
-        first, panels = f.mul(group, size), k.size(f, self.panels)
+        first, panels = f.mul(group, size), f.size(self.panels)
         last = panels if size == ALL else f.minimum(f.add(first, size), panels)
-        whole = k.size(f, dims.floor_divide(n, self.width))
+        whole = f.size(dims.floor_divide(n, self.width))
         for name, _, _ in self.versions:
             start, stop = (first, f.minimum(last, whole))
             if name == "edge":
                 start, stop = f.maximum(first, whole), last
             with f.loop(start, stop) as loop:
-                body(name, loop.index, f.sub(k.size(f, n), f.mul(loop.index, self.width)))
+                body(name, loop.index, f.sub(f.size(n), f.mul(loop.index, self.width)))
 
     # Packing B at run time -----------------------------------------------------------------------
 
@@ -450,40 +444,33 @@ class _Gemm:
         k, p = KernelText(self.target), self.product
         size, n = self.sizes[B], p.n.size
         with k.entry() as f, f.loop("%first", "%last") as parts:
-            index, panel = f.divide(parts.index, k.size(f, self.panels))
-            source, target = k.input(f, p.operands[1]), k.temporary(f, 0)
+            index, panel = f.divide(parts.index, f.size(self.panels))
+            source, target = f.input(p.operands[1]), f.temporary(0)
             matrix, one = p.depth * self.columns * size, p.depth * (self.width * size)
-            target = f.offset(target, f.mul(index, k.size(f, matrix)))
-            target = f.offset(target, f.mul(panel, k.size(f, one)))
+            target = f.offset(target, f.mul(index, f.size(matrix)))
+            target = f.offset(target, f.mul(panel, f.size(one)))
             for axis in reversed(p.panels_axes):
-                index, here = f.divide(index, k.size(f, axis.size))
-                source = f.offset(source, f.mul(here, k.size(f, self.step_of(axis, B))))
+                index, here = f.divide(index, f.size(axis.size))
+                source = f.offset(source, f.mul(here, f.size(self.step_of(axis, B))))
             across = self.step_of(p.n, B) * self.width
-            source = f.offset(source, f.mul(panel, k.size(f, across)))
-            left = f.sub(k.size(f, n), f.mul(panel, self.width))
+            source = f.offset(source, f.mul(panel, f.size(across)))
+            left = f.sub(f.size(n), f.mul(panel, self.width))
             for name, vectors, columns in self.versions:
                 whole = f.compare("sge", left, self.width)
                 wanted = whole if name == "tile" else f.value(f"xor i1 {whole}, true")
                 present = self.width if name == "tile" else left if columns == "%columns" else columns
                 with f.when(wanted):
-                    self.pack_nest(k, f, 0, source, target, vectors, present)
+                    self.pack_nest(f, 0, source, target, vectors, present)
         parts_ = dims.product(axis.size for axis in p.panels_axes) * self.panels
         nbytes = self.panel_rows * n * size
         return k.step(parts_, costs.work(packing(self.target, dims.typical(nbytes)), nbytes))
 
     def pack_nest(
-        self,
-        k: KernelText,
-        f: Function,
-        level: int,
-        source: str,
-        target: str,
-        vectors: int,
-        columns: int | str,
+        self, f: KernelFunction, level: int, source: str, target: str, vectors: int, columns: int | str
     ) -> str:
         """Packs the axes of k from `level` on; returns the address behind what it wrote."""
         p = self.product
-        axis, step = p.k[level], k.size(f, self.step_of(p.k[level], B))
+        axis, step = p.k[level], f.size(self.step_of(p.k[level], B))
         if level == len(p.k) - 1:
             return pack_panel(
                 f,
@@ -492,12 +479,12 @@ class _Gemm:
                 vectors,
                 source,
                 target,
-                k.size(f, axis.size),
+                f.size(axis.size),
                 step,
-                k.size(f, self.step_of(p.n, B)),
+                f.size(self.step_of(p.n, B)),
                 columns,
             )
-        with f.loop(0, k.size(f, axis.size), 1, [("ptr", target)]) as loop:
+        with f.loop(0, f.size(axis.size), 1, [("ptr", target)]) as loop:
             inner = f.offset(source, f.mul(loop.index, step))
-            loop.carry(self.pack_nest(k, f, level + 1, inner, loop.carried[0], vectors, columns))
+            loop.carry(self.pack_nest(f, level + 1, inner, loop.carried[0], vectors, columns))
         return loop.results[0]

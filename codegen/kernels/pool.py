@@ -20,7 +20,7 @@ from ...ir.ops import Pool, Reduce
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type, splat, vector_type
 from ..text.memory import store_first
 from ..text.scalar import lower
@@ -176,31 +176,31 @@ def _emit_windows(node: Node, choice: Choice, target: Target) -> Code:
     plan = Plan(node.op.kind, x, out, win, node.outputs[0].dtype, across)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
-        _windows_part(k, f, plan, cut, part.index)
+        _windows_part(f, plan, cut, part.index)
     _across(k, plan)
     _down(k, plan)
     work = costs.work(choice.cost, out.batch * out.height * out.width)
     return single(k.step(out.batch * out.blocks * cut.count, work, dims.maximum(64, across.plane)))
 
 
-def _windows_part(k: KernelText, f: Function, plan: Plan, cut: Lines, part: str) -> None:
+def _windows_part(f: KernelFunction, plan: Plan, cut: Lines, part: str) -> None:
     """Some rows of one plane."""
     x, out, win = plan.x, plan.out, plan.window
-    plane, chunk = f.divide(part, k.size(f, cut.count))
-    first, last = cut.at(k, f, chunk)
-    source = f.offset(k.input(f, 0), f.add(f.mul(plane, k.size(f, x.plane)), k.size(f, x.origin)))
-    target = f.offset(k.output(f), f.mul(plane, k.size(f, out.plane)))
-    clear_border(k, f, out, target, first, last)
-    start = f.sub(f.mul(first, win.strides[0]), k.size(f, win.before[0]))  # the first row that is read
+    plane, chunk = f.divide(part, f.size(cut.count))
+    first, last = cut.at(f, chunk)
+    source = f.offset(f.input(0), f.add(f.mul(plane, f.size(x.plane)), f.size(x.origin)))
+    target = f.offset(f.output(), f.mul(plane, f.size(out.plane)))
+    clear_border(f, out, target, first, last)
+    start = f.sub(f.mul(first, win.strides[0]), f.size(win.before[0]))  # the first row that is read
     stop = f.add(start, f.add(f.mul(f.sub(f.sub(last, first), 1), win.strides[0]), win.extent[0]))
     if plan.clamped[0]:
-        start, stop = f.maximum(start, 0), f.minimum(stop, k.size(f, x.height))
+        start, stop = f.maximum(start, 0), f.minimum(stop, f.size(x.height))
     with f.loop(start, stop) as row:
-        line = f.offset(source, f.mul(row.index, k.size(f, x.row)))
-        sums = f.offset("%scratch", f.mul(f.sub(row.index, start), k.size(f, plan.across.row)))
+        line = f.offset(source, f.mul(row.index, f.size(x.row)))
+        sums = f.offset("%scratch", f.mul(f.sub(row.index, start), f.size(plan.across.row)))
         f.statement(f"call void @{ENTRY}.across(ptr %args, ptr {line}, ptr {sums})")
     with f.loop(first, last) as row:
-        pixel = f.offset(target, f.add(k.size(f, out.origin), f.mul(row.index, k.size(f, out.row))))
+        pixel = f.offset(target, f.add(f.size(out.origin), f.mul(row.index, f.size(out.row))))
         f.statement(
             f"call void @{ENTRY}.down(ptr %args, i64 {row.index}, i64 {start}, i64 {stop}, "
             f"ptr %scratch, ptr {pixel})"
@@ -211,7 +211,7 @@ def _across(k: KernelText, plan: Plan) -> None:
     """Combines along one row of the image: %x is its first pixel, %sums the row of the result."""
     x, win, size, align = plan.x, plan.window, plan.out.pixel, plan.out.align
     line = Window((1, win.kernel[1]), (1, win.strides[1]), (1, win.dilations[1]), (0, 0), (0, 0))
-    with k.text.function(
+    with k.function(
         f"{ENTRY}.across",
         ["ptr %args", "ptr noalias %x", "ptr noalias %sums"],
         attributes="noinline nounwind",
@@ -219,7 +219,7 @@ def _across(k: KernelText, plan: Plan) -> None:
         read = partial(f.load, plan.vector, align=align)
 
         def tile(width: int, column: str) -> None:
-            first = f.sub(f.mul(column, win.strides[1]), k.size(f, win.before[1]))
+            first = f.sub(f.mul(column, win.strides[1]), f.size(win.before[1]))
             base = f.offset("%x", f.mul(first, size))
 
             def outputs(load) -> None:
@@ -235,7 +235,7 @@ def _across(k: KernelText, plan: Plan) -> None:
                 )
 
             def nearest(_: int, ix: int) -> str:
-                inside = f.minimum(f.maximum(f.add(first, ix), 0), k.size(f, x.width - 1))
+                inside = f.minimum(f.maximum(f.add(first, ix), 0), f.size(x.width - 1))
                 return read(f.offset("%x", f.mul(inside, size)))
 
             def direct(_: int, ix: int) -> str:
@@ -246,14 +246,14 @@ def _across(k: KernelText, plan: Plan) -> None:
                 return
             reach = (width - 1) * win.strides[1] + win.extent[1]
             low = f.compare("sge", first, 0)
-            high = f.compare("sle", f.add(first, reach), k.size(f, x.width))
+            high = f.compare("sle", f.add(first, reach), f.size(x.width))
             both = f.value(f"and i1 {low}, {high}")
             with f.when(both):
                 outputs(direct)
             with f.when(f.value(f"xor i1 {both}, true")):
                 outputs(nearest)
 
-        cover(f, 0, k.size(f, plan.out.width), plan.widths, tile)
+        cover(f, 0, f.size(plan.out.width), plan.widths, tile)
         f.statement("ret void")
 
 
@@ -262,15 +262,15 @@ def _down(k: KernelText, plan: Plan) -> None:
     %out."""
     win, size, align = plan.window, plan.out.pixel, plan.out.align
     parameters = ["ptr %args", "i64 %y", "i64 %start", "i64 %stop", "ptr noalias %sums", "ptr noalias %out"]
-    with k.text.function(f"{ENTRY}.down", parameters, attributes="noinline nounwind") as f:
-        first = f.sub(f.mul("%y", win.strides[0]), k.size(f, win.before[0]))
+    with k.function(f"{ENTRY}.down", parameters, attributes="noinline nounwind") as f:
+        first = f.sub(f.mul("%y", win.strides[0]), f.size(win.before[0]))
         rows = []
         for tap in range(win.kernel[0]):
             at = f.add(first, tap * win.dilations[0])
             if plan.clamped[0]:
                 at = f.minimum(f.maximum(at, "%start"), f.sub("%stop", 1))
-            rows.append(f.offset("%sums", f.mul(f.sub(at, "%start"), k.size(f, plan.across.row))))
-        height = _inside(k, f, plan, 0, first)
+            rows.append(f.offset("%sums", f.mul(f.sub(at, "%start"), f.size(plan.across.row))))
+        height = _inside(f, plan, 0, first)
 
         def tile(width: int, column: str) -> None:
             states: list[str | None] = [None] * width
@@ -282,22 +282,22 @@ def _down(k: KernelText, plan: Plan) -> None:
             for at, state in enumerate(states):
                 here = f.add(column, at)
                 if plan.kind == "mean":
-                    left = f.sub(f.mul(here, win.strides[1]), k.size(f, win.before[1]))
-                    state = _divided(f, plan, state, f.mul(height, _inside(k, f, plan, 1, left)))
+                    left = f.sub(f.mul(here, win.strides[1]), f.size(win.before[1]))
+                    state = _divided(f, plan, state, f.mul(height, _inside(f, plan, 1, left)))
                 f.store(plan.vector, state, f.offset("%out", f.mul(here, size)), align)
 
-        cover(f, 0, k.size(f, plan.out.width), plan.widths, tile)
+        cover(f, 0, f.size(plan.out.width), plan.widths, tile)
         f.statement("ret void")
 
 
-def _inside(k: KernelText, f: Function, plan: Plan, axis: int, first: str) -> str:
+def _inside(f: KernelFunction, plan: Plan, axis: int, first: str) -> str:
     """How many taps of the window that starts at `first` lie inside the image."""
     taps, step = plan.window.kernel[axis], plan.window.dilations[axis]
     size = (plan.x.height, plan.x.width)[axis]
     if not plan.leaves[axis]:
         return str(taps)
     skipped, _ = f.divide(f.add(f.maximum(f.sub("0", first), 0), step - 1), step)
-    room, _ = f.divide(f.add(f.maximum(f.sub(k.size(f, size), first), 0), step - 1), step)
+    room, _ = f.divide(f.add(f.maximum(f.sub(f.size(size), first), 0), step - 1), step)
     return f.maximum(f.sub(f.minimum(room, taps), skipped), 1)
 
 
@@ -330,28 +330,28 @@ def _emit_whole(node: Node, choice: Choice, target: Target) -> Code:
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         n, block = f.divide(part.index, x.blocks)
-        plane = f.offset(k.input(f, 0), f.mul(part.index, k.size(f, x.plane)))
-        value = _total(k, f, node, x, plane)
+        plane = f.offset(f.input(0), f.mul(part.index, f.size(x.plane)))
+        value = _total(f, node, x, plane)
         left = f.sub(x.channels, f.mul(block, x.block))
         if type_.layout is None:
             first = f.add(f.mul(n, x.channels), f.mul(block, x.block))
-            place, count = (f.element(k.output(f), first, x.itemsize), left if x.channels % x.block else None)
+            place, count = (f.element(f.output(), first, x.itemsize), left if x.channels % x.block else None)
             store_first(f, type_.dtype, x.block, value, place, count)
         else:
             out = image_of(type_)
-            clear_border(k, f, out, f.offset(k.output(f), f.mul(part.index, k.size(f, out.plane))), 0, 1)
+            clear_border(f, out, f.offset(f.output(), f.mul(part.index, f.size(out.plane))), 0, 1)
             if x.channels % x.block and isinstance(node.op, Reduce) and node.op.body is not None:
                 value = keep_channels(f, type_.dtype, x.block, value, left)
             f.store(
                 vector_type(scalar_type(type_.dtype), x.block),
                 value,
-                out.address(k, f, k.output(f), n, block),
+                out.address(f, f.output(), n, block),
                 out.align,
             )
     return single(k.step(x.batch * x.blocks, costs.work(choice.cost, x.batch * x.height * x.width)))
 
 
-def _total(k: KernelText, f: Function, node: Node, x: Image, plane: str) -> str:
+def _total(f: KernelFunction, node: Node, x: Image, plane: str) -> str:
     """All pixels of a plane combined, with as many sums at once as hide the latency of an
     addition."""
     op, dtype = node.op, node.outputs[0].dtype
@@ -360,20 +360,20 @@ def _total(k: KernelText, f: Function, node: Node, x: Image, plane: str) -> str:
     vectors = Vectors(f, dtype, x.block)
     neutral = vectors.constant({"max": -inf, "min": inf}.get(op.kind, 0.0))
     step = {"max": vectors.maximum, "min": vectors.minimum}.get(op.kind, vectors.add)
-    body, width = op.body if isinstance(op, Reduce) else None, k.size(f, x.width)
+    body, width = op.body if isinstance(op, Reduce) else None, f.size(x.width)
 
     def add(states: Sequence[str], row: str, column: str) -> list[str]:
         result = []
         for at, state in enumerate(states):
             value = f.load(vectors.type, f.offset(row, f.mul(f.add(column, at), x.pixel)), x.align)
             if body is not None:
-                (value,) = lower(f, [body], lambda index, value=value: value, x.block, partial(k.size, f))
+                (value,) = lower(f, [body], lambda index, value=value: value, x.block, f.size)
             result.append(step(value, state))
         return result
 
     kinds = [vectors.type] * SUMS
-    with f.loop(0, k.size(f, x.height), carried=list(zip(kinds, [neutral] * SUMS))) as rows:
-        row = f.offset(plane, f.add(k.size(f, x.origin), f.mul(rows.index, k.size(f, x.row))))
+    with f.loop(0, f.size(x.height), carried=list(zip(kinds, [neutral] * SUMS))) as rows:
+        row = f.offset(plane, f.add(f.size(x.origin), f.mul(rows.index, f.size(x.row))))
         whole = f.sub(width, f.divide(width, SUMS)[1])
         with f.loop(0, whole, SUMS, list(zip(kinds, rows.carried))) as columns:
             columns.carry(*add(columns.carried, row, columns.index))

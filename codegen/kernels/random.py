@@ -43,11 +43,11 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     k = KernelText(target)
     body = _body(op)
     with k.entry() as f:
-        run = k.word(f, Argument("run"), "i64") if op.seed is None else "0"
-        stop = f.minimum(f.mul("%last", PART), k.size(f, count))
+        run = f.word(Argument("run"), "i64") if op.seed is None else "0"
+        stop = f.minimum(f.mul("%last", PART), f.size(count))
         with f.loop(f.mul("%first", PART), stop) as loop:
             (value,) = lower(f, [body], [loop.index, run].__getitem__, 1)
-            store_lanes(f, op.dtype, value, f.element(k.output(f), loop.index, width), 1)
+            store_lanes(f, op.dtype, value, f.element(f.output(), loop.index, width), 1)
     return single(k.step(ceil_divide(count, PART), costs.work(_cost(node, target), count)))
 
 

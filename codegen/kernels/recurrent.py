@@ -23,7 +23,7 @@ from ...ir.ops import Recurrent
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, Step
+from ..kernel import Choice, Code, KernelFunction, KernelText, Step
 from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first, store_first
 from ..text.scalar import lower
@@ -282,50 +282,50 @@ class _Recurrence:
 
     def recurrence_step(self) -> Step:
         k = KernelText(self.target)
-        self.emit_cell(k.text, f"{ENTRY}.begin", beginning(self.op, self.dtype))
+        self.emit_cell(k, f"{ENTRY}.begin", beginning(self.op, self.dtype))
         if "lengths" in self.operands:
-            self.emit_cell(k.text, f"{ENTRY}.idle", Cell(((expr.const(0.0, self.dtype), (("y", 0),)),)))
+            self.emit_cell(k, f"{ENTRY}.idle", Cell(((expr.const(0.0, self.dtype), (("y", 0),)),)))
         for number, stage in enumerate(self.stages[0]):
             if isinstance(stage, Product):
-                self.emit_tiles(k.text, f"{ENTRY}.product{number}", stage)
+                self.emit_tiles(k, f"{ENTRY}.product{number}", stage)
             else:
                 for kind in range(self.kinds):
-                    self.emit_cell(k.text, f"{ENTRY}.cell{number}.{kind}", self.stages[kind][number])
+                    self.emit_cell(k, f"{ENTRY}.cell{number}.{kind}", self.stages[kind][number])
         with k.entry() as f, f.loop("%first", "%last") as parts:
-            direction, group = f.divide(parts.index, k.size(f, self.groups))
+            direction, group = f.divide(parts.index, f.size(self.groups))
             if self.directions == 1:
                 direction = "0"
-            self.emit_part(k, f, direction, group)
+            self.emit_part(f, direction, group)
         gates = self.steps * self.batch * (self.directions * self.op.columns)
         work = costs.work(self.cost, gates)
         rows = self.share if isinstance(self.share, int) else self.part
         return k.step(self.groups * self.directions, work, max(64, rows * self.gates_row))
 
-    def emit_part(self, k: KernelText, f: Function, direction: str, group: str) -> None:
+    def emit_part(self, f: KernelFunction, direction: str, group: str) -> None:
         """All steps of some rows of a direction."""
-        op, batch = self.op, k.size(f, self.batch)
-        first = f.mul(group, k.size(f, self.share))
-        rows = k.size(f, self.share)
+        op, batch = self.op, f.size(self.batch)
+        first = f.mul(group, f.size(self.share))
+        rows = f.size(self.share)
         rows = rows if self.even else f.minimum(rows, f.sub(batch, first))
         state = f.mul(f.add(f.mul(direction, batch), first), self.unit_row)
-        at = {"gates": "%scratch", "h": f.offset(k.output(f, 1), state)}
+        at = {"gates": "%scratch", "h": f.offset(f.output(1), state)}
         if op.kind == "lstm":
-            at["c"] = f.offset(k.output(f, 2), state)
+            at["c"] = f.offset(f.output(2), state)
         for name, index in self.operands.items():
             if name in "hc":
-                at[f"{name}0"] = f.offset(k.input(f, index), state)
+                at[f"{name}0"] = f.offset(f.input(index), state)
             elif name in "pb":
                 stride = self.unit_row * (3 if name == "p" else 1)
-                at[name] = f.offset(k.input(f, index), f.mul(direction, stride))
+                at[name] = f.offset(f.input(index), f.mul(direction, stride))
         x = f.add(f.mul(first, self.x_row), f.mul(direction, op.columns * self.size))
-        x, y = f.offset(k.input(f, 0), x), f.offset(k.output(f, 0), state)
+        x, y = f.offset(f.input(0), x), f.offset(f.output(0), state)
         self.for_rows(f, rows, f"{ENTRY}.begin", beginning(op, self.dtype), at)
-        steps = k.size(f, self.steps)
+        steps = f.size(self.steps)
         with f.loop(0, steps) as loop:
             now = self.time(f, direction, loop.index, steps)
             at["x"] = f.offset(x, f.mul(now, f.mul(batch, self.x_row)))
             at["y"] = f.offset(y, f.mul(now, f.mul(batch, self.directions * self.unit_row)))
-            self.emit_step(k, f, direction, first, rows, now, at)
+            self.emit_step(f, direction, first, rows, now, at)
 
     def time(self, f: Function, direction: str, index: str, steps: str) -> str:
         """The step that a direction takes as number `index`; the reverse one begins with the last."""
@@ -338,16 +338,9 @@ class _Recurrence:
         return f.select(f.compare("eq", direction, reverse.index(True)), "i64", mirrored, index)
 
     def emit_step(
-        self,
-        k: KernelText,
-        f: Function,
-        direction: str,
-        first: str,
-        rows: str,
-        now: str,
-        at: Mapping[str, str],
+        self, f: KernelFunction, direction: str, first: str, rows: str, now: str, at: Mapping[str, str]
     ) -> None:
-        panels = k.input(f, 1) if self.constant else k.temporary(f, 0)
+        panels = f.input(1) if self.constant else f.temporary(0)
         each = sum(map(self.panel_bytes, products(self.op, self.dtype)))
         panels = f.offset(panels, f.mul(direction, each))
         for number, stage in enumerate(self.stages[0]):
@@ -358,7 +351,7 @@ class _Recurrence:
             final = number == len(self.stages[0]) - 1
             lengths = None
             if final and "lengths" in self.operands:
-                lengths = f.offset(k.input(f, self.operands["lengths"]), f.mul(first, 4))
+                lengths = f.offset(f.input(self.operands["lengths"]), f.mul(first, 4))
             for kind in range(self.kinds):
                 name = f"{ENTRY}.cell{number}.{kind}"
                 if self.kinds == 1:
@@ -454,8 +447,8 @@ class _Recurrence:
         each = products(self.op, self.dtype)
         nbytes = sum(map(self.panel_bytes, each))
         with k.entry() as f, f.loop("%first", "%last") as parts:
-            matrix = f.offset(k.input(f, 1), f.mul(parts.index, self.op.columns * self.unit_row))
-            target = f.offset(k.temporary(f, 0), f.mul(parts.index, nbytes))
+            matrix = f.offset(f.input(1), f.mul(parts.index, self.op.columns * self.unit_row))
+            target = f.offset(f.temporary(0), f.mul(parts.index, nbytes))
             for product in each:
                 source = f.offset(matrix, product.first * self.hidden * self.unit_row)
                 for _, count, vectors, columns in self.versions(product):

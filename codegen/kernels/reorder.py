@@ -16,7 +16,7 @@ from ...ir.ops import Reorder
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, Step
+from ..kernel import Choice, Code, KernelFunction, KernelText, Step
 from ..text.emitter import ENTRY, Function, vector_type
 from ..text.shuffles import transpose
 from ..tiles.blocked import Image, clear_border, cover, image_of, resized
@@ -24,7 +24,7 @@ from ..tiles.lines import Lines, cut_lines
 
 SQUARE = 16  # the most channels that are transposed at once
 
-End = Callable[[KernelText, Function], str]  # where a step reads or writes
+End = Callable[[KernelFunction], str]  # where a step reads or writes
 
 
 def candidates(node: Node, target: Target):
@@ -48,14 +48,14 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
 
-    def source(k: KernelText, f: Function) -> str:
-        return k.input(f, 0)
+    def source(f: KernelFunction) -> str:
+        return f.input(0)
 
-    def result(k: KernelText, f: Function) -> str:
-        return k.output(f)
+    def result(f: KernelFunction) -> str:
+        return f.output()
 
-    def between(k: KernelText, f: Function) -> str:
-        return k.temporary(f, 0)
+    def between(f: KernelFunction) -> str:
+        return f.temporary(0)
 
     if x.layout is None:
         return Code((_transposed(target, _image(out), source, result, True),))
@@ -94,11 +94,11 @@ def _moving(image: Image, target: Target) -> Estimate:
     return costs.move(target, 2 * dims.typical(image.batch * image.image)) + costs.step(target)
 
 
-def _clear(k: KernelText, f: Function, image: Image, plane: str, first: str, last: str) -> None:
+def _clear(f: KernelFunction, image: Image, plane: str, first: str, last: str) -> None:
     """The border around some lines; around a single row, with its first pixel."""
     if image.height == 1:
         first, last = "0", f.value(f"zext i1 {f.compare('eq', first, 0)} to i64")
-    clear_border(k, f, image, plane, first, last)
+    clear_border(f, image, plane, first, last)
 
 
 # Between halos -----------------------------------------------------------------------------------
@@ -109,18 +109,18 @@ def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> 
     cut = _cut(new, target, 1)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
-        plane, chunk = f.divide(part.index, k.size(f, cut.count))
-        first, last = cut.at(k, f, chunk)
-        here = f.offset(source(k, f), f.mul(plane, k.size(f, old.plane)))
-        there = f.offset(result(k, f), f.mul(plane, k.size(f, new.plane)))
-        _clear(k, f, new, there, first, last)
+        plane, chunk = f.divide(part.index, f.size(cut.count))
+        first, last = cut.at(f, chunk)
+        here = f.offset(source(f), f.mul(plane, f.size(old.plane)))
+        there = f.offset(result(f), f.mul(plane, f.size(new.plane)))
+        _clear(f, new, there, first, last)
         rows, columns = (
-            (("0", "1"), (first, last)) if new.height == 1 else ((first, last), ("0", k.size(f, new.width)))
+            (("0", "1"), (first, last)) if new.height == 1 else ((first, last), ("0", f.size(new.width)))
         )
         kind = f"<{new.pixel} x i8>"
         with f.loop(*rows) as row:
-            begin = old.address(k, f, here, y=row.index)
-            end = new.address(k, f, there, y=row.index)
+            begin = old.address(f, here, y=row.index)
+            end = new.address(f, there, y=row.index)
             with f.loop(*columns) as column:
                 at = f.mul(column.index, new.pixel)
                 f.store(kind, f.load(kind, f.offset(begin, at), 1), f.offset(end, at), new.align)
@@ -139,23 +139,21 @@ def _transposed(target: Target, image: Image, dense: End, blocked: End, to_block
     cut = _cut(image, target, widths[0])
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
-        plane, chunk = f.divide(part.index, k.size(f, cut.count))
+        plane, chunk = f.divide(part.index, f.size(cut.count))
         n, block = f.divide(plane, image.blocks)
-        first, last = cut.at(k, f, chunk)
-        here = f.offset(blocked(k, f), f.mul(plane, k.size(f, image.plane)))
+        first, last = cut.at(f, chunk)
+        here = f.offset(blocked(f), f.mul(plane, f.size(image.plane)))
         if to_blocks:
-            _clear(k, f, image, here, first, last)
+            _clear(f, image, here, first, last)
         rows, columns = (
-            (("0", "1"), (first, last))
-            if image.height == 1
-            else ((first, last), ("0", k.size(f, image.width)))
+            (("0", "1"), (first, last)) if image.height == 1 else ((first, last), ("0", f.size(image.width)))
         )
         with f.loop(*rows) as row, f.loop(0, image.block, square) as group:
             channel = f.add(f.mul(block, image.block), group.index)
             index = f.add(f.mul(n, image.channels), channel)
-            at = f.add(f.mul(index, k.size(f, image.height)), row.index)
-            line = f.offset(dense(k, f), f.mul(at, k.size(f, image.width * image.itemsize)))
-            pixels = f.offset(image.address(k, f, here, y=row.index), f.mul(group.index, image.itemsize))
+            at = f.add(f.mul(index, f.size(image.height)), row.index)
+            line = f.offset(dense(f), f.mul(at, f.size(image.width * image.itemsize)))
+            pixels = f.offset(image.address(f, here, y=row.index), f.mul(group.index, image.itemsize))
             _call_line(f, image, square, channel, [line, pixels, *columns])
     for count in _counts(image, square):
         _line(k, image, square, count, widths, to_blocks)
@@ -207,9 +205,9 @@ def _line(
     parameters = ["ptr %args", "ptr noalias %line", "ptr noalias %pixels", "i64 %start", "i64 %stop"]
     size = image.itemsize
     element, plane = f"i{8 * size}", image.height * image.width * size
-    with k.text.function(f"{ENTRY}.line{count}", parameters, attributes="noinline nounwind") as f:
-        rows = [f.offset("%line", k.size(f, channel * plane)) for channel in range(count)]
-        start, stop = (0, k.size(f, image.width)) if image.height != 1 else ("%start", "%stop")
+    with k.function(f"{ENTRY}.line{count}", parameters, attributes="noinline nounwind") as f:
+        rows = [f.offset("%line", f.size(channel * plane)) for channel in range(count)]
+        start, stop = (0, f.size(image.width)) if image.height != 1 else ("%start", "%stop")
 
         def tile(width: int, column: str) -> None:
             side, at = max(square, width), f.mul(column, size)

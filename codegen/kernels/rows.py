@@ -21,7 +21,7 @@ from ...ir.ops import Fused
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, Step, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Step, single
 from ..nests.nest import (
     ERROR_BYTES,
     Block,
@@ -148,7 +148,7 @@ class _Kernel:
     def step(self) -> Step:
         k = self.k
         blocks = block_rows(self.outer, costs.elements_per_part(self.row.total), self.together)
-        with k.entry() as f, blocks.each(k, f) as block:
+        with k.entry() as f, blocks.each(f) as block:
             self._block(f, blocks, block)
         count = dims.product(self.outer)
         work = costs.work(self.row * dims.typical(count), count)
@@ -171,21 +171,21 @@ class _Kernel:
                         row = f.add(block.starts[-1], loop.index)
                         self._strip(f, [(*at, f.add(row, n)) for n in range(some)])
 
-    def _strip(self, f: Function, rows: Sequence[tuple[str, ...]]) -> None:
+    def _strip(self, f: KernelFunction, rows: Sequence[tuple[str, ...]]) -> None:
         """The rows with these indices."""
         used = {i for p in self.rows.passes for i in p.reads} | set(self.rows.row_operands)
         pointers: list[dict[tuple[str, int], str]] = []
         for at in rows:
             pointers.append(
                 {
-                    (kind, i): address(self.k, f, view, at)
+                    (kind, i): address(f, view, at)
                     for (kind, i), view in self.outside.items()
                     if kind == "output" or i in used
                 }
             )
         for index, places in self.kept_places()[0].items():
             for mine, place in zip(pointers, places):
-                mine["kept", index] = f.offset("%scratch", self.k.size(f, place))
+                mine["kept", index] = f.offset("%scratch", f.size(place))
         _Strip(self, f, pointers).emit()
 
 
@@ -233,7 +233,7 @@ class _Strip:
     """Rows that are computed at once, each instruction for all of them."""
 
     def __init__(self, kernel: _Kernel, f: Function, pointers: Sequence[Pointers]):
-        self.kernel, self.k, self.f, self.plan = kernel, kernel.k, f, kernel.rows
+        self.kernel, self.f, self.plan = kernel, f, kernel.rows
         self.rows = [_Row(p) for p in pointers]
 
     def emit(self) -> None:
@@ -274,11 +274,11 @@ class _Strip:
             each = []
             for row in self.rows:
                 readers = {i: (lambda n=row.numbers[i]: n.lanes(f, 1)) for i in used}
-                each.append(evaluate(self.k, f, roots, readers, 1))
+                each.append(evaluate(f, roots, readers, 1))
             return [[_Number.of(f, r.dtype, x) for x in found] for r, found in zip(roots, zip(*each))]
         readers = {i: (lambda i=i: self._side_by_side([row.numbers[i] for row in self.rows])) for i in used}
         found = []
-        for root, x in zip(roots, evaluate(self.k, f, roots, readers, count), strict=True):
+        for root, x in zip(roots, evaluate(f, roots, readers, count), strict=True):
             type_ = vector_type(scalar_type(root.dtype), count)
             lanes = [f.value(f"extractelement {type_} {x}, i64 {n}") for n in range(count)]
             found.append([_Number(root.dtype, lane) for lane in lanes])
@@ -294,16 +294,16 @@ class _Strip:
     def _along(self, one: Pass, axis: int, pointers: Sequence[Pointers], totals: list[str]) -> list[str]:
         """The pass over the axes of the rows from `axis` on: for each row a vector for each reduction, begun
         with `totals`."""
-        f, k, kernel = self.f, self.k, self.kernel
+        f, kernel = self.f, self.kernel
         if not one.roots:
             return totals
         if axis == len(kernel.inner) - 1:
             return self._vectors(one, pointers, totals)
         types = _types(one.reductions, kernel.lanes) * len(self.rows)
-        with f.loop(0, k.size(f, kernel.inner[axis]), 1, list(zip(types, totals, strict=True))) as loop:
+        with f.loop(0, f.size(kernel.inner[axis]), 1, list(zip(types, totals, strict=True))) as loop:
             moved = [
                 {
-                    key: displaced(f, p, loop.index, k.size(f, kernel.inside[key].strides[axis]))
+                    key: displaced(f, p, loop.index, f.size(kernel.inside[key].strides[axis]))
                     for key, p in mine.items()
                 }
                 for mine in pointers
@@ -321,7 +321,7 @@ class _Strip:
 
         instructions = costs.weight(*one.roots) * len(rows)
         unroll = 0 if kernel.short else 4 if instructions <= 8 else 2 if instructions <= 40 else 1
-        states, count = one.reductions * len(rows), self.k.size(f, kernel.inner[-1])
+        states, count = one.reductions * len(rows), f.size(kernel.inner[-1])
         return _reduced(f, count, kernel.lanes, unroll, states, totals, values)
 
 
@@ -330,14 +330,14 @@ class _Vectors:
 
     def __init__(self, strip: _Strip, one: Pass, row: _Row, pointers: Pointers, number: int):
         self.strip, self.one, self.row, self.pointers = strip, one, row, pointers
-        self.f, self.k, self.kernel = strip.f, strip.k, strip.kernel
+        self.f, self.kernel = strip.f, strip.kernel
         self.axis = len(self.kernel.inner) - 1
         self.readers = {}
         for slot, leaf in enumerate(one.reads, number * len(self.kernel.node.inputs)):
             if leaf < KEPT or not self.kernel.short:
                 key = self.kernel.place(("kept", leaf - KEPT) if leaf >= KEPT else ("input", leaf))
                 view, lanes = self.kernel.inside[key], self.kernel.lanes
-                self.readers[leaf] = Reader(self.k, self.f, view, self.axis, pointers[key], lanes, slot)
+                self.readers[leaf] = Reader(self.f, view, self.axis, pointers[key], lanes, slot)
         self.spread = {
             i: row.numbers[i].lanes(self.f, self.kernel.lanes)
             for i in one.known
@@ -354,7 +354,7 @@ class _Vectors:
         if short:
             held = {i: x for (i, place), x in self.row.held.items() if place == index}
             leaves.update((KEPT + i, lambda x=x: x) for i, x in held.items())
-        found = evaluate(self.k, f, one.roots, leaves, lanes, None, mask)
+        found = evaluate(f, one.roots, leaves, lanes, None, mask)
         count = len(one.reductions)
         for key, value in zip(one.stores, found[count:], strict=True):
             place = self.kernel.place(key)
@@ -366,7 +366,7 @@ class _Vectors:
 
     def _store(self, key: tuple[str, int], value: str, index: str, lanes: int, mask: str | None) -> None:
         view = self.kernel.inside[key]
-        place = displaced(self.f, self.pointers[key], index, self.k.size(self.f, view.strides[self.axis]))
+        place = displaced(self.f, self.pointers[key], index, self.f.size(view.strides[self.axis]))
         store_lanes(self.f, view.dtype, value, place, lanes, mask)
 
 

@@ -59,13 +59,13 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     item = dtypes.itemsize(x.dtype)
     k = KernelText(target)
     with k.entry() as f:
-        n, stride = k.size(f, length), k.size(f, inner)
+        n, stride = f.size(length), f.size(inner)
         memory = Memory.at(f, n, item)
         with f.loop("%first", "%last") as line:
             outer, lane = f.divide(line.index, stride)
             start = f.add(f.mul(outer, f.mul(n, stride)), lane)
-            elements = displaced(f, k.input(f, 0), start, item)
-            results = [displaced(f, k.output(f, i), start, size) for i, size in enumerate((item, 8))]
+            elements = displaced(f, f.input(0), start, item)
+            results = [displaced(f, f.output(i), start, size) for i, size in enumerate((item, 8))]
             writer = Line(f, x.dtype, node.op.descending, n, stride, memory, elements, *results)
             writer.emit(isinstance(length, int))
     scratch = ERROR_BYTES + item * DIGITS * 8 + (length + LANES) * (2 * item + 16)

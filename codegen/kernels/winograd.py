@@ -25,7 +25,7 @@ from ...ir.graph import Constant, Node, TensorType
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..text.vectors import Vectors
 from ..tiles.blocked import halo_layout, image_of, without_halo
@@ -282,8 +282,8 @@ class _Winograd:
         scratch = m + self.t**2 * self.m_step
         with k.entry() as f, f.loop("%first", "%last") as part:
             rest, run = f.divide(part.index, self.parted)
-            n, group = f.divide(rest, k.size(f, self.groups.count))
-            self.emit_part(k, f, n, group, run, f.offset("%scratch", u), f.offset("%scratch", m))
+            n, group = f.divide(rest, f.size(self.groups.count))
+            self.emit_part(f, n, group, run, f.offset("%scratch", u), f.offset("%scratch", m))
         self.emit_spread(k)
         for kind in self.kinds:
             self.emit_weights(k, kind)
@@ -294,31 +294,31 @@ class _Winograd:
         work = costs.work(self.cost, self.out.batch * self.pieces)
         return single(k.step(parts, work, scratch), over=self.epilogue.over)
 
-    def emit_part(self, k: KernelText, f: Function, n: str, group: str, run: str, u: str, m: str) -> None:
-        first, last = self.groups.at(k, f, group)
+    def emit_part(self, f: KernelFunction, n: str, group: str, run: str, u: str, m: str) -> None:
+        first, last = self.groups.at(f, group)
         count = f.sub(last, first)
-        image = f.offset(k.input(f, 0), f.mul(n, k.size(f, self.x.image)))
+        image = f.offset(f.input(0), f.mul(n, f.size(self.x.image)))
         with f.loop(0, count) as pieces:
-            y, x, _, _ = self.place(k, f, f.add(first, pieces.index))
-            at = self.tap(k, f, image, y, x)
+            y, x, _, _ = self.place(f, f.add(first, pieces.index))
+            at = self.tap(f, image, y, x)
             to = f.offset("%scratch", f.mul(pieces.index, self.v_row))
             with f.loop(0, self.x.blocks) as blocks:
-                source = f.offset(at, f.mul(blocks.index, k.size(f, self.x.plane)))
+                source = f.offset(at, f.mul(blocks.index, f.size(self.x.plane)))
                 target = f.offset(to, f.mul(blocks.index, self.x.pixel))
                 f.statement(f"call void @{ENTRY}.spread(ptr %args, ptr {source}, ptr {target})")
-        rows = self.rows_of(k, f, group)
+        rows = self.rows_of(f, group)
         for kind in self.kinds:
             begin, end = self.run_of(f, kind, run)
             with f.loop(begin, end) as panels:
                 block = f.add(kind.block, f.mul(panels.index, kind.vectors))
-                clear_planes(k, f, self.out, n, block, kind.vectors, rows)
-                weights = f.offset(k.input(f, 1), f.mul(block, self.panel_bytes * self.block))
+                clear_planes(f, self.out, n, block, kind.vectors, rows)
+                weights = f.offset(f.input(1), f.mul(block, self.panel_bytes * self.block))
                 self.emit_products(f, kind, weights, u, m, count)
-                self.emit_results(k, f, kind, n, block, first, count, m)
+                self.emit_results(f, kind, n, block, first, count, m)
 
-    def rows_of(self, k: KernelText, f: Function, group: str) -> tuple[str, str]:
+    def rows_of(self, f: KernelFunction, group: str) -> tuple[str, str]:
         """The rows of the output whose border a group clears: any partition will do."""
-        groups, height = k.size(f, self.groups.count), k.size(f, self.out.height)
+        groups, height = f.size(self.groups.count), f.size(self.out.height)
         divisor = f.maximum(groups, 1)
         return (
             f.divide(f.mul(group, height), divisor)[0],
@@ -331,23 +331,23 @@ class _Winograd:
         begin, end = (f.divide(f.mul(f.add(run, more), panels), self.parted)[0] for more in (0, 1))
         return tuple(f.maximum(0, f.minimum(kind.count, f.sub(at, kind.first))) for at in (begin, end))
 
-    def place(self, k: KernelText, f: Function, piece: str) -> tuple[str, str, str, str]:
+    def place(self, f: KernelFunction, piece: str) -> tuple[str, str, str, str]:
         """The first row and column of a piece, and how many of its rows and columns belong to the piece
         before: at the end of a row or column pieces overlap."""
         found = []
-        for index, size in zip(f.divide(piece, k.size(f, self.columns)), (self.out.height, self.out.width)):
+        for index, size in zip(f.divide(piece, f.size(self.columns)), (self.out.height, self.out.width)):
             start = wanted = f.mul(index, self.m)
             if size % self.m != 0:
-                start = f.maximum(0, f.minimum(wanted, k.size(f, size - self.m)))
+                start = f.maximum(0, f.minimum(wanted, f.size(size - self.m)))
             found.append((start, "0" if start == wanted else f.sub(wanted, start)))
         (y, above), (x, left) = found
         return y, x, above, left
 
-    def tap(self, k: KernelText, f: Function, image: str, y: str, x: str) -> str:
+    def tap(self, f: KernelFunction, image: str, y: str, x: str) -> str:
         """The first input that the output (y, x) reads."""
         before = self.window.before
         start = self.x.origin - before[0] * self.x.row - before[1] * self.x.pixel
-        row = f.add(k.size(f, start), f.mul(y, k.size(f, self.x.row)))
+        row = f.add(f.size(start), f.mul(y, f.size(self.x.row)))
         return f.offset(image, f.add(row, f.mul(x, self.x.pixel)))
 
     # V -------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ class _Winograd:
         t, size = self.t, self.x.pixel
         with self.function(k, "spread", ["ptr %args", "ptr noalias %x", "ptr noalias %v"]) as f:
             v = Vectors(f, "float32", self.block)
-            rows = [f.offset("%x", f.mul(y, k.size(f, self.x.row))) for y in range(t)]
+            rows = [f.offset("%x", f.mul(y, f.size(self.x.row))) for y in range(t)]
             grid = [[f.load(v.type, f.offset(row, x * size), size) for x in range(t)] for row in rows]
             grid = both_ways(by_rows, v, self.matrices.data, grid)
             for i, value in enumerate(value for row in grid for value in row):
@@ -449,17 +449,17 @@ class _Winograd:
     # Results -------------------------------------------------------------------------------------
 
     def emit_results(
-        self, k: KernelText, f: Function, kind: Panels, n: str, block: str, first: str, count: str, m: str
+        self, f: KernelFunction, kind: Panels, n: str, block: str, first: str, count: str, m: str
     ) -> None:
         with f.loop(0, count) as pieces:
-            y, x, above, left = self.place(k, f, f.add(first, pieces.index))
+            y, x, above, left = self.place(f, f.add(first, pieces.index))
             words = [
                 "ptr %args",
                 f"ptr {f.offset(m, f.mul(pieces.index, kind.width * SIZE))}",
-                f"ptr {self.out.address(k, f, k.output(f), n, block, y, x)}",
+                f"ptr {self.out.address(f, f.output(), n, block, y, x)}",
                 f"i64 {above}",
                 f"i64 {left}",
-                *self.epilogue.arguments(k, f, n, block, y, x),
+                *self.epilogue.arguments(f, n, block, y, x),
             ]
             f.statement(f"call void @{ENTRY}.join{kind.vectors}({', '.join(words)})")
 
@@ -475,8 +475,8 @@ class _Winograd:
         ]
         with self.function(k, f"join{kind.vectors}", parameters) as f:
             v, t, size = Vectors(f, "float32", self.block), self.t, self.vector
-            start = self.epilogue.start(k, f, kind.vectors)
-            done = Finish(self.epilogue, k, f, self.out, kind.vectors, (self.m, self.m))
+            start = self.epilogue.start(f, kind.vectors)
+            done = Finish(self.epilogue, f, self.out, kind.vectors, (self.m, self.m))
             for j in range(kind.vectors):
                 grid = [
                     [
@@ -490,23 +490,23 @@ class _Winograd:
                 grid = both_ways(by_columns, v, self.matrices.result, grid)
                 for y, row in enumerate(grid):
                     for x, value in enumerate(row):
-                        with self.owned(k, f, y, x):
+                        with self.owned(f, y, x):
                             done.put(value, j, y, x)
-            done.rework(*self.own(k, f))
+            done.rework(*self.own(f))
             f.statement("ret void")
 
-    def own(self, k: KernelText, f: Function) -> tuple[tuple[str, str], tuple[str, str]]:
+    def own(self, f: KernelFunction) -> tuple[tuple[str, str], tuple[str, str]]:
         """The first row that is a piece's own and the one behind the last; the same of columns."""
         sizes = zip(("%above", "%left"), (self.out.height, self.out.width))
         return tuple(
-            ("0" if size % self.m == 0 else first, k.size(f, dims.minimum(self.m, size)))
+            ("0" if size % self.m == 0 else first, f.size(dims.minimum(self.m, size)))
             for first, size in sizes
         )
 
-    def owned(self, k: KernelText, f: Function, y: int, x: int):
+    def owned(self, f: KernelFunction, y: int, x: int):
         """What follows runs where the pixel is the piece's own."""
         conditions = []
-        for at, (first, last) in zip((y, x), self.own(k, f)):
+        for at, (first, last) in zip((y, x), self.own(f)):
             if first != "0":
                 conditions.append(f.compare("sge", at, first))
             if last != str(self.m):
@@ -516,4 +516,4 @@ class _Winograd:
         return f.when(reduce(lambda a, b: f.value(f"and i1 {a}, {b}"), conditions))
 
     def function(self, k: KernelText, name: str, parameters: list[str]):
-        return k.text.function(f"{ENTRY}.{name}", parameters, attributes="noinline nounwind")
+        return k.function(f"{ENTRY}.{name}", parameters, attributes="noinline nounwind")

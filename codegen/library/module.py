@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..lowering.lower import Lowered
-from ..text.emitter import Text
+from ..text.emitter import Function, Text
 from .bind_function import BindFunction
 from .function_body import Tables
 from .run_function import RunFunction
@@ -37,7 +37,7 @@ def emit_module(
     """kernels: text of a step → the name its entry has in the library; offsets: of plan.constants in the
     weights; entry_points: the names of `bind` and `run`."""
     graph, plan, codes = lowered.graph, lowered.plan, lowered.codes
-    text, tables = Text(lowered.target), Tables()
+    text, tables = Text(lowered.target, Function), Tables()
     bind_name, run_name = entry_points
     with text.function(bind_name, ["ptr %ctx", "ptr %inputs"], "i32", "hidden") as f:
         BindFunction(f, tables, graph, plan, codes).emit()

@@ -17,7 +17,7 @@ from ...ir.dims import Dimension
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import KernelText
+from ..kernel import KernelFunction
 from ..text.emitter import Function
 from .nest import Block, Blocks, Piece, View, address, all_of, block_rows, collapse, displaced
 from .row_copies import copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
@@ -101,29 +101,27 @@ class Copy(Piece):
             )
         return Blocks(self.sizes, tuple(lengths))
 
-    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+    def emit(self, f: KernelFunction, block: Block) -> None:
         """One block."""
-        pointers = [address(k, f, v, block.starts) for v in (self.out, self.source) if v is not None]
+        pointers = [address(f, v, block.starts) for v in (self.out, self.source) if v is not None]
         if self.across is not None:
-            self._transpose(k, f, block, *pointers)
+            self._transpose(f, block, *pointers)
             return
-        self._rows(k, f, block, pointers, [a for a, n in enumerate(block.extents[:-1]) if n != "1"])
+        self._rows(f, block, pointers, [a for a, n in enumerate(block.extents[:-1]) if n != "1"])
 
-    def _rows(
-        self, k: KernelText, f: Function, block: Block, pointers: Sequence[str], axes: Sequence[int]
-    ) -> None:
+    def _rows(self, f: KernelFunction, block: Block, pointers: Sequence[str], axes: Sequence[int]) -> None:
         """The axes outside the last as loops, then a row."""
         if not axes:
-            self._row(k, f, *pointers, count=block.extents[-1])
+            self._row(f, *pointers, count=block.extents[-1])
             return
         with f.loop(0, block.extents[axes[0]]) as loop:
             inner = [
-                displaced(f, p, loop.index, k.size(f, v.strides[axes[0]]))
+                displaced(f, p, loop.index, f.size(v.strides[axes[0]]))
                 for p, v in zip(pointers, (self.out, self.source))
             ]
-            self._rows(k, f, block, inner, axes[1:])
+            self._rows(f, block, inner, axes[1:])
 
-    def _row(self, k: KernelText, f: Function, to: str, source: str = "", *, count: str) -> None:
+    def _row(self, f: KernelFunction, to: str, source: str = "", *, count: str) -> None:
         step_out = self.out.strides[-1]
         if self.source is None and step_out == self.item:
             pattern = repeated(f, str(self.fill), self.item) if self.fill else "zeroinitializer"
@@ -131,15 +129,13 @@ class Copy(Piece):
             return
         if self.source is None:
             with f.loop(0, count) as loop:
-                f.store(
-                    f"i{8 * self.item}", str(self.fill), displaced(f, to, loop.index, k.size(f, step_out))
-                )
+                f.store(f"i{8 * self.item}", str(self.fill), displaced(f, to, loop.index, f.size(step_out)))
             return
         step_in = self.source.strides[-1]
         if step_out == self.item and isinstance(step_in, int):
             self._contiguous(f, to, source, step_in, count)
         elif step_out == self.item:
-            given = k.size(f, step_in)
+            given = f.size(step_in)
             choices = [f.compare("eq", given, s) for s in (self.item, 0)]
             for choice, known in zip(choices, (self.item, 0)):
                 with f.when(choice):
@@ -147,7 +143,7 @@ class Copy(Piece):
             with f.when(all_of(f, [f.value(f"xor i1 {c}, true") for c in choices])):
                 copy_elements(f, self.item, to, str(self.item), source, given, 0, count)
         else:
-            copy_elements(f, self.item, to, k.size(f, step_out), source, k.size(f, step_in), 0, count)
+            copy_elements(f, self.item, to, f.size(step_out), source, f.size(step_in), 0, count)
 
     def _contiguous(self, f: Function, to: str, source: str, step_in: int, count: str) -> None:
         """A row of which the result is contiguous."""
@@ -163,9 +159,9 @@ class Copy(Piece):
         else:
             copy_elements(f, item, to, str(item), source, str(step_in), 0, count)
 
-    def _transpose(self, k: KernelText, f: Function, block: Block, to: str, source: str) -> None:
+    def _transpose(self, f: KernelFunction, block: Block, to: str, source: str) -> None:
         rows, columns = block.extents[self.across], block.extents[-1]
-        step_out, step_in = (k.size(f, self.out.strides[self.across]), k.size(f, self.source.strides[-1]))
+        step_out, step_in = (f.size(self.out.strides[self.across]), f.size(self.source.strides[-1]))
         if self.few == "interleave":
             interleave(f, self.item, self.sizes[-1], to, source, step_in, rows)
         elif self.few == "deinterleave":

@@ -19,9 +19,9 @@ from ...ir.graph import Layout, Node, TensorType, Value
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import KernelText
+from ..kernel import KernelFunction
 from ..text.conversion import NARROW
-from ..text.emitter import Function, scalar_type, splat
+from ..text.emitter import scalar_type, splat
 from ..text.memory import first_lanes, store_lanes
 from .copies import Copy
 from .movement import halo_copies, in_blocks, inside_blocks, stored
@@ -138,39 +138,35 @@ class Elementwise(Piece):
     def scratch(self) -> int:
         return scratch_bytes(len(self.views) * self.cycle_vectors)
 
-    def _reader(self, k: KernelText, f: Function, index: int, pointer: str) -> Reader:
+    def _reader(self, f: KernelFunction, index: int, pointer: str) -> Reader:
         slot = list(self.views).index(index) * self.cycle_vectors
         cycle = self.cycle if index in self.cyclic and self.cycle else 0
-        return Reader(k, f, self.views[index], self.last, pointer, self.lanes, slot, cycle)
+        return Reader(f, self.views[index], self.last, pointer, self.lanes, slot, cycle)
 
-    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+    def emit(self, f: KernelFunction, block: Block) -> None:
         """One block: its rows, then their vectors."""
-        to = address(k, f, self.out, block.starts)
+        to = address(f, self.out, block.starts)
         repeated = self.cyclic if self.cycle else ()
         pointers = {
-            i: address(k, f, v, (*block.starts[:-1], "0") if i in repeated else block.starts)
+            i: address(f, v, (*block.starts[:-1], "0") if i in repeated else block.starts)
             for i, v in self.views.items()
         }  # a block begins with a whole cycle
         outer = next((a for a in range(self.last) if block.extents[a] != "1"), None)
         if outer is None:
-            row = Row(
-                self, k, f, {i: self._reader(k, f, i, p) for i, p in pointers.items()}, {}, block.starts
-            )
+            row = Row(self, f, {i: self._reader(f, i, p) for i, p in pointers.items()}, {}, block.starts)
             row.write(to, block.extents[-1])
             return
-        still = {
-            i: self._reader(k, f, i, p) for i, p in pointers.items() if self.views[i].strides[outer] == 0
-        }
+        still = {i: self._reader(f, i, p) for i, p in pointers.items() if self.views[i].strides[outer] == 0}
         known = self._read_ahead(still, block.extents[-1])
         with f.loop(0, block.extents[outer]) as loop:
             moving = {
-                i: self._reader(k, f, i, displaced(f, p, loop.index, k.size(f, self.views[i].strides[outer])))
+                i: self._reader(f, i, displaced(f, p, loop.index, f.size(self.views[i].strides[outer])))
                 for i, p in pointers.items()
                 if i not in still
             }
             at = [f.add(s, loop.index) if a == outer else s for a, s in enumerate(block.starts)]
-            row = Row(self, k, f, {**still, **moving}, known, at)
-            row.write(displaced(f, to, loop.index, k.size(f, self.out.strides[outer])), block.extents[-1])
+            row = Row(self, f, {**still, **moving}, known, at)
+            row.write(displaced(f, to, loop.index, f.size(self.out.strides[outer])), block.extents[-1])
 
     def _read_ahead(self, still: Mapping[int, Reader], count: str) -> dict[tuple[int, int], str]:
         """The vectors of operands that all rows share, where rows are short: by operand and index."""
@@ -201,15 +197,14 @@ class Row:
     def __init__(
         self,
         nest: Elementwise,
-        k: KernelText,
-        f: Function,
+        f: KernelFunction,
         readers: Mapping[int, Reader],
         known: Mapping[tuple[int, int], str],
         at: Sequence[str],
     ):
-        self.nest, self.k, self.f, self.readers, self.known = nest, k, f, readers, known
+        self.nest, self.f, self.readers, self.known = nest, f, readers, known
         self.indices = Indices(nest.axis_of, at, nest.last)
-        values = evaluate(k, f, list(nest.still.values()), read_all(readers, "0", 1, None), 1)
+        values = evaluate(f, list(nest.still.values()), read_all(readers, "0", 1, None), 1)
         self.still = {
             number: {1: value, nest.lanes: f.broadcast(scalar_type(part.dtype), value, nest.lanes)}
             for (number, part), value in zip(nest.still.items(), values)
@@ -239,7 +234,6 @@ class Row:
         for number in self.still:
             reads[number] = lambda number=number: self._still(number, lanes)
         (value,) = evaluate(
-            self.k,
             self.f,
             [self.nest.body],
             reads,

@@ -18,7 +18,7 @@ from ...ir.ops import Gather, Scatter
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import KernelText
+from ..kernel import KernelFunction
 from ..text.emitter import Function
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
@@ -136,39 +136,37 @@ class Lookup(Piece):
             blocks, blocks=tuple(None if a in self.serial else b for a, b in enumerate(blocks.blocks))
         )
 
-    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+    def emit(self, f: KernelFunction, block: Block) -> None:
         """One block, row by row."""
         views = (self.plain, self.whole, self.index)
-        starts = [address(k, f, v, block.starts) for v in views]
+        starts = [address(f, v, block.starts) for v in views]
         with loops(f, block.extents[:-1]) as at:
-            plain, whole, index = (
-                self._along(k, f, pointer, view, at) for pointer, view in zip(starts, views)
-            )
+            plain, whole, index = (self._along(f, pointer, view, at) for pointer, view in zip(starts, views))
             if self.in_rows:
-                self._row(f, plain, self._place(k, f, whole, index), block.extents[-1])
+                self._row(f, plain, self._place(f, whole, index), block.extents[-1])
                 return
             with f.loop(0, block.extents[-1]) as loop:
                 plain, whole, index = (
-                    displaced(f, p, loop.index, k.size(f, v.strides[-1]))
+                    displaced(f, p, loop.index, f.size(v.strides[-1]))
                     for p, v in zip((plain, whole, index), views)
                 )
-                self._element(f, plain, self._place(k, f, whole, index))
+                self._element(f, plain, self._place(f, whole, index))
 
-    def _along(self, k: KernelText, f: Function, pointer: str, view: View, at: Sequence[str]) -> str:
+    def _along(self, f: KernelFunction, pointer: str, view: View, at: Sequence[str]) -> str:
         for index, stride in zip(at, view.strides):
-            pointer = displaced(f, pointer, index, k.size(f, stride))
+            pointer = displaced(f, pointer, index, f.size(stride))
         return pointer
 
-    def _place(self, k: KernelText, f: Function, whole: str, index: str) -> str:
+    def _place(self, f: KernelFunction, whole: str, index: str) -> str:
         """The address that the indices at `index` name."""
         for component in self.components:
             number = self._number(f, f.offset(index, component.offset))
-            limit = k.size(f, component.limit)
+            limit = f.size(component.limit)
             negative = f.compare("slt", number, 0)
             wrapped = f.add(number, f.select(negative, "i64", limit, "0"))
             with f.when(f.compare("uge", wrapped, limit)):
                 fail(f, "index_out_of_range", number)
-            whole = displaced(f, whole, wrapped, k.size(f, component.stride))
+            whole = displaced(f, whole, wrapped, f.size(component.stride))
         return whole
 
     def _number(self, f: Function, pointer: str) -> str:

@@ -16,7 +16,7 @@ from ...ir.graph import Node, TensorType
 from ...ir.ops import Broadcast, Concat, Pad, Reorder, Reshape, Slice, Transpose
 from ...target import Target
 from .. import costs
-from ..kernel import KernelText
+from ..kernel import KernelFunction
 from ..text.emitter import Function
 from .copies import Copy
 from .nest import (
@@ -145,13 +145,13 @@ class Folded(Piece):
         self.cost = costs.move(target, 2 * dims.typical(self.run)) + costs.overhead(costs.FOLDED)
         self.blocks = block_rows(self.sizes, self.elements, unit=1)
 
-    def emit(self, k: KernelText, f: Function, block: Block) -> None:
-        length, ahead, nbytes = (k.size(f, d) for d in (self.size, self.before, self.run))
+    def emit(self, f: KernelFunction, block: Block) -> None:
+        length, ahead, nbytes = (f.size(d) for d in (self.size, self.before, self.run))
         with f.when(f.compare("eq", length, 0)):
             fail(f, "invalid_value", "0")
         with loops(f, block.extents) as inside:
             *outer, place = (f.add(a, b) for a, b in zip(block.starts, inside))
-            line = address(k, f, self.view, (*outer, 0))
+            line = address(f, self.view, (*outer, 0))
             beyond = f.compare("sge", place, ahead)
             place = f.add(place, f.select(beyond, "i64", length, "0"))
             source = f.add(_folded_index(f, self.mode, f.sub(place, ahead), ahead, length), ahead)

@@ -20,7 +20,7 @@ from ...ir.graph import Node, TensorType, Value
 from ...target import Target
 from .. import abi, costs
 from ..costs import Estimate
-from ..kernel import KernelText, Step
+from ..kernel import Argument, KernelFunction, KernelText, Step
 from ..text.emitter import Function
 
 ERROR_BYTES = 64  # of a thread's scratch memory, kept for what an error has to say
@@ -152,25 +152,25 @@ class Blocks:
         return dims.product(self.grid)
 
     @contextmanager
-    def each(self, k: KernelText, f: Function, first: str = "%first", last: str = "%last") -> Iterator[Block]:
+    def each(self, f: KernelFunction, first: str = "%first", last: str = "%last") -> Iterator[Block]:
         """Writes the loop over the parts first..last-1."""
         with f.loop(first, last) as loop:
-            yield self.block(k, f, loop.index)
+            yield self.block(f, loop.index)
 
-    def block(self, k: KernelText, f: Function, part: str) -> Block:
+    def block(self, f: KernelFunction, part: str) -> Block:
         """The block with that number, the last axis counting fastest."""
         found: list[tuple[str, str]] = []
         counted = [a for a, count in enumerate(self.grid) if count != 1]
         for axis in reversed(range(len(self.sizes))):
-            size = k.size(f, self.sizes[axis])
+            size = f.size(self.sizes[axis])
             if axis not in counted:
                 found.append(("0", size))
                 continue
-            block = k.size(f, self.blocks[axis])
+            block = f.size(self.blocks[axis])
             if axis == counted[0]:
                 place = part
             else:
-                part, place = f.divide(part, k.size(f, self.grid[axis]))
+                part, place = f.divide(part, f.size(self.grid[axis]))
             start = f.mul(place, block)
             even = (
                 isinstance(self.sizes[axis], int)
@@ -207,7 +207,7 @@ class Piece(ABC):
     scratch: Dimension = ERROR_BYTES
 
     @abstractmethod
-    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+    def emit(self, f: KernelFunction, block: Block) -> None:
         """Writes one block."""
 
     @property
@@ -238,10 +238,10 @@ def parts_step(target: Target, pieces: Sequence[Piece]) -> Step:
             parts, bounds = piece.blocks.parts, ("%first", "%last")
             if len(pieces) > 1:
                 bounds = tuple(
-                    f.minimum(f.maximum(f.sub(p, k.size(f, before)), 0), k.size(f, parts)) for p in bounds
+                    f.minimum(f.maximum(f.sub(p, f.size(before)), 0), f.size(parts)) for p in bounds
                 )
-            with piece.blocks.each(k, f, *bounds) as block:
-                piece.emit(k, f, block)
+            with piece.blocks.each(f, *bounds) as block:
+                piece.emit(f, block)
             before = before + parts
             work = work + costs.work(piece.estimate, dims.product(piece.sizes))
             scratch = dims.maximum(scratch, piece.scratch)
@@ -251,18 +251,18 @@ def parts_step(target: Target, pieces: Sequence[Piece]) -> Step:
 # Addresses ---------------------------------------------------------------------------------------
 
 
-def base(k: KernelText, f: Function, view: View) -> str:
+def base(f: KernelFunction, view: View) -> str:
     """The address of a view's first byte."""
-    return {"input": k.input, "output": k.output, "temporary": k.temporary}[view.kind](f, view.index)
+    return f.word(Argument(view.kind, view.index), "ptr")
 
 
-def address(k: KernelText, f: Function, view: View, indices: Sequence[str | int]) -> str:
+def address(f: KernelFunction, view: View, indices: Sequence[str | int]) -> str:
     """The address of the element of an iteration."""
-    offset: str = k.size(f, view.origin)
+    offset: str = f.size(view.origin)
     for index, stride in zip(indices, view.strides):
         if stride != 0:
-            offset = f.add(offset, f.mul(index, k.size(f, stride)))
-    return f.offset(base(k, f, view), offset)
+            offset = f.add(offset, f.mul(index, f.size(stride)))
+    return f.offset(base(f, view), offset)
 
 
 def displaced(f: Function, pointer: str, index: str | int, stride: str | int) -> str:

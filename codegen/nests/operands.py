@@ -19,7 +19,7 @@ from ...ir.expr import Expr
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import KernelText
+from ..kernel import KernelFunction
 from ..text.conversion import NARROW, computed_in
 from ..text.emitter import Function, is_number, mangled, vector_constant, vector_type
 from ..text.memory import first_lanes, from_bits, load_lanes
@@ -80,19 +80,11 @@ class Reader:
     """One operand from a row's first element on: `read` gives the elements from an index on."""
 
     def __init__(
-        self,
-        k: KernelText,
-        f: Function,
-        view: View,
-        axis: int,
-        pointer: str,
-        lanes: int,
-        slot: int,
-        cycle: int = 0,
+        self, f: KernelFunction, view: View, axis: int, pointer: str, lanes: int, slot: int, cycle: int = 0
     ):
         self.f, self.view, self.pointer, self.lanes = f, view, pointer, lanes
         self.kind = "cycle" if cycle else stride_kind(view, axis)
-        self.stride = k.size(f, view.strides[axis])
+        self.stride = f.size(view.strides[axis])
         if self.kind == "same":
             word = f"i{8 * view.itemsize}"
             self.all = f.broadcast(word, f.load(word, pointer), lanes)
@@ -186,8 +178,7 @@ class Indices:
 
 
 def evaluate(
-    k: KernelText,
-    f: Function,
+    f: KernelFunction,
     roots: Sequence[Expr],
     readers: Mapping[int, Callable[[], str]],
     lanes: int,
@@ -196,7 +187,7 @@ def evaluate(
 ) -> list[str]:
     """The values of expressions whose operand i is what readers[i]() gives."""
     return lower(
-        f, roots, lambda i: readers[i](), lanes, lambda d: k.size(f, d), index, Checks(f, "%scratch", mask)
+        f, roots, lambda i: readers[i](), lanes, lambda d: f.size(d), index, Checks(f, "%scratch", mask)
     )
 
 

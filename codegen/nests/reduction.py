@@ -20,7 +20,7 @@ from ...ir.ops import Reduce
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import KernelText
+from ..kernel import KernelFunction
 from ..text.emitter import Function, scalar_type, splat, vector_constant, vector_type
 from ..text.memory import first_lanes, load_lanes, store_lanes
 from ..tiles.microkernel import fused
@@ -152,23 +152,23 @@ class Reduction(Piece):
     def scratch(self) -> int:
         return scratch_bytes(len(self.views) + len(self.extra))
 
-    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+    def emit(self, f: KernelFunction, block: Block) -> None:
         """One block of results."""
-        _Writer(self, k, f).block(block)
+        _Writer(self, f).block(block)
 
 
 class _Writer:
     """One block being written."""
 
-    def __init__(self, nest: Reduction, k: KernelText, f: Function):
-        self.nest, self.k, self.f = nest, k, f
+    def __init__(self, nest: Reduction, f: KernelFunction):
+        self.nest, self.f = nest, f
         self.rank = len(nest.kept)
         self.at: list[str] = []
 
     def block(self, block: Block) -> None:
         nest = self.nest
-        pointers = {i: address(self.k, self.f, v, block.starts) for i, v in nest.views.items()}
-        ends = {i: address(self.k, self.f, v, block.starts) for i, v in {**nest.extra, 0: nest.out}.items()}
+        pointers = {i: address(self.f, v, block.starts) for i, v in nest.views.items()}
+        ends = {i: address(self.f, v, block.starts) for i, v in {**nest.extra, 0: nest.out}.items()}
         self.at = list(block.starts)
         looped = [a for a in range(self.rank - nest.vertical) if block.extents[a] != "1"]
         self._results(block, looped, pointers, ends)
@@ -197,15 +197,14 @@ class _Writer:
         self, views: Mapping[int, View], pointers: Mapping[int, str], axis: int, index: str
     ) -> dict[int, str]:
         return {
-            i: displaced(self.f, p, index, self.k.size(self.f, views[i].strides[axis]))
-            for i, p in pointers.items()
+            i: displaced(self.f, p, index, self.f.size(views[i].strides[axis])) for i, p in pointers.items()
         }
 
     def _readers(
         self, views: Mapping[int, View], axis: int, pointers: Mapping[int, str], slot: int = 0
     ) -> dict[int, Reader]:
         return {
-            i: Reader(self.k, self.f, v, axis, pointers[i], self.nest.lanes, slot + n)
+            i: Reader(self.f, v, axis, pointers[i], self.nest.lanes, slot + n)
             for n, (i, v) in enumerate(views.items())
         }
 
@@ -246,7 +245,7 @@ class _Writer:
                 for t, x in zip(nest.state.types, state)
             ]
             axis = self.rank + depth
-            with f.loop(0, self.k.size(f, nest.reduced[depth]), carried=kinds) as loop:
+            with f.loop(0, f.size(nest.reduced[depth]), carried=kinds) as loop:
                 self.at[axis:] = [loop.index]
                 inner = self._moved(nest.views, pointers, axis, loop.index)
                 results = self._reduce(depth + 1, inner, indices, lanes, mask, self._unflat(loop.carried))
@@ -294,7 +293,6 @@ class _Writer:
         nest, f = self.nest, self.f
         where = Indices(nest.axis_of, self.at, axis)
         values = evaluate(
-            self.k,
             f,
             nest.terms,
             read_all(readers, index, lanes, mask),
@@ -319,9 +317,7 @@ class _Writer:
         nest, f = self.nest, self.f
         reads = {**read_all(readers, index, lanes, mask), 0: lambda: state[-1]}
         where = Indices(nest.axis_of, self.at, self.rank - 1 if nest.vertical else -1)
-        (value,) = evaluate(
-            self.k, f, [nest.finish], reads, lanes, lambda a: where.lanes(f, a, index, lanes), mask
-        )
+        (value,) = evaluate(f, [nest.finish], reads, lanes, lambda a: where.lanes(f, a, index, lanes), mask)
         store_lanes(f, nest.out.dtype, value, displaced(f, to, index, nest.out.itemsize), lanes, mask)
 
     # One axis reduced in the lanes -------------------------------------------------------------
@@ -350,7 +346,7 @@ class _Writer:
             return self._row(pointers, states)
         axis = self.rank + depth
         kinds = list(zip(self._types(states), (x for state in states for x in state)))
-        with f.loop(0, self.k.size(f, nest.reduced[depth]), carried=kinds) as loop:
+        with f.loop(0, f.size(nest.reduced[depth]), carried=kinds) as loop:
             self.at[axis:] = [loop.index]
             inner = self._moved(nest.views, pointers, axis, loop.index)
             results = self._outer_reduced(depth + 1, inner, self._unflat(loop.carried))
@@ -363,7 +359,7 @@ class _Writer:
         axis = self.rank + len(nest.reduced) - 1
         self.at[axis:] = ["0"]
         readers = self._readers(nest.views, axis, pointers)
-        length = self.k.size(f, nest.reduced[-1])
+        length = f.size(nest.reduced[-1])
         *vectors, rest = states
         many, whole = f.round_down(length, lanes * len(vectors)), f.round_down(length, lanes)
 

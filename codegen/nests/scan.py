@@ -15,8 +15,8 @@ from ...ir.ops import Cumulate
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import KernelText
-from ..text.emitter import Function, scalar_type, splat, vector_type
+from ..kernel import KernelFunction
+from ..text.emitter import scalar_type, splat, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
 from .nest import Block, Blocks, Piece, Stages, View, address, block_rows, collapse, dense, displaced, loops
@@ -56,11 +56,11 @@ class Scan(Piece):
     def blocks(self) -> Blocks:
         return block_rows(self.sizes, self.elements, self.lanes if self.vectors else 1)
 
-    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+    def emit(self, f: KernelFunction, block: Block) -> None:
         """One block of lines."""
-        starts = [address(k, f, v, block.starts) for v in (self.x, self.out)]
+        starts = [address(f, v, block.starts) for v in (self.x, self.out)]
         with loops(f, block.extents[:-1]) as at:
-            pointers = [self._along(k, f, p, at) for p in starts]
+            pointers = [self._along(f, p, at) for p in starts]
             if self.vectors:
                 each_vector(
                     f,
@@ -68,36 +68,30 @@ class Scan(Piece):
                     self.lanes,
                     1,
                     lambda indices, lanes, mask, _: self._line(
-                        k, f, [displaced(f, p, indices[0], self.x.itemsize) for p in pointers], lanes, mask
+                        f, [displaced(f, p, indices[0], self.x.itemsize) for p in pointers], lanes, mask
                     ),
                 )
                 return
             with f.loop(0, block.extents[-1]) as loop:
                 self._line(
-                    k,
-                    f,
-                    [displaced(f, p, loop.index, k.size(f, self.x.strides[-1])) for p in pointers],
-                    1,
-                    None,
+                    f, [displaced(f, p, loop.index, f.size(self.x.strides[-1])) for p in pointers], 1, None
                 )
 
-    def _along(self, k: KernelText, f: Function, pointer: str, at: Sequence[str]) -> str:
+    def _along(self, f: KernelFunction, pointer: str, at: Sequence[str]) -> str:
         for index, stride in zip(at, self.x.strides):
-            pointer = displaced(f, pointer, index, k.size(f, stride))
+            pointer = displaced(f, pointer, index, f.size(stride))
         return pointer
 
-    def _line(
-        self, k: KernelText, f: Function, pointers: Sequence[str], lanes: int, mask: str | None
-    ) -> None:
+    def _line(self, f: KernelFunction, pointers: Sequence[str], lanes: int, mask: str | None) -> None:
         """Neighbouring lines, from one end of the axis to the other."""
-        length, stride = k.size(f, self.length), k.size(f, self.stride)
+        length, stride = f.size(self.length), f.size(self.stride)
         kind = vector_type(scalar_type(self.wide), lanes)
         first = splat(int(self.op.kind == "prod"), self.wide, lanes)
         with f.loop(0, length, carried=[(kind, first)]) as loop:
             place = f.sub(f.sub(length, 1), loop.index) if self.op.reverse else loop.index
             source, to = (displaced(f, p, place, stride) for p in pointers)
             reads = {0: lambda: load_lanes(f, self.dtype, source, lanes, mask), 1: lambda: loop.carried[0]}
-            (total,) = evaluate(k, f, [self.following], reads, lanes, None, mask)
+            (total,) = evaluate(f, [self.following], reads, lanes, None, mask)
             result = loop.carried[0] if self.op.exclusive else total
             body = expr.cast(expr.input_(0, self.wide), self.dtype)
             (value,) = lower(f, [body], lambda _: result, lanes)
@@ -115,11 +109,11 @@ class Sizes(Piece):
         self.blocks = Blocks(self.sizes, (None,))
         self.out = View("output", 0, node.op.dtype, (dtypes.itemsize(node.op.dtype),))
 
-    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+    def emit(self, f: KernelFunction, block: Block) -> None:
         body = expr.cast(expr.input_(0, "int64"), self.op.dtype)
         for index, dimension in enumerate(self.op.dims):
-            (value,) = lower(f, [body], lambda _, d=dimension: k.size(f, d), 1)
-            store_lanes(f, self.op.dtype, value, address(k, f, self.out, [index]), 1)
+            (value,) = lower(f, [body], lambda _, d=dimension: f.size(d), 1)
+            store_lanes(f, self.op.dtype, value, address(f, self.out, [index]), 1)
 
 
 def stages(node: Node, target: Target) -> Stages:

@@ -21,7 +21,7 @@ from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import KernelText
+from ..kernel import KernelFunction
 from ..text.emitter import Function, scalar_type, splat, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
@@ -61,8 +61,7 @@ class Axis:
 
     def __init__(
         self,
-        k: KernelText,
-        f: Function,
+        f: KernelFunction,
         size: Dimension,
         out: Dimension,
         kernel: Dimension,
@@ -71,7 +70,7 @@ class Axis:
         before: Dimension,
     ):
         self.f, self.stride, self.dilation = f, stride, dilation
-        self.size, self.out, self.kernel, self.before = (k.size(f, d) for d in (size, out, kernel, before))
+        self.size, self.out, self.kernel, self.before = (f.size(d) for d in (size, out, kernel, before))
 
     def shift(self, tap: str) -> str:
         """tap * dilation - before: result 0 reads the image there."""
@@ -139,15 +138,15 @@ class Windows(Piece):
         longest = self.blocks.blocks[-1]
         return -(-(longest if isinstance(longest, int) else LONGEST_ROW) * dtypes.itemsize(dtype) // 64) * 64
 
-    def axes(self, k: KernelText, f: Function) -> list[Axis]:
+    def axes(self, f: KernelFunction) -> list[Axis]:
         op = self.node.op
         spatial = self.node.outputs[0].shape[2:]
         return [
-            Axis(k, f, self.image[a], spatial[a], self.kernel[a], op.strides[a], op.dilations[a], op.pads[a])
+            Axis(f, self.image[a], spatial[a], self.kernel[a], op.strides[a], op.dilations[a], op.pads[a])
             for a in range(self.rank)
         ]
 
-    def emit(self, k: KernelText, f: Function, block: Block) -> None:
+    def emit(self, f: KernelFunction, block: Block) -> None:
         """One block, row by row."""
         with ExitStack() as stack:
             at = list(block.starts)
@@ -155,7 +154,7 @@ class Windows(Piece):
                 if extent != "1":
                     loop = stack.enter_context(f.loop(0, extent))
                     at[axis] = f.add(at[axis], loop.index)
-            self.row(k, f, at, block.extents[-1])
+            self.row(f, at, block.extents[-1])
 
     @contextmanager
     def inside(
@@ -223,37 +222,35 @@ class Convolution(Windows):
     def scratch(self) -> int:
         return scratch_bytes(len(self.extra)) + self.row_bytes(self.dtype)
 
-    def row(self, k: KernelText, f: Function, at: Sequence[str], count: str) -> None:
+    def row(self, f: KernelFunction, at: Sequence[str], count: str) -> None:
         n, group, channel, *results = at
-        axes = self.axes(k, f)
+        axes = self.axes(f)
         sums = f.offset("%scratch", scratch_bytes(len(self.extra)))
         self.fill(f, self.dtype, sums, 0, count)
         x, w = (input_view(self.node, i) for i in (0, 1))
-        channels = k.size(f, self.channels_in)
+        channels = f.size(self.channels_in)
         with f.loop(0, channels) as loop:
             source = f.add(f.mul(group, channels), loop.index)
-            image = address(k, f, x, [n, source])
-            weights = address(k, f, w, self._weight_place(k, f, group, channel, source, loop.index))
+            image = address(f, x, [n, source])
+            weights = address(f, w, self._weight_place(f, group, channel, source, loop.index))
             with self.inside(f, axes, results, self.node.op.transposed) as (taps, places):
-                line = self._moved(k, f, image, x.strides[2:], places)
-                weight_row = self._moved(k, f, weights, w.strides[2:], taps)
+                line = self._moved(f, image, x.strides[2:], places)
+                weight_row = self._moved(f, weights, w.strides[2:], taps)
                 with f.loop(0, axes[-1].kernel) as tap:
                     weight = self._weight(f, displaced(f, weight_row, tap.index, w.itemsize))
-                    self._tap(k, f, axes[-1], tap.index, line, weight, sums, results[-1], count)
-        self._finish(k, f, at, sums, count)
+                    self._tap(f, axes[-1], tap.index, line, weight, sums, results[-1], count)
+        self._finish(f, at, sums, count)
 
-    def _weight_place(
-        self, k: KernelText, f: Function, group: str, channel: str, source: str, own: str
-    ) -> list[str]:
+    def _weight_place(self, f: KernelFunction, group: str, channel: str, source: str, own: str) -> list[str]:
         if self.node.op.transposed:
             return [source, channel]
-        return [f.add(f.mul(group, k.size(f, self.sizes[2])), channel), own]
+        return [f.add(f.mul(group, f.size(self.sizes[2])), channel), own]
 
     def _moved(
-        self, k: KernelText, f: Function, pointer: str, strides: Sequence[Dimension], places: Sequence[str]
+        self, f: KernelFunction, pointer: str, strides: Sequence[Dimension], places: Sequence[str]
     ) -> str:
         for place, stride in zip(places, strides):
-            pointer = displaced(f, pointer, place, k.size(f, stride))
+            pointer = displaced(f, pointer, place, f.size(stride))
         return pointer
 
     def _weight(self, f: Function, pointer: str) -> str:
@@ -263,8 +260,7 @@ class Convolution(Windows):
 
     def _tap(
         self,
-        k: KernelText,
-        f: Function,
+        f: KernelFunction,
         axis: Axis,
         tap: str,
         line: str,
@@ -291,7 +287,7 @@ class Convolution(Windows):
 
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
             view = View("input", 0, x.dtype, (step_in,))
-            reader = Reader(k, f, view, 0, source, lanes, 0)
+            reader = Reader(f, view, 0, source, lanes, 0)
             for index in indices:
                 (value,) = lower(
                     f, [self.factors[0]], lambda _, at=index: reader.read(at, lanes, mask), lanes
@@ -311,14 +307,14 @@ class Convolution(Windows):
             with f.loop(0, length) as loop:
                 vectors([loop.index], 1, None, "0")
 
-    def _finish(self, k: KernelText, f: Function, at: Sequence[str], sums: str, count: str) -> None:
+    def _finish(self, f: KernelFunction, at: Sequence[str], sums: str, count: str) -> None:
         n, group, channel, *results = at
-        place = [n, f.add(f.mul(group, k.size(f, self.sizes[2])), channel), *results]
+        place = [n, f.add(f.mul(group, f.size(self.sizes[2])), channel), *results]
         out = dense("output", 0, self.node.outputs[0].tensor)
-        to, last = address(k, f, out, place), len(place) - 1
+        to, last = address(f, out, place), len(place) - 1
         lanes = self.lanes
         readers = {
-            i: Reader(k, f, v, last, address(k, f, v, place), lanes, slot)
+            i: Reader(f, v, last, address(f, v, place), lanes, slot)
             for slot, (i, v) in enumerate(self.extra.items())
         }
         where = Indices({a: a for a in range(len(place))}, place, last)
@@ -331,7 +327,7 @@ class Convolution(Windows):
                     0: lambda at=index: load_lanes(f, self.dtype, displaced(f, sums, at, item), lanes, mask),
                 }
                 (value,) = evaluate(
-                    k, f, [self.finish], reads, lanes, lambda a, at=index: where.lanes(f, a, at, lanes), mask
+                    f, [self.finish], reads, lanes, lambda a, at=index: where.lanes(f, a, at, lanes), mask
                 )
                 store_lanes(f, out.dtype, value, displaced(f, to, index, out.itemsize), lanes, mask)
 
@@ -362,9 +358,9 @@ class Pooling(Windows):
     def scratch(self) -> int:
         return ERROR_BYTES + self.row_bytes(self.dtype) + (self.row_bytes(self.second) if self.second else 0)
 
-    def row(self, k: KernelText, f: Function, at: Sequence[str], count: str) -> None:
+    def row(self, f: KernelFunction, at: Sequence[str], count: str) -> None:
         kind, (n, channel, *results) = self.node.op.kind, at
-        axes = self.axes(k, f)
+        axes = self.axes(f)
         best = f.offset("%scratch", ERROR_BYTES)
         second = f.offset(best, self.row_bytes(self.dtype))
         lowest = 0 if kind in ("sum", "mean") else neutral("max", self.dtype)
@@ -372,15 +368,15 @@ class Pooling(Windows):
         if self.second:
             self.fill(f, self.second, second, -1 if kind == "argmax" else 0, count)
         view = input_view(self.node, 0)
-        image = address(k, f, view, [n, channel])
+        image = address(f, view, [n, channel])
         with self.inside(f, axes, results) as (_, places):
             line, flat = image, "0"
             for place, stride, scale in zip(places, view.strides[2:], self._scales()):
-                line = displaced(f, line, place, k.size(f, stride))
-                flat = f.add(flat, f.mul(place, k.size(f, scale)))
+                line = displaced(f, line, place, f.size(stride))
+                flat = f.add(flat, f.mul(place, f.size(scale)))
             with f.loop(0, axes[-1].kernel) as tap:
-                self._tap(k, f, axes[-1], tap.index, line, flat, best, second, results[-1], count)
-        self._finish(k, f, at, best, second, count)
+                self._tap(f, axes[-1], tap.index, line, flat, best, second, results[-1], count)
+        self._finish(f, at, best, second, count)
 
     def _scales(self) -> list[Dimension]:
         """What an index along each axis counts in the flattened image."""
@@ -390,8 +386,7 @@ class Pooling(Windows):
 
     def _tap(
         self,
-        k: KernelText,
-        f: Function,
+        f: KernelFunction,
         axis: Axis,
         tap: str,
         line: str,
@@ -407,10 +402,10 @@ class Pooling(Windows):
         low, high = axis.reached(tap, first, count)
         begin = f.add(f.mul(low, axis.stride), axis.shift(tap))
         source, start = displaced(f, line, begin, size), f.sub(low, first)
-        scale = k.size(f, self._scales()[-1])
+        scale = f.size(self._scales()[-1])
 
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
-            reader = Reader(k, f, View("input", 0, x.dtype, (axis.stride * size,)), 0, source, lanes, 0)
+            reader = Reader(f, View("input", 0, x.dtype, (axis.stride * size,)), 0, source, lanes, 0)
             for index in indices:
                 spot = f.add(start, index)
                 place = displaced(f, best, spot, item)
@@ -419,7 +414,7 @@ class Pooling(Windows):
                     1: lambda to=place: load_lanes(f, self.dtype, to, lanes, mask),
                 }
                 if self.second is None:
-                    (value,) = evaluate(k, f, [self._combined()], reads, lanes)
+                    (value,) = evaluate(f, [self._combined()], reads, lanes)
                     store_lanes(f, self.dtype, value, place, lanes, mask)
                     continue
                 other = displaced(f, second, spot, dtypes.itemsize(self.second))
@@ -427,7 +422,7 @@ class Pooling(Windows):
                 if self.second == "int64":
                     begins = f.add(flat, f.mul(f.add(begin, f.mul(index, axis.stride)), scale))
                     reads[3] = lambda at=begins: self._numbered(f, at, f.mul(axis.stride, scale), lanes)
-                values = evaluate(k, f, self._with_second(), reads, lanes)
+                values = evaluate(f, self._with_second(), reads, lanes)
                 for dtype, value, to in zip((self.dtype, self.second), values, (place, other)):
                     store_lanes(f, dtype, value, to, lanes, mask)
 
@@ -458,11 +453,9 @@ class Pooling(Windows):
             better = better | (expr.isnan(new) & ~expr.isnan(old))
         return [expr.where(better, new, old), expr.where(better, expr.input_(3, "int64"), second)]
 
-    def _finish(
-        self, k: KernelText, f: Function, at: Sequence[str], best: str, second: str, count: str
-    ) -> None:
+    def _finish(self, f: KernelFunction, at: Sequence[str], best: str, second: str, count: str) -> None:
         out = dense("output", 0, self.node.outputs[0].tensor)
-        to = address(k, f, out, at)
+        to = address(f, out, at)
         value = expr.input_(0, self.dtype)
         if self.node.op.kind == "argmax":
             value = expr.input_(1, "int64").maximum(0)
@@ -481,7 +474,7 @@ class Pooling(Windows):
                     )
                     for i, p, t in ((0, best, self.dtype), (1, second, self.second or self.dtype))
                 }
-                (result,) = evaluate(k, f, [body], reads, lanes)
+                (result,) = evaluate(f, [body], reads, lanes)
                 store_lanes(f, out.dtype, result, displaced(f, to, index, out.itemsize), lanes, mask)
 
         each_vector(f, count, self.lanes, 1, vectors)

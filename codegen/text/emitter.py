@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from typing import Generic, TypeVar, cast
 
 from ...ir import dtypes
 from ...target import Target
@@ -112,11 +113,15 @@ def type_of(instruction: str, *values: str | int, default: str = "") -> str:
     return type_
 
 
-class Text:
+Body = TypeVar("Body", bound="Function")
+
+
+class Text(Generic[Body]):
     """The functions, declarations and constant tables of one kernel or module."""
 
-    def __init__(self, target: Target):
+    def __init__(self, target: Target, kind: type[Body] | None = None):
         self.target = target
+        self.kind: type[Function] = kind or Function
         self.declarations: dict[str, str] = {}
         self.tables: dict[str, str] = {}
         self.functions: list[str] = []
@@ -142,9 +147,9 @@ class Text:
         returns: str = "void",
         linkage: str = "internal",
         attributes: str = "nounwind",
-    ) -> Iterator[Function]:
+    ) -> Iterator[Body]:
         """A function being written: `with text.function("tile", ["ptr noalias %a", "i64 %k"]) as f:`"""
-        function = Function(self)
+        function = cast(Body, self.kind(self))
         yield function
         header = f"define {linkage} {returns} @{name}({', '.join(parameters)}) {attributes} {{"
         lines = [header.replace("  ", " "), "entry:", *function.prologue, *function.lines, "}"]

@@ -15,7 +15,7 @@ from itertools import product
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Layout, TensorType
-from ..kernel import KernelText
+from ..kernel import KernelFunction
 from ..text.emitter import Function, memory_type, scalar_type, splat, vector_type
 from ..text.memory import first_lanes
 
@@ -98,8 +98,7 @@ class Image:
 
     def address(
         self,
-        k: KernelText,
-        f: Function,
+        f: KernelFunction,
         pointer: str,
         n: str | int = 0,
         block: str | int = 0,
@@ -109,7 +108,7 @@ class Image:
         """The address of a pixel of the image proper."""
         row, pixel = self.steps
         terms = (n, self.image), (block, self.plane), (y, row), (x, pixel)
-        return displaced(k, f, f.offset(pointer, k.size(f, self.origin)), terms)
+        return displaced(f, f.offset(pointer, f.size(self.origin)), terms)
 
 
 @dataclass(frozen=True)
@@ -159,12 +158,12 @@ def lattice(image: Image, first: tuple[int, int], apart: tuple[int, int]) -> Lat
     )
 
 
-def displaced(k: KernelText, f: Function, pointer: str, terms: Sequence[tuple[str | int, Dimension]]) -> str:
+def displaced(f: KernelFunction, pointer: str, terms: Sequence[tuple[str | int, Dimension]]) -> str:
     """pointer + the sum of index * bytes."""
     offset: str | int = 0
     for index, stride in terms:
         if str(index) != "0" and stride != 0:
-            offset = f.add(offset, f.mul(index, k.size(f, stride)))
+            offset = f.add(offset, f.mul(index, f.size(stride)))
     return f.offset(pointer, offset)
 
 
@@ -286,9 +285,7 @@ def _highest_term(monomial: dims.Monomial, factor: int) -> int | None:
 # Borders and lanes -------------------------------------------------------------------------------
 
 
-def clear_border(
-    k: KernelText, f: Function, image: Image, plane: str, first: str | int, last: str | int
-) -> None:
+def clear_border(f: KernelFunction, image: Image, plane: str, first: str | int, last: str | int) -> None:
     """Fills the halo around rows first..last-1 of one plane, `plane` being its first byte.
 
     A row's part of the halo is what lies between the row above and itself; the last row has what
@@ -298,7 +295,7 @@ def clear_border(
         return
     pixel = vector_type(memory_type(image.dtype), image.block)
     filled = splat(image.fill, image.dtype, image.block) if image.fill else "zeroinitializer"
-    row, origin, side = (k.size(f, image.row), k.size(f, image.origin), 2 * image.halo[1] * image.pixel)
+    row, origin, side = (f.size(image.row), f.size(image.origin), 2 * image.halo[1] * image.pixel)
 
     def clear(start: str, stop: str) -> None:
         with f.loop(start, stop, image.pixel) as loop:
@@ -308,8 +305,8 @@ def clear_border(
         start = f.add(origin, f.mul(loop.index, row))
         top = f.compare("eq", loop.index, 0)
         clear(f.select(top, "i64", "0", f.sub(start, side)), start)
-    with f.when(f.compare("eq", last, k.size(f, image.height))):
-        clear(k.size(f, image.origin + image.height * image.row - side), k.size(f, image.plane))
+    with f.when(f.compare("eq", last, f.size(image.height))):
+        clear(f.size(image.origin + image.height * image.row - side), f.size(image.plane))
 
 
 def keep_channels(f: Function, dtype: str, lanes: int, value: str, channels: str | int) -> str:

@@ -16,9 +16,9 @@ import numpy as np
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Layout, Node, TensorType, Value
-from ..kernel import KernelText
+from ..kernel import KernelFunction
 from ..text.conversion import NARROW
-from ..text.emitter import Function, scalar_type, vector_type
+from ..text.emitter import scalar_type, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
 from .blocked import Image, Window, displaced, image_of, keep_channels, plane_axes, without_halo
@@ -28,10 +28,10 @@ from .epilogue import in_registers
 Place = Callable[["str | int", "str | int", int], str]
 
 
-def place_in(k: KernelText, f: Function, image: Image, pointer: str) -> Place:
+def place_in(f: KernelFunction, image: Image, pointer: str) -> Place:
     """Positions relative to `pointer`."""
     strides = (*image.steps, image.plane)
-    return lambda y, x, j: displaced(k, f, pointer, tuple(zip((y, x, j), strides)))
+    return lambda y, x, j: displaced(f, pointer, tuple(zip((y, x, j), strides)))
 
 
 # Operands ----------------------------------------------------------------------------------------
@@ -211,34 +211,34 @@ class Epilogue:
         return operands + ["i64 %channels"] * self.partial
 
     def arguments(
-        self, k: KernelText, f: Function, n: str | int, block: str | int, y: str | int, x: str | int
+        self, f: KernelFunction, n: str | int, block: str | int, y: str | int, x: str | int
     ) -> list[str]:
         """What a call hands on for the tile whose first pixel is (y, x) of a block of channels."""
         found = []
         for r in self.readings:
-            start = f.offset(k.input(f, r.index), k.size(f, r.origin))
-            found.append("ptr " + displaced(k, f, start, tuple(zip((n, block, y, x), r.strides))))
+            start = f.offset(f.input(r.index), f.size(r.origin))
+            found.append("ptr " + displaced(f, start, tuple(zip((n, block, y, x), r.strides))))
         if self.partial:
             found.append(f"i64 {f.sub(self.out.shape[1], f.mul(block, self.block))}")
         return found
 
-    def _load(self, k: KernelText, f: Function, r: Reading, vector: int, y: str | int, x: str | int) -> str:
-        place = displaced(k, f, f"%operand{r.index}", tuple(zip((vector, y, x), r.strides[1:])))
+    def _load(self, f: KernelFunction, r: Reading, vector: int, y: str | int, x: str | int) -> str:
+        place = displaced(f, f"%operand{r.index}", tuple(zip((vector, y, x), r.strides[1:])))
         lanes = self.block if r.vector else 1
         value = load_lanes(f, r.dtype, place, lanes, align=dtypes.itemsize(r.dtype))
         return value if r.vector else f.broadcast(scalar_type(r.dtype), value, self.block)
 
-    def start(self, k: KernelText, f: Function, vectors: int) -> list[str]:
+    def start(self, f: KernelFunction, vectors: int) -> list[str]:
         """What the sums of one pixel start with."""
         if self.bias is None:
             return ["zeroinitializer"] * vectors
-        return [self._load(k, f, self.bias, j, 0, 0) for j in range(vectors)]
+        return [self._load(f, self.bias, j, 0, 0) for j in range(vectors)]
 
-    def constants(self, k: KernelText, f: Function, vectors: int) -> dict[tuple[int, int], str]:
+    def constants(self, f: KernelFunction, vectors: int) -> dict[tuple[int, int], str]:
         """Operands that are the same for all pixels, loaded once: {(operand, vector): value}. Not those of
         narrow floats, which must not live from one basic block to another (`memory.from_bits`)."""
         return {
-            (r.index, j): self._load(k, f, r, j, 0, 0)
+            (r.index, j): self._load(f, r, j, 0, 0)
             for r in self.readings
             if r.everywhere and r is not self.bias and r.dtype not in NARROW
             for j in range(vectors)
@@ -246,8 +246,7 @@ class Epilogue:
 
     def apply(
         self,
-        k: KernelText,
-        f: Function,
+        f: KernelFunction,
         value: str,
         vector: int,
         y: str | int,
@@ -261,11 +260,11 @@ class Epilogue:
             if index == 0:
                 return value
             r = next(r for r in self.readings if r.index == index + 1)
-            return constants.get((r.index, vector)) or self._load(k, f, r, vector, y, x)
+            return constants.get((r.index, vector)) or self._load(f, r, vector, y, x)
 
         if self.body is None:
             return value
-        (result,) = lower(f, [self.body], operand, self.block, lambda d: k.size(f, d))
+        (result,) = lower(f, [self.body], operand, self.block, lambda d: f.size(d))
         if self.partial and not self._keeps_zero:
             left = f.sub("%channels", vector * self.block)
             result = keep_channels(f, self.out.dtype, self.block, result, left)
@@ -281,8 +280,7 @@ class Finish:
     type, in the function's own memory."""
 
     epilogue: Epilogue
-    k: KernelText
-    f: Function
+    f: KernelFunction
     image: Image
     vectors: int
     pixels: tuple[int, int]
@@ -290,7 +288,7 @@ class Finish:
     first: str | int = 0
 
     def __post_init__(self) -> None:
-        self.constants = self.epilogue.constants(self.k, self.f, self.vectors)
+        self.constants = self.epilogue.constants(self.f, self.vectors)
 
     def beginning(self, first: str | int) -> Finish:
         """The same for the tile that begins in column `first`."""
@@ -304,7 +302,7 @@ class Finish:
         return self.epilogue.looped and self.epilogue.sums != self.image.dtype
 
     def _place(self, y: str | int, x: str | int, vector: int) -> str:
-        return place_in(self.k, self.f, self.image, self.pointer)(y, x, vector)
+        return place_in(self.f, self.image, self.pointer)(y, x, vector)
 
     def _waiting(self, y: str | int, x: str | int, vector: int) -> str:
         """Where the sums are, or were, before the body runs on them."""
@@ -330,7 +328,7 @@ class Finish:
             self._store(value, vector, y, x)
 
     def _store(self, value: str, vector: int, y: str | int, x: str | int) -> None:
-        result = self.epilogue.apply(self.k, self.f, value, vector, y, x, self.constants)
+        result = self.epilogue.apply(self.f, value, vector, y, x, self.constants)
         image = self.image
         store_lanes(self.f, image.dtype, result, self._place(y, x, vector), image.block, align=image.align)
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from ...ir import dims
 from ...ir.dims import Dimension
 from .. import costs
-from ..kernel import KernelText
-from ..text.emitter import Function
+from ..kernel import KernelFunction
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,12 @@ class Lines:
     def count(self) -> Dimension:
         return dims.maximum(1, self.length // self.each)
 
-    def at(self, k: KernelText, f: Function, chunk: str, length: Dimension | None = None) -> tuple[str, str]:
+    def at(self, f: KernelFunction, chunk: str, length: Dimension | None = None) -> tuple[str, str]:
         """(first, beyond the last) line of a chunk; of as many lines as there are, or `length`."""
         length = self.length if length is None else length
         first = f.mul(chunk, self.each)
-        final = f.compare("eq", chunk, k.size(f, self.count - 1))
-        return first, f.select(final, "i64", k.size(f, length), f.add(first, self.each))
+        final = f.compare("eq", chunk, f.size(self.count - 1))
+        return first, f.select(final, "i64", f.size(length), f.add(first, self.each))
 
 
 def cut_lines(length: Dimension, step: int, planes: Dimension, nanoseconds: float, least: float = 1) -> Lines:

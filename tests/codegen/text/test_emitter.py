@@ -1,7 +1,7 @@
 """Registers know their types: what does not agree is refused where it is written."""
 
 import pytest
-from onnxc.codegen.text.emitter import Text, splat, vector_constant
+from onnxc.codegen.text.emitter import Function, Text, splat, vector_constant
 from onnxc.codegen.text.memory import first_lanes, store_lanes
 from onnxc.codegen.text.shuffles import transpose
 
@@ -9,7 +9,7 @@ from onnxc.target import find_target
 
 
 def written(body):
-    text = Text(find_target("x86-64-v4"))
+    text = Text(find_target("x86-64-v4"), Function)
     with text.function("f", ["ptr %a"]) as f:
         body(f)
     return str(text)

@@ -25,10 +25,7 @@ def run(target, roots, arrays, lanes=None, index=None, sizes=None):
     lanes = lanes or target.lanes("float32")
     kinds, kernel = [dtypes.from_numpy(a.dtype) for a in arrays], KernelText(target)
     with kernel.entry() as f:
-        inputs, outputs = (
-            [kernel.input(f, i) for i in range(len(arrays))],
-            [kernel.output(f, i) for i in range(len(roots))],
-        )
+        inputs, outputs = ([f.input(i) for i in range(len(arrays))], [f.output(i) for i in range(len(roots))])
         with f.loop("%first", "%last") as loop:
 
             def place(pointer, dtype):
@@ -45,7 +42,7 @@ def run(target, roots, arrays, lanes=None, index=None, sizes=None):
                 roots,
                 lambda i: load_lanes(f, kinds[i], place(inputs[i], kinds[i]), lanes),
                 lanes,
-                lambda d: kernel.size(f, d),
+                lambda d: f.size(d),
                 numbers,
                 scalar.Checks(f),
             )
@@ -69,7 +66,7 @@ def run(target, roots, arrays, lanes=None, index=None, sizes=None):
     ]
     arguments, scratch = (ctypes.c_int64 * max(1, len(words)))(*words), harness.aligned(64)
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-    function = kind(harness.compiled(str(kernel.text), target).get_function_address("KERNEL"))
+    function = kind(harness.compiled(str(kernel), target).get_function_address("KERNEL"))
     failed = function(ctypes.addressof(arguments), 0, vectors, scratch.ctypes.data)
     if failed:
         return failed, int(scratch[:8].view(np.int64)[0])
@@ -601,12 +598,12 @@ def test_a_chain_of_many_instructions_needs_no_stack(target):
         chain = (chain * (1.0 + k)).maximum(0.1 * k) + x
     lanes = target.lanes("float32")
     with kernel.entry() as f, f.loop("%first", "%last") as loop:
-        source, result = (f.element(p, loop.index, 4 * lanes) for p in (kernel.input(f, 0), kernel.output(f)))
+        source, result = (f.element(p, loop.index, 4 * lanes) for p in (f.input(0), f.output()))
         (value,) = scalar.lower(
             f, [expr.sigmoid(chain)], lambda i: load_lanes(f, "float32", source, lanes), lanes
         )
         store_lanes(f, "float32", value, result, lanes)
-    assert "Spill" not in harness.assembly(str(kernel.text), target)
+    assert "Spill" not in harness.assembly(str(kernel), target)
 
 
 @pytest.mark.parametrize("target", harness.LEVELS.values(), ids=str)
@@ -626,11 +623,11 @@ def test_code_calls_no_other_library(target, dtype):
         *(x.cast(d) for d in ("float16", "bfloat16", "float64", "int8", "uint64")),
     ]
     with kernel.entry() as f:
-        source = kernel.input(f, 0)
+        source = f.input(0)
         for lanes in (1, 8):
             values = scalar.lower(f, roots, lambda i, n=lanes: load_lanes(f, dtype, source, n), lanes)
             for k, (root, value) in enumerate(zip(roots, values)):
-                store_lanes(f, root.dtype, value, f.offset(kernel.output(f), 64 * k), lanes)
-    lines = harness.assembly(str(kernel.text), target).splitlines()
+                store_lanes(f, root.dtype, value, f.offset(f.output(), 64 * k), lanes)
+    lines = harness.assembly(str(kernel), target).splitlines()
     calls = [line.split() for line in lines if line.split()[:1] in (["callq"], ["bl"], ["call"], ["jmpq"])]
     assert not calls
