@@ -111,7 +111,9 @@ class Outputs:
     def at(self, paths: Sequence[Path]) -> Outputs:
         """The same outputs at other paths, given in the order of iteration."""
         names = dict(zip(self, paths))
-        return Outputs(names[self.library], names.get(self.header), names.get(self.weights))
+        header = None if self.header is None else names[self.header]
+        weights = None if self.weights is None else names[self.weights]
+        return Outputs(names[self.library], header, weights)
 
     @property
     def weights_name(self) -> str | None:
@@ -203,6 +205,7 @@ def compile_model(
     report.initializer_bytes = initializer_bytes(imported)
     stages("optimise")
     graph = optimise(imported.graph, dump)
+    dumps: list[Callable[[str, Graph], None]]
     dumps = [dump] if len(targets) == 1 else [dump.of(chosen.name) for chosen in targets]
     lowered = [lower(graph, chosen, stages, each) for chosen, each in zip(targets, dumps)]
     with tempfile.TemporaryDirectory(prefix="onnxc-") as work:
@@ -300,7 +303,7 @@ def _build(
         imported.model.check_unchanged()
         link.link(parts, made.library, directory=work, kind=kind, prefix=prefix, target=machine)
     report.library_bytes = outputs.library.stat().st_size
-    report.weights_file = outputs.weights and os.fspath(outputs.weights)
+    report.weights_file = None if outputs.weights is None else os.fspath(outputs.weights)
 
 
 def initializer_bytes(imported: Imported) -> int:

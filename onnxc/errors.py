@@ -230,7 +230,7 @@ class ModelErrors(OnnxcError):
             origin=Origin(file=os.fspath(file)),
         )
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (list(self.diagnostics), self.origin.file)
 
     def lines(self) -> list[str]:

@@ -249,7 +249,7 @@ def _extended(level: str, extensions: tuple[str, ...], name: str = "") -> Target
 
 #: All targets that have a name of their own.
 TARGETS: dict[str, Target] = LEVELS | {
-    name: _extended(level, extensions, name) for name, (level, *extensions) in _FAMILIES.items()
+    name: _extended(level, tuple(extensions), name) for name, (level, *extensions) in _FAMILIES.items()
 }
 
 

@@ -9,9 +9,11 @@ import argparse
 import contextlib
 import os
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..errors import LimitError, ModelError, ModelErrors, Origin, RunError, UnsupportedError, shorten
 from ..loading.loader import load
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from .comparison import Difference, NodeDifference
     from .inputs import Inputs
     from .inspection import Figures
+    from .measure import Engine
 
 OK, FAULT = 0, 1
 PROFILED_RUNS = 20
@@ -262,15 +265,15 @@ def verify_command(options: argparse.Namespace) -> int:
             "outputs": [vars(difference) for difference in found],
         }
         if nodes is not None:
-            entry |= {"nodes": len(nodes), "first_to_depart": departs and _node_json(departs)}
+            entry |= {"nodes": len(nodes or ()), "first_to_depart": departs and _node_json(departs)}
         console.print_json(entry)
         return OK if agrees else FAULT
     print(f"inputs: {inputs.describe()}\nagainst {against}:")
     console.print_table(("output", "type", "absolute", "relative", "ulp", ""), map(_difference_row, found), 2)
     if departs is not None:
         print(
-            f"of {len(nodes)} values of nodes the first to depart is '{shorten(departs.output)}' of node "
-            f"'{shorten(departs.node)}' ({departs.op_type}): {departs.difference.reason}, "
+            f"of {len(nodes or ())} values of nodes the first to depart is '{shorten(departs.output)}' of "
+            f"node '{shorten(departs.node)}' ({departs.op_type}): {departs.difference.reason}, "
             f"absolute {departs.difference.absolute:.3g}, relative {departs.difference.relative:.3g}"
         )
     elif nodes is not None:
@@ -387,7 +390,7 @@ def _print_steps(steps: Sequence[Mapping]) -> None:
     console.print_table(("node", "min", "share", "expected", "parts"), rows)
 
 
-def _apart(ours, other, model: Model) -> float:
+def _apart(ours: Engine, other: Engine, model: Model) -> float:
     """The largest absolute difference between the outputs of two engines."""
     from .comparison import compare
 
@@ -402,8 +405,10 @@ def _apart(ours, other, model: Model) -> float:
 
 def _workspace(model: Model, inputs: Inputs) -> int | None:
     """Bytes of workspace for these inputs; None where they have no shapes."""
-    shapes = {name: getattr(value, "shape", None) for name, value in inputs.feeds.items()}
-    return None if None in shapes.values() else model.workspace_bytes(shapes)
+    arrays = {name: value for name, value in inputs.feeds.items() if isinstance(value, np.ndarray)}
+    if len(arrays) < len(inputs.feeds):
+        return None
+    return model.workspace_bytes({name: array.shape for name, array in arrays.items()})
 
 
 def calibrate_command(options: argparse.Namespace) -> int:
@@ -453,7 +458,7 @@ def library_of(
 
 
 @contextlib.contextmanager
-def compiling(path: Path):
+def compiling(path: Path) -> Iterator[console.Progress]:
     """The progress of a compilation, whose errors name the model."""
     try:
         with console.Progress(f"compile {shorten(path.name)}") as progress:
@@ -462,7 +467,7 @@ def compiling(path: Path):
         raise error.at(Origin(os.fspath(path))) from None
 
 
-def sizes_to_pin(options: argparse.Namespace) -> dict[str, dict]:
+def sizes_to_pin(options: argparse.Namespace) -> dict[str, Any]:
     return {"sizes": dict(options.dim), "shapes": dict(options.shape)} if options.pin else {}
 
 

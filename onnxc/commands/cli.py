@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
 from ..target import TARGETS, find_target, find_targets
@@ -109,7 +110,7 @@ def make_parser() -> argparse.ArgumentParser:
 class _Parser(argparse.ArgumentParser):
     """A parser whose help ends with the exit codes; every command has one."""
 
-    def __init__(self, prog: str, description: str = "", **settings: object):
+    def __init__(self, prog: str, description: str = "", **settings: Any):
         super().__init__(
             prog,
             description=description,
@@ -308,14 +309,16 @@ def _target_argument(command: argparse.ArgumentParser, several: bool = False) ->
 
 def _target(text: str) -> str:
     try:
-        return find_target(text) and text
+        find_target(text)
+        return text
     except CompileError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _targets(text: str) -> str:
     try:
-        return find_targets(text) and text
+        find_targets(text)
+        return text
     except CompileError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

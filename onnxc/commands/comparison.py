@@ -75,7 +75,7 @@ def compare(
 
 
 def _compare_lists(
-    name: str, expected: object, actual: object, rtol: float | None, atol: float | None
+    name: str, expected: Any, actual: Any, rtol: float | None, atol: float | None
 ) -> Difference:
     lists = [isinstance(value, (list, tuple)) for value in (expected, actual)]
     if not all(lists) or len(expected) != len(actual):
@@ -85,7 +85,7 @@ def _compare_lists(
         ]
         reason = f"expected {sizes[0]}, got {sizes[1]}"
         return Difference(name, "sequence", np.inf, np.inf, None, False, reason)
-    items = [compare(f"{name}[{k}]", *pair, rtol, atol) for k, pair in enumerate(zip(expected, actual))]
+    items = [compare(f"{name}[{k}]", a, b, rtol, atol) for k, (a, b) in enumerate(zip(expected, actual))]
     bad = next((item for item in items if not item.agrees), None)
     ulps = [item.ulp for item in items if item.ulp is not None]
     return Difference(
@@ -162,7 +162,7 @@ def ulp_distance(expected: np.ndarray, actual: np.ndarray) -> int | None:
 
 def _ordered_bits(values: np.ndarray, unsigned: type) -> np.ndarray:
     """Unsigned integers in the order of the floats: neighbours are 1 apart."""
-    bits = values.view(unsigned)
+    bits: np.ndarray = values.view(unsigned)
     sign = unsigned(1 << (8 * values.dtype.itemsize - 1))
     return np.where(bits & sign, ~bits, bits | sign)
 
@@ -185,7 +185,7 @@ def reference(model: str | os.PathLike | Any, against: str, threads: int = 0) ->
         ) from None
 
 
-def _onnxruntime(model: object, threads: int) -> Run:
+def _onnxruntime(model: Any, threads: int) -> Run:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -219,7 +219,7 @@ def _onnx_reference(model: object) -> Run:
     from onnx.reference import ReferenceEvaluator
 
     evaluator = ReferenceEvaluator(os.fspath(model) if isinstance(model, (str, os.PathLike)) else model)
-    return guarded(lambda feeds: evaluator.run(None, dict(feeds)), "reference")
+    return guarded(lambda feeds: list(evaluator.run(None, dict(feeds))), "reference")
 
 
 def guarded(run: Run, name: str) -> Run:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 #: The stages of driver.compile_model, as it announces them.
 STAGES = (
@@ -106,7 +107,8 @@ class Progress:
 
     def __init__(self, title: str):
         self.title, self.stage, self.began = title, "", time.monotonic()
-        self._bar = self._task = None
+        self._bar: Any = None  # of rich, imported when it is shown
+        self._task: Any = None
         self._timer = threading.Timer(PATIENCE, self._show)
         self._timer.daemon = True
         self._lock = threading.Lock()

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -128,7 +128,7 @@ def _load_archive(path: str) -> dict[str, np.ndarray]:
         raise RunError(f"{path}: cannot be read: {error}") from None
 
 
-def _load(path: str) -> object:
+def _load(path: str) -> Any:  # an array, or an archive of arrays
     if not os.path.exists(path):
         raise RunError(f"{path}: no such file")
     if not os.path.isfile(path):
@@ -143,12 +143,14 @@ def save_outputs(path: Path, outputs: Mapping[str, object]) -> None:
     """Writes outputs to an .npz, whole or not at all; the items of a sequence as `name/0` and so on."""
     arrays: dict[str, np.ndarray] = {}
     for name, value in outputs.items():
-        is_list = isinstance(value, list)
-        for key, item in [(f"{name}/{k}", v) for k, v in enumerate(value)] if is_list else [(name, value)]:
+        items = (
+            [(f"{name}/{k}", v) for k, v in enumerate(value)] if isinstance(value, list) else [(name, value)]
+        )
+        for key, item in items:
             array = np.asarray(item)
             arrays[key] = array.astype(str) if array.dtype == object else array
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # none is called allow_pickle
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_bytes(buffer.getbuffer())
@@ -178,9 +180,9 @@ def resolve_shapes(
     symbols = {d for port in ports for d in port.shape or () if isinstance(d, str)}
     for name in dims:
         if name not in symbols:
-            known = ", ".join(map(quote, sorted(symbols))) or "none"
+            others = ", ".join(map(quote, sorted(symbols))) or "none"
             raise RunError(
-                f"no input has a dimension {quote(name)}; of unknown size: {known}", status=WRONG_SHAPE
+                f"no input has a dimension {quote(name)}; of unknown size: {others}", status=WRONG_SHAPE
             )
     sizes = dict(dims)
     for port in ports:
@@ -188,10 +190,10 @@ def resolve_shapes(
         for symbol, size in zip(port.shape or (), known or ()):
             if isinstance(symbol, str) and size is not None:
                 sizes.setdefault(symbol, size)
-    axes = [(axis, size, len(p.shape)) for p in ports for axis, size in enumerate(p.shape or ())]
-    for axis, size, rank in sorted(axes, key=lambda entry: entry[0] > 0):  # first axes first
-        if isinstance(size, str):
-            sizes.setdefault(size, usual(axis, rank))
+    axes = [(a, name, len(p.shape or ())) for p in ports for a, name in enumerate(p.shape or ())]
+    for axis, variable, rank in sorted(axes, key=lambda entry: entry[0] > 0):  # first axes first
+        if isinstance(variable, str):
+            sizes.setdefault(variable, usual(axis, rank))
     return {port.name: _shape(port, shapes.get(port.name), sizes) for port in ports}
 
 
@@ -203,14 +205,15 @@ def _shape(port: Port, asked: Sequence[int | None] | None, sizes: Mapping[str, i
             f"the input {quote(port.name)} has {len(declared)} axes, the shape given {len(asked)}",
             status=WRONG_SHAPE,
         )
-    shape = []
+    shape: list[int] = []
     for axis, size in enumerate(declared):
-        if asked is not None and asked[axis] is not None:
-            shape.append(asked[axis])
+        wanted = None if asked is None else asked[axis]
+        if wanted is not None:
+            shape.append(wanted)
         elif isinstance(size, int):
             shape.append(size)
         else:
-            shape.append(sizes[size] if size in sizes else usual(axis, len(declared)))
+            shape.append(usual(axis, len(declared)) if size not in sizes else sizes[size or ""])
     return tuple(shape)
 
 

@@ -154,7 +154,7 @@ def inspect_library(
         variables = {name: size for name, size in variables.items() if size is not None}
         peak = found["workspace_bytes"]
         if peak is None and all(None not in shape for shape in known.values()):
-            peak = model.workspace_bytes(known)
+            peak = model.workspace_bytes({n: [d for d in s if d is not None] for n, s in known.items()})
         return Figures(
             os.fspath(path),
             "library",

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..commands import console
 from ..errors import CompileError
+from ..loading.loader import Model
 
 FOLDER = Path(__file__).parent
 SHADES = " .:-=+*#%@"
@@ -62,7 +63,7 @@ def _run(folder: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
     began = time.perf_counter()
     model = load(library, threads=1)
     load_seconds = time.perf_counter() - began
-    predictions = model(images).argmax(axis=1)
+    predictions = np.asarray(model(images)).argmax(axis=1)
     from_c, c_seconds = run_c_program(folder, images)
     found = {
         "folder": str(folder),
@@ -82,7 +83,7 @@ def _run(folder: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
     return found, images, labels, predictions
 
 
-def _fastest(model, image: np.ndarray) -> float:
+def _fastest(model: Model, image: np.ndarray) -> float:
     """Seconds of the fastest of many runs on one image."""
     best = float("inf")
     for _ in range(REPETITIONS):

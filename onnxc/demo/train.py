@@ -7,6 +7,7 @@ images of the test set with their labels, beside this file, and prints the accur
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,11 +17,11 @@ FOLDER = Path(__file__).parent
 LAYERS = (64, 32)
 
 
-def to_onnx(network) -> onnx.ModelProto:
+def to_onnx(network: Any) -> onnx.ModelProto:
     """image [batch, 8, 8] of 0..16 → probabilities [batch, 10]."""
     initializers = [
         numpy_helper.from_array(np.array([0, 64], np.int64), "flat"),
-        numpy_helper.from_array(np.float32(1 / 16), "scale"),
+        numpy_helper.from_array(np.asarray(1 / 16, np.float32), "scale"),
     ]
     nodes = [
         helper.make_node("Reshape", ["image", "flat"], ["pixels"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from ..ir import dims, dtypes
 from ..ir.arithmetic import multiply_adds
@@ -26,7 +27,7 @@ def library_details(imported: Imported, graph: Graph) -> dict[str, object]:
     }
 
 
-def figures(imported: Imported, graph: Graph) -> dict[str, object]:
+def figures(imported: Imported, graph: Graph) -> dict[str, Any]:
     """Counts of operators, parameters, bytes and multiply-adds; `dims` says at which input and axis each
     variable of the count of multiply-adds is found. graph: the model's after the passes."""
     count = multiply_adds(graph)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import dims
 from .dims import Dimension
-from .graph import Graph, Node
+from .graph import Graph, Node, TensorType
 from .ops import Attention, Contract, Conv, Fused, If, Loop, Recurrent
 
 
@@ -15,22 +15,22 @@ def multiply_adds(graph: Graph) -> Dimension:
 
 
 def _of_node(node: Node) -> Dimension:
-    types = [value.type for value in node.inputs]
+    types = [v.type for v in node.inputs if isinstance(v.type, TensorType)]  # all, of what is counted
     match node.op:
         case Contract(lhs=lhs, rhs=rhs):
             sizes = dict(zip(rhs, types[1].shape)) | dict(zip(lhs, types[0].shape))
             return dims.product(sizes.values())
         case Conv(transposed=transposed):
-            image = types[0] if transposed else node.outputs[0].type
+            image = types[0] if transposed else node.outputs[0].tensor
             return dims.product((image.shape[0], *image.shape[2:], *types[1].shape))
         case Attention(q=q, k=k, v=v):
-            sizes = {
+            extents = {
                 label: size
                 for labels, operand in zip((q, k, v), types)
                 for label, size in zip(labels, operand.shape)
             }
-            batch = dims.product(size for label, size in sizes.items() if label not in "qkde")
-            return batch * sizes["q"] * sizes["k"] * (sizes["d"] + sizes["e"])
+            batch = dims.product(size for label, size in extents.items() if label not in "qkde")
+            return batch * extents["q"] * extents["k"] * (extents["d"] + extents["e"])
         case Recurrent():
             steps, batch, *_ = types[0].shape
             return steps * batch * dims.product(types[1].shape)

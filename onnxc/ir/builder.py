@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import LimitError, UnsupportedError
 from . import dims, dtypes, expr, interpret, ops
 from . import elements as symbolic
-from .dims import Dimension
+from .dims import Dim, Dimension
 from .expr import Expr
 from .graph import Constant, Graph, Node, TensorType, Type, Value, constant_value, make_node
 
@@ -135,7 +135,8 @@ class Builder:
         else:
             array = np.asarray(data, dtypes.numpy_dtype(dtype) if dtype else None)
             value = constant_value(array, name)
-        value.elements = _elements_of_constant(value.constant)
+        if value.constant is not None:
+            value.elements = _elements_of_constant(value.constant)
         return value
 
     def fresh(self, hint: str, minimum: int | None = 0) -> dims.Dim:
@@ -183,7 +184,7 @@ class Builder:
         """value, variables standing for the large sizes of its shape."""
         if not isinstance(value.type, TensorType) or not any(map(large, value.shape)):
             return value
-        shape = tuple(self.named(d) if large(d) else d for d in value.shape)
+        shape = tuple(self.named(d) if isinstance(d, Dim) and large(d) else d for d in value.shape)
         node = make_node(ops.Reshape(shape), (value,), self.origin)
         self.nodes.append(node)
         self.own.update(node.outputs)
@@ -200,21 +201,23 @@ class Builder:
             isinstance(t, TensorType) and isinstance(t.nbytes, int) and t.nbytes <= EAGER_FOLD_BYTES
             for t in types
         )
-        if not (operands and small and isinstance(op, _FOLDABLE) and all(v.constant for v in operands)):
+        known = [v.constant for v in operands if v.constant is not None]
+        if not (known and small and isinstance(op, _FOLDABLE) and len(known) == len(operands)):
             return None
         cost = interpret.effort(op, [v.type for v in operands])
         if cost > self.session.effort:
             return None
         self.session.effort -= cost
-        arrays = interpret.fold(op, [v.constant.array for v in operands])
+        arrays = interpret.fold(op, [c.array for c in known])
         return None if arrays is None else tuple(self.constant(a) for a in arrays)
 
     def elements(self, values: np.ndarray | Sequence[Dimension], dtype: str = "int64") -> Value:
         """An integer tensor with the given dimensions as elements: a constant when all are numbers."""
-        array = np.empty(np.shape(values), object)
-        array[...] = values
+        array = values if isinstance(values, np.ndarray) else _shaped(values, (len(values),))
         array = _map_elements(array, lambda d: dims.substitute(d, self.facts))
-        array = _map_elements(array, lambda d: self.named(d) if dims.is_large(d) else d)
+        array = _map_elements(
+            array, lambda d: self.named(d) if isinstance(d, Dim) and dims.is_large(d) else d
+        )
         if all(isinstance(d, int) for d in array.flat):
             return self.constant(_wrapped(array, dtype))
         node = make_node(ops.Elements(tuple(array.flat), array.shape, dtype), (), self.origin)
@@ -229,7 +232,9 @@ class Builder:
         """b.map(x, y, lambda x, y: x + y): the body over the operands' elements, which broadcast. Numbers
         become scalars of the first tensor's type."""
         *operands, body = operands_then_body
-        values = self.values(*operands)
+        values = self.values(*(o for o in operands if not callable(o)))
+        if not callable(body):
+            raise TypeError("the last argument is the body")
         expression = body(*(expr.input_(k, v.dtype) for k, v in enumerate(values)))
         return self.emit(ops.Map(expression), *values)[0]
 
@@ -246,7 +251,7 @@ class Builder:
 
     def reduce(
         self,
-        kind: str,
+        kind: ops.ReduceKind,
         x: Value,
         axes: Sequence[int],
         keepdims: bool = False,
@@ -281,7 +286,8 @@ class Builder:
 
     def take(self, x: Value, axis: int, start: Dimension, size: Dimension) -> Value:
         """size elements along one axis from start."""
-        starts, sizes = [0] * x.rank, list(x.shape)
+        starts: list[Dimension] = [0] * x.rank
+        sizes = list(x.shape)
         starts[axis], sizes[axis] = start, size
         return self.slice(x, starts, sizes)
 
@@ -334,7 +340,7 @@ class Builder:
             return [int(v) for v in x.constant.array.flat]
         if count == 0:
             return []
-        found = [self.fresh(hint, minimum) for _ in range(count)]
+        found: list[Dimension] = [self.fresh(hint, minimum) for _ in range(count)]
         atoms = tuple(next(iter(dims.symbols(d))) for d in found)
         self.emit(ops.Bind(atoms), self.cast(x, "int64"))
         captured = self.capture(x)
@@ -432,7 +438,7 @@ def _elements_of_constant(constant: Constant) -> np.ndarray | None:
     type_ = TensorType(constant.dtype, constant.shape)
     if not _is_small_integer(type_):
         return None
-    return _map_elements(np.asarray(constant.array, object), int)
+    return _shaped([int(v) for v in constant.array.flat], constant.shape)
 
 
 def _wrapped(array: np.ndarray, dtype: str) -> np.ndarray:

@@ -273,6 +273,18 @@ def is_large(value: Dimension) -> bool:
     )
 
 
+def numbers(shape: Iterable[Dimension]) -> tuple[int, ...]:
+    """The numbers that all sizes are; ValueError where one is not known."""
+    return tuple(number(size) for size in shape)
+
+
+def number(size: Dimension) -> int:
+    """The number that a size is; ValueError where it is not known."""
+    if isinstance(size, int):
+        return size
+    raise ValueError(f"the size {size} is not known")
+
+
 def is_static(shape: tuple[Dimension, ...]) -> TypeGuard[tuple[int, ...]]:
     return all(isinstance(d, int) for d in shape)
 
@@ -288,7 +300,8 @@ def bounds(value: Dimension) -> tuple[int | None, int | None]:
     least: int | None = 0
     greatest: int | None = 0
     for monomial, coefficient in value.terms:
-        low, high = coefficient, coefficient
+        low: int | None = coefficient
+        high: int | None = coefficient
         for atom, power in monomial:
             for _ in range(power):
                 low, high = _multiply_bounds((low, high), _atom_bounds(atom))
@@ -389,8 +402,8 @@ def floor_divide(a: Dimension, b: Dimension) -> Dimension:
     if isinstance(b, Dim):
         quotient = _exact_quotient(a, b) if equal(b, 0) is False else None
         return _atom(Apply("floordiv", a, b)) if quotient is None else quotient
-    if b == 0:
-        return 0
+    if b == 0 or isinstance(a, int):
+        return 0 if b == 0 else a // b
     whole = [(m, c // b) for m, c in a.terms if c % b == 0]
     rest = _from_terms((m, c) for m, c in a.terms if c % b)
     constant = next((c for m, c in _terms(rest) if m == ()), 0)
@@ -430,7 +443,8 @@ def _single_atom(value: Dimension) -> Symbol | Apply | None:
 
 def _exact_quotient(a: Dimension, b: Dim) -> Dimension | None:
     """a / b by polynomial long division, or None where it leaves a remainder."""
-    (lead, lead_coefficient), quotient = b.terms[0], 0
+    lead, lead_coefficient = b.terms[0]
+    quotient: Dimension = 0
     for _ in range(32):
         if isinstance(a, int) and a == 0:
             return quotient

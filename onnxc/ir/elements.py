@@ -59,11 +59,11 @@ def _elements(op: ops.Op, inputs: Sequence[Elements], out_type: TensorType) -> E
         case ops.Elements(values, shape):
             return _array(values, shape)
         case ops.Map(body):
-            return _evaluate(body, inputs, out_type.shape)
+            return _evaluate(body, inputs, dims.numbers(out_type.shape))
         case ops.Reduce(kind) if kind in _REDUCTIONS and out_type.dtype != "bool":
             return _reduce(op, inputs)
         case ops.Reshape():
-            return None if inputs[0] is None else inputs[0].reshape(out_type.shape)
+            return None if inputs[0] is None else inputs[0].reshape(dims.numbers(out_type.shape))
         case ops.Gather():
             return _gather(op, inputs)
         case ops.Transpose() | ops.Slice() | ops.Pad() | ops.Broadcast() | ops.Concat():

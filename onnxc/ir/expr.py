@@ -12,6 +12,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 
@@ -169,7 +170,7 @@ class Expr:
     op: str
     dtype: str
     args: tuple[Expr, ...]
-    value: object
+    value: Any  # as the operation has it
     count: int  # an upper bound of the instructions, shared parts counted once a use, capped
 
     def __init__(self, *_: object):
@@ -180,70 +181,70 @@ class Expr:
         other = other if isinstance(other, Expr) else const(other, self.dtype)
         return apply(op, other, self) if swap else apply(op, self, other)
 
-    def __add__(self, o):
+    def __add__(self, o: Expr | Scalar) -> Expr:
         return self._with("add", o)
 
-    def __radd__(self, o):
+    def __radd__(self, o: Expr | Scalar) -> Expr:
         return self._with("add", o, True)
 
-    def __sub__(self, o):
+    def __sub__(self, o: Expr | Scalar) -> Expr:
         return self._with("sub", o)
 
-    def __rsub__(self, o):
+    def __rsub__(self, o: Expr | Scalar) -> Expr:
         return self._with("sub", o, True)
 
-    def __mul__(self, o):
+    def __mul__(self, o: Expr | Scalar) -> Expr:
         return self._with("mul", o)
 
-    def __rmul__(self, o):
+    def __rmul__(self, o: Expr | Scalar) -> Expr:
         return self._with("mul", o, True)
 
-    def __truediv__(self, o):
+    def __truediv__(self, o: Expr | Scalar) -> Expr:
         return self._with("div", o)
 
-    def __rtruediv__(self, o):
+    def __rtruediv__(self, o: Expr | Scalar) -> Expr:
         return self._with("div", o, True)
 
-    def __mod__(self, o):
+    def __mod__(self, o: Expr | Scalar) -> Expr:
         return self._with("mod", o)
 
-    def __pow__(self, o):
+    def __pow__(self, o: Expr | Scalar) -> Expr:
         return self._with("pow", o)
 
-    def __and__(self, o):
+    def __and__(self, o: Expr | Scalar) -> Expr:
         return self._with("and", o)
 
-    def __or__(self, o):
+    def __or__(self, o: Expr | Scalar) -> Expr:
         return self._with("or", o)
 
-    def __xor__(self, o):
+    def __xor__(self, o: Expr | Scalar) -> Expr:
         return self._with("xor", o)
 
-    def __lshift__(self, o):
+    def __lshift__(self, o: Expr | Scalar) -> Expr:
         return self._with("shl", o)
 
-    def __rshift__(self, o):
+    def __rshift__(self, o: Expr | Scalar) -> Expr:
         return self._with("shr", o)
 
-    def __lt__(self, o):
+    def __lt__(self, o: Expr | Scalar) -> Expr:
         return self._with("lt", o)
 
-    def __le__(self, o):
+    def __le__(self, o: Expr | Scalar) -> Expr:
         return self._with("le", o)
 
-    def __gt__(self, o):
+    def __gt__(self, o: Expr | Scalar) -> Expr:
         return self._with("gt", o)
 
-    def __ge__(self, o):
+    def __ge__(self, o: Expr | Scalar) -> Expr:
         return self._with("ge", o)
 
-    def __neg__(self):
+    def __neg__(self) -> Expr:
         return apply("neg", self)
 
-    def __invert__(self):
+    def __invert__(self) -> Expr:
         return apply("not", self)
 
-    def __abs__(self):
+    def __abs__(self) -> Expr:
         return apply("abs", self)
 
     def equals(self, o: Expr | Scalar) -> Expr:
@@ -268,7 +269,7 @@ class Expr:
         return expr_text(self)
 
 
-def _make(op: str, dtype: str, args: tuple[Expr, ...] = (), value: object = None) -> Expr:
+def _make(op: str, dtype: str, args: tuple[Expr, ...] = (), value: Any = None) -> Expr:
     key = (op, dtype, repr(value) if isinstance(value, float) else value, type(value), *map(id, args))
     found = _interned.get(key)
     if found is None:
@@ -466,7 +467,7 @@ def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
         case "bitcast":
             return bitcast(args[0], node.dtype)
         case "check":
-            return check(*args, node.value)
+            return check(args[0], args[1], node.value)
     return apply(node.op, *args)
 
 
@@ -514,9 +515,15 @@ def evaluate(
     return np.broadcast_to(done[id(root)], tuple(shape))
 
 
+@overload
+def where(condition: Expr, then: Expr, otherwise: Expr | Scalar) -> Expr: ...
+@overload
+def where(condition: Expr, then: Scalar, otherwise: Expr) -> Expr: ...
 def where(condition: Expr, then: Expr | Scalar, otherwise: Expr | Scalar) -> Expr:
     """then where the condition holds, else otherwise; one of the two gives a plain number its type."""
     if not isinstance(then, Expr):
+        if not isinstance(otherwise, Expr):
+            raise TypeError("one of two values gives the type")
         then = const(then, otherwise.dtype)
     if not isinstance(otherwise, Expr):
         otherwise = const(otherwise, then.dtype)

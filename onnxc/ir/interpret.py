@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -134,21 +135,25 @@ def effort(op: ops.Op, inputs: Sequence[Type]) -> int:
     What has no bound (a loop, a branch) is over every limit."""
     if isinstance(op, (ops.If, ops.Loop, ops.Fused)):
         return EFFORT_LIMIT + 1
-    outputs = op.infer(Need(), *inputs)
-    counts = [t.count for t in (*inputs, *outputs) if isinstance(t, TensorType)]
-    touched: Dimension = sum(count if isinstance(count, int) else EFFORT_LIMIT for count in counts)
+    given = [t for t in inputs if isinstance(t, TensorType)]
+    result = [t for t in op.infer(Need(), *inputs) if isinstance(t, TensorType)]
+    touched = sum(_known(t.count) for t in (*given, *result))
     match op:
         case ops.Contract(lhs, rhs):
-            sizes = dict(zip(lhs + rhs, (*inputs[0].shape, *inputs[1].shape), strict=True))
-            return max(touched, dims.product(sizes.values()))
+            sizes = dict(zip(lhs + rhs, (*given[0].shape, *given[1].shape), strict=True))
+            return max(touched, _known(dims.product(sizes.values())))
         case ops.Conv():
-            image = inputs[0] if op.transposed else outputs[0]
-            return max(touched, image.count * dims.product(inputs[1].shape[1:]))
+            image = given[0] if op.transposed else result[0]
+            return max(touched, _known(image.count * dims.product(given[1].shape[1:])))
         case ops.Pool():
-            return max(touched, outputs[0].count * dims.product(op.kernel))
+            return max(touched, _known(result[0].count * dims.product(op.kernel)))
         case ops.Attention() | ops.Recurrent() | ops.Scatter() | ops.RuntimeCall():
             return touched**2
     return touched
+
+
+def _known(count: Dimension) -> int:
+    return count if isinstance(count, int) else EFFORT_LIMIT
 
 
 def fold(op: ops.Op, constants: Sequence[np.ndarray]) -> list[np.ndarray] | None:
@@ -172,7 +177,7 @@ def run_op(op: ops.Op, inputs: Sequence, env: Env) -> list:
 
 
 def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:
-    x = inputs[0] if inputs else None
+    x: Any = inputs[0] if inputs else None
     match op:
         case ops.Map(body, shape):
             return _map(body, inputs, _common(inputs, sizes(shape or (), env)), env)
@@ -282,7 +287,9 @@ def _reduce(op: ops.Reduce, inputs: Sequence[np.ndarray], env: Env) -> np.ndarra
         wide = widened(x)
         total = getattr(np, op.kind)(wide, op.axes, dtype=wide.dtype, keepdims=op.keepdims)
         return np.asarray(total).astype(x.dtype)
-    function = {"min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or}[op.kind]
+    function: Any = {"min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or}[
+        op.kind
+    ]
     for axis in reversed(op.axes):
         if x.shape[axis] == 0:
             shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
@@ -344,9 +351,9 @@ def _loop(op: ops.Loop, inputs: Sequence, env: Env) -> list:
     return [*carried, *(_stacked(collected, type_, env) for collected, type_ in stacked)]
 
 
-def _stacked(collected: list[np.ndarray], type_: TensorType, env: Env) -> np.ndarray:
+def _stacked(collected: list[np.ndarray], type_: Type, env: Env) -> np.ndarray:
     """The scanned values along a new first axis. Sizes that no iteration told are 0."""
-    if collected:
+    if collected or not isinstance(type_, TensorType):
         return np.stack(collected)
     known = [all(s.name in env for s in dims.symbols(d)) for d in type_.shape[1:]]
     shape = [number(d, env) if k else 0 for d, k in zip(type_.shape[1:], known, strict=True)]

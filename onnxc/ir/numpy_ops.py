@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -119,7 +120,7 @@ def convolve(op: ops.Conv, x: Array, w: Array, pads: Sequence[int]) -> Array:
     if op.transposed:
         sizes = zip(x.shape[2:], op.strides, extents, strict=True)
         grown = [max(0, (n - 1) * s + e) for n, s, e in sizes]
-        out_channels, counts = w.shape[1] * groups, x.shape[2:]
+        out_channels, counts = w.shape[1] * groups, list(x.shape[2:])
     else:
         x = with_border(x, before, after)
         sizes = zip(x.shape[2:], op.strides, extents, strict=True)
@@ -131,7 +132,7 @@ def convolve(op: ops.Conv, x: Array, w: Array, pads: Sequence[int]) -> Array:
     for offset in np.ndindex(kernel):
         firsts = [o * d for o, d in zip(offset, op.dilations, strict=True)]
         ranges = zip(firsts, counts, op.strides, strict=True)
-        window = (..., *(slice(f, f + max(0, (n - 1) * s + 1), s) for f, n, s in ranges))
+        window: Any = (..., *(slice(f, f + max(0, (n - 1) * s + 1), s) for f, n, s in ranges))
         weights = w[(slice(None), slice(None), *offset)]
         if op.transposed:
             sums[window] += _grouped_product(x, _transposed(weights, groups), groups)
@@ -161,7 +162,9 @@ def _grouped_product(x: Array, w: Array, groups: int) -> Array:
 def with_border(x: Array, before: Sequence[int], after: Sequence[int]) -> Array:
     """x with zeros added around its last axes; negative numbers cut away."""
     lead = x.ndim - len(before)
-    shape, read, write = [], [], []
+    shape: list[int] = []
+    read: list[Any] = []  # slices, which numpy's annotations take in no tuple of other things
+    write: list[Any] = []
     for n, b, a in zip(x.shape[lead:], before, after, strict=True):
         first, last = max(0, -b), max(0, -b, n + min(0, a))
         shape.append(n + b + a)
@@ -335,11 +338,11 @@ def pad(x: Array, mode: str, before: Sequence[int], after: Sequence[int], *value
 def _checked(indices: Array, limits: int | Sequence[int]) -> Array:
     """indices below limits, negative ones counted from there. Limits: one, or one for each place
     of the last axis."""
-    indices, limits = indices.astype(np.int64), np.asarray(limits, np.int64)
-    outside = (indices < -limits) | (indices >= limits)
+    indices, ends = indices.astype(np.int64), np.asarray(limits, np.int64)
+    outside = (indices < -ends) | (indices >= ends)
     if np.any(outside):
         raise InterpretError("index_out_of_range", int(indices[outside][0]))
-    return np.where(indices < 0, indices + limits, indices)
+    return np.where(indices < 0, indices + ends, indices)
 
 
 def _place(form: str, axis: int, batch: int, x: Array, indices: Array) -> tuple[Array, ...]:
@@ -348,12 +351,13 @@ def _place(form: str, axis: int, batch: int, x: Array, indices: Array) -> tuple[
     if any(indices.shape[a] > x.shape[a] for a in kept):
         raise InterpretError("dims_mismatch", f"{list(indices.shape)} in {list(x.shape)}")
     if form == "elements":
-        grid = list(np.indices(indices.shape, sparse=True))
+        grid: list[Array] = list(np.indices(indices.shape, sparse=True))
         grid[axis] = _checked(indices, x.shape[axis])
         return np.zeros(indices.shape, np.int64), *grid
     at = np.moveaxis(_checked(indices, x.shape[batch : batch + indices.shape[-1]]), -1, 0)
     inner = (1,) * (indices.ndim - 1 - batch)
-    shared = [g.reshape(*g.shape, *inner) for g in np.indices(x.shape[:batch], sparse=True)]
+    grids: Sequence[Array] = np.indices(x.shape[:batch], sparse=True)
+    shared = [g.reshape(*g.shape, *inner) for g in grids]
     return np.zeros(indices.shape[:-1], np.int64), *shared, *at
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
+from typing import Any
 
 from .graph import Graph, Node
 from .ops import If, Loop
@@ -29,7 +30,7 @@ def _in_regions(node: Node, change: Pass) -> Node:
     if not isinstance(node.op, (If, Loop)):
         return node
     old = {name: value for name, value in vars(node.op).items() if isinstance(value, Graph)}
-    new = {name: change(value) for name, value in old.items()}
+    new: dict[str, Any] = {name: change(value) for name, value in old.items()}
     if all(new[name] is graph for name, graph in old.items()):
         return node
     return Node(replace(node.op, **new), node.inputs, node.outputs, node.origin, node.choice)

@@ -19,14 +19,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
-from typing import get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from . import dims, dtypes, expr, ops
 from .dims import Dimension
 from .expr import Expr
-from .graph import Constant, Graph, Node, OptionalType, SequenceType, Value, regions, walk
+from .graph import Constant, Graph, Node, OptionalType, SequenceType, Type, Value, regions, walk
 
 INLINE_ELEMENTS = 32  # constants of up to this many elements are printed whole
 HASHED_BYTES = 1 << 20  # of larger ones a sample is hashed, or none of those that are not stored
@@ -118,7 +118,7 @@ def _operation_text(node: Expr, text: Mapping[int, str]) -> str:
     return f"{node.op}({', '.join(arguments)})"
 
 
-def _scalar_text(value: object, dtype: str) -> str:
+def _scalar_text(value: Any, dtype: str) -> str:
     """The shortest text that gives the value again."""
     if dtype == "bool":
         return "true" if value else "false"
@@ -160,7 +160,7 @@ def _dimensions(graph: Graph) -> Iterator[Dimension]:
         if isinstance(node.op, ops.Bind):
             yield from (dims.symbol(s.name, s.minimum) for s in node.op.symbols)
     for value in values:
-        type_ = value.type
+        type_: Type | None = value.type
         while isinstance(type_, (SequenceType, OptionalType)):
             type_ = type_.element
         if type_ is not None:
@@ -209,8 +209,8 @@ class _Printer:
         return [*lines, f"  return {outputs}".rstrip(), "}"]
 
     def type(self, value: Value) -> str:
-        known = value.elements is not None and value.constant is None
-        if known and not (value.producer and isinstance(value.producer.op, ops.Elements)):
+        told = value.producer is not None and isinstance(value.producer.op, ops.Elements)
+        if value.elements is not None and value.constant is None and not told:
             return f"{value.type} = ({', '.join(map(str, value.elements.flat))})"
         return str(value.type)
 
@@ -224,7 +224,7 @@ class _Printer:
         outputs = ", ".join(self.name(v) for v in node.outputs)
         operands = ", ".join(self.name(v) for v in node.inputs)
         parts = [f"{outputs} =" if outputs else "", f"{_snake(type(node.op).__name__)}({operands})"]
-        for name, hint, default in op_fields(type(node.op)):
+        for name, hint, default in op_fields(type(node.op)):  # type: ignore[arg-type]  # of dataclasses' __hash__
             value = getattr(node.op, name)
             if isinstance(node.op, ops.Map) and name == "body":
                 parts.append(f"{{ {expr_text(value)} }}")
@@ -245,7 +245,7 @@ class _Printer:
 CHOICE = r"[A-Za-z_]\w*(\([^()\"]*\))?"
 
 
-def _field_text(hint: object, value: object) -> str:
+def _field_text(hint: object, value: Any) -> str:
     if value is None:
         return "none"
     if hint is Expr:
@@ -277,6 +277,6 @@ def _data_text(constant: Constant) -> str:
     if constant.dtype == "string":
         data = json.dumps([str(v) for v in constant.array.flat]).encode()
     else:
-        data = np.ascontiguousarray(constant.array).reshape(-1).view(np.uint8)
-        data = np.ascontiguousarray(data[:: 1 + data.size // HASHED_BYTES])
+        whole = np.ascontiguousarray(constant.array).reshape(-1).view(np.uint8)
+        data = whole[:: 1 + whole.size // HASHED_BYTES].tobytes()
     return f"#{hashlib.blake2b(data, digest_size=4).hexdigest()}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import get_args, get_origin
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from .text import CHOICE, OPS, TextError, alike, op_fields
 from .verify import compatible
 
 Minimums = Mapping[str, int | None]
+T = TypeVar("T")
 
 
 def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
@@ -83,7 +84,7 @@ class Reader:
             self.at += 1
         raise self.error(f"one of {stops} expected", start)
 
-    def items(self, item, close: str = r"\)") -> list:
+    def items(self, item: Callable[[], T], close: str = r"\)") -> list[T]:
         """What `item` reads, again and again between commas, up to the closing bracket."""
         found = []
         while self.match(close) is None:
@@ -235,7 +236,8 @@ class Parser:
 
     def graph(self, name: str = "", body: int | None = None) -> Graph:
         """`(inputs) { nodes return outputs }`, the part in braces at `body`."""
-        reader, scope = self.reader, {}
+        reader = self.reader
+        scope: dict[str, Value] = {}
         reader.expect(r"\(", "(")
         inputs = reader.items(lambda: self.input(scope))
         reader.at = reader.at if body is None else body
@@ -306,7 +308,8 @@ class Parser:
         operands = [v.dtype if isinstance(v.type, TensorType) else "" for v in inputs]
         fields = self.fields(OPS[kind], operands)
         choice = self.choice() if reader.match(r"by\b") is not None else None
-        types, elements = [], []
+        types: list[Type] = []
+        elements: list[np.ndarray | None] = []
         while reader.match(":" if not types else ",") is not None:
             types.append(self.type())
             elements.append(self.elements(types[-1]))
@@ -330,11 +333,12 @@ class Parser:
             outputs[0].elements = _array(op.dims, op.shape)
         return Node(op, tuple(inputs), tuple(outputs), origin, choice)
 
-    def fields(self, cls: type[ops.Op], operands: list[str]) -> dict[str, object]:
+    def fields(self, cls: type[ops.Op], operands: list[str]) -> dict[str, Any]:
         """The fields of an op. Operand 0 of an epilogue is of the type that it accumulates in."""
-        hints = {name: hint for name, hint, _ in op_fields(cls)}
-        fields: dict[str, object] = {}
-        reader, expressions = self.reader, {}
+        hints = {name: hint for name, hint, _ in op_fields(cls)}  # type: ignore[arg-type]  # as in text.py
+        fields: dict[str, Any] = {}
+        expressions: dict[str, int] = {}
+        reader = self.reader
         while (name := reader.match(_FIELD)) is not None:
             name = name or "body"
             if name not in hints:
@@ -428,26 +432,27 @@ class Parser:
         found = self.reader.items(self.dimension)
         if not isinstance(type_, TensorType) or type_.count != len(found):
             raise self.reader.error(f"{type_} does not have {len(found)} elements")
-        return _array(found, type_.shape)
+        return _array(found, dims.numbers(type_.shape))
 
     def constant(self, name: str) -> Value:
         reader, start = self.reader, self.reader.at
         type_ = self.type()
         if not isinstance(type_, TensorType) or not dims.is_static(type_.shape):
             raise reader.error("no type of a constant", start)
+        shape = dims.numbers(type_.shape)
         dtype = dtypes.numpy_dtype(type_.dtype)
         if reader.match(r"splat\b") is not None:
-            constant = Constant(type_.dtype, type_.shape, splat=self.scalars(1, type_.dtype)[0])
+            constant = Constant(type_.dtype, shape, splat=self.scalars(1, type_.dtype)[0])
         elif reader.match(r"\(") is not None:
-            values = self.scalars(dims.product(type_.shape), type_.dtype)
+            values = self.scalars(dims.product(shape), type_.dtype)
             reader.expect(r"\)", ")")
-            constant = Constant.of(values.reshape(type_.shape))
+            constant = Constant.of(values.reshape(shape))
         else:
             kind = reader.expect(r"#\w+", "data")
             array = self.data.get(_meaning(name) or name, self.data.get(kind[1:]))
-            if array is None or array.dtype != dtype or array.shape != type_.shape:
+            if array is None or array.dtype != dtype or array.shape != shape:
                 raise reader.error(f"data for %{name} must be given to parse", start)
-            lazy = Constant(type_.dtype, type_.shape, lambda: array)
+            lazy = Constant(type_.dtype, shape, lambda: array)
             constant = lazy if kind == "#data" else Constant.of(array)
         return Value(type_, _meaning(name), constant)
 
@@ -482,5 +487,5 @@ def _scalars(texts: Sequence[str], dtype: str) -> np.ndarray:
     if dtypes.is_integer(dtype):
         wide = np.uint64 if dtype == "uint64" else np.int64
         return np.array([int(text) for text in texts], wide).astype(target)
-    wide = np.complex128 if dtype in dtypes.COMPLEX else np.float64
-    return np.array([wide(text) for text in texts], wide).astype(target)
+    number = complex if dtype in dtypes.COMPLEX else float
+    return np.array([number(text) for text in texts], number).astype(target)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from ..errors import OnnxcError, Origin
 from . import dims, dtypes, ops
 from .dims import Dimension
-from .graph import Graph, Node, TensorType, Type, Value
+from .graph import Graph, Layout, Node, OptionalType, SequenceType, TensorType, Type, Value
 from .requirements import Need
 
 STAGES = ("core", "layout")
@@ -42,7 +42,13 @@ def compatible(a: Type | None, b: Type | None) -> bool:
         )
     if a is None or b is None:
         return True
-    return type(a) is type(b) and compatible(a.element, b.element)
+    several = (SequenceType, OptionalType)
+    return (
+        isinstance(a, several)
+        and isinstance(b, several)
+        and type(a) is type(b)
+        and compatible(a.element, b.element)
+    )
 
 
 def _same_kind(a: Type, b: Type) -> bool:
@@ -124,7 +130,8 @@ class _Scope:
         if value in self.values:
             return
         constant = value.constant
-        _require(constant is not None, f"{_name(value)} is used before it is defined")
+        if constant is None:
+            raise _Broken(f"{_name(value)} is used before it is defined")
         _require(value.producer is None, f"the constant {_name(value)} has a producer")
         _require(
             value.type == TensorType(constant.dtype, constant.shape, value.tensor.layout),
@@ -160,17 +167,16 @@ class _Scope:
         """The sizes of a value are defined. Those inside sequences are nobody's."""
         if isinstance(value.type, TensorType):
             self.uses(value.tensor.shape)
-            if value.tensor.layout is not None:
+            if value.type.layout is not None:
                 _require(self.stage != "core", f"{_name(value)} has a layout before layouts are chosen")
-                self.layout(value.type)
+                self.layout(value.type, value.type.layout)
         if value.elements is not None:  # they may name variables that a later Bind makes of them
             _require(
                 value.elements.shape == value.tensor.shape, f"{_name(value)} has elements of another shape"
             )
 
-    def layout(self, type_: TensorType) -> None:
+    def layout(self, type_: TensorType, layout: Layout) -> None:
         """Blocks of channels, or a pitch that has room for the value."""
-        layout = type_.layout
         blocked = type_.rank > 2 and layout.pitch is None and len(layout.halo) in (0, type_.rank - 2)
         pitched = layout.pitch is not None and 0 <= layout.pitch[0] < type_.rank
         _require(blocked if layout.block else pitched, f"{layout} is no layout of {type_.rank} axes")
@@ -217,7 +223,8 @@ class _Scope:
             case ops.Loop(body, carried, results):
                 _require(len(types) >= 2 + carried, f"it should carry {carried} values")
                 state = [TensorType("int64", ()), TensorType("bool", ())]
-                slices = [TensorType(t.dtype, t.shape[1:]) for t in results[carried:]]
+                stacked = [t for t in results[carried:] if isinstance(t, TensorType)]
+                slices = [TensorType(t.dtype, t.shape[1:]) for t in stacked]
                 after = [TensorType("bool", ()), *results[:carried], *slices]
                 self.region(body, [*state, *types[2:]], after)
             case ops.Fused(_, region):

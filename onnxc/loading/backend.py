@@ -57,7 +57,7 @@ class OnnxcBackend(Backend):
         node: onnx.NodeProto,
         inputs: Sequence[np.ndarray],
         device: str = "CPU",
-        outputs_info=None,
+        outputs_info: object = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
         values = [

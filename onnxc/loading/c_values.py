@@ -8,8 +8,9 @@ are taken as UTF-8), a map is a dict. Results look at the library's memory and o
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class CProfile(ctypes.Structure):
     ]
 
 
-def _function(*arguments: object, result: object = _INT) -> type:
+def _function(*arguments: Any, result: Any = _INT) -> type:
     """A pointer to a C function; calling it releases the interpreter lock."""
     return ctypes.CFUNCTYPE(result, *arguments)
 
@@ -154,13 +155,14 @@ class Slot:
 
     @classmethod
     def of(cls, port: Port) -> Slot:
-        plain = port.kind == "tensor" and port.dtype not in (None, "string") and port.shape is not None
-        static = plain and not port.optional and all(isinstance(d, int) for d in port.shape)
+        shape = port.shape if port.kind == "tensor" and port.dtype not in (None, "string") else None
+        known = tuple(d for d in shape or () if isinstance(d, int))
+        static = shape is not None and not port.optional and len(known) == len(shape)
         return cls(
             port,
             element_type(port.dtype) if port.dtype else None,
-            port.shape if static else None,
-            len(port.shape) if plain else -1,
+            known if static else None,
+            -1 if shape is None else len(shape),
             dtypes.NUMBERS.get(port.dtype or "", 0),
         )
 
@@ -177,7 +179,7 @@ def element_type(dtype: str) -> np.dtype:
 # To C -------------------------------------------------------------------------------------------------
 
 
-def address_of(array: np.ndarray, byte=ctypes.c_char, addressof=ctypes.addressof) -> int:
+def address_of(array: np.ndarray, byte: Any = ctypes.c_char, addressof: Any = ctypes.addressof) -> int:
     """The address of an array's first byte; by the buffer interface, which is thrice as quick."""
     try:
         return addressof(byte.from_buffer(array))
@@ -293,8 +295,8 @@ def to_python(value: CValue, owner: object) -> object:
     if value.kind == TENSOR:
         return _to_array(value, owner)
     (count,) = shape_of(value)
-    items = (CValue * count).from_address(value.data) if count else []
-    converted = [to_python(item, owner) for item in items]
+    items: Iterable[CValue] = (CValue * count).from_address(value.data) if count else ()
+    converted: list[Any] = [to_python(item, owner) for item in items]
     if value.kind == OPTIONAL:
         return converted[0] if converted else None
     if value.kind == MAP:

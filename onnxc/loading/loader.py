@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,7 @@ from .c_values import (
 from .stateful import Stateful
 from .trailer import ABI_MAJOR, check_trailer
 
+dlclose: Callable[[int], None] | None
 try:
     from _ctypes import dlclose
 except ImportError:  # no way to unload: libraries stay until the process ends
@@ -130,7 +131,7 @@ class Model:
             by_position = dict(zip(self._input_names, arguments))
             if twice := by_position.keys() & feeds.keys():
                 raise RunError(f"input {quote(min(twice))} is given twice", status=WRONG_COUNT)
-            arguments = self._in_order({**by_position, **feeds})
+            arguments = tuple(self._in_order({**by_position, **feeds}))
         results = self._call(arguments)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -273,8 +274,8 @@ class Bound:
                     status=WRONG_KIND,
                 )
         self._model, self._context = model, model._acquire()
-        self.inputs = {s.port.name: np.zeros(s.shape, s.numpy) for s in slots_in}
-        self.outputs = {s.port.name: np.zeros(s.shape, s.numpy) for s in slots_out}
+        self.inputs = {s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_in}  # all have shapes
+        self.outputs = {s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_out}
         for slot in slots_in:  # a state and its next value are one
             if slot.port.state and self.outputs[slot.port.state].shape == slot.shape:
                 self.outputs[slot.port.state] = self.inputs[slot.port.name]
@@ -387,7 +388,8 @@ class Context:
         ]
 
     def profile(self, values: Sequence[object], runs: int) -> list[Timing]:
-        set_profile, best = self.library.table.set_profile, []
+        set_profile = self.library.table.set_profile
+        best: list[Timing] = []
         room = 0
         while True:  # the first run tells how much room it takes
             timings = (CTiming * max(room, 1))()
@@ -468,7 +470,8 @@ class _Library:
         self.handles: list[int] = []  # of contexts
         self.pool = ctypes.c_void_p()
         self.results = 0
-        self.dll = self.table = None
+        self.dll: ctypes.CDLL | None = None
+        self.table: CModel  # once the library is open and is one
         self.file, self.dll = _open(path)
         self.table = _entry(self.dll, path)
         self.release = self.table.release
@@ -495,8 +498,9 @@ class _Library:
         weights = os.fsencode(self.weights) if self.weights else None
         options = COptions(ctypes.sizeof(COptions), self.threads, self.pool, weights, self.target)
         self._check(self.table.create(ctypes.addressof(options), ctypes.addressof(handle)))
-        self.handles.append(handle.value)
-        return handle.value
+        made = handle.value or 0
+        self.handles.append(made)
+        return made
 
     def target_of(self, context: int) -> str:
         """The target whose code a context runs."""
@@ -518,7 +522,7 @@ class _Library:
     def __del__(self) -> None:
         if self.dll is None or sys.is_finalizing():
             return
-        if self.table is not None:
+        if hasattr(self, "table"):
             self.end()
         if self.results == 0 and dlclose is not None:
             dlclose(self.dll._handle)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..cache import cache_folder
 from ..errors import LoadError
-from .loader import Model, load
+from .loader import Model, Port, load
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class InferenceSession:
         return ["CPUExecutionProvider"]
 
 
-def _argument(port) -> NodeArg:
+def _argument(port: Port) -> NodeArg:
     dtype = str(port.dtype)
     return NodeArg(
         port.name,
@@ -102,7 +102,13 @@ def _argument(port) -> NodeArg:
     )
 
 
-def _library(source: object, dims, shapes, target, typical) -> Path:
+def _library(
+    source: object,
+    dims: Mapping[str, int] | None,
+    shapes: Mapping[str, Sequence[int | None]] | None,
+    target: str | Sequence[str],
+    typical: Mapping[str, int] | None,
+) -> Path:
     """The library to load for a path, bytes or ModelProto."""
     if isinstance(source, (str, os.PathLike)) and is_library(source):
         return Path(source)
@@ -134,7 +140,7 @@ def cached_library(
     from ..frontend.model_file import open_model
     from ..target import find_targets
 
-    model = open_model(source)
+    model = open_model(source)  # type: ignore[arg-type]  # which refuses what is no model
     key = hashlib.sha256()
     options = (
         sorted((dims or {}).items()),
@@ -148,8 +154,16 @@ def cached_library(
     if not _is_whole(path):
         from ..driver import compile_model
 
-        options = {"dims": dims, "shapes": shapes, "target": target, "typical": typical}
-        compile_model(model, path, name="model", progress=progress, **options)
+        compile_model(
+            model,
+            path,
+            name="model",
+            progress=progress,
+            dims=dims,
+            shapes=shapes,
+            target=target,
+            typical=typical,
+        )
     return path
 
 
@@ -167,7 +181,7 @@ def _compiler_hash() -> str:
     from .. import codegen, passes, runtime_c
 
     digest = hashlib.sha256()
-    packages = [Path(__file__).parents[1], *(Path(p.__file__).parent for p in (codegen, passes, runtime_c))]
+    packages = [Path(__file__).parents[1], *(Path(p.__path__[0]) for p in (codegen, passes, runtime_c))]
     for folder in packages:
         for file in sorted(folder.rglob("*")):
             if file.suffix in (".py", ".c", ".h"):

@@ -99,18 +99,17 @@ def _allocated(old: Slot, new: Slot, capacity: int, initial: Mapping[str, np.nda
     name, sizes = old.port.name, old.port.shape or ()
     axis = next((a for a, size in enumerate(sizes) if size != 1), None)
     grows = axis is not None and (sizes[axis] is None or sizes != new.port.shape)
-    shape = [0 if grows and a == axis else size for a, size in enumerate(sizes)]
-    if name in initial:
-        shape = list(initial[name].shape)
-        if len(shape) != len(sizes):
-            raise RunError(f"the state {quote(name)} has {len(sizes)} axes", status=WRONG_SHAPE)
-    elif not all(isinstance(size, int) for size in shape):
+    known = [0 if grows and a == axis else size for a, size in enumerate(sizes)]
+    shape = list(initial[name].shape) if name in initial else [n for n in known if isinstance(n, int)]
+    if name in initial and len(shape) != len(sizes):
+        raise RunError(f"the state {quote(name)} has {len(sizes)} axes", status=WRONG_SHAPE)
+    if len(shape) != len(sizes):
         raise RunError(
             f"the state {quote(name)} of shape {list(sizes)} has no known size: give its first value",
             status=WRONG_SHAPE,
         )
     room = [max(capacity, size) if grows and a == axis else size for a, size in enumerate(shape)]
-    state = _State(name, _aligned_zeros(room, old.numpy), tuple(shape))
+    state = _State(name, _aligned_zeros(room, np.dtype(old.numpy)), tuple(shape))
     if name in initial:
         state.array[...] = initial[name]
     return state
