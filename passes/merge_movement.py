@@ -42,7 +42,7 @@ def merge_movement(graph: Graph) -> Graph:
 
 def _is_identity(node: Node, inputs: tuple[Value, ...]) -> bool:
     """Whether the node's result is its only operand."""
-    if len(inputs) != 1 or not node.outputs or node.outputs[0].tensor != inputs[0].tensor:
+    if len(inputs) != 1 or not node.outputs or node.outputs[0].type != inputs[0].type:
         return False
     match node.op:
         case Map(body):

@@ -67,7 +67,7 @@ def _axis_first(graph: Graph, old: int, new: int, axis: int) -> Graph:
     perm = (axis, *(a for a in range(past.rank) if a != axis))
     back = tuple(perm.index(a) for a in range(past.rank))
     stored = Value(TensorType(past.dtype, tuple(past.shape[a] for a in perm)), past.name)
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     rewriter.replace((past,), rewriter.add(Transpose(back), (stored,)))
     following: Value | None = None
     for node in graph.nodes:
@@ -79,7 +79,7 @@ def _axis_first(graph: Graph, old: int, new: int, axis: int) -> Graph:
             rewriter.copy(node)
     if following is None:
         (following,) = rewriter.add(Transpose(perm), (rewriter.of(present),), names=[present.name])
-    made = rewriter.finish(graph)
+    made = rewriter.finish()
     return replace(
         made,
         inputs=(*graph.inputs[:old], stored, *graph.inputs[old + 1 :]),

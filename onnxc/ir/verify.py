@@ -63,6 +63,8 @@ def growing_axis(old: Type, new: Type) -> int | None:
     none; ValueError where they differ otherwise."""
     if not isinstance(old, TensorType) or not isinstance(new, TensorType) or not _same_kind(old, new):
         raise ValueError("they are not tensors of one element type and rank")
+    if old.dtype == "string":
+        raise ValueError("the characters of strings have no place of their own")
     axes = [a for a, (x, y) in enumerate(zip(old.shape, new.shape)) if dims.equal(x, y) is not True]
     if len(axes) > 1:
         raise ValueError("they differ in more than one axis")

@@ -422,6 +422,7 @@ def test_a_state_may_grow_along_its_first_axis(old, new):
         ("float32[2, n]", "float32[2, m]", "would not stay where it is"),
         ("float32[4]", "float16[4]", "not tensors of one element type"),
         ("float32[4]", "seq<float32[4]>", "not tensors of one element type"),
+        ("string[4]", "string[4]", "the characters of strings have no place"),
     ],
 )
 def test_a_value_of_another_form_is_no_next_value(old, new, reason):

@@ -4,11 +4,13 @@ scattered cache. What they give is what ONNX Runtime gives when the states are p
 import ctypes
 import faulthandler
 import signal
+import subprocess
 
 import numpy as np
 import onnx
 import pytest
 from onnxc.codegen.abi import ERRORS
+from onnxc.codegen.library.compiler import find_compiler
 from support.agreement import rival, same
 from support.confined import run_confined
 from support.small_models import Weights, parsed
@@ -203,6 +205,80 @@ def test_rows_are_scattered_into_a_cache(tmp_path):
         same(steps({"at": np.array([[k], [k + 5]]), "new": new})["sum"], expected.sum(0), 1e-6)
         same(steps.states["rows"], expected)
     steps.close()
+
+
+def test_a_cache_of_fixed_size_is_written_where_its_tokens_belong(tmp_path):
+    model = parsed(
+        """cache (float[2, 3, 16, 8] keys, float[2, 3, n, 8] new, int64[2] at)
+        => (float[2, 3, 8] sum, float[2, 3, 16, 8] after) {
+            after = TensorScatter <axis = 2> (keys, new, at)
+            two = Constant <value = int64[1] {2}> ()
+            sum = ReduceSum <keepdims = 0> (after, two)
+        }""",
+        opset=24,
+    )
+    steps = onnxc.load(onnxc.compile(model, tmp_path / "m.so", states={"keys": "after"})).stateful()
+    expected, where = np.zeros((2, 3, 16, 8), np.float32), steps.states["keys"].ctypes.data
+    for k, length in enumerate((5, 1, 2)):
+        new = np.random.default_rng(k).standard_normal((2, 3, length, 8)).astype(np.float32)
+        at = np.array([3 * k, 3 * k + 4])
+        for batch in range(2):
+            expected[batch, :, at[batch] : at[batch] + length] = new[batch]
+        same(steps({"new": new, "at": at})["sum"], expected.sum(2), 1e-5)
+        same(steps.states["keys"], expected)
+    assert steps.states["keys"].ctypes.data == where
+    steps.close()
+
+
+def test_the_operator_attention_keeps_its_cache_in_place(tmp_path):
+    model = parsed(
+        """attend (float[1, 4, n, 8] q, float[1, 2, n, 8] k, float[1, 2, n, 8] v, float[1, 2, past, 8] past_k,
+            float[1, 2, past, 8] past_v)
+        => (float[1, 4, n, 8] y, float[1, 2, total, 8] present_k, float[1, 2, total, 8] present_v) {
+            y, present_k, present_v = Attention <is_causal = 1> (q, k, v, , past_k, past_v)
+        }""",
+        opset=23,
+    )
+    plain = onnxc.load(onnxc.compile(model, tmp_path / "plain.so"))
+    path = onnxc.compile(model, tmp_path / "kept.so", states={"past_*": "present_*"})
+    steps, past = onnxc.load(path).stateful(capacity=16), [np.zeros((1, 2, 0, 8), np.float32)] * 2
+    for seed, length in enumerate((6, 1, 1)):
+        rng = np.random.default_rng(seed)
+        q = rng.standard_normal((1, 4, length, 8)).astype(np.float32)
+        k, v = rng.standard_normal((2, 1, 2, length, 8)).astype(np.float32)
+        expected, *past = plain(q, k, v, *past)
+        same(steps({"q": q, "k": k, "v": v})["y"], expected, 1e-6)
+        same(np.ascontiguousarray(steps.states["past_k"].transpose(1, 2, 0, 3)), past[0])
+    steps.close()
+
+
+PROGRAM = """
+#include "average.h"
+
+int main(void) {
+    static float x[4] = {8, 8, 8, 8}, mean[4], old[4], out[4];
+    onnxc_context *context;
+    if (average_model()->inputs[1].state != 2 || average_model()->inputs[0].state != 0) return 1;
+    if (average_model()->create(NULL, &context) != ONNXC_OK) return 2;
+    for (int k = 0; k < 3; k++)
+        if (average_run(context, x, mean, old, out, mean, old) != ONNXC_OK) return 3;
+    if (mean[0] != 7 || mean[3] != 7 || old[1] != 13 || out[2] != 2) return 4;
+    if (average_run(context, x, mean, old, out, old, mean) != ONNXC_OVERLAP) return 5;
+    average_model()->destroy(context);
+    return 0;
+}
+"""
+
+
+def test_a_program_gives_one_memory_for_a_state_and_its_next_value(tmp_path):
+    states = {"mean": "next", "old": "kept"}
+    header = tmp_path / "average.h"
+    onnxc.compile(parsed(AVERAGE), tmp_path / "average.o", states=states, header=header, name="average")
+    source, program = tmp_path / "main.c", tmp_path / "main"
+    source.write_text(PROGRAM)
+    command = [*find_compiler(), f"-I{tmp_path}", source, tmp_path / "average.o", "-o", program]
+    subprocess.run([*map(str, command), "-lm", "-pthread"], check=True)
+    assert subprocess.run([program]).returncode == 0
 
 
 # How they are named

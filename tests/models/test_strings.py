@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import onnx.reference
 import pytest
-from onnxc.codegen.library import link
+from onnxc.codegen.library.compiler import find_compiler
 from support.small_models import parsed
 
 import onnxc
@@ -121,6 +121,6 @@ def test_a_program_with_the_model_in_it_finds_its_strings(tmp_path):
     onnxc.compile(model, tmp_path / "words.o", header=tmp_path / "words.h", name="words")
     source, program = tmp_path / "main.c", tmp_path / "main"
     source.write_text(PROGRAM)
-    command = [*link.find_compiler(), f"-I{tmp_path}", source, tmp_path / "words.o", "-o", program]
+    command = [*find_compiler(), f"-I{tmp_path}", source, tmp_path / "words.o", "-o", program]
     subprocess.run([*map(str, command), "-lm", "-pthread"], check=True)
     assert subprocess.run([program]).returncode == 0

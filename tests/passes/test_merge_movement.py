@@ -41,6 +41,13 @@ def test_what_changes_a_shape_or_a_type_stays(node):
     )
 
 
+def test_what_is_read_from_a_sequence_stays():
+    stays(
+        merge_movement,
+        "graph g(%s: seq<float32[n]>) {\n%0 = runtime_call(%s) symbol=f : int64[]\nreturn %0\n}",
+    )
+
+
 def test_joins_along_one_axis_become_one():
     becomes(
         clean(merge_movement),
