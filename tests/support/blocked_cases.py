@@ -120,3 +120,14 @@ def relu_of_bias(dtype="float32"):
 
 def symbols(*names):
     return tuple(dims.symbol(n, 1) if isinstance(n, str) else n for n in names)
+
+
+def bias(channels, seed=7):
+    """An operand of the epilogue: (array, whether it is constant)."""
+    return random(channels, 1, 1, seed=seed), True
+
+
+def transposed(x_shape, w_shape, strides, pads=0, dilations=1, output_padding=(), **options):
+    return convolution(
+        x_shape, w_shape, strides, pads, dilations, transposed=True, output_padding=output_padding, **options
+    )

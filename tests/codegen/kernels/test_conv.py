@@ -1,5 +1,5 @@
-"""Convolutions over blocked channels against the interpreter: direct, stem, grouped and
-transposed."""
+"""Convolutions over blocked channels against the interpreter, and that sums of every kind of convolution stay
+in registers."""
 
 import re
 
@@ -7,17 +7,23 @@ import numpy as np
 import pytest
 from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose
 from support import harness
-from support.blocked_cases import check, choices, convolution, laid_out, random, relu_of_bias, symbols
+from support.blocked_cases import (
+    bias,
+    check,
+    choices,
+    convolution,
+    laid_out,
+    random,
+    relu_of_bias,
+    symbols,
+    transposed,
+)
 
 from onnxc.ir import expr
 from onnxc.ir.expr import input_, sigmoid
 from onnxc.target import LEVELS
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
-
-
-def bias(channels, seed=7):
-    return random(channels, 1, 1, seed=seed), True
 
 
 @TARGETS
@@ -213,159 +219,6 @@ def test_no_choice_for_what_only_the_loop_nest_can_do():
     checked = expr.check(input_(0, "float32") < 3.0, input_(0, "float32"), "invalid_value")
     node = convolution((1, 4, 5, 6), (4, 4, 3, 3), epilogue=checked).node()
     assert not list(conv.candidates(node, harness.RUNNABLE[0]))
-
-
-# The stem ----------------------------------------------------------------------------------------
-
-
-@TARGETS
-@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
-def test_stems_read_dense_images(target, channels):
-    case = convolution(
-        (2, channels, 23, 21), (20, channels, 3, 3), 2, 1, epilogue=relu_of_bias(), extra=[bias(20)]
-    )
-    check(case, conv_stem, target, output_halo=1)
-
-
-@TARGETS
-@pytest.mark.parametrize("pads", [0, 3, (0, 1, 2, 3), (-1, 0, 0, -2), 8])
-def test_stems_pad_what_they_copy(target, pads):
-    check(convolution((1, 3, 19, 17), (33, 3, 7, 7), 2, pads), conv_stem, target)
-
-
-@TARGETS
-def test_stems_with_dilation_and_one_axis(target):
-    check(convolution((1, 3, 19, 17), (8, 3, 3, 3), 1, 2, 2), conv_stem, target, output_halo=2)
-    check(convolution((2, 1, 400), (20, 1, 25), 5, 12), conv_stem, target, output_halo=1)
-    check(convolution((1, 2, 9000), (8, 2, 3), 1, 1), conv_stem, target)
-
-
-@TARGETS
-@pytest.mark.parametrize("size", [(1, 1), (6, 7), (17, 40), (8, 61)])
-def test_symbolic_stems(target, size):
-    case = convolution((2, 3, *size), (20, 3, 3, 3), 2, 1, symbolic=symbols("n", 3, "h", "w"))
-    check(case, conv_stem, target, output_halo=1)
-
-
-@TARGETS
-def test_stems_in_many_parts(target):
-    check(convolution((1, 3, 130, 128), (20, 3, 3, 3), 1, 1), conv_stem, target, output_halo=1)
-
-
-# Groups ------------------------------------------------------------------------------------------
-
-
-@TARGETS
-@pytest.mark.parametrize(
-    "channels",
-    [
-        (2, 2, 1, 1),
-        (4, 3, 2, 5),
-        (3, 17, 17, 17),
-        (4, 34, 34, 34),
-        (5, 16, 8, 16),
-        (2, 32, 48, 32),
-        (8, 4, 4, 4),
-        (3, 40, 7, 40),
-    ],
-)
-def test_groups_of_any_number_of_channels(target, channels):
-    groups, inside, made, _ = channels
-    case = convolution((2, groups * inside, 6, 7), (groups * made, inside, 3, 3), 1, 1, groups=groups)
-    check(case, conv_grouped, target, output_halo=1)
-    case = convolution(
-        (1, groups * inside, 6, 7),
-        (groups * made, inside, 1, 1),
-        groups=groups,
-        epilogue=relu_of_bias(),
-        extra=[bias(groups * made)],
-    )
-    check(case, conv_grouped, target)
-
-
-@TARGETS
-def test_groups_with_strides_and_symbolic_images(target):
-    check(convolution((1, 24, 9, 11), (36, 8, 3, 3), 2, (0, 1, 1, 0), groups=3), conv_grouped, target)
-    case = convolution(
-        (1, 24, 9, 11), (36, 8, 3, 5), (1, 2), 2, (2, 1), groups=3, symbolic=symbols("n", 24, "h", "w")
-    )
-    check(case, conv_grouped, target, 1, 1)
-    check(convolution((2, 20, 50), (30, 10, 5), 1, 2, groups=2), conv_grouped, target)
-
-
-# Transposed --------------------------------------------------------------------------------------
-
-
-def transposed(x_shape, w_shape, strides, pads=0, dilations=1, output_padding=(), **options):
-    return convolution(
-        x_shape, w_shape, strides, pads, dilations, transposed=True, output_padding=output_padding, **options
-    )
-
-
-@TARGETS
-@pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5, (2, 3)])
-@pytest.mark.parametrize("strides", [1, 2, 3, (1, 2)])
-def test_transposed_windows_and_strides(target, kernel, strides):
-    kernel = kernel if isinstance(kernel, tuple) else (kernel, kernel)
-    check(transposed((1, 18, 4, 5), (18, 20, *kernel), strides), conv_transpose, target, output_halo=1)
-
-
-@TARGETS
-@pytest.mark.parametrize("pads", [1, (0, 1, 2, 0), (2, 2, 1, 1), (-1, 0, 0, -2)])
-def test_transposed_padding(target, pads):
-    check(transposed((2, 9, 6, 5), (9, 17, 4, 3), 2, pads), conv_transpose, target, wider=1)
-    check(transposed((2, 9, 6, 5), (9, 17, 4, 3), 2, pads, output_padding=(1, 1)), conv_transpose, target)
-
-
-@TARGETS
-@pytest.mark.parametrize("strides", [1, 2, 3, 4])
-@pytest.mark.parametrize("dilations", [2, 3])
-def test_transposed_dilations(target, strides, dilations):
-    check(transposed((1, 9, 6, 5), (9, 17, 3, 3), strides, 1, dilations), conv_transpose, target)
-
-
-@TARGETS
-def test_transposed_epilogues(target):
-    body = sigmoid(input_(0, "float32") + input_(1, "float32")) + input_(2, "float32")
-    extra = [bias(19), (random(2, 19, 8, 10, seed=3), False)]
-    check(
-        transposed((2, 9, 4, 5), (9, 19, 2, 2), 2, epilogue=body, extra=extra), conv_transpose, target, 1, 1
-    )
-
-
-@TARGETS
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_transposed_to_few_channels_is_dense(target, outputs):
-    body = sigmoid(input_(0, "float32") * input_(2, "float32") + input_(1, "float32"))
-    for size in ((4, 5), (3, 16), (2, 37)):
-        case = transposed(
-            (2, 24, *size), (24, outputs, 2, 2), 2, epilogue=body, extra=[bias(outputs), (random(), False)]
-        )
-        check(case, conv_transpose, target, wider=1)
-    check(transposed((1, 9, 33), (9, outputs, 3), 3), conv_transpose, target)
-
-
-@TARGETS
-@pytest.mark.parametrize("size", [(1, 1), (3, 5), (6, 21)])
-def test_transposed_symbolic_images(target, size):
-    symbolic = symbols("n", 9, "h", "w")
-    for outputs, kernel, pads in ((17, 2, 0), (17, 3, 1), (1, 2, 0)):
-        case = transposed(
-            (2, 9, *size),
-            (9, outputs, kernel, kernel),
-            2,
-            pads,
-            symbolic=symbolic,
-            epilogue=relu_of_bias(),
-            extra=[bias(outputs)],
-        )
-        check(case, conv_transpose, target, 1, 1)
-
-
-@TARGETS
-def test_transposed_one_axis(target):
-    check(transposed((2, 20, 31), (20, 12, 4), 2, 1), conv_transpose, target, output_halo=1)
-    check(transposed((1, 20, 301), (20, 40, 5), 3), conv_transpose, target)
 
 
 # On every processor ------------------------------------------------------------------------------

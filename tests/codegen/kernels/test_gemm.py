@@ -13,7 +13,7 @@ from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Contract
-from onnxc.target import TARGETS
+from onnxc.target import LEVELS
 
 RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 BEST = harness.RUNNABLE[0]
@@ -338,14 +338,14 @@ def test_packing_is_put_off_until_the_constant_is_written():
     assert gemm.pack(case.node, case.choice(), 1).shape[1] >= 30 * 40
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
 def test_every_target_gets_code(target):
     case = Case("mk,kn->mn", matrix(20, 40, 30), None, symbolic="mn", body=gelu(total()))
     for step in gemm.emit(case.node, case.choice(target), target).steps:
         assert "KERNEL" in harness.assembly(step.text, target)
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
 @pytest.mark.parametrize("symbolic", ["", "m", "mk"])
 @pytest.mark.parametrize("constant", [1, None])
 def test_products_keep_their_sums_in_registers(target, symbolic, constant):

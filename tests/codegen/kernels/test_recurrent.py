@@ -11,7 +11,7 @@ from onnxc.ir import cells, dims
 from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Recurrent
-from onnxc.target import TARGETS
+from onnxc.target import LEVELS
 
 RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 KINDS = pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
@@ -225,7 +225,7 @@ def test_other_types_are_left_to_others():
 
 
 @KINDS
-@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
 def test_every_target_gets_code(target, kind):
     case = Case(kind, 33, directions=BOTH, optional=("lengths",), symbolic="tb", constant=False)
     for step in recurrent.emit(case.node, case.choice(target), target).steps:
@@ -233,7 +233,7 @@ def test_every_target_gets_code(target, kind):
 
 
 @KINDS
-@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
 @pytest.mark.parametrize("batch", [1, 6, 20])
 @pytest.mark.parametrize("symbolic", ["", "b"])
 def test_products_keep_their_sums_in_registers(target, kind, batch, symbolic):

@@ -14,6 +14,7 @@ from support.rows import Rows, group, symbolic_types
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.expr import apply
 from onnxc.ir.graph import Graph, TensorType
+from onnxc.target import LEVELS
 
 LENGTHS = (1, 2, 3, 7, 8, 13, 16, 17, 31, 33, 64, 67, 131, 257, 1000)
 NATIVE = harness.RUNNABLE[0]
@@ -417,7 +418,7 @@ def test_a_group_that_is_refused_runs_node_by_node():
         assert len(chosen.nodes) == len(node.op.region.nodes)
 
 
-@pytest.mark.parametrize("target", harness.TARGETS.values(), ids=str)
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
 def test_no_spills_where_code_can_only_be_generated(target):
     for node in (
         group([wide(128, 384)] * 2 + [wide(384)] * 3, (1,), residual_layer_norm),

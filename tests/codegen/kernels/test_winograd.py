@@ -12,7 +12,7 @@ from support.guarded import guarded
 
 from onnxc.ir import expr
 from onnxc.ir.expr import input_, sigmoid
-from onnxc.target import TARGETS as TARGETS_BY_NAME
+from onnxc.target import LEVELS
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 TOLERANCE = 2e-5  # of the largest result, where the direct sum of products is within 4e-6
@@ -130,7 +130,7 @@ def test_other_convolutions_are_left_to_others(case):
     assert not choices(case, winograd, harness.RUNNABLE[0])[1]
 
 
-@pytest.mark.parametrize("target", TARGETS_BY_NAME.values(), ids=str)
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
 def test_products_keep_their_sums_in_registers(target):
     node, offered = choices(convolution((1, 64, 28, 28), (64, 64, 3, 3), pads=1), winograd, target)
     for choice in offered:

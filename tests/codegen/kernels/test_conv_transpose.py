@@ -1,0 +1,76 @@
+"""Transposed convolutions against the interpreter."""
+
+import pytest
+from onnxc.codegen.kernels import conv_transpose
+from support import harness
+from support.blocked_cases import bias, check, random, relu_of_bias, symbols, transposed
+
+from onnxc.ir.expr import input_, sigmoid
+
+TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+
+
+@TARGETS
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5, (2, 3)])
+@pytest.mark.parametrize("strides", [1, 2, 3, (1, 2)])
+def test_windows_and_strides(target, kernel, strides):
+    kernel = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    check(transposed((1, 18, 4, 5), (18, 20, *kernel), strides), conv_transpose, target, output_halo=1)
+
+
+@TARGETS
+@pytest.mark.parametrize("pads", [1, (0, 1, 2, 0), (2, 2, 1, 1), (-1, 0, 0, -2)])
+def test_padding(target, pads):
+    check(transposed((2, 9, 6, 5), (9, 17, 4, 3), 2, pads), conv_transpose, target, wider=1)
+    check(transposed((2, 9, 6, 5), (9, 17, 4, 3), 2, pads, output_padding=(1, 1)), conv_transpose, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("strides", [1, 2, 3, 4])
+@pytest.mark.parametrize("dilations", [2, 3])
+def test_dilations(target, strides, dilations):
+    check(transposed((1, 9, 6, 5), (9, 17, 3, 3), strides, 1, dilations), conv_transpose, target)
+
+
+@TARGETS
+def test_epilogues(target):
+    body = sigmoid(input_(0, "float32") + input_(1, "float32")) + input_(2, "float32")
+    extra = [bias(19), (random(2, 19, 8, 10, seed=3), False)]
+    check(
+        transposed((2, 9, 4, 5), (9, 19, 2, 2), 2, epilogue=body, extra=extra), conv_transpose, target, 1, 1
+    )
+
+
+@TARGETS
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_to_few_channels_is_dense(target, outputs):
+    body = sigmoid(input_(0, "float32") * input_(2, "float32") + input_(1, "float32"))
+    for size in ((4, 5), (3, 16), (2, 37)):
+        case = transposed(
+            (2, 24, *size), (24, outputs, 2, 2), 2, epilogue=body, extra=[bias(outputs), (random(), False)]
+        )
+        check(case, conv_transpose, target, wider=1)
+    check(transposed((1, 9, 33), (9, outputs, 3), 3), conv_transpose, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (6, 21)])
+def test_symbolic_images(target, size):
+    symbolic = symbols("n", 9, "h", "w")
+    for outputs, kernel, pads in ((17, 2, 0), (17, 3, 1), (1, 2, 0)):
+        case = transposed(
+            (2, 9, *size),
+            (9, outputs, kernel, kernel),
+            2,
+            pads,
+            symbolic=symbolic,
+            epilogue=relu_of_bias(),
+            extra=[bias(outputs)],
+        )
+        check(case, conv_transpose, target, 1, 1)
+
+
+@TARGETS
+def test_one_axis(target):
+    check(transposed((2, 20, 31), (20, 12, 4), 2, 1), conv_transpose, target, output_halo=1)
+    check(transposed((1, 20, 301), (20, 40, 5), 3), conv_transpose, target)

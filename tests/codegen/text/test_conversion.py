@@ -1,0 +1,91 @@
+"""Conversions between types as vector code: to the last bit what numpy and ml_dtypes give."""
+
+import numpy as np
+import pytest
+from support.lanes import INTEGERS, check_exact, run, same, samples, targets
+
+from onnxc.ir import dtypes, expr
+from onnxc.ir.expr import apply, input_
+
+
+@targets
+@pytest.mark.parametrize("dtype", ("bool", *INTEGERS, *dtypes.FLOATS))
+def test_casts(target, dtype):
+    x, small = input_(0, dtype), ("int4", "uint4", "int2", "uint2")
+    to = [
+        d for d in ("bool", *INTEGERS, *dtypes.FLOATS) if d != dtype and not (d in small and dtype in small)
+    ]
+    check_exact(target, [x.cast(d) for d in to], samples(dtype))
+
+
+@targets
+@pytest.mark.parametrize("dtype", ("int4", "uint4", "int2", "uint2"))
+def test_casts_between_integers_of_a_few_bits_wrap(target, dtype):
+    a = samples(dtype)
+    for to in {"int4", "uint4", "int2", "uint2"} - {dtype}:
+        (got,) = run(target, [input_(0, dtype).cast(to).cast("int8")], [a])
+        low, high = dtypes.integer_range(to)
+        assert np.array_equal(got, (a.astype(np.int64) - low) % (high - low + 1) + low)
+
+
+def sameness_of_codes(got, want):
+    """Bytes are equal but for the payload and sign of NaN."""
+    a, b = got.view(np.uint8), want.view(np.uint8)
+    return bool(np.all((a == b) | (np.isnan(got.astype(np.float32)) & np.isnan(want.astype(np.float32)))))
+
+
+@targets
+@pytest.mark.parametrize("dtype", [d for d in dtypes.SMALL_FLOATS if d != "float8e8m0"])
+def test_small_floats_convert_like_their_definition(target, dtype):
+    codes = np.arange(1 << (4 if dtype == "float4e2m1" else 8), dtype=np.uint8).view(
+        dtypes.numpy_dtype(dtype)
+    )
+    check_exact(target, [input_(0, dtype).cast("float32")], codes)
+    generator = np.random.default_rng(0)
+    parts = [samples("float32", 20000), generator.normal(0, 30, 20000), generator.normal(0, 1e-3, 20000)]
+    values = np.concatenate(parts).astype(np.float32)
+    (got,) = run(target, [input_(0, "float32").cast(dtype)], [values])
+    with np.errstate(all="ignore"):
+        want = values.astype(dtypes.numpy_dtype(dtype))
+    if dtype == "float4e2m1":  # which has no NaN, so that anything may stand for it
+        got, want = got[~np.isnan(values)], want[~np.isnan(values)]
+    assert sameness_of_codes(got, want)
+
+
+@targets
+def test_powers_of_two_as_eight_bit_exponents(target):
+    kind = dtypes.numpy_dtype("float8e8m0")
+    check_exact(target, [input_(0, "float8e8m0").cast("float32")], np.arange(256, dtype=np.uint8).view(kind))
+    values = np.random.default_rng(0).lognormal(0, 20, 5000).astype(np.float32)
+    values = values[values > 2.0**-126]
+    (got,) = run(target, [input_(0, "float32").cast("float8e8m0")], [values])
+    with np.errstate(all="ignore"):
+        assert np.array_equal(got.view(np.uint8), values.astype(kind).view(np.uint8))
+
+
+@targets
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+def test_rounding_to_sixteen_bits_is_to_nearest_even(target, dtype):
+    middle = np.arange(1 << 16, dtype=np.uint16).view(dtypes.numpy_dtype(dtype)).astype(np.float64)
+    with np.errstate(all="ignore"):
+        halves = (middle[:-1] + middle[1:]) / 2
+        values = np.concatenate([middle, halves, np.nextafter(halves, np.inf), np.nextafter(halves, -np.inf)])
+        for source in ("float64", "float32"):
+            (got,) = run(target, [input_(0, source).cast(dtype)], [values.astype(source)])
+            assert same(got, values.astype(source).astype(got.dtype))
+
+
+@targets
+def test_clip_before_a_cast(target):
+    x = input_(0, "float32")
+    roots = [apply("round", x).clip(-128.0, 127.0).cast("int8"), x.minimum(255.0).maximum(0.0).cast("uint8")]
+    check_exact(target, roots, samples("float32"))
+
+
+@targets
+def test_bitcast(target):
+    check_exact(target, [expr.bitcast(input_(0, "float32"), "int32")], samples("float32"))
+    check_exact(target, [expr.bitcast(input_(0, "int16"), "float16")], samples("int16"))
+    check_exact(
+        target, [expr.bitcast(expr.bitcast(input_(0, "bfloat16"), "uint16"), "int16")], samples("bfloat16")
+    )
