@@ -13,6 +13,7 @@ from support.differential import (
     pass_differences,
     pinned_differences,
     selection_differences,
+    state_differences,
 )
 from support.random_control import EVERY
 from support.random_graphs import random_case
@@ -60,6 +61,12 @@ def test_sizes_that_are_known_change_no_results(chosen):
 @given(seeds())
 def test_libraries_compute_what_their_graphs_mean(tmp_path_factory, chosen):
     assert library_differences(case(*chosen, parts=8), tmp_path_factory.mktemp("graph")) == []
+
+
+@settings(max_examples=8, **SAME)
+@given(seeds())
+def test_states_have_the_same_bits_in_place(tmp_path_factory, chosen):
+    assert state_differences(case(*chosen), tmp_path_factory.mktemp("graph")) == []
 
 
 @pytest.mark.parametrize("target", [name for name, t in LEVELS.items() if runs_here(t)])

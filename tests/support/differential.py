@@ -19,7 +19,7 @@ from support.random_graphs import Case, Term, numpy_type
 import onnxc
 from onnxc.driver import PASSES, optimise
 from onnxc.frontend.importer import Options, import_model
-from onnxc.ir.graph import Graph
+from onnxc.ir.graph import Graph, TensorType
 from onnxc.ir.interpret import run_graph
 from onnxc.ir.verify import verify
 from onnxc.target import find_target
@@ -176,3 +176,33 @@ def library_differences(
         for a, b in zip(one, two)
     )
     return found if same else [*found, f"{target}: bits depend on the number of threads"]
+
+
+def state_differences(case: Case, folder: Path) -> list[str]:
+    """Compiled with outputs that are the next values of inputs of their type: in the inputs' memory they,
+    and all others, have the bits that they have apart."""
+    states = _possible_states(case)
+    model = onnxc.load(onnxc.compile(case.model, folder / "model.so", states=states), threads=2)
+    numbers = {port.name: k for k, port in enumerate(model.outputs)}
+    found = []
+    for feed in case.feeds:
+        given = {name: array.copy() if name in states else array for name, array in feed.items()}
+        memory = {numbers[new]: given[old] for old, new in states.items()}
+        context = model._acquire()
+        in_place = context.run([given[port.name] for port in model.inputs], memory)
+        model._give_back(context)
+        for port, one, other in zip(model.outputs, model.run(None, feed), in_place, strict=True):
+            if one.shape != other.shape or one.tobytes() != other.tobytes():
+                found.append(f"{port.name} is another in place, states {states}")
+    return found
+
+
+def _possible_states(case: Case) -> dict[str, str]:
+    """Of each input an output of the same type, if there is one that no other has."""
+    graph, states = imported(case), {}
+    for old in (v for v in graph.inputs if isinstance(v.type, TensorType) and v.dtype != "string"):
+        for new, output in zip(graph.outputs, case.model.graph.output):
+            if old.type == new.type and output.name not in states.values():
+                states[old.name] = output.name
+                break
+    return states
