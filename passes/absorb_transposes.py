@@ -34,7 +34,7 @@ def absorb_transposes(graph: Graph) -> Graph:
             op = replace(op, lhs=lhs.labels, rhs=rhs.labels)
             outputs = rewriter.add(op, (lhs.value, rhs.value, *inputs[2:]), node.origin, names)
         elif isinstance(op, Transpose) and readers[node.inputs[0]] == 1 and _writes_so(inputs[0], op.perm):
-            host = inputs[0].producer
+            host = inputs[0].node
             op = replace(host.op, out="".join(host.op.out[p] for p in op.perm))
             outputs = rewriter.add(op, host.inputs, host.origin, names)
         else:
@@ -68,7 +68,7 @@ def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, out: str) -> _Sid
                 if set(labels) <= set(other.labels + out + found.labels):
                     found = side
             case Map() if rewriter.readers[side.value] == 1 and _maps_transposed(node):
-                transpose = node.inputs[0].producer
+                transpose = node.inputs[0].node
                 (value,) = rewriter.add(node.op, transpose.inputs, node.origin)
                 rewriter.readers[value] = 1
                 found = side = _Side(_before(side.labels, transpose.op.perm), value)

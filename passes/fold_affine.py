@@ -19,6 +19,7 @@ import numpy as np
 
 from ..ir import expr
 from ..ir.bodies import pruned
+from ..ir.dims import numbers
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Contract, Conv, Map, Shape
@@ -128,7 +129,8 @@ def _form(
 ) -> Affine | None:
     """node as a*x + b, or None where it is not of that form with constants of the channels."""
     zero, one = expr.const(0, "float32"), expr.const(1, "float32")
-    args = [forms[id(a)] for a in node.args]
+    found = [forms[id(a)] for a in node.args]
+    args = [form for form in found if form is not None]
     if node.op == "input":
         if node.value == k:
             return one, zero
@@ -140,7 +142,7 @@ def _form(
         )
     if node.op == "const" and node.dtype == "float32":
         return zero, node
-    if node.dtype != "float32" or not args or any(a is None for a in args):
+    if node.dtype != "float32" or not args or len(args) < len(found):
         return None
     free = all(a[0] is zero for a in args)
     if free:
@@ -149,7 +151,8 @@ def _form(
         case "neg":
             return -args[0][0], -args[0][1]
         case "add" | "sub":
-            return tuple(_plain(node.op, x, y) for x, y in zip(*args))
+            (a, b), (c, d) = args
+            return _plain(node.op, a, c), _plain(node.op, b, d)
         case "mul" if args[1][0] is zero:
             return _plain("mul", args[0][0], args[1][1]), _plain("mul", args[0][1], args[1][1])
         case "mul" if args[0][0] is zero:
@@ -193,7 +196,7 @@ def _run(root: Expr, operands: list[np.ndarray]) -> np.ndarray:
             if node.op == "input":
                 done[id(node)] = operands[node.value]
             elif node.op == "const":
-                done[id(node)] = np.float64(node.value)
+                done[id(node)] = np.asarray(node.value, np.float64)
             else:
                 done[id(node)] = expr.OPERATIONS[node.op].numpy(*(np.asarray(done[id(a)]) for a in node.args))
     return done[id(root)]
@@ -202,15 +205,16 @@ def _run(root: Expr, operands: list[np.ndarray]) -> np.ndarray:
 def _weights(host: Node, factors: np.ndarray) -> Value:
     """The weights times the factor of their output channel, made when they are packed."""
     weights = host.inputs[1]
-    source, parts, axis = weights.constant, weights.shape, 0
+    source, shape, axis = weights.data, numbers(weights.shape), 0
+    parts = shape
     if isinstance(host.op, Contract):
         axis = host.op.rhs.index(host.op.out[-1])
     elif host.op.transposed:  # [inputs, outputs of one group, kernel...], the inputs of a group together
-        parts, axis = (host.op.groups, weights.shape[0] // host.op.groups, *weights.shape[1:]), 2
+        parts, axis = (host.op.groups, shape[0] // host.op.groups, *shape[1:]), 2
         factors = factors.reshape(host.op.groups, 1, -1)
     along = factors.reshape(*factors.shape, *(1,) * (len(parts) - 1 - axis))
 
     def make() -> np.ndarray:
-        return (source.array.reshape(parts) * along).astype(np.float32).reshape(weights.shape)
+        return (source.array.reshape(parts) * along).astype(np.float32).reshape(shape)
 
-    return Value(weights.type, weights.name, Constant("float32", weights.shape, make))
+    return Value(weights.type, weights.name, Constant("float32", shape, make))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..ir import dtypes, interpret
-from ..ir.dims import is_static
+from ..ir.dims import is_static, number, numbers
 from ..ir.expr import contains
 from ..ir.graph import Constant, Derivation, Graph, Node, Rewriter, TensorType, Value
 from ..ir.interpret import VALUE_LIMIT
@@ -82,17 +82,15 @@ def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Va
     """What the node gives for these inputs, if they are constants and it may be computed."""
     if not inputs or not node.outputs or isinstance(node.op, Random):
         return None
-    if any(v.constant is None for v in inputs):
+    constants = [v.constant for v in inputs if v.constant is not None]
+    types = [v.type for v in node.outputs if isinstance(v.type, TensorType) and is_static(v.type.shape)]
+    if len(constants) < len(inputs) or len(types) < len(node.outputs):
         return None
-    types = [v.type for v in node.outputs]
-    if not all(isinstance(t, TensorType) and is_static(t.shape) for t in types):
-        return None
-    constants = [v.constant for v in inputs]
     if all(c.splat is not None for c in constants) and len(types) == 1:
         repeated = _splat(node, constants)
         if repeated is not None:
             return repeated
-    nbytes = sum(t.nbytes for t in types)
+    nbytes = sum(number(t.nbytes) for t in types)
     if _repeats(node, constants):
         return None
     if _is_cheap(node) and _steps(constants) <= STEPS_LIMIT and budget.derives(nbytes, constants):
@@ -109,14 +107,17 @@ def _is_cheap(node: Node) -> bool:
     """Whether computing the node cannot fail, takes no longer than reading its operands, and is worth putting
     off."""
     if isinstance(node.op, Map):
-        return node.outputs[0].tensor.nbytes > SMALL and not contains(node.op.body, "check", "size", "index")
+        return number(node.outputs[0].tensor.nbytes) > SMALL and not contains(
+            node.op.body, "check", "size", "index"
+        )
     return isinstance(node.op, (Reshape, Transpose))
 
 
 def _lazily(node: Node, constants: list[Constant]) -> Value:
     """A constant made of others when it is written into the library."""
     output, derivation = node.outputs[0], Derivation(node.op, tuple(constants))
-    made = Constant(output.dtype, output.shape, lambda: _made(derivation, output.shape))
+    shape = numbers(output.shape)
+    made = Constant(output.dtype, shape, lambda: _made(derivation, shape))
     made.steps = _steps(constants)
     made.derivation = derivation
     return _value(output, made)
@@ -149,16 +150,17 @@ def _splat(node: Node, constants: list[Constant]) -> tuple[Value, ...] | None:
     """A node over repeated values whose result repeats one value too. One that is large stays a node, for
     the library would hold it in full."""
     output = node.outputs[0]
-    if output.tensor.nbytes > VALUE_LIMIT:
+    shape = numbers(output.shape)
+    if number(output.tensor.nbytes) > VALUE_LIMIT:
         return None
     if isinstance(node.op, Map) and not contains(node.op.body, "index", "size"):
         scalars = [_scalar(c) for c in constants]
         arrays = interpret.fold(Map(node.op.body), scalars)
         if arrays is None:
             return None
-        return (_value(output, Constant(output.dtype, output.shape, splat=arrays[0].reshape(-1)[0])),)
+        return (_value(output, Constant(output.dtype, shape, splat=arrays[0].reshape(-1)[0])),)
     if isinstance(node.op, (Broadcast, Reshape, Transpose)):
-        return (_value(output, Constant(output.dtype, output.shape, splat=constants[0].splat)),)
+        return (_value(output, Constant(output.dtype, shape, splat=constants[0].splat)),)
     return None
 
 
@@ -169,7 +171,8 @@ def _scalar(constant: Constant) -> np.ndarray:
 def _repeats(node: Node, constants: list[Constant]) -> bool:
     """Whether folding would store more elements than there are."""
     stored = max(sum(math.prod(c.shape) for c in constants), 1)
-    return node.outputs[0].tensor.nbytes > SMALL and sum(v.tensor.count for v in node.outputs) > stored
+    count = sum(number(v.tensor.count) for v in node.outputs)
+    return number(node.outputs[0].tensor.nbytes) > SMALL and count > stored
 
 
 def _value(output: Value, constant: Constant) -> Value:

@@ -20,7 +20,7 @@ def fold_pads(graph: Graph) -> Graph:
     for node in graph.nodes:
         pad = rewriter.of(node.inputs[0]).producer if isinstance(node.op, Conv) else None
         pads = None if pad is None else _joint_pads(node.op, pad)
-        if pads is None:
+        if pad is None or pads is None:
             rewriter.copy(node)
             continue
         inputs = (pad.inputs[0], *(rewriter.of(v) for v in node.inputs[1:]))

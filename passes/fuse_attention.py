@@ -15,12 +15,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from string import ascii_letters
+from typing import TypeGuard
 
 from ..ir import expr
 from ..ir.bodies import composed, pruned
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Attention, Contract, Map, Reduce
+from ..ir.ops import Attention, Contract, Map, Reduce, ReduceKind
 from ..ir.regions import everywhere
 from .widen import HALVES
 
@@ -148,15 +149,15 @@ def _precise(body: Expr) -> Expr:
 
 def _unrounded(value: Value, readers: Counter[Value]) -> Value:
     """What a value was before Maps that do nothing but round it, or make it wide again."""
-    while _is_plain_map(value.producer) and len(value.producer.inputs) == 1 and readers[value] == 1:
-        (before,) = value.producer.inputs
-        if _precise(value.producer.op.body) is not expr.input_(0, before.dtype).cast("float32"):
+    while _is_plain_map(node := value.producer) and len(node.inputs) == 1 and readers[value] == 1:
+        (before,) = node.inputs
+        if _precise(node.op.body) is not expr.input_(0, before.dtype).cast("float32"):
             break
         value = before
     return value
 
 
-def _reduces(value: Value, kind: str, source: Value) -> bool:
+def _reduces(value: Value, kind: ReduceKind, source: Value) -> bool:
     """Whether value is that reduction of the source over its last axis, which stays as 1."""
     node = value.producer
     return (
@@ -178,7 +179,7 @@ def _over(value: Value, depth: int) -> Over:
     return pruned(_precise(body), operands)
 
 
-def _is_plain_map(node: Node | None) -> bool:
+def _is_plain_map(node: Node | None) -> TypeGuard[Node[Map]]:
     return node is not None and isinstance(node.op, Map) and node.op.shape is None
 
 
@@ -258,7 +259,7 @@ def _attention(lhs: str, rhs: str, scores: str, weights: str, values: str, out: 
         return None
     depth = next(c for c in ascii_letters if c not in weights + values + out)
     lhs, rhs = ("".join(rename.get(c, depth) for c in side) for side in (lhs, rhs))
-    *others, keys = weights
+    others, keys = list(weights[:-1]), weights[-1]
     batch = [c for c in others if c in lhs and c in rhs]
     queries = [c for c in others if c not in batch]
     extent = [c for c in values if c not in weights]

@@ -26,12 +26,12 @@ def fuse_epilogues(graph: Graph) -> Graph:
     taken: set[Node] = set()
     for node in graph.nodes:
         if isinstance(node.op, Map):
-            hosts = {v: forms.get(v.producer, v.producer) for v in node.inputs}
+            hosts = {v: forms.get(v.producer, v.producer) for v in node.inputs if v.producer is not None}
             able = [v for v, host in hosts.items() if rewriter.readers[v] == 1 and _takes(host, v, node)]
             if able:
                 result = max(able, key=order.__getitem__)
                 forms[node] = _with_epilogue(hosts[result], result, node)
-                taken.add(result.producer)
+                taken.add(result.node)
     for node in graph.nodes:
         if node in taken:
             continue  # it is written where its Map stands

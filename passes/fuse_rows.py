@@ -12,6 +12,7 @@ a pattern for any of them.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..ir.dims import Dimension
@@ -107,8 +108,14 @@ class _Needs:
             self.inside.setdefault(id(group), set()).update(found - {id(group)})
 
     def of(self, value: Value) -> frozenset[int]:
+        if value.producer is None:
+            return frozenset()
         owner = self.member.get(value.producer)
         return self.outside.get(value.producer, frozenset()) if owner is None else frozenset({id(owner)})
+
+    def group(self, value: Value) -> _Group | None:
+        """The group of the node that makes the value."""
+        return None if value.producer is None else self.member.get(value.producer)
 
     def depends(self, value: Value, group: _Group) -> bool:
         """Whether value takes the group, other groups between them included."""
@@ -125,12 +132,12 @@ class _Needs:
 
 def _joins(node: Node, closed: set[int], needs: _Needs) -> _Group | None:
     for value in node.inputs:
-        group = needs.member.get(value.producer)
+        group = needs.group(value)
         if group is None or id(group) in closed:
             continue
         if len(group.members) >= MAX_NODES or not _fits(node, group):
             continue
-        others = [v for v in node.inputs if needs.member.get(v.producer) is not group]
+        others = [v for v in node.inputs if needs.group(v) is not group]
         if not any(needs.depends(v, group) for v in others):
             return group
     return None
@@ -248,7 +255,7 @@ def _emit(rewriter: Rewriter, group: _Group, outside: Counter[Value]) -> None:
     rewriter.replace(results, outputs)
 
 
-def _member_order(group: _Group):
+def _member_order(group: _Group) -> Callable[[Node], int]:
     """Members were found in order, but a seed's Map was added late."""
     produced = {v: n for n in group.members for v in n.outputs}
     rank: dict[Node, int] = {}

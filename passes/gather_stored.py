@@ -35,7 +35,7 @@ def _is_wide(table: Constant, axis: int) -> bool:
 
 def _roots(table: Constant, axis: int) -> list[Constant]:
     """What is gathered from, or broadcast, in the place of the table."""
-    if not _passes(table, axis):
+    if table.derivation is None or not _passes(table, axis):
         return [table]
     operands = {id(c): c for c in table.derivation.operands}.values()
     return [root for c in operands for root in _roots(c, _axis_in(c, table, axis))]
@@ -44,7 +44,9 @@ def _roots(table: Constant, axis: int) -> list[Constant]:
 def _axis_in(operand: Constant, made: Constant, axis: int) -> int:
     """The axis of an operand that is an axis of what is made of it: a Map's align at the last; below 0 where
     there is none."""
-    return axis - (len(made.shape) - len(operand.shape)) * isinstance(made.derivation.op, Map)
+    return axis - (len(made.shape) - len(operand.shape)) * (
+        made.derivation is not None and isinstance(made.derivation.op, Map)
+    )
 
 
 def _passes(table: Constant, axis: int) -> bool:
@@ -72,7 +74,7 @@ def _gathered(rewriter: Rewriter, node: Node, table: Constant, index: Value) -> 
         if constant.shape[axis] == 1:  # one row for all
             shape = (*constant.shape[:axis], *(1,) * rank, *constant.shape[axis + 1 :])
             return rewriter.add(Reshape(shape), [value], origin)[0]
-        if not _passes(constant, axis):
+        if constant.derivation is None or not _passes(constant, axis):
             return rewriter.add(Gather("axis", axis), [value, index], origin)[0]
         op, operands = constant.derivation.op, constant.derivation.operands
         inner = [rows(c, _axis_in(c, constant, axis)) for c in operands]

@@ -9,6 +9,7 @@ from 0 by 1 becomes the index itself.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ..ir import dtypes, expr
 from ..ir.bodies import gives
@@ -72,5 +73,5 @@ def _number(constant: Constant | None) -> expr.Expr | None:
     return None
 
 
-def _plain(value: object) -> float | int | bool:
+def _plain(value: Any) -> float | int | bool:
     return value.item() if hasattr(value, "item") and not isinstance(value.item(), bytes) else float(value)

@@ -62,7 +62,7 @@ class _Lift:
         match node.op:
             case Reduce(keepdims=False):
                 kept = replace(node.op, keepdims=True)
-                fits = kept.infer(Need(), *(v.type for v in node.inputs))[0].shape == shape
+                fits = kept.infer(Need(), *(v.tensor for v in node.inputs))[0].shape == shape
                 return self._add(kept, node.inputs, node) if fits else None
             case Contract():
                 return self._contract(node, shape)
@@ -90,8 +90,9 @@ class _Lift:
         kept = 0
         while kept < min(len(old), len(shape)) and old[-1 - kept] == shape[-1 - kept]:
             kept += 1
-        operands = [self.reshaped(v, shape, depth) if v.shape == old else v for v in node.inputs]
-        if contains(node.op.body, "index") or None in operands:
+        found = [self.reshaped(v, shape, depth) if v.shape == old else v for v in node.inputs]
+        operands = [v for v in found if v is not None]
+        if contains(node.op.body, "index") or len(operands) < len(found):
             return None
         if any(new is v and v.rank > kept for new, v in zip(operands, node.inputs)):
             return None

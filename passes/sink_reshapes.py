@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ..ir.dims import Dimension, numbers
 from ..ir.expr import contains
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Conv, Map, Reshape, Shape
@@ -26,13 +27,13 @@ def sink_reshapes(graph: Graph) -> Graph:
         if squeezed is None:
             rewriter.copy(node)
         else:
-            source = squeezed.producer.inputs[0]
-            kept = _kept_axes(source.shape, squeezed.shape)
+            source = squeezed.node.inputs[0]
+            kept = _kept_axes(source.shape, squeezed.shape) or []
             operands = [source if v is squeezed else _spread(rewriter, v, kept, source.rank) for v in inputs]
             results = rewriter.add(node.op, operands, node.origin)
             rewriter.readers[results[0]] = 1
             names = [v.name for v in node.outputs]
-            outputs = rewriter.add(Reshape(squeezed.shape), results, squeezed.producer.origin, names)
+            outputs = rewriter.add(Reshape(squeezed.shape), results, squeezed.node.origin, names)
             rewriter.replace(node.outputs, outputs)
     return rewriter.finish()
 
@@ -73,11 +74,12 @@ def _kept_axes(source: Shape, squeezed: Shape) -> list[int] | None:
 
 def _spread(rewriter: Rewriter, value: Value, kept: list[int], rank: int) -> Value:
     """An operand of a Map with axes of size 1 where the others get them."""
-    shape = [1] * rank
+    shape: list[Dimension] = [1] * rank
     for size, axis in zip(value.shape[::-1], kept[::-1]):
         shape[axis] = size
     type_, constant = TensorType(value.dtype, tuple(shape)), value.constant
     if constant is None:
         return rewriter.add(Reshape(type_.shape), [value])[0]
-    made = Constant(value.dtype, shape, lambda: constant.array.reshape(shape), constant.splat)
+    sizes = numbers(shape)
+    made = Constant(value.dtype, sizes, lambda: constant.array.reshape(sizes), constant.splat)
     return Value(type_, value.name, made)

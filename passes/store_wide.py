@@ -14,7 +14,7 @@ from dataclasses import replace
 from ..ir import expr
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Broadcast, Concat, Gather, Map, Pad, Reduce, Reshape, Slice, Transpose
+from ..ir.ops import Broadcast, Concat, Gather, Map, Op, Pad, Reduce, Reshape, Slice, Transpose
 from ..ir.regions import everywhere
 from .widen import HALVES
 
@@ -39,7 +39,7 @@ def _wanted(graph: Graph) -> set[Value]:
             read = list(node.inputs)
         elif isinstance(node.op, Reduce) and node.op.body is not None and _widens(_first_cast(node.op.body)):
             read = list(node.inputs[:1])
-        wanted.update(v for v in read if v.type.dtype in HALVES and _makes(v.producer))
+        wanted.update(v for v in read if v.dtype in HALVES and _makes(v.producer))
     return wanted
 
 
@@ -98,7 +98,7 @@ class _Widening:
         else:
             self.rewriter.copy(node, [self._narrow(v) for v in node.inputs])
 
-    def _add(self, op: object, operands: list[Value], node: Node) -> tuple[Value, ...]:
+    def _add(self, op: Op, operands: list[Value], node: Node) -> tuple[Value, ...]:
         return self.rewriter.add(op, operands, node.origin, [v.name for v in node.outputs])
 
     def _body(self, node: Node) -> tuple[Expr, list[Value]]:
@@ -121,7 +121,7 @@ class _Widening:
         """A value in its own type, for who reads it so."""
         if value in self.wide and value in self.wanted and value not in self.narrow:
             body = expr.input_(0, WIDE).cast(value.dtype)
-            narrow = self.rewriter.add(Map(body), [self.wide[value]], value.producer.origin, [value.name])
+            narrow = self.rewriter.add(Map(body), [self.wide[value]], value.node.origin, [value.name])
             self.narrow[value] = narrow[0]
             self.rewriter.replace([value], narrow)
         return self.rewriter.of(value)

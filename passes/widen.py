@@ -45,7 +45,7 @@ def widen(graph: Graph) -> Graph:
         else:
             sums, results = _widened(rewriter, node, wide)
             rewriter.replace(node.outputs, results)
-            if sums[0].producer.op.exact and node.op.epilogue is None:
+            if sums[0].node.op.exact and node.op.epilogue is None:
                 exact[node.outputs[0]] = sums[0]
     return rewriter.finish()
 
@@ -144,7 +144,7 @@ def _depth(node: Node) -> dims.Dimension:
 
 def _weight_sums(node: Node, w: Value) -> tuple[int, int]:
     """The greatest sums that a result has of its negative weights, without their sign, and of the others."""
-    op, array = node.op, w.constant.array
+    op, array = node.op, w.data.array
     if isinstance(op, Contract):
         labels = op.rhs if w is node.inputs[1] else op.lhs
         axes = tuple(k for k, label in enumerate(labels) if label not in op.out)

@@ -12,8 +12,7 @@ from .ops import Shape, TypeMismatch, broadcast_shapes
 
 def composed(body: Expr, operands: Sequence[Value], k: int) -> tuple[Expr, list[Value]]:
     """The body over the operands of the Map that makes operand k in place of that, equal operands merged."""
-    producer = operands[k].producer
-    assert producer is not None
+    producer = operands[k].node
     merged = list(dict.fromkeys((*operands[:k], *operands[k + 1 :], *producer.inputs)))
     place = {v: expr.input_(j, v.dtype) for j, v in enumerate(merged)}
     inner = expr.substitute(producer.op.body, {j: place[v] for j, v in enumerate(producer.inputs)})

@@ -193,6 +193,20 @@ class Value:
         raise TypeMismatch(f"{self.type} is given where a tensor is needed")
 
     @property
+    def node(self) -> Node:
+        """The node that makes it, where one is known to."""
+        if self.producer is None:
+            raise TypeError(f"{self!r} is no node's output")
+        return self.producer
+
+    @property
+    def data(self) -> Constant:
+        """Its constant, where it is known to be one."""
+        if self.constant is None:
+            raise TypeError(f"{self!r} is no constant")
+        return self.constant
+
+    @property
     def shape(self) -> tuple[Dimension, ...]:
         return self.tensor.shape
 
