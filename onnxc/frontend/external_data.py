@@ -14,8 +14,11 @@ import mmap
 import os
 import re
 import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import onnx
 
 from ..errors import ModelError, quote
 
@@ -34,7 +37,7 @@ class Reference:
     checksum: str = ""
 
 
-def read_reference(entries) -> Reference:
+def read_reference(entries: Iterable[onnx.StringStringEntryProto]) -> Reference:
     """The reference in a tensor's `external_data` key-value entries; unknown keys are ignored."""
     fields: dict[str, str] = {}
     for entry in entries:
@@ -105,7 +108,7 @@ def map_descriptor(descriptor: int, size: int, in_memory: bool = False) -> mmap.
     return b"".join(read_chunks(descriptor, size))
 
 
-def read_chunks(descriptor: int, size: int):
+def read_chunks(descriptor: int, size: int) -> Iterator[bytes]:
     """The file's first `size` bytes in pieces, without disturbing its position or mapping it."""
     position = 0
     while position < size:

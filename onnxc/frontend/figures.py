@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import onnx
+
 from ..ir import dims, dtypes
 from ..ir.arithmetic import multiply_adds
 from ..ir.graph import Graph
@@ -70,7 +72,7 @@ def node_count(model: ModelFile) -> int:
     return sum(len(nodes) for _, nodes in all_node_lists(model.proto))
 
 
-def tensor_bytes(tensor) -> int:
+def tensor_bytes(tensor: onnx.TensorProto) -> int:
     """Bytes of a stored tensor's elements, as a library would store them."""
     name = DTYPE_NAMES.get(tensor.data_type, "")
     return dims.product(tensor.dims) * (dtypes.itemsize(name) if name in dtypes.ALL else 1)

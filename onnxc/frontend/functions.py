@@ -10,8 +10,9 @@ Source: the ONNX IR specification, section Functions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -148,7 +149,7 @@ def schema_function_body(
 
 
 def _schema_function(
-    schema, node: NodeProto, version: int, input_types: Sequence[onnx.TypeProto | None]
+    schema: Any, node: NodeProto, version: int, input_types: Sequence[onnx.TypeProto | None]
 ) -> FunctionProto | None:
     """The schema's body in the newest operator set that is no newer than `version`, if any."""
 
@@ -235,7 +236,7 @@ class _Expansion:
                     named.name = place.rename(named.name)
         yield self.copy_nodes(source.node, target.node, place)
 
-    def copy_nodes(self, nodes: Iterable[NodeProto], target, place: _Place) -> _Steps:
+    def copy_nodes(self, nodes: Iterable[NodeProto], target: Any, place: _Place) -> _Steps:
         """`nodes` appended to the list of nodes `target`."""
         for node in nodes:
             function = self.functions.get(call_key(node))
@@ -253,7 +254,7 @@ class _Expansion:
         if place.scopes is not None:
             inner = shorten(node.name or node.op_type, LABEL_LIMIT)
             copy.name = self.names.fresh(f"{place.label}/{inner}")
-            self.node_opsets[copy.name] = place.opsets
+            self.node_opsets[copy.name] = place.opsets or {}
         self._spend(1, copy.ByteSize())
         for attribute in node.attribute:
             if attribute.ref_attr_name:
@@ -273,7 +274,7 @@ class _Expansion:
         self,
         call: NodeProto,
         function: FunctionProto,
-        target,
+        target: Any,
         place: _Place,
         defaults: Mapping[str, AttributeProto] | None = None,
     ) -> _Steps:
@@ -451,7 +452,7 @@ def _callees_first(functions: Mapping[FunctionKey, FunctionProto]) -> list[Funct
     order: list[FunctionKey] = []
     done: set[FunctionKey] = set()
     active: dict[FunctionKey, None] = {}
-    stack: list[tuple[FunctionKey | None, Iterable]] = [(None, iter(functions))]
+    stack: list[tuple[FunctionKey | None, Iterator[FunctionKey]]] = [(None, iter(functions))]
     while stack:
         key, callees = stack[-1]
         callee = next(callees, None)
@@ -467,5 +468,5 @@ def _callees_first(functions: Mapping[FunctionKey, FunctionProto]) -> list[Funct
             raise ModelError(f"functions must not recurse, but {cycle}")
         elif callee not in done:
             active[callee] = None
-            stack.append((callee, calls(functions[callee].node)))
+            stack.append((callee, iter(calls(functions[callee].node))))
     return order

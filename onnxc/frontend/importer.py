@@ -9,8 +9,10 @@ are passed over in silence.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -30,6 +32,8 @@ from .onnx_ops.rules import Rule
 from .regions import NESTING_LIMIT, RanksDiffer, Refused, Region, Scope
 from .states import with_states
 from .walk import topological_order
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -65,14 +69,16 @@ class Importer:
         builder = Builder(self.session)
         scope = Scope(builder)
         self.typical = {**self._usual_sizes(proto), **self.options.typical}
-        names = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
+        stored = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
+
+        def input_of(information: onnx.ValueInfoProto) -> Value:
+            return builder.input(self._input_type(information), information.name)
+
         for information in proto.input:
-            if information.name in names and not self.options.overridable:
+            if information.name in stored and not self.options.overridable:
                 continue
-            scope.values[information.name] = self._guarded(
-                Origin(self.file, f"input {information.name}"),
-                lambda i=information: builder.input(self._input_type(i), i.name),
-            )
+            origin = Origin(self.file, f"input {information.name}")
+            scope.values[information.name] = self._guarded(origin, partial(input_of, information))
         for missing in [*self.options.shapes]:
             if missing not in {i.name for i in proto.input}:
                 self.diagnostics.add(f"the model has no input '{missing}' to give a shape", Origin(self.file))
@@ -107,16 +113,16 @@ class Importer:
 
     def _body(self, scope: Scope, proto: onnx.GraphProto, output_names: Sequence[str]) -> list[Value]:
         """Imports a graph's initializers and nodes into scope; its outputs."""
+
+        def constant_of(sparse: onnx.SparseTensorProto) -> Value:
+            return scope.builder.constant(tensors.sparse_array(sparse, self.model), name=sparse.values.name)
+
         for tensor in proto.initializer:
             if tensor.name not in scope.values:
                 scope.values[tensor.name] = self._initializer(scope.builder, tensor)
         for sparse in proto.sparse_initializer:
-            scope.values[sparse.values.name] = self._guarded(
-                Origin(self.file, f"initializer {sparse.values.name}"),
-                lambda s=sparse: scope.builder.constant(
-                    tensors.sparse_array(s, self.model), name=s.values.name
-                ),
-            )
+            origin = Origin(self.file, f"initializer {sparse.values.name}")
+            scope.values[sparse.values.name] = self._guarded(origin, partial(constant_of, sparse))
         return self.nodes(scope, _sorted(proto.node), output_names)
 
     def _initializer(self, builder: Builder, tensor: onnx.TensorProto) -> Value | None:
@@ -209,11 +215,12 @@ class Importer:
             del self.diagnostics[before:]
             regions.append(None if found else region)
         then, otherwise = regions
-        if then is None and otherwise is None:
+        known = then or otherwise
+        if known is None:
             self.diagnostics.extend(refused)
             raise Refused
-        then = then or failing(scope.builder, otherwise)
-        otherwise = otherwise or failing(scope.builder, then)
+        then = then or failing(scope.builder, known)
+        otherwise = otherwise or failing(scope.builder, known)
         branches = joined(scope.builder, then, otherwise)
         if branches is None:
             raise UnsupportedError(
@@ -238,7 +245,7 @@ class Importer:
             self.inlined.opset(node) if opsets is None else opsets.get(functions.normal_domain(node.domain))
         )
 
-    def _guarded(self, origin: Origin, action):
+    def _guarded(self, origin: Origin, action: Callable[[], T]) -> T | None:
         """The action's result, or None with a diagnostic."""
         try:
             return action()
@@ -282,7 +289,9 @@ class Importer:
         domain, builder = functions.normal_domain(node.domain), scope.builder
         opset = self._opset(scope, node) or 1
         signature = schemas.signature(domain, node.op_type, opset)
-        problem = signature and schemas.type_problem(signature, [v and v.type for v in operands])
+        problem = signature and schemas.type_problem(
+            signature, [None if v is None else v.type for v in operands]
+        )
         if problem:
             raise ModelError(problem)
         rule = find_rule(domain, node.op_type, opset)
@@ -302,7 +311,9 @@ class Importer:
                 raise UnsupportedError(f"its output {index} ('{name}') is not available")
         return tuple(results)
 
-    def _expanded(self, scope: Scope, node: onnx.NodeProto, opset: int, operands: Sequence[Value | None]):
+    def _expanded(
+        self, scope: Scope, node: onnx.NodeProto, opset: int, operands: Sequence[Value | None]
+    ) -> tuple[Value | None, ...]:
         """A node by the function body of its schema."""
         types = [_type_proto(v) for v in operands]
         body = functions.schema_function_body(node, opset, types, self.inlined.names)
@@ -315,7 +326,7 @@ class Importer:
         )
         return tuple(found.get(name) for name in node.output)
 
-    def _attribute(self, attribute: AttributeProto):
+    def _attribute(self, attribute: AttributeProto) -> Any:
         match attribute.type:
             case AttributeProto.STRING:
                 return attribute.s.decode("utf-8", "surrogateescape")
@@ -342,8 +353,8 @@ class Importer:
             raise ModelError("only a tensor can be given a shape")
         if information.type.tensor_type.HasField("shape") and len(shape) != type_.rank:
             raise ModelError(f"the shape given has {len(shape)} axes where the model has {type_.rank}")
-        declared = type_.shape or (None,) * len(shape)
-        fixed = tuple(d if s is None else s for s, d in zip(shape, declared))
+        declared: Sequence[Dimension | None] = type_.shape or (None,) * len(shape)
+        fixed: tuple[Any, ...] = tuple(d if s is None else s for s, d in zip(shape, declared))
         return TensorType(type_.dtype, fixed)
 
     def type_of(self, proto: onnx.TypeProto, name: str) -> Type:
@@ -443,7 +454,7 @@ class Imported:
     model: ModelFile
 
 
-def import_model(source: object, options: Options | None = None) -> Imported:
+def import_model(source: Any, options: Options | None = None) -> Imported:
     """Reads a model (path, bytes, ModelProto) into core ops. What is wrong with it is raised as
     ModelErrors, all at once."""
     model = source if isinstance(source, ModelFile) else open_model(source)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError, Message
@@ -33,13 +34,13 @@ from .walk import all_tensors
 MAX_SIZE = (1 << 31) - 1  # bytes of one protobuf message
 
 MAGIC = [
-    (b"version https://git-lfs", "a Git LFS pointer, not the model; fetch it with git lfs pull"),
-    (b"ONNXCWTS", "the weights of a compiled library, not an ONNX model"),
-    (b"\x7fELF", "a compiled library or program (ELF), not an ONNX model"),
-    (b"MZ", "a Windows program or library, not an ONNX model"),
-    (b"PK\x03\x04", "a zip archive, not an ONNX model"),
-    (b"\x1f\x8b", "a gzip archive, not an ONNX model"),
-    (b"\x89HDF", "an HDF5 file, not an ONNX model"),
+    (b"version https://git-lfs", "a Git LFS pointer, not the model; fetch it with git lfs pull", 0),
+    (b"ONNXCWTS", "the weights of a compiled library, not an ONNX model", 0),
+    (b"\x7fELF", "a compiled library or program (ELF), not an ONNX model", 0),
+    (b"MZ", "a Windows program or library, not an ONNX model", 0),
+    (b"PK\x03\x04", "a zip archive, not an ONNX model", 0),
+    (b"\x1f\x8b", "a gzip archive, not an ONNX model", 0),
+    (b"\x89HDF", "an HDF5 file, not an ONNX model", 0),
     (b"ORTM", "an ONNX Runtime (.ort) model, not an ONNX model", 4),
     (b"TFL3", "a TensorFlow Lite model, not an ONNX model", 4),
 ]
@@ -76,7 +77,7 @@ class ModelFile:
             return None
         raw = tensor.raw_data
         payload = self._skeleton.payload(raw) if self._skeleton else None
-        if payload is None:
+        if payload is None or self._file is None:
             return memoryview(raw)
         return memoryview(self._file.data)[payload.offset : payload.offset + payload.length]
 
@@ -126,15 +127,14 @@ def open_model(
 
     directory: where external data lies; for a path, always the file's own folder.
     Raises ModelError, or LimitError over 2 GiB. The structure is not checked yet."""
+    folder = Path(directory) if directory else None
     if isinstance(source, onnx.ModelProto):
-        model = ModelFile(
-            source, _external_in(directory, refuse_hard_links), directory=directory and Path(directory)
-        )
+        model = ModelFile(source, _external_in(directory, refuse_hard_links), directory=folder)
         _check(model)
         return model
     if isinstance(source, (bytes, bytearray, memoryview)):
         file = MappedFile("", bytes(source), ())
-        return _parse(file, None, directory and Path(directory), _external_in(directory, refuse_hard_links))
+        return _parse(file, None, folder, _external_in(directory, refuse_hard_links))
     path = Path(source)
     try:
         file = _open_file(path)
@@ -200,7 +200,7 @@ def _parse(file: MappedFile, path: Path | None, directory: Path | None, external
     return model
 
 
-def _decode(skeleton: bytes, whole) -> onnx.ModelProto:
+def _decode(skeleton: bytes, whole: Any) -> onnx.ModelProto:
     try:
         return onnx.ModelProto.FromString(skeleton)
     except DecodeError as error:
@@ -210,8 +210,8 @@ def _decode(skeleton: bytes, whole) -> onnx.ModelProto:
 
 def describe_foreign(head: bytes) -> str:
     """What kind of other file begins with `head`, or nothing if it may be a model."""
-    for magic, description, *offset in MAGIC:
-        if head.startswith(magic, *offset):
+    for magic, description, offset in MAGIC:
+        if head.startswith(magic, offset):
             return description
     try:
         text = head.decode("utf-8")
@@ -260,7 +260,7 @@ def _check_string(text: str | bytes, what: str) -> None:
         raise ModelError(f"the {what} {quote(text)} has a NUL character")
 
 
-def _hash_into(digest, source: MappedFile | bytes) -> None:
+def _hash_into(digest: Any, source: MappedFile | bytes) -> None:
     """Feed a file's content, read in pieces beside its mapping, or bytes, and its length."""
     if isinstance(source, bytes):
         chunks: Iterable[bytes] = [source]

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, NodeProto
@@ -76,7 +77,7 @@ class Signature:
     max_inputs: int
     min_outputs: int
     max_outputs: int
-    attributes: dict[str, tuple[int | None, bool]]
+    attributes: Mapping[str, tuple[int | None, bool]]
 
 
 def version_range(domain: str) -> tuple[int, int] | None:
@@ -108,10 +109,10 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
         schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
         rule = find_rule(domain, op_type, version)
-        return rule and rule_signature(rule)
+        return None if rule is None else rule_signature(rule)
     option = onnx.defs.OpSchema.FormalParameterOption
 
-    def parameters(formals) -> tuple[Parameter, ...]:
+    def parameters(formals: Iterable[Any]) -> tuple[Parameter, ...]:
         return tuple(
             Parameter(
                 formal.name,
@@ -123,9 +124,8 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
             for formal in formals
         )
 
-    attributes = {
-        name: (int(attribute.type.value), attribute.required) for name, attribute in schema.attributes.items()
-    }
+    known: Any = schema.attributes  # whose stub does not say that a type is an enumeration
+    attributes = {name: (int(a.type.value), bool(a.required)) for name, a in known.items()}
     return Signature(
         parameters(schema.inputs),
         parameters(schema.outputs),
@@ -226,7 +226,9 @@ def node_problems(node: NodeProto, signature: Signature, in_function: bool) -> I
     yield from attribute_problems(node, in_function)
 
 
-def _arity_problems(kind: str, names, formals: tuple[Parameter, ...], least: int, most: int) -> Iterator[str]:
+def _arity_problems(
+    kind: str, names: Sequence[str], formals: tuple[Parameter, ...], least: int, most: int
+) -> Iterator[str]:
     if len(names) > most:
         yield f"it has {len(names)} {kind}s, {_at(most)} at most are allowed"
     elif len(names) < least:
@@ -250,10 +252,10 @@ def type_problem(signature: Signature, types: Sequence[Type | None]) -> str:
     """What is wrong with the types of a node's inputs, None being an absent one; empty if nothing is."""
     bound: dict[str, tuple[str, str]] = {}
     for index, type_ in enumerate(types):
-        formal = signature.inputs[min(index, len(signature.inputs) - 1)] if signature.inputs else None
-        text = formal and type_ and _type_text(type_)
-        if not text:
+        text = "" if type_ is None else _type_text(type_)
+        if not text or not signature.inputs:
             continue
+        formal = signature.inputs[min(index, len(signature.inputs) - 1)]
         if formal.types and text not in formal.types:
             few = sorted(formal.types)[:6]
             more = len(formal.types) - len(few)

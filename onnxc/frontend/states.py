@@ -24,19 +24,19 @@ def with_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str])
     inputs = [value.name for value in graph.inputs]
     pairs: dict[int, int] = {}
     for old, new in _expanded(wanted, inputs):
-        _find(old, inputs, "input"), _find(new, outputs, "output")
-        if inputs.index(old) in pairs or outputs.index(new) in pairs.values():
+        k, r = _find(old, inputs, "input"), _find(new, outputs, "output")
+        if k in pairs or r in pairs.values():
             raise ModelError(f"the state {quote(old)} = {quote(new)}: one of the two has another already")
-        pairs[inputs.index(old)] = outputs.index(new)
-    for old, new in pairs.items():
-        before, after = graph.inputs[old].type, graph.outputs[new].type
+        pairs[k] = r
+    for k, r in pairs.items():
+        before, after = graph.inputs[k].type, graph.outputs[r].type
         try:
             axis = growing_axis(before, after)
         except ValueError as error:
             reason = f"{before} cannot become {after}: {error}"
-            raise ModelError(f"the state {quote(inputs[old])} = {quote(outputs[new])}: {reason}") from None
-        if axis is not None and any(d != 1 for d in before.shape[:axis]):
-            graph = _axis_first(graph, old, new, axis)
+            raise ModelError(f"the state {quote(inputs[k])} = {quote(outputs[r])}: {reason}") from None
+        if axis is not None and any(d != 1 for d in graph.inputs[k].shape[:axis]):
+            graph = _axis_first(graph, k, r, axis)
     return replace(graph, states=tuple(pairs.items()))
 
 
@@ -55,10 +55,12 @@ def _expanded(wanted: Mapping[str, str], inputs: Sequence[str]) -> list[tuple[st
     return found
 
 
-def _find(name: str, names: Sequence[str], what: str) -> None:
+def _find(name: str, names: Sequence[str], what: str) -> int:
+    """The place of a name among names."""
     if name not in names:
         known = ", ".join(map(quote, names[:8])) + (", ..." if len(names) > 8 else "")
         raise ModelError(f"the model has no {what} {quote(name)} to be a state; it has {known or 'none'}")
+    return names.index(name)
 
 
 def _axis_first(graph: Graph, old: int, new: int, axis: int) -> Graph:

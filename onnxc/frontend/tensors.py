@@ -7,7 +7,9 @@ read-only view of them (perhaps unaligned). Types under a byte are unpacked to o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -80,7 +82,7 @@ def element_type(code: int) -> ElementType:
     return ELEMENT_TYPES[code]
 
 
-def element_count(dims) -> int:
+def element_count(dims: Sequence[int]) -> int:
     """The number of elements of a tensor with these dims: checked, at most 2^63 - 1 of 16 bytes."""
     if len(dims) > MAX_RANK:
         raise LimitError(f"rank {len(dims)} is over the limit of {MAX_RANK}")
@@ -95,7 +97,7 @@ def element_count(dims) -> int:
     return count
 
 
-def shape_text(dims) -> str:
+def shape_text(dims: Sequence[int]) -> str:
     """`[2, 3]`, with the middle left out of long shapes."""
     texts = [str(dim) for dim in dims]
     return f"[{', '.join(texts if len(texts) <= 8 else [*texts[:4], '…', *texts[-3:]])}]"
@@ -173,7 +175,7 @@ def _sparse_positions(values: np.ndarray, indices: np.ndarray, dims: tuple) -> n
     return positions
 
 
-def _locate(tensor: onnx.TensorProto, model: ModelFile):
+def _locate(tensor: onnx.TensorProto, model: ModelFile) -> tuple[ElementType, int, Any]:
     """(element type, element count, data) after every check on sizes.
 
     The data is the packed bytes, a protobuf list of numbers or strings, or None when empty."""
@@ -186,7 +188,7 @@ def _locate(tensor: onnx.TensorProto, model: ModelFile):
         raise type(error)(f"{name}: {error.reason}", remedy=error.remedy) from None
 
 
-def _source(tensor: onnx.TensorProto, element: ElementType, count: int, model: ModelFile):
+def _source(tensor: onnx.TensorProto, element: ElementType, count: int, model: ModelFile) -> Any:
     if tensor.HasField("segment"):
         raise UnsupportedError("it is stored in segments")
     needed = (count * element.bits + 7) // 8
@@ -214,7 +216,7 @@ def _source(tensor: onnx.TensorProto, element: ElementType, count: int, model: M
         return model.external.bytes_of(read_reference(tensor.external_data), needed)
     if field == "raw_data" or payload:
         data = model.bytes_of(tensor)
-        _check_size(len(data), needed, "bytes", tensor, element)
+        _check_size(len(data or b""), needed, "bytes", tensor, element)
         return data
     numbers = getattr(tensor, field)
     per_number = 0.5 if element.name.startswith("complex") else element.per_byte
@@ -222,7 +224,7 @@ def _source(tensor: onnx.TensorProto, element: ElementType, count: int, model: M
     return numbers
 
 
-def _check_size(size: int, needed: int, unit: str, tensor, element: ElementType) -> None:
+def _check_size(size: int, needed: int, unit: str, tensor: onnx.TensorProto, element: ElementType) -> None:
     if size != needed:
         raise ModelError(
             f"its data has {size} {unit}, but {element.name} of shape "
@@ -253,7 +255,7 @@ def _unpack(data: np.ndarray, bits: int, count: int) -> np.ndarray:
 
 
 def _from_numbers(
-    numbers, element: ElementType, dtype: np.dtype, count: int, tensor: onnx.TensorProto
+    numbers: Any, element: ElementType, dtype: np.dtype, count: int, tensor: onnx.TensorProto
 ) -> np.ndarray:
     """`count` elements from the list of numbers in a typed field."""
     if element.field == "float_data":

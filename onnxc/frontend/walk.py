@@ -7,7 +7,7 @@ inputs of the node in all but name, and count as such in the order. Nothing here
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 
@@ -34,8 +34,11 @@ def attribute_tensors(attribute: Attribute) -> Iterator[onnx.TensorProto]:
         yield tensor.indices
 
 
-def all_node_lists(model: onnx.ModelProto) -> Iterator[tuple[onnx.GraphProto | None, Iterable]]:
+def all_node_lists(
+    model: onnx.ModelProto,
+) -> Iterator[tuple[onnx.GraphProto | None, Sequence[onnx.NodeProto]]]:
     """(graph, its nodes) of the main graph, every subgraph and every function body (None)."""
+    pending: list[tuple[onnx.GraphProto | None, Sequence[onnx.NodeProto]]]
     pending = [(model.graph, model.graph.node)]
     pending += [(None, function.node) for function in model.functions]
     while pending:
@@ -74,6 +77,7 @@ def definitions(graph: onnx.GraphProto) -> set[str]:
 def captured_names(node: onnx.NodeProto) -> list[str]:
     """The values from outside that the node's subgraphs use, each once, in order of first use."""
     captured: dict[str, None] = {}
+    pending: list[tuple[onnx.GraphProto, tuple[set[str], ...]]]
     pending = [(graph, (definitions(graph),)) for _, graph in subgraphs(node)]
     while pending:
         graph, scopes = pending.pop()

@@ -12,8 +12,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import ModelError
+
+Bytes = Any  # bytes, a mapping of a file, or a memoryview of either
 
 LARGE = 4096  # bytes; smaller messages and tensor data stay in the skeleton
 MAX_LEVELS = 100  # nested messages that protobuf itself accepts, about 32 nested subgraphs
@@ -93,7 +96,7 @@ class _Message:
     payload: bool = False
 
 
-def read_varint(data, position: int, end: int) -> tuple[int, int]:
+def read_varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
     """The unsigned varint at `position` and the position after it; at most 64 bits."""
     value = shift = 0
     start = position
@@ -123,7 +126,7 @@ def write_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def read_field(data, position: int, end: int, where: str) -> tuple[int, int, int, int]:
+def read_field(data: Bytes, position: int, end: int, where: str) -> tuple[int, int, int, int]:
     """The field at `position` of a message that ends at `end`: (number, wire type, begin, end).
 
     `begin` and `end` bound the field's content. `where` names the message in errors."""
@@ -158,7 +161,7 @@ def read_field(data, position: int, end: int, where: str) -> tuple[int, int, int
     return number, wire_type, begin, position
 
 
-def scan(data) -> Skeleton:
+def scan(data: Bytes) -> Skeleton:
     """The skeleton of the serialized model `data` (bytes, mmap or memoryview of bytes).
 
     Touches only the headers of what it leaves out. Raises ModelError on malformed protobuf, on
@@ -212,7 +215,7 @@ def nested_too_deep(position: int) -> ModelError:
     )
 
 
-def _cut(data, message: _Message, start: int, resume: int) -> None:
+def _cut(data: Bytes, message: _Message, start: int, resume: int) -> None:
     """Keep the message's bytes up to `start`, and go on from `resume`."""
     message.pieces.append(data[message.copied : start])
     message.copied = resume
@@ -230,7 +233,7 @@ def _check_single_data_field(message: _Message, number: int, large: bool, start:
     message.payload = message.payload or large
 
 
-def explain(data, descriptor) -> None:
+def explain(data: Bytes, descriptor: Any) -> None:
     """Raise the ModelError that says why protobuf refuses `data`, a message of `descriptor`.
 
     Walks every message and packed field. Returns if it finds nothing wrong."""
@@ -255,7 +258,7 @@ def explain(data, descriptor) -> None:
             _check_packed(data, known, begin, position)
 
 
-def _check_packed(data, known, begin: int, end: int) -> None:
+def _check_packed(data: Bytes, known: Any, begin: int, end: int) -> None:
     """Refuse a packed field whose last number is cut off."""
     size = {known.CPPTYPE_FLOAT: 4, known.CPPTYPE_DOUBLE: 8}.get(known.cpp_type)
     if size is None:
