@@ -1,5 +1,7 @@
 """No cliff: however a model stores its numbers, a fast kernel computes with them."""
 
+from functools import lru_cache
+
 import pytest
 from onnxc.codegen.lowering.select_kernels import select_kernels
 from support import storage_models as storage
@@ -20,9 +22,14 @@ FORMS = [
 ]
 
 
+@lru_cache(maxsize=1)  # every target's turn comes before the next graph's
+def optimised(operator, form, symbolic):
+    return optimise(import_model(storage.model(operator, form, symbolic)).graph)
+
+
 def selected(operator, form, symbolic, target):
-    graph = optimise(import_model(storage.model(operator, form, symbolic)).graph)
-    return [node for node in walk(select_kernels(graph, TARGETS[target])) if node.choice is not None]
+    lowered = select_kernels(optimised(operator, form, symbolic), TARGETS[target])
+    return [node for node in walk(lowered) if node.choice is not None]
 
 
 @pytest.mark.parametrize("target", TARGETS)
