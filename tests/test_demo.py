@@ -22,6 +22,7 @@ def kept(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_model_states_its_accuracy_and_the_library_reaches_it(capsys):
     assert main(["demo", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

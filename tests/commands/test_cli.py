@@ -103,6 +103,7 @@ def test_a_pinned_model_has_a_typed_wrapper_and_a_known_workspace(command, tmp_p
     assert "a_run(" in (tmp_path / "a.h").read_text()
 
 
+@pytest.mark.slow
 def test_compile_to_one_object(command, tmp_path):
     assert command("compile", DIGITS, "-o", tmp_path / "a.o")[0] == 0
     assert (tmp_path / "a.o").read_bytes()[:4] == b"\x7fELF"

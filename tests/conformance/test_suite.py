@@ -25,6 +25,7 @@ def test_list_is_sorted_and_has_no_name_twice():
     assert names == sorted(set(names))
 
 
+@pytest.mark.slow
 def test_listed_cases_exist():
     unknown = dict(listed()).keys() - suite.all_cases().keys()
     assert not unknown, f"remove these from not_yet.txt, unknown to the suite: {sorted(unknown)}"
@@ -40,5 +41,6 @@ def test_exactly_the_cases_that_are_not_listed_pass(shard):
     assert not passing, f"remove these from not_yet.txt: {passing}"
 
 
+@pytest.mark.slow
 def test_no_fewer_cases_pass_than_ever():
     assert len(suite.all_cases()) - len(listed()) >= LEAST_PASSING

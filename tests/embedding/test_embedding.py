@@ -74,6 +74,7 @@ def run(program, test):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_two_models_called_by_four_threads_each_give_the_bits_of_single_calls(program):
     run(program, "bits")
 

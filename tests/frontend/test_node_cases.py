@@ -65,6 +65,7 @@ def test_node_cases_agree(shard, symbolic):
     assert {case.name: why for case in cases if (why := verdict(case, symbolic))} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
 def test_no_fewer_cases_agree_than_ever(symbolic):
     reasons = DISAGREE_SYMBOLIC if symbolic else DISAGREE
@@ -72,6 +73,7 @@ def test_no_fewer_cases_agree_than_ever(symbolic):
     assert len(node_cases()) - len(failing) >= LEAST_AGREEING[symbolic]
 
 
+@pytest.mark.slow
 def test_reasons_are_needed():
     """Every reason's names still name cases that do not agree."""
     for part in (part for parts in DISAGREE_SYMBOLIC.values() for part in parts):

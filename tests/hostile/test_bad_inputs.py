@@ -495,6 +495,7 @@ def test_a_killed_compile_leaves_the_old_library_or_a_whole_one(old, tmp_path):
         assert (output.read_bytes() == b"old" if old else not output.exists()) or works(tmp_path)
 
 
+@pytest.mark.slow
 def test_compiles_to_one_place_at_once_leave_a_whole_library(tmp_path):
     onnx.save(small_models.images(), tmp_path / "model.onnx")
     processes = [compiling(tmp_path) for _ in range(3)]

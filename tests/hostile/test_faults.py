@@ -21,6 +21,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", faults.MODELS)
 def test_every_refused_allocation_is_survived(folder, name):
     assert faults.refuse_each(folder, name) >= 2

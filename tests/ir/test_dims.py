@@ -304,6 +304,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(TREES, ENVIRONMENTS)
 def test_evaluation_agrees_with_python(tree, env):
@@ -318,6 +319,7 @@ def test_evaluation_agrees_with_python(tree, env):
     assert dims.evaluate(value, env) == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(TREES, ENVIRONMENTS)
 def test_bounds_hold(tree, env):

@@ -155,6 +155,7 @@ def test_weights_of_another_build_are_refused(pair, tmp_path):
         onnxc.load(pair)
 
 
+@pytest.mark.slow
 def test_the_cache_holds_the_pair_and_completes_it(model, tmp_path, monkeypatch):
     monkeypatch.setenv("ONNXC_CACHE", str(tmp_path))
     monkeypatch.setattr("onnxc.driver.LIBRARY_LIMIT", 10_000)

@@ -57,6 +57,7 @@ def test_sizes_that_are_known_change_no_results(chosen):
     assert pinned_differences(case(*chosen)) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=6, **SAME)
 @given(seeds())
 def test_libraries_compute_what_their_graphs_mean(tmp_path_factory, chosen):

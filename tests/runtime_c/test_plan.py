@@ -72,6 +72,7 @@ lifetime = st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 5000
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(buffers=st.lists(lifetime, max_size=40))
 def test_buffers_alive_together_do_not_overlap_and_are_aligned(plan, buffers):

@@ -91,6 +91,7 @@ def run(program: Path, test: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_two_models_called_by_four_threads_each_give_the_same_bits(program):
     run(program, "bits")
 
@@ -126,6 +127,7 @@ def test_a_callers_workspace_is_all_that_a_run_needs(program):
     ]
 
 
+@pytest.mark.slow
 def test_objects_for_static_linking_export_one_symbol_each(tmp_path):
     """Two models of one hand-written source, whose inner names are the same but for the prefix."""
     objects = []

@@ -55,6 +55,7 @@ def test_the_first_of_the_usual_names_is_taken(monkeypatch, tmp_path):
     assert compiler.find_compiler() == ("clang",)
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_package_ziglang_is_taken(monkeypatch, parts, tmp_path):
     """The package here passes on to the C compiler what it is asked, but for the target."""
     package = tmp_path / "packages" / "ziglang"

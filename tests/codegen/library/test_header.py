@@ -103,6 +103,7 @@ def test_the_headers_of_two_models_whose_names_differ_in_case_alone_are_both_rea
     compiles(tmp_path / "main.c", "c11")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["onnxc", "ONNXC", "onnxc_model", "onnxc_run", "onnxc-1.0"])
 def test_a_model_may_be_named_as_the_runtime_is(tmp_path, name):
     description = renamed(DIVIDE, symbol_prefix(name))

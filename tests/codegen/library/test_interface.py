@@ -23,6 +23,7 @@ def test_ordinary_names_are_prefixes(name, prefix):
     assert symbol_prefix(name) == prefix
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.text(min_size=0, max_size=100), st.text(min_size=0, max_size=100))
 def test_any_name_gives_an_identifier_and_hostile_ones_do_not_meet(one, other):
@@ -63,6 +64,7 @@ def test_hostile_names_in_every_place(tmp_path):
         model([2], [1], 0)
 
 
+@pytest.mark.slow
 def test_models_may_have_no_inputs_weights_or_metadata(tmp_path):
     (tmp_path / "constant.c").write_text("""
 #include "internal.h"

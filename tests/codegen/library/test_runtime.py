@@ -47,6 +47,7 @@ def test_it_is_compiled_once(make, cache):
     assert [entry.suffix for entry in entries(cache)] == [".o"]
 
 
+@pytest.mark.slow
 def test_each_compiler_with_its_flags_has_one_of_its_own(make, cache, monkeypatch, tmp_path):
     header = tmp_path / "memory.h"
     header.write_text("void *mine(unsigned long);\n")

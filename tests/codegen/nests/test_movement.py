@@ -67,6 +67,7 @@ def test_any_transposition(data):
     check(NATIVE, Transpose(perm), numbers(shape), only=data.draw(st.sampled_from(["static", "symbolic"])))
 
 
+@pytest.mark.slow
 def test_square_tiles_leave_no_element_out():
     for rows in (15, 16, 17, 31, 63, 64, 65, 130):
         for columns in (1, 4, 7, 16, 20, 64, 67):
