@@ -246,16 +246,16 @@ class _Attention:
             key_rows = f.offset(places[K], f.mul(before, step[K]))
             few = f.compare("sle", f.size(shape.queries), FEW) if self.few is None else None
             if few is not None:
-                with f.when(f.value(f"xor i1 {few}, true")):
+                with f.when(f.invert(few)):
                     self.pack_keys(f, key_rows, at["panels"], count)
             elif not self.few:
                 self.pack_keys(f, key_rows, at["panels"], count)
             values = f.offset(places[V], f.mul(before, step[V]))
             begin, end = "1", "1"
             if not self.one_block:
-                begin = f.value(f"zext i1 {f.compare('eq', loop.index, 0)} to i64")
+                begin = f.cast("zext", f.compare("eq", loop.index, 0), "i64")
                 final = f.compare("sge", f.add(before, self.block), keys)
-                end = f.value(f"zext i1 {final} to i64")
+                end = f.cast("zext", final, "i64", "i1")
 
             def tile(height: int, row: str, number: str) -> None:
                 mine = f.mul(f.sub(number, first), self.rows * 2 * SIZE)
@@ -279,7 +279,7 @@ class _Attention:
                 if few is not None and height <= FEW:
                     with f.when(few):
                         f.statement(f"call void @{ENTRY}.few{height}({arguments})")
-                    with f.when(f.value(f"xor i1 {few}, true")):
+                    with f.when(f.invert(few)):
                         f.statement(f"call void @{ENTRY}.{name}{height}({arguments})")
                 else:
                     f.statement(f"call void @{ENTRY}.{name}{height}({arguments})")
@@ -344,7 +344,7 @@ class _Attention:
         """weights[r, key] = q[r] . K[key], `lanes` keys at a time; in the last ones the last key
         stands for those beyond it."""
         lanes, count = self.lanes, self.count
-        whole = int(count) // lanes * lanes if count.isdigit() else f.value(f"and i64 {count}, {-lanes}")
+        whole = f.round_down(count, lanes)
         last = f.sub(count, 1)
         with f.loop(0, whole, lanes) as loop:
             self.dots(f, height, loop.index, lambda lane: f.add(loop.index, lane))

@@ -358,7 +358,7 @@ def clear_planes(
     if out.halo == (0, 0):
         return
     if out.height == 1:
-        lines = "0", f.value(f"zext i1 {f.compare('eq', lines[0], 0)} to i64")
+        lines = "0", f.cast("zext", f.compare("eq", lines[0], 0), "i64")
     with f.loop(0, count) as loop:
         index = f.add(f.mul(n, out.blocks), f.add(block, loop.index))
         clear_border(f, out, f.offset(f.output(), f.mul(index, f.size(out.plane))), *lines)

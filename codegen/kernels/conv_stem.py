@@ -117,7 +117,7 @@ def _copy(f: KernelFunction, plan: Plan, dense: Image, image: str, first: str, l
     with f.loop(0, x.channels) as channel, f.loop(0, height) as row:
         y = f.add(top, row.index)
         target = x.address(f, "%scratch", 0, channel.index, row.index)
-        inside = f.value(f"icmp ult i64 {y}, {f.size(dense.height)}")
+        inside = f.compare("ult", y, f.size(dense.height), "i64")
         until = f.select(inside, "i64", start, width)
         _fill(f, target, f.mul(until, x.itemsize))
         with f.when(inside):

@@ -396,11 +396,7 @@ def _joined(f: Function, tile: Tile, parts: list[str], count: int) -> str:
     parts, lanes = [*parts, *["zeroinitializer"] * (count - len(parts))], tile.lanes
     while len(parts) > 1:
         kind = vector_type(scalar_type(tile.accumulate), lanes)
-        mask = ", ".join(f"i32 {lane}" for lane in range(2 * lanes))
-        parts = [
-            f.value(f"shufflevector {kind} {a}, {kind} {b}, <{2 * lanes} x i32> <{mask}>")
-            for a, b in zip(parts[::2], parts[1::2])
-        ]
+        parts = [f.shuffle(a, b, range(2 * lanes), kind) for a, b in zip(parts[::2], parts[1::2])]
         lanes *= 2
     return parts[0]
 
@@ -430,7 +426,6 @@ def _scatter(f: KernelFunction, shape: Scatter, vector: str, count: int, out: st
         for row in range(shape.height):
             first = (channel * shape.height + row) * shape.width
             order = [p * shape.lanes + first + x for p in range(count) for x in range(shape.width)]
-            mask = ", ".join(f"i32 {lane}" for lane in order)
-            part = f.value(f"shufflevector {kind} {vector}, {kind} poison, <{length} x i32> <{mask}>")
+            part = f.shuffle(vector, "poison", order, kind)
             place = f.offset(out, f.size(channel * shape.plane + row * shape.row))
             f.store(f"<{length} x {element}>", part, place, shape.x.itemsize)

@@ -205,7 +205,7 @@ def _part(f: KernelFunction, plan: Plan, cut: Lines, part: str) -> None:
     target = f.offset(f.output(), f.mul(plane, f.size(out.plane)))
     whole = ("0", f.size(out.width))
     if plan.single_row:  # the part with the first pixel clears the border
-        clear_border(f, out, target, 0, f.value(f"zext i1 {f.compare('eq', first, 0)} to i64"))
+        clear_border(f, out, target, 0, f.cast("zext", f.compare("eq", first, 0), "i64"))
     else:
         clear_border(f, out, target, first, last)
     rows, columns = (("0", "1"), (first, last)) if plan.single_row else ((first, last), whole)
@@ -281,7 +281,6 @@ def _strip(k: KernelText, plan: Plan) -> None:
 
 
 def _permuted(f: Function, kind: str, value: str, lanes: Sequence[int]) -> str:
-    mask = ", ".join(f"i32 {lane}" for lane in lanes)
     if not kind.startswith("<"):
         return f.broadcast(kind, value, len(lanes))
-    return f.value(f"shufflevector {kind} {value}, {kind} poison, <{len(lanes)} x i32> <{mask}>")
+    return f.shuffle(value, "poison", lanes, kind)

@@ -457,7 +457,7 @@ class _Gemm:
             left = f.sub(f.size(n), f.mul(panel, self.width))
             for name, vectors, columns in self.versions:
                 whole = f.compare("sge", left, self.width)
-                wanted = whole if name == "tile" else f.value(f"xor i1 {whole}, true")
+                wanted = whole if name == "tile" else f.invert(whole)
                 present = self.width if name == "tile" else left if columns == "%columns" else columns
                 with f.when(wanted):
                     self.pack_nest(f, 0, source, target, vectors, present)

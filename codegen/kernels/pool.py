@@ -162,7 +162,7 @@ class Plan:
         if state is None:
             return value
         if self.kind != "max":
-            return f.value(f"fadd {self.vector} {state}, {value}")
+            return f.binary("fadd", state, value, self.vector)
         return Vectors(f, self.dtype, self.out.block).maximum(state, value)
 
 
@@ -247,10 +247,10 @@ def _across(k: KernelText, plan: Plan) -> None:
             reach = (width - 1) * win.strides[1] + win.extent[1]
             low = f.compare("sge", first, 0)
             high = f.compare("sle", f.add(first, reach), f.size(x.width))
-            both = f.value(f"and i1 {low}, {high}")
+            both = f.binary("and", low, high, "i1")
             with f.when(both):
                 outputs(direct)
-            with f.when(f.value(f"xor i1 {both}, true")):
+            with f.when(f.invert(both)):
                 outputs(nearest)
 
         cover(f, 0, f.size(plan.out.width), plan.widths, tile)
@@ -306,8 +306,8 @@ def _divided(f: Function, plan: Plan, total: str, count: str) -> str:
     if count.isdigit():
         divisor = splat(int(count), plan.dtype, lanes)
     else:
-        divisor = f.broadcast(element, f.value(f"sitofp i64 {count} to {element}"), lanes)
-    return f.value(f"fdiv {plan.vector} {total}, {divisor}")
+        divisor = f.broadcast(element, f.cast("sitofp", count, element, "i64"), lanes)
+    return f.binary("fdiv", total, divisor, plan.vector)
 
 
 # Whole images ------------------------------------------------------------------------------------

@@ -430,10 +430,10 @@ class _Recurrence:
                 self.call(f, name, arguments)
                 return
             length = f.load("i32", f.element(lengths, loop.index, 4), 4)
-            running = f.compare("slt", now, f.value(f"sext i32 {length} to i64"))
+            running = f.compare("slt", now, f.cast("sext", length, "i64", "i32"))
             with f.when(running):
                 self.call(f, name, arguments)
-            with f.when(f.value(f"xor i1 {running}, true")):
+            with f.when(f.invert(running)):
                 self.call(f, f"{ENTRY}.idle", [place("y")])
 
     def call(self, f: Function, name: str, pointers: Sequence[str]) -> None:

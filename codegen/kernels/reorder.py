@@ -97,7 +97,7 @@ def _moving(image: Image, target: Target) -> Estimate:
 def _clear(f: KernelFunction, image: Image, plane: str, first: str, last: str) -> None:
     """The border around some lines; around a single row, with its first pixel."""
     if image.height == 1:
-        first, last = "0", f.value(f"zext i1 {f.compare('eq', first, 0)} to i64")
+        first, last = "0", f.cast("zext", f.compare("eq", first, 0), "i64")
     clear_border(f, image, plane, first, last)
 
 

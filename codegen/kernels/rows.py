@@ -203,9 +203,9 @@ class _Number:
     @staticmethod
     def of(f: Function, dtype: str, value: str) -> _Number:
         if dtype == "bool":
-            value = f.value(f"zext i1 {value} to i8")
+            value = f.cast("zext", value, "i8", "i1")
         elif dtype in ("float16", "bfloat16"):
-            value = f.value(f"bitcast {scalar_type(dtype)} {value} to i16")
+            value = f.cast("bitcast", value, "i16", scalar_type(dtype))
         return _Number(dtype, value)
 
     def lanes(self, f: Function, lanes: int) -> str:
@@ -216,7 +216,7 @@ class _Number:
         if held == own:
             return x
         operation = "trunc" if self.dtype == "bool" else "bitcast"
-        return f.value(f"{operation} {vector_type(held, lanes)} {x} to {vector_type(own, lanes)}")
+        return f.cast(operation, x, vector_type(own, lanes))
 
 
 @dataclass
@@ -280,7 +280,7 @@ class _Strip:
         found = []
         for root, x in zip(roots, evaluate(f, roots, readers, count), strict=True):
             type_ = vector_type(scalar_type(root.dtype), count)
-            lanes = [f.value(f"extractelement {type_} {x}, i64 {n}") for n in range(count)]
+            lanes = [f.extract(x, n, type_) for n in range(count)]
             found.append([_Number(root.dtype, lane) for lane in lanes])
         return found
 
@@ -288,7 +288,7 @@ class _Strip:
         element = scalar_type(numbers[0].dtype)
         type_, x = vector_type(element, len(numbers)), "poison"
         for n, number in enumerate(numbers):
-            x = self.f.value(f"insertelement {type_} {x}, {element} {number.held}, i64 {n}")
+            x = self.f.insert(x, number.held, n, type_)
         return x
 
     def _along(self, one: Pass, axis: int, pointers: Sequence[Pointers], totals: list[str]) -> list[str]:
@@ -411,7 +411,7 @@ def _reduced(
             if some < lanes:
                 x = _widened(f, scalar_type(s.dtype), x, some, none, lanes)
             elif mask is not None:
-                x = f.value(f"select <{lanes} x i1> {mask}, {type_} {x}, {type_} {none}")
+                x = f.select(mask, type_, x, none)
             result += s.combine(f, [total], [x], lanes)
         return result
 
@@ -477,10 +477,6 @@ def _widened(f: Function, element: str, x: str, some: int, filling: str, lanes: 
     """The `some` lanes of x, then those of `filling`, equal in all its lanes."""
     vector = vector_type(element, lanes)
     if some == 1:
-        return f.value(f"insertelement {vector} {filling}, {element} {x}, i64 0")
-    order = ", ".join(f"i32 {min(n, some)}" for n in range(lanes))
-    x = f.value(
-        f"shufflevector <{some} x {element}> {x}, <{some} x {element}> poison, <{lanes} x i32> <{order}>"
-    )
-    order = ", ".join(f"i32 {n if n < some else lanes + n}" for n in range(lanes))
-    return f.value(f"shufflevector {vector} {x}, {vector} {filling}, <{lanes} x i32> <{order}>")
+        return f.insert(filling, x, 0, vector)
+    x = f.shuffle(x, "poison", [min(n, some) for n in range(lanes)], vector_type(element, some))
+    return f.shuffle(x, filling, [n if n < some else lanes + n for n in range(lanes)])

@@ -126,7 +126,7 @@ class Line:
         short = self.f.compare("sle", self.n, SHORT)
         with self.f.when(short):
             self._by_rank()
-        with self.f.when(self.f.value(f"xor i1 {short}, true")):
+        with self.f.when(self.f.invert(short)):
             self._by_radix()
 
     # Keys --------------------------------------------------------------------------------------
@@ -139,16 +139,16 @@ class Line:
         f, word, bits = self.f, self.word, self.f.load(self.word, self._element(index))
         sign = 1 << (8 * self.item - 1)
         if self.dtype == "bool":
-            bits = f.value(f"zext i1 {f.compare('ne', bits, 0, word)} to i8")
+            bits = f.cast("zext", f.compare("ne", bits, 0), "i8")
         elif dtypes.is_signed(self.dtype):
-            bits = f.value(f"xor {word} {bits}, {-sign}")
+            bits = f.binary("xor", bits, -sign)
         elif self.dtype in INFINITY:
-            magnitude = f.value(f"and {word} {bits}, {sign - 1}")
-            negative = f.value(f"ashr {word} {bits}, {8 * self.item - 1}")
-            turned = f.value(f"xor {word} {bits}, {f.value(f'or {word} {negative}, {-sign}')}")
-            turned = f.select(f.compare("eq", magnitude, 0, word), word, str(-sign), turned)
-            bits = f.select(f.compare("ugt", magnitude, INFINITY[self.dtype], word), word, "-1", turned)
-        return f.value(f"xor {word} {bits}, -1") if self.descending else bits
+            magnitude = f.binary("and", bits, sign - 1)
+            negative = f.binary("ashr", bits, 8 * self.item - 1)
+            turned = f.binary("xor", bits, f.binary("or", negative, -sign))
+            turned = f.select(f.compare("eq", magnitude, 0), word, str(-sign), turned)
+            bits = f.select(f.compare("ugt", magnitude, INFINITY[self.dtype]), word, "-1", turned)
+        return f.binary("xor", bits, -1) if self.descending else bits
 
     def _store_result(self, index: str, place: str) -> None:
         """Element `index` of the line at `place` of the sorted one."""
@@ -171,30 +171,25 @@ class Line:
             number = f.broadcast("i64", one.index, LANES)
             with f.loop(0, self.n, LANES, carried=[("i64", "0")]) as loop:
                 others = f.load(vector, displaced(f, keys, loop.index, self.item))
-                numbers = f.value(
-                    f"add <{LANES} x i64> {f.broadcast('i64', loop.index, LANES)}, "
-                    f"{vector_constant('i64', range(LANES))}"
+                numbers = f.binary(
+                    "add", f.broadcast("i64", loop.index, LANES), vector_constant("i64", range(LANES))
                 )
-                equal = f.value(f"icmp eq {vector} {others}, {own}")
-                before = f.value(f"icmp slt <{LANES} x i64> {numbers}, {number}")
-                both = f.value(f"and <{LANES} x i1> {equal}, {before}")
-                less = f.value(f"icmp ult {vector} {others}, {own}")
-                mask = f.value(f"or <{LANES} x i1> {less}, {both}")
-                count = f.intrinsic(
-                    "ctpop", f"i{LANES}", f.value(f"bitcast <{LANES} x i1> {mask} to i{LANES}")
-                )
-                loop.carry(f.add(loop.carried[0], f.value(f"zext i{LANES} {count} to i64")))
+                equal, before = f.compare("eq", others, own), f.compare("slt", numbers, number)
+                both = f.binary("and", equal, before)
+                mask = f.binary("or", f.compare("ult", others, own), both)
+                count = f.intrinsic("ctpop", f"i{LANES}", f.cast("bitcast", mask, f"i{LANES}"))
+                loop.carry(f.add(loop.carried[0], f.cast("zext", count, "i64")))
             self._store_result(one.index, loop.results[0])
 
     # Long lines --------------------------------------------------------------------------------
 
     def _digit(self, key: str, byte: int) -> str:
         f = self.f
-        shifted = key if byte == 0 else f.value(f"lshr {self.word} {key}, {8 * byte}")
+        shifted = key if byte == 0 else f.binary("lshr", key, 8 * byte)
         if self.item == 1:
-            return f.value(f"zext i8 {shifted} to i64")
-        low = f.value(f"and {self.word} {shifted}, 255")
-        return low if self.item == 8 else f.value(f"zext {self.word} {low} to i64")
+            return f.cast("zext", shifted, "i64")
+        low = f.binary("and", shifted, 255)
+        return f.cast("zext", low, "i64")
 
     def _count(self, byte: int, digit: str) -> str:
         """The address of a digit's count."""

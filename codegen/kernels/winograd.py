@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, reduce
+from functools import cache
 from math import prod
 
 from ...ir import dims
@@ -513,7 +513,7 @@ class _Winograd:
                 conditions.append(f.compare("slt", at, last))
         if not conditions:
             return nullcontext()
-        return f.when(reduce(lambda a, b: f.value(f"and i1 {a}, {b}"), conditions))
+        return f.when(f.all_of(*conditions))
 
     def function(self, k: KernelText, name: str, parameters: list[str]):
         return k.function(f"{ENTRY}.{name}", parameters, attributes="noinline nounwind")

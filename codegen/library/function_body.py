@@ -81,11 +81,11 @@ class FunctionBody:
     def _arithmetic(self, operation: str, a: str, b: str) -> str:
         """a + b or a * b; while sizes are checked, overflow is noted."""
         if self.overflows is None:
-            return self.f.value(f"{operation} i64 {a}, {b}")
+            return self.f.binary(operation, a, b, "i64")
         intrinsic = self.f.text.declare(f"llvm.s{operation}.with.overflow.i64", "{i64, i1}", ["i64", "i64"])
         pair = self.f.value(f"call {{i64, i1}} {intrinsic}(i64 {a}, i64 {b})")
-        self.overflows.append(self.f.value(f"extractvalue {{i64, i1}} {pair}, 1"))
-        return self.f.value(f"extractvalue {{i64, i1}} {pair}, 0")
+        self.overflows.append(self.f.value(f"extractvalue {{i64, i1}} {pair}, 1", "i1"))
+        return self.f.value(f"extractvalue {{i64, i1}} {pair}, 0", "i64")
 
     def _atom(self, atom: Symbol | dims.Apply) -> str:
         f = self.f
@@ -98,7 +98,7 @@ class FunctionBody:
             case "max":
                 return f.maximum(a, b)
             case "eq" | "lt":
-                return f.value(f"zext i1 {f.compare('eq' if atom.kind == 'eq' else 'slt', a, b)} to i64")
+                return f.cast("zext", f.compare("eq" if atom.kind == "eq" else "slt", a, b), "i64")
             case "product":
                 return self._arithmetic("mul", a, b)
             case "broadcast":
@@ -107,11 +107,11 @@ class FunctionBody:
         divisor = f.select(zero, "i64", "1", b)
         lowest = f.compare("eq", divisor, -1)  # the most negative number by -1 would trap
         divisor = f.select(lowest, "i64", "1", divisor)
-        quotient = f.value(f"sdiv i64 {a}, {divisor}")
+        quotient = f.binary("sdiv", a, divisor, "i64")
         if atom.kind != "truncdiv":
             rest = f.sub(a, f.mul(quotient, divisor))
-            against = f.value(f"xor i64 {rest}, {divisor}")
-            down = f.value(f"and i1 {f.compare('ne', rest, 0)}, {f.compare('slt', against, 0)}")
+            against = f.binary("xor", rest, divisor, "i64")
+            down = f.binary("and", f.compare("ne", rest, 0), f.compare("slt", against, 0), "i1")
             quotient = f.select(down, "i64", f.sub(quotient, 1), quotient)
         quotient = f.select(lowest, "i64", f.sub("0", a), quotient)
         if atom.kind == "mod":
@@ -125,7 +125,7 @@ class FunctionBody:
         yield
         overflows, self.overflows, self.known = self.overflows, None, {**unchecked, **self.known}
         if overflows:
-            some = reduce(lambda a, b: self.f.value(f"or i1 {a}, {b}"), overflows)
+            some = reduce(lambda a, b: self.f.binary("or", a, b, "i1"), overflows)
             self.fail_if(some, origin, "size_overflow")
 
     def set_variable(self, name: str, value: str) -> None:

@@ -115,7 +115,7 @@ class RunFunction(Regions):
             pointer = f.call(
                 "ptr", self.service("buffer"), "ptr %ctx", f"i32 {location.index}", f"i64 {self.size(nbytes)}"
             )
-            self.leave_if(f.value(f"icmp eq ptr {pointer}, null"))
+            self.leave_if(f.compare("eq", pointer, "null", "ptr"))
             f.store("ptr", pointer, self.slot("values", location.slot), 8)
             return pointer
         if location.kind == "output" and location.slot in self.pending:
@@ -148,7 +148,7 @@ class RunFunction(Regions):
             f"i32 {len(shape)}",
             f"ptr {array}",
         )
-        self.leave_if(f.value(f"icmp eq ptr {pointer}, null"))
+        self.leave_if(f.compare("eq", pointer, "null", "ptr"))
         return pointer
 
     def _copy_output(self, index: int, value: Value) -> None:
@@ -192,7 +192,7 @@ class RunFunction(Regions):
             if step.copies is not None and self._is_there(node, step.copies):
                 continue
             if step.copies is not None and self._may_be_there(node, step.copies):
-                apart = f.value(f"icmp ne ptr {self.address(node.inputs[step.copies])}, {outputs[0]}")
+                apart = f.compare("ne", self.address(node.inputs[step.copies]), outputs[0], "ptr")
                 with f.when(apart), self.region():
                     self._step(node, step, outputs, temporaries)
                 continue
@@ -233,7 +233,7 @@ class RunFunction(Regions):
         if any(isinstance(size, int) and size > 0 for size in sizes):
             return number
         empty = self.f.compare("eq", self.dimension(sum(sizes)), 0)
-        return self.f.value(f"select i1 {empty}, i64 0, i64 {number}")
+        return self.f.select(empty, "i64", "0", number)
 
     def _argument(
         self, node: Node, argument: Argument, outputs: Sequence[str], temporaries: Sequence[str]
@@ -264,7 +264,7 @@ class RunFunction(Regions):
         for k, element in enumerate(node.op.dims):
             value = self.dimension(element)
             if width < 8:
-                value = self.f.value(f"trunc i64 {value} to i{8 * width}")
+                value = self.f.cast("trunc", value, f"i{8 * width}", "i64")
             self.f.store(f"i{8 * width}", value, self.f.offset(address, width * k))
 
     def _bind(self, node: Node) -> None:
@@ -329,7 +329,7 @@ class RunFunction(Regions):
         f = self.f
         found = f.load("i32", f.offset(result, abi.VALUE[field_name]), 4)
         self.fail_if(
-            f.compare("ne", found, expected, "i32"), origin, code, f.value(f"sext i32 {found} to i64")
+            f.compare("ne", found, expected, "i32"), origin, code, f.cast("sext", found, "i64", "i32")
         )
 
     def _fill_value(self, base: int, value: Value, place: int) -> int:
@@ -399,6 +399,6 @@ class RunFunction(Regions):
                 got, expected = self.dimension(need.a), self.dimension(need.b)
             wrong = self.f.compare("slt" if need.kind == "least" else "ne", got, expected)
             if need.kind == "broadcast":
-                wrong = self.f.value(f"and i1 {wrong}, {self.f.compare('ne', got, 1)}")
+                wrong = self.f.binary("and", wrong, self.f.compare("ne", got, 1), "i1")
             expects = need.kind != "least" and need.code in ("dims_mismatch", "invalid_reshape")
             self.fail_if(wrong, need.origin, need.code, got, expected if expects else None)

@@ -95,7 +95,7 @@ class Regions(FunctionBody):
         self._forget(varying)
         now = f.load("i64", counter, 8)
         goes_on = f.compare("ne", f.load("i8", self.address(condition)), 0, "i8")
-        more = f.value(f"and i1 {goes_on}, {f.compare('slt', now, trips)}")
+        more = f.binary("and", goes_on, f.compare("slt", now, trips), "i1")
         f.branch_if(more, inside, after)
         f.label(inside)
         with self.region():
@@ -108,7 +108,7 @@ class Regions(FunctionBody):
             again = f.load("i8", self.address(body.outputs[0]))
             self._carry(body.outputs[1 : 1 + op.carried], carried, varying, self.plan.staging[node])
             f.store("i8", again, self.address(condition))
-            f.store("i64", f.value(f"add i64 {now}, 1"), counter, 8)
+            f.store("i64", f.binary("add", now, 1, "i64"), counter, 8)
         f.branch(head)
         f.label(after)
         self._finish_loop(node, carried, varying, fresh, now)
@@ -185,15 +185,15 @@ class Regions(FunctionBody):
             slot, number = self.slot("dims", self.tables.variable(str(size))), self.dimension(found)
             changed = f.compare("ne", f.load("i64", slot, 8), number)
             later = f.compare("ne", now, 0)
-            self.fail_if(f.value(f"and i1 {changed}, {later}"), node.origin, "dims_mismatch", number)
+            self.fail_if(f.binary("and", changed, later, "i1"), node.origin, "dims_mismatch", number)
             f.store("i64", number, slot, 8)
         row = self.size(inner.tensor.nbytes)
         if location.kind == "heap":
-            total = f.mul(f.value(f"add i64 {now}, 1"), row)
+            total = f.mul(f.binary("add", now, 1, "i64"), row)
             pointer = f.call(
                 "ptr", self.service("buffer"), "ptr %ctx", f"i32 {location.index}", f"i64 {total}"
             )
-            self.leave_if(f.value(f"icmp eq ptr {pointer}, null"))
+            self.leave_if(f.compare("eq", pointer, "null", "ptr"))
             f.store("ptr", pointer, self.slot("values", location.slot), 8)
         self.copy(f.offset(self.address(outer), f.mul(now, row)), self.address(inner), row)
 
@@ -211,7 +211,7 @@ class Regions(FunctionBody):
                 pointer = self.f.call(
                     "ptr", self.service("buffer"), "ptr %ctx", f"i32 {location.index}", "i64 0"
                 )
-                self.leave_if(self.f.value(f"icmp eq ptr {pointer}, null"))
+                self.leave_if(self.f.compare("eq", pointer, "null", "ptr"))
                 self.f.store("ptr", pointer, self.slot("values", location.slot), 8)
         self.defined |= fresh
         self._forget(fresh | varying)

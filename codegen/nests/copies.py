@@ -19,7 +19,7 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import KernelFunction
 from ..text.emitter import Function
-from .nest import Block, Blocks, Piece, View, address, all_of, block_rows, collapse, displaced
+from .nest import Block, Blocks, Piece, View, address, block_rows, collapse, displaced
 from .row_copies import copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
 from .transposition import Transposition, deinterleave, interleave, tile_rows
 
@@ -140,7 +140,7 @@ class Copy(Piece):
             for choice, known in zip(choices, (self.item, 0)):
                 with f.when(choice):
                     self._contiguous(f, to, source, known, count)
-            with f.when(all_of(f, [f.value(f"xor i1 {c}, true") for c in choices])):
+            with f.when(f.all_of(*map(f.invert, choices))):
                 copy_elements(f, self.item, to, str(self.item), source, given, 0, count)
         else:
             copy_elements(f, self.item, to, f.size(step_out), source, f.size(step_in), 0, count)

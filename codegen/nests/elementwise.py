@@ -277,10 +277,8 @@ class Row:
         if lanes == 1:
             value, lanes = self.f.broadcast(element, value, 2), 2
         vector, whole = f"<{lanes} x {element}>", self.nest.lanes
-        order = ", ".join(f"i32 {k if k < left else lanes}" for k in range(whole))
-        return self.f.value(
-            f"shufflevector {vector} {value}, {vector} zeroinitializer, <{whole} x i32> <{order}>"
-        )
+        picks = [k if k < left else lanes for k in range(whole)]
+        return self.f.shuffle(value, "zeroinitializer", picks, vector)
 
 
 # Nodes -------------------------------------------------------------------------------------------

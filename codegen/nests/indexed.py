@@ -173,11 +173,7 @@ class Lookup(Piece):
         dtype = self.index.dtype
         word = f"i{8 * dtypes.itemsize(dtype)}"
         number = f.load(word, pointer)
-        return (
-            number
-            if word == "i64"
-            else f.value(f"{'sext' if dtypes.is_signed(dtype) else 'zext'} {word} {number} to i64")
-        )
+        return f.cast("sext" if dtypes.is_signed(dtype) else "zext", number, "i64")
 
     def _element(self, f: Function, plain: str, place: str) -> None:
         if self.combine not in (None, "none"):

@@ -163,11 +163,11 @@ def _folded_index(f: Function, mode: str, index: str, before: str, length: str) 
     if mode == "edge":
         return f.maximum(f.minimum(index, f.sub(length, 1)), 0)
     if mode == "wrap":
-        turns = f.value(f"udiv i64 {f.add(before, f.sub(length, 1))}, {length}")
-        return f.value(f"urem i64 {f.add(index, f.mul(turns, length))}, {length}")
+        turns = f.binary("udiv", f.add(before, f.sub(length, 1)), length, "i64")
+        return f.binary("urem", f.add(index, f.mul(turns, length)), length, "i64")
     period = f.maximum(f.mul(f.sub(length, 1), 2), 1)
     magnitude = f.maximum(index, f.sub(0, index))
-    once = f.value(f"urem i64 {magnitude}, {period}")
+    once = f.binary("urem", magnitude, period, "i64")
     return f.minimum(once, f.sub(f.mul(f.sub(length, 1), 2), once))
 
 

@@ -268,7 +268,7 @@ def address(f: KernelFunction, view: View, indices: Sequence[str | int]) -> str:
 def displaced(f: Function, pointer: str, index: str | int, stride: str | int) -> str:
     """pointer + index * stride bytes, in the form that address modes scale."""
     if str(stride) in ("2", "4", "8") and not str(index).lstrip("-").isdigit():
-        return f.value(f"getelementptr i{8 * int(stride)}, ptr {pointer}, i64 {index}")
+        return f.value(f"getelementptr i{8 * int(stride)}, ptr {pointer}, i64 {index}", "ptr")
     return f.offset(pointer, f.mul(index, stride))
 
 
@@ -285,14 +285,6 @@ def fail(f: Function, code: str, value: str) -> None:
     f.store("i64", value, "%scratch", 8)
     f.statement(f"ret i32 {abi.ERRORS[code]}")
     f.label(f.fresh_label("unreachable"))
-
-
-def all_of(f: Function, conditions: Sequence[str]) -> str:
-    """The conjunction of i1 values; true of none."""
-    result = "true"
-    for condition in conditions:
-        result = condition if result == "true" else f.value(f"and i1 {result}, {condition}")
-    return result
 
 
 def rank_aligned(value: Value, rank: int) -> tuple[Dimension, ...]:

@@ -272,7 +272,7 @@ class _Writer:
         if number.isdigit():
             return splat(int(number), dtype, lanes)
         word = scalar_type(dtype)
-        narrow = number if word == "i64" else self.f.value(f"trunc i64 {number} to {word}")
+        narrow = number if word == "i64" else self.f.cast("trunc", number, word, "i64")
         return self.f.broadcast(word, narrow, lanes)
 
     def _unflat(self, values: Sequence[str]) -> list[list[str]]:
@@ -370,17 +370,14 @@ class _Writer:
                 return (
                     first
                     if width == 1
-                    else f.value(f"add {kind} {first}, {vector_constant(scalar_type(dtype), range(width))}")
+                    else f.binary("add", first, vector_constant(scalar_type(dtype), range(width)), kind)
                 )
 
             new = self._combine(state, readers, index, width, mask, axis, place)
             if mask is None:
                 return new
             kinds = [vector_type(scalar_type(t), width) for t in nest.state.types]
-            return [
-                f.value(f"select <{width} x i1> {mask}, {t} {a}, {t} {b}")
-                for t, a, b in zip(kinds, new, state)
-            ]
+            return [f.select(mask, t, a, b) for t, a, b in zip(kinds, new, state)]
 
         def over(start: str, stop: str, width: int, active: list[list[str]]) -> list[list[str]]:
             if nothing(start, stop):

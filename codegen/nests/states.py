@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...ir import dtypes, expr
 from ...ir.expr import Expr
 from ..text.conversion import NARROW
-from ..text.emitter import Function, scalar_type, splat, vector_constant, vector_type
+from ..text.emitter import Function, scalar_type, splat, vector_type
 from ..text.scalar import lower
 
 
@@ -81,12 +81,11 @@ class State:
             half = lanes // 2
             parts = []
             for first in (0, half):
-                order = vector_constant("i32", range(first, first + half))
                 parts.append(
                     [
-                        f.value(f"shufflevector {v} {x}, {v} poison, <{half} x i32> {order}")
+                        f.shuffle(x, "poison", range(first, first + half), v)
                         if half > 1
-                        else f.value(f"extractelement {v} {x}, i64 {first}")
+                        else f.extract(x, first, v)
                         for t, x in zip(self.types, state)
                         for v in [vector_type(scalar_type(t), lanes)]
                     ]

@@ -34,7 +34,6 @@ from .nest import (
     Stages,
     View,
     address,
-    all_of,
     block_rows,
     broadcasting,
     dense,
@@ -87,7 +86,7 @@ class Axis:
         reach = self.f.sub(result, self.shift(tap))
         index, rest = self.f.divide(self.f.maximum(reach, 0), self.stride)
         conditions = [self.f.compare("sge", reach, 0), self.f.compare("ult", index, self.size)]
-        return index, all_of(self.f, [*conditions, self.f.compare("eq", rest, 0)])
+        return index, self.f.all_of(*conditions, self.f.compare("eq", rest, 0))
 
     def steps_to(self, distance: str) -> str:
         """How many strides from 0 reach the distance or pass it: 0 where it is negative."""
@@ -435,8 +434,8 @@ class Pooling(Windows):
         if lanes == 1:
             return start
         numbers = "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
-        steps = f.value(f"mul {vector} {numbers}, {f.broadcast('i64', step, lanes)}")
-        return f.value(f"add {vector} {start}, {steps}")
+        steps = f.binary("mul", numbers, f.broadcast("i64", step, lanes), vector)
+        return f.binary("add", start, steps, vector)
 
     def _combined(self) -> Expr:
         old = expr.input_(1, self.dtype)

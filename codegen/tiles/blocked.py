@@ -312,7 +312,7 @@ def clear_border(f: KernelFunction, image: Image, plane: str, first: str | int, 
 def keep_channels(f: Function, dtype: str, lanes: int, value: str, channels: str | int) -> str:
     """value with the lanes from number `channels` on set to zero."""
     vector, mask = vector_type(scalar_type(dtype), lanes), first_lanes(f, channels, lanes)
-    return f.value(f"select <{lanes} x i1> {mask}, {vector} {value}, {vector} zeroinitializer")
+    return f.select(mask, vector, value, "zeroinitializer")
 
 
 def resized(f: Function, element: str, value: str, lanes: int, wanted: int) -> str:
@@ -321,13 +321,10 @@ def resized(f: Function, element: str, value: str, lanes: int, wanted: int) -> s
         return value
     kind = vector_type(element, lanes)
     if wanted == 1:
-        return f.value(f"extractelement {kind} {value}, i64 0")
+        return f.extract(value, 0, kind)
     if lanes == 1:
-        return f.value(
-            f"insertelement {vector_type(element, wanted)} zeroinitializer, {element} {value}, i64 0"
-        )
-    mask = ", ".join(f"i32 {min(lane, lanes)}" for lane in range(wanted))
-    return f.value(f"shufflevector {kind} {value}, {kind} zeroinitializer, <{wanted} x i32> <{mask}>")
+        return f.insert("zeroinitializer", value, 0, vector_type(element, wanted))
+    return f.shuffle(value, "zeroinitializer", [min(lane, lanes) for lane in range(wanted)], kind)
 
 
 # Covering images with tiles ----------------------------------------------------------------------
@@ -351,8 +348,8 @@ def cover(
         if left == "0":
             count, following = whole, stop
         else:
-            more = f.value(f"and i1 {f.compare('sgt', left, smaller)}, {f.compare('sge', length, width)}")
-            count = f.add(whole, f.value(f"zext i1 {more} to i64"))
+            more = f.binary("and", f.compare("sgt", left, smaller), f.compare("sge", length, width), "i1")
+            count = f.add(whole, f.cast("zext", more, "i64", "i1"))
             following = f.select(more, "i64", str(stop), f.add(at, f.mul(whole, width)))
         with f.loop(0, count) as loop:
             first = f.add(at, f.mul(loop.index, width))

@@ -187,12 +187,12 @@ def _load(f: Function, tile: Tile, reads: Operand, r: int | str, j: int, count: 
         value = f.broadcast(kind, f.load(kind, row, size), tile.lanes)
     if reads.dtype == "bool":
         zero = "0" if tile.lanes == 1 else "zeroinitializer"
-        value = f.value(f"icmp ne {vector_type(kind, tile.lanes)} {value}, {zero}")
+        value = f.compare("ne", value, zero, vector_type(kind, tile.lanes))
     return value
 
 
 def _store(f: Function, tile: Tile, value: str, place: Place, r: int | str, j: int, count: Count) -> None:
     if place.dtype == "bool":
         condition, byte = (vector_type(kind, tile.lanes) for kind in ("i1", "i8"))
-        value = f.value(f"zext {condition} {value} to {byte}")
+        value = f.cast("zext", value, byte, condition)
     store_first(f, place.dtype, tile.lanes, value, _address(f, tile, place, r, j), count)

@@ -100,10 +100,7 @@ def _gather(
     last = f.sub(columns, 1)
     whole: int | str = 0
     if str(k_stride) == str(size):
-        if str(depth).isdigit():
-            whole = int(depth) // lanes * lanes
-        else:
-            whole = f.value(f"and i64 {depth}, {-lanes}")
+        whole = f.round_down(depth, lanes)
         with f.loop(0, vectors) as j, f.loop(0, whole, lanes) as k:
             rows = []
             for lane in range(lanes):

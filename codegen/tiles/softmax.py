@@ -83,7 +83,7 @@ class Softmax:
         if count.isdigit():
             chunks, whole = int(count) // chunk * chunk, int(count) // lanes * lanes
         else:
-            chunks, whole = f.value(f"and i64 {count}, {-chunk}"), count
+            chunks, whole = f.round_down(count, chunk), count
         with f.loop(0, chunks, chunk, [(v.type, start)] * CHAINS) as loop:
             values = [element(f.add(loop.index, c * lanes), None) for c in range(CHAINS)]
             loop.carry(*map(combine, values, loop.carried))
@@ -152,5 +152,5 @@ class Softmax:
 
     def keep(self, f: Function, v: Vectors, pointer: str, value: str, displacement: int = 0) -> None:
         """Stores the first lane."""
-        first = value if v.lanes == 1 else f.value(f"extractelement {v.type} {value}, i64 0")
+        first = value if v.lanes == 1 else f.extract(value, 0, v.type)
         f.store("float", first, f.offset(pointer, displacement), SIZE)
