@@ -27,9 +27,9 @@ from ..text.memory import load_first
 from ..text.shuffles import row_sums
 from ..text.vectors import Vectors
 from ..tiles import microkernel as mk
-from ..tiles.contraction import broadcast_stride, strides_of
 from ..tiles.packing import pack_panel, padded
 from ..tiles.softmax import Softmax
+from ..tiles.strides import broadcast_stride, row_major
 
 BLOCK = 512  # keys whose weights for one tile still fit the first-level cache
 PART_ROWS = 96  # query rows that pay for packing the keys once more
@@ -114,7 +114,7 @@ def _shape_of(node: Node) -> _Shape | None:
     if not set("qkde") <= set(sizes) or not isinstance(sizes["d"], int) or not isinstance(sizes["e"], int):
         return None
     strides = [
-        {label: step * SIZE for label, step in zip(labels, strides_of(value.shape), strict=True)}
+        dict(zip(labels, row_major(value.shape, SIZE), strict=True))
         for labels, value in zip(names, values, strict=False)
     ]
     if len(values) > BIAS:
@@ -123,8 +123,8 @@ def _shape_of(node: Node) -> _Shape | None:
         strides.append(
             dict.fromkeys(axes, 0)
             | {
-                label: broadcast_stride(size, sizes[label], step) * SIZE
-                for label, size, step in zip(aligned, bias, strides_of(bias), strict=True)
+                label: broadcast_stride(step, size, sizes[label])
+                for label, size, step in zip(aligned, bias, row_major(bias, SIZE), strict=True)
             }
         )
     rows, inner = "qkkqq", "ddeek"

@@ -43,6 +43,7 @@ from ..tiles.blocked_epilogue import (
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of, widest
+from ..tiles.strides import continues
 
 # What is offered ---------------------------------------------------------------------------------
 
@@ -399,7 +400,7 @@ def merged(
     """Loops (count, bytes a step), outermost first, around `depth` contiguous elements: those that
     continue what is inside them become part of it, those of one iteration vanish."""
     kept = [loop for loop in loops if loop[0] != 1]
-    while kept and kept[-1][1] == depth * size:
+    while kept and continues([kept[-1][1]], [size], depth):
         depth *= kept.pop()[0]
     return kept, depth
 

@@ -33,7 +33,6 @@ from ..nests.nest import (
     collapse,
     displaced,
     loops,
-    row_major,
 )
 from ..nests.operands import SLOT_BYTES, Reader, evaluate, nothing, vector_lanes
 from ..nests.row_passes import KEPT, Pass, RowPasses, analysed
@@ -42,6 +41,7 @@ from ..text.conversion import NARROW
 from ..text.emitter import Function, scalar_type, vector_type
 from ..text.memory import first_lanes, load_lanes, store_lanes
 from ..text.scalar import lower
+from ..tiles.strides import row_major
 
 Pointers = Mapping[tuple[str, int], str]  # ("input", "output" or "kept", index) → where it begins
 

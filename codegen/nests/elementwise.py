@@ -23,6 +23,7 @@ from ..kernel import KernelFunction
 from ..text.conversion import NARROW
 from ..text.emitter import scalar_type, splat
 from ..text.memory import first_lanes, store_lanes
+from ..tiles.strides import broadcast_stride
 from .copies import Copy
 from .movement import halo_copies, in_blocks, inside_blocks, stored
 from .nest import (
@@ -33,7 +34,6 @@ from .nest import (
     View,
     address,
     block_rows,
-    broadcast_stride,
     broadcasting,
     collapse,
     displaced,

@@ -22,6 +22,7 @@ from ..kernel import KernelFunction
 from ..text.emitter import Function
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
+from ..tiles.strides import row_major
 from .copies import Copy
 from .nest import (
     Block,
@@ -37,7 +38,6 @@ from .nest import (
     fail,
     input_view,
     loops,
-    row_major,
 )
 from .operands import each_vector, vector_lanes
 from .row_copies import copy_bytes

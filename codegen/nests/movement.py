@@ -18,6 +18,7 @@ from ...target import Target
 from .. import costs
 from ..kernel import KernelFunction
 from ..text.emitter import Function
+from ..tiles.strides import row_major
 from .copies import Copy
 from .nest import (
     Block,
@@ -33,7 +34,6 @@ from .nest import (
     input_view,
     loops,
     output_view,
-    row_major,
 )
 from .row_copies import copy_bytes
 

@@ -22,6 +22,7 @@ from .. import abi, costs
 from ..costs import Estimate
 from ..kernel import Argument, KernelFunction, KernelText, Step
 from ..text.emitter import Function
+from ..tiles.strides import broadcast_stride, continues, row_major
 
 ERROR_BYTES = 64  # of a thread's scratch memory, kept for what an error has to say
 
@@ -52,16 +53,6 @@ class View:
         return replace(self, origin=self.origin + nbytes)
 
 
-def row_major(shape: Sequence[Dimension], itemsize: int) -> tuple[Dimension, ...]:
-    """Bytes from one element to the next along each axis of a dense tensor."""
-    strides: list[Dimension] = []
-    step: Dimension = itemsize
-    for size in reversed(shape):
-        strides.append(step)
-        step = step * size
-    return tuple(reversed(strides))
-
-
 def dense(kind: str, index: int, type_: TensorType) -> View:
     """A dense tensor seen from a nest over its own axes."""
     return View(kind, index, type_.dtype, row_major(type_.shape, dtypes.itemsize(type_.dtype)))
@@ -73,16 +64,6 @@ def input_view(node: Node, index: int) -> View:
 
 def output_view(node: Node, index: int = 0) -> View:
     return dense("output", index, node.outputs[index].tensor)
-
-
-def broadcast_stride(stride: Dimension, size: Dimension, whole: Dimension) -> Dimension:
-    """The stride of an axis of `size` in a loop over `whole`: 0 where it repeats, chosen by the run where
-    only it can tell."""
-    if size == 1:
-        return 0
-    if dims.equal(size, whole) or dims.at_least(size, 2):
-        return stride
-    return stride * (1 - dims.compare("eq", size, 1))
 
 
 def broadcasting(kind: str, index: int, type_: TensorType, shape: Sequence[Dimension]) -> View:
@@ -109,7 +90,7 @@ def collapse(
             before is not None
             and axis not in apart
             and before not in apart
-            and all(dims.equal(v.strides[before], v.strides[axis] * size) for v in views)
+            and continues([v.strides[before] for v in views], [v.strides[axis] for v in views], size)
         )
         if joins:
             groups[-1].append(axis)

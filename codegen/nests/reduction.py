@@ -24,6 +24,7 @@ from ..kernel import KernelFunction
 from ..text.emitter import Function, scalar_type, splat, vector_constant, vector_type
 from ..text.memory import first_lanes, load_lanes, store_lanes
 from ..tiles.microkernel import fused
+from ..tiles.strides import row_major
 from .nest import (
     Block,
     Blocks,
@@ -36,7 +37,6 @@ from .nest import (
     collapse,
     dense,
     displaced,
-    row_major,
 )
 from .operands import (
     Indices,

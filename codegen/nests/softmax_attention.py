@@ -13,8 +13,9 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Node, TensorType
 from ...target import Target
+from ..tiles.strides import row_major
 from .elementwise import Elementwise
-from .nest import Stages, View, broadcasting, dense, input_view, row_major
+from .nest import Stages, View, broadcasting, dense, input_view
 from .reduction import Reduction
 from .states import State, accumulator
 

@@ -7,7 +7,7 @@ What is left of rows, columns and batch are outer axes, over which the product i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Node
 from ...ir.ops import Contract
+from .strides import broadcast_stride, continues, row_major
 
 A, B, C = 0, 1, 2  # operands of an axis' strides; the epilogue's operands follow
 
@@ -66,39 +67,55 @@ def product_of(node: Node) -> Product | None:
     """The normal form of a Contract. None where it has none: C's innermost axis is one of the batch,
     a label is summed over in one operand alone, or an operand of the epilogue is, along n, neither
     contiguous nor one element."""
-    op = node.op
-    if not isinstance(op, Contract) or any(
-        v.tensor.layout is not None for v in (*node.inputs, *node.outputs)
-    ):
-        return None
-    if any(len(set(labels)) != len(labels) for labels in (op.lhs, op.rhs, op.out)):
+    if not isinstance(node.op, Contract) or not _is_plain(node):
         return None
     sizes = _sizes(node)
-    columns = _columns(op, sizes)
-    if columns is None:
+    columns = _columns(node.op, sizes)
+    if columns is None or not _sums_both(node.op, sizes):
         return None
-    swapped = columns is op.lhs
+    product = _product(node, sizes, columns is node.op.lhs)
+    return product if _runs_along(product.n) else None
+
+
+def _is_plain(node: Node[Contract]) -> bool:
+    """Whether all operands are dense and none has a label twice."""
+    op = node.op
+    dense = all(v.tensor.layout is None for v in (*node.inputs, *node.outputs))
+    return dense and all(len(set(labels)) == len(labels) for labels in (op.lhs, op.rhs, op.out))
+
+
+def _sums_both(op: Contract, sizes: dict[str, Dimension]) -> bool:
+    """Whether what is summed over is an axis of both operands."""
+    return all((c in op.lhs) == (c in op.rhs) for c in op.lhs + op.rhs if sizes[c] != 1 and c not in op.out)
+
+
+def _runs_along(n: Axis) -> bool:
+    """Whether C is contiguous along n, and each operand of the epilogue is or repeats."""
+    contiguous = n.size == 1 or dims.equal(n.strides[C], 1) is True
+    return contiguous and all(stride in (0, 1) for stride in n.strides[3:])
+
+
+def _product(node: Node[Contract], sizes: dict[str, Dimension], swapped: bool) -> Product:
+    op = node.op
+    a, b = (1, 0) if swapped else (0, 1)
     left, right = (op.rhs, op.lhs) if swapped else (op.lhs, op.rhs)
-    constant = node.inputs[0 if swapped else 1].constant is not None
+    constant = node.inputs[b].constant is not None
     axes = _axes(node, sizes, swapped)
     unit = Axis("", 1, (0,) * (1 + len(node.inputs)))
     kept = [label for label in (*op.out, *left, *right) if sizes[label] != 1]
-    summed = list(dict.fromkeys(label for label in kept if label not in op.out))
-    if any((label in left) != (label in right) for label in summed):
-        return None
     # A constant B is packed anew, so its strides do not matter for merging.
     fixed = {B} if constant else set()
-    rows = _merged([axes[x] for x in op.out if x in kept and x in left and x not in right], fixed)
-    across = _merged([axes[x] for x in op.out if x in kept and x in right and x not in left], fixed)
-    shared = _merged([axes[x] for x in op.out if x in kept and x in left and x in right], fixed)
-    depth = _merged([axes[x] for x in summed], fixed) or [unit]
+
+    def merged(labels: Iterable[str]) -> list[Axis]:
+        return _merged([axes[label] for label in labels], fixed)
+
+    out = [label for label in op.out if label in kept]
+    rows = merged(c for c in out if c in left and c not in right)
+    across = merged(c for c in out if c in right and c not in left)
+    shared = merged(c for c in out if c in left and c in right)
+    depth = merged(dict.fromkeys(c for c in kept if c not in op.out)) or [unit]
     n = across.pop() if across else unit
     m = rows.pop(_tile_axis(rows)) if rows else unit
-    if dims.equal(n.strides[C], 1) is not True and n.size != 1:
-        return None
-    if any(stride not in (0, 1) for stride in n.strides[3:]):
-        return None
-    a, b = (1, 0) if swapped else (0, 1)
     return Product(
         (a, b),
         (*shared, *rows, *across),
@@ -131,38 +148,20 @@ def _columns(op: Contract, sizes: dict[str, Dimension]) -> str | None:
     return op.lhs if last not in op.rhs else None
 
 
-def strides_of(shape: Sequence[Dimension]) -> list[Dimension]:
-    """Of a dense row-major array, in elements."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.insert(0, step)
-        step = step * size
-    return strides
-
-
 def _axes(node: Node, sizes: dict[str, Dimension], swapped: bool) -> dict[str, Axis]:
     op, values = node.op, node.inputs
     operands = [(op.lhs, values[0]), (op.rhs, values[1])][:: -1 if swapped else 1]
     operands.append((op.out, node.outputs[0]))
-    tables = [dict(zip(labels, strides_of(value.shape))) for labels, value in operands]
+    tables = [dict(zip(labels, row_major(value.shape))) for labels, value in operands]
     for value in values[2:]:
         tail = op.out[len(op.out) - value.rank :]
         tables.append(
             {
-                label: broadcast_stride(size, sizes[label], stride)
-                for label, size, stride in zip(tail, value.shape, strides_of(value.shape))
+                label: broadcast_stride(stride, size, sizes[label])
+                for label, size, stride in zip(tail, value.shape, row_major(value.shape))
             }
         )
     return {label: Axis(label, size, tuple(t.get(label, 0) for t in tables)) for label, size in sizes.items()}
-
-
-def broadcast_stride(size: Dimension, whole: Dimension, stride: Dimension) -> Dimension:
-    """0 along an axis that repeats; the run tells where only it knows."""
-    if size == 1:
-        return 0
-    if isinstance(size, int) or dims.equal(size, whole):
-        return stride
-    return stride * (1 - dims.compare("eq", size, 1))
 
 
 def _merged(axes: Sequence[Axis], ignored: set[int]) -> list[Axis]:
@@ -170,10 +169,9 @@ def _merged(axes: Sequence[Axis], ignored: set[int]) -> list[Axis]:
     through as if they were one."""
     merged: list[Axis] = []
     for axis in axes:
-        if merged and all(
-            k in ignored or dims.equal(outer, inner * axis.size) is True
-            for k, (outer, inner) in enumerate(zip(merged[-1].strides, axis.strides))
-        ):
+        heeded = [k for k in range(len(axis.strides)) if k not in ignored]
+        steps = [axis.strides[k] for k in heeded]
+        if merged and continues([merged[-1].strides[k] for k in heeded], steps, axis.size):
             labels, size = merged[-1].labels + axis.labels, merged[-1].size * axis.size
             merged[-1] = Axis(labels, size, axis.strides)
         else:
