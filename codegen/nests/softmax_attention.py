@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
+from ...ir.expr import Expr
 from ...ir.graph import Node, TensorType
 from ...target import Target
 from ..tiles.strides import row_major
@@ -22,86 +24,110 @@ from .states import State, accumulator
 
 def stages(node: Node, target: Target) -> Stages:
     """The temporaries are scores, greatest scores, sums."""
-    op, dtype = node.op, node.inputs[0].dtype
-    wide = accumulator(dtype)
-    size: dict[str, Dimension] = {}
-    for labels, value in zip((op.q, op.k, op.v), node.inputs):
-        for label, length in zip(labels, value.shape):
-            size[label] = length if label not in size or isinstance(length, int) else size[label]
-    batch = [label for label in op.q if label not in "qd"]
-    rows, shape = [size[b] for b in (*batch, "q")], tuple(size[b] for b in (*batch, "q", "k"))
+    nests = _Nests(node, target)
+    pieces = (nests.scores(), nests.greatest(), nests.weights(), nests.sums(), nests.output())
+    item = dtypes.itemsize(nests.wide)
+    each, every = dims.product(nests.scored) * item, dims.product(nests.rows) * item
+    return [[piece] for piece in pieces], (each, every, every)
 
-    def along(labels: str, value_index: int, order: Sequence[str]) -> View:
-        view = input_view(node, value_index)
-        found = dict(zip(labels, view.strides))
-        return View("input", value_index, view.dtype, tuple(found.get(label, 0) for label in order))
 
-    def temporary(index: int, sizes: Sequence[Dimension]) -> View:
-        return dense("temporary", index, TensorType(wide, tuple(sizes)))
+SCORES, GREATEST, SUMS = range(3)  # temporaries
+TERM, OTHER = 0, 1  # operands of expressions; in what follows a reduction, its total and another
 
-    scores, sums = temporary(0, shape), temporary(2, rows)
-    # the row's greatest for each of its scores
-    held = View("temporary", 1, wide, (*temporary(1, rows).strides, 0))
-    total, element = expr.input_(0, wide), expr.input_
-    bias = {1: broadcasting("input", 3, node.inputs[3].tensor, shape)} if len(node.inputs) > 3 else {}
-    scaled = total * op.scale
-    if bias:
-        scaled = scaled + expr.cast(element(1, node.inputs[3].dtype), wide)
-    wholes = (*batch, "q", "k", "d")
-    queries = {0: along(op.q, 0, wholes), 1: along(op.k, 1, wholes)}
-    products = Reduction(
-        target,
-        State("sum", wide),
-        expr.cast(element(0, dtype), wide),
-        shape,
-        [size["d"]],
-        queries,
-        scores,
-        scaled,
-        bias,
-        expr.cast(element(1, node.inputs[1].dtype), wide),
-    )
-    greatest = Reduction(
-        target,
-        State("max", wide),
-        element(0, wide),
-        rows,
-        [size["k"]],
-        {0: scores},
-        temporary(1, rows),
-        total,
-    )
-    weights = Elementwise(
-        target, expr.exp(element(0, wide) - element(1, wide)), shape, scores, {0: scores, 1: held}
-    )
-    summed = Reduction(
-        target, State("sum", wide), element(0, wide), rows, [size["k"]], {0: scores}, sums, total
-    )
 
-    out_order = (*op.out, "k")
-    by_label = dict(zip((*batch, "q", "k"), scores.strides))
-    values = {
-        0: View("temporary", 0, wide, tuple(by_label.get(label, 0) for label in out_order)),
-        1: along(op.v, 2, out_order),
-    }
-    per_row = dict(zip((*batch, "q"), sums.strides))
-    divisor = View("temporary", 2, wide, tuple(per_row.get(label, 0) for label in op.out))
-    none = element(1, wide).equals(0)
-    out = Reduction(
-        target,
-        State("sum", wide),
-        element(0, wide),
-        [size[label] for label in op.out],
-        [size["k"]],
-        values,
-        View("output", 0, dtype, row_major([size[label] for label in op.out], dtypes.itemsize(dtype))),
-        expr.cast(expr.where(none, total, total / element(1, wide)), dtype),
-        {1: divisor},
-        expr.cast(element(1, node.inputs[2].dtype), wide),
-    )
-    count, item = dims.product(rows), dtypes.itemsize(wide)
-    return [[piece] for piece in (products, greatest, weights, summed, out)], (
-        dims.product(shape) * item,
-        count * item,
-        count * item,
-    )
+class _Nests:
+    """The five nests of an Attention; labels name the axes."""
+
+    def __init__(self, node: Node, target: Target):
+        self.node, self.target, self.op = node, target, node.op
+        self.dtype = node.inputs[0].dtype
+        self.wide = accumulator(self.dtype)
+        self.size: dict[str, Dimension] = {}
+        for labels, value in zip((self.op.q, self.op.k, self.op.v), node.inputs):
+            for label, length in zip(labels, value.shape):
+                if label not in self.size or isinstance(length, int):
+                    self.size[label] = length
+        self.batch = [label for label in self.op.q if label not in "qd"]
+        self.rows = self.sizes((*self.batch, "q"))
+        self.scored = self.sizes((*self.batch, "q", "k"))
+
+    def sizes(self, labels: Iterable[str]) -> tuple[Dimension, ...]:
+        return tuple(self.size[label] for label in labels)
+
+    def along(self, labels: str, index: int, order: Iterable[str]) -> View:
+        """Operand `index`, whose axes have these labels, in a nest over `order`."""
+        return _ordered(input_view(self.node, index), labels, order)
+
+    def temporary(self, index: int) -> View:
+        """A temporary in a nest over its own axes."""
+        shape = self.scored if index == SCORES else self.rows
+        return dense("temporary", index, TensorType(self.wide, shape))
+
+    def operand(self, index: int) -> Expr:
+        """An element of one of the node's operands, wide."""
+        return expr.cast(expr.input_(min(index, OTHER), self.node.inputs[index].dtype), self.wide)
+
+    def scores(self) -> Reduction:
+        """scale * q . k + bias"""
+        order, inputs = (*self.batch, "q", "k", "d"), self.node.inputs
+        total, bias = expr.input_(TERM, self.wide) * self.op.scale, {}
+        if len(inputs) > 3:
+            total = total + expr.cast(expr.input_(OTHER, inputs[3].dtype), self.wide)
+            bias = {OTHER: broadcasting("input", 3, inputs[3].tensor, self.scored)}
+        return Reduction(
+            self.target,
+            State("sum", self.wide),
+            self.operand(0),
+            self.scored,
+            [self.size["d"]],
+            {0: self.along(self.op.q, 0, order), 1: self.along(self.op.k, 1, order)},
+            self.temporary(SCORES),
+            total,
+            bias,
+            self.operand(1),
+        )
+
+    def greatest(self) -> Reduction:
+        return self._over_keys("max", GREATEST)
+
+    def weights(self) -> Elementwise:
+        """exp(score - greatest score of its row), in the place of the scores"""
+        held = View("temporary", GREATEST, self.wide, (*self.temporary(GREATEST).strides, 0))
+        weight = expr.exp(expr.input_(TERM, self.wide) - expr.input_(OTHER, self.wide))
+        scores = self.temporary(SCORES)
+        return Elementwise(self.target, weight, self.scored, scores, {0: scores, 1: held})
+
+    def sums(self) -> Reduction:
+        return self._over_keys("sum", SUMS)
+
+    def _over_keys(self, kind: str, index: int) -> Reduction:
+        """What all scores of a row give, as a temporary."""
+        term, scores = expr.input_(TERM, self.wide), {0: self.temporary(SCORES)}
+        state = State(kind, self.wide)
+        to = self.temporary(index)
+        return Reduction(self.target, state, term, self.rows, [self.size["k"]], scores, to, term)
+
+    def output(self) -> Reduction:
+        """weights . v / sum, 0 where the sum is"""
+        total, divisor = expr.input_(TERM, self.wide), expr.input_(OTHER, self.wide)
+        shape, order = self.sizes(self.op.out), (*self.op.out, "k")
+        scores = _ordered(self.temporary(SCORES), (*self.batch, "q", "k"), order)
+        sums = _ordered(self.temporary(SUMS), (*self.batch, "q"), self.op.out)
+        return Reduction(
+            self.target,
+            State("sum", self.wide),
+            total,
+            shape,
+            [self.size["k"]],
+            {0: scores, 1: self.along(self.op.v, 2, order)},
+            View("output", 0, self.dtype, row_major(shape, dtypes.itemsize(self.dtype))),
+            expr.cast(expr.where(divisor.equals(0), total, total / divisor), self.dtype),
+            {OTHER: sums},
+            self.operand(2),
+        )
+
+
+def _ordered(view: View, labels: Iterable[str], order: Iterable[str]) -> View:
+    """A view over axes of these labels, seen from a nest over `order`; it repeats along the others."""
+    strides = dict(zip(labels, view.strides))
+    return replace(view, strides=tuple(strides.get(label, 0) for label in order))
