@@ -1,25 +1,37 @@
 """The contract between nodes and machine code: what a kernel module offers and what it returns.
 
-A kernel module (`kernels/*.py`) has three functions:
-    candidates(node, target) -> Iterable[Choice]            the ways in which it could run the node, if any
-    pack(node, choice, operand) -> Constant | None          a constant operand as the kernel wants it
-    emit(node, choice, target) -> Code                      the code
-Code is position-independent text: it names no value and no dimension variable, only its argument words, so
-that equal kernels have equal text and are emitted once.
+A kernel is a module of `kernels/` with the three functions of `Kernel`; `KERNELS` names them, and the type
+checker holds each to it. Code is position-independent text: it names no value and no dimension variable, only
+its argument words, so that equal kernels have equal text and are emitted once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
+from typing import Any, Protocol
 
 from ..ir.dims import Dimension
-from ..ir.graph import Layout, Node
+from ..ir.graph import Constant, Layout, Node
 from ..target import Target
 from .costs import Estimate
 from .text.emitter import ENTRY, Function, Reg, Text
+
+
+class Kernel(Protocol):
+    """What a kernel's module has. Each takes nodes of the ops that `candidates` offers something for."""
+
+    __name__: str
+
+    def candidates(self, node: Node[Any], target: Target) -> Iterable[Choice]:
+        """The ways in which it could run the node, if any."""
+
+    def pack(self, node: Node[Any], choice: Choice, operand: int) -> Constant | None:
+        """A constant operand as the kernel wants it; None: as it is."""
+
+    def emit(self, node: Node[Any], choice: Choice, target: Target) -> Code:
+        """The code that runs the node as chosen."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,7 @@ class Choice:
     """A kernel for a node: its module, what it is estimated to take, its visible tiling, the layouts it reads
     and writes (None: dense)."""
 
-    kernel: ModuleType
+    kernel: Kernel
     cost: Estimate
     tiling: tuple[tuple[str, int | str], ...] = ()
     inputs: tuple[Layout | None, ...] = ()

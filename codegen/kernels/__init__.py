@@ -1,6 +1,7 @@
 """The kernels, in the order that breaks ties between equal estimates; `loop_nest`, which takes everything,
 is last."""
 
+from ..kernel import Kernel
 from . import (
     attention,
     conv,
@@ -19,7 +20,7 @@ from . import (
     winograd,
 )
 
-KERNELS = (
+KERNELS: tuple[Kernel, ...] = (
     gemm,
     conv,
     winograd,

@@ -8,7 +8,7 @@ tile's first; adjacent loops whose distances continue each other become one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir import dims, dtypes
@@ -65,7 +65,7 @@ def window(node: Node) -> Window:
     return window_of(node.inputs[1].shape[2:], op.strides, op.dilations, op.pads)
 
 
-def candidates(node: Node, target: Target):
+def candidates(node: Node, target: Target) -> Iterator[Choice]:
     """One: the panel width that suits the number of output channels."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return

@@ -7,7 +7,7 @@ zeros.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..tiles.panels import Panels
 from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, tile_estimate, window
 
 
-def candidates(node: Node, target: Target):
+def candidates(node: Node, target: Target) -> Iterator[Choice]:
     """One, with the panel width that wastes least on panels shared by groups."""
     if not is_plain(node) or node.op.transposed or node.op.groups == 1:
         return

@@ -7,6 +7,7 @@ of blocks of one channel, over which the tiles of conv.py run as they are.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ...ir import dims
@@ -27,7 +28,7 @@ MOST_ROWS = 64  # of a window: all are copied for each row of the output that is
 SCRATCH_BYTES = 128 << 10  # what a part's rows may take where several rows fit
 
 
-def candidates(node: Node, target: Target):
+def candidates(node: Node, target: Target) -> Iterator[Choice]:
     """One, where the input has few channels."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return

@@ -9,7 +9,7 @@ output is dense.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +44,7 @@ from .conv import Plan, clear_planes, emit_panel, emit_tiles, is_plain, tile_est
 MOST_LATTICES = 64  # each has its own code
 
 
-def candidates(node: Node, target: Target):
+def candidates(node: Node, target: Target) -> Iterator[Choice]:
     """Blocked output for any window; dense output for few channels and windows that do not
     overlap."""
     op = node.op

@@ -8,7 +8,7 @@ is permuted once for each channel of a group. Weights stay in registers where al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -72,7 +72,7 @@ class Lanes:
         return [lane // self.made * self.inside + channel for lane in range(self.block)]
 
 
-def candidates(node: Node, target: Target):
+def candidates(node: Node, target: Target) -> Iterator[Choice]:
     """One, for groups that divide a block of output channels and read no more than a block."""
     if not is_plain(node) or node.op.transposed or node.op.groups == 1:
         return

@@ -8,7 +8,7 @@ window holds anyway.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -49,7 +49,7 @@ MOST_TAPS = 32  # along an axis: the taps are unrolled
 SCRATCH_BYTES = 48 << 10
 
 
-def candidates(node: Node, target: Target):
+def candidates(node: Node, target: Target) -> Iterator[Choice]:
     """One, for windows of one or two spatial axes and for reductions of all of them, of floats."""
     if not isinstance(node.op, (Pool, Reduce)):
         return

@@ -7,7 +7,7 @@ lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
@@ -27,7 +27,7 @@ SQUARE = 16  # the most channels that are transposed at once
 End = Callable[[KernelFunction], str]  # where a step reads or writes
 
 
-def candidates(node: Node, target: Target):
+def candidates(node: Node, target: Target) -> Iterator[Choice]:
     """One, between two layouts of a type of known channels, not both dense."""
     if not isinstance(node.op, Reorder):
         return

@@ -9,7 +9,7 @@ nothing changes and rebuild where something does (`rewrite`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -21,6 +21,7 @@ from .dims import Dimension
 from .requirements import Need, TypeMismatch
 
 if TYPE_CHECKING:
+    from ..codegen.kernel import Choice
     from .ops import Op
 
 
@@ -235,7 +236,7 @@ class Node(Generic[OpT]):
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     origin: str = ""
-    choice: object = None
+    choice: Choice | None = None
 
     def __post_init__(self) -> None:
         for index, value in enumerate(self.outputs):
@@ -343,8 +344,16 @@ def count_readers(graph: Graph) -> Counter[Value]:
 
 
 def regions(op: Op) -> tuple[Graph, ...]:
-    """The graphs inside an op: branches, bodies, fused groups."""
-    return tuple(v for v in vars(op).values() if isinstance(v, Graph))
+    """The graphs inside an op, and inside tuples of its fields: branches, bodies, fused groups."""
+    return tuple(_graphs(vars(op).values()))
+
+
+def _graphs(fields: Iterable[object]) -> Iterator[Graph]:
+    for value in fields:
+        if isinstance(value, Graph):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _graphs(value)
 
 
 def walk(graph: Graph) -> Iterator[Node]:

@@ -307,7 +307,7 @@ class Parser:
         inputs = reader.items(lambda: self.value(scope))
         operands = [v.dtype if isinstance(v.type, TensorType) else "" for v in inputs]
         fields = self.fields(OPS[kind], operands)
-        choice = self.choice() if reader.match(r"by\b") is not None else None
+        choice: Any = self.choice() if reader.match(r"by\b") is not None else None  # its text
         types: list[Type] = []
         elements: list[np.ndarray | None] = []
         while reader.match(":" if not types else ",") is not None:

@@ -2,13 +2,14 @@
 
 import cProfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from onnxc.ir import dims, expr, ops
 from onnxc.ir.expr import const, index, input_
-from onnxc.ir.graph import Constant, Graph, Layout, Node, TensorType, Value, make_node
+from onnxc.ir.graph import Constant, Graph, Layout, Node, TensorType, Value, make_node, regions
 from onnxc.ir.requirements import TypeMismatch
 from onnxc.ir.text_parser import parse
 from onnxc.ir.verify import InvalidGraph, verify
@@ -369,6 +370,12 @@ def test_a_condition_is_a_bool():
     inputs = [tensor(dtype="int64"), Value(f)]
     op = ops.If(branch(f), branch(f), (f,))
     never_made(op, inputs, "the condition is no bool")
+
+
+def test_regions_are_found_inside_tuples_too():
+    first, second, third = (branch(f) for _ in range(3))
+    cases = SimpleNamespace(default=first, cases=((1, second), (2, third)))
+    assert regions(cases) == (first, second, third)
 
 
 # Stages ------------------------------------------------------------------------------------------
