@@ -22,7 +22,6 @@ from onnxc.frontend.importer import Options, import_model
 from onnxc.ir.graph import Graph, TensorType
 from onnxc.ir.interpret import run_graph
 from onnxc.ir.verify import verify
-from onnxc.target import find_target
 
 Results = list[list[np.ndarray] | None]  # of each run, the outputs; None: not known
 
@@ -130,7 +129,7 @@ def pass_differences(case: Case) -> list[str]:
     """Interpreted as imported, and after the passes."""
     right, graph = expected(case), imported(case)
     found = [f"as imported: {d}" for d in differences(case, interpreted(graph, case), right)]
-    optimised = optimise(graph, find_target())
+    optimised = optimise(graph)
     return found + [f"after the passes: {d}" for d in differences(case, interpreted(optimised, case), right)]
 
 
@@ -138,7 +137,7 @@ def selection_differences(case: Case, chosen: Sequence[bool]) -> list[str]:
     """Interpreted after some of the passes: none relies on another for what a graph means."""
     graph = before = imported(case)
     for step in itertools.compress(PASSES, chosen):
-        graph = step(graph, find_target())
+        graph = step(graph)
         verify(graph)
     return differences(case, interpreted(graph, case), interpreted(before, case))
 
@@ -153,7 +152,7 @@ def pinned_differences(case: Case) -> list[str]:
             outputs=[replace(t, dims=tuple((d[run],) for d in t.dims)) for t in case.outputs],
         )
         options = Options(shapes={name: array.shape for name, array in feed.items()})
-        graph = optimise(import_model(case.model, options).graph, find_target())
+        graph = optimise(import_model(case.model, options).graph)
         found += differences(one, interpreted(graph, one), interpreted(imported(case), one))
     return found
 

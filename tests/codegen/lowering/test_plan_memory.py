@@ -82,7 +82,7 @@ def test_what_repeats_is_not_overwritten():
 
 
 def test_updates_are_scattered_into_what_they_change():
-    p = Planned("""graph g(%x: float32[n, 4], %i: int64[1], %u: float32[1, 4]) {
+    p = Planned("""graph g(%x: float32[n, 4], %i: int64[1, 1], %u: float32[1, 4]) {
         %a = map(%x) { exp($0) }
         %b = scatter(%a, %i, %u) form=nd
         %c = reduce(%b) kind=sum axes=(0)

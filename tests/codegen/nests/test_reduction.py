@@ -66,6 +66,8 @@ def test_reductions_of_truth(target, kind):
 @pytest.mark.parametrize("kind", ["argmin", "argmax", "argmin_last", "argmax_last"])
 def test_places_of_extremes(target, kind):
     for shape, axes in SHAPES:
+        if 0 in [shape[axis] for axis in axes]:
+            continue  # nothing to find, which inference refuses
         for dtype in ("float32", "int8", "int64"):
             check(target, Reduce(kind, axes), numbers(shape, dtype, -3, 3), only="static")
         check(target, Reduce(kind, axes, True), numbers(shape, "float32", -3, 3), only="symbolic")
