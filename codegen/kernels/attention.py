@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from ...ir import dims
@@ -191,10 +192,8 @@ class _Attention:
         if isinstance(shape.queries, int):
             heights = sorted(mk.height_counts(shape.queries, self.rows))
         for height in heights:
-            if self.few is not True:
-                self.emit_tile(k, "rows", height)
-            if self.few is not False and height <= FEW:
-                self.emit_tile(k, "few", height)
+            for kind in self.kinds(height):
+                self.emit_tile(k, kind, height)
         groups = dims.ceil_divide(self.tiles, self.part)
         with k.entry() as f, f.loop("%first", "%last") as parts:
             index, group = f.divide(parts.index, f.size(groups))
@@ -245,17 +244,11 @@ class _Attention:
             count = f.minimum(f.sub(keys, before), self.block)
             key_rows = f.offset(places[K], f.mul(before, step[K]))
             few = f.compare("sle", f.size(shape.queries), FEW) if self.few is None else None
-            if few is not None:
-                with f.when(f.invert(few)):
+            if not self.few:
+                with self.where(f, few, "rows"):
                     self.pack_keys(f, key_rows, at["panels"], count)
-            elif not self.few:
-                self.pack_keys(f, key_rows, at["panels"], count)
             values = f.offset(places[V], f.mul(before, step[V]))
-            begin, end = "1", "1"
-            if not self.one_block:
-                begin = f.cast("zext", f.compare("eq", loop.index, 0), "i64")
-                final = f.compare("sge", f.add(before, self.block), keys)
-                end = f.cast("zext", final, "i64", "i1")
+            begin, end = self.ends(f, loop.index, before, keys)
 
             def tile(height: int, row: str, number: str) -> None:
                 mine = f.mul(f.sub(number, first), self.rows * 2 * SIZE)
@@ -274,17 +267,32 @@ class _Attention:
                     inner = f.size(shape.inner_steps[BIAS])
                     pointers.append(f.offset(bias, f.mul(before, inner)))
                 numbers = [f"i64 {x}" for x in (count, begin, end)]
-                arguments = ", ".join([*(f"ptr {p}" for p in pointers), *numbers, *words])
-                name = "few" if self.few else "rows"
-                if few is not None and height <= FEW:
-                    with f.when(few):
-                        f.statement(f"call void @{ENTRY}.few{height}({arguments})")
-                    with f.when(f.invert(few)):
-                        f.statement(f"call void @{ENTRY}.{name}{height}({arguments})")
-                else:
-                    f.statement(f"call void @{ENTRY}.{name}{height}({arguments})")
+                arguments = [*(f"ptr {p}" for p in pointers), *numbers, *words]
+                kinds = self.kinds(height)
+                for kind in kinds:
+                    with self.where(f, few if len(kinds) > 1 else None, kind):
+                        f.run(f"@{ENTRY}.{kind}{height}", *arguments)
 
             mk.for_equal_tiles(f, f.size(shape.queries), self.rows, tile, first, last)
+
+    def kinds(self, height: int) -> tuple[str, ...]:
+        """What runs tiles of that height: "few" reads the keys where they are, "rows" from panels."""
+        if self.few or (self.few is None and height <= FEW):
+            return ("few",) if self.few else ("few", "rows")
+        return ("rows",)
+
+    def where(self, f: Function, few: str | None, kind: str) -> AbstractContextManager[None]:
+        """What follows runs where this kind does; `few` is the run's word where only it can tell."""
+        if few is None:
+            return nullcontext()
+        return f.when(few if kind == "few" else f.invert(few))
+
+    def ends(self, f: Function, block: str, before: str, keys: str) -> tuple[str, str]:
+        """Whether a block of keys is the first, and the last, as numbers."""
+        if self.one_block:
+            return "1", "1"
+        begin = f.cast("zext", f.compare("eq", block, 0), "i64")
+        return begin, f.cast("zext", f.compare("sge", f.add(before, self.block), keys), "i64")
 
     def pack_keys(self, f: KernelFunction, keys: str, panels: str, count: str) -> None:
         """K' of a block of keys as panels."""
