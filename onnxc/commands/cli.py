@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
 from ..target import TARGETS, find_target, find_targets
+from ..version import __version__
 from . import actions as commands
 from . import console
 
@@ -87,7 +88,7 @@ def describe(error: Exception) -> str:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = _Parser("onnxc", "Compiles ONNX models ahead of time to native shared libraries.")
-    parser.add_argument("--version", action="version", version=f"onnxc {_version()}")
+    parser.add_argument("--version", action="version", version=f"onnxc {__version__}")
     group = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
 
     def add(name: str, summary: str) -> argparse.ArgumentParser:
@@ -118,15 +119,6 @@ class _Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **settings,
         )
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("onnxc")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _compile_arguments(command: argparse.ArgumentParser) -> None:
