@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...errors import LimitError, Origin
-from ...ir.graph import Graph, Node, walk
+from ...ir import dims
+from ...ir.graph import Constant, Graph, Node, Value, regions, walk
 from ...ir.ops import Fused
 from ...ir.verify import InvalidGraph, verify
 from ...target import Target
@@ -66,8 +67,35 @@ def lower(
 
 
 def emit_kernels(graph: Graph, target: Target) -> dict[Node, Code]:
-    """The code of every node that a kernel runs."""
-    return {n: n.choice.kernel.emit(n, n.choice, target) for n in walk(graph) if n.choice is not None}
+    """The code of every node that a kernel runs; equal nodes have the same, emitted once."""
+    codes: dict[Node, Code] = {}
+    emitted: dict[object, Code] = {}
+    for node in walk(graph):
+        if node.choice is not None:
+            key = node if regions(node.op) else _all_that_code_depends_on(node)
+            if key not in emitted:
+                emitted[key] = node.choice.kernel.emit(node, node.choice, target)
+            codes[node] = emitted[key]
+    return codes
+
+
+def _all_that_code_depends_on(node: Node) -> object:
+    """Of operands: their types, which of them are the same value, and of constants what they are made of and
+    the value where it is one."""
+    places: dict[Value, int] = {}
+    operands = [(v.type, _known(v.constant), places.setdefault(v, len(places))) for v in node.inputs]
+    return node.op, node.choice, tuple(operands), tuple(v.type for v in node.outputs)
+
+
+def _known(constant: Constant | None) -> object:
+    if constant is None:
+        return None
+    if constant.splat is not None:
+        return "splat", repr(constant.splat)
+    if constant.derivation is not None:
+        operands = [(c.dtype, c.shape, _known(c)) for c in constant.derivation.operands]
+        return constant.derivation.op, tuple(operands)
+    return "stored", repr(constant.array.item()) if dims.product(constant.shape) == 1 else ""
 
 
 def verify_kernels(graph: Graph) -> None:
