@@ -32,7 +32,7 @@ INSTRUCTIONS = {
 HIDDEN = 0.8  # how much of the shorter of compute and memory the longer hides
 
 # Instructions, on whole vectors.
-NEST_TAP = 6  # of a window's tap in LoopNest, whose sums lie in memory
+NEST_TAP = 24  # of a window's tap in LoopNest, whose sums lie in memory
 STRIDED = 4  # times as many where what a vector needs does not lie together
 GATHERED = 8  # to load a vector's elements one by one
 SCAN = 4  # of a step of a running total, which waits for the one before
@@ -59,6 +59,7 @@ POOLED = 1.0  # the same, of a window
 FOLDED = 2.0  # to find the place that a mirrored border repeats
 FOLDED_ROW = 0.5  # to combine the lanes of a row
 SIZE = 1.0  # a number that the run computes
+PLACED = 1.5  # an element of weights that the run puts into its panel
 RANDOM = 4.0  # a random number
 PACKED_PART = 20.0  # to begin a part of a matrix product
 ATTENTION_PART = 50.0

@@ -43,6 +43,7 @@ from ..tiles.blocked_epilogue import (
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of, widest
+from ..tiles.run_packing import packed_by_run, packing_estimate, segments_of
 from ..tiles.strides import continues
 
 # What is offered ---------------------------------------------------------------------------------
@@ -50,9 +51,9 @@ from ..tiles.strides import continues
 
 def is_plain(node: Node) -> bool:
     """Whether a Conv node adds products of one floating-point type over one or two spatial axes, with known
-    channels and constant weights. Its epilogue may end in any type."""
+    channels and weights of known sizes. Its epilogue may end in any type."""
     op = node.op
-    if not isinstance(op, Conv) or len(op.strides) not in (1, 2) or node.inputs[1].constant is None:
+    if not isinstance(op, Conv) or len(op.strides) not in (1, 2) or not dims.is_static(node.inputs[1].shape):
         return False
     x, w = node.inputs[0], node.inputs[1]
     types = {x.dtype, w.dtype, op.accumulate}
@@ -79,7 +80,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     tiling = panel_tiling(target, out.shape[1], block, x.dtype)
     yield Choice(
         conv,
-        estimate(node, target, dict(tiling), block),
+        estimate(node, target, dict(tiling), block) + packing_estimate(node, target),
         tiling,
         (halo_layout(halo, block, rank), None, *operands),
         without_halo(block, rank),
@@ -286,7 +287,10 @@ def partition(plan: Plan, target: Target, cost: Estimate) -> tuple[Lines, bool]:
 def emit(node: Node, choice: Choice, target: Target) -> Code:
     tiling = dict(choice.tiling)
     plan = plan_of(node, target, tiling)
-    return emit_plan(plan, target, choice.cost)
+    code = emit_plan(plan, target, choice.cost)
+    return packed_by_run(
+        node, code, target, plan.kinds, plan.out.block, segments_of(plan.x.channels, plan.x.block)
+    )
 
 
 def emit_plan(plan: Plan, target: Target, cost: Estimate) -> Code:

@@ -28,7 +28,7 @@ from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, tile_estimat
 
 def candidates(node: Node, target: Target) -> Iterator[Choice]:
     """One, with the panel width that wastes least on panels shared by groups."""
-    if not is_plain(node) or node.op.transposed or node.op.groups == 1:
+    if not is_plain(node) or node.op.transposed or node.op.groups == 1 or node.inputs[1].constant is None:
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     block, halo, rank = target.block, window(node).halo, x.rank - 2

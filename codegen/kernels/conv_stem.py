@@ -21,6 +21,7 @@ from ..tiles.blocked import Image, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.panels import panel_tiling, panels_of, widest
+from ..tiles.run_packing import packed_by_run, packing_estimate, segments_of
 from .conv import Plan, emit_panel, emit_tiles, estimate, is_plain, packed_panels, tile_shape, window
 
 MOST_CHANNELS = 16
@@ -45,7 +46,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     copying = costs.move(target, 2 * dims.typical(x.nbytes))
     yield Choice(
         conv_stem,
-        estimate(node, target, dict(tiling), 1) + copying,
+        estimate(node, target, dict(tiling), 1) + copying + packing_estimate(node, target),
         tiling,
         (None, None, *operands),
         without_halo(block, rank),
@@ -81,7 +82,8 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
             emit_panel(f, plan, source, n, panel.index, (first, last))
     emit_tiles(k, plan)
     work = costs.work(choice.cost, out.batch * plan.length)
-    return single(k.step(out.batch * cut.count, work, dims.maximum(64, plan.x.image)))
+    code = single(k.step(out.batch * cut.count, work, dims.maximum(64, plan.x.image)))
+    return packed_by_run(node, code, target, kinds, out.block, segments_of(dense.channels, 1))
 
 
 def _partition(plan: Plan, cost: Estimate) -> Lines:

@@ -50,6 +50,8 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     op = node.op
     if not is_plain(node) or not op.transposed or op.groups != 1 or not dims.is_static(op.pads):
         return
+    if node.inputs[1].constant is None:
+        return
     if dims.product(op.strides) > MOST_LATTICES:
         return
     from . import conv_transpose

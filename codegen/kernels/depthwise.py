@@ -44,6 +44,8 @@ from ..tiles.blocked_epilogue import (
 )
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import fused
+from ..tiles.panels import Panels
+from ..tiles.run_packing import packed_by_run, packing_estimate
 from .conv import is_plain, window
 
 MOST_PRODUCTS = 128  # of one output element: they are unrolled
@@ -88,7 +90,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
 
     yield Choice(
         depthwise,
-        _estimate(node, target, win, lanes),
+        _estimate(node, target, win, lanes) + packing_estimate(node, target),
         (("rows", _rows(out.shape)),),
         (halo_layout(win.halo, block, rank), None, *operands),
         without_halo(block, rank),
@@ -187,7 +189,9 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
         _part(f, plan, cut, part.index)
     _strip(k, plan)
     work = costs.work(choice.cost, out.batch * plan.length)
-    return single(k.step(out.batch * out.blocks * cut.count, work))
+    code = single(k.step(out.batch * out.blocks * cut.count, work))
+    kinds = (Panels(0, out.blocks, 0, 1, out.block),)
+    return packed_by_run(node, code, target, kinds, out.block, [(1, lanes.inside)])
 
 
 def _part(f: KernelFunction, plan: Plan, cut: Lines, part: str) -> None:

@@ -43,6 +43,7 @@ from ..tiles.microkernel import (
     store_tile,
 )
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
+from ..tiles.run_packing import packed_by_run, packing_estimate, segments_of
 from .conv import clear_planes, is_plain, window
 
 PIECES = (2, 4)  # the values of m
@@ -148,7 +149,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
         tiling = (("m", m), ("vectors", wide["vectors"]), ("rows", wide["rows"]))
         yield Choice(
             sys.modules[__name__],
-            estimate(node, target, m, wide["vectors"], block),
+            estimate(node, target, m, wide["vectors"], block) + packing_estimate(node, target),
             tiling,
             (halo_layout(wide_enough(halo, out, m), block, 2), None, *operands),
             without_halo(block, 2),
@@ -196,7 +197,9 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    return _Winograd(node, choice, target).code()
+    kernel = _Winograd(node, choice, target)
+    segments = segments_of(kernel.x.channels, 1)
+    return packed_by_run(node, kernel.code(), target, kernel.kinds, kernel.block, segments)
 
 
 def _apart(nbytes: int) -> int:

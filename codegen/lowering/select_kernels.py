@@ -15,11 +15,24 @@ from typing import NoReturn
 from ...errors import UnsupportedError
 from ...ir import dims
 from ...ir.graph import Graph, Layout, Node, TensorType, Value
-from ...ir.ops import Bind, Concat, Elements, If, Loop, Op, Reorder, Reshape, RuntimeCall, Slice
+from ...ir.ops import (
+    Bind,
+    Concat,
+    Contract,
+    Conv,
+    Elements,
+    If,
+    Loop,
+    Op,
+    Reorder,
+    Reshape,
+    RuntimeCall,
+    Slice,
+)
 from ...target import Target
 from .. import costs
 from ..kernel import Choice
-from ..kernels import KERNELS
+from ..kernels import KERNELS, loop_nest
 from .expand import expanded
 from .plan_memory import known_at_entry, states_of
 from .views import insides, may_be, parts_of, view_of
@@ -112,7 +125,7 @@ class _Selection:
         if any(_layout(v) for v in node.inputs):
             inputs = tuple(_stored(v, None) for v in node.inputs)
             choices += self.candidates(Node(node.op, inputs, node.outputs, node.origin))
-        return choices
+        return _scaling(node, choices)
 
     def candidates(self, node: Node) -> list[Choice]:
         return [choice for kernel in KERNELS for choice in kernel.candidates(node, self.target)]
@@ -232,6 +245,18 @@ class _Selection:
 def _refused(node: Node) -> NoReturn:
     operands = ", ".join(str(v.type) for v in node.inputs)
     raise UnsupportedError(f"no kernel takes {type(node.op).__name__} of {operands}")
+
+
+def _scaling(node: Node, choices: list[Choice]) -> list[Choice]:
+    """The choices that stay good whatever the run's sizes are: LoopNest may be the fastest for one row of a
+    product and the slowest by far for a hundred."""
+    sized = any(dims.symbols(d) for v in node.inputs for d in v.shape) if _is_product(node) else False
+    fast = [choice for choice in choices if choice.kernel is not loop_nest]
+    return fast if sized and fast else choices
+
+
+def _is_product(node: Node) -> bool:
+    return isinstance(node.op, (Conv, Contract))
 
 
 def _layout(value: Value) -> Layout | None:

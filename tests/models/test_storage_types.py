@@ -3,6 +3,7 @@ of what was imported."""
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 from support import storage_models as storage
 
 import onnxc
@@ -31,3 +32,21 @@ def test_the_library_gives_what_the_model_means(tmp_path, operator, form):
     else:
         greatest = np.abs(expected.astype(np.float64)).max()
         assert difference <= TOLERANCE.get(form, 3e-5) * greatest
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "kernel", "groups"),
+    [(5, 19, (3, 3), 1), (20, 40, (3, 3), 1), (33, 7, (5,), 1), (18, 70, (1, 1), 1), (3, 8, (17,), 1)]
+    + [(24, 24, (3, 3), 24), (12, 12, (3, 3), 6), (6, 24, (2, 2), 6), (20, 40, (3, 3), 2), (3, 6, (3,), 3)],
+)
+def test_weights_that_the_run_computes_are_packed_in_every_shape(tmp_path, channels, outputs, kernel, groups):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, channels, *[19] * len(kernel))).astype(np.float32)
+    w = rng.standard_normal((outputs, channels // groups, *kernel)).astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=groups)
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape) for n, a in (("x", x), ("w", w))]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    proto = helper.make_model(helper.make_graph([node], "weights", ports, [y]), ir_version=10)
+    (expected,) = run_graph(import_model(proto).graph, [x, w])
+    (got,) = onnxc.load(onnxc.compile(proto, tmp_path / "model.so")).run(None, {"x": x, "w": w})
+    np.testing.assert_allclose(got, expected, rtol=0, atol=3e-5 * np.abs(expected).max())

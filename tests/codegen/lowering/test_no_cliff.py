@@ -18,7 +18,7 @@ FORMS = [
     (operator, form)
     for operator in OPERATORS
     for form in storage.forms(operator)
-    if form != "computed" or operator in storage.PRODUCTS  # convolutions want constant weights
+    if form != "computed" or operator not in ("conv_grouped", "conv_transposed")
 ]
 
 
