@@ -29,6 +29,7 @@ from ..text.shuffles import row_sums
 from ..text.vectors import Vectors
 from ..tiles import microkernel as mk
 from ..tiles.packing import pack_panel, padded
+from ..tiles.panel import Panel
 from ..tiles.softmax import Softmax
 from ..tiles.strides import broadcast_stride, row_major
 
@@ -343,7 +344,7 @@ class _Attention:
             place = f.offset("%weights", f.mul(loop.index, SIZE))
             rows = mk.strided_rows(f, "%q", step, height, self.word(shape.inner_steps[Q]))
             chains = mk.chains_for(self.target, height, VECTORS)
-            sums = mk.multiply_add(f, tile, tile.zeros(), rows, panel, shape.depth, chains=chains)
+            sums = mk.multiply_add(f, tile, tile.zeros(), rows, Panel(panel), shape.depth, chains=chains)
             mk.store_tile(
                 f, tile, sums, lambda r, j: f.offset(place, r * self.weights_row + j * self.lanes * SIZE)
             )
@@ -402,17 +403,15 @@ class _Attention:
                 return f.offset(f.offset("%out", f.mul(step, r)), (first + j * self.lanes) * SIZE)
 
             start = tile.zeros() if self.one_block else self.corrected(f, tile, place, columns)
+            ahead = f.mul(row_step, AHEAD) if height <= FEW else None
             sums = mk.multiply_add(
                 f,
                 tile,
                 start,
                 rows,
-                f.offset("%v", first * SIZE),
+                Panel(f.offset("%v", first * SIZE), row_step, columns, ahead),
                 self.count,
-                panel_step=row_step,
-                columns=columns,
                 chains=mk.chains_for(self.target, height, chunk),
-                prefetch=f.mul(row_step, AHEAD) if height <= FEW else None,
             )
             v = Vectors(f, FLOAT, self.lanes)
             scaled = []

@@ -42,6 +42,7 @@ from ..tiles.blocked_epilogue import (
 )
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
+from ..tiles.panel import Panel
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of, widest
 from ..tiles.run_packing import packed_by_run, packing_estimate, segments_of
 from ..tiles.strides import continues
@@ -423,7 +424,7 @@ def nest(
     on."""
     if not loops:
         rows = fixed_rows(a, displacements, dtypes.itemsize(tile.lhs))
-        return multiply_add(f, tile, sums, rows, b, depth), f.offset(b, f.mul(depth, tile.panel_step))
+        return multiply_add(f, tile, sums, rows, Panel(b), depth), f.offset(b, f.mul(depth, tile.panel_step))
     (count, stride), *inner = loops
     kinds = ["ptr", "ptr", *[tile.vector] * len(sums)]
     with f.loop(0, count, carried=list(zip(kinds, [a, b, *sums]))) as loop:

@@ -19,7 +19,7 @@ import numpy as np
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import Constant, Node
-from ...target import Target
+from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Step
@@ -29,6 +29,7 @@ from ..tiles import microkernel as mk
 from ..tiles.contraction import A, Axis, B, C, Product, itemsizes, product_of
 from ..tiles.epilogue import Epilogue, Operand, Place
 from ..tiles.packing import pack_columns, pack_panel, padded
+from ..tiles.panel import Panel
 
 MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
@@ -41,7 +42,8 @@ ALL = 1 << 30  # panels or tiles: as many as there are
 @dataclass(frozen=True)
 class Tiling:
     """Tiles of `rows` x (`vectors` * `lanes`); `block` tiles and `group` panels make a part. B's
-    `source` is `constant` (packed when compiling), `packed` (by the run) or `direct` (as it is)."""
+    `source` is `constant` (packed when compiling), `packed` (by the run) or `direct` (as it is). `dot`
+    steps of k are one product of the processor's."""
 
     rows: int
     vectors: int
@@ -50,6 +52,7 @@ class Tiling:
     block: int
     group: int
     source: str
+    dot: int = 1
 
 
 def candidates(node: Node, target: Target) -> Iterable[Choice]:
@@ -67,12 +70,19 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
 
 def _tilings(product: Product, target: Target) -> Iterator[Tiling]:
     lanes, m = target.lanes(product.accumulate), product.m.size
-    for vectors in range(1, 5):
-        if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
-            break
-        most = min(_most_rows(product), mk.most_rows(target, vectors))
-        rows = max(1, min(most, m)) if isinstance(m, int) else most
-        yield _tiling(product, target, rows, vectors, lanes)
+    for dot in dict.fromkeys((None, _dot(product, target))):
+        for vectors in range(1, 5):
+            if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
+                break
+            most = min(_most_rows(product), mk.most_rows(target, vectors, dot))
+            rows = max(1, min(most, m)) if isinstance(m, int) else most
+            yield _tiling(product, target, rows, vectors, lanes, dot)
+
+
+def _dot(product: Product, target: Target) -> Dot | None:
+    """The processor's dot product for these types, where neighbours along k lie together in A."""
+    together = len(product.k) == 1 and product.k[0].strides[A] == 1
+    return target.dot(product.lhs, product.rhs, product.accumulate) if together else None
 
 
 def _most_rows(product: Product) -> int:
@@ -84,22 +94,25 @@ def _most_rows(product: Product) -> int:
     return min(MOST_ROWS, SHARED_SET * sets)
 
 
-def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: int) -> Tiling:
+def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: int, dot: Dot | None) -> Tiling:
     """How tiles and panels form parts: by rows where B stays in the second-level cache, else by
     columns, with as many rows as leave A there."""
     depth, m, n = (dims.typical(d) for d in (product.depth, product.m.size, product.n.size))
     tiles, panels = -(-m // rows), -(-n // (lanes * vectors))
     a_row, b_column = (max(1, depth * dtypes.itemsize(t)) for t in (product.lhs, product.rhs))
-    tile_time = depth * mk.step_time(target, rows, vectors) + costs.TILE
+    group_of_k = 1 if dot is None else dot.group
+    tile_time = -(-depth // group_of_k) * mk.step_time(target, rows, vectors) + costs.TILE
     source = _source(product, target, tiles)
+    if dot is not None and source == "direct":
+        source = "packed"
     if b_column * n <= target.facts.level2_bytes // 2 and tiles >= panels:
         block = max(1, min(tiles, math.ceil(costs.PART_NS / (tile_time * panels))))
-        return Tiling(rows, vectors, lanes, "rows", block, ALL, source)
+        return Tiling(rows, vectors, lanes, "rows", block, ALL, source, group_of_k)
     block = max(1, target.facts.level2_bytes // 2 // (a_row * rows))
     if isinstance(product.m.size, int) and tiles:
         block = -(-tiles // -(-tiles // block))  # blocks of equal size
     group = max(1, round(costs.PART_NS / (tile_time * max(1, min(block, tiles)))))
-    return Tiling(rows, vectors, lanes, "panels", block, group, source)
+    return Tiling(rows, vectors, lanes, "panels", block, group, source, group_of_k)
 
 
 def _source(product: Product, target: Target, tiles: int) -> str:
@@ -120,12 +133,12 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
     panels = [(tiling.vectors, n // width), (tail, 1 if tail else 0)]
     if not isinstance(product.n.size, int):  # half of an edge is wasted on average
         panels = [(tiling.vectors, n / width + 0.5)]
-    inside = calls = 0.0
+    inside, calls, steps = 0.0, 0.0, -(-depth // tiling.dot)
     for height, rows in mk.height_counts(m, tiling.rows).items():
         for vectors, count in panels:
             if count:
                 chains = mk.chains_for(target, height, tiling.vectors)
-                inside += rows * count * depth * mk.step_time(target, height, vectors, chains)
+                inside += rows * count * steps * mk.step_time(target, height, vectors, chains)
                 calls += rows * count * costs.TILE
     found = Estimate(compute=inside, overhead=calls)
     if node.op.epilogue is not None:
@@ -136,8 +149,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
     found += costs.move(target, moved, repeats * moved)
     if tiling.source == "packed":
         found += packing(target, depth * n * sizes[B])
-    steps = 2 if tiling.source == "packed" else 1
-    return found * repeats + costs.step(target, steps)
+    return found * repeats + costs.step(target, 2 if tiling.source == "packed" else 1)
 
 
 def packing(target: Target, nbytes: float) -> Estimate:
@@ -162,13 +174,13 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     shape = [dims.product(sizes[label] for label in group) for group in groups]
     order = [labels.index(label) for group in groups for label in group]
     order += [axis for axis in range(value.rank) if axis not in order]  # those of size 1
-    width, lanes = choice["vectors"] * choice["lanes"], choice["lanes"]
+    width, lanes, group = choice["vectors"] * choice["lanes"], choice["lanes"], choice["dot"]
 
     def make() -> np.ndarray:
         matrix = value.constant.array.transpose(order).reshape(shape)
-        return pack_columns(matrix, width, lanes)
+        return pack_columns(matrix, width, lanes, group)
 
-    return Constant(value.dtype, (shape[0], shape[1] * padded(shape[2], lanes)), make)
+    return Constant(value.dtype, (shape[0], padded(shape[1], group) * padded(shape[2], lanes)), make)
 
 
 # Emission ----------------------------------------------------------------------------------------
@@ -189,6 +201,9 @@ class _Gemm:
         self.sizes = itemsizes(product)
         self.width = tiling.vectors * tiling.lanes
         self.direct = tiling.source == "direct"
+        self.dot = _dot(product, target) if tiling.dot > 1 else None
+        # What a packed matrix has of k, whole groups.
+        self.depth = dims.ceil_divide(product.depth, tiling.dot) * tiling.dot
         used = expr.inputs(self.body) if self.body is not None else []
         self.extra = [index + 1 for index in used if index > 0]  # the node's inputs
         self.tiles = dims.ceil_divide(product.m.size, tiling.rows)
@@ -249,7 +264,7 @@ class _Gemm:
 
     def tile(self, height: int, vectors: int) -> mk.Tile:
         p = self.product
-        return mk.Tile(height, vectors, self.tiling.lanes, p.lhs, p.rhs, p.accumulate)
+        return mk.Tile(height, vectors, self.tiling.lanes, p.lhs, p.rhs, p.accumulate, self.dot)
 
     def parameters(self) -> tuple[list[str], list[str]]:
         """Pointers and numbers that a tile's function takes."""
@@ -316,12 +331,10 @@ class _Gemm:
                 tile,
                 start,
                 a_rows,
-                b,
+                Panel(b, b_step, columns) if self.direct else Panel(b),
                 self.word(axis.size),
-                panel_step=b_step if self.direct else None,
                 # Every column of a row is summed in one order: an edge splits its sums as whole panels do.
                 chains=mk.chains_for(self.target, tile.rows, self.tiling.vectors),
-                columns=columns if self.direct else None,
             )
         if not self.direct:
             b_step = f.mul(b_step, self.word(self.steps_inside(level)))
@@ -345,7 +358,7 @@ class _Gemm:
     def panel_rows(self) -> Dimension:
         """Rows of all packed matrices together."""
         axes = self.product.panels_axes
-        return dims.product(axis.size for axis in axes) * self.product.depth
+        return dims.product(axis.size for axis in axes) * self.depth
 
     def product_step(self) -> Step:
         k, t, p = KernelText(self.target), self.tiling, self.product
@@ -374,7 +387,7 @@ class _Gemm:
         packed = self.tiling.source == "packed"
         base = {A: f.input(a), B: f.temporary(0) if packed else f.input(b), C: f.output()}
         base |= {extra + 1: f.input(extra) for extra in self.extra}
-        matrix: Dimension = p.depth * self.columns * self.sizes[B]  # of one matrix of panels
+        matrix: Dimension = self.depth * self.columns * self.sizes[B]  # of one matrix of panels
         for axis in reversed(p.outer):
             index, here = f.divide(index, f.size(axis.size))
             for operand, pointer in base.items():
@@ -412,7 +425,7 @@ class _Gemm:
         for operand, pointer in places.items():
             down, across = self.step_of(p.m, operand), self.step_of(p.n, operand) * self.width
             if operand == B and not self.direct:
-                across = p.depth * (self.width * self.sizes[B])
+                across = self.depth * (self.width * self.sizes[B])
             pointer = f.offset(pointer, f.mul(row, f.size(down)))
             result.append(f.offset(pointer, f.mul(panel, f.size(across))))
         return result
@@ -446,7 +459,7 @@ class _Gemm:
         with k.entry() as f, f.loop("%first", "%last") as parts:
             index, panel = f.divide(parts.index, f.size(self.panels))
             source, target = f.input(p.operands[1]), f.temporary(0)
-            matrix, one = p.depth * self.columns * size, p.depth * (self.width * size)
+            matrix, one = self.depth * self.columns * size, self.depth * (self.width * size)
             target = f.offset(target, f.mul(index, f.size(matrix)))
             target = f.offset(target, f.mul(panel, f.size(one)))
             for axis in reversed(p.panels_axes):
@@ -483,6 +496,7 @@ class _Gemm:
                 step,
                 f.size(self.step_of(p.n, B)),
                 columns,
+                self.tiling.dot,
             )
         with f.loop(0, f.size(axis.size), 1, [("ptr", target)]) as loop:
             inner = f.offset(source, f.mul(loop.index, step))

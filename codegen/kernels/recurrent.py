@@ -29,6 +29,7 @@ from ..text.memory import load_first, store_first
 from ..text.scalar import lower
 from ..tiles import microkernel as mk
 from ..tiles.packing import pack_columns, pack_panel, padded
+from ..tiles.panel import Panel
 
 REUSE = 4  # tiles of rows in a part whose weights exceed the second-level cache
 
@@ -242,7 +243,7 @@ class _Recurrence:
         rows = mk.fixed_rows("%left", [r * step for r in range(tile.rows)], self.size)
         # Every column of a row is summed in one order: an edge splits its sums as whole panels do.
         chains = mk.chains_for(self.target, tile.rows, self.vectors)
-        sums = mk.multiply_add(f, tile, sums, rows, "%panel", self.hidden, chains=chains)
+        sums = mk.multiply_add(f, tile, sums, rows, Panel("%panel"), self.hidden, chains=chains)
         mk.store_tile(f, tile, sums, place("%gates", self.gates_row), columns)
 
     def emit_cell(self, text: Text, name: str, cell: Cell) -> None:

@@ -42,6 +42,7 @@ from ..tiles.microkernel import (
     step_time,
     store_tile,
 )
+from ..tiles.panel import Panel
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import packed_by_run, packing_estimate, segments_of
 from .conv import clear_planes, is_plain, window
@@ -446,7 +447,7 @@ class _Winograd:
 
             start = tile.zeros() if self.chunk == self.x.channels else load_tile(f, tile, place)
             rows = fixed_rows("%a", [r * self.v_row for r in range(tile.rows)], SIZE)
-            store_tile(f, tile, multiply_add(f, tile, start, rows, "%b", "%depth"), place)
+            store_tile(f, tile, multiply_add(f, tile, start, rows, Panel("%b"), "%depth"), place)
             f.statement("ret void")
 
     # Results -------------------------------------------------------------------------------------

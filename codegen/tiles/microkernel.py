@@ -10,22 +10,22 @@ Nothing here knows an instruction set: widths, registers and fused multiply-add 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ir import dtypes
-from ...target import Target
+from ...target import Dot, Target
 from .. import costs
-from ..text.conversion import cast, to_computed
 from ..text.emitter import Function, memory_type, scalar_type, vector_type
 from ..text.memory import Count, load_first, store_first
 from ..text.vectors import Vectors
+from .panel import Decode, Panel, decoded, load_group, load_widened, prefetch_line, widened
 
 
 @dataclass(frozen=True)
 class Tile:
     """A block of `rows` x (`vectors` * `lanes`) accumulators. `lhs` and `rhs` are the element types
     in memory of the broadcast and of the panel operand; both are widened to `accumulate` when they
-    are loaded."""
+    are loaded, or multiplied as they are by `dot`, which takes a group of k in one step."""
 
     rows: int
     vectors: int
@@ -33,10 +33,16 @@ class Tile:
     lhs: str = "float32"
     rhs: str = "float32"
     accumulate: str = "float32"
+    dot: Dot | None = None
 
     @property
     def columns(self) -> int:
         return self.vectors * self.lanes
+
+    @property
+    def group(self) -> int:
+        """Of k, in one step."""
+        return 1 if self.dot is None else self.dot.group
 
     @property
     def vector(self) -> str:
@@ -45,8 +51,14 @@ class Tile:
 
     @property
     def panel_step(self) -> int:
-        """Bytes of the panel that one step of k consumes."""
-        return self.columns * dtypes.itemsize(self.rhs)
+        """Bytes of a packed panel that one step of k consumes."""
+        return self.columns * self.group * dtypes.itemsize(self.rhs)
+
+    def step_of(self, panel: Panel) -> int | str:
+        """Bytes from one step of k to the next."""
+        if panel.step is not None:
+            return panel.step
+        return panel.decode.step(self.vectors, self.lanes) if panel.decode else self.panel_step
 
     def zeros(self) -> list[str]:
         return ["zeroinitializer"] * (self.rows * self.vectors)
@@ -110,11 +122,15 @@ def supported(lhs: str, rhs: str, accumulate: str) -> bool:
     return (accumulate in ("float32", "float64") or whole) and widens(lhs) and widens(rhs)
 
 
-def most_rows(target: Target, vectors: int) -> int:
+def most_rows(target: Target, vectors: int, dot: Dot | None = None) -> int:
     """The greatest tile height that leaves registers for the panel's vectors, the broadcasts in
     flight and, without a fused multiply-add, one product: of 32 registers 14 x 2, 9 x 3 or 6 x 4, of
-    16 registers 6 x 2 or 4 x 3."""
-    spare = vectors + target.broadcasts + (0 if target.fused_multiply_add else 1)
+    16 registers 6 x 2 or 4 x 3. Dot products read no broadcast from memory: twice as many are in flight,
+    one more where all registers but one hold sums."""
+    spare = vectors + target.broadcasts
+    if dot is not None:
+        spare += target.broadcasts + (vectors == 1)
+    spare += 0 if target.fused_multiply_add else 1
     return max(1, (target.vector_registers - spare) // vectors)
 
 
@@ -196,24 +212,21 @@ def multiply_add(
     tile: Tile,
     accumulators: Sequence[str],
     rows: Rows,
-    panel: str,
+    panel: Panel,
     depth: int | str,
     *,
     chains: int = 1,
     unroll: int = 1,
-    prefetch: int | str | None = None,
-    panel_step: int | str | None = None,
-    columns: Count = None,
 ) -> list[str]:
     """accumulators[r * vectors + j] + sum over k < depth of A[r, k] * B[k, j], after the loop.
 
-    `panel` is [depth][vectors][lanes], its steps of k `panel_step` bytes apart. By default it is
-    packed and begins at a multiple of 64 bytes; elsewhere it is aligned as its elements are.
     `depth` is a number or an i64. More `chains`, a power of two, split the sum into that many
-    independent ones, k modulo `chains`, added pairwise at the end: for tiles too small to hide the
-    latency of an addition. `prefetch`: bytes ahead of the panel's lines to fetch, such as the next
-    panel. `columns`: how many are in memory, for a panel that is not padded. Loops around this one
-    (over taps, over blocks of channels) carry the accumulators.
+    independent ones, step of k modulo `chains`, added pairwise at the end: for tiles too small to hide
+    the latency of an addition. Loops around this one (over taps, over blocks of channels) carry the
+    accumulators.
+
+    A tile with a dot product takes `group` of k in a step; A's elements then are neighbours, the panel
+    holds zeros where its last group goes beyond the depth, and A is not read there.
 
     `unroll` steps, a power of two, make one iteration, and a static depth up to it needs no loop.
     One step of a tile that fills the registers fills the processor too, while LLVM's scheduler
@@ -224,43 +237,82 @@ def multiply_add(
     if unroll & (unroll - 1) or chains & (chains - 1):
         raise ValueError(f"{unroll} steps or {chains} chains are not a power of two")
     unroll, width, sources = max(unroll, chains), len(accumulators), len(rows.pointers) + 1
-    size = dtypes.itemsize(tile.rhs)
-    align = min(64, tile.lanes * size) if panel_step is None else size
-    panel_step = tile.panel_step if panel_step is None else panel_step
+    count, rest = f.divide(depth, tile.group)
     kinds = ["ptr"] * sources + [tile.vector] * (width * chains)
-    values = [*rows.pointers, panel, *accumulators, *["zeroinitializer"] * (width * (chains - 1))]
+    values = [*rows.pointers, panel.pointer, *accumulators, *["zeroinitializer"] * (width * (chains - 1))]
+    distances = [f.mul(rows.step, tile.group)] * (sources - 1) + [tile.step_of(panel)]
 
-    def steps(values: Sequence[str], count: int) -> list[str]:
+    def steps(values: Sequence[str], count: int, present: Count = None) -> list[str]:
         """`count` steps of k from the pointers and accumulators in values."""
         at, current = values[:sources], list(values[sources:])
         for k in range(count):
             part = slice(k % chains * width, (k % chains + 1) * width)
-            current[part] = _step(f, tile, current[part], rows, at, k, panel_step, align, prefetch, columns)
+            current[part] = _step(f, tile, current[part], rows, panel, at, k, present)
         # A frozen pointer is no induction variable to LLVM, which therefore keeps these addresses
         # and does not spend one register a row.
-        distances = [rows.step] * (sources - 1) + [panel_step]
         moved = [f.offset(p, f.mul(d, count)) for p, d in zip(at, distances, strict=True)]
         return [*(f.value(f"freeze ptr {p}", "ptr") for p in moved), *current]
 
-    def repeated(values: Sequence[str], start: int | str, stop: int | str, count: int) -> list[str]:
+    def repeated(
+        values: Sequence[str], start: int | str, stop: int | str, count: int, present: Count = None
+    ) -> list[str]:
         with f.loop(start, stop, count, list(zip(kinds, values, strict=True))) as loop:
-            loop.carry(*steps(loop.carried, count))
+            loop.carry(*steps(loop.carried, count, present))
         return loop.results
 
-    if isinstance(depth, int) or depth.isdigit():
-        whole, rest = divmod(int(depth), unroll)
+    if count.isdigit():
+        whole, left = divmod(int(count), unroll)
         if whole == 1:
             values = steps(values, unroll)
         elif whole:
             values = repeated(values, 0, whole * unroll, unroll)
-        if rest:
-            values = steps(values, rest)
+        if left:
+            values = steps(values, left)
     elif unroll == 1:
-        values = repeated(values, 0, depth, 1)
+        values = repeated(values, 0, count, 1)
     else:
-        whole = f.round_down(depth, unroll)
-        values = repeated(repeated(values, 0, whole, unroll), whole, depth, 1)
+        whole = f.round_down(count, unroll)
+        values = repeated(repeated(values, 0, whole, unroll), whole, count, 1)
+    if rest != "0":  # a last group that is not full
+        values = repeated(values, 0, f.minimum(rest, 1), 1, rest)
     return _combine(f, tile, values[sources:], chains)
+
+
+def multiply_add_scaled(
+    f: Function,
+    tile: Tile,
+    accumulators: Sequence[str],
+    rows: Rows,
+    panel: str,
+    depth: int,
+    block: int,
+    decode: Decode,
+) -> list[str]:
+    """`multiply_add` with a scale for every column and `block` steps of k: the panel begins each block with
+    its scales, [vectors][lanes] of the type of the sums, and what `decode` says of the rest."""
+    size = tile.lanes * dtypes.itemsize(tile.accumulate)
+    # Scales and elements begin at multiples of 64 bytes.
+    head, body = (
+        -(-n // 64) * 64 for n in (tile.vectors * size, block * decode.step(tile.vectors, tile.lanes))
+    )
+    whole, rest = divmod(depth, block)
+
+    def part(values: Sequence[str], index: int | str, count: int) -> list[str]:
+        at = f.offset(panel, f.mul(index, head + body))
+        scales = tuple(
+            f.load(tile.vector, f.offset(at, j * size), min(64, size)) for j in range(tile.vectors)
+        )
+        forward = f.mul(index, f.mul(rows.step, block))
+        moved = replace(rows, pointers=tuple(f.offset(p, forward) for p in rows.pointers))
+        stored = Panel(f.offset(at, head), decode=replace(decode, scales=scales))
+        return multiply_add(f, tile, values, moved, stored, count)
+
+    values = list(accumulators)
+    if whole:
+        with f.loop(0, whole, 1, [(tile.vector, v) for v in values]) as loop:
+            loop.carry(*part(loop.carried, loop.index, block))
+        values = loop.results
+    return part(values, whole, rest) if rest else values
 
 
 def _step(
@@ -268,36 +320,60 @@ def _step(
     tile: Tile,
     accumulators: list[str],
     rows: Rows,
+    panel: Panel,
     at: Sequence[str],
     k: int,
-    panel_step: int | str,
-    align: int,
-    prefetch: int | str | None,
-    columns: Count,
+    present: Count,
 ) -> list[str]:
-    panel, size = f.offset(at[-1], f.mul(panel_step, k)), tile.lanes * dtypes.itemsize(tile.rhs)
-    b = []
-    for j in range(tile.vectors):
-        count = lanes_left(f, tile, columns, j)
-        vector = "zeroinitializer"
-        if count != 0:
-            vector = load_first(f, tile.rhs, tile.lanes, f.offset(panel, j * size), count, align)
-        b.append(widened(f, vector, tile.rhs, tile.accumulate, tile.lanes))
-    if prefetch is not None:
+    """Step number k of the unrolled ones; `present`: how many elements of A a last group has."""
+    here = f.offset(at[-1], f.mul(tile.step_of(panel), k))
+    b = _columns(f, tile, panel, here)
+    if panel.prefetch is not None:
         for byte in range(0, tile.panel_step, 64):
-            prefetch_line(f, f.offset(f.offset(panel, byte), prefetch))
+            prefetch_line(f, f.offset(f.offset(here, byte), panel.prefetch))
     result = []
     for r, (pointer, stride, scale, displacement) in enumerate(rows.places):
         address = at[pointer]
         if stride is not None:
             address = f.value(f"getelementptr [{scale} x i8], ptr {address}, i64 {stride}", "ptr")
-        address = f.offset(address, f.add(displacement, f.mul(rows.step, k)))
-        element = load_widened(f, tile.lhs, tile.accumulate, 1, address, dtypes.itemsize(tile.lhs))
-        a = f.broadcast(scalar_type(tile.accumulate), element, tile.lanes)
+        address = f.offset(address, f.add(displacement, f.mul(rows.step, k * tile.group)))
+        a = _broadcast(f, tile, address, present)
         for j in range(tile.vectors):
-            total = accumulators[r * tile.vectors + j]
-            result.append(fused(f, tile.accumulate, tile.lanes, a, b[j], total))
+            result.append(_product(f, tile, a, b[j], accumulators[r * tile.vectors + j]))
     return result
+
+
+def _columns(f: Function, tile: Tile, panel: Panel, at: str) -> list[str]:
+    """The vectors of B in one step."""
+    packed = panel.step is None
+    if tile.dot is not None:
+        kind = vector_type(memory_type(tile.rhs), tile.lanes * tile.group)
+        size = tile.lanes * tile.group * dtypes.itemsize(tile.rhs)
+        return [f.load(kind, f.offset(at, j * size), min(64, size)) for j in range(tile.vectors)]
+    decode = panel.decode or Decode(tile.rhs)
+    counts = [lanes_left(f, tile, panel.columns, j) for j in range(tile.vectors)]
+    size = dtypes.itemsize(decode.dtype)
+    align = min(64, tile.lanes * size) if packed else size
+    return decoded(f, decode, tile.accumulate, tile.lanes, at, counts, align)
+
+
+def _broadcast(f: Function, tile: Tile, address: str, present: Count) -> str:
+    """An element of A, or a group, in every lane."""
+    if tile.dot is not None:
+        return load_group(f, tile.lhs, tile.group, tile.lanes, address, present)
+    element = load_widened(f, tile.lhs, tile.accumulate, 1, address, dtypes.itemsize(tile.lhs))
+    return f.broadcast(scalar_type(tile.accumulate), element, tile.lanes)
+
+
+def _product(f: Function, tile: Tile, a: str, b: str, total: str) -> str:
+    """total + a * b"""
+    if tile.dot is None:
+        return fused(f, tile.accumulate, tile.lanes, a, b, total)
+    operands = [vector_type(memory_type(t), tile.lanes * tile.group) for t in (tile.lhs, tile.rhs)]
+    pairs = [f"{kind} {value}" for kind, value in zip(operands, (a, b))]
+    pairs = pairs[::-1] if tile.dot.swapped else pairs
+    name = f.text.declare(tile.dot.intrinsic, tile.vector, [tile.vector, *operands])
+    return f.call(tile.vector, name, f"{tile.vector} {total}", *pairs)
 
 
 def _combine(f: Function, tile: Tile, values: Sequence[str], chains: int) -> list[str]:
@@ -323,26 +399,6 @@ def fused(f: Function, dtype: str, lanes: int, a: str, b: str, c: str) -> str:
 
 def plus(f: Function, dtype: str, lanes: int, a: str, b: str) -> str:
     return Vectors(f, dtype, lanes).add(a, b)
-
-
-def load_widened(f: Function, dtype: str, wide: str, lanes: int, pointer: str, align: int = 1) -> str:
-    """`lanes` elements of dtype in memory as a vector of the type `wide`."""
-    loaded = f.load(vector_type(memory_type(dtype), lanes), pointer, align)
-    return widened(f, loaded, dtype, wide, lanes)
-
-
-def widened(f: Function, value: str, dtype: str, wide: str, lanes: int) -> str:
-    """value, a vector of dtype, as the type `wide`; see `supported`."""
-    if dtype == wide:
-        return value
-    v = Vectors(f, dtype, lanes)
-    return cast(v, wide, to_computed(v, value))
-
-
-def prefetch_line(f: Function, pointer: str) -> None:
-    """Asks for the cache line of an address, into the second level. It never faults."""
-    function = f.text.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-    f.statement(f"call void {function}(ptr {pointer}, i32 0, i32 2, i32 1)")
 
 
 # Tiles in memory, whole or in part ---------------------------------------------------------------
@@ -392,7 +448,7 @@ def load_row(
 ) -> list[str]:
     """Accumulators that all begin with one row in memory: a bias."""
     size = dtypes.itemsize(dtype or tile.accumulate)
-    row = Tile(1, tile.vectors, tile.lanes, tile.lhs, tile.rhs, tile.accumulate)
+    row = replace(tile, rows=1)
     return (
         load_tile(f, row, lambda _, j: f.offset(pointer, j * tile.lanes * size), columns, dtype) * tile.rows
     )

@@ -1,15 +1,18 @@
 """Panels: a matrix B[k, n] stored as [N/NR][K][NR], in compiled constants and by code at run time.
 
 A tile streams through its panel from the first byte to the last. The last panel is as wide as the
-vectors that it needs; what its columns beyond N hold is never stored.
+vectors that it needs; what its columns beyond N hold is never stored. For tiles with a dot product `group`
+neighbours along k stand together, [K/group][NR][group], zeros behind the last of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...ir import dtypes
-from ..text.emitter import Function, memory_type, vector_type
+from ..text.emitter import Function, is_number, memory_type, vector_type
 from ..text.memory import load_first
 from ..text.shuffles import transpose
 
@@ -18,8 +21,11 @@ def padded(columns: int, lanes: int) -> int:
     return -(-columns // lanes) * lanes
 
 
-def pack_columns(matrix: np.ndarray, width: int, lanes: int) -> np.ndarray:
-    """matrix [..., K, N] as [..., K * N'] in panels of `width` columns, N' being N rounded up to lanes."""
+def pack_columns(matrix: np.ndarray, width: int, lanes: int, group: int = 1) -> np.ndarray:
+    """matrix [..., K, N] as [..., K' * N'] in panels of `width` columns, N' being N rounded up to lanes, K'
+    being K rounded up to groups."""
+    if group > 1:
+        return pack_columns(_grouped(matrix, group), width * group, lanes * group)
     *batch, depth, columns = matrix.shape
     total = padded(columns, lanes)
     result = np.zeros((*batch, depth * total), matrix.dtype)
@@ -29,6 +35,40 @@ def pack_columns(matrix: np.ndarray, width: int, lanes: int) -> np.ndarray:
         panel = panel.reshape(*batch, depth, wide)  # a view: the panel is contiguous
         panel[..., :present] = matrix[..., first : first + present]
     return result
+
+
+def _grouped(matrix: np.ndarray, group: int) -> np.ndarray:
+    """[..., K, N] → [..., K'/group, N * group], with zeros behind the last row."""
+    *batch, depth, columns = matrix.shape
+    rows = np.zeros((*batch, padded(depth, group), columns), matrix.dtype)
+    rows[..., :depth, :] = matrix
+    groups = rows.reshape(*batch, -1, group, columns).swapaxes(-1, -2)
+    return groups.reshape(*batch, -1, columns * group)
+
+
+def pack_scaled(matrix: np.ndarray, scales: np.ndarray, width: int, lanes: int, block: int) -> np.ndarray:
+    """Panels for `multiply_add_scaled`, as bytes: matrix [K, N] of elements of 4 bits, one a byte, scales
+    [ceil(K / block), N]. Blocks follow each other at multiples of 64 bytes; each begins with its scales, also
+    up to a multiple of 64."""
+    parts = []
+    for first in range(0, matrix.shape[1], width):
+        lane_count = padded(min(width, matrix.shape[1] - first), lanes)
+        codes = np.zeros((len(matrix), padded(lane_count, 2 * lanes)), np.uint8)
+        present = matrix[:, first : first + width].astype(np.int8).view(np.uint8) & 15
+        codes[:, : present.shape[1]] = present
+        pairs = codes.reshape(len(matrix), -1, 2, lanes)
+        nibbles = (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(len(matrix), -1)
+        for k in range(0, len(matrix), block):
+            head = np.zeros(lane_count, scales.dtype)
+            head[: present.shape[1]] = scales[k // block, first : first + width]
+            parts += [_in_lines(head), _in_lines(nibbles[k : k + block])]
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+
+
+def _in_lines(array: np.ndarray) -> np.ndarray:
+    """The bytes of an array, with zeros up to a multiple of 64."""
+    data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+    return np.pad(data, (0, -len(data) % 64))
 
 
 def pack_panel(
@@ -42,17 +82,67 @@ def pack_panel(
     k_stride: int | str,
     n_stride: int | str,
     columns: int | str,
+    group: int = 1,
 ) -> str:
     """Writes a panel [depth][vectors * lanes] at `target` from the elements at
     source + k * k_stride + n * n_stride (bytes), of which the first `columns` columns exist; returns
     the address behind it."""
     size, width = dtypes.itemsize(dtype), vectors * lanes
     dtype = f"int{8 * size}"  # only moved, so any type of the size will do
+    if group > 1:
+        return _pack_groups(f, dtype, width, source, target, depth, k_stride, n_stride, columns, group)
     if str(n_stride) == str(size):
         _copy_rows(f, dtype, lanes, vectors, source, target, depth, k_stride, columns)
     else:
         _gather(f, dtype, lanes, vectors, source, target, depth, k_stride, n_stride, columns)
     return f.offset(target, f.mul(depth, width * size))
+
+
+def _pack_groups(
+    f: Function,
+    dtype: str,
+    width: int,
+    source: str,
+    target: str,
+    depth: int | str,
+    k_stride: int | str,
+    n_stride: int | str,
+    columns: int | str,
+    group: int,
+) -> str:
+    """[depth / group][width][group]: a word holds a group of one column. Where neighbours along k are
+    neighbours in memory it is read as it is."""
+    size, last = dtypes.itemsize(dtype), f.sub(columns, 1)
+    word, element = f"i{8 * size * group}", memory_type(dtype)
+    groups, rest = f.divide(depth, group)
+
+    def write(index: str, read: Callable[[str], str]) -> None:
+        """One group of every column: `read` gives its word from the address of its first element."""
+        row = f.offset(source, f.mul(f.mul(index, group), k_stride))
+        out = f.offset(target, f.mul(index, width * group * size))
+        with f.loop(0, width) as n:
+            value = read(f.offset(row, f.mul(f.minimum(n.index, last), n_stride)))
+            f.store(word, value, f.element(out, n.index, group * size), group * size)
+
+    def several(at: str, count: int | str) -> str:
+        """Of `count` elements, the others zero."""
+        value = "0"
+        for k in range(group if not is_number(count) else int(count)):
+            place = f.offset(at, f.mul(f.minimum(k, f.sub(count, 1)), k_stride))
+            one = f.cast("zext", f.load(element, place, size), word)
+            if not is_number(count):
+                one = f.select(f.compare("slt", k, count), word, one, "0")
+            value = f.binary("or", value, f.binary("shl", one, 8 * size * k, word), word)
+        return value
+
+    whole = str(k_stride) == str(size)
+    with f.loop(0, groups) as loop:
+        write(loop.index, lambda at: f.load(word, at, size) if whole else several(at, group))
+    if rest != "0":
+        with f.loop(0, f.minimum(rest, 1)):
+            write(groups, lambda at: several(at, rest))
+    steps, _ = f.divide(f.add(depth, group - 1), group)
+    return f.offset(target, f.mul(steps, width * group * size))
 
 
 def _copy_rows(

@@ -28,7 +28,7 @@ def inner_loops(assembly):
 
 def spills(text, target):
     """The instructions that move registers to the stack or back in loops that multiply and add."""
-    multiplies = re.compile(r"\b(vfmadd|fmla|mulp|vpmul)")
+    multiplies = re.compile(r"\b(vfmadd|fmla|mulp|vpmul|vpdp|vdpbf|[us]+dot|bfdot)")
     loops = [x for x in inner_loops(commented(text, target)) if any(map(multiplies.search, x))]
     assert loops, "the code has no loop that multiplies"
     return [line for loop in loops for line in loop if "Spill" in line or "Reload" in line]

@@ -1,5 +1,7 @@
 """Matrix products against the interpreter: every form, odd sizes, element types, epilogues, targets."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnxc.codegen.costs import Estimate
@@ -13,7 +15,7 @@ from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Contract
-from onnxc.target import LEVELS
+from onnxc.target import LEVELS, TARGETS, runs_here
 
 RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 BEST = harness.RUNNABLE[0]
@@ -243,6 +245,69 @@ def test_every_element_type(target, types, constant, form):
 
 def test_types_that_tiles_do_not_widen_are_left_to_others():
     assert Case("mk,kn->mn", matrix(2, 3, 4), types=("float16", "float16", "float16")).choice() is None
+
+
+# Dot products ------------------------------------------------------------------------------------
+
+WITH_DOTS = [TARGETS[name] for name in ("alderlake", "sapphirerapids") if runs_here(TARGETS[name])]
+IN_GROUPS = [
+    (t, (*types, d.accumulate))
+    for t in WITH_DOTS
+    for d in t.dots
+    for types in sorted({(d.lhs, d.rhs), (d.rhs, d.lhs)})
+]
+
+
+def in_groups(case, target):
+    """The choice of a product in groups, also where one element at a time would be faster."""
+    types = *(v.dtype for v in case.node.inputs[:2]), case.node.op.accumulate
+    product = contraction.product_of(case.node)
+    tilings = [t for t in gemm._tilings(product, target) if t.dot == target.dot(*types).group]
+    return [replace(case.choice(target), tiling=tuple(vars(t).items())) for t in tilings]
+
+
+@pytest.mark.parametrize("target, types", IN_GROUPS, ids=str)
+@pytest.mark.parametrize("constant", [1, None])
+@pytest.mark.parametrize("size", [(2, 64, 8), (3, 17, 129), (5, 3, 0), (15, 33, 65), (29, 97, 6)], ids=str)
+def test_products_in_groups(target, types, constant, size):
+    case = Case("mk,kn->mn", matrix(*size), constant, types)
+    for choice in in_groups(case, target)[:2]:
+        case.check(target, choice)
+
+
+@pytest.mark.parametrize("target, types", IN_GROUPS, ids=str)
+@pytest.mark.parametrize("size", [(1, 1, 1), (15, 33, 66)], ids=str)
+def test_products_in_groups_of_sizes_that_only_the_run_knows(target, types, size):
+    for symbolic, constant in (("mnk", None), ("m", 1), ("k", None)):
+        case = Case("mk,kn->mn", matrix(*size), constant, types, symbolic)
+        for choice in in_groups(case, target)[-1:]:
+            case.check(target, choice)
+
+
+@pytest.mark.parametrize("target, types", IN_GROUPS, ids=str)
+def test_products_in_groups_under_outer_axes_and_of_a_transposed_operand(target, types):
+    sizes = {"b": 2, "h": 3, "m": 7, "n": 19, "k": 11}
+    for form in ("bhmk,bhkn->bhmn", "bmhk,bhnk->bmhn", "bhmk,hkn->bhmn"):
+        case = Case(form, sizes, None, types)
+        for choice in in_groups(case, target)[-1:]:
+            case.check(target, choice)
+
+
+@pytest.mark.parametrize("target, types", IN_GROUPS, ids=str)
+def test_a_large_product_is_one_of_groups(target, types):
+    for constant in (1, None):
+        assert Case("mk,kn->mn", matrix(64, 256, 512), constant, types).choice(target)["dot"] > 1
+
+
+def test_other_types_and_targets_multiply_one_by_one():
+    product = matrix(64, 256, 512)
+    for name, types in (
+        ("x86-64-v4", ("uint8", "int8", "int32")),
+        ("sapphirerapids", ("float32",) * 3),
+        ("sapphirerapids", ("int8", "int8", "int32")),
+        ("sapphirerapids", ("float16", "float16", "float32")),
+    ):
+        assert Case("mk,kn->mn", product, 1, types).choice(TARGETS[name])["dot"] == 1
 
 
 # Epilogues ---------------------------------------------------------------------------------------

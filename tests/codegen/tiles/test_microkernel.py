@@ -2,19 +2,27 @@
 
 import ctypes
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 from onnxc.codegen.text.emitter import Text
 from onnxc.codegen.text.memory import load_first, store_first
 from onnxc.codegen.tiles import microkernel as mk
+from onnxc.codegen.tiles.packing import pack_columns, pack_panel, pack_scaled
+from onnxc.codegen.tiles.panel import Decode, Panel
 from support.assembly import commented, inner_loops, spills
+from support.guarded import guarded
 from support.harness import RUNNABLE, aligned, compiled
 
 from onnxc.ir import dtypes
-from onnxc.target import TARGETS
+from onnxc.target import LEVELS, TARGETS, runs_here
 
-EVERY = list(TARGETS.values())
+EVERY = list(LEVELS.values())
+DOTS = [
+    (TARGETS[name], d) for name in ("alderlake", "sapphirerapids", "neoverse-v1") for d in TARGETS[name].dots
+]
+HERE = [(t, d) for t, d in DOTS if runs_here(t)]
 DTYPES = [
     ("float32", "float32", "float32"),
     ("float64", "float64", "float64"),
@@ -37,7 +45,7 @@ def text_of(target, rows, vectors, types=DTYPES[0], depth="%k", row_step=None, *
     with text.function("KERNEL", parameters, linkage="") as f:
         step = "%step" if row_step is None else row_step
         places = mk.strided_rows(f, "%a", step, rows, dtypes.itemsize(lhs))
-        sums = mk.multiply_add(f, tile, tile.zeros(), places, "%b", depth, **options)
+        sums = mk.multiply_add(f, tile, tile.zeros(), places, Panel("%b"), depth, **options)
         size = dtypes.itemsize(accumulate)
         mk.store_tile(f, tile, sums, lambda r, j: f.offset("%c", (r * tile.columns + j * tile.lanes) * size))
         f.statement("ret void")
@@ -189,3 +197,157 @@ def test_tiles_refuse_types_that_would_lose_digits():
     assert not mk.supported("int8", "int8", "float32")
     assert not mk.supported("float16", "float16", "float16")
     assert not mk.supported("bool", "bool", "int32")
+
+
+# Groups of k -------------------------------------------------------------------------------------
+
+
+def in_rows(f, tile, r, j):
+    return f.offset("%c", (r * tile.columns + j * tile.lanes) * 4)
+
+
+def dot_text(target, dot, rows, vectors, depth):
+    """KERNEL(a, b, c, depth): c = a b, rows of a dense, of `depth` elements (None: an argument)."""
+    tile = mk.Tile(rows, vectors, target.lanes(dot.accumulate), dot.lhs, dot.rhs, dot.accumulate, dot)
+    text, size = Text(target), dtypes.itemsize(dot.lhs)
+    with text.function("KERNEL", [*(f"ptr noalias %{p}" for p in "abc"), "i64 %k"], linkage="") as f:
+        k = "%k" if depth is None else depth
+        places = mk.strided_rows(f, "%a", f.mul(k, size), rows, size)
+        sums = mk.multiply_add(
+            f, tile, tile.zeros(), places, Panel("%b"), k, chains=mk.chains_for(target, rows, vectors)
+        )
+        mk.store_tile(f, tile, sums, partial(in_rows, f, tile))
+        f.statement("ret void")
+    return str(text)
+
+
+def called(text, target, *arrays, depth):
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arrays), ctypes.c_int64)
+    kind(compiled(text, target).get_function_address("KERNEL"))(*(a.ctypes.data for a in arrays), depth)
+
+
+def extremes(shape, dtype, seed):
+    """Numbers of the whole range of an integer type, small ones of a float."""
+    random, kind = np.random.default_rng(seed), dtypes.numpy_dtype(dtype)
+    if dtypes.is_float(dtype):
+        return random.integers(-8, 9, shape).astype(kind)
+    least, most = dtypes.integer_range(dtype)
+    return np.where(
+        random.random(shape) < 0.3, random.choice([least, most], shape), random.integers(least, most, shape)
+    ).astype(kind)
+
+
+@pytest.mark.parametrize("target, dot", HERE, ids=lambda v: getattr(v, "name", ""))
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("depth", [0, 1, 2, 3, 4, 5, 7, 8, 31, 64])
+def test_dot_products_are_exact_for_any_depth(target, dot, swapped, depth):
+    dot = target.dot(*((dot.rhs, dot.lhs) if swapped else (dot.lhs, dot.rhs)), dot.accumulate)
+    for rows, vectors in ((1, 1), (5, 2), (3, 3)):
+        columns = vectors * target.lanes(dot.accumulate)
+        a, b = extremes((rows, depth), dot.lhs, depth), extremes((depth, columns), dot.rhs, depth + 1)
+        panel = pack_columns(b, columns, target.lanes(dot.accumulate), dot.group)
+        for given in (None, depth):
+            text = dot_text(target, dot, rows, vectors, given)
+            packed, left = aligned(max(1, panel.nbytes)), guarded(max(1, a.nbytes))
+            packed[: panel.nbytes], left[: a.nbytes] = (
+                panel.view(np.uint8).reshape(-1),
+                a.view(np.uint8).reshape(-1),
+            )
+            out = aligned(rows * columns * 4)
+            called(text, target, left, packed, out, depth=depth)
+            got = out.view(dot.accumulate).reshape(rows, columns)
+            np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
+
+
+@pytest.mark.parametrize("target, dot", DOTS, ids=lambda v: getattr(v, "name", ""))
+@pytest.mark.parametrize("vectors", [1, 2, 4])
+def test_the_sums_of_dot_products_stay_in_registers(target, dot, vectors):
+    text = dot_text(target, dot, mk.most_rows(target, vectors, dot), vectors, 256)
+    assert not spills(text, target)
+
+
+@pytest.mark.parametrize("target", RUNNABLE, ids=str)
+@pytest.mark.parametrize("columns_first", [True, False])
+@pytest.mark.parametrize("group, dtype", [(4, "int8"), (2, "bfloat16")])
+def test_code_packs_groups_as_the_compiler_does(target, columns_first, group, dtype):
+    lanes, kind = target.lanes("float32"), dtypes.numpy_dtype(dtype)
+    for depth, columns in ((1, 1), (4, lanes), (7, 2 * lanes - 1), (10, lanes + 3)):
+        b = np.random.default_rng(depth).integers(-9, 9, (depth, columns)).astype(kind)
+        stored = np.ascontiguousarray(b if columns_first else b.T)
+        strides = (
+            (columns * kind.itemsize, kind.itemsize)
+            if columns_first
+            else (kind.itemsize, depth * kind.itemsize)
+        )
+        expected = pack_columns(b, 2 * lanes, lanes, group).reshape(-1, -(-columns // lanes) * lanes, group)
+        for given in ("%k", depth):
+            text = Text(target)
+            with text.function("KERNEL", ["ptr noalias %a", "ptr noalias %b", "i64 %k"], linkage="") as f:
+                vectors = -(-columns // lanes)
+                pack_panel(f, dtype, lanes, vectors, "%a", "%b", given, *strides, columns, group)
+                f.statement("ret void")
+            source, out = guarded(stored.nbytes), aligned(expected.nbytes)
+            source[:] = stored.view(np.uint8).reshape(-1)
+            called(str(text), target, source, out, depth=depth)
+            got = out.view(kind).reshape(expected.shape)
+            np.testing.assert_array_equal(got[:, :columns], expected[:, :columns])
+
+
+# Stored otherwise --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", RUNNABLE, ids=str)
+@pytest.mark.parametrize(
+    "dtype, zero", [("float16", 0), ("bfloat16", 0), ("int8", 0), ("uint8", 128), ("int4", 0), ("uint4", 8)]
+)
+def test_panels_are_decoded_as_they_are_loaded(target, dtype, zero):
+    lanes, kind = target.lanes("float32"), dtypes.numpy_dtype(dtype)
+    for rows, vectors, depth in ((3, 2, 13), (2, 3, 4), (1, 1, 5)):
+        random, columns = np.random.default_rng(depth), vectors * lanes
+        low, high = (-8, 8) if zero == 0 else (0, 16)
+        b = random.integers(low, high, (depth, columns))
+        a = random.integers(-4, 5, (rows, depth)).astype(np.float32)
+        decode, tile = Decode(dtype, zero), mk.Tile(rows, vectors, lanes)
+        text = Text(target)
+        with text.function("KERNEL", [*(f"ptr noalias %{p}" for p in "abc"), "i64 %k"], linkage="") as f:
+            places = mk.fixed_rows("%a", [r * depth * 4 for r in range(rows)], 4)
+            sums = mk.multiply_add(f, tile, tile.zeros(), places, Panel("%b", decode=decode), "%k")
+            mk.store_tile(f, tile, sums, partial(in_rows, f, tile))
+            f.statement("ret void")
+        if dtype in ("int4", "uint4"):
+            panel = pack_scaled(b, np.ones((1, columns), np.float32), columns, lanes, depth)[
+                -(-columns * 4 // 64) * 64 :
+            ]
+        else:
+            panel = pack_columns(b.astype(kind), columns, lanes).view(np.uint8)
+        left, packed, out = aligned(a.nbytes), aligned(panel.nbytes), aligned(rows * columns * 4)
+        left[:], packed[:] = a.view(np.uint8).reshape(-1), panel
+        called(str(text), target, left, packed, out, depth=depth)
+        np.testing.assert_array_equal(out.view(np.float32).reshape(rows, columns), a @ (b - zero))
+
+
+@pytest.mark.parametrize("target", RUNNABLE, ids=str)
+@pytest.mark.parametrize("block", [16, 32])
+def test_blocks_of_a_depth_have_scales_of_their_own(target, block):
+    lanes = target.lanes("float32")
+    for rows, vectors, depth, present in ((4, 2, 64, 2 * lanes), (2, 3, 75, 3 * lanes - 3), (1, 1, 7, 1)):
+        random, columns = np.random.default_rng(depth), vectors * lanes
+        codes, a = (
+            random.integers(0, 16, (depth, present)),
+            random.integers(-4, 5, (rows, depth)).astype(np.float32),
+        )
+        scales = 2.0 ** random.integers(-3, 3, (-(-depth // block), present)).astype(np.float32)
+        tile, text = mk.Tile(rows, vectors, lanes), Text(target)
+        with text.function("KERNEL", [*(f"ptr noalias %{p}" for p in "abc"), "i64 %k"], linkage="") as f:
+            places = mk.fixed_rows("%a", [r * depth * 4 for r in range(rows)], 4)
+            sums = mk.multiply_add_scaled(
+                f, tile, tile.zeros(), places, "%b", depth, block, Decode("uint4", 8)
+            )
+            mk.store_tile(f, tile, sums, partial(in_rows, f, tile))
+            f.statement("ret void")
+        panel = pack_scaled(codes, scales, columns, lanes, block)
+        left, packed, out = aligned(a.nbytes), aligned(panel.nbytes), aligned(rows * columns * 4)
+        left[:], packed[:] = a.view(np.uint8).reshape(-1), panel
+        called(str(text), target, left, packed, out, depth=depth)
+        expected = a @ ((codes - 8) * np.repeat(scales, block, axis=0)[:depth])
+        np.testing.assert_array_equal(out.view(np.float32).reshape(rows, columns)[:, :present], expected)
