@@ -70,6 +70,7 @@ class _Tools:
     timeout: float
 
     def run(self, *arguments: str, result: Path) -> Path:
+        result.unlink(missing_ok=True)  # so that what is there in the end was made by this command
         command = [*self.compiler, *self.flags, *arguments, "-o", str(result)]
         return start(command, result, self.directory).wait(self.timeout)
 

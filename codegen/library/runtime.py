@@ -89,6 +89,9 @@ def start_runtime(
     entry = folder and folder / f"runtime-{_key(arguments)}.o"
     if entry is not None and user_cache.fetch(entry, made):
         return Runtime(made)
+    made.unlink(
+        missing_ok=True
+    )  # an entry that was not whole, which a compiler that does nothing would leave
     command = [*arguments, str(SOURCES / "runtime.c"), "-o", str(made)]
     return Runtime(made, start(command, made, directory), entry)
 

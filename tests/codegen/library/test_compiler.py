@@ -97,6 +97,8 @@ def test_a_compiler_that_is_killed_or_makes_nothing_is_an_error(monkeypatch, par
     monkeypatch.setenv("CC", script(tmp_path / "killed", "kill -9 $$"))
     with pytest.raises(CompileError, match="'killed' was ended by signal 9: it printed nothing"):
         parts.link(tmp_path / "model.so")
+    monkeypatch.undo()
+    parts.link(tmp_path / "model.so")  # what it makes is there from now on
     monkeypatch.setenv("CC", script(tmp_path / "idle", "exit 0"))
     with pytest.raises(CompileError, match="'idle' failed with status 0: it printed nothing"):
         parts.link(tmp_path / "model.so")
