@@ -229,7 +229,6 @@ def _part(f: KernelFunction, plan: Plan, cut: Lines, part: str) -> None:
 def _strip(k: KernelText, plan: Plan) -> None:
     """The function that computes columns %start..%stop-1 of a strip: %a is the first tap of its
     first pixel, %b the weights, %out the pixel."""
-    x, out, win, epilogue, lanes = plan.x, plan.out, plan.window, plan.epilogue, plan.lanes
     parameters = [
         "ptr %args",
         "ptr noalias %a",
@@ -237,51 +236,69 @@ def _strip(k: KernelText, plan: Plan) -> None:
         "ptr noalias %out",
         "i64 %start",
         "i64 %stop",
-        *epilogue.parameters,
+        *plan.epilogue.parameters,
     ]
-    element, size = scalar_type(x.dtype), out.block * x.itemsize
-    kind, source = vector_type(element, out.block), vector_type(element, lanes.span)
-    open_ = plan.rows * -(-win.extent[1] // win.strides[1])
-    vectors = plan.products + open_ + lanes.inside + 4
-    resident = vectors * k.target.registers(x.dtype, out.block) < k.target.vector_registers
     start, stop = ("%start", "%stop") if plan.single_row else ("0", None)
     with k.function(f"{ENTRY}.strip", parameters, attributes="noinline nounwind") as f:
-        weight = partial(f.load, kind, align=min(64, size))
-        weights = [weight(f.offset("%b", p * size)) for p in range(plan.products)] if resident else None
-        initial = epilogue.start(f, 1)[0]
-        finish = {w: Finish(epilogue, f, out, 1, (plan.rows, w)) for w in plan.widths}
-        lines = [
-            f.offset("%a", f.size(iy * x.row))
-            for iy in range((plan.rows - 1) * win.strides[0] + win.extent[0])
-        ]
-
-        def tile(width: int, column: str) -> None:
-            at = [f.offset(line, f.mul(column, win.strides[1] * x.pixel)) for line in lines]
-            finished = finish[width].beginning(column)
-
-            def load(iy: int, ix: int) -> list[str]:
-                value = f.load(source, f.offset(at[iy], ix * x.pixel), min(64, lanes.span * x.itemsize))
-                return (
-                    [value]
-                    if lanes.plain
-                    else [_permuted(f, source, value, lanes.permutation(c)) for c in range(lanes.inside)]
-                )
-
-            def combine(state: str | None, values: list[str], ky: int, kx: int) -> str:
-                state, first = (initial if state is None else state, (ky * win.kernel[1] + kx) * lanes.inside)
-                for p, value in enumerate(values, first):
-                    tap = weights[p] if weights else weight(f.offset("%b", p * size))
-                    state = fused(f, x.dtype, out.block, value, tap, state)
-                return state
-
-            def done(y: int, at_: int, state: str) -> None:
-                finished.put(state, 0, y, f.add(column, at_))
-
-            slide(win, plan.rows, width, load, combine, done)
-            finished.rework((0, plan.rows), (column, f.add(column, width)))
-
-        cover(f, start, stop or f.size(out.width), plan.widths, tile)
+        strip = _Strip(f, plan)
+        cover(f, start, stop or f.size(plan.out.width), plan.widths, strip.tile)
         f.statement("ret void")
+
+
+class _Strip:
+    """The function of a strip at work: weights that stay in registers, where each line of taps begins."""
+
+    def __init__(self, f: KernelFunction, plan: Plan):
+        self.f, self.plan, self.size = f, plan, plan.out.block * plan.x.itemsize
+        win, x, out = plan.window, plan.x, plan.out
+        element = scalar_type(x.dtype)
+        self.kind, self.source = vector_type(element, out.block), vector_type(element, plan.lanes.span)
+        self.weights = [self.weight(p) for p in range(plan.products)] if self.resident else None
+        self.initial = plan.epilogue.start(f, 1)[0]
+        self.finish = {w: Finish(plan.epilogue, f, out, 1, (plan.rows, w)) for w in plan.widths}
+        count = (plan.rows - 1) * win.strides[0] + win.extent[0]
+        self.lines = [f.offset("%a", f.size(iy * x.row)) for iy in range(count)]
+
+    @property
+    def resident(self) -> bool:
+        """Whether all weights stay in registers."""
+        plan, win, target = self.plan, self.plan.window, self.f.target
+        open_ = plan.rows * -(-win.extent[1] // win.strides[1])
+        vectors = plan.products + open_ + plan.lanes.inside + 4
+        return vectors * target.registers(plan.x.dtype, plan.out.block) < target.vector_registers
+
+    def weight(self, product: int) -> str:
+        return self.f.load(self.kind, self.f.offset("%b", product * self.size), min(64, self.size))
+
+    def tile(self, width: int, column: str) -> None:
+        """`width` columns from one on."""
+        f, plan, win = self.f, self.plan, self.plan.window
+        at = [f.offset(line, f.mul(column, win.strides[1] * plan.x.pixel)) for line in self.lines]
+        finished = self.finish[width].beginning(column)
+
+        def done(y: int, x: int, state: str) -> None:
+            finished.put(state, 0, y, f.add(column, x))
+
+        slide(win, plan.rows, width, partial(self.load, at), self.combine, done)
+        finished.rework((0, plan.rows), (column, f.add(column, width)))
+
+    def load(self, lines: Sequence[str], iy: int, ix: int) -> list[str]:
+        """The vectors of one tap, one for each channel inside of a group."""
+        f, x, lanes = self.f, self.plan.x, self.plan.lanes
+        value = f.load(self.source, f.offset(lines[iy], ix * x.pixel), min(64, lanes.span * x.itemsize))
+        if lanes.plain:
+            return [value]
+        return [_permuted(f, self.source, value, lanes.permutation(c)) for c in range(lanes.inside)]
+
+    def combine(self, state: str | None, values: list[str], ky: int, kx: int) -> str:
+        """state with one tap more."""
+        f, plan = self.f, self.plan
+        state = self.initial if state is None else state
+        first = (ky * plan.window.kernel[1] + kx) * plan.lanes.inside
+        for p, value in enumerate(values, first):
+            tap = self.weights[p] if self.weights else self.weight(p)
+            state = fused(f, plan.x.dtype, plan.out.block, value, tap, state)
+        return state
 
 
 def _permuted(f: Function, kind: str, value: str, lanes: Sequence[int]) -> str:
