@@ -9,6 +9,7 @@ for dot products    [vectors][lanes][group]: `group` neighbours along k make one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...ir import dtypes
@@ -50,7 +51,13 @@ class Panel:
 
 
 def decoded(
-    f: Function, decode: Decode, accumulate: str, lanes: int, at: str, counts: list[Count], align: int | None
+    f: Function,
+    decode: Decode,
+    accumulate: str,
+    lanes: int,
+    at: str,
+    counts: Sequence[Count],
+    align: int | None,
 ) -> list[str]:
     """The vectors of one step of k as numbers of the type `accumulate`; of each as many as `counts` says are
     in memory."""
@@ -64,8 +71,8 @@ def decoded(
 
 
 def _stored(
-    f: Function, decode: Decode, lanes: int, at: str, counts: list[Count], align: int | None
-) -> list[str]:
+    f: Function, decode: Decode, lanes: int, at: str, counts: Sequence[Count], align: int | None
+) -> Sequence[str]:
     """The elements as they are, those of 4 bits in bytes."""
     if decode.dtype not in NIBBLES:
         size = lanes * dtypes.itemsize(decode.dtype)
@@ -87,6 +94,7 @@ def load_group(f: Function, dtype: str, group: int, lanes: int, pointer: str, co
     them are there, a number or an i64 of the run above 0, the others are zero and not read."""
     size, word = dtypes.itemsize(dtype), f"i{8 * group * dtypes.itemsize(dtype)}"
     element, whole = memory_type(dtype), vector_type(word, lanes)
+    value: str
     if count is None:
         value = f.load(word, pointer, size)
     else:
