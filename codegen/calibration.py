@@ -9,6 +9,7 @@ import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -95,7 +96,7 @@ def _copy(f: Function, v: Vectors) -> None:
 # Running -----------------------------------------------------------------------------------------
 
 
-def _compiled(target: Target, body: Body):
+def _compiled(target: Target, body: Body) -> tuple[Any, Any]:
     """(engine that owns the code, the function)."""
     import llvmlite.binding as llvm
 
@@ -111,7 +112,7 @@ def _compiled(target: Target, body: Body):
     return engine, ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address(ENTRY))
 
 
-def _rate(compiled, count: int, nbytes: int = 4096) -> float:
+def _rate(compiled: tuple[Any, Any], count: int, nbytes: int = 4096) -> float:
     """Iterations a nanosecond of a loop of `count` over that many bytes."""
     _, function = compiled
     raw = np.ones(nbytes + 128, np.uint8)

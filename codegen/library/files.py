@@ -11,7 +11,7 @@ import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...errors import CompileError, Origin
@@ -55,7 +55,7 @@ def _beside(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def replacing(*paths: Path):
+def replacing(*paths: Path) -> Iterator[list[Path]]:
     """Gives a new name beside each path; when the block is done the files there take the places of all
     paths, or of none.
 
@@ -130,7 +130,7 @@ def _kept(path: Path) -> Path | None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path):
+def _locked(folder: Path) -> Iterator[None]:
     file = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from ...ir import dtypes
+from ...ir import dims, dtypes
 from .interface import LibraryDescription, Port
 from .runtime import SOURCES
 
@@ -103,9 +103,7 @@ def _port_line(port: Port, role: str) -> str:
 
 
 def _sizes(port: Port, macro: str) -> str:
-    elements = 1
-    for dim in port.shape or ():
-        elements *= dim
+    elements = dims.product(dim for dim in port.shape or () if isinstance(dim, int))
     element = {"complex64": 8, "complex128": 16}.get(port.dtype or "")
     size = str(element) if element else f"sizeof({c_type(port.dtype or '')})"
     return f"#define {macro}_ELEMENTS {elements}LL\n#define {macro}_BYTES ({elements}ULL * {size})\n"

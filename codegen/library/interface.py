@@ -40,7 +40,7 @@ class Port:
 
     def as_json(self, outputs: Sequence[Port] = ()) -> dict[str, object]:
         """What the description in the library says of the port."""
-        entry = {
+        entry: dict[str, object] = {
             "name": self.name,
             "kind": self.kind,
             "dtype": self.dtype,

@@ -350,10 +350,10 @@ class RunFunction(Regions):
         f.store("ptr", f.offset(words, place), f.offset(words, base + abi.VALUE["dims"]), 8)
         f.store("ptr", self.address(value), f.offset(words, base + abi.VALUE["data"]), 8)
         nbytes = self.dimension(value.tensor.nbytes)
-        for name, number in (("bytes", nbytes), ("capacity", nbytes), ("object", "0")):
-            f.store("i64", number, f.offset(words, base + abi.VALUE[name]), 8)
-        for axis, size in enumerate(value.shape):
-            f.store("i64", self.dimension(size), f.offset(words, place + 8 * axis), 8)
+        for name, size in (("bytes", nbytes), ("capacity", nbytes), ("object", "0")):
+            f.store("i64", size, f.offset(words, base + abi.VALUE[name]), 8)
+        for axis, extent in enumerate(value.shape):
+            f.store("i64", self.dimension(extent), f.offset(words, place + 8 * axis), 8)
         return place + 8 * value.rank
 
     def _copy_object(self, location: Location, source: str, hold: bool) -> None:

@@ -60,7 +60,7 @@ _FUNCTIONS = (
 
 def entry_points(prefix: str, number: int) -> tuple[str, str]:
     """The names of `bind` and `run` for the library's target of that number."""
-    return tuple(f"{prefix}__{name}{number or ''}" for name in ("bind", "run"))
+    return f"{prefix}__bind{number or ''}", f"{prefix}__run{number or ''}"
 
 
 def tables_text(d: LibraryDescription, runtime: str, shared: bool) -> str:

@@ -105,7 +105,7 @@ class _Writer:
         return self.made[id(constant)]
 
     def _write_bytes(self, array: np.ndarray) -> int:
-        data = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         digest = hashlib.sha256(data).digest()
         if digest not in self.at_of:
             self.file.write(bytes((self.begin - self.file.tell()) % ALIGNMENT))

@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 import select
 import struct
-import sys
 import time
 from functools import cache
+from typing import Any
 
 REQUEST = struct.Struct("<III")  # bytes of triple, processor and text, which follow
 ANSWER = struct.Struct("<II")  # whether it is an object (1) or a message (0), and its bytes, which follow
@@ -32,7 +32,7 @@ def compile_text(text: str, triple: str, processor: str) -> bytes:
 
 
 @cache
-def _machine(triple: str, processor: str):
+def _machine(triple: str, processor: str) -> Any:
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
@@ -85,4 +85,4 @@ def main(channel: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -35,7 +35,7 @@ class Worker:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(Path(child.__file__))],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self.errors,
                 start_new_session=True,  # an interrupt of the terminal is the parent's

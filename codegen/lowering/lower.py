@@ -39,9 +39,10 @@ class Lowered:
     def workspace_bytes(self) -> int | None:
         """Bytes for intermediate values and scratch of a run in one thread; None where the inputs decide."""
         scratch = [step.scratch for code in self.codes.values() for step in code.steps]
-        if not self.plan.static or not all(isinstance(size, int) for size in scratch):
+        known = [size for size in scratch if isinstance(size, int)]
+        if not self.plan.static or len(known) < len(scratch):
             return None
-        return self.plan.arena_bytes + max(scratch, default=0)
+        return self.plan.arena_bytes + max(known, default=0)
 
 
 def lower(

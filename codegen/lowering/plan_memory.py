@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...ir import dims, dtypes
-from ...ir.dims import Dimension
+from ...ir.dims import Dimension, number
 from ...ir.graph import Constant, Graph, Node, TensorType, Type, Value, walk
 from ...ir.ops import If, Loop, Reorder, RuntimeCall
 from ..abi import VALUE_BYTES
@@ -213,7 +213,7 @@ class _Planner:
             readers = [n for n in inside if any(self.root(v)[0] is home for v in n.inputs)]
             done = max((self.position[n] for n in readers), default=-1)
             ready = self.first[root]
-            in_time = root.producer in self.codes and self._fits_over(root.producer, root, home)
+            in_time = root.node in self.codes and self._fits_over(root.node, root, home)
             if done < ready or (done == ready and in_time):
                 self.source[root] = home, 0
 
@@ -271,22 +271,22 @@ class _Planner:
             at[node] = set(defined) if isinstance(node.op, RuntimeCall) else at[node]
         for index, value in enumerate(graph.outputs):
             root, offset = self.root(value)
-            node = root.producer
+            maker = root.producer
             if (
                 not isinstance(value.type, TensorType)
-                or node is None
-                or node not in at
+                or maker is None
+                or maker not in at
                 or root in self.plan.locations
             ):
                 continue
             if (
-                isinstance(node.op, (If, Loop, RuntimeCall))
+                isinstance(maker.op, (If, Loop, RuntimeCall))
                 or offset != 0
                 or root.tensor.nbytes != value.tensor.nbytes
                 or root.tensor.layout is not None
             ):
                 continue  # of these only a dense value may lie anywhere
-            told = {s.name for d in value.shape for s in dims.symbols(d)} <= at[node]
+            told = {s.name for d in value.shape for s in dims.symbols(d)} <= at[maker]
             if told and (index not in self.before or self._may_take(self.before[index], root)):
                 self.plan.locations[root] = Location("output", index, 0, self._slot())
 
@@ -423,9 +423,9 @@ def place(buffers: list[Buffer]) -> int:
     """Gives buffers of known sizes their offsets; the bytes of the whole. They are placed in the order of use
     and, where that leaves gaps, the largest first too (Pisarchyk and Lee, "Efficient Memory Management for
     Deep Neural Net Inference"): the smaller of the two is taken. `runtime_c/plan.c` has the same rule."""
-    end, most, offsets = _first_fit(sorted(buffers, key=lambda b: (b.first, -b.nbytes)), by_use=True)
+    end, most, offsets = _first_fit(sorted(buffers, key=lambda b: (b.first, -number(b.nbytes))), by_use=True)
     if end > most:
-        smaller, _, others = _first_fit(sorted(buffers, key=lambda b: -b.nbytes), by_use=False)
+        smaller, _, others = _first_fit(sorted(buffers, key=lambda b: -number(b.nbytes)), by_use=False)
         if smaller < end:
             end, offsets = smaller, others
     for buffer in buffers:
@@ -445,7 +445,7 @@ def _first_fit(buffers: list[Buffer], by_use: bool) -> tuple[int, int, dict[int,
     end = most = 0
     offsets = {}
     for buffer in buffers:
-        offset, size = 0, _rounded(buffer.nbytes)
+        offset, size = 0, _rounded(number(buffer.nbytes))
         if by_use:
             placed = [entry for entry in placed if entry[2].last >= buffer.first]
             most = max(most, size + sum(high - low for low, high, _ in placed))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ...errors import UnsupportedError
 from ...ir import dims
@@ -31,7 +31,7 @@ from ...ir.ops import (
 )
 from ...target import Target
 from .. import costs
-from ..kernel import Choice
+from ..kernel import Choice, chosen
 from ..kernels import KERNELS, loop_nest
 from .expand import expanded
 from .plan_memory import known_at_entry, states_of
@@ -87,7 +87,7 @@ class _Selection:
     def _inner(self, op: Op) -> Op:
         """op with its regions lowered too; fused groups are their kernel's business."""
         if isinstance(op, (If, Loop)):
-            changed = {k: self.graph(v) for k, v in vars(op).items() if isinstance(v, Graph)}
+            changed: dict[str, Any] = {k: self.graph(v) for k, v in vars(op).items() if isinstance(v, Graph)}
             return replace(op, **changed)
         return op
 
@@ -141,7 +141,7 @@ class _Selection:
             ]
             if copied and copied[0] is node.inputs[0] and copied[0] in self.states:
                 copied = copied[1:]  # a state that grows is there already
-            total += sum(self._reorder(v, _layout(v), copies=True).choice.time for v in copied)
+            total += sum(chosen(self._reorder(v, _layout(v), copies=True)).time for v in copied)
         new = [value for value, block in apart if (value, block) not in self.reordered]
         return total + sum(costs.move(self.target, 2 * dims.typical(v.tensor.nbytes)).total for v in new)
 
@@ -210,13 +210,12 @@ class _Selection:
                 inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
             nodes.append(Node(node.op, inputs, tuple(outputs), node.origin, node.choice))
             new.update(zip(node.outputs, outputs))
-        outputs = [as_wanted(v, None, False) for v in graph.outputs]
-        for k, value in enumerate(outputs):
+        results = [as_wanted(v, None, False) for v in graph.outputs]
+        for k, value in enumerate(results):
             if any(self.states.get(source, k) != k for source in may_be(value)):
                 nodes.append(self._reorder(value, None, copies=True))  # before that state is overwritten
-                outputs[k] = nodes[-1].outputs[0]
-        outputs = tuple(outputs)
-        return replace(graph, nodes=tuple(nodes), outputs=outputs)
+                results[k] = nodes[-1].outputs[0]
+        return replace(graph, nodes=tuple(nodes), outputs=tuple(results))
 
     def _joined(self, join: Node, placed: set[Value], nodes: list[Node]) -> tuple[Value, ...]:
         """The operands of a join, copies of those that do not lie inside its result."""

@@ -33,9 +33,10 @@ def view_of(node: Node) -> tuple[Value, Dimension] | None:
             cut = [a for a in range(source.rank) if starts[a] != 0 or sizes[a] != source.shape[a]]
             if not cut:
                 return source, 0
-            begins = [_offset(source.tensor, axis, starts[axis]) for axis in cut]
+            found = [_offset(source.tensor, axis, starts[axis]) for axis in cut]
+            begins = [begin for begin in found if begin is not None]
             whole = all(d == 1 for d in sizes[: cut[-1]]) and _ends_whole(source.tensor, node.op, cut[-1])
-            return (source, sum(begins)) if whole and None not in begins else None
+            return (source, sum(begins, 0)) if whole and len(begins) == len(found) else None
     return None
 
 
@@ -44,17 +45,21 @@ def parts_of(node: Node) -> list[Dimension] | None:
     that only the run can compare are no join's: operands are written before it does."""
     if node.choice is not None or not isinstance(node.op, Concat):
         return None
-    out, axis, begin = node.outputs[0].tensor, node.op.axis, 0
-    found: list[Dimension | None] = []
+    out, axis = node.outputs[0].tensor, node.op.axis
+    begin: Dimension = 0
+    found: list[Dimension] = []
     for value in node.inputs:
-        found.append(_offset(out, axis, begin))
+        offset = _offset(out, axis, begin)
+        if offset is None:
+            return None
+        found.append(offset)
         begin = begin + value.shape[axis]
     fits = all(
         v.tensor.layout == out.layout
         and all(dims.equal(v.shape[a], d) for a, d in enumerate(out.shape) if a != axis)
         for v in node.inputs
     )
-    return found if fits and all(d == 1 for d in out.shape[:axis]) and None not in found else None
+    return found if fits and all(d == 1 for d in out.shape[:axis]) else None
 
 
 def root_of(value: Value) -> tuple[Value, Dimension]:

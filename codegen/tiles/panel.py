@@ -82,7 +82,8 @@ def _stored(
             else "zeroinitializer"
             for j, count in enumerate(counts)
         ]
-    found, v = [], Vectors(f, "int8" if decode.dtype == "int4" else "uint8", lanes)
+    found: list[str] = []
+    v = Vectors(f, "int8" if decode.dtype == "int4" else "uint8", lanes)
     for pair in range(-(-len(counts) // 2)):
         both = f.load(v.type, f.offset(at, pair * lanes), min(64, lanes))
         found += [v.shift_right(v.shift_left(both, 4), 4), v.shift_right(both, 4)]
