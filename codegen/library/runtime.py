@@ -107,6 +107,8 @@ def _key(arguments: Sequence[str]) -> str:
 
 def _identity(word: str) -> tuple[int, int] | None:
     """What tells a program or file that an argument names from another version of it."""
+    if word.startswith("-"):
+        return None
     package = importlib.util.find_spec(word) if word == "ziglang" else None
     try:
         status = os.stat((package and package.origin) or shutil.which(word) or word)

@@ -181,6 +181,7 @@ def test_the_cache_is_the_users_own(path, cache):
 
 @pytest.mark.parametrize("mode", [0o770, 0o702])
 def test_a_cache_that_others_can_write_is_refused(path, cache, mode):
+    cache.mkdir(exist_ok=True)
     cache.chmod(mode)
     with pytest.raises(LoadError, match="private"):
         cached_library(path)
