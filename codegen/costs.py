@@ -127,6 +127,11 @@ def move(target: Target, nbytes: float, among: float | None = None) -> Estimate:
     return Estimate(memory=nbytes / rate(target, nbytes if among is None else among))
 
 
+def reordering(target: Target, nbytes: float) -> Estimate:
+    """To bring that many bytes from one layout into another."""
+    return move(target, 2 * nbytes)
+
+
 def overhead(nanoseconds: float) -> Estimate:
     return Estimate(overhead=nanoseconds)
 

@@ -37,7 +37,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
         return
     from . import reorder
 
-    cost = costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.step(target)
+    cost = costs.reordering(target, dims.typical(x.nbytes + out.nbytes) / 2) + costs.step(target)
     yield Choice(reorder, cost, (), (x.layout,), out.layout)
 
 
@@ -91,7 +91,7 @@ def _cut(image: Image, target: Target, step: int) -> Lines:
 
 def _moving(image: Image, target: Target) -> Estimate:
     """To read and write an image once."""
-    return costs.move(target, 2 * dims.typical(image.batch * image.image)) + costs.step(target)
+    return costs.reordering(target, dims.typical(image.batch * image.image)) + costs.step(target)
 
 
 def _clear(f: KernelFunction, image: Image, plane: str, first: str, last: str) -> None:

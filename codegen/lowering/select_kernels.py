@@ -1,14 +1,16 @@
 """select_kernels: which kernel runs each node, and in which layout each value is stored.
 
-Nodes are taken in order. Every kernel offers its choices for the node as its operands are stored so far; the
-one whose estimated time, with that of the reorders it asks for, is least wins; a view or join takes no time.
+Nodes are taken in order, twice: every kernel offers its choices for the node as its operands are stored so
+far, and the least estimated time wins, that of reorders included: those that the choice asks for, unless
+another reader did, and those that the readers of its result ask for, which the second time are known. A view
+or join takes no time.
 A blocked value then gets the widest halo that any of its consumers reads, and Reorder nodes are put where a
 consumer wants another layout than the producer gives, or a join another place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -59,47 +61,58 @@ class _Selection:
     def __init__(self, target: Target, entry: set[str], states: Mapping[Value, int]):
         self.target, self.entry, self.states = target, entry, states
         self.reordered: set[tuple[Value, int | None]] = set()  # operands, by the block that somebody reads
+        self.read: dict[Value, set[int | None]] = {}  # results, by the blocks that their readers want
 
     def graph(self, graph: Graph) -> Graph:
-        chosen = self._choose(graph)
+        self.read = {value: {None} for value in graph.outputs}
+        whole, chosen = self._choose(graph, self._inner)
+        self.read = _blocks_read(whole, chosen)
+        _, chosen = self._choose(whole, lambda op: op)
         return self._insert(chosen, self._borders(chosen))
 
     # Which kernel --------------------------------------------------------------------------------
 
-    def _choose(self, graph: Graph) -> Graph:
-        """Choices on all nodes; produced values have their block, but no halo yet."""
+    def _choose(self, graph: Graph, inner: Callable[[Op], Op]) -> tuple[Graph, Graph]:
+        """graph with what stands for nodes that no kernel takes, its regions lowered; and the same with
+        choices on all nodes, produced values having their block, but no halo yet."""
         new: dict[Value, Value] = {}
-        nodes = []
+        nodes, whole = [], []
         pending = list(reversed(graph.nodes))
+        self.reordered.clear()
         while pending:
             node = pending.pop()
             inputs = tuple(new.get(v, v) for v in node.inputs)
-            op = self._inner(node.op)
+            op = inner(node.op)
             dense = Node(op, inputs, tuple(_stored(v, None) for v in node.outputs), node.origin)
-            best = dense if _runs_itself(op) else self._best(dense)
+            wanted = [self.read.get(v, set()) for v in node.outputs]
+            best = dense if _runs_itself(op) else self._best(dense, wanted)
             if best is None:
                 pending.extend(reversed(expanded(node) or _refused(dense)))
                 continue
             nodes.append(best)
+            whole.append(Node(op, node.inputs, node.outputs, node.origin))
             new.update(zip(node.outputs, best.outputs))
-        return replace(graph, nodes=tuple(nodes), outputs=tuple(new.get(v, v) for v in graph.outputs))
+        outputs = tuple(new.get(v, v) for v in graph.outputs)
+        return replace(graph, nodes=tuple(whole)), replace(graph, nodes=tuple(nodes), outputs=outputs)
 
     def _inner(self, op: Op) -> Op:
         """op with its regions lowered too; fused groups are their kernel's business."""
         if isinstance(op, (If, Loop)):
-            changed: dict[str, Any] = {k: self.graph(v) for k, v in vars(op).items() if isinstance(v, Graph)}
+            inner = _Selection(self.target, self.entry, self.states)
+            changed: dict[str, Any] = {k: inner.graph(v) for k, v in vars(op).items() if isinstance(v, Graph)}
             return replace(op, **changed)
         return op
 
-    def _best(self, node: Node) -> Node | None:
-        """The node with the cheapest of its choices; None where it has none."""
+    def _best(self, node: Node, wanted: Sequence[set[int | None]]) -> Node | None:
+        """The node with the cheapest of its choices; None where it has none. wanted: the blocks in which its
+        results are read."""
         choices = self._offered(node)
         options = self._kernelless(node) + [(choice.output, choice) for choice in choices]
         ways = [
             Node(node.op, node.inputs, tuple(_stored(v, layout) for v in node.outputs), node.origin, choice)
             for layout, choice in options
         ]
-        best = min(ways, key=self._cost, default=None)
+        best = min(ways, key=lambda way: self._cost(way) + self._handing_on(way, wanted), default=None)
         if best is not None:
             self.reordered.update(self._apart(best))
         return best
@@ -143,12 +156,23 @@ class _Selection:
                 copied = copied[1:]  # a state that grows is there already
             total += sum(chosen(self._reorder(v, _layout(v), copies=True)).time for v in copied)
         new = [value for value, block in apart if (value, block) not in self.reordered]
-        return total + sum(costs.move(self.target, 2 * dims.typical(v.tensor.nbytes)).total for v in new)
+        return total + sum(map(self._reordering, new))
+
+    def _handing_on(self, node: Node, wanted: Sequence[set[int | None]]) -> float:
+        """Nanoseconds for bringing its results into the layouts that their readers want."""
+        return sum(
+            self._reordering(value) * len(blocks - {_block(value)})
+            for value, blocks in zip(node.outputs, wanted)
+        )
+
+    def _reordering(self, value: Value) -> float:
+        moved = costs.reordering(self.target, dims.typical(value.tensor.nbytes))
+        return (moved + costs.step(self.target)).total
 
     def _apart(self, node: Node) -> list[tuple[Value, int | None]]:
         """The operands that must be reordered for the node, and the blocks in which it reads them."""
         return [
-            (value, None if layout is None else layout.block)
+            (value, layout and layout.block)
             for value, layout in zip(node.inputs, _wanted(node))
             if value.constant is None and not _fits(_layout(value), layout)
         ]
@@ -256,6 +280,26 @@ def _scaling(node: Node, choices: list[Choice]) -> list[Choice]:
 
 def _is_product(node: Node) -> bool:
     return isinstance(node.op, (Conv, Contract))
+
+
+def _blocks_read(graph: Graph, chosen: Graph) -> dict[Value, set[int | None]]:
+    """The blocks in which every value of graph is read by nodes as they were chosen, None being dense. What
+    nobody computes, a view or join, wants its operands as its readers want its result."""
+    read: dict[Value, set[int | None]] = {value: {None} for value in graph.outputs}
+    for node, choice in reversed(list(zip(graph.nodes, chosen.nodes))):
+        if choice.choice is None and not _runs_itself(node.op):
+            blocks = [read.get(node.outputs[0], set())] * len(node.inputs)
+        else:
+            blocks = [{layout and layout.block} for layout in _wanted(choice)]
+        for value, wanted in zip(node.inputs, blocks):
+            if value.constant is None and isinstance(value.type, TensorType):
+                read.setdefault(value, set()).update(wanted)
+    return read
+
+
+def _block(value: Value) -> int | None:
+    layout = _layout(value)
+    return layout and layout.block
 
 
 def _layout(value: Value) -> Layout | None:

@@ -108,10 +108,10 @@ def test_a_single_pixel_of_whole_blocks_is_dense_already():
 
 
 def test_a_blocked_value_is_never_an_output():
-    p = Planned("""graph g(%x: float32[1, 8, 1, 1]) {
-        %w = constant float32[16, 8, 1, 1] splat 0.5
+    p = Planned("""graph g(%x: float32[1, 256, 1, 1]) {
+        %w = constant float32[512, 256, 1, 1] splat 0.5
         %a = conv(%x, %w) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
-        %b = reshape(%a) shape=(1, 16)
+        %b = reshape(%a) shape=(1, 512)
         return %b
     }""")
     assert p.place("a")[0] == "arena"
