@@ -6,6 +6,8 @@ Every figure is the best of many short runs, so that what else the machine does 
 from __future__ import annotations
 
 import ctypes
+import itertools
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +21,7 @@ from .text.emitter import ENTRY, Function, Text
 from .text.vectors import Vectors
 
 CHAINS = 12  # sums that do not wait for each other: more than any latency times any rate
+WINDOW = 1 << 20  # bytes of a larger memory that are timed together
 SECONDS = 0.4  # for each figure
 UNROLLED = 8  # vectors an iteration
 SMALLEST = 8 << 10  # bytes that lie in the first-level cache of any processor
@@ -40,13 +43,18 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
     rates = []
     for level, among in (
         (2, (sizes.level1_bytes + sizes.level2_bytes) // 2),
-        (3, max(4 * sizes.level2_bytes, sizes.level3_bytes // 8)),
+        (3, 3 * sizes.level2_bytes),
         (4, min(max(2 * sizes.level3_bytes, 64 << 20), 512 << 20)),
     ):
         progress(f"level {level}" if level < 4 else "memory")
         rates.append(2 * vector * _rate(copy, among // 2 // vector, among))
+    progress("share of level 3")
+    share, middle = 3 * sizes.level2_bytes, math.sqrt(rates[1] * rates[2])
+    while 2 * share <= sizes.level3_bytes and 2 * vector * _rate(copy, share // vector, 2 * share) > middle:
+        share *= 2
     return replace(
         sizes,
+        level3_bytes=share,
         instructions=instructions,
         loads=loads,
         latency=latency,
@@ -117,10 +125,12 @@ def _rate(compiled: tuple[Any, Any], count: int, nbytes: int = 4096) -> float:
     _, function = compiled
     raw = np.ones(nbytes + 128, np.uint8)
     memory, half = raw.ctypes.data + -raw.ctypes.data % 64, nbytes // 2 // 64 * 64
-    count = count // UNROLLED * UNROLLED
+    windows = max(1, half // WINDOW)  # one after the other, all before the first comes again
+    count = count // windows // UNROLLED * UNROLLED
     best, until = float("inf"), time.perf_counter() + SECONDS
-    while time.perf_counter() < until:
+    for window in itertools.cycle(range(windows)):
         began = time.perf_counter_ns()
-        function(memory, half, count)
+        function(memory + window * WINDOW, half, count)
         best = min(best, time.perf_counter_ns() - began)
-    return count / max(1, best)
+        if time.perf_counter() > until and window == windows - 1:
+            return count / max(1, best)

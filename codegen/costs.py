@@ -29,9 +29,11 @@ INSTRUCTIONS = {
     "fmod": 12,
 }
 
-HIDDEN = 0.8  # how much of the shorter of compute and memory the longer hides
+HIDDEN = 0.6  # how much of the shorter of compute and memory the longer hides
 
 # Instructions, on whole vectors.
+WINOGRAD = 4.5  # times as many as a transform has: operands lie in t * t matrices apart
+SHUFFLED = 12  # of a vector of a square that is transposed in registers
 NEST_TAP = 24  # of a window's tap in LoopNest, whose sums lie in memory
 STRIDED = 4  # times as many where what a vector needs does not lie together
 GATHERED = 8  # to load a vector's elements one by one
@@ -40,15 +42,17 @@ ARGMAX = 3  # times as many where places are kept too
 FOLDING = 20  # to combine the lanes of one result, spread over its terms
 CELL = 60  # that the gates of a recurrent cell take, a vector
 SOFTMAX = 24  # from a row's maximum to its sum, a vector of attention's weights
+CONV = 1.2  # times as long as a convolution's multiply-adds: panels come from the second-level cache
 TILE_VECTOR = 2  # to begin and store one vector of a tile
-DEPTHWISE_PLAIN = 1.3  # a product of a depthwise window, loads and shuffles of edges included
-DEPTHWISE_SHUFFLED = 1.6  # the same where lanes are permuted
-POOL_TAP = 2  # a tap of a pooling window along one axis
+DEPTHWISE_PLAIN = 1.7  # a product of a depthwise window, loads and shuffles of edges included
+DEPTHWISE_SHUFFLED = 2.1  # the same where lanes are permuted
+WHOLE_POOL = 9  # a vector of an image that is pooled as a whole
+POOL_TAP = 10  # a tap of a pooling window along one axis
 NARROW_PANEL = 1.05  # a tile narrower than the others, which are alternated with it
 HALF_VECTOR = 0.6  # of a whole vector's time, where wide vectors are executed in two halves
 
 # Nanoseconds.
-STEP = 60.0  # to begin and end a step on one thread
+STEP = 200.0  # to begin and end a step on one thread
 TILE = 12.0  # of a tile's function: the call, the misprediction where its loop ends
 CONV_TILE = 10.0  # the same in a convolution, whose tiles follow each other in a loop
 ROW = 0.5  # to begin a row that is copied
@@ -57,12 +61,11 @@ LOOKUP = 1.0  # an index looked up, checked and followed
 REDUCTION = 0.1  # to begin and end one result
 POOLED = 1.0  # the same, of a window
 FOLDED = 2.0  # to find the place that a mirrored border repeats
-FOLDED_ROW = 0.5  # to combine the lanes of a row
+FOLDED_ROW = 20.0  # to combine the lanes of a row, waiting for each halving
 SIZE = 1.0  # a number that the run computes
 PLACED = 1.5  # an element of weights that the run puts into its panel
 RANDOM = 4.0  # a random number
-PACKED_PART = 20.0  # to begin a part of a matrix product
-ATTENTION_PART = 50.0
+ATTENTION_ROW = 200.0  # a query: its maximum, its sum and its share of packing keys
 RANK = 2.0  # an element of a short line to be sorted, besides comparing it
 COMPARED = 1.0  # a vector of a short line compared
 KEY = 4.0  # an element's key made and unmade, in a long line
@@ -71,8 +74,8 @@ COUNTED = 1.0  # one of the counts of a digit added up
 
 # Bytes moved, for each byte that a kernel stores.
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
-TRANSPOSED = 1.5  # times the time of a copy
-SCATTERED = 3.0  # the same, where nothing lies together
+TRANSPOSED = 3.0  # times the time of a copy
+SCATTERED = 5.0  # the same, where nothing lies together
 
 # Parts.
 PART_NS = 4000.0  # a part should take that long, or handing it out costs more than it gains
@@ -129,7 +132,7 @@ def move(target: Target, nbytes: float, among: float | None = None) -> Estimate:
 
 def reordering(target: Target, nbytes: float) -> Estimate:
     """To bring that many bytes from one layout into another."""
-    return move(target, 2 * nbytes)
+    return move(target, 2 * nbytes) + compute(target, SHUFFLED * nbytes * 8 / target.vector_bits)
 
 
 def overhead(nanoseconds: float) -> Estimate:
@@ -142,11 +145,18 @@ def step(target: Target, count: int = 1) -> Estimate:
 
 
 def rate(target: Target, among: float) -> float:
-    """Bytes a nanosecond of what is used in turns with `among` bytes."""
-    facts = target.facts
-    if among <= facts.level2_bytes:
-        return facts.level2_rate
-    return facts.level3_rate if among <= facts.level3_bytes else facts.memory_rate
+    """Bytes a nanosecond of what is used in turns with `among` bytes. A cache gives all that fits, nothing of
+    twice as much: what comes in turn pushes out what comes next."""
+    facts, left, time = target.facts, 1.0, 0.0
+    for size, speed in ((facts.level2_bytes, facts.level2_rate), (facts.level3_bytes, facts.level3_rate)):
+        share = left * max(0.0, min(1.0, 2 - among / size))
+        left, time = left - share, time + share / speed
+    return 1 / (time + left / facts.memory_rate)
+
+
+def stored(target: Target, nbytes: float) -> Estimate:
+    """Constants read: since the last run, all others of the graph were."""
+    return Estimate(memory=nbytes / rate(target, max(nbytes, target.constant_bytes)))
 
 
 def step_time(target: Target, instructions: float, loads: float, chains: int = 1) -> float:

@@ -25,7 +25,7 @@ class Facts:
     latency: float = 1.3  # nanoseconds from a multiply-add to one that needs its result
     level1_bytes: int = 32 << 10
     level2_bytes: int = 1 << 20
-    level3_bytes: int = 16 << 20  # of all cores together
+    level3_bytes: int = 16 << 20  # as far as one core gets them
     level2_rate: float = 60.0  # bytes
     level3_rate: float = 25.0
     memory_rate: float = 10.0

@@ -63,6 +63,7 @@ class Target:
     memory_operands: bool = False  # arithmetic reads an operand straight from memory
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     facts: Facts = field(default_factory=Facts)
+    constant_bytes: int = 0  # of the graph that is lowered: so much lies between two uses of a constant
     abilities: frozenset[Ability] = frozenset()
     dots: tuple[Dot, ...] = ()
     level: str = ""  # the name of its level, where it is none itself

@@ -120,7 +120,12 @@ static int32_t onnxc_execute(onnxc_context *context) {
     if (status != 0) return onnxc_recorded(context, status);
     status = onnxc_prepare_arena(context);
     if (status != ONNXC_OK) return status;
-    if (context->profile != NULL) context->profile->count = 0;
+    if (context->profile != NULL) {
+        context->profile->count = 0;
+        onnxc_now_ns();
+        int64_t now = onnxc_now_ns();
+        context->clock_ns = onnxc_now_ns() - now;
+    }
     status = context->lowered->run(context, context->inputs, context->outputs);
     context->run_count++;
     if (status != 0) return onnxc_recorded(context, status);

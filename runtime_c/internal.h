@@ -125,6 +125,7 @@ struct onnxc_context {
     onnxc_pool *pool;
     onnxc_pool *own_pool;
     onnxc_profile *profile; /* the caller's; null: steps are not timed */
+    int64_t clock_ns;       /* that reading the clock takes, of a run that is timed */
     int32_t threads;
     int32_t node;           /* that a running operator belongs to */
     void *temporaries;      /* that operator's working memory, a list */

@@ -46,7 +46,8 @@ static void onnxc_time_step(onnxc_context *context, int64_t began, int64_t parts
     int64_t ended = onnxc_now_ns(), index = profile->count++;
     if (index >= profile->capacity) return;
     const char *name = onnxc_node_name(context, node);
-    profile->timings[index] = (onnxc_timing){name, parts, work_ns, ended - began};
+    int64_t taken = ended - began - context->clock_ns;
+    profile->timings[index] = (onnxc_timing){name, parts, work_ns, taken > 0 ? taken : 0};
 }
 
 static int32_t onnxc_run_parts(onnxc_context *context, onnxc_kernel *kernel, const uint64_t *args,

@@ -54,7 +54,9 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
     lanes = target.lanes(FLOAT)
     sums = shape.depth * -(-keys // lanes) + keys * -(-shape.extent // lanes)
     exponentials = -(-keys // lanes) * costs.SOFTMAX
-    cost = costs.compute(target, queries * (sums + exponentials)) + costs.overhead(costs.ATTENTION_PART)
+    cost = costs.compute(target, queries * (sums + exponentials)) + costs.overhead(
+        queries * costs.ATTENTION_ROW
+    )
     read = keys * (shape.depth + shape.extent) * SIZE
     cost += costs.move(target, read, repeats * read)
     if queries > FEW:

@@ -100,13 +100,18 @@ def estimate(node: Node, target: Target, tiling: Mapping[str, int], block: int) 
         each = tile_estimate(target, depth, rows, p.registers(target, x.dtype))
         found += each * (pixels / rows * p.count * narrower)
     padded = -(-x.shape[1] // block) * block  # idle lanes are moved too
-    return found + costs.move(target, dims.typical(x.nbytes * padded // x.shape[1] + out.nbytes) + w.nbytes)
+    moved = costs.move(target, dims.typical(x.nbytes * padded // x.shape[1] + out.nbytes))
+    again = w.nbytes * max(0.0, pixels / rows - 1)  # each tile reads its panel
+    if depth * tiling["vectors"] * target.vector_bits // 8 > target.facts.level1_bytes // 2:
+        moved += Estimate(memory=again / target.facts.level2_rate)
+    return found + moved + costs.stored(target, w.nbytes)
 
 
 def tile_estimate(target: Target, depth: float, pixels: int, vectors: int) -> Estimate:
     """Of one tile: its steps, its beginning and end, its call."""
     ends = costs.compute(target, costs.TILE_VECTOR * pixels * vectors)
-    return Estimate(compute=depth * step_time(target, pixels, vectors), overhead=costs.CONV_TILE) + ends
+    steps = depth * step_time(target, pixels, vectors)
+    return Estimate(compute=costs.CONV * steps, overhead=costs.CONV_TILE) + ends
 
 
 # Weights -----------------------------------------------------------------------------------------

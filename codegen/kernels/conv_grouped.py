@@ -76,8 +76,8 @@ def _estimate(node: Node, target: Target, vectors: int) -> Estimate:
     ranges = _ranges(node, target.block, vectors)
     depths = [(high - low) * dims.product(w.shape[2:]) for low, high in ranges]
     each = costs.total(tile_estimate(target, depth, rows, wide) for depth in depths)
-    moved = dims.typical(x.nbytes + out.nbytes) + w.nbytes
-    return each * tiles + costs.move(target, moved) + costs.step(target)
+    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.stored(target, w.nbytes)
+    return each * tiles + moved + costs.step(target)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:

@@ -88,7 +88,8 @@ def _estimate(node: Node, target: Target, tiling: Mapping[str, int]) -> Estimate
     x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
     pixels, rows = dims.typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
     depth = x.shape[1] * dims.product(w.shape[2:]) / dims.product(node.op.strides)
-    found = costs.step(target) + costs.move(target, dims.typical(x.nbytes + out.nbytes) + w.nbytes)
+    found = costs.step(target) + costs.stored(target, w.nbytes)
+    found += costs.move(target, dims.typical(x.nbytes + out.nbytes))
     for p in panels_of(out.shape[1], target.block, tiling):
         found += tile_estimate(target, depth, rows, p.registers(target, x.dtype)) * (pixels / rows * p.count)
     return found

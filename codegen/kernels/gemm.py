@@ -145,7 +145,11 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
         vectors = m * -(-n // tiling.lanes)
         found += costs.compute(target, vectors * costs.weight(node.op.epilogue))
     sizes = itemsizes(product)
-    moved = depth * n * sizes[B] + m * depth * sizes[A] + m * n * sizes[C]
+    moved, held = m * depth * sizes[A] + m * n * sizes[C], depth * n * sizes[B]
+    if product.constant:
+        found += costs.stored(target, held)
+    else:
+        moved += held
     found += costs.move(target, moved, repeats * moved)
     if tiling.source == "packed":
         found += packing(target, depth * n * sizes[B])

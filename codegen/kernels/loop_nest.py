@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from types import ModuleType
 
+from ...ir import dims
 from ...ir.graph import Constant, Layout, Node, TensorType, Value
 from ...ir.ops import (
     Attention,
@@ -34,6 +35,7 @@ from ...ir.ops import (
 )
 from ...target import Target
 from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code
 from ..nests import blocked_moves, elementwise, indexed, movement, reduction, scan, softmax_attention, windows
 from ..nests.nest import Stages, parts_step
@@ -64,13 +66,21 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
     for layout, wanted in layouts:
         stages, _ = _stages(_stored(node, wanted, layout), target)
         cost = costs.total(piece.estimate for stage in stages for piece in stage)
-        cost += costs.step(target, len(stages))
+        cost += costs.step(target, len(stages)) + _stored_operands(node, target)
         yield Choice(sys.modules[__name__], cost, (), wanted, layout)
 
 
 def _moves_nothing(node: Node) -> bool:
     """Whether the result is stored as the operand is, only elsewhere."""
     return isinstance(node.op, Reorder) and node.inputs[0].tensor == node.outputs[0].tensor
+
+
+def _stored_operands(node: Node, target: Target) -> Estimate:
+    """Constants that are read as a whole."""
+    if isinstance(node.op, (Gather, Scatter)):
+        return Estimate()
+    constants = [v.type for v in node.inputs if v.constant is not None]
+    return costs.total(costs.stored(target, dims.typical(t.nbytes)) for t in constants)
 
 
 def _blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:

@@ -79,7 +79,8 @@ def _estimate(node: Node, target: Target, layout: Layout) -> Estimate:
     moved = blocks * layout.block * dims.typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
     found = costs.move(target, moved) + costs.step(target)
     if _is_whole(node):
-        return found
+        vectors = moved * 8 / target.vector_bits
+        return found + costs.compute(target, costs.WHOLE_POOL * vectors)
     results = blocks * dims.typical(dims.product(out.shape[2:]))
     return found + costs.compute(target, costs.POOL_TAP * results * sum(node.op.kernel))
 

@@ -145,7 +145,7 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
     weights = op.columns * op.hidden * dtypes.itemsize(dtype)
     part = most if weights <= target.facts.level2_bytes // 2 else REUSE * most
     cost = Estimate(compute=time) + costs.compute(target, rows * -(-op.columns // lanes) * costs.CELL)
-    cost += costs.move(target, -(-rows // part) * weights)
+    cost += costs.move(target, -(-rows // part) * weights, len(op.directions) * weights)
     tiling = (("rows", most), ("vectors", -vectors), ("lanes", lanes), ("part", part))
     cost *= dims.typical(steps) * len(op.directions)
     packed = (1,) if node.inputs[1].constant is not None else ()

@@ -125,7 +125,7 @@ class _Kernel:
         )
         moved = count * sum(map(dtypes.itemsize, whole))
         among = moved * dims.typical(dims.product(self.outer))
-        folds = costs.overhead(costs.FOLDED_ROW * (1 + len(self.rows.reduced)))
+        folds = costs.overhead(costs.FOLDED_ROW * (1 + len(self.rows.reduced)) / self.together)
         return costs.compute(target, effort) + costs.move(target, moved, among) + folds
 
     def place(self, key: tuple[str, int]) -> tuple[str, int]:

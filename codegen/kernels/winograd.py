@@ -173,12 +173,17 @@ def estimate(node: Node, target: Target, m: int, vectors: int, block: int) -> Es
     panels, blocks = -(-outputs // (block * vectors)), -(-channels // block)
     products = t * t * pieces / rows * panels * channels * step_time(target, rows, vectors)
     groups = max(1, pieces * t * t * channels * SIZE * 3 / target.facts.level2_bytes)
-    data = pieces * blocks * (2 * t * t + 2 * t * (5 * t // 2 - 2))
+    data = pieces * blocks * data_instructions(t)
     weights = groups * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
     results = pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t)
-    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes) + w.nbytes)
-    transforms = costs.compute(target, data + weights + results)
+    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.stored(target, w.nbytes)
+    transforms = costs.compute(target, costs.WINOGRAD * (data + weights + results))
     return Estimate(compute=products) + transforms + moved + costs.step(target)
+
+
+def data_instructions(t: int) -> int:
+    """Of the transform of one piece of one block."""
+    return 2 * t * t + 2 * t * (5 * t // 2 - 2)
 
 
 # Weights -----------------------------------------------------------------------------------------
@@ -264,10 +269,14 @@ class _Winograd:
         return -(-self.x.channels // -(-self.x.channels // most))
 
     def _parted(self) -> int:
-        """Into how many runs of panels a group is cut: where groups alone are few, and work is left."""
+        """Into how many runs of panels a group is cut, where groups alone are few: each transforms the data
+        again."""
         panels = sum(kind.count for kind in self.kinds)
-        groups = dims.typical(self.out.batch * self.groups.count)
-        return max(1, min(panels, costs.parts_for(self.cost.total) // groups))
+        pieces = dims.typical(self.out.batch * self.pieces)
+        data = costs.WINOGRAD * pieces * self.x.blocks * data_instructions(self.t)
+        bearable = 1 + int(costs.REPEATED * self.cost.total / costs.compute(self.target, data).total)
+        wanted = costs.parts_for(self.cost.total) // dims.typical(self.out.batch * self.groups.count)
+        return max(1, min(panels, wanted, bearable))
 
     @property
     def panel_bytes(self) -> int:

@@ -9,11 +9,11 @@ one library are several `Lowered`s.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import LimitError, Origin
 from ...ir import dims
-from ...ir.graph import Constant, Graph, Node, Value, regions, walk
+from ...ir.graph import Constant, Graph, Node, TensorType, Value, regions, walk
 from ...ir.ops import Fused
 from ...ir.verify import InvalidGraph, verify
 from ...target import Target
@@ -54,17 +54,24 @@ def lower(
     """graph for the target. stage is told what begins, dump gets the graph with its kernels. Raises
     UnsupportedError for an op that no kernel takes, LimitError for a static arena over ARENA_LIMIT."""
     stage("select kernels")
-    graph = select_kernels(graph, target)
+    among = replace(target, constant_bytes=_constant_bytes(graph))
+    graph = select_kernels(graph, among)
     dump("select_kernels", graph)
     verify_kernels(graph)
     stage("emit kernels")
-    codes = emit_kernels(graph, target)
+    codes = emit_kernels(graph, among)
     stage("plan memory")
     plan = plan_memory(graph, codes)
     _check_arena(plan)
     if (plan.static or graph.states) and not plan.heaps:
         check_plan(graph, codes, plan)
     return Lowered(target, graph, codes, plan)
+
+
+def _constant_bytes(graph: Graph) -> int:
+    """Of the constants that a run reads."""
+    constants = {v: None for node in walk(graph) for v in node.inputs if v.constant is not None}
+    return sum(dims.typical(v.type.nbytes) for v in constants if isinstance(v.type, TensorType))
 
 
 def emit_kernels(graph: Graph, target: Target) -> dict[Node, Code]:

@@ -102,7 +102,8 @@ def named(
 class Lookup(Piece):
     """The nest as code. `combine`: None for a Gather, else what a Scatter does at each place."""
 
-    def __init__(self, target: Target, nest: Named, combine: str | None = None):
+    def __init__(self, target: Target, nest: Named, combine: str | None = None, stored: bool = False):
+        self.stored = stored  # whether elements are looked up in a constant
         sizes, views = nest.sizes, (nest.plain, nest.whole, nest.index)
         if nest.plain.itemsize == 16:  # pairs of words
             sizes = (*sizes, 2)
@@ -125,8 +126,9 @@ class Lookup(Piece):
     @property
     def cost(self) -> Estimate:
         """Of an element."""
-        moved = 2 * self.plain.itemsize
-        each = costs.move(self.target, moved, moved * dims.typical(dims.product(self.sizes)))
+        item = self.plain.itemsize
+        each = costs.move(self.target, item, item * dims.typical(dims.product(self.sizes)))
+        each += costs.stored(self.target, item) if self.stored else costs.move(self.target, item)
         return each if self.in_rows else each + costs.overhead(costs.LOOKUP * len(self.components))
 
     @property
@@ -231,7 +233,7 @@ def gather(node: Node, target: Target) -> Lookup:
         indices.shape,
         dense("output", 0, out.tensor),
     )
-    return Lookup(target, nest)
+    return Lookup(target, nest, stored=node.inputs[0].constant is not None)
 
 
 def scatter(node: Node, target: Target) -> Lookup:

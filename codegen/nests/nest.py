@@ -212,7 +212,7 @@ def parts_step(target: Target, pieces: Sequence[Piece]) -> Step:
     k = KernelText(target)
     pieces = [piece for piece in pieces if 0 not in piece.sizes]
     before: Dimension = 0
-    work: Dimension = 0
+    work: Dimension = round(costs.STEP)
     scratch: Dimension = ERROR_BYTES
     with k.entry() as f:
         for piece in pieces:

@@ -308,6 +308,6 @@ def test_a_profile_has_a_timing_for_every_step_of_a_run(affine_path):
         x = np.ones(40, np.float32)
         steps = model.profile({"x": x, "b": x, "fail_at": np.int64(NOWHERE)}, runs=3)
         assert [step.parts for step in steps] == [3, 3, 3]
-        assert all(step.ns > 0 and step.node for step in steps)
+        assert all(step.ns >= 0 and step.node for step in steps)
         assert len(model.profile({"x": x, "b": x, "fail_at": np.int64(NOWHERE)})) == 3
         np.testing.assert_array_equal(model(x, x, np.int64(NOWHERE)), 4 * x)  # and runs as before

@@ -1,15 +1,21 @@
 """select_kernels: every node that computes gets a kernel, blocked values flow between those that read them,
 and results are dense."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from onnxc.codegen.costs import Estimate
+from onnxc.codegen.kernel import Choice
+from onnxc.codegen.kernels import reorder
 from onnxc.codegen.lowering.lower import verify_kernels
 from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
 from support.pass_text import operands, ops
 
 from onnxc.errors import UnsupportedError
 from onnxc.ir import interpret
-from onnxc.ir.graph import TensorType, walk
+from onnxc.ir.graph import Layout, TensorType, walk
+from onnxc.ir.ops import Map
 from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
@@ -80,14 +86,35 @@ def test_a_blocked_value_has_the_widest_border_that_a_reader_wants():
 
 
 def test_readers_of_one_layout_share_one_reorder():
-    found = selected("""graph g(%x: float32[1, 16, 20, 20]) {
-        %k = constant float32[16, 16, 3, 3] #k
+    found = selected("""graph g(%x: float32[1, 32, 20, 20]) {
+        %k = constant float32[32, 32, 3, 3] splat 0.5
         %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
         %1 = conv(%x, %k) strides=(2, 2) pads=(1, 1, 1, 1) dilations=(1, 1)
         return %0, %1
     }""")
     readers = [ops_of(node) for node in found.nodes if found.inputs[0] in node.inputs]
     assert readers == ["Reorder"]
+
+
+def test_a_result_is_stored_as_its_readers_want_it_where_a_reorder_would_cost_more(monkeypatch):
+    """Of two kernels for the first Map the faster one makes blocks, which nobody wants."""
+    block = Layout(8, (0, 0))
+
+    def candidates(node, target):
+        reads = (None,) * len(node.inputs)
+        if isinstance(node.op, Map):
+            yield Choice(maker, Estimate(compute=110.0), (), reads)
+            if node.op.body.op == "exp":
+                yield Choice(maker, Estimate(compute=100.0), (), reads, block)
+
+    maker = SimpleNamespace(candidates=candidates, __name__="kernels.maker")
+    monkeypatch.setattr("onnxc.codegen.lowering.select_kernels.KERNELS", (maker, reorder))
+    found = selected("""graph g(%x: float32[1, 16, 20, 20]) {
+        %0 = map(%x) { exp($0) }
+        %1 = map(%0) { neg($0) }
+        return %1
+    }""")
+    assert layouts(found) == ["dense", "dense"]
 
 
 def test_a_blocked_value_that_is_an_output_too_is_reordered_for_the_caller():
