@@ -79,6 +79,7 @@ def test_two_models_called_by_four_threads_each_give_the_bits_of_single_calls(pr
     run(program, "bits")
 
 
+@pytest.mark.slow
 def test_wrong_calls_get_a_status_and_a_sentence_and_the_next_call_works(program):
     sentences = run(program, "errors").decode().splitlines()
     data = ["quotient (Div): integer division by zero", "picked (Gather): index 3 is out of range"]

@@ -39,6 +39,7 @@ def case(most, seed, parts=1):
     return random_case(random.Random(seed), EVERY, most, parts)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, **SAME)
 @given(seeds())
 def test_graphs_keep_their_meaning_through_the_passes(chosen):
@@ -51,6 +52,7 @@ def test_any_of_the_passes_may_be_left_out(chosen, passes):
     assert selection_differences(case(*chosen), passes) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=60, **SAME)
 @given(seeds())
 def test_sizes_that_are_known_change_no_results(chosen):
@@ -64,6 +66,7 @@ def test_libraries_compute_what_their_graphs_mean(tmp_path_factory, chosen):
     assert library_differences(case(*chosen, parts=8), tmp_path_factory.mktemp("graph")) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=8, **SAME)
 @given(seeds())
 def test_states_have_the_same_bits_in_place(tmp_path_factory, chosen):

@@ -96,6 +96,7 @@ def test_two_models_called_by_four_threads_each_give_the_same_bits(program):
     run(program, "bits")
 
 
+@pytest.mark.slow
 def test_wrong_calls_get_a_status_and_a_sentence(program):
     sentences = run(program, "errors").splitlines()
     assert len(sentences) == len(set(sentences)) == 25

@@ -152,6 +152,7 @@ def fits(old, new):
         return False
 
 
+@pytest.mark.slow
 @settings(max_examples=60, derandomize=True, deadline=None, database=None)
 @given(st.integers(0, 1 << 32))
 def test_states_of_any_graph_are_safe_in_place(seed):
