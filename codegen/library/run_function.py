@@ -81,7 +81,7 @@ class RunFunction(Regions):
     def at(self, location: Location) -> str:
         f = self.f
         match location.kind:
-            case "input" if isinstance(self.graph.inputs[location.index].tensor, TensorType):
+            case "input" if isinstance(self.graph.inputs[location.index].type, TensorType):
                 base = self.input_field(location.index, "data", "ptr")
             case "input":
                 base = self._at("%inputs", location.index * abi.VALUE_BYTES)
