@@ -24,12 +24,23 @@ from ..ir import dtypes
 from ..ir.builder import Builder, Session, identifier
 from ..ir.dims import Dimension
 from ..ir.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
-from ..ir.ops import If, TypeMismatch
+from ..ir.ops import TypeMismatch
 from . import functions, schemas, structure, tensors
 from .model_file import ModelFile, open_model
 from .onnx_ops import find_rule
 from .onnx_ops.rules import Rule
-from .regions import NESTING_LIMIT, RanksDiffer, Refused, Region, Scope
+from .regions import (
+    NESTING_LIMIT,
+    RanksDiffer,
+    Refused,
+    Region,
+    RuleBuilder,
+    Scope,
+    Site,
+    common_types,
+    emit_if,
+    failing,
+)
 from .states import with_states
 from .walk import topological_order
 
@@ -66,8 +77,9 @@ class Importer:
     def run(self) -> Graph:
         """The whole model."""
         proto = self.inlined.graph
-        builder = Builder(self.session)
+        builder = RuleBuilder(self.session)
         scope = Scope(builder)
+        builder.site = Site(self, scope)
         self.typical = {**self._usual_sizes(proto), **self.options.typical}
         stored = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
 
@@ -163,7 +175,7 @@ class Importer:
         follows it."""
         if scope.depth >= NESTING_LIMIT:
             raise ModelError(f"graphs are nested more than {NESTING_LIMIT} deep")
-        builder = Builder(self.session, scope.builder, {**scope.builder.facts, **(facts or {})})
+        builder = scope.builder.inner(facts)
         inner = Scope(builder, scope, depth=scope.depth + 1)
         given = [builder.input(type_) for type_ in inputs]
         outputs = self.body(inner, proto, given)
@@ -199,8 +211,6 @@ class Importer:
     ) -> list[Value]:
         """The remaining nodes once in each branch of an If, under it. Where they cannot follow one of the
         branches, taking it is an error of the run."""
-        from .onnx_ops.control import failing, joined
-
         following = (list(node.output), rest, output_names)
         regions: list[Region | None] = []
         refused: list[Diagnostic] = []
@@ -221,16 +231,14 @@ class Importer:
             raise Refused
         then = then or failing(scope.builder, known)
         otherwise = otherwise or failing(scope.builder, known)
-        branches = joined(scope.builder, then, otherwise)
-        if branches is None:
+        types = common_types(scope.builder, then, otherwise)
+        if types is None:
             raise UnsupportedError(
                 "the rank of a graph's output depends on the run",
                 "give input shapes that decide it (--shape)",
                 origin=self._origin(scope, node),
             )
-        return list(
-            scope.builder.emit(If(*branches.graphs, branches.types), differ.condition, *branches.captured)
-        )
+        return list(emit_if(scope.builder, differ.condition, then, otherwise, types))
 
     # Nodes -------------------------------------------------------------------------------------
 
@@ -300,11 +308,12 @@ class Importer:
         while operands and operands[-1] is None:
             operands.pop()
         attributes = {a.name: self._attribute(a) for a in node.attribute if not a.name.startswith("__")}
-        builder.wanted = tuple(bool(name) for name in node.output)
-        builder.opset = opset
-        builder.context = (self, scope)
         arguments = _arguments(rule, operands, attributes)
-        results = rule.function(builder, *arguments.args, **arguments.kwargs)
+        around, builder.site = builder.site, Site(self, scope, tuple(bool(name) for name in node.output))
+        try:
+            results = rule.function(builder, *arguments.args, **arguments.kwargs)
+        finally:
+            builder.site = around
         results = results if isinstance(results, (tuple, list)) else (results,)
         for index, name in enumerate(node.output):
             if name and (index >= len(results) or results[index] is None):

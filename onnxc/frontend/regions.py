@@ -1,15 +1,26 @@
-"""What the importer and the rules of control flow share: scopes of names, and regions under construction."""
+"""What the importer and the import rules share: the builder that rules write with, scopes of names, and
+regions under construction.
+
+A rule imports the graphs among its node's attributes by its builder. What a region reads of the graph around
+it becomes an explicit input; the two regions of an If get the same ones, and common types of their outputs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
 
 import onnx
 
+from ..errors import UnsupportedError
+from ..ir import dims, expr, ops
 from ..ir.builder import Builder
 from ..ir.dims import Dimension
-from ..ir.graph import Value
+from ..ir.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
+
+if TYPE_CHECKING:
+    from .importer import Importer
 
 NESTING_LIMIT = 64
 
@@ -18,7 +29,7 @@ NESTING_LIMIT = 64
 class Scope:
     """What names mean in a graph; unknown ones are looked up in the enclosing graph."""
 
-    builder: Builder
+    builder: RuleBuilder
     parent: Scope | None = None
     values: dict[str, Value | None] = field(default_factory=dict)
     depth: int = 0
@@ -43,6 +54,42 @@ class Scope:
         return None
 
 
+class RuleBuilder(Builder):
+    """The builder that import rules get, which knows of the ONNX node at work."""
+
+    site: Site
+
+    def inner(self, facts: Mapping[str, Dimension] | None = None) -> Self:
+        builder = super().inner(facts)
+        builder.site = Site(self.site.importer, self.site.scope)
+        return builder
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where an ONNX node stands, and which of its outputs somebody reads. Its rule imports the graphs among
+    its attributes from here."""
+
+    importer: Importer
+    scope: Scope
+    wanted: tuple[bool, ...] = ()
+
+    def inline(self, proto: onnx.GraphProto) -> list[Value]:
+        """The outputs of a graph without inputs, imported as part of the graph around the node."""
+        return self.importer.inline(self.scope, proto)
+
+    def region(
+        self, proto: onnx.GraphProto, inputs: Sequence[Type], facts: Mapping[str, Dimension] | None = None
+    ) -> Region:
+        """A graph as a region with inputs of these types, in which the facts hold."""
+        return self.importer.region(self.scope, proto, inputs, facts)
+
+    def body(self, into: RuleBuilder, proto: onnx.GraphProto, inputs: Sequence[Value]) -> list[Value]:
+        """The outputs of a graph for these values as its inputs, imported into a region's builder or the
+        node's own."""
+        return self.importer.body(Scope(into, self.scope, depth=self.scope.depth + 1), proto, inputs)
+
+
 @dataclass
 class Region:
     """An imported branch or body: its builder, and its outputs in the order asked for."""
@@ -50,6 +97,12 @@ class Region:
     builder: Builder
     outputs: list[Value]
     inputs: list[Value]
+
+    def graph(self, captured: Sequence[Value]) -> Graph:
+        """The region as a graph whose inputs are its own and then these values of the graph around it."""
+        inner = dict(self.builder.captured())
+        inputs = [*self.builder.inputs, *(inner.get(v) or Value(v.type, v.name) for v in captured)]
+        return Graph(tuple(inputs), tuple(self.outputs), tuple(self.builder.nodes))
 
 
 class Refused(Exception):
@@ -67,3 +120,91 @@ class RanksDiffer(Exception):
         facts: tuple[dict[str, Dimension], dict[str, Dimension]],
     ):
         self.condition, self.branches, self.facts = condition, branches, facts
+
+
+# The two branches of an If -----------------------------------------------------------------------
+
+
+def emit_if(
+    b: Builder, condition: Value, then: Region, otherwise: Region, types: Sequence[Type]
+) -> tuple[Value, ...]:
+    """The regions as branches, which get the same captured inputs in the same order."""
+    captured = list(dict.fromkeys(value for r in (then, otherwise) for value, _ in r.builder.captured()))
+    op = ops.If(then.graph(captured), otherwise.graph(captured), tuple(types))
+    return b.emit(op, condition, *captured)
+
+
+def common_types(b: Builder, then: Region, otherwise: Region) -> list[Type] | None:
+    """What the outputs of both have in common; None where the ranks of one differ."""
+    if len(then.outputs) != len(otherwise.outputs):
+        raise ops.TypeMismatch(f"its branches have {len(then.outputs)} and {len(otherwise.outputs)} outputs")
+    pairs = [(x.type, y.type) for x, y in zip(then.outputs, otherwise.outputs)]
+    if any(isinstance(x, TensorType) and isinstance(y, TensorType) and x.rank != y.rank for x, y in pairs):
+        return None
+    return [common_type(b, x, y) for x, y in pairs]
+
+
+def failing(b: Builder, other: Region) -> Region:
+    """A branch that fails the run, with results of the ranks and types of the other branch."""
+    builder = b.inner()
+    outputs: list[Value] = []
+    for value in other.outputs:
+        if not isinstance(value.type, TensorType):
+            raise UnsupportedError("a sequence whose making depends on the rank of a value")
+        nothing = expr.check(expr.const(False, "bool"), expr.const(0, value.dtype), "rank_mismatch")
+        outputs += builder.emit(ops.Map(nothing, (1,) * value.rank))
+    return Region(builder, outputs, [])
+
+
+def common_type(b: Builder, left: Type, right: Type) -> Type:
+    """The type that covers both: sizes that may differ become fresh variables."""
+    match left, right:
+        case TensorType(), TensorType():
+            if left.dtype != right.dtype or left.rank != right.rank:
+                raise ops.TypeMismatch(f"a value is {left} in one place and {right} in another")
+            return TensorType(
+                left.dtype,
+                tuple(
+                    x if x == y and (isinstance(x, int) or is_visible(b, x)) else b.fresh("n")
+                    for x, y in zip(left.shape, right.shape)
+                ),
+            )
+        case SequenceType(), SequenceType():
+            return SequenceType(_common_element(b, left.element, right.element))
+        case OptionalType(), OptionalType():
+            return OptionalType(_common_element(b, left.element, right.element))
+    raise ops.TypeMismatch(f"a value is {left} in one place and {right} in another")
+
+
+def _common_element(b: Builder, left: Type | None, right: Type | None) -> Type | None:
+    if left is None or right is None:
+        return left or right
+    return left if left == right else common_type(b, left, right)
+
+
+def is_visible(b: Builder, value: Dimension) -> bool:
+    """Whether all variables of a dimension are known outside the region."""
+    return all(s.name in _visible_names(b) for s in dims.symbols(value))
+
+
+def _visible_names(b: Builder) -> set[str]:
+    """The variables that the graph under construction and those around it have defined so far."""
+    names: set[str] = set()
+    builder: Builder | None = b
+    while builder is not None:
+        for value in builder.inputs:
+            names |= _names(value.type)
+        for node in builder.nodes:
+            if isinstance(node.op, ops.Bind):
+                names |= {s.name for s in node.op.symbols}
+            elif isinstance(node.op, (ops.If, ops.Loop, ops.RuntimeCall)):
+                for value in node.outputs:
+                    names |= _names(value.type)
+        builder = builder.parent
+    return names
+
+
+def _names(type_: Type | None) -> set[str]:
+    if isinstance(type_, TensorType):
+        return {s.name for d in type_.shape for s in dims.symbols(d)}
+    return _names(type_.element) if isinstance(type_, (SequenceType, OptionalType)) else set()

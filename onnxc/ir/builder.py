@@ -1,10 +1,9 @@
 """What import rules write with: core ops appended to a graph, with everything known at once computed at once.
 
 A `Builder` holds one graph under construction. `emit` infers types, propagates symbolic elements
-(`elements.py`) and folds
-small constants, so that the exporters' Shape
-    → Gather → Concat → Reshape chains vanish while they are read. Reading a
-tensor as sizes (`dimensions`) gives what is known, or binds fresh variables that the run fills in.
+(`elements.py`) and folds small constants, so that the exporters' Shape → Gather → Concat → Reshape chains
+vanish while they are read. Reading a tensor as sizes (`dimensions`) gives what is known, or binds fresh
+variables that the run fills in.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -87,10 +87,13 @@ class Builder:
         self.own: set[Value] = set()
         self.names: dict[Dimension, dims.Dim] = {}  # of large formulas
         self._outer: dict[Value, Value] = {}  # input of this graph -> captured value of the enclosing one
-        self.origin = ""
-        self.opset = 0  # of the current node's domain
-        self.context: object = None  # (importer, scope) for the rules of control flow
-        self.wanted: tuple[bool, ...] = ()  # which outputs of the current ONNX node somebody reads
+        self.origin = ""  # of the nodes that are appended
+
+    def inner(self, facts: Mapping[str, Dimension] | None = None) -> Self:
+        """The builder of a region of this graph, where these facts hold too."""
+        builder = type(self)(self.session, self, {**self.facts, **(facts or {})})
+        builder.origin = self.origin
+        return builder
 
     # Values ------------------------------------------------------------------------------------
 

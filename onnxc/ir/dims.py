@@ -415,7 +415,7 @@ def floor_divide(a: Dimension, b: Dimension) -> Dimension:
     low, high = bounds(rest)
     if b > 0 and low is not None and low >= 0 and high is not None and high < b:
         return quotient
-    inner = _single_atom(rest)
+    inner = single_atom(rest)
     if (
         isinstance(inner, Apply)
         and inner.kind == "floordiv"
@@ -428,11 +428,11 @@ def floor_divide(a: Dimension, b: Dimension) -> Dimension:
 
 def _is_plain(value: Dimension) -> bool:
     """Whether value's text needs no parentheses beside an operator."""
-    atom = _single_atom(value)
+    atom = single_atom(value)
     return isinstance(value, int) or (atom is not None and getattr(atom, "kind", "") not in _INFIX)
 
 
-def _single_atom(value: Dimension) -> Symbol | Apply | None:
+def single_atom(value: Dimension) -> Symbol | Apply | None:
     """The atom that value is, if it is nothing more."""
     if isinstance(value, Dim) and len(value.terms) == 1:
         monomial, coefficient = value.terms[0]
@@ -518,7 +518,7 @@ def _joined_maximum(a: Dimension, limit: Dimension) -> Dimension | None:
     if not isinstance(a, Dim) or not isinstance(limit, int):
         return None
     shift = next((c for m, c in a.terms if m == ()), 0)
-    inner = _single_atom(a - shift)
+    inner = single_atom(a - shift)
     if not isinstance(inner, Apply) or inner.kind != "max":
         return None
     p, q = sorted((inner.left, inner.right), key=lambda d: isinstance(d, int))
@@ -554,7 +554,7 @@ def broadcast(a: Dimension, b: Dimension) -> Dimension:
 
 def _is_clamped(part: Dim, whole: Dim) -> bool:
     """part = min(whole, k), k >= 1: valid only as whole or 1, so the common size is whole."""
-    atom = _single_atom(part)
+    atom = single_atom(part)
     return (
         isinstance(atom, Apply)
         and atom.kind == "min"
@@ -566,7 +566,7 @@ def _is_clamped(part: Dim, whole: Dim) -> bool:
 
 
 def _is_broadcast_of(whole: Dim, part: Dim) -> bool:
-    atom = _single_atom(whole)
+    atom = single_atom(whole)
     return isinstance(atom, Apply) and atom.kind == "broadcast" and part in (atom.left, atom.right)
 
 

@@ -316,6 +316,19 @@ def test_branches_capture_outer_values_and_differ_in_shape(tmp_path):
     )
 
 
+def test_a_branch_on_the_square_of_a_size_does_not_take_it_for_the_size(tmp_path):
+    model = parsed("""
+        branches (float[N] x) => (float[N] y) {
+            size = Shape (x)
+            square = Mul (size, size)
+            sixteen = Constant <value = int64[1] {16}> ()
+            four = Equal (square, sixteen)
+            y = If (four) <then_branch = yes () => (float[N] o) { o = Neg (x) },
+                           else_branch = no () => (float[N] p) { p = Exp (x) }>
+        }""")
+    check_runs(model, tmp_path, [{"x": floats(n)} for n in (4, 16, 3)])
+
+
 DIFFERENT_RANKS = """
     ranks (bool a, float[N] x) => (float[K] y) {
         two = Constant <value = int64[1] {1}> ()

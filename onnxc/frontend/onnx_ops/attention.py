@@ -138,7 +138,7 @@ def Attention(
     mask = Mask(attn_mask, nonpad_kv_seqlen, bool(is_causal), left_window_size, right_window_size, past)
     bias = mask.bias(b, q.shape[2], k.shape[2], q.dtype)
     grouped = b.reshape(q, (q.shape[0], groups, heads // groups, *q.shape[2:])) if groups != heads else q
-    exposed = b.wanted[3:4] == (True,)
+    exposed = b.site.wanted[3:4] == (True,)
     if softcap == 0 and not exposed and softmax_precision in (None, 1):
         y, scores = _fused(b, grouped, k, v, bias, factor, mask.may_hide_all), None
     else:

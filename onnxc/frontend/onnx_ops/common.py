@@ -20,9 +20,8 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Constant, TensorType, Value, make_node
 from ...ir.interpret import VALUE_LIMIT
-from ..regions import Region
+from ..regions import Region, emit_if
 from ..tensors import DTYPE_NAMES
-from .control import region_graph
 from .rules import Rule
 
 # Element types -----------------------------------------------------------------------------------
@@ -145,15 +144,13 @@ def choose(
     `otherwise` builds."""
     if isinstance(condition, int):
         return (then if condition else otherwise)(b)
-    regions = []
-    for build in (then, otherwise):
-        inner = Builder(b.session, b)
-        inner.origin = b.origin
-        regions.append(Region(inner, [inner.capture(build(inner))], []))
-    captured = list(dict.fromkeys(value for r in regions for value, _ in r.builder.captured()))
-    graphs = (region_graph(r, captured) for r in regions)
-    truth = b.elements(np.array(condition, object), "bool")
-    return b.emit(ops.If(*graphs, (type_,)), truth, *captured)[0]
+
+    def region(build: Callable[[Builder], Value]) -> Region:
+        inner = b.inner()
+        return Region(inner, [inner.capture(build(inner))], [])
+
+    branches = region(then), region(otherwise)
+    return emit_if(b, b.elements(np.array(condition, object), "bool"), *branches, [type_])[0]
 
 
 def axis_switch(

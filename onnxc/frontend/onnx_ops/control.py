@@ -8,7 +8,6 @@ imported again with them until nothing changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from ...errors import UnsupportedError
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dim, Dimension
-from ...ir.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
-from ..regions import RanksDiffer, Region, Scope
+from ...ir.graph import OptionalType, SequenceType, TensorType, Type, Value
+from ..regions import RanksDiffer, Region, common_type, common_types, emit_if, is_visible
 from .rules import onnx_op
 
 _FOREVER = np.iinfo(np.int64).max
@@ -26,18 +25,17 @@ _FOREVER = np.iinfo(np.int64).max
 @onnx_op(since=1)
 def If(b, cond, *, then_branch, else_branch):
     """A branch known to be taken is part of the graph around it."""
-    importer, scope = b.context
     known = b.known(cond)
     if known is not None:
-        return tuple(importer.inline(scope, then_branch if known.reshape(-1)[0] else else_branch))
+        return tuple(b.site.inline(then_branch if known.reshape(-1)[0] else else_branch))
     facts = _facts(cond)
     then, otherwise = (
-        importer.region(scope, graph, (), fact) for graph, fact in zip((then_branch, else_branch), facts)
+        b.site.region(graph, (), fact) for graph, fact in zip((then_branch, else_branch), facts)
     )
-    branches = joined(b, then, otherwise)
-    if branches is None:
+    types = common_types(b, then, otherwise)
+    if types is None:
         raise RanksDiffer(b.reshape(cond, ()), (then_branch, else_branch), facts)
-    return b.emit(ops.If(*branches.graphs, branches.types), b.reshape(cond, ()), *branches.captured)
+    return emit_if(b, b.reshape(cond, ()), then, otherwise, types)
 
 
 def _facts(condition: Value) -> tuple[dict[str, Dimension], dict[str, Dimension]]:
@@ -49,137 +47,17 @@ def _facts(condition: Value) -> tuple[dict[str, Dimension], dict[str, Dimension]
     negated = False
     if isinstance(truth, Dim) and isinstance(1 - truth, Dim) and len((1 - truth).terms) == 1:
         truth, negated = 1 - truth, True
-    atom = _atom_of(truth)
+    atom = dims.single_atom(truth)
     if atom is None:
         return {}, {}
     holds: dict[str, Dimension] = {atom.key: 1}
-    if atom.kind == "eq":
+    if isinstance(atom, dims.Apply) and atom.kind == "eq":
         for side, other in ((atom.left, atom.right), (atom.right, atom.left)):
-            name = _atom_of(side)
+            name = dims.single_atom(side)
             if isinstance(name, dims.Symbol) and isinstance(other, int):
                 holds[name.name] = other
     fails: dict[str, Dimension] = {atom.key: 0}
     return (fails, holds) if negated else (holds, fails)
-
-
-def _atom_of(value: Dimension) -> dims.Symbol | dims.Apply | None:
-    if (
-        isinstance(value, Dim)
-        and len(value.terms) == 1
-        and value.terms[0][1] == 1
-        and len(value.terms[0][0]) == 1
-    ):
-        return value.terms[0][0][0][0]
-    return None
-
-
-# Joining types -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Branches:
-    """Two regions made alike: the same captured inputs in the same order, and common types of their
-    outputs."""
-
-    graphs: tuple[Graph, Graph]
-    types: tuple[Type, ...]
-    captured: tuple[Value, ...]
-
-
-def joined(b: Builder, then: Region, otherwise: Region) -> Branches | None:
-    """The two as branches of one If; None where the ranks of an output differ."""
-    if len(then.outputs) != len(otherwise.outputs):
-        raise ops.TypeMismatch(f"its branches have {len(then.outputs)} and {len(otherwise.outputs)} outputs")
-    types = []
-    for left, right in zip(then.outputs, otherwise.outputs):
-        if (
-            isinstance(left.type, TensorType)
-            and isinstance(right.type, TensorType)
-            and left.rank != right.rank
-        ):
-            return None
-        types.append(common_type(b, left.type, right.type, visible(b, left.type) and visible(b, right.type)))
-    outer = list(dict.fromkeys(value for r in (then, otherwise) for value, _ in r.builder.captured()))
-    graphs = tuple(region_graph(r, outer) for r in (then, otherwise))
-    return Branches(graphs, tuple(types), tuple(outer))
-
-
-def failing(b: Builder, other: Region) -> Region:
-    """A branch that fails the run, with results of the ranks and types of the other branch."""
-    builder = Builder(b.session, b, b.facts)
-    builder.origin = b.origin
-    outputs = []
-    for value in other.outputs:
-        if not isinstance(value.type, TensorType):
-            raise UnsupportedError("a sequence whose making depends on the rank of a value")
-        nothing = expr.check(expr.const(False, "bool"), expr.const(0, value.dtype), "rank_mismatch")
-        outputs += builder.emit(ops.Map(nothing, (1,) * value.rank))
-    return Region(builder, outputs, [])
-
-
-def region_graph(region: Region, captured: Sequence[Value], outputs: Sequence[Value] | None = None) -> Graph:
-    """The region as a graph whose inputs are its own and then the captured values of the graph around it."""
-    inner = dict((outer, value) for outer, value in region.builder.captured())
-    inputs = [*region.builder.inputs, *(inner.get(v) or Value(v.type, v.name) for v in captured)]
-    return Graph(tuple(inputs), tuple(outputs or region.outputs), tuple(region.builder.nodes))
-
-
-def common_type(b: Builder, left: Type, right: Type, same_scope: bool = True) -> Type:
-    """The type that covers both: sizes that may differ become fresh variables."""
-    match left, right:
-        case TensorType(), TensorType():
-            if left.dtype != right.dtype or left.rank != right.rank:
-                raise ops.TypeMismatch(f"a value is {left} in one place and {right} in another")
-            return TensorType(
-                left.dtype,
-                tuple(
-                    x if x == y and (isinstance(x, int) or _visible_dim(b, x)) else b.fresh("n")
-                    for x, y in zip(left.shape, right.shape)
-                ),
-            )
-        case SequenceType(), SequenceType():
-            return SequenceType(_common_element(b, left.element, right.element))
-        case OptionalType(), OptionalType():
-            return OptionalType(_common_element(b, left.element, right.element))
-    raise ops.TypeMismatch(f"a value is {left} in one place and {right} in another")
-
-
-def _common_element(b: Builder, left: Type | None, right: Type | None) -> Type | None:
-    if left is None or right is None:
-        return left or right
-    return left if left == right else common_type(b, left, right)
-
-
-def _visible_dim(b: Builder, value: Dimension) -> bool:
-    return all(s.name in _visible_names(b) for s in dims.symbols(value))
-
-
-def visible(b: Builder, type_: Type) -> bool:
-    """Whether all variables of a type are known outside the region."""
-    return not isinstance(type_, TensorType) or all(_visible_dim(b, d) for d in type_.shape)
-
-
-def _visible_names(b: Builder) -> set[str]:
-    """The variables that the graph under construction and those around it have defined so far."""
-    names: set[str] = set()
-    builder: Builder | None = b
-    while builder is not None:
-        for value in builder.inputs:
-            names |= _names(value.type)
-        for node in builder.nodes:
-            if isinstance(node.op, ops.Bind):
-                names |= {s.name for s in node.op.symbols}
-            elif isinstance(node.op, (ops.If, ops.Loop, ops.RuntimeCall)):
-                for value in node.outputs:
-                    names |= _names(value.type)
-        builder = builder.parent
-    return names
-
-
-def _names(type_: Type | None) -> set[str]:
-    if isinstance(type_, TensorType):
-        return {s.name for d in type_.shape for s in dims.symbols(d)}
-    return _names(type_.element) if isinstance(type_, (SequenceType, OptionalType)) else set()
 
 
 # Loops -------------------------------------------------------------------------------------------
@@ -187,12 +65,11 @@ def _names(type_: Type | None) -> set[str]:
 
 @onnx_op(since=1)
 def Loop(b, M=None, cond=None, *v_initial, body):
-    importer, scope = b.context
     trips = b.constant(_FOREVER, "int64") if M is None else b.reshape(M, ())
     condition = b.constant(True) if cond is None else b.reshape(cond, ())
 
     def region(carried: Sequence[Type]) -> Region:
-        return importer.region(scope, body, [TensorType("int64", ()), TensorType("bool", ()), *carried])
+        return b.site.region(body, [TensorType("int64", ()), TensorType("bool", ()), *carried])
 
     return loop(b, trips, condition, v_initial, region)
 
@@ -226,12 +103,12 @@ def loop(
     for value in found.outputs[1 + len(initial) :]:
         if not isinstance(value.type, TensorType):
             raise UnsupportedError("a loop that collects values other than tensors")
-        inner = tuple(d if _visible_dim(b, d) else b.fresh("n") for d in value.tensor.shape)
+        inner = tuple(d if is_visible(b, d) else b.fresh("n") for d in value.tensor.shape)
         types.append(TensorType(value.tensor.dtype, (count, *inner)))
+    found.outputs = [found.builder.capture(v) for v in found.outputs]
     outer = [value for value, _ in found.builder.captured()]
-    outputs = [found.builder.capture(v) for v in found.outputs]
-    graph = region_graph(found, outer, outputs)
-    return b.emit(ops.Loop(graph, len(initial), tuple(types)), trips, condition, *initial, *outer)
+    op = ops.Loop(found.graph(outer), len(initial), tuple(types))
+    return b.emit(op, trips, condition, *initial, *outer)
 
 
 def _widened(b: Builder, before: Type, after: Type, initial: Type) -> Type:
@@ -251,7 +128,7 @@ def _widened(b: Builder, before: Type, after: Type, initial: Type) -> Type:
     return TensorType(
         before.dtype,
         tuple(
-            x if x == y or (isinstance(x, Dim) and not _visible_dim(b, x)) else b.fresh("n")
+            x if x == y or (isinstance(x, Dim) and not is_visible(b, x)) else b.fresh("n")
             for x, y in zip(before.shape, after.shape)
         ),
     )
@@ -295,7 +172,6 @@ def Scan(
     scan_output_directions=None,
 ):
     """A Loop over the slices of the scanned inputs."""
-    importer, scope = b.context
     states = len(initial_state_and_scan_inputs) - num_scan_inputs
     if num_scan_inputs < 1 or states < 0:
         raise ops.TypeMismatch(
@@ -315,8 +191,7 @@ def Scan(
     ]
 
     def region(carried: Sequence[Type]) -> Region:
-        step = Builder(b.session, b, b.facts)
-        step.origin = b.origin
+        step = b.inner()
         iteration = step.input(TensorType("int64", ()), "iteration")
         condition = step.input(TensorType("bool", ()), "condition")
         states_in = [step.input(t) for t in carried]
@@ -324,8 +199,7 @@ def Scan(
         for value, axis, backward in zip(scanned, axes, backwards):
             at = step.map(iteration, lambda i: expr.size(length) - 1 - i) if backward else iteration
             slices.append(step.emit(ops.Gather("axis", axis), value, at)[0])
-        inner = Scope(step, scope, {}, scope.depth + 1)
-        results = importer.body(inner, body, [*states_in, *slices])
+        results = b.site.body(step, body, [*states_in, *slices])
         return Region(step, [condition, *results], [iteration, condition, *states_in])
 
     trips = b.elements(np.array(length, object))

@@ -174,7 +174,7 @@ def _concat_1(b, *inputs, axis=None):
 def Split(b, input, split=None, *, axis=0, num_outputs=None):
     """Parts of the sizes given, or as many equal ones as there are outputs, the last of which
     may be smaller."""
-    axis, count = b.axis(axis, input.rank), len(b.wanted)
+    axis, count = b.axis(axis, input.rank), len(b.site.wanted)
     length = input.shape[axis]
     if split is not None and num_outputs is not None:
         raise ops.TypeMismatch("it has both sizes of parts and num_outputs")

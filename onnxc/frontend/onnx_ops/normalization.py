@@ -47,7 +47,7 @@ def LayerNormalization(b, X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type
         return y + bias[0] if bias else y
 
     y = b.map(centred, variance, Scale, *([] if B is None else [B]), body)
-    if not any(b.wanted[1:]):
+    if not any(b.site.wanted[1:]):
         return y
     return y, average, b.map(variance, lambda v: 1 / expr.sqrt(v + epsilon))
 

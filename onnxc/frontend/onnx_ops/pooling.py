@@ -41,7 +41,7 @@ def MaxPool(
     place = window(X, kernel_shape, strides, dilations, pads, auto_pad)
     sizes = place.sizes(X.shape[2:], bool(ceil_mode))
     y = _pool(b, "max", X, place, sizes)
-    if b.wanted[1:2] != (True,):
+    if b.site.wanted[1:2] != (True,):
         return y
     channels, image = expr.size(X.shape[1]), expr.size(dims.product(X.shape[2:]))
     inside = _pool(b, "argmax", X, place, sizes, bool(storage_order))

@@ -106,7 +106,7 @@ def _dropout_10(b, data, *, ratio=0.5):
 @onnx_op(since=7, name="Dropout")
 def _dropout_7(b, data, *, ratio=0.5):
     """Before operator set 10 the mask is of the type of the data."""
-    return data, zeros(b, data.dtype, data.shape, 1) if b.wanted[1:2] == (True,) else None
+    return data, zeros(b, data.dtype, data.shape, 1) if b.site.wanted[1:2] == (True,) else None
 
 
 @onnx_op(since=1, name="Dropout")

@@ -17,9 +17,9 @@ from ...ir import ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import OptionalType, SequenceType, TensorType, Type, Value
-from ..regions import Region, Scope
+from ..regions import Region, common_type
 from .common import element_type, insert_axes, scalar
-from .control import common_type, loop
+from .control import loop
 from .rules import onnx_op
 
 # What is known -----------------------------------------------------------------------------------
@@ -203,7 +203,6 @@ def _part_sizes(b: Builder, split: Value | None, length: Dimension) -> list[int]
 def SequenceMap(b, input_sequence, *additional_inputs, body):
     """The body for each element, of the other sequences too; a Loop where the sequence is not
     known."""
-    importer, scope = b.context
     lists = [
         known_list(b, v) if isinstance(v.type, SequenceType) else None
         for v in (input_sequence, *additional_inputs)
@@ -218,14 +217,13 @@ def SequenceMap(b, input_sequence, *additional_inputs, body):
                 v if known is None else known[k]
                 for known, v in zip(lists, (input_sequence, *additional_inputs))
             ]
-            rows.append(importer.body(Scope(b, scope, {}, scope.depth + 1), body, given))
+            rows.append(b.site.body(b, body, given))
         return tuple(SequenceConstruct(b, *(row[k] for row in rows)) for k in range(len(body.output)))
     trips = SequenceLength(b, input_sequence)
     empty = [b.call("sequence_empty", [], [SequenceType(None)])[0] for _ in body.output]
 
     def region(carried: Sequence[Type]) -> Region:
-        step = Builder(b.session, b, b.facts)
-        step.origin = b.origin
+        step = b.inner()
         iteration, condition = (step.input(TensorType("int64", ())), step.input(TensorType("bool", ())))
         collected = [step.input(t) for t in carried]
         given = [
@@ -234,7 +232,7 @@ def SequenceMap(b, input_sequence, *additional_inputs, body):
             else step.capture(v)
             for v in (input_sequence, *additional_inputs)
         ]
-        results = importer.body(Scope(step, scope, {}, scope.depth + 1), body, given)
+        results = b.site.body(step, body, given)
         grown = [SequenceInsert(step, s, step.capture(r)) for s, r in zip(collected, results)]
         return Region(step, [condition, *grown], [iteration, condition, *collected])
 
