@@ -371,7 +371,12 @@ HEADER = [
     ),
     Case(
         "foreign domain",
-        saved(model(node("FusedMatMul", "x x", "y", domain="com.microsoft"))),
+        saved(model(node("Knob", "x x", "y", domain="com.example"))),
+        ("com.example", "not supported"),
+    ),
+    Case(
+        "operator of a domain that has rules for others",
+        saved(model(node("Knob", "x x", "y", domain="com.microsoft"))),
         ("com.microsoft", "not supported"),
     ),
     Case("node without an operator", saved(model(node("", "x", "y"))), ("n_y", "no operator")),
