@@ -110,7 +110,7 @@ def _compiled(target: Target, body: Body) -> tuple[Any, Any]:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    text = Text(target)
+    text = Text(target, Function)
     with text.function(ENTRY, ["ptr %memory", "i64 %half", "i64 %count"], linkage="") as f:
         body(f, Vectors(f, "float32", target.lanes("float32")))
         f.statement("ret void")

@@ -6,7 +6,8 @@ what a loop carries has memory of its own, into which each iteration's values ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ...ir import dims
@@ -14,14 +15,18 @@ from ...ir.dims import Dim
 from ...ir.graph import Node, TensorType, Value
 from .. import abi
 from ..lowering.plan_memory import Location
-from .function_body import FunctionBody
+from .run_memory import RunMemory
 
 
-class Regions(FunctionBody):
-    """The part of the run function that writes If and Loop; `RunFunction` has the rest."""
+class Regions(RunMemory, ABC):
+    """The part of the run function that writes If and Loop."""
+
+    @abstractmethod
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        """Writes the nodes, in that order."""
 
     @contextmanager
-    def region(self):
+    def region(self) -> Iterator[None]:
         """Code that may not run: what it computes is not known after it."""
         known, checked, defined = dict(self.known), set(self.checked), set(self.defined)
         yield

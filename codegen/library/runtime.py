@@ -56,7 +56,7 @@ def runtime_prefix(kind: str, prefix: str) -> str:
 class Runtime:
     """The runtime's object, there or in the making. Leaving the block by an error ends its compilation."""
 
-    object: Path
+    path: Path
     process: Process | None = None
     entry: Path | None = None  # where it is to be kept
 
@@ -66,8 +66,8 @@ class Runtime:
             self.process.wait(timeout)
             self.process = None
             if self.entry is not None:
-                user_cache.keep(self.object, self.entry)
-        return self.object
+                user_cache.keep(self.path, self.entry)
+        return self.path
 
     def __enter__(self) -> Runtime:
         return self

@@ -191,7 +191,7 @@ class Function:
         self.prologue: list[str] = []
         self.block = "entry"
         self._counter = 0
-        self._hoisted: dict[str, str] = {}
+        self._hoisted: dict[str, Reg] = {}
 
     # Plain instructions ------------------------------------------------------------------------
 

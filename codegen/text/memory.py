@@ -79,9 +79,10 @@ def load_first(
 ) -> Reg:
     """A vector of the first `count` lanes in memory; the others are 0, their memory untouched."""
     memory, align = vector_type(memory_type(dtype), lanes), align or dtypes.itemsize(dtype)
-    if _whole(lanes, count):
+    mask = _mask(f, lanes, count)
+    if mask is None:
         return f.load(memory, pointer, align)
-    return load_masked(f, memory, pointer, first_lanes(f, count, lanes), align)
+    return load_masked(f, memory, pointer, mask, align)
 
 
 def store_first(
@@ -95,14 +96,18 @@ def store_first(
 ) -> None:
     """Stores the first `count` lanes; memory behind them is not touched."""
     memory, align = vector_type(memory_type(dtype), lanes), align or dtypes.itemsize(dtype)
-    if _whole(lanes, count):
+    mask = _mask(f, lanes, count)
+    if mask is None:
         f.store(memory, value, pointer, align)
     else:
-        store_masked(f, memory, value, pointer, first_lanes(f, count, lanes), align)
+        store_masked(f, memory, value, pointer, mask, align)
 
 
-def _whole(lanes: int, count: Count) -> bool:
-    return count is None or (is_number(count) and int(count) >= lanes)
+def _mask(f: Function, lanes: int, count: Count) -> Reg | None:
+    """The mask of the lanes that are there; None where all are."""
+    if count is None or (is_number(count) and int(count) >= lanes):
+        return None
+    return first_lanes(f, count, lanes)
 
 
 # Under a mask ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ...ir import dtypes
 from ...ir.dims import Dimension
@@ -97,18 +98,23 @@ def _arguments(node: Expr) -> tuple[Expr, ...]:
     return node.args if x is None else (x,)
 
 
+Given = TypeVar("Given")  # what the caller of `lower` has to give
+
+
 class _Lowering:
     """The values so far: as computed, and in the type's own form where that differs and exists already."""
 
-    def __init__(self, f, lanes, operand, size, index, fail):
-        self.f, self.lanes, self.operand, self.size, self.index, self.fail = (
-            f,
-            lanes,
-            operand,
-            size,
-            index,
-            fail,
-        )
+    def __init__(
+        self,
+        f: Function,
+        lanes: int,
+        operand: Callable[[int], str],
+        size: Callable[[Dimension], str] | None,
+        index: Callable[[int], str] | None,
+        fail: Checks | None,
+    ):
+        self.f, self.lanes, self.operand = f, lanes, operand
+        self.size, self.index, self.fail = size, index, fail
         self.values: dict[int, str] = {}
         # LLVM keeps a bfloat that lives on into another block as a float and calls a library to round it
         # again, so these are used within their block only.
@@ -150,9 +156,9 @@ class _Lowering:
             case "index":
                 return _given(self.index, "indices")(node.value)
             case "cast":
-                source = node.args[0]
-                within = dtypes.is_integer(node.dtype) and _within(source, *dtypes.integer_range(node.dtype))
-                return cast(self.vectors(source.dtype), node.dtype, args[0], within)
+                (x,) = node.args
+                within = dtypes.is_integer(node.dtype) and _within(x, *dtypes.integer_range(node.dtype))
+                return cast(self.vectors(x.dtype), node.dtype, args[0], within)
             case "bitcast":
                 source, value = self.vectors(node.args[0].dtype), self.own(node.args[0])
                 if "bool" in (source.dtype, v.dtype):
@@ -177,7 +183,7 @@ class _Lowering:
         return value if exact else rounded(v, value)
 
 
-def _given(what: Callable | Checks | None, name: str):
+def _given(what: Given | None, name: str) -> Given:
     if what is None:
         raise TypeError(f"an expression with {name} was lowered where there are none")
     return what

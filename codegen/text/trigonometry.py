@@ -7,11 +7,11 @@ and Hanek 1983). Each function is within 2 ulp of the truth, for huge arguments 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import pi
 
-from .emitter import ENTRY, Function
+from .emitter import ENTRY, Function, Reg
 from .vectors import Vectors
 
 # Reduction ---------------------------------------------------------------------------------------
@@ -38,17 +38,18 @@ def _reduced(v: Vectors, x: str, short: bool) -> tuple[str, str, str]:
         else:
             r, low = _sum(v, r, v.sub(low, product))
     limit = (1e6 if short else 1e3) * pi / 2
-    return _if_any(v, limit, x, [(words.type, quadrant), (v.type, r), (v.type, low)])
+    q, r, low = _if_any(v, limit, x, [(words.type, quadrant), (v.type, r), (v.type, low)])
+    return q, r, low
 
 
-def _sum(v: Vectors, a: str, b: str) -> tuple[str, str]:
+def _sum(v: Vectors, a: str, b: str) -> tuple[Reg, Reg]:
     """(s, e): a + b = s + e exactly (Knuth's two-sum)."""
     s = v.add(a, b)
     back = v.sub(s, a)
     return s, v.add(v.sub(a, v.sub(s, back)), v.sub(b, back))
 
 
-def _if_any(v: Vectors, limit: float, x: str, state: list[tuple[str, str]]) -> tuple[str, ...]:
+def _if_any(v: Vectors, limit: float, x: str, state: list[tuple[str, str]]) -> tuple[Reg, ...]:
     """The state with the lanes where |x| >= limit replaced, through memory, by the exact reduction."""
     f = v.f
     before, slow, after = f.block, f.fresh_label("large"), f.fresh_label("reduced")
@@ -113,7 +114,7 @@ def _reduce_one(f: Function, x: str) -> tuple[str, str, str]:
         name = f.text.declare("llvm.fshl.i64", "i64", ["i64"] * 3)
         window.append(f.call("i64", name, first, second, f"i64 {shift}"))
     product = f.binary("mul", f.cast("zext", fraction, "i192"), _join(f, window, "i192"))
-    quadrant = f.cast("trunc", f.binary("lshr", product, 190), "i64")
+    quadrant: str = f.cast("trunc", f.binary("lshr", product, 190), "i64")
     turns = f.binary("shl", product, 2)  # the fraction, in [-1/2, 1/2) as a signed number
     top = f.cast("trunc", f.binary("lshr", turns, 64), "i128")
     negative = f.compare("slt", top, 0)
@@ -137,7 +138,7 @@ def _reduce_one(f: Function, x: str) -> tuple[str, str, str]:
     return quadrant, f.select(finite, "double", r, "0x7FF8000000000000"), low
 
 
-def _join(f: Function, words: list[str], type_: str) -> str:
+def _join(f: Function, words: Sequence[str], type_: str) -> str:
     """One integer of the words, the first on top."""
     total = f.cast("zext", words[0], type_)
     for word in words[1:]:

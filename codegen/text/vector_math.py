@@ -10,7 +10,7 @@ is given. `trigonometry.py` has the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, log, nan, sqrt
 
@@ -415,11 +415,11 @@ def constant_power(v: Vectors, x: str, exponent: float) -> str | None:
     if exponent == 0.5:
         root = v.unary("sqrt", v.add(x, v.constant(0)))  # -0 becomes 0
         return v.select(v.compare("eq", x, v.constant(-inf)), v.constant(inf), root)
-    count = abs(exponent)
     if exponent not in (-3, -2, -1, 1, 2, 3, 4):
         return None
     if exponent < 0:
         x = v.div(v.constant(1), x)
+    count = int(abs(exponent))
     square = v.mul(x, x) if count > 1 else x
     return {1: lambda: x, 2: lambda: square, 3: lambda: v.mul(square, x), 4: lambda: v.mul(square, square)}[
         count
@@ -429,20 +429,21 @@ def constant_power(v: Vectors, x: str, exponent: float) -> str | None:
 def integer_power(v: Vectors, b: Vectors, base: str, exponent: str) -> str:
     """Wrapping; a negative exponent gives 0, but for the bases 1 and -1."""
     zero, one = b.constant(0), b.constant(1)
-    remaining, result = exponent, v.constant(1)
+    remaining = exponent
     if dtypes.is_signed(b.dtype):
         remaining = b.select(b.compare("lt", exponent, zero), zero, exponent)
 
-    def more(values: list[str]) -> str:
+    def more(values: Sequence[str]) -> str:
         return b.any(b.compare("ne", values[0], zero))
 
-    def square(values: list[str]) -> list[str]:
+    def square(values: Sequence[str]) -> list[str]:
         left, power, product = values
         odd = b.compare("ne", b.bit_and(left, one), zero)
         product = v.select(odd, v.mul(product, power), product)
         return [b.of("u" + b.dtype.removeprefix("u")).shift_right(left, 1), v.mul(power, power), product]
 
-    _, _, result = _while(v, [(b.type, remaining), (v.type, base), (v.type, result)], more, square)
+    state = [(b.type, remaining), (v.type, base), (v.type, v.constant(1))]
+    _, _, result = _while(v, state, more, square)
     if not dtypes.is_signed(b.dtype):
         return result
     inverse = v.select(v.compare("eq", base, v.constant(1)), v.constant(1), v.constant(0))
@@ -455,10 +456,10 @@ def integer_power(v: Vectors, b: Vectors, base: str, exponent: str) -> str:
 
 def _while(
     v: Vectors,
-    state: list[tuple[str, str]],
-    condition: Callable[[list[str]], str],
-    step: Callable[[list[str]], list[str]],
-) -> list[str]:
+    state: Sequence[tuple[str, str]],
+    condition: Callable[[Sequence[str]], str],
+    step: Callable[[Sequence[str]], Sequence[str]],
+) -> Sequence[str]:
     """The state after stepping while the condition, an i1, holds; state: (type, initial value)."""
     f = v.f
     before = f.block
@@ -569,13 +570,13 @@ def _fmod(v: Vectors, x: str, y: str) -> str:
     (fraction, exponent), (divisor, least) = (_fraction(v, z) for z in (a, b))
     zero, one = words.constant(0), words.constant(1)
 
-    def more(values: list[str]) -> str:
+    def more(values: Sequence[str]) -> str:
         return words.any(words.compare("gt", values[0], zero))
 
     def reduced(rest: str) -> str:
         return words.select(words.compare("ge", rest, divisor), words.sub(rest, divisor), rest)
 
-    def step(values: list[str]) -> list[str]:
+    def step(values: Sequence[str]) -> list[str]:
         count, rest = values
         shifted = words.shift_left(reduced(rest), 1)
         active = words.compare("gt", count, zero)
@@ -604,8 +605,8 @@ def _fraction(v: Vectors, a: str) -> tuple[str, str]:
     m = words.bit_or(
         words.bit_and(bits, words.constant((1 << form.fraction) - 1)), words.constant(1 << form.fraction)
     )
-    offset = form.bias + form.fraction
-    offset = words.select(tiny, words.constant(offset + lift), words.constant(offset))
+    bias = form.bias + form.fraction
+    offset = words.select(tiny, words.constant(bias + lift), words.constant(bias))
     return m, words.sub(words.shift_right(bits, form.fraction), offset)
 
 

@@ -131,8 +131,9 @@ def _product(node: Node[Contract], sizes: dict[str, Dimension], swapped: bool) -
     )
 
 
-def _sizes(node: Node) -> dict[str, Dimension]:
-    op, sizes = node.op, {}
+def _sizes(node: Node[Contract]) -> dict[str, Dimension]:
+    op = node.op
+    sizes: dict[str, Dimension] = {}
     for labels, value in ((op.lhs, node.inputs[0]), (op.rhs, node.inputs[1]), (op.out, node.outputs[0])):
         for label, size in zip(labels, value.shape, strict=True):
             if not isinstance(sizes.get(label), int):

@@ -112,9 +112,11 @@ def finish(
 
 def raw_place(tile: Tile, body: Expr | None, out: Place, scratch: str | None) -> Place:
     """Where sums wait for a body that does not run in registers."""
-    if scratch_bytes(tile, body, out.dtype):
-        return Place(scratch, tile.accumulate, tile.columns * dtypes.itemsize(tile.accumulate))
-    return out
+    if not scratch_bytes(tile, body, out.dtype):
+        return out
+    if scratch is None:
+        raise TypeError(f"sums wait for {body}, which needs scratch memory")
+    return Place(scratch, tile.accumulate, tile.columns * dtypes.itemsize(tile.accumulate))
 
 
 def finish_in_registers(

@@ -137,7 +137,7 @@ def most_rows(target: Target, vectors: int, dot: Dot | None = None) -> int:
 def step_time(target: Target, rows: int, vectors: int, chains: int = 1) -> float:
     """Estimated nanoseconds of one step of k."""
     if target.fused_multiply_add:
-        issue = rows * vectors
+        issue: float = rows * vectors
     else:  # a copy, a product and a sum each, and a shuffle for each broadcast, four a cycle
         issue = (rows * (3 * vectors + 2) + vectors) / 2
     return costs.step_time(target, issue, rows + vectors, chains)
@@ -180,26 +180,31 @@ def for_equal_tiles(
     tiles, _ = f.divide(f.add(rows, most - 1), most)
     low, extra = f.divide(rows, f.maximum(tiles, 1))  # the first `extra` tiles are a row higher
     last = tiles if last is None else last
-    ranges = [(f.add(low, 1), "0", first, f.minimum(last, extra))] if extra != "0" else []
-    ranges += [(low, extra, f.maximum(first, extra), last)] if low != "0" else []
+    ranges: list[tuple[str, str, int | str, int | str]] = []
+    if extra != "0":
+        ranges.append((f.add(low, 1), "0", first, f.minimum(last, extra)))
+    if low != "0":
+        ranges.append((low, extra, f.maximum(first, extra), last))
     for height, skipped, start, stop in ranges:
         with f.loop(start, stop) as loop:
             row = f.add(f.mul(loop.index, height), skipped)
             if static:
                 body(int(height), row, loop.index)
             else:
-                _switch(f, height, most, lambda h, at=row, tile=loop.index: body(h, at, tile))
+                _switch(f, height, most, body, row, loop.index)
 
 
-def _switch(f: Function, number: str, most: int, body: Callable[[int], None]) -> None:
-    """body(n) where n is the number, which is 1, 2, ... or most."""
+def _switch(
+    f: Function, number: str, most: int, body: Callable[[int, str, str], None], row: str, tile: str
+) -> None:
+    """body(n, row, tile) where n is the number, which is 1, 2, ... or most."""
     after = f.fresh_label("after")
     labels = {n: f.fresh_label("height") for n in range(1, most + 1)}
     cases = " ".join(f"i64 {n}, label %{label}" for n, label in labels.items())
     f.statement(f"switch i64 {number}, label %{after} [{cases}]")
     for n, label in labels.items():
         f.label(label)
-        body(n)
+        body(n, row, tile)
         f.branch(after)
     f.label(after)
 
@@ -239,6 +244,7 @@ def multiply_add(
     unroll, width, sources = max(unroll, chains), len(accumulators), len(rows.pointers) + 1
     count, rest = f.divide(depth, tile.group)
     kinds = ["ptr"] * sources + [tile.vector] * (width * chains)
+    values: Sequence[str]
     values = [*rows.pointers, panel.pointer, *accumulators, *["zeroinitializer"] * (width * (chains - 1))]
     distances = [f.mul(rows.step, tile.group)] * (sources - 1) + [tile.step_of(panel)]
 
@@ -255,7 +261,7 @@ def multiply_add(
 
     def repeated(
         values: Sequence[str], start: int | str, stop: int | str, count: int, present: Count = None
-    ) -> list[str]:
+    ) -> Sequence[str]:
         with f.loop(start, stop, count, list(zip(kinds, values, strict=True))) as loop:
             loop.carry(*steps(loop.carried, count, present))
         return loop.results
@@ -271,8 +277,8 @@ def multiply_add(
     elif unroll == 1:
         values = repeated(values, 0, count, 1)
     else:
-        whole = f.round_down(count, unroll)
-        values = repeated(repeated(values, 0, whole, unroll), whole, count, 1)
+        even = f.round_down(count, unroll)
+        values = repeated(repeated(values, 0, even, unroll), even, count, 1)
     if rest != "0":  # a last group that is not full
         values = repeated(values, 0, f.minimum(rest, 1), 1, rest)
     return _combine(f, tile, values[sources:], chains)
@@ -311,7 +317,7 @@ def multiply_add_scaled(
     if whole:
         with f.loop(0, whole, 1, [(tile.vector, v) for v in values]) as loop:
             loop.carry(*part(loop.carried, loop.index, block))
-        values = loop.results
+        values = list(loop.results)
     return part(values, whole, rest) if rest else values
 
 

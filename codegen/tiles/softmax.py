@@ -80,6 +80,8 @@ class Softmax:
         """The vectors element(index, mask) of a row combined into one, four chains in turn."""
         lanes, count = self.lanes, self.count
         chunk = CHAINS * lanes
+        chunks: str | int
+        whole: str | int
         if count.isdigit():
             chunks, whole = int(count) // chunk * chunk, int(count) // lanes * lanes
         else:
@@ -87,15 +89,15 @@ class Softmax:
         with f.loop(0, chunks, chunk, [(v.type, start)] * CHAINS) as loop:
             values = [element(f.add(loop.index, c * lanes), None) for c in range(CHAINS)]
             loop.carry(*map(combine, values, loop.carried))
-        first, *others = loop.results
-        for other in others:
+        first: str = loop.results[0]
+        for other in loop.results[1:]:
             first = combine(first, other)
         with f.loop(chunks, whole, lanes, [(v.type, first)]) as loop:
             mask = None
             if not count.isdigit():
                 mask = first_lanes(f, f.sub(count, loop.index), lanes)
             loop.carry(combine(element(loop.index, mask), loop.carried[0]))
-        (total,) = loop.results
+        total: str = loop.results[0]
         if count.isdigit() and int(count) % lanes:
             mask = first_lanes(f, int(count) % lanes, lanes)
             total = combine(element(str(whole), mask), total)
@@ -107,7 +109,7 @@ class Softmax:
 
         def element(index: str, mask: str | None) -> str:
             place = f.element("%row", index, SIZE)
-            x = f.load(v.type, place, SIZE)
+            x: str = f.load(v.type, place, SIZE)
             if not self.folded:
                 x = v.fma(x, scale, self.bias(f, v, index, mask)) if biased else v.mul(x, scale)
             if mask is not None:
@@ -131,8 +133,8 @@ class Softmax:
 
         def element(index: str, mask: str | None) -> str:
             place = f.element("%row", index, SIZE)
-            x = f.load(v.type, place, SIZE)
-            x = v.fma(x, scale, away) if self.folded else v.sub(x, shift)
+            weight = f.load(v.type, place, SIZE)
+            x: str = v.fma(weight, scale, away) if self.folded else v.sub(weight, shift)
             x = math_function(v, "exp", x)
             if mask is not None:
                 x = v.select(mask, x, v.constant(0))
