@@ -6,7 +6,6 @@ Every figure is the best of many short runs, so that what else the machine does 
 from __future__ import annotations
 
 import ctypes
-import itertools
 import math
 import time
 from collections.abc import Callable
@@ -128,9 +127,9 @@ def _rate(compiled: tuple[Any, Any], count: int, nbytes: int = 4096) -> float:
     windows = max(1, half // WINDOW)  # one after the other, all before the first comes again
     count = count // windows // UNROLLED * UNROLLED
     best, until = float("inf"), time.perf_counter() + SECONDS
-    for window in itertools.cycle(range(windows)):
-        began = time.perf_counter_ns()
-        function(memory + window * WINDOW, half, count)
-        best = min(best, time.perf_counter_ns() - began)
-        if time.perf_counter() > until and window == windows - 1:
-            return count / max(1, best)
+    while time.perf_counter() <= until:
+        for window in range(windows):
+            began = time.perf_counter_ns()
+            function(memory + window * WINDOW, half, count)
+            best = min(best, time.perf_counter_ns() - began)
+    return count / max(1, best)

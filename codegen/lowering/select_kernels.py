@@ -172,7 +172,7 @@ class _Selection:
     def _apart(self, node: Node) -> list[tuple[Value, int | None]]:
         """The operands that must be reordered for the node, and the blocks in which it reads them."""
         return [
-            (value, layout and layout.block)
+            (value, layout.block if layout else None)
             for value, layout in zip(node.inputs, _wanted(node))
             if value.constant is None and not _fits(_layout(value), layout)
         ]
@@ -290,7 +290,7 @@ def _blocks_read(graph: Graph, chosen: Graph) -> dict[Value, set[int | None]]:
         if choice.choice is None and not _runs_itself(node.op):
             blocks = [read.get(node.outputs[0], set())] * len(node.inputs)
         else:
-            blocks = [{layout and layout.block} for layout in _wanted(choice)]
+            blocks = [{layout.block if layout else None} for layout in _wanted(choice)]
         for value, wanted in zip(node.inputs, blocks):
             if value.constant is None and isinstance(value.type, TensorType):
                 read.setdefault(value, set()).update(wanted)
@@ -299,7 +299,7 @@ def _blocks_read(graph: Graph, chosen: Graph) -> dict[Value, set[int | None]]:
 
 def _block(value: Value) -> int | None:
     layout = _layout(value)
-    return layout and layout.block
+    return layout.block if layout else None
 
 
 def _layout(value: Value) -> Layout | None:
