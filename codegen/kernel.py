@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..ir.dims import Dimension
 from ..ir.graph import Constant, Layout, Node
@@ -24,34 +24,41 @@ class Kernel(Protocol):
 
     __name__: str
 
-    def candidates(self, node: Node[Any], target: Target) -> Iterable[Choice]:
+    def candidates(self, node: Node[Any], target: Target) -> Iterable[Choice[Any]]:
         """The ways in which it could run the node, if any."""
 
-    def pack(self, node: Node[Any], choice: Choice, operand: int) -> Constant | None:
+    def pack(self, node: Node[Any], choice: Choice[Any], operand: int) -> Constant | None:
         """A constant operand as the kernel wants it; None: as it is."""
 
-    def emit(self, node: Node[Any], choice: Choice, target: Target) -> Code:
+    def emit(self, node: Node[Any], choice: Choice[Any], target: Target) -> Code:
         """The code that runs the node as chosen."""
 
 
+TilingT = TypeVar("TilingT", covariant=True)
+
+
 @dataclass(frozen=True)
-class Choice:
-    """A kernel for a node: its module, what it is estimated to take, its visible tiling, the layouts it reads
-    and writes (None: dense)."""
+class Choice(Generic[TilingT]):
+    """A kernel for a node: its module, what it is estimated to take, its tiling (a dataclass of the kernel's
+    own, which dumps show but for what is None in it), the layouts it reads and writes (None: dense)."""
 
     kernel: Kernel
     cost: Estimate
-    tiling: tuple[tuple[str, int | str], ...] = ()
+    tiling: TilingT
     inputs: tuple[Layout | None, ...] = ()
     output: Layout | None = None
     packed: tuple[int, ...] = ()  # operands that `pack` transforms when they are constant
 
-    def __getitem__(self, key: str) -> int | str:
-        return dict(self.tiling)[key]
-
     @property
     def name(self) -> str:
         return self.kernel.__name__.rpartition(".")[2]
+
+    @property
+    def block(self) -> int:
+        """Channels of a block of the result, which must not be dense."""
+        if self.output is None:
+            raise TypeError(f"{self.name} writes no blocks of channels")
+        return self.output.block
 
     @property
     def time(self) -> float:
@@ -59,8 +66,9 @@ class Choice:
         return self.cost.total
 
     def __str__(self) -> str:
-        estimates = ((k, round(v)) for k, v in (("ns", self.time), *vars(self.cost).items()))
-        return f"{self.name}({', '.join(f'{k}={v}' for k, v in (*self.tiling, *estimates))})"
+        tiling = {} if self.tiling is None else {k: v for k, v in vars(self.tiling).items() if v is not None}
+        estimates = {k: round(v) for k, v in {"ns": self.time, **vars(self.cost)}.items()}
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in (*tiling.items(), *estimates.items()))})"
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,16 @@ class KernelText(Text[KernelFunction]):
 
     def step(self, parts: Dimension, work: Dimension, scratch: Dimension = 64) -> Step:
         return Step(str(self), tuple(self.arguments), parts, work, scratch)
+
+
+FactT = TypeVar("FactT")
+
+
+def offered(fact: FactT | None, node: Node) -> FactT:
+    """A fact that is known of every node for which `candidates` has a choice."""
+    if fact is None:
+        raise TypeError(f"{node.op} is not for this kernel")
+    return fact
 
 
 def single(step: Step, temporaries: Sequence[Dimension] = (), over: Sequence[int] = ()) -> Code:

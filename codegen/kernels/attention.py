@@ -22,7 +22,7 @@ from ...ir.graph import Node
 from ...ir.ops import Attention
 from ...target import Target
 from .. import costs
-from ..kernel import Choice, Code, KernelFunction, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, offered, single
 from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first
 from ..text.shuffles import row_sums
@@ -41,7 +41,17 @@ AHEAD = 16  # keys whose rows are fetched before they are needed, for few querie
 FLOAT, SIZE = "float32", 4
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice]:
+@dataclass(frozen=True)
+class Tiling:
+    """Tiles of `rows` queries and vectors of `lanes`, `block` keys at a time; a part is `part` queries."""
+
+    rows: int
+    lanes: int
+    block: int
+    part: int
+
+
+def candidates(node: Node, target: Target) -> Iterable[Choice[Tiling]]:
     """float32 with known depths; rows of V, of the output and of the bias must be contiguous."""
     shape = _shape_of(node)
     if shape is None:
@@ -61,16 +71,16 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
     cost += costs.move(target, read, repeats * read)
     if queries > FEW:
         cost += costs.move(target, -(-queries // PART_ROWS) * 2 * keys * shape.depth * SIZE)
-    tiling = (("rows", rows), ("lanes", lanes), ("block", BLOCK), ("part", PART_ROWS))
+    tiling = Tiling(rows, lanes, BLOCK, PART_ROWS)
     yield Choice(sys.modules[__name__], cost * repeats + costs.step(target), tiling)
 
 
-def pack(node: Node, choice: Choice, operand: int) -> None:
+def pack(node: Node[Attention], choice: Choice[Tiling], operand: int) -> None:
     return None
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
-    return _Attention(node, _shape_of(node), choice, target).code()
+def emit(node: Node[Attention], choice: Choice[Tiling], target: Target) -> Code:
+    return _Attention(node, offered(_shape_of(node), node), choice, target).code()
 
 
 # Shapes ------------------------------------------------------------------------------------------
@@ -110,12 +120,15 @@ def _shape_of(node: Node) -> _Shape | None:
         return None
     batch = [label for label in op.q if label not in "qd"]
     names = [op.q, op.k, op.v, op.out]
-    sizes = {}
+    sizes: dict[str, Dimension] = {}
     for labels, value in zip(names, values, strict=False):
         for label, size in zip(labels, value.shape, strict=True):
             if not isinstance(sizes.get(label), int):
                 sizes[label] = size
-    if not set("qkde") <= set(sizes) or not isinstance(sizes["d"], int) or not isinstance(sizes["e"], int):
+    if not set("qkde") <= set(sizes):
+        return None
+    depth, extent = sizes["d"], sizes["e"]
+    if not isinstance(depth, int) or not isinstance(extent, int):
         return None
     strides = [
         dict(zip(labels, row_major(value.shape, SIZE), strict=True))
@@ -124,20 +137,17 @@ def _shape_of(node: Node) -> _Shape | None:
     if len(values) > BIAS:
         axes, bias = [*batch, "q", "k"], values[BIAS].shape
         aligned = axes[len(axes) - len(bias) :]
-        strides.append(
-            dict.fromkeys(axes, 0)
-            | {
-                label: broadcast_stride(step, size, sizes[label])
-                for label, size, step in zip(aligned, bias, row_major(bias, SIZE), strict=True)
-            }
-        )
+        steps: dict[str, Dimension] = dict.fromkeys(axes, 0)
+        for label, size, step in zip(aligned, bias, row_major(bias, SIZE), strict=True):
+            steps[label] = broadcast_stride(step, size, sizes[label])
+        strides.append(steps)
     rows, inner = "qkkqq", "ddeek"
     result = _Shape(
         tuple(sizes[label] for label in batch),
         sizes["q"],
         sizes["k"],
-        sizes["d"],
-        sizes["e"],
+        depth,
+        extent,
         tuple(tuple(s.get(label, 0) for label in batch) for s in strides),
         tuple(s[label] for s, label in zip(strides, rows, strict=False)),
         tuple(s[label] for s, label in zip(strides, inner, strict=False)),
@@ -155,16 +165,18 @@ class _Attention:
     """Writes the one step. Distances are in bytes, words as in matrix products: numbers stand in the
     code, what only the run knows is handed to the functions."""
 
-    def __init__(self, node: Node, shape: _Shape, choice: Choice, target: Target):
+    def __init__(self, node: Node[Attention], shape: _Shape, choice: Choice[Tiling], target: Target):
+        tiling = choice.tiling
         self.shape, self.target, self.scale, self.cost = shape, target, node.op.scale, choice.cost
-        self.rows, self.lanes = choice["rows"], choice["lanes"]
+        self.rows, self.lanes = tiling.rows, tiling.lanes
         self.width = VECTORS * self.lanes
         keys = shape.keys
-        self.one_block = isinstance(keys, int) and keys <= choice["block"]
-        self.block = padded(keys, self.width) if self.one_block else choice["block"]
+        self.one_block, self.block = False, tiling.block
+        if isinstance(keys, int) and keys <= tiling.block:
+            self.one_block, self.block = True, padded(keys, self.width)
         self.weights_row = self.block * SIZE + 64  # rows a multiple of 4 KiB apart share cache sets
         self.tiles = dims.ceil_divide(shape.queries, self.rows)
-        self.part = max(1, choice["part"] // self.rows)
+        self.part = max(1, tiling.part // self.rows)
         needed = (*shape.row_steps, shape.inner_steps[Q])
         self.words = list(dict.fromkeys(d for d in needed if isinstance(d, Dim)))
         self.count = str(keys) if self.one_block else "%count"  # keys of a block, in the functions
@@ -178,8 +190,7 @@ class _Attention:
         return self.shape.queries <= FEW if isinstance(self.shape.queries, int) else None
 
     def word(self, dimension: Dimension) -> int | str:
-        is_word = isinstance(dimension, Dim)
-        return f"%w{self.words.index(dimension)}" if is_word else dimension
+        return f"%w{self.words.index(dimension)}" if isinstance(dimension, Dim) else dimension
 
     def tile(self, height: int, vectors: int) -> mk.Tile:
         return mk.Tile(height, vectors, self.lanes)
@@ -188,10 +199,10 @@ class _Attention:
 
     def code(self) -> Code:
         k, shape = KernelText(self.target), self.shape
-        bias_step = shape.inner_steps[BIAS] if shape.biased else None
+        bias_step = dims.number(shape.inner_steps[BIAS]) if shape.biased else None
         softmax = Softmax(self.lanes, self.count, self.scale, bias_step, self.one_block)
         softmax.emit(k, f"{ENTRY}.softmax")
-        heights = range(1, self.rows + 1)
+        heights: Iterable[int] = range(1, self.rows + 1)
         if isinstance(shape.queries, int):
             heights = sorted(mk.height_counts(shape.queries, self.rows))
         for height in heights:
@@ -222,7 +233,7 @@ class _Attention:
     def places(self, f: KernelFunction, index: str) -> list[str]:
         """The addresses of the operands for an index of the batch axes."""
         shape = self.shape
-        base = [f.input(0), f.input(1), f.input(2), f.output()]
+        base: list[str] = [f.input(0), f.input(1), f.input(2), f.output()]
         base += [f.input(3)] if shape.biased else []
         for axis in reversed(range(len(shape.batch))):
             index, here = f.divide(index, f.size(shape.batch[axis]))
@@ -239,7 +250,7 @@ class _Attention:
         words = [f"i64 {f.size(word)}" for word in self.words]
         at = {name: f.offset("%scratch", place) for name, place in self.scratch().items()}
         step = [f.size(d) for d in shape.row_steps]
-        blocks = 1
+        blocks = "1"
         if not self.one_block:  # no keys at all make an empty block, whose sums are zeros
             blocks = f.maximum(f.divide(f.add(keys, self.block - 1), self.block)[0], 1)
         with f.loop(0, blocks) as loop:
@@ -426,7 +437,8 @@ class _Attention:
         self, f: Function, tile: mk.Tile, place: Callable[[int, int], str], columns: int
     ) -> list[str]:
         """The sums so far, for the row's new maximum; zeros in the first block."""
-        v, result = Vectors(f, FLOAT, self.lanes), []
+        v = Vectors(f, FLOAT, self.lanes)
+        result: list[str] = []
         begin = f.compare("ne", "%begin", 0)
         for r, j in ((r, j) for r in range(tile.rows) for j in range(tile.vectors)):
             old = load_first(f, FLOAT, self.lanes, place(r, j), mk.lanes_left(f, tile, columns, j))

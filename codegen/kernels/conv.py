@@ -8,8 +8,9 @@ tile's first; adjacent loops whose distances continue each other become one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, TypeGuard
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
@@ -43,14 +44,14 @@ from ..tiles.blocked_epilogue import (
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
 from ..tiles.panel import Panel
-from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of, widest
+from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of, widest
 from ..tiles.run_packing import packed_by_run, packing_estimate, segments_of
 from ..tiles.strides import continues
 
 # What is offered ---------------------------------------------------------------------------------
 
 
-def is_plain(node: Node) -> bool:
+def is_plain(node: Node) -> TypeGuard[Node[Conv]]:
     """Whether a Conv node adds products of one floating-point type over one or two spatial axes, with known
     channels and weights of known sizes. Its epilogue may end in any type."""
     op = node.op
@@ -58,16 +59,16 @@ def is_plain(node: Node) -> bool:
         return False
     x, w = node.inputs[0], node.inputs[1]
     types = {x.dtype, w.dtype, op.accumulate}
-    known = isinstance(x.shape[1], int) and dims.product(w.shape) > 0
+    known = isinstance(x.shape[1], int) and dims.product(dims.numbers(w.shape)) > 0
     return known and len(types) == 1 and types < {"float32", "float64"}
 
 
-def window(node: Node) -> Window:
+def window(node: Node[Conv]) -> Window:
     op = node.op
-    return window_of(node.inputs[1].shape[2:], op.strides, op.dilations, op.pads)
+    return window_of(dims.numbers(node.inputs[1].shape[2:]), op.strides, op.dilations, op.pads)
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice]:
+def candidates(node: Node, target: Target) -> Iterator[Choice[PanelTiling]]:
     """One: the panel width that suits the number of output channels."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return
@@ -78,10 +79,10 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
         return
     from . import conv
 
-    tiling = panel_tiling(target, out.shape[1], block, x.dtype)
+    tiling = panel_tiling(target, dims.number(out.shape[1]), block, x.dtype)
     yield Choice(
         conv,
-        estimate(node, target, dict(tiling), block) + packing_estimate(node, target),
+        estimate(node, target, tiling, block) + packing_estimate(node, target),
         tiling,
         (halo_layout(halo, block, rank), None, *operands),
         without_halo(block, rank),
@@ -89,22 +90,23 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     )
 
 
-def estimate(node: Node, target: Target, tiling: Mapping[str, int], block: int) -> Estimate:
+def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, block: int) -> Estimate:
     """The multiply-adds of full tiles, and moving everything once, the
     input in blocks of `block` channels."""
     x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
-    pixels, rows = dims.typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
-    depth, found = dims.product(w.shape[1:]), costs.step(target)
-    for p in panels_of(out.shape[1], target.block, tiling):
+    pixels, rows = dims.typical(dims.product(out.shape[2:]) * out.shape[0]), tiling.rows
+    (outputs, *inside), channels = dims.numbers(w.shape), dims.number(x.shape[1])
+    depth, nbytes, found = dims.product(inside), dims.number(w.nbytes), costs.step(target)
+    for p in panels_of(outputs, target.block, tiling.vectors, tiling.tail):
         narrower = costs.HALF_VECTOR if p.lanes < target.lanes(x.dtype) else 1
         each = tile_estimate(target, depth, rows, p.registers(target, x.dtype))
         found += each * (pixels / rows * p.count * narrower)
-    padded = -(-x.shape[1] // block) * block  # idle lanes are moved too
-    moved = costs.move(target, dims.typical(x.nbytes * padded // x.shape[1] + out.nbytes))
-    again = w.nbytes * max(0.0, pixels / rows - 1)  # each tile reads its panel
-    if depth * tiling["vectors"] * target.vector_bits // 8 > target.facts.level1_bytes // 2:
+    padded = -(-channels // block) * block  # idle lanes are moved too
+    moved = costs.move(target, dims.typical(x.nbytes * padded // channels + out.nbytes))
+    again = nbytes * max(0.0, pixels / rows - 1)  # each tile reads its panel
+    if depth * tiling.vectors * target.vector_bits // 8 > target.facts.level1_bytes // 2:
         moved += Estimate(memory=again / target.facts.level2_rate)
-    return found + moved + costs.stored(target, w.nbytes)
+    return found + moved + costs.stored(target, nbytes)
 
 
 def tile_estimate(target: Target, depth: float, pixels: int, vectors: int) -> Estimate:
@@ -117,22 +119,20 @@ def tile_estimate(target: Target, depth: float, pixels: int, vectors: int) -> Es
 # Weights -----------------------------------------------------------------------------------------
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constant | None:
     """Weights as [panel][input block][tap][channel][vectors * block], output channels padded with
     zeros to whole blocks; the last panel is as narrow as what is left."""
     out = node.outputs[0].tensor
     if operand != 1:
-        return pack_operand(node.inputs[operand], out.rank, choice.output.block)
-    return packed_panels(node, choice, choice.output.block)
+        return pack_operand(node.inputs[operand], out.rank, choice.block)
+    return packed_panels(node, choice, choice.block)
 
 
-def packed_panels(node: Node, choice: Choice, input_block: int) -> Constant:
-    weights = node.inputs[1]
-    kinds = panels_of(weights.shape[0], choice.output.block, dict(choice.tiling))
+def packed_panels(node: Node[Conv], choice: Choice[PanelTiling], input_block: int) -> Constant:
+    weights, tiling = node.inputs[1].data, choice.tiling
+    kinds = panels_of(weights.shape[0], choice.block, tiling.vectors, tiling.tail)
     size = sum(p.count * p.width for p in kinds) * dims.product(weights.shape[1:])
-    return Constant(
-        weights.dtype, (size,), lambda: in_panels(by_depth(weights.constant.array, input_block), kinds)
-    )
+    return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.array, input_block), kinds))
 
 
 # The plan of one convolution ---------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Plan:
         return self.epilogue.over if once and not isinstance(self.out, Lattice) else ()
 
     #: What a tile's function gets of its panel.
-    panel_parameters = ("ptr noalias %b",)
+    panel_parameters: ClassVar[tuple[str, ...]] = ("ptr noalias %b",)
 
     def tile_name(self, panels: Panels, width: int) -> str:
         return f"{ENTRY}.tile{width}x{panels.vectors}x{panels.lanes}"
@@ -217,27 +217,10 @@ class Plan:
     ) -> list[str]:
         """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and
         channels."""
-        whole, rest = divmod(self.x.channels, self.x.block)
-        a, b = "%a", "%b"
-        if self.window.taps == 0:
-            return sums
-        if whole:
-            loops, depth = merged([(whole, self.x.plane), *self.taps], self.x.block, self.x.itemsize)
-            sums, b = nest(f, tile, sums, a, b, loops, depth, displacements)
-        if rest:
-            a = f.offset(a, f.size(whole * self.x.plane))
-            loops, depth = merged(self.taps, rest, self.x.itemsize)
-            sums, b = nest(f, tile, sums, a, b, loops, depth, displacements)
-        return sums
-
-    @property
-    def taps(self) -> list[tuple[int, Dimension]]:
-        """The loops over the window: (count, bytes a step)."""
-        (height, width), (dy, dx) = self.window.kernel, self.window.dilations
-        return [(height, self.x.row * dy), (width, self.x.pixel * dx)]
+        return accumulate(f, self.x, self.window, tile, sums, displacements)
 
 
-def plan_of(node: Node, target: Target, tiling: Mapping[str, int]) -> Plan:
+def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> Plan:
     x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
     epilogue = Epilogue(node, out.block)
     pointwise = win.kernel == win.strides == (1, 1) and win.before == (0, 0)
@@ -246,17 +229,18 @@ def plan_of(node: Node, target: Target, tiling: Mapping[str, int]) -> Plan:
     else:
         x, out, win, epilogue = oriented(x, out, win, epilogue)
     start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
-    kinds = panels_of(out.channels, out.block, tiling)
+    kinds = panels_of(out.channels, out.block, tiling.vectors, tiling.tail)
     depth = x.channels * win.taps // node.op.groups
     tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth)
     return Plan(x, out, win, start, epilogue, node.op.accumulate, tuple(kinds), *tiles)
 
 
 def tile_shape(
-    target: Target, height: Dimension, width: Dimension, vectors: int, depth: int
+    target: Target, height: Dimension | None, width: Dimension, vectors: int, depth: int
 ) -> tuple[int, tuple[int, ...]]:
     """(rows, widths) of tiles of so many vector registers a pixel that cover an image in the least time.
-    Several rows only where they divide the height, several widths only where the width is symbolic."""
+    Several rows only where they divide the height (None: never), several widths only where the width is
+    symbolic."""
     most = most_rows(target, vectors)
     if not isinstance(width, int):
         return 1, tuple(sorted({max(1, most >> shift) for shift in range(5)}, reverse=True))
@@ -290,9 +274,8 @@ def partition(plan: Plan, target: Target, cost: Estimate) -> tuple[Lines, bool]:
 # Code --------------------------------------------------------------------------------------------
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
-    tiling = dict(choice.tiling)
-    plan = plan_of(node, target, tiling)
+def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
+    plan = plan_of(node, target, choice.tiling)
     code = emit_plan(plan, target, choice.cost)
     return packed_by_run(
         node, code, target, plan.kinds, plan.out.block, segments_of(plan.x.channels, plan.x.block)
@@ -388,7 +371,7 @@ def _emit_tile(k: KernelText, plan: Plan, kind: Panels, width: int) -> None:
     pixels, epilogue = [(y, x) for y in range(plan.rows) for x in range(width)], plan.epilogue
     tile = Tile(len(pixels), kind.vectors, kind.lanes, plan.dtype, plan.dtype, plan.dtype)
     (sy, sx), row, pixel = plan.window.strides, plan.x.row, plan.x.pixel
-    displacements = [(y * sy * row if y else 0) + x * sx * pixel for y, x in pixels]
+    displacements = [(y * sy * dims.number(row) if y else 0) + x * sx * pixel for y, x in pixels]
     element, block = scalar_type(plan.dtype), plan.out.block
     with k.function(
         plan.tile_name(kind, width), [*parameters, *epilogue.parameters], attributes="noinline nounwind"
@@ -402,6 +385,31 @@ def _emit_tile(k: KernelText, plan: Plan, kind: Panels, width: int) -> None:
                 done.put(sums[p * kind.vectors + j], j, y, x)
         done.rework((0, plan.rows), (0, width))
         f.statement("ret void")
+
+
+def accumulate(
+    f: KernelFunction, x: Image, window: Window, tile: Tile, sums: list[str], displacements: Sequence[int]
+) -> list[str]:
+    """sums and the products of all taps and channels with the panel at %b, of pixels that lie at
+    `displacements` from %a."""
+    whole, rest = divmod(x.channels, x.block)
+    a, b = "%a", "%b"
+    if window.taps == 0:
+        return sums
+    if whole:
+        loops, depth = merged([(whole, x.plane), *taps(x, window)], x.block, x.itemsize)
+        sums, b = nest(f, tile, sums, a, b, loops, depth, displacements)
+    if rest:
+        a = f.offset(a, f.size(whole * x.plane))
+        loops, depth = merged(taps(x, window), rest, x.itemsize)
+        sums, b = nest(f, tile, sums, a, b, loops, depth, displacements)
+    return sums
+
+
+def taps(x: Image, window: Window) -> list[tuple[int, Dimension]]:
+    """The loops over a window: (count, bytes a step)."""
+    (height, width), (dy, dx) = window.kernel, window.dilations
+    return [(height, x.row * dy), (width, x.pixel * dx)]
 
 
 def merged(

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import numpy as np
 
 from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
+from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
@@ -22,11 +24,11 @@ from ..text.emitter import ENTRY
 from ..tiles.blocked import halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.microkernel import Tile, most_rows
-from ..tiles.panels import Panels
-from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, tile_estimate, window
+from ..tiles.panels import Panels, PanelTiling
+from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, taps, tile_estimate, window
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice]:
+def candidates(node: Node, target: Target) -> Iterator[Choice[PanelTiling]]:
     """One, with the panel width that wastes least on panels shared by groups."""
     if not is_plain(node) or node.op.transposed or node.op.groups == 1 or node.inputs[1].constant is None:
         return
@@ -37,14 +39,14 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
         return
     from . import conv_grouped
 
-    blocks, wide = -(-out.shape[1] // block), target.registers(x.dtype, block)
+    blocks, wide = -(-dims.number(out.shape[1]) // block), target.registers(x.dtype, block)
     cost, vectors = min(
         ((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1)), key=lambda o: o[0].total
     )
     yield Choice(
         conv_grouped,
         cost,
-        (("vectors", vectors), ("rows", most_rows(target, vectors * wide))),
+        PanelTiling(vectors, most_rows(target, vectors * wide)),
         (halo_layout(halo, block, rank), None, *operands),
         without_halo(block, rank),
         (1, *packed_operands(node)),
@@ -64,36 +66,38 @@ def channel_ranges(
     return ranges
 
 
-def _ranges(node: Node, block: int, vectors: int) -> list[tuple[int, int]]:
-    return channel_ranges(node.inputs[0].shape[1], node.outputs[0].shape[1], node.op.groups, block, vectors)
+def _ranges(node: Node[Conv], block: int, vectors: int) -> list[tuple[int, int]]:
+    channels, outputs = (dims.number(v.shape[1]) for v in (node.inputs[0], node.outputs[0]))
+    return channel_ranges(channels, outputs, node.op.groups, block, vectors)
 
 
-def _estimate(node: Node, target: Target, vectors: int) -> Estimate:
+def _estimate(node: Node[Conv], target: Target, vectors: int) -> Estimate:
     x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
     wide = vectors * target.registers(x.dtype, target.block)
     rows = most_rows(target, wide)
     tiles = dims.typical(dims.product(out.shape[2:]) * out.shape[0]) / rows
     ranges = _ranges(node, target.block, vectors)
-    depths = [(high - low) * dims.product(w.shape[2:]) for low, high in ranges]
+    depths = [(high - low) * dims.product(dims.numbers(w.shape[2:])) for low, high in ranges]
     each = costs.total(tile_estimate(target, depth, rows, wide) for depth in depths)
-    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.stored(target, w.nbytes)
-    return each * tiles + moved + costs.step(target)
+    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes))
+    return each * tiles + moved + costs.stored(target, dims.number(w.nbytes)) + costs.step(target)
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constant | None:
     """Weights as [panel][input block][tap][channel][vectors * block], only the channels of its
     range."""
-    out, block = node.outputs[0].tensor, choice.output.block
+    block, vectors = choice.block, choice.tiling.vectors
     if operand != 1:
-        return pack_operand(node.inputs[operand], out.rank, block)
-    weights, ranges = node.inputs[1], _ranges(node, block, choice["vectors"])
-    sizes = _panel_sizes(ranges, out.shape[1], dims.product(weights.shape[2:]), block, choice["vectors"])
+        return pack_operand(node.inputs[operand], node.outputs[0].rank, block)
+    weights, ranges = node.inputs[1].data, _ranges(node, block, vectors)
+    outputs = weights.shape[0]
+    sizes = _panel_sizes(ranges, outputs, dims.product(weights.shape[2:]), block, vectors)
 
     def make() -> np.ndarray:
-        array, width = weights.constant.array, block * choice["vectors"]
+        array, width = weights.array, block * vectors
         parts = [
             _panel(array, node.op.groups, first, *span, block, width)
-            for first, span in zip(range(0, out.shape[1], width), ranges)
+            for first, span in zip(range(0, outputs, width), ranges)
         ]
         return np.concatenate(parts)
 
@@ -130,7 +134,7 @@ class GroupedPlan(Plan):
 
     groups: int = 1
 
-    panel_parameters = ("ptr noalias %b", "i64 %low", "i64 %high")
+    panel_parameters: ClassVar[tuple[str, ...]] = ("ptr noalias %b", "i64 %low", "i64 %high")
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
@@ -165,20 +169,21 @@ class GroupedPlan(Plan):
         with f.loop(first, last, 1, list(zip(kinds, ["%b", *sums]))) as loop:
             b, *values = loop.carried
             a = f.offset("%a", f.mul(loop.index, f.size(x.plane)))
+            depth: int | str
             if whole:
-                loops, depth = merged(self.taps, block, x.itemsize)
+                loops, depth = merged(taps(x, self.window), block, x.itemsize)
             else:
                 base = f.mul(loop.index, block)
                 lane = f.maximum(f.sub("%low", base), 0)
                 a = f.offset(a, f.mul(lane, x.itemsize))
-                loops = [loop_ for loop_ in self.taps if loop_[0] != 1]
+                loops = [loop_ for loop_ in taps(x, self.window) if loop_[0] != 1]
                 depth = f.sub(f.minimum(f.sub("%high", base), block), lane)
             values, b = nest(f, tile, values, a, b, loops, depth, displacements)
             loop.carry(b, *values)
         return loop.results[1:]
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
-    plan = plan_of(node, target, dict(choice.tiling))
-    grouped = GroupedPlan(*(getattr(plan, field.name) for field in fields(Plan)), groups=node.op.groups)
+def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
+    plan = plan_of(node, target, choice.tiling)
+    grouped = GroupedPlan(**{f.name: getattr(plan, f.name) for f in fields(Plan)}, groups=node.op.groups)
     return emit_plan(grouped, target, choice.cost)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ...ir import dims
 from ...ir.graph import Constant, Node
+from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
@@ -20,7 +21,7 @@ from ..text.emitter import Function
 from ..tiles.blocked import Image, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.panels import panel_tiling, panels_of, widest
+from ..tiles.panels import PanelTiling, panel_tiling, panels_of, widest
 from ..tiles.run_packing import packed_by_run, packing_estimate, segments_of
 from .conv import Plan, emit_panel, emit_tiles, estimate, is_plain, packed_panels, tile_shape, window
 
@@ -29,24 +30,24 @@ MOST_ROWS = 64  # of a window: all are copied for each row of the output that is
 SCRATCH_BYTES = 128 << 10  # what a part's rows may take where several rows fit
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice]:
+def candidates(node: Node, target: Target) -> Iterator[Choice[PanelTiling]]:
     """One, where the input has few channels."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return
     x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
     block, rank = target.block, x.rank - 2
     operands = operand_layouts(node, block)
-    if x.shape[1] > MOST_CHANNELS or operands is None or win.halo is None:
+    if dims.number(x.shape[1]) > MOST_CHANNELS or operands is None or win.halo is None:
         return
     if win.extent[0] > MOST_ROWS:
         return
     from . import conv_stem
 
-    tiling = panel_tiling(target, out.shape[1], block, x.dtype)
+    tiling = panel_tiling(target, dims.number(out.shape[1]), block, x.dtype)
     copying = costs.move(target, 2 * dims.typical(x.nbytes))
     yield Choice(
         conv_stem,
-        estimate(node, target, dict(tiling), 1) + copying + packing_estimate(node, target),
+        estimate(node, target, tiling, 1) + copying + packing_estimate(node, target),
         tiling,
         (None, None, *operands),
         without_halo(block, rank),
@@ -54,18 +55,18 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     )
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constant | None:
     """Weights as [panel][channel][tap][vectors * block]."""
     if operand != 1:
-        return pack_operand(node.inputs[operand], node.outputs[0].tensor.rank, choice.output.block)
+        return pack_operand(node.inputs[operand], node.outputs[0].tensor.rank, choice.block)
     return packed_panels(node, choice, 1)
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
+def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     type_, out, win = node.inputs[0].tensor, image_of(node.outputs[0].tensor), window(node)
-    dense = Image(type_.shape[0], type_.shape[1], *plane_axes(type_.shape[2:], 1), 1, type_.dtype)
-    tiling = dict(choice.tiling)
-    kinds = tuple(panels_of(out.channels, out.block, tiling))
+    height, width = plane_axes(type_.shape[2:], 1)
+    dense = Image(type_.shape[0], dims.number(type_.shape[1]), height, width, 1, type_.dtype)
+    kinds = tuple(panels_of(out.channels, out.block, choice.tiling.vectors, choice.tiling.tail))
     wide = widest(target, kinds, type_.dtype)
     tiles = tile_shape(target, out.height, out.width, wide, dense.channels * win.taps)
     plan = Plan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, kinds, *tiles)

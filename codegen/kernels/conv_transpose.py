@@ -9,7 +9,7 @@ output is dense.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
+from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
@@ -38,21 +39,35 @@ from ..tiles.blocked import (
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, most_rows
-from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of, widest
-from .conv import Plan, clear_planes, emit_panel, emit_tiles, is_plain, tile_estimate, tile_shape
+from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of, widest
+from .conv import Plan, accumulate, clear_planes, emit_panel, emit_tiles, is_plain, tile_estimate, tile_shape
 
 MOST_LATTICES = 64  # each has its own code
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice]:
+@dataclass(frozen=True)
+class LaneTiling:
+    """All results of one input pixel in `lanes` lanes."""
+
+    lanes: int
+
+
+Tiling = PanelTiling | LaneTiling
+
+
+def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
     """Blocked output for any window; dense output for few channels and windows that do not
     overlap."""
-    op = node.op
-    if not is_plain(node) or not op.transposed or op.groups != 1 or not dims.is_static(op.pads):
+    if (
+        not is_plain(node)
+        or not node.op.transposed
+        or node.op.groups != 1
+        or not dims.is_static(node.op.pads)
+    ):
         return
     if node.inputs[1].constant is None:
         return
-    if dims.product(op.strides) > MOST_LATTICES:
+    if dims.product(node.op.strides) > MOST_LATTICES:
         return
     from . import conv_transpose
 
@@ -60,10 +75,10 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     block, rank = target.block, x.rank - 2
     halo, operands = _halo(node), operand_layouts(node, block)
     if halo is not None and operands is not None:
-        tiling = panel_tiling(target, out.shape[1], block, x.dtype)
+        tiling = panel_tiling(target, dims.number(out.shape[1]), block, x.dtype)
         yield Choice(
             conv_transpose,
-            _estimate(node, target, dict(tiling)),
+            _estimate(node, target, tiling),
             tiling,
             (halo_layout(halo, block, rank), None, *operands),
             without_halo(block, rank),
@@ -72,43 +87,45 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     lanes = _lanes(node, block)
     if lanes is not None:
         pixels = dims.typical(dims.product(x.shape[2:]) * x.shape[0])
-        cost = costs.compute(target, pixels * x.shape[1] * costs.HALF_VECTOR)
+        cost = costs.compute(target, pixels * dims.number(x.shape[1]) * costs.HALF_VECTOR)
         cost += costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.step(target)
         yield Choice(
             conv_transpose,
             cost,
-            (("lanes", lanes),),
+            LaneTiling(lanes),
             (without_halo(block, rank), None, *(None for _ in node.inputs[2:])),
             None,
             (1, *_channel_constants(node)),
         )
 
 
-def _estimate(node: Node, target: Target, tiling: Mapping[str, int]) -> Estimate:
+def _estimate(node: Node[Conv], target: Target, tiling: PanelTiling) -> Estimate:
     x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
-    pixels, rows = dims.typical(dims.product(out.shape[2:]) * out.shape[0]), tiling["rows"]
-    depth = x.shape[1] * dims.product(w.shape[2:]) / dims.product(node.op.strides)
-    found = costs.step(target) + costs.stored(target, w.nbytes)
+    pixels, rows = dims.typical(dims.product(out.shape[2:]) * out.shape[0]), tiling.rows
+    channels, outputs, *taps = dims.numbers(w.shape)
+    depth = channels * dims.product(taps) / dims.product(node.op.strides)
+    found = costs.step(target) + costs.stored(target, dims.number(w.nbytes))
     found += costs.move(target, dims.typical(x.nbytes + out.nbytes))
-    for p in panels_of(out.shape[1], target.block, tiling):
+    for p in panels_of(outputs, target.block, tiling.vectors, tiling.tail):
         found += tile_estimate(target, depth, rows, p.registers(target, x.dtype)) * (pixels / rows * p.count)
     return found
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | None:
     """Weights as the panels of each lattice, one after the other from multiples of 64 bytes on; or
     as [channel][lanes]."""
-    if choice.output is None:
-        return _pack_lanes(node, choice, operand)
-    block, weights = choice.output.block, node.inputs[1]
+    tiling = choice.tiling
+    if isinstance(tiling, LaneTiling):
+        return _pack_lanes(node, tiling.lanes, operand)
     if operand != 1:
-        return pack_operand(node.inputs[operand], node.outputs[0].tensor.rank, block)
-    kinds, places = panels_of(weights.shape[1], block, dict(choice.tiling)), _places(node)
+        return pack_operand(node.inputs[operand], node.outputs[0].rank, choice.block)
+    block, weights = choice.block, node.inputs[1].data
+    kinds, places = panels_of(weights.shape[1], block, tiling.vectors, tiling.tail), _places(node)
     unit, width = 64 // dtypes.itemsize(weights.dtype), sum(p.count * p.width for p in kinds)
     depths = [weights.shape[0] * len(rows.taps) * len(columns.taps) for rows, columns in places]
 
     def make() -> np.ndarray:
-        array = weights.constant.array
+        array = weights.array
         array = array.reshape(*array.shape[:2], *plane_axes(array.shape[2:], 1)).swapaxes(0, 1)
         parts = []
         for (rows, columns), depth in zip(places, depths):
@@ -152,27 +169,27 @@ def _residues(
     return found
 
 
-def _axes(node: Node) -> list[list[Residue]]:
+def _axes(node: Node[Conv]) -> list[list[Residue]]:
     op, rank = node.op, len(node.op.strides)
     kernel, strides, dilations, pads = (
         plane_axes(values, fill)
         for values, fill in (
-            (node.inputs[1].shape[2:], 1),
+            (dims.numbers(node.inputs[1].shape[2:]), 1),
             (op.strides, 1),
             (op.dilations, 1),
-            (op.pads[:rank], 0),
+            (dims.numbers(op.pads[:rank]), 0),
         )
     )
     sizes, outs = (plane_axes(v.shape[2:], 1) for v in (node.inputs[0], node.outputs[0]))
     return [_residues(*facts) for facts in zip(kernel, strides, dilations, pads, sizes, outs)]
 
 
-def _places(node: Node) -> list[tuple[Residue, Residue]]:
+def _places(node: Node[Conv]) -> list[tuple[Residue, Residue]]:
     rows, columns = _axes(node)
     return [(row, column) for row in rows for column in columns]
 
 
-def _halo(node: Node) -> tuple[int, int] | None:
+def _halo(node: Node[Conv]) -> tuple[int, int] | None:
     return bounded_halo([[side for r in axis for side in (r.before, r.after)] for axis in _axes(node)])
 
 
@@ -194,20 +211,19 @@ class LatticePlan(Plan):
         return f.add(self.weights, super().panel_offset(f, panels, panel))
 
 
-def _plans(node: Node, target: Target, tiling: Mapping[str, int]) -> list[LatticePlan]:
+def _plans(node: Node[Conv], target: Target, tiling: PanelTiling) -> list[LatticePlan]:
     x, out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
     epilogue, strides = Epilogue(node, out.block), plane_axes(node.op.strides, 1)
-    kinds = tuple(panels_of(out.channels, out.block, tiling))
+    kinds = tuple(panels_of(out.channels, out.block, tiling.vectors, tiling.tail))
     wide = widest(target, kinds, node.op.accumulate)
     plans, weights = [], 0
     for rows, columns in _places(node):
-        pair = rows, columns
         win = Window(
-            tuple(len(r.taps) for r in pair),
+            (len(rows.taps), len(columns.taps)),
             (1, 1),
-            tuple(r.dilation for r in pair),
-            tuple(r.before for r in pair),
-            tuple(r.after for r in pair),
+            (rows.dilation, columns.dilation),
+            (rows.before, columns.before),
+            (rows.after, columns.after),
         )
         first = rows.first, columns.first
         points = lattice(out, first, strides)
@@ -233,12 +249,13 @@ def _plans(node: Node, target: Target, tiling: Mapping[str, int]) -> list[Lattic
     return [p for p in plans if p.out.height != 0 and p.out.width != 0]
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
-    if choice.output is None:
-        return _emit_lanes(node, choice, target)
-    tiling, out = dict(choice.tiling), image_of(node.outputs[0].tensor)
-    plans, k = _plans(node, target, tiling), KernelText(target)
-    kinds = panels_of(out.channels, out.block, tiling)
+def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
+    tiling = choice.tiling
+    if isinstance(tiling, LaneTiling):
+        return _emit_lanes(node, tiling.lanes, choice.cost, target)
+    out, k = image_of(node.outputs[0].tensor), KernelText(target)
+    plans = _plans(node, target, tiling)
+    kinds = panels_of(out.channels, out.block, tiling.vectors, tiling.tail)
     count = sum(p.count for p in kinds)
     cut = _partition(plans, count * out.batch, choice.cost)
     with k.entry() as f, f.loop("%first", "%last") as part:
@@ -267,12 +284,12 @@ def _partition(plans: list[LatticePlan], planes: Dimension, cost: Estimate) -> L
 # Few channels, windows side by side --------------------------------------------------------------
 
 
-def _lanes(node: Node, block: int) -> int | None:
+def _lanes(node: Node[Conv], block: int) -> int | None:
     """Lanes for all results of one input pixel, a power of two; None where they do not fit half a
     vector or the epilogue reads more than numbers for channels."""
     op, w, rank = node.op, node.inputs[1], len(node.op.strides)
     apart = w.shape[2:] == op.strides and set(op.dilations) == {1} and not any(op.pads)
-    results = dims.product(w.shape[1:])
+    results = dims.product(dims.numbers(w.shape[1:]))
     if not apart or any(op.output_padding) or not 1 < results <= block // 2:
         return None
     if node.outputs[0].dtype != op.accumulate:
@@ -286,7 +303,7 @@ def _lanes(node: Node, block: int) -> int | None:
     return 1 << (results - 1).bit_length()
 
 
-def _channel_constants(node: Node) -> tuple[int, ...]:
+def _channel_constants(node: Node[Conv]) -> tuple[int, ...]:
     """Epilogue operands that are constant numbers for the channels."""
     rank, channels = node.outputs[0].tensor.rank, node.outputs[0].shape[1]
     found = []
@@ -298,21 +315,20 @@ def _channel_constants(node: Node) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _pack_lanes(node: Node, choice: Choice, operand: int) -> Constant:
+def _pack_lanes(node: Node[Conv], lanes: int, operand: int) -> Constant:
     """[channel][lanes] with the lane (output channel, row, column) of the window; and what goes
     with it."""
-    value, lanes, block = node.inputs[operand], choice["lanes"], choice.inputs[0].block
-    w = node.inputs[1]
+    value, w, block = node.inputs[operand].data, node.inputs[1].data, image_of(node.inputs[0].tensor).block
     results, places = dims.product(w.shape[1:]), dims.product(w.shape[2:])
 
     def weights() -> np.ndarray:
         padded = np.zeros((w.shape[0], lanes), dtypes.numpy_dtype(w.dtype))
-        padded[:, :results] = w.constant.array.reshape(w.shape[0], results)
+        padded[:, :results] = w.array.reshape(w.shape[0], results)
         return padded
 
     def numbers() -> np.ndarray:
         padded = np.zeros(lanes, dtypes.numpy_dtype(value.dtype))
-        padded[:results] = np.repeat(value.constant.array.reshape(-1), places)
+        padded[:results] = np.repeat(value.array.reshape(-1), places)
         return np.tile(padded, block // lanes)
 
     if operand == 1:
@@ -347,14 +363,15 @@ class Scatter:
         return self.x.height * self.height * self.row
 
 
-def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
+def _emit_lanes(node: Node[Conv], lanes: int, cost: Estimate, target: Target) -> Code:
     x = image_of(node.inputs[0].tensor)
     height, width = plane_axes(node.op.strides, 1)
-    shape = Scatter(x, node.outputs[0].dtype, node.outputs[0].shape[1], height, width, choice["lanes"])
+    out_type = node.outputs[0].tensor
+    shape = Scatter(x, out_type.dtype, dims.number(out_type.shape[1]), height, width, lanes)
     wide = target.registers(shape.dtype, shape.lanes)
     most, k = min(16, most_rows(target, wide)), KernelText(target)
     widths = (equal_width(x.width, most),) if isinstance(x.width, int) else (most, most // 2, most // 4, 1)
-    cut = cut_lines(x.height, 1, x.batch, choice.cost.total)
+    cut = cut_lines(x.height, 1, x.batch, cost.total)
     operands = [i for i in range(2, len(node.inputs))]
     with k.entry() as f, f.loop("%first", "%last") as part:
         n, chunk = f.divide(part.index, f.size(cut.count))
@@ -374,18 +391,17 @@ def _emit_lanes(node: Node, choice: Choice, target: Target) -> Code:
             cover(f, 0, f.size(x.width), widths, tile)
     for width in widths:
         _lanes_tile(k, node, shape, width)
-    return single(k.step(x.batch * cut.count, costs.work(choice.cost, x.batch * x.height)))
+    return single(k.step(x.batch * cut.count, costs.work(cost, x.batch * x.height)))
 
 
-def _lanes_tile(k: KernelText, node: Node, shape: Scatter, width: int) -> None:
+def _lanes_tile(k: KernelText, node: Node[Conv], shape: Scatter, width: int) -> None:
     """`width` input pixels from %a on; their results go to rows of the output from %out on."""
     x, one = shape.x, Window((1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
     operands = [f"ptr noalias %operand{i}" for i in range(2, len(node.inputs))]
     parameters = ["ptr %args", "ptr noalias %a", "ptr noalias %b", "ptr noalias %out", *operands]
-    plan = Plan(x, x, one, 0, None, shape.dtype, (), 1, (width,))
     tile = Tile(width, 1, shape.lanes, shape.dtype, shape.dtype, shape.dtype)
     with k.function(f"{ENTRY}.tile{width}", parameters, attributes="noinline nounwind") as f:
-        sums = plan.accumulate(f, tile, tile.zeros(), [p * x.pixel for p in range(width)])
+        sums = accumulate(f, x, one, tile, tile.zeros(), [p * x.pixel for p in range(width)])
         for first in range(0, width, shape.joined):
             vector = _joined(f, tile, sums[first : first + shape.joined], shape.joined)
             vector = _finished(f, node, vector, x.block)
@@ -404,7 +420,7 @@ def _joined(f: Function, tile: Tile, parts: list[str], count: int) -> str:
     return parts[0]
 
 
-def _finished(f: KernelFunction, node: Node, sums: str, lanes: int) -> str:
+def _finished(f: KernelFunction, node: Node[Conv], sums: str, lanes: int) -> str:
     """The epilogue of a vector of results."""
     dtype, constants = node.outputs[0].dtype, _channel_constants(node)
 

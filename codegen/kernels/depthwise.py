@@ -17,10 +17,11 @@ import numpy as np
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
+from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, offered, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..tiles.blocked import (
     Image,
@@ -74,7 +75,14 @@ class Lanes:
         return [lane // self.made * self.inside + channel for lane in range(self.block)]
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice]:
+@dataclass(frozen=True)
+class Tiling:
+    """`rows` output rows of a strip."""
+
+    rows: int
+
+
+def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
     """One, for groups that divide a block of output channels and read no more than a block."""
     if not is_plain(node) or node.op.transposed or node.op.groups == 1:
         return
@@ -91,15 +99,15 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     yield Choice(
         depthwise,
         _estimate(node, target, win, lanes) + packing_estimate(node, target),
-        (("rows", _rows(out.shape)),),
+        Tiling(_rows(out.shape)),
         (halo_layout(win.halo, block, rank), None, *operands),
         without_halo(block, rank),
         (1, *packed_operands(node)),
     )
 
 
-def _lanes(node: Node, block: int) -> Lanes | None:
-    inside, made = (t.shape[1] // node.op.groups for t in (node.inputs[0], node.outputs[0]))
+def _lanes(node: Node[Conv], block: int) -> Lanes | None:
+    inside, made = (dims.number(v.shape[1]) // node.op.groups for v in (node.inputs[0], node.outputs[0]))
     lanes = Lanes(block, inside, made)
     return lanes if block % made == 0 and block % lanes.span == 0 else None
 
@@ -121,7 +129,7 @@ def _widths(target: Target, products: int, width: Dimension) -> tuple[int, ...]:
     return tuple(w for w in (8, 4, 2, 1) if w <= most)
 
 
-def _estimate(node: Node, target: Target, win: Window, lanes: Lanes) -> Estimate:
+def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Estimate:
     """The products of all windows, and input and output once."""
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     blocks = dims.typical(dims.product(out.shape) // lanes.block)
@@ -132,18 +140,18 @@ def _estimate(node: Node, target: Target, win: Window, lanes: Lanes) -> Estimate
     return costs.compute(target, vectors * products) + moved + costs.step(target)
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | None:
     """Weights as [block of output channels][tap][channel of the group][block], idle lanes zero."""
-    block = choice.output.block
+    block = choice.block
     if operand != 1:
         return pack_operand(node.inputs[operand], node.outputs[0].tensor.rank, block)
-    weights = node.inputs[1]
+    weights = node.inputs[1].data
     outputs, inside = weights.shape[:2]
     taps, blocks = dims.product(weights.shape[2:]), -(-outputs // block)
 
     def make() -> np.ndarray:
         padded = np.zeros((blocks * block, inside, taps), dtypes.numpy_dtype(weights.dtype))
-        padded[:outputs] = weights.constant.array.reshape(outputs, inside, taps)
+        padded[:outputs] = weights.array.reshape(outputs, inside, taps)
         return np.ascontiguousarray(padded.reshape(blocks, block, inside, taps).transpose(0, 3, 2, 1))
 
     return Constant(weights.dtype, (blocks, taps, inside, block), make)
@@ -175,11 +183,12 @@ class Plan:
         return self.window.taps * self.lanes.inside
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
+def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
-    lanes = _lanes(node, out.block)
+    lanes = offered(_lanes(node, out.block), node)
     x, out, win, epilogue = oriented(x, out, win, Epilogue(node, out.block))
-    rows = choice["rows"] if isinstance(out.height, int) and out.height % choice["rows"] == 0 else 1
+    rows = choice.tiling.rows
+    rows = rows if isinstance(out.height, int) and out.height % rows == 0 else 1
     widths = _widths(target, win.taps * lanes.inside, out.width)
     plan = Plan(x, out, win, epilogue, lanes, rows, widths)
     step = plan.widths[0] if plan.single_row else plan.rows

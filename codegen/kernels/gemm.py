@@ -19,10 +19,11 @@ import numpy as np
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import Constant, Node
+from ...ir.ops import Contract
 from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Step
+from ..kernel import Choice, Code, KernelFunction, KernelText, Step, offered
 from ..text.emitter import ENTRY, Function, Text
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -55,7 +56,7 @@ class Tiling:
     dot: int = 1
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice]:
+def candidates(node: Node, target: Target) -> Iterable[Choice[Tiling]]:
     """The fastest tiling by estimate, where the product has a normal form that tiles can do."""
     product = product_of(node)
     if product is None or not mk.supported(product.lhs, product.rhs, product.accumulate):
@@ -65,7 +66,7 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
     options = [(estimate(node, product, t, target), t) for t in _tilings(product, target)]
     cost, tiling = min(options, key=lambda option: (option[0].total, -option[1].rows))
     packed = (product.operands[1],) if product.constant else ()
-    yield Choice(sys.modules[__name__], cost, tuple(vars(tiling).items()), packed=packed)
+    yield Choice(sys.modules[__name__], cost, tiling, packed=packed)
 
 
 def _tilings(product: Product, target: Target) -> Iterator[Tiling]:
@@ -130,7 +131,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
     )
     width = tiling.vectors * tiling.lanes
     tail = -(-(n % width) // tiling.lanes)
-    panels = [(tiling.vectors, n // width), (tail, 1 if tail else 0)]
+    panels: list[tuple[int, float]] = [(tiling.vectors, n // width), (tail, 1 if tail else 0)]
     if not isinstance(product.n.size, int):  # half of an edge is wasted on average
         panels = [(tiling.vectors, n / width + 0.5)]
     inside, calls, steps = 0.0, 0.0, -(-depth // tiling.dot)
@@ -164,12 +165,12 @@ def packing(target: Target, nbytes: float) -> Estimate:
 # Packing -----------------------------------------------------------------------------------------
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant | None:
     """B as [outer axes of B][panels]."""
     product = product_of(node)
-    if not product.constant or operand != product.operands[1]:
+    if product is None or not product.constant or operand != product.operands[1]:
         return None
-    value = node.inputs[operand]
+    value, tiling = node.inputs[operand].data, choice.tiling
     labels = node.op.lhs if operand == 0 else node.op.rhs
     groups = [
         "".join(axis.labels for axis in axes) for axes in (product.panels_axes, product.k, (product.n,))
@@ -177,12 +178,12 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     sizes = dict(zip(labels, value.shape, strict=True))
     shape = [dims.product(sizes[label] for label in group) for group in groups]
     order = [labels.index(label) for group in groups for label in group]
-    order += [axis for axis in range(value.rank) if axis not in order]  # those of size 1
-    width, lanes, group = choice["vectors"] * choice["lanes"], choice["lanes"], choice["dot"]
+    order += [axis for axis in range(len(value.shape)) if axis not in order]  # those of size 1
+    lanes, group = tiling.lanes, tiling.dot
 
     def make() -> np.ndarray:
-        matrix = value.constant.array.transpose(order).reshape(shape)
-        return pack_columns(matrix, width, lanes, group)
+        matrix = value.array.transpose(order).reshape(shape)
+        return pack_columns(matrix, tiling.vectors * lanes, lanes, group)
 
     return Constant(value.dtype, (shape[0], padded(shape[1], group) * padded(shape[2], lanes)), make)
 
@@ -190,15 +191,17 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 # Emission ----------------------------------------------------------------------------------------
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
-    return _Gemm(node, product_of(node), Tiling(**dict(choice.tiling)), choice.cost, target).code()
+def emit(node: Node[Contract], choice: Choice[Tiling], target: Target) -> Code:
+    return _Gemm(node, offered(product_of(node), node), choice.tiling, choice.cost, target).code()
 
 
 class _Gemm:
     """Writes the steps of one product. Distances are in bytes. What is a number stands in the code;
     what only the run knows is a word that the entry hands to the tiles."""
 
-    def __init__(self, node: Node, product: Product, tiling: Tiling, cost: Estimate, target: Target):
+    def __init__(
+        self, node: Node[Contract], product: Product, tiling: Tiling, cost: Estimate, target: Target
+    ):
         self.cost = cost
         self.product, self.tiling, self.target = product, tiling, target
         self.body = node.op.epilogue
@@ -263,8 +266,7 @@ class _Gemm:
 
     def word(self, dimension: Dimension) -> int | str:
         """A dimension inside a tile's function."""
-        is_word = isinstance(dimension, Dim)
-        return f"%w{self.words.index(dimension)}" if is_word else dimension
+        return f"%w{self.words.index(dimension)}" if isinstance(dimension, Dim) else dimension
 
     def tile(self, height: int, vectors: int) -> mk.Tile:
         p = self.product
@@ -389,7 +391,7 @@ class _Gemm:
         p = self.product
         a, b = p.operands
         packed = self.tiling.source == "packed"
-        base = {A: f.input(a), B: f.temporary(0) if packed else f.input(b), C: f.output()}
+        base: dict[int, str] = {A: f.input(a), B: f.temporary(0) if packed else f.input(b), C: f.output()}
         base |= {extra + 1: f.input(extra) for extra in self.extra}
         matrix: Dimension = self.depth * self.columns * self.sizes[B]  # of one matrix of panels
         for axis in reversed(p.outer):
@@ -462,9 +464,9 @@ class _Gemm:
         size, n = self.sizes[B], p.n.size
         with k.entry() as f, f.loop("%first", "%last") as parts:
             index, panel = f.divide(parts.index, f.size(self.panels))
-            source, target = f.input(p.operands[1]), f.temporary(0)
+            source: str = f.input(p.operands[1])
             matrix, one = self.depth * self.columns * size, self.depth * (self.width * size)
-            target = f.offset(target, f.mul(index, f.size(matrix)))
+            target = f.offset(f.temporary(0), f.mul(index, f.size(matrix)))
             target = f.offset(target, f.mul(panel, f.size(one)))
             for axis in reversed(p.panels_axes):
                 index, here = f.divide(index, f.size(axis.size))
@@ -475,7 +477,7 @@ class _Gemm:
             for name, vectors, columns in self.versions:
                 whole = f.compare("sge", left, self.width)
                 wanted = whole if name == "tile" else f.invert(whole)
-                present = self.width if name == "tile" else left if columns == "%columns" else columns
+                present = self.width if columns is None else left if columns == "%columns" else columns
                 with f.when(wanted):
                     self.pack_nest(f, 0, source, target, vectors, present)
         parts_ = dims.product(axis.size for axis in p.panels_axes) * self.panels

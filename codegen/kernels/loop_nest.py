@@ -8,7 +8,7 @@ tested against this one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import ModuleType
 
@@ -55,7 +55,7 @@ NESTS: dict[type, ModuleType] = {
 PIECES_A_STEP = 16
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice]:
+def candidates(node: Node, target: Target) -> Iterable[Choice[None]]:
     """Dense operands and result for every op; for some also the blocked layouts that their operands have."""
     if type(node.op) not in NESTS:
         return
@@ -67,7 +67,7 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
         stages, _ = _stages(_stored(node, wanted, layout), target)
         cost = costs.total(piece.estimate for stage in stages for piece in stage)
         cost += costs.step(target, len(stages)) + _stored_operands(node, target)
-        yield Choice(sys.modules[__name__], cost, (), wanted, layout)
+        yield Choice(sys.modules[__name__], cost, None, wanted, layout)
 
 
 def _moves_nothing(node: Node) -> bool:
@@ -79,7 +79,7 @@ def _stored_operands(node: Node, target: Target) -> Estimate:
     """Constants that are read as a whole."""
     if isinstance(node.op, (Gather, Scatter)):
         return Estimate()
-    constants = [v.type for v in node.inputs if v.constant is not None]
+    constants = [v.tensor for v in node.inputs if v.constant is not None]
     return costs.total(costs.stored(target, dims.typical(t.nbytes)) for t in constants)
 
 
@@ -95,12 +95,13 @@ def _stages(node: Node, target: Target) -> Stages:
     return NESTS[type(node.op)].stages(node, target)
 
 
-def _stored(node: Node, inputs: tuple, output: object) -> Node:
+def _stored(node: Node, inputs: Sequence[Layout | None], output: Layout | None) -> Node:
     """node as it is when its operands and results have these layouts."""
 
-    def value(old: Value, layout: object) -> Value:
-        typed = isinstance(old.type, TensorType) and old.tensor.layout != layout
-        return Value(replace(old.type, layout=layout), old.name, old.constant) if typed else old
+    def value(old: Value, layout: Layout | None) -> Value:
+        if not isinstance(old.type, TensorType) or old.type.layout == layout:
+            return old
+        return Value(replace(old.type, layout=layout), old.name, old.constant)
 
     outputs = [
         v.type if not isinstance(v.type, TensorType) else replace(v.tensor, layout=output)

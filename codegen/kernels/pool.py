@@ -8,7 +8,7 @@ window holds anyway.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -49,7 +49,7 @@ MOST_TAPS = 32  # along an axis: the taps are unrolled
 SCRATCH_BYTES = 48 << 10
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice]:
+def candidates(node: Node, target: Target) -> Iterator[Choice[None]]:
     """One, for windows of one or two spatial axes and for reductions of all of them, of floats."""
     if not isinstance(node.op, (Pool, Reduce)):
         return
@@ -59,23 +59,23 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     if x.dtype not in ("float32", "float64") or out.dtype != x.dtype or x.shape[1] == 0:
         return
     block, rank = target.block, x.rank - 2
-    if _is_whole(node):
-        halo = (0, 0)
-    elif isinstance(node.op, Reduce) or (halo := _halo(node.op, x.shape[2:])) is None:
+    windows = None if isinstance(node.op, Reduce) else _halo(node.op, x.shape[2:])
+    halo = (0, 0) if _is_whole(node) else windows
+    if halo is None:
         return
     from . import pool
 
     blocked = not isinstance(node.op, Reduce) or node.op.keepdims
     layout = halo_layout(halo, block, rank)
     yield Choice(
-        pool, _estimate(node, target, layout), (), (layout,), without_halo(block, rank) if blocked else None
+        pool, _estimate(node, target, layout), None, (layout,), without_halo(block, rank) if blocked else None
     )
 
 
 def _estimate(node: Node, target: Target, layout: Layout) -> Estimate:
     """Whole blocks read and written, and the steps along both axes."""
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
-    blocks = -(-x.shape[1] // layout.block) * dims.typical(x.shape[0])
+    blocks = -(-dims.number(x.shape[1]) // layout.block) * dims.typical(x.shape[0])
     moved = blocks * layout.block * dims.typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
     found = costs.move(target, moved) + costs.step(target)
     if _is_whole(node):
@@ -102,7 +102,8 @@ def _window(op: Pool) -> Window:
 
 def _halo(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
     """The border that the windows read, None where they cannot be computed here."""
-    win, halo = _window(op), []
+    win = _window(op)
+    halo: list[int] = []
     if op.kind not in ("max", "sum", "mean") or max(win.kernel) > MOST_TAPS:
         return None
     for axis, (size, count) in enumerate(zip(plane_axes(image, 1), plane_axes(op.sizes, 1))):
@@ -110,13 +111,16 @@ def _halo(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
         last = (count - 1) * win.strides[axis] - before  # where the last window starts
         most, beyond = highest(before), highest(last + win.extent[axis] - size)
         starts = highest(last - size)
-        if None in (most, beyond, starts) or starts >= 0 or most >= win.extent[axis]:
+        if most is None or beyond is None or starts is None:
+            return None
+        if starts >= 0 or most >= win.extent[axis]:
             return None
         border = max(0, most, beyond)
         if border > GREATEST_HALO or (op.kind == "max" and border and win.dilations[axis] > 1):
             return None
         halo.append(0 if op.kind == "max" else border)
-    return tuple(halo)
+    rows, columns = halo
+    return rows, columns
 
 
 # Windows -----------------------------------------------------------------------------------------
@@ -152,7 +156,8 @@ class Plan:
             end = start * self.window.strides[axis] + self.window.extent[axis] - self.window.before[axis]
             beyond = highest(end - size)
             found.append(self.window.before[axis] != 0 or beyond is None or beyond > 0)
-        return tuple(found)
+        rows, columns = found
+        return rows, columns
 
     @property
     def clamped(self) -> tuple[bool, bool]:
@@ -223,7 +228,7 @@ def _across(k: KernelText, plan: Plan) -> None:
             first = f.sub(f.mul(column, win.strides[1]), f.size(win.before[1]))
             base = f.offset("%x", f.mul(first, size))
 
-            def outputs(load) -> None:
+            def outputs(load: Callable[[int, int], str]) -> None:
                 slide(
                     line,
                     1,
@@ -274,13 +279,13 @@ def _down(k: KernelText, plan: Plan) -> None:
         height = _inside(f, plan, 0, first)
 
         def tile(width: int, column: str) -> None:
-            states: list[str | None] = [None] * width
+            states: dict[int, str] = {}
             for row in rows:
                 start = f.offset(row, f.mul(column, size))
                 for at in range(width):
                     value = f.load(plan.vector, f.offset(start, at * size), align)
-                    states[at] = plan.combine(f, states[at], value)
-            for at, state in enumerate(states):
+                    states[at] = plan.combine(f, states.get(at), value)
+            for at, state in states.items():
                 here = f.add(column, at)
                 if plan.kind == "mean":
                     left = f.sub(f.mul(here, win.strides[1]), f.size(win.before[1]))
@@ -364,11 +369,11 @@ def _total(f: KernelFunction, node: Node, x: Image, plane: str) -> str:
     body, width = op.body if isinstance(op, Reduce) else None, f.size(x.width)
 
     def add(states: Sequence[str], row: str, column: str) -> list[str]:
-        result = []
+        result: list[str] = []
         for at, state in enumerate(states):
-            value = f.load(vectors.type, f.offset(row, f.mul(f.add(column, at), x.pixel)), x.align)
+            value: str = f.load(vectors.type, f.offset(row, f.mul(f.add(column, at), x.pixel)), x.align)
             if body is not None:
-                (value,) = lower(f, [body], lambda index, value=value: value, x.block, f.size)
+                (value,) = lower(f, [body], {0: value}.__getitem__, x.block, f.size)
             result.append(step(value, state))
         return result
 

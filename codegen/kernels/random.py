@@ -28,16 +28,16 @@ PART = 4096
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice]:
+def candidates(node: Node, target: Target) -> Iterable[Choice[None]]:
     if isinstance(node.op, Random):
-        yield Choice(sys.modules[__name__], _cost(node, target))
+        yield Choice(sys.modules[__name__], _cost(node, target), None)
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+def pack(node: Node[Random], choice: Choice[None], operand: int) -> Constant | None:
     return None
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
+def emit(node: Node[Random], choice: Choice[None], target: Target) -> Code:
     op, output = node.op, node.outputs[0]
     count, width = output.tensor.count, dtypes.itemsize(op.dtype)
     k = KernelText(target)

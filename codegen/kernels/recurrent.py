@@ -87,9 +87,9 @@ def stages(op: Recurrent, direction: int, dtype: str) -> list[Product | Cell]:
     i, o, f, g = (at("gates", k) for k in range(4))
     h, hidden = at("h"), (("h", 0), ("y", 0))
     if op.kind == "lstm":
-        peepholes = [at("p", k) for k in range(3)] if "p" in op.operands else None
-        c = cells.lstm_cell(op, direction, i, f, g, at("c"), peepholes and (peepholes[0], peepholes[2]))
-        out = cells.lstm_hidden(op, direction, o, c, peepholes and peepholes[1])
+        peep = "p" in op.operands
+        c = cells.lstm_cell(op, direction, i, f, g, at("c"), (at("p", 0), at("p", 2)) if peep else None)
+        out = cells.lstm_hidden(op, direction, o, c, at("p", 1) if peep else None)
         return [Product(0, 4), Cell(((out, hidden), (c, (("c", 0),))))]
     if op.kind == "rnn":
         return [Product(0, 1), Cell(((cells.rnn_hidden(op, direction, i), hidden),))]
@@ -121,7 +121,17 @@ def products(op: Recurrent, dtype: str) -> list[Product]:
 # Choosing ----------------------------------------------------------------------------------------
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice]:
+@dataclass(frozen=True)
+class Tiling:
+    """Tiles of `rows` x (`vectors` * `lanes`) gates; a part is `part` rows of the batch."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    part: int
+
+
+def candidates(node: Node, target: Target) -> Iterable[Choice[Tiling]]:
     """float32 and float64."""
     op = node.op
     if not isinstance(op, Recurrent) or any(v.tensor.layout is not None for v in node.inputs):
@@ -146,22 +156,23 @@ def candidates(node: Node, target: Target) -> Iterable[Choice]:
     part = most if weights <= target.facts.level2_bytes // 2 else REUSE * most
     cost = Estimate(compute=time) + costs.compute(target, rows * -(-op.columns // lanes) * costs.CELL)
     cost += costs.move(target, -(-rows // part) * weights, len(op.directions) * weights)
-    tiling = (("rows", most), ("vectors", -vectors), ("lanes", lanes), ("part", part))
+    tiling = Tiling(most, -vectors, lanes, part)
     cost *= dims.typical(steps) * len(op.directions)
     packed = (1,) if node.inputs[1].constant is not None else ()
     yield Choice(sys.modules[__name__], cost + costs.step(target), tiling, packed=packed)
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+def pack(node: Node[Recurrent], choice: Choice[Tiling], operand: int) -> Constant | None:
     """r as [direction][panels of the first product, then of the second]."""
-    op, value = node.op, node.inputs[operand]
-    if operand != 1 or value.constant is None:
+    op, value = node.op, node.inputs[operand].constant
+    if operand != 1 or value is None:
         return None
-    width, lanes = choice["vectors"] * choice["lanes"], choice["lanes"]
+    lanes = choice.tiling.lanes
+    width = choice.tiling.vectors * lanes
     each = products(op, value.dtype)
 
     def make() -> np.ndarray:
-        array = value.constant.array.swapaxes(1, 2)
+        array = value.array.swapaxes(1, 2)
         parts = [array[..., p.first * op.hidden : (p.first + p.count) * op.hidden] for p in each]
         return np.concatenate([pack_columns(part, width, lanes) for part in parts], axis=1)
 
@@ -169,7 +180,7 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
     return Constant(value.dtype, (len(op.directions), elements), make)
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
+def emit(node: Node[Recurrent], choice: Choice[Tiling], target: Target) -> Code:
     return _Recurrence(node, choice, target).code()
 
 
@@ -180,20 +191,21 @@ class _Recurrence:
     """Writes the steps of the code. Distances are in bytes; only the numbers of steps and rows may be known
     to the run alone."""
 
-    def __init__(self, node: Node, choice: Choice, target: Target):
+    def __init__(self, node: Node[Recurrent], choice: Choice[Tiling], target: Target):
+        tiling = choice.tiling
         self.op, self.target, self.cost = node.op, target, choice.cost
         self.dtype = node.inputs[0].dtype
         self.steps, self.batch, *_ = node.inputs[0].shape
         self.operands = {name: k + 2 for k, name in enumerate(self.op.operands)}
         self.constant = node.inputs[1].constant is not None
         self.size = dtypes.itemsize(self.dtype)
-        self.rows, self.vectors, self.lanes = choice["rows"], choice["vectors"], choice["lanes"]
+        self.rows, self.vectors, self.lanes = tiling.rows, tiling.vectors, tiling.lanes
         self.width = self.vectors * self.lanes
         self.hidden, self.directions = self.op.hidden, len(self.op.directions)
         self.unit_row = self.hidden * self.size  # of a state, and of each gate
         self.gates_row = padded(self.op.columns * self.size, 64)
         self.x_row = self.directions * self.op.columns * self.size
-        self.part = choice["part"]
+        self.part = tiling.part
         self.groups = dims.ceil_divide(self.batch, self.part)
         self.share = dims.ceil_divide(self.batch, dims.maximum(1, self.groups))  # rows of a part
         self.even = isinstance(self.batch, int) and self.batch == self.groups * self.share
@@ -204,6 +216,11 @@ class _Recurrence:
         self.strides = {"gates": self.gates_row, "x": self.x_row, "p": 0, "b": 0} | dict.fromkeys(
             ("h", "c", "y", "h0", "c0"), self.unit_row
         )
+
+    def cells(self, number: int) -> list[Cell]:
+        """Those of the stage `number`, one for each kind; none where it is a product."""
+        found = (self.stages[kind][number] for kind in range(self.kinds))
+        return [stage for stage in found if isinstance(stage, Cell)]
 
     # Functions -----------------------------------------------------------------------------------
 
@@ -220,12 +237,14 @@ class _Recurrence:
 
     def emit_tiles(self, text: Text, name: str, product: Product) -> None:
         """{name}.tile{height} and {name}.edge{height}: tiles of the product, of every height that occurs."""
-        heights = mk.height_counts(self.share, self.rows) if self.even else range(1, self.rows + 1)
+        heights: Iterable[int] = range(1, self.rows + 1)
+        if self.even:
+            heights = mk.height_counts(dims.number(self.share), self.rows)
         parameters = ["ptr %left", "ptr %panel", "ptr %start", "ptr %gates"]
         for version, _, vectors, columns in self.versions(product):
             for height in sorted(heights):
                 title = f"{name}.{version}{height}"
-                tile = mk.Tile(height, vectors, self.lanes, *[self.dtype] * 3)
+                tile = mk.Tile(height, vectors, self.lanes, self.dtype, self.dtype, self.dtype)
                 with text.function(title, parameters, attributes="nounwind noinline") as f:
                     self.emit_tile(f, product, tile, columns)
                     f.statement("ret void")
@@ -289,14 +308,11 @@ class _Recurrence:
         for number, stage in enumerate(self.stages[0]):
             if isinstance(stage, Product):
                 self.emit_tiles(k, f"{ENTRY}.product{number}", stage)
-            else:
-                for kind in range(self.kinds):
-                    self.emit_cell(k, f"{ENTRY}.cell{number}.{kind}", self.stages[kind][number])
+            for kind, cell in enumerate(self.cells(number)):
+                self.emit_cell(k, f"{ENTRY}.cell{number}.{kind}", cell)
         with k.entry() as f, f.loop("%first", "%last") as parts:
             direction, group = f.divide(parts.index, f.size(self.groups))
-            if self.directions == 1:
-                direction = "0"
-            self.emit_part(f, direction, group)
+            self.emit_part(f, direction if self.directions > 1 else "0", group)
         gates = self.steps * self.batch * (self.directions * self.op.columns)
         work = costs.work(self.cost, gates)
         rows = self.share if isinstance(self.share, int) else self.part
@@ -318,8 +334,8 @@ class _Recurrence:
             elif name in "pb":
                 stride = self.unit_row * (3 if name == "p" else 1)
                 at[name] = f.offset(f.input(index), f.mul(direction, stride))
-        x = f.add(f.mul(first, self.x_row), f.mul(direction, op.columns * self.size))
-        x, y = f.offset(f.input(0), x), f.offset(f.output(0), state)
+        begin = f.add(f.mul(first, self.x_row), f.mul(direction, op.columns * self.size))
+        x, y = f.offset(f.input(0), begin), f.offset(f.output(0), state)
         self.for_rows(f, rows, f"{ENTRY}.begin", beginning(op, self.dtype), at)
         steps = f.size(self.steps)
         with f.loop(0, steps) as loop:
@@ -341,9 +357,9 @@ class _Recurrence:
     def emit_step(
         self, f: KernelFunction, direction: str, first: str, rows: str, now: str, at: Mapping[str, str]
     ) -> None:
-        panels = f.input(1) if self.constant else f.temporary(0)
         each = sum(map(self.panel_bytes, products(self.op, self.dtype)))
-        panels = f.offset(panels, f.mul(direction, each))
+        first_panels = f.input(1) if self.constant else f.temporary(0)
+        panels = f.offset(first_panels, f.mul(direction, each))
         for number, stage in enumerate(self.stages[0]):
             if isinstance(stage, Product):
                 self.for_tiles(f, f"{ENTRY}.product{number}", stage, rows, panels, at)
@@ -353,13 +369,13 @@ class _Recurrence:
             lengths = None
             if final and "lengths" in self.operands:
                 lengths = f.offset(f.input(self.operands["lengths"]), f.mul(first, 4))
-            for kind in range(self.kinds):
+            for kind, cell in enumerate(self.cells(number)):
                 name = f"{ENTRY}.cell{number}.{kind}"
                 if self.kinds == 1:
-                    self.for_rows(f, rows, name, stage, at, lengths, now)
+                    self.for_rows(f, rows, name, cell, at, lengths, now)
                 else:
                     with f.when(f.compare("eq", direction, kind)):
-                        self.for_rows(f, rows, name, self.stages[kind][number], at, lengths, now)
+                        self.for_rows(f, rows, name, cell, at, lengths, now)
 
     def for_tiles(
         self, f: Function, name: str, product: Product, rows: str, panels: str, at: Mapping[str, str]

@@ -8,6 +8,7 @@ lanes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
@@ -27,18 +28,18 @@ SQUARE = 16  # the most channels that are transposed at once
 End = Callable[[KernelFunction], str]  # where a step reads or writes
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice]:
+def candidates(node: Node, target: Target) -> Iterator[Choice[None]]:
     """One, between two layouts of a type of known channels, not both dense."""
     if not isinstance(node.op, Reorder):
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     blocked = [t for t in (x, out) if t.layout is not None]
-    if not blocked or x.dtype == "string" or any(_image(t) is None for t in blocked):
+    if not blocked or x.dtype == "string" or not all(map(_is_image, blocked)):
         return
     from . import reorder
 
     cost = costs.reordering(target, dims.typical(x.nbytes + out.nbytes) / 2) + costs.step(target)
-    yield Choice(reorder, cost, (), (x.layout,), out.layout)
+    yield Choice(reorder, cost, None, (x.layout,), out.layout)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
@@ -70,16 +71,17 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     return Code(steps, (x.count * dtypes.itemsize(x.dtype),))
 
 
-def _image(type_: TensorType) -> Image | None:
+def _is_image(type_: TensorType) -> bool:
+    if type_.rank < 3 or type_.layout is None or not isinstance(type_.shape[1], int):
+        return False
+    return type_.rank < 5 or not any(type_.layout.halo)
+
+
+def _image(type_: TensorType) -> Image:
     """The image behind a blocked type; more than two spatial axes, without halo, are one row."""
-    if type_.rank < 3 or not isinstance(type_.shape[1], int):
-        return None
-    if type_.rank < 5:
-        return image_of(type_)
-    if any(type_.layout.halo):
-        return None
-    width = dims.product(type_.shape[2:])
-    return Image(type_.shape[0], type_.shape[1], 1, width, type_.layout.block, type_.dtype)
+    if type_.rank > 4:
+        type_ = replace(type_, shape=(*type_.shape[:2], dims.product(type_.shape[2:])))
+    return image_of(type_)
 
 
 def _cut(image: Image, target: Target, step: int) -> Lines:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
@@ -21,7 +22,7 @@ from ...ir.ops import Fused
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Step, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Step, offered, single
 from ..nests.nest import (
     ERROR_BYTES,
     Block,
@@ -48,7 +49,15 @@ Pointers = Mapping[tuple[str, int], str]  # ("input", "output" or "kept", index)
 SHORT_LINE = 8  # elements along the last of several axes of a row, below which LoopNest's joined axes win
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice]:
+@dataclass(frozen=True)
+class Tiling:
+    """`rows` at once, in vectors of `lanes`."""
+
+    rows: int
+    lanes: int
+
+
+def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
     if not isinstance(node.op, Fused) or node.op.kind != "rows" or any(v.tensor.layout for v in node.inputs):
         return
     rows = analysed(node.op.region)
@@ -57,15 +66,15 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     kernel = _Kernel(node, target, rows)
     if len(kernel.inner) == 1 or dims.typical(kernel.inner[-1]) >= SHORT_LINE:
         cost = kernel.row * dims.typical(dims.product(kernel.outer)) + costs.step(target)
-        yield Choice(sys.modules[__name__], cost, (("rows", kernel.together), ("lanes", kernel.lanes)))
+        yield Choice(sys.modules[__name__], cost, Tiling(kernel.together, kernel.lanes))
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+def pack(node: Node[Fused], choice: Choice[Tiling], operand: int) -> Constant | None:
     return None
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
-    return single(_Kernel(node, target, analysed(node.op.region)).step())
+def emit(node: Node[Fused], choice: Choice[Tiling], target: Target) -> Code:
+    return single(_Kernel(node, target, offered(analysed(node.op.region), node)).step())
 
 
 class _Kernel:
@@ -73,11 +82,11 @@ class _Kernel:
     of rows. `together` rows are computed at once, so that folding the lanes of one waits for none. Where
     rows are `short` nothing of them is a loop and kept values stay in registers."""
 
-    def __init__(self, node: Node, target: Target, rows: RowPasses):
+    def __init__(self, node: Node[Fused], target: Target, rows: RowPasses):
         self.node, self.target, self.k, self.rows = node, target, KernelText(target), rows
         outer, row = range(rows.outer), range(rows.outer, len(rows.shape))
-        places = [("input", i, v.type) for i, v in enumerate(node.inputs)]
-        places += [("output", i, v.type) for i, v in enumerate(node.outputs)]
+        places = [("input", i, v.tensor) for i, v in enumerate(node.inputs)]
+        places += [("output", i, v.tensor) for i, v in enumerate(node.outputs)]
         views = [broadcasting(kind, i, t, rows.shape) for kind, i, t in places]
         sizes = tuple(rows.shape[a] for a in row)
         kept = [
@@ -154,7 +163,7 @@ class _Kernel:
         work = costs.work(self.row * dims.typical(count), count)
         return k.step(blocks.parts, work, self.kept_places()[1])
 
-    def _block(self, f: Function, blocks: Blocks, block: Block) -> None:
+    def _block(self, f: KernelFunction, blocks: Blocks, block: Block) -> None:
         if not block.extents:
             self._strip(f, [()])
             return
@@ -232,7 +241,7 @@ class _Row:
 class _Strip:
     """Rows that are computed at once, each instruction for all of them."""
 
-    def __init__(self, kernel: _Kernel, f: Function, pointers: Sequence[Pointers]):
+    def __init__(self, kernel: _Kernel, f: KernelFunction, pointers: Sequence[Pointers]):
         self.kernel, self.f, self.plan = kernel, f, kernel.rows
         self.rows = [_Row(p) for p in pointers]
 
@@ -241,8 +250,7 @@ class _Strip:
         for i in plan.row_operands:
             dtype = node.inputs[i].dtype
             for row in self.rows:
-                number = load_lanes(f, dtype, row.pointers["input", i], 1)
-                row.numbers[i] = _Number.of(f, dtype, number)
+                row.numbers[i] = _Number.of(f, dtype, load_lanes(f, dtype, row.pointers["input", i], 1))
         for one in plan.passes:
             for leaf, numbers in zip(one.before, self._evaluated(list(one.before.values())), strict=True):
                 for row, number in zip(self.rows, numbers, strict=True):
@@ -347,13 +355,12 @@ class _Vectors:
     def values(self, index: str, lanes: int, mask: str | None) -> list[str]:
         """What the pass reduces, of the elements from an index on; the rest is stored."""
         one, f, short = self.one, self.f, self.kernel.short
-        leaves = {i: (lambda r=r: r.read(index, lanes, mask)) for i, r in self.readers.items()}
-        for i in one.known:
-            ready = self.spread.get(i) if lanes == self.kernel.lanes else None
-            leaves[i] = lambda n=self.row.numbers[i], ready=ready: ready or n.lanes(f, lanes)
+        leaves: dict[int, Callable[[], str]] = {}
+        leaves |= {i: partial(r.read, index, lanes, mask) for i, r in self.readers.items()}
+        leaves |= {i: partial(self._known, i, lanes) for i in one.known}
         if short:
-            held = {i: x for (i, place), x in self.row.held.items() if place == index}
-            leaves.update((KEPT + i, lambda x=x: x) for i, x in held.items())
+            held = self.row.held
+            leaves |= {KEPT + i: partial(held.__getitem__, (i, at)) for i, at in held if at == index}
         found = evaluate(f, one.roots, leaves, lanes, None, mask)
         count = len(one.reductions)
         for key, value in zip(one.stores, found[count:], strict=True):
@@ -363,6 +370,11 @@ class _Vectors:
             elif place == key or place not in one.stores:  # else it is the result that is stored there now
                 self._store(place, value, index, lanes, mask)
         return found[:count]
+
+    def _known(self, leaf: int, lanes: int) -> str:
+        """One of the row's numbers in every lane."""
+        ready = self.spread.get(leaf) if lanes == self.kernel.lanes else None
+        return ready or self.row.numbers[leaf].lanes(self.f, lanes)
 
     def _store(self, key: tuple[str, int], value: str, index: str, lanes: int, mask: str | None) -> None:
         view = self.kernel.inside[key]

@@ -30,16 +30,16 @@ KEYED = (*dtypes.FLOATS, *dtypes.SIGNED, *dtypes.UNSIGNED, "bool")
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF << 52}
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice]:
+def candidates(node: Node, target: Target) -> Iterable[Choice[None]]:
     if isinstance(node.op, Sort) and node.inputs[0].tensor.layout is None and node.inputs[0].dtype in KEYED:
-        yield Choice(sys.modules[__name__], _cost(node, target))
+        yield Choice(sys.modules[__name__], _cost(node, target), None)
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+def pack(node: Node[Sort], choice: Choice[None], operand: int) -> Constant | None:
     return None
 
 
-def _cost(node: Node, target: Target) -> Estimate:
+def _cost(node: Node[Sort], target: Target) -> Estimate:
     """Short lines compare each element with each, long ones move it once a digit and run through the
     counts."""
     x = node.inputs[0]
@@ -51,7 +51,7 @@ def _cost(node: Node, target: Target) -> Estimate:
     return costs.overhead(each * dims.typical(x.tensor.count)) + costs.step(target)
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
+def emit(node: Node[Sort], choice: Choice[None], target: Target) -> Code:
     (x,), axis = node.inputs, node.op.axis
     length = x.shape[axis] if x.rank else 1
     inner = dims.product(x.shape[axis + 1 :]) if x.rank else 1
@@ -232,5 +232,5 @@ class Line:
             f.store(
                 "i64", f.load("i64", displaced(f, source[1], loop.index, 8)), displaced(f, to[1], place, 8)
             )
-        moved = [f.select(differ, "ptr", a, b) for a, b in zip(to, source)]
+        moved: list[str] = [f.select(differ, "ptr", a, b) for a, b in zip(to, source)]
         return moved, [f.select(differ, "ptr", b, a) for a, b in zip(to, source)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -22,6 +22,7 @@ from math import prod
 
 from ...ir import dims
 from ...ir.graph import Constant, Node, TensorType
+from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
@@ -89,14 +90,14 @@ def transforms(m: int) -> Transforms:
     )
 
 
-def combination(v: Vectors, factors: Sequence[Fraction], values: Sequence[str]) -> str | None:
-    """The sum of factor * value; None where every factor is zero."""
-    terms = sorted((c != 1, k) for k, c in enumerate(factors) if c)  # first one that needs no product
-    total = None
+def combination(v: Vectors, factors: Sequence[Fraction], values: Sequence[str]) -> str:
+    """The sum of factor * value; not every factor is zero."""
+    (_, first), *terms = sorted((c != 1, k) for k, c in enumerate(factors) if c)  # 1 needs no product
+    total = values[first]
+    if factors[first] != 1:
+        total = v.mul(total, v.constant(float(factors[first])))
     for _, k in terms:
-        if total is None:
-            total = values[k] if factors[k] == 1 else v.mul(values[k], v.constant(float(factors[k])))
-        elif abs(factors[k]) == 1:
+        if abs(factors[k]) == 1:
             total = (v.add if factors[k] == 1 else v.sub)(total, values[k])
         else:
             total = v.fma(values[k], v.constant(float(factors[k])), total)
@@ -107,7 +108,7 @@ def by_rows(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
     """matrix * values where rows 1 and 2, 3 and 4, ... differ in the sign of their odd columns."""
     found = [combination(v, matrix[0], values)]
     for row in matrix[1:-1:2]:
-        even, odd = ([c if k % 2 == side else 0 for k, c in enumerate(row)] for side in (0, 1))
+        even, odd = ([c if k % 2 == side else Fraction(0) for k, c in enumerate(row)] for side in (0, 1))
         a, b = combination(v, even, values), combination(v, odd, values)
         found += [v.add(a, b), v.sub(a, b)]
     return [*found, combination(v, matrix[-1], values)]
@@ -123,7 +124,12 @@ def by_columns(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
     ]
 
 
-def both_ways(transform, v: Vectors, matrix: Matrix, grid: list[list[str]]) -> list[list[str]]:
+Transform = Callable[[Vectors, Matrix, Sequence[str]], list[str]]
+
+
+def both_ways(
+    transform: Transform, v: Vectors, matrix: Matrix, grid: Sequence[Sequence[str]]
+) -> list[list[str]]:
     """matrix * grid * matrix'."""
     columns = [transform(v, matrix, column) for column in zip(*grid)]
     return [transform(v, matrix, row) for row in zip(*columns)]
@@ -132,7 +138,16 @@ def both_ways(transform, v: Vectors, matrix: Matrix, grid: list[list[str]]) -> l
 # What is offered ---------------------------------------------------------------------------------
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice]:
+@dataclass(frozen=True)
+class Tiling:
+    """Pieces of m x m; panels of `vectors` blocks of channels and tiles of at most `rows` pieces."""
+
+    m: int
+    vectors: int
+    rows: int
+
+
+def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
     """One for each size of a piece."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1 or node.op.exact:
         return
@@ -140,18 +155,18 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
     halo, block = win.halo, target.block
     if win.kernel != (3, 3) or (win.strides, win.dilations) != ((1, 1), (1, 1)) or x.rank != 4:
         return
-    if x.dtype != "float32" or halo is None or min(x.shape[1], out.shape[1]) < FEW_CHANNELS:
+    channels, outputs = dims.numbers((x.shape[1], out.shape[1]))
+    if x.dtype != "float32" or halo is None or min(channels, outputs) < FEW_CHANNELS:
         return
     operands = operand_layouts(node, block)
     if operands is None:
         return
     for m in PIECES:
-        wide = dict(panel_tiling(target, out.shape[1], block, x.dtype))
-        tiling = (("m", m), ("vectors", wide["vectors"]), ("rows", wide["rows"]))
+        panels = panel_tiling(target, outputs, block, x.dtype)
         yield Choice(
             sys.modules[__name__],
-            estimate(node, target, m, wide["vectors"], block) + packing_estimate(node, target),
-            tiling,
+            estimate(node, target, m, panels.vectors, block) + packing_estimate(node, target),
+            Tiling(m, panels.vectors, panels.rows),
             (halo_layout(wide_enough(halo, out, m), block, 2), None, *operands),
             without_halo(block, 2),
             (1, *packed_operands(node)),
@@ -160,14 +175,14 @@ def candidates(node: Node, target: Target) -> Iterator[Choice]:
 
 def wide_enough(halo: tuple[int, int], out: TensorType, m: int) -> tuple[int, int]:
     """A halo so wide that pieces of an output which is smaller than they are read nothing behind it."""
-    least = [max(1, dims.bounds(size)[0] or 0) for size in out.shape[2:]]
-    return tuple(reach + max(0, m - size) for reach, size in zip(halo, least))
+    rows, columns = (max(1, dims.bounds(size)[0] or 0) for size in out.shape[2:])
+    return halo[0] + max(0, m - rows), halo[1] + max(0, m - columns)
 
 
-def estimate(node: Node, target: Target, m: int, vectors: int, block: int) -> Estimate:
+def estimate(node: Node[Conv], target: Target, m: int, vectors: int, block: int) -> Estimate:
     """Products, transforms by their instructions, and moving everything once."""
     x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
-    t, (outputs, channels) = m + 2, w.shape[:2]
+    t, (outputs, channels) = m + 2, dims.numbers(w.shape[:2])
     pieces = dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size in out.shape[2:]))
     rows = min(pieces, most_rows(target, vectors))
     panels, blocks = -(-outputs // (block * vectors)), -(-channels // block)
@@ -176,7 +191,9 @@ def estimate(node: Node, target: Target, m: int, vectors: int, block: int) -> Es
     data = pieces * blocks * data_instructions(t)
     weights = groups * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
     results = pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t)
-    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.stored(target, w.nbytes)
+    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.stored(
+        target, dims.number(w.nbytes)
+    )
     transforms = costs.compute(target, costs.WINOGRAD * (data + weights + results))
     return Estimate(compute=products) + transforms + moved + costs.step(target)
 
@@ -189,20 +206,20 @@ def data_instructions(t: int) -> int:
 # Weights -----------------------------------------------------------------------------------------
 
 
-def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
+def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | None:
     """Weights as [panel][channel][tap][vectors * block]."""
-    value = node.inputs[operand]
     if operand != 1:
-        return pack_operand(value, 4, choice.output.block)
-    kinds = panels_of(value.shape[0], choice.output.block, dict(choice.tiling))
-    size = sum(p.count * p.width for p in kinds) * prod(value.shape[1:])
-    return Constant(value.dtype, (size,), lambda: in_panels(by_depth(value.constant.array, 1), kinds))
+        return pack_operand(node.inputs[operand], 4, choice.block)
+    weights = node.inputs[1].data
+    kinds = panels_of(weights.shape[0], choice.block, choice.tiling.vectors)
+    size = sum(p.count * p.width for p in kinds) * prod(weights.shape[1:])
+    return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.array, 1), kinds))
 
 
 # Code --------------------------------------------------------------------------------------------
 
 
-def emit(node: Node, choice: Choice, target: Target) -> Code:
+def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     kernel = _Winograd(node, choice, target)
     segments = segments_of(kernel.x.channels, 1)
     return packed_by_run(node, kernel.code(), target, kernel.kinds, kernel.block, segments)
@@ -218,15 +235,16 @@ class _Winograd:
     """Writes the one step. A part is a group of pieces of one image and some panels; its scratch holds V,
     then U, then M."""
 
-    def __init__(self, node: Node, choice: Choice, target: Target):
-        self.target, self.m, self.cost = target, choice["m"], choice.cost
+    def __init__(self, node: Node[Conv], choice: Choice[Tiling], target: Target):
+        tiling = choice.tiling
+        self.target, self.m, self.cost = target, tiling.m, choice.cost
         self.t, self.matrices = self.m + 2, transforms(self.m)
         self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
         self.block, self.window = self.out.block, window(node)
         self.vector = self.block * SIZE  # bytes of a vector of sums
         self.epilogue = Epilogue(node, self.block)
-        self.kinds = panels_of(self.out.channels, self.block, dict(choice.tiling))
-        self.widest, self.rows = choice["vectors"], choice["rows"]
+        self.kinds = panels_of(self.out.channels, self.block, tiling.vectors)
+        self.widest, self.rows = tiling.vectors, tiling.rows
         self.columns = dims.ceil_divide(self.out.width, self.m)
         self.pieces = dims.ceil_divide(self.out.height, self.m) * self.columns
         self.v_row = _apart(-(-self.x.channels // self.block) * self.block * SIZE)
@@ -251,7 +269,7 @@ class _Winograd:
         """How many pieces a group has where sizes are known, and how many it has at most."""
         each = self.groups.each
         if isinstance(self.pieces, int):
-            return sorted({each, self.pieces - (self.groups.count - 1) * each})
+            return sorted({each, self.pieces - (dims.number(self.groups.count) - 1) * each})
         return [2 * each - 1]
 
     @property
@@ -341,8 +359,9 @@ class _Winograd:
     def run_of(self, f: Function, kind: Panels, run: str) -> tuple[str, str]:
         """The panels of a kind that belong to a run: numbers within the kind."""
         panels = sum(kind.count for kind in self.kinds)
-        begin, end = (f.divide(f.mul(f.add(run, more), panels), self.parted)[0] for more in (0, 1))
-        return tuple(f.maximum(0, f.minimum(kind.count, f.sub(at, kind.first))) for at in (begin, end))
+        cuts = [f.divide(f.mul(f.add(run, more), panels), self.parted)[0] for more in (0, 1)]
+        begin, end = (f.maximum(0, f.minimum(kind.count, f.sub(at, kind.first))) for at in cuts)
+        return begin, end
 
     def place(self, f: KernelFunction, piece: str) -> tuple[str, str, str, str]:
         """The first row and column of a piece, and how many of its rows and columns belong to the piece
@@ -372,8 +391,8 @@ class _Winograd:
             v = Vectors(f, "float32", self.block)
             rows = [f.offset("%x", f.mul(y, f.size(self.x.row))) for y in range(t)]
             grid = [[f.load(v.type, f.offset(row, x * size), size) for x in range(t)] for row in rows]
-            grid = both_ways(by_rows, v, self.matrices.data, grid)
-            for i, value in enumerate(value for row in grid for value in row):
+            done = both_ways(by_rows, v, self.matrices.data, grid)
+            for i, value in enumerate(value for row in done for value in row):
                 f.store(v.type, value, f.offset("%v", i * self.v_step), min(size, LINE))
             f.statement("ret void")
 
@@ -440,8 +459,8 @@ class _Winograd:
                 [f.load(v.type, f.offset("%w", (3 * y + x) * row), min(size, LINE)) for x in range(3)]
                 for y in range(3)
             ]
-            grid = both_ways(by_rows, v, self.matrices.weights, grid)
-            for i, value in enumerate(value for line in grid for value in line):
+            done = both_ways(by_rows, v, self.matrices.weights, grid)
+            for i, value in enumerate(value for line in done for value in line):
                 f.store(v.type, value, f.offset("%u", i * self.u_step), min(size, LINE))
             f.statement("ret void")
 
@@ -500,8 +519,8 @@ class _Winograd:
                 ]
                 if start[j] != "zeroinitializer":  # a sum at the point (1, 1) is part of every result
                     grid[1][1] = v.add(grid[1][1], start[j])
-                grid = both_ways(by_columns, v, self.matrices.result, grid)
-                for y, row in enumerate(grid):
+                results = both_ways(by_columns, v, self.matrices.result, grid)
+                for y, row in enumerate(results):
                     for x, value in enumerate(row):
                         with self.owned(f, y, x):
                             done.put(value, j, y, x)
@@ -510,13 +529,13 @@ class _Winograd:
 
     def own(self, f: KernelFunction) -> tuple[tuple[str, str], tuple[str, str]]:
         """The first row that is a piece's own and the one behind the last; the same of columns."""
-        sizes = zip(("%above", "%left"), (self.out.height, self.out.width))
-        return tuple(
+        rows, columns = (
             ("0" if size % self.m == 0 else first, f.size(dims.minimum(self.m, size)))
-            for first, size in sizes
+            for first, size in (("%above", self.out.height), ("%left", self.out.width))
         )
+        return rows, columns
 
-    def owned(self, f: KernelFunction, y: int, x: int):
+    def owned(self, f: KernelFunction, y: int, x: int) -> AbstractContextManager[None]:
         """What follows runs where the pixel is the piece's own."""
         conditions = []
         for at, (first, last) in zip((y, x), self.own(f)):
@@ -528,5 +547,7 @@ class _Winograd:
             return nullcontext()
         return f.when(f.all_of(*conditions))
 
-    def function(self, k: KernelText, name: str, parameters: list[str]):
+    def function(
+        self, k: KernelText, name: str, parameters: list[str]
+    ) -> AbstractContextManager[KernelFunction]:
         return k.function(f"{ENTRY}.{name}", parameters, attributes="noinline nounwind")

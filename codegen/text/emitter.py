@@ -171,10 +171,10 @@ class Text(Generic[Body]):
 class Loop:
     """A loop being written: its index, the values carried into this iteration, and those after the loop."""
 
-    def __init__(self, index: Reg, carried: list[Reg]):
-        self.index, self.carried = index, carried
-        self.following: list[str] = list(carried)
-        self.results: list[Reg] = []
+    def __init__(self, index: Reg, carried: Sequence[str]):
+        self.index, self.carried = index, list(carried)
+        self.following = list(carried)
+        self.results: list[str] = []
 
     def carry(self, *values: str) -> None:
         """Sets what the next iteration gets as `carried`."""

@@ -8,9 +8,10 @@ Dimensions, which become literals or argument words of the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TypeVar
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
@@ -232,8 +233,8 @@ def window_of(
     )
 
 
-def bounded_halo(sides: Sequence[tuple[Dimension, Dimension]]) -> tuple[int, int] | None:
-    """The halo that reaches as far as both sides of each axis, None where that has no usable
+def bounded_halo(sides: Iterable[Sequence[Dimension]]) -> tuple[int, int] | None:
+    """The halo that reaches as far as all sides of each axis, None where that has no usable
     bound."""
     found = []
     for side in sides:
@@ -357,12 +358,15 @@ def cover(
         at = following
 
 
+LoadedT = TypeVar("LoadedT")  # what is read of one input
+
+
 def slide(
     window: Window,
     rows: int,
     columns: int,
-    load: Callable[[int, int], object],
-    combine: Callable[[str | None, object, int, int], str],
+    load: Callable[[int, int], LoadedT],
+    combine: Callable[[str | None, LoadedT, int, int], str],
     done: Callable[[int, int, str], None],
 ) -> None:
     """Moves a window over rows x columns outputs, reading every input once, column by column:

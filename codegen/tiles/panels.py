@@ -7,7 +7,7 @@ tile's registers allow, except for the last one or two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,16 @@ import numpy as np
 from ...target import Target
 from .. import costs
 from .microkernel import most_rows, step_time
+
+
+@dataclass(frozen=True)
+class PanelTiling:
+    """Panels of `vectors` blocks of channels, the last of `tail` lanes (None: of whole blocks), and tiles of
+    at most `rows` pixels."""
+
+    vectors: int
+    rows: int
+    tail: int | None = None
 
 
 @dataclass(frozen=True)
@@ -37,10 +47,10 @@ class Panels:
         return self.vectors * target.registers(dtype, self.lanes)
 
 
-def panels_of(channels: int, block: int, tiling: Mapping[str, int]) -> list[Panels]:
+def panels_of(channels: int, block: int, vectors: int, tail: int | None = None) -> list[Panels]:
     """The panels of `channels` output channels: as many as possible of `vectors` blocks, a narrower
-    one, and, where the tiling has a `tail`, one of fewer lanes for the last block."""
-    tail, vectors = tiling.get("tail", 0), tiling["vectors"]
+    one, and, where there is a `tail`, one of so many lanes for the last block."""
+    tail = tail or 0
     whole, narrow = divmod(-(-channels // block) - (tail > 0), vectors)
     found, first, at = [], 0, 0
     for count, wide, lanes in ((whole, vectors, block), (narrow > 0, narrow, block), (tail > 0, 1, tail)):
@@ -55,7 +65,7 @@ def widest(target: Target, kinds: Sequence[Panels], dtype: str) -> int:
     return max((p.registers(target, dtype) for p in kinds), default=1)
 
 
-def panel_tiling(target: Target, channels: int, block: int, dtype: str) -> tuple[tuple[str, int], ...]:
+def panel_tiling(target: Target, channels: int, block: int, dtype: str) -> PanelTiling:
     """The vectors of a panel with which a pixel takes the least time, and their tile's greatest
     height; sums are of type dtype, whose vectors of `block` lanes may be several registers.
 
@@ -71,7 +81,7 @@ def panel_tiling(target: Target, channels: int, block: int, dtype: str) -> tuple
 
     def time(vectors: int, tail: int) -> float:
         rows, total = height(vectors), 0.0
-        for p in panels_of(channels, block, {"vectors": vectors, "tail": tail}):
+        for p in panels_of(channels, block, vectors, tail):
             step = step_time(target, rows, p.registers(target, dtype))
             narrower = 1.0 if p.vectors == vectors else costs.NARROW_PANEL
             total += p.count * step * (costs.HALF_VECTOR if p.lanes < target.lanes(dtype) else narrower)
@@ -81,7 +91,7 @@ def panel_tiling(target: Target, channels: int, block: int, dtype: str) -> tuple
         (v, t) for t in tails for v in range(1, min(blocks, 4) + 1) if v <= blocks - (t > 0) or blocks == 1
     ]
     vectors, tail = min(options, key=lambda o: (round(time(*o), 6), o[1], abs(o[0] - 2)))
-    return (("vectors", vectors), ("rows", height(vectors)), *((("tail", tail),) if tail else ()))
+    return PanelTiling(vectors, height(vectors), tail or None)
 
 
 # Weights ------------------------------------------------------------------------------------------

@@ -146,8 +146,8 @@ def test_every_tiling_is_right(target, order, vectors):
     product = contraction.product_of(case.node)
     for tiling in gemm._tilings(product, target):
         if tiling.vectors == vectors:
-            options = {**vars(tiling), "order": order, "block": 2, "group": 2}
-            case.check(target, gemm.Choice(gemm, Estimate(), tuple(options.items()), packed=(1,)))
+            small = replace(tiling, order=order, block=2, group=2)
+            case.check(target, gemm.Choice(gemm, Estimate(), small, packed=(1,)))
 
 
 @RUNNABLE
@@ -263,7 +263,7 @@ def in_groups(case, target):
     types = *(v.dtype for v in case.node.inputs[:2]), case.node.op.accumulate
     product = contraction.product_of(case.node)
     tilings = [t for t in gemm._tilings(product, target) if t.dot == target.dot(*types).group]
-    return [replace(case.choice(target), tiling=tuple(vars(t).items())) for t in tilings]
+    return [replace(case.choice(target), tiling=t) for t in tilings]
 
 
 @pytest.mark.parametrize("target, types", IN_GROUPS, ids=str)
@@ -296,7 +296,7 @@ def test_products_in_groups_under_outer_axes_and_of_a_transposed_operand(target,
 @pytest.mark.parametrize("target, types", IN_GROUPS, ids=str)
 def test_a_large_product_is_one_of_groups(target, types):
     for constant in (1, None):
-        assert Case("mk,kn->mn", matrix(64, 256, 512), constant, types).choice(target)["dot"] > 1
+        assert Case("mk,kn->mn", matrix(64, 256, 512), constant, types).choice(target).tiling.dot > 1
 
 
 def test_other_types_and_targets_multiply_one_by_one():
@@ -307,7 +307,7 @@ def test_other_types_and_targets_multiply_one_by_one():
         ("sapphirerapids", ("int8", "int8", "int32")),
         ("sapphirerapids", ("float16", "float16", "float32")),
     ):
-        assert Case("mk,kn->mn", product, 1, types).choice(TARGETS[name])["dot"] == 1
+        assert Case("mk,kn->mn", product, 1, types).choice(TARGETS[name]).tiling.dot == 1
 
 
 # Epilogues ---------------------------------------------------------------------------------------

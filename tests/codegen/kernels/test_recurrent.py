@@ -195,7 +195,7 @@ def test_float64(target, kind, hidden, batch):
 @pytest.mark.parametrize("kind, hidden", [("lstm", 200), ("gru", 240), ("rnn", 400)])
 def test_weights_beyond_the_second_level_cache_serve_several_tiles(target, kind, hidden):
     case = Case(kind, hidden, steps=2, batch=11)
-    assert case.choice(target)["part"] > case.choice(target)["rows"]
+    assert case.choice(target).tiling.part > case.choice(target).tiling.rows
     case.check(target)
 
 
@@ -211,7 +211,7 @@ def test_any_partition_gives_the_same_bits(kind, symbolic):
 def test_directions_and_rows_make_parts():
     case = Case("lstm", 30, batch=40, directions=BOTH)
     (step,) = recurrent.emit(case.node, case.choice(), BEST).steps
-    assert step.parts == 2 * -(-40 // case.choice()["part"])
+    assert step.parts == 2 * -(-40 // case.choice().tiling.part)
 
 
 def test_what_is_not_a_number_shows():

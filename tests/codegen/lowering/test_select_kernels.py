@@ -103,9 +103,9 @@ def test_a_result_is_stored_as_its_readers_want_it_where_a_reorder_would_cost_mo
     def candidates(node, target):
         reads = (None,) * len(node.inputs)
         if isinstance(node.op, Map):
-            yield Choice(maker, Estimate(compute=110.0), (), reads)
+            yield Choice(maker, Estimate(compute=110.0), None, reads)
             if node.op.body.op == "exp":
-                yield Choice(maker, Estimate(compute=100.0), (), reads, block)
+                yield Choice(maker, Estimate(compute=100.0), None, reads, block)
 
     maker = SimpleNamespace(candidates=candidates, __name__="kernels.maker")
     monkeypatch.setattr("onnxc.codegen.lowering.select_kernels.KERNELS", (maker, reorder))
