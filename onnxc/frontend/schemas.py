@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import onnx
 from onnx import AttributeProto, NodeProto
@@ -159,7 +159,7 @@ def rule_signature(rule: Rule) -> Signature:
             attributes[parameter.name] = (_ATTRIBUTE_TYPES[type_], required)
             continue
         variadic = parameter.kind is parameter.VAR_POSITIONAL
-        types = annotated if isinstance(annotated, Types) else Types("", frozenset())
+        types = _types(annotated)
         inputs.append(
             Parameter(parameter.name, required and not variadic, variadic, types.allowed, types.variable)
         )
@@ -167,6 +167,12 @@ def rule_signature(rule: Rule) -> Signature:
     least = [max((k for k, p in enumerate(of, 1) if p.required), default=0) for of in (inputs, outputs)]
     most = 1 << 30 if inputs and inputs[-1].variadic else len(inputs)
     return Signature(tuple(inputs), outputs, least[0], most, least[1], len(outputs), attributes)
+
+
+def _types(annotation: object) -> Types:
+    """What an input's annotation, `T` or `T | None`, says of its types; any are allowed without one."""
+    notes = (note for part in (annotation, *get_args(annotation)) for note in get_args(part))
+    return next((note for note in notes if isinstance(note, Types)), Types("", frozenset()))
 
 
 def function_signature(function: onnx.FunctionProto) -> Signature:

@@ -257,6 +257,9 @@ class Conv(Op):
         return _finished(need, self.epilogue, self.accumulate, shape, extra)
 
 
+PoolKind = Literal["max", "sum", "mean", "argmax"]
+
+
 @dataclass(frozen=True)
 class Pool(Op):
     """Combines windows of the spatial axes of [N, C, spatial...]: `max`, `sum`, `mean` (of what lies inside
@@ -264,7 +267,7 @@ class Pool(Op):
     spatial axis fastest). `sizes` are the output's spatial axes, so that rounding up is the importer's
     business. Padding is never chosen."""
 
-    kind: Literal["max", "sum", "mean", "argmax"]
+    kind: PoolKind
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     pads: Shape
@@ -411,12 +414,15 @@ class Slice(Op):
         return (TensorType(x.dtype, self.sizes),)
 
 
+PadMode = Literal["constant", "edge", "reflect", "wrap"]
+
+
 @dataclass(frozen=True)
 class Pad(Op):
     """Adds `before` and `after` (never negative) elements on each axis: the scalar operand 1 (`constant`),
     the nearest element (`edge`), a mirror image without (`reflect`) the edge, or the other side (`wrap`)."""
 
-    mode: Literal["constant", "edge", "reflect", "wrap"]
+    mode: PadMode
     before: Shape
     after: Shape
 

@@ -56,9 +56,10 @@ class Mask:
         [B, H, queries, keys]."""
         if not self.may_hide_all and not self.causal:
             return None
-        operands, shape = [], (queries, keys)
+        operands: list[Value] = []
+        shape: tuple[Dimension, ...] = (queries, keys)
         if self.given is not None:
-            given = self._extended(b, keys)
+            given = _extended(b, self.given, keys)
             operands.append(given)
             shape = ops.broadcast_shapes(shape, given.shape)
         if self.lengths is not None:
@@ -66,16 +67,6 @@ class Mask:
             operands.append(lengths)
             shape = ops.broadcast_shapes(shape, lengths.shape)
         return generate(b, shape, self._body(len(shape), queries, dtype, *operands), *operands)
-
-    def _extended(self, b: Builder, keys: Dimension) -> Value:
-        """The mask with all keys: those it does not mention are hidden."""
-        mask = self.given
-        missing = keys - mask.shape[-1]
-        if (isinstance(missing, int) and missing <= 0) or mask.shape[-1] == 1:
-            return mask
-        fill = b.constant(False) if mask.dtype == "bool" else b.constant(-math.inf, mask.dtype)
-        after = [0] * (mask.rank - 1) + [dims.maximum(missing, 0)]
-        return padded(b, mask, [0] * mask.rank, after, "constant", fill)
 
     def _body(self, rank: int, queries: Dimension, dtype: str, *operands: Value) -> Expr:
         values = [expr.input_(k, v.dtype) for k, v in enumerate(operands)]
@@ -95,6 +86,16 @@ class Mask:
         if self.right >= 0:
             bias = expr.where(j <= place + self.right, bias, -math.inf)
         return bias
+
+
+def _extended(b: Builder, mask: Value, keys: Dimension) -> Value:
+    """The mask with all keys: those it does not mention are hidden."""
+    missing = keys - mask.shape[-1]
+    if (isinstance(missing, int) and missing <= 0) or mask.shape[-1] == 1:
+        return mask
+    fill = b.constant(False) if mask.dtype == "bool" else b.constant(-math.inf, mask.dtype)
+    after = [*[0] * (mask.rank - 1), dims.maximum(missing, 0)]
+    return padded(b, mask, [0] * mask.rank, after, "constant", fill)
 
 
 # Attention ---------------------------------------------------------------------------------------
@@ -132,7 +133,8 @@ def Attention(
     if past_key is not None:
         k, v = b.concat([past_key, k], 2), b.concat([past_value, v], 2)
     heads, groups = q.shape[1], k.shape[1]
-    if heads != groups and (not dims.is_static((heads, groups)) or groups < 1 or heads % groups):
+    shared = isinstance(heads, int) and isinstance(groups, int) and groups >= 1 and heads % groups == 0
+    if heads != groups and not shared:
         raise ops.TypeMismatch(f"{heads} heads of the query share {groups} of the key")
     q, factor = _scaled(b, q, scale)
     mask = Mask(attn_mask, nonpad_kv_seqlen, bool(is_causal), left_window_size, right_window_size, past)
@@ -165,8 +167,10 @@ def _scaled(b: Builder, q: Value, scale: float | None) -> tuple[Value, float]:
     """(query, factor of its products): 1 / sqrt(size of a head) unless given; in the query where
     the size is symbolic."""
     size = q.shape[3]
-    if scale is not None or isinstance(size, int):
-        return q, 1 / math.sqrt(max(size, 1)) if scale is None else scale
+    if scale is not None:
+        return q, scale
+    if isinstance(size, int):
+        return q, 1 / math.sqrt(max(size, 1))
     root = expr.sqrt(expr.size(size).cast(wide(q.dtype)))
     return b.map(q, lambda e: (e.cast(wide(q.dtype)) / root).cast(q.dtype)), 1.0
 

@@ -69,8 +69,9 @@ def generate(b: Builder, shape: Sequence[Dimension], body: Expr, *operands: Valu
 
 def zeros(b: Builder, dtype: str, shape: Sequence[Dimension], value: object = 0) -> Value:
     """value repeated to a shape; a constant where that is not too large to be stored."""
-    if dims.is_static(shape) and TensorType(dtype, tuple(shape)).nbytes <= VALUE_LIMIT:
-        return b.constant(Constant(dtype, tuple(shape), splat=value))
+    whole = tuple(shape)
+    if dims.is_static(whole) and dims.product(whole) * dtypes.itemsize(dtype) <= VALUE_LIMIT:
+        return b.constant(Constant(dtype, whole, splat=value))
     return b.broadcast(b.constant(np.asarray(value, dtypes.numpy_dtype(dtype))), shape)
 
 
@@ -229,15 +230,17 @@ def length(x: Value | None, expected: Dimension, name: str) -> None:
 
 def known_axes(b: Builder, axes: Value | Sequence[int], rank: int) -> list[int] | None:
     """Axes from 0, none twice; None where only the run knows them."""
-    numbers = axes
-    if isinstance(axes, Value):
-        if not dtypes.is_integer(axes.dtype):
-            raise ops.TypeMismatch(f"the axes are {axes.type} where integers are needed")
-        numbers = b.known(axes)
-        if numbers is None:
-            return None
-        numbers = numbers.reshape(-1)
-    found = [b.axis(int(a), rank) for a in numbers]
+    if not isinstance(axes, Value):
+        return distinct_axes(b, axes, rank)
+    if not dtypes.is_integer(axes.dtype):
+        raise ops.TypeMismatch(f"the axes are {axes.type} where integers are needed")
+    numbers = b.known(axes)
+    return None if numbers is None else distinct_axes(b, numbers.reshape(-1).tolist(), rank)
+
+
+def distinct_axes(b: Builder, axes: Sequence[int], rank: int) -> list[int]:
+    """Axes from 0, none twice."""
+    found = [b.axis(a, rank) for a in axes]
     if len(set(found)) != len(found):
         raise ops.TypeMismatch(f"the axes {', '.join(map(str, found))} repeat one")
     return found
@@ -260,29 +263,34 @@ def at_axes(
 ) -> list[Dimension]:
     """For each axis the value given for it, or the default: axes name whom values belong to,
     without them the first."""
-    places = list(range(number_of(values, "values"))) if axes is None else known_axes(b, axes, rank)
-    if number_of(values, "values") != (number_of(axes, "axes") if places is None else len(places)):
-        raise ops.TypeMismatch(
-            f"{number_of(values, 'values')} values are given for {number_of(axes, 'axes')} axes"
-        )
-    if places is not None:
-        if len(places) > rank:
-            raise ops.TypeMismatch(f"{len(places)} axes are named of {rank}")
-        found: list[Dimension] = [default] * rank
-        for place, value in zip(places, b.dimensions(values, None)):
-            found[place] = value
-        return found
-    return b.dimensions(_scattered(b, values, axes, rank, default), None)
+    count = number_of(values, "values")
+    places: list[int] | None = list(range(count))
+    if axes is None:
+        axes = range(count)
+    else:
+        places = known_axes(b, axes, rank)
+    if number_of(axes, "axes") != count:
+        raise ops.TypeMismatch(f"{count} values are given for {number_of(axes, 'axes')} axes")
+    if places is None:
+        return b.dimensions(_scattered(b, values, axes, rank, default), None)
+    if len(places) > rank:
+        raise ops.TypeMismatch(f"{len(places)} axes are named of {rank}")
+    found: list[Dimension] = [default] * rank
+    for place, value in zip(places, b.dimensions(values, None)):
+        found[place] = value
+    return found
 
 
-def _scattered(b: Builder, values: Value, axes: Value, rank: int, default: int) -> Value:
+def _scattered(b: Builder, values: Value, axes: Value | Sequence[int], rank: int, default: int) -> Value:
+    if not isinstance(axes, Value):
+        axes = b.constant(np.array(axes, np.int64))
     whole = b.constant(np.full(rank, default, np.int64))
     flat = (b.reshape(v, (v.tensor.count,)) for v in (axes, b.cast(values, "int64")))
     return b.emit(ops.Scatter("elements"), whole, *flat)[0]
 
 
-def axis_flags(b: Builder, axes: Value, rank: int) -> Value:
-    """int64 [rank]: 1 for the axes that only the run knows, 0 for the others."""
+def axis_flags(b: Builder, axes: Value | Sequence[int], rank: int) -> Value:
+    """int64 [rank]: 1 for these axes, which may be data, 0 for the others."""
     return _scattered(b, b.constant(np.ones(number_of(axes, "axes"), np.int64)), axes, rank, 0)
 
 
@@ -301,8 +309,8 @@ def with_ones(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int
     rank = len(shape) + number_of(axes, "axes")
     known = known_axes(b, axes, rank)
     if known is not None:
-        sizes = iter(shape)
-        return [1 if a in known else next(sizes) for a in range(rank)]
+        others = iter(shape)
+        return [1 if a in known else next(others) for a in range(rank)]
     flags = axis_flags(b, axes, rank)
     before = b.emit(ops.Cumulate("sum", 0, True), b.map(flags, lambda f: 1 - f))[0]
     padded = b.elements([*shape, 1])
@@ -319,18 +327,18 @@ def _variant(rule: Callable, attributes: dict[str, object], call: Callable) -> C
     extra = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d) for n, d in attributes.items()]
 
     @functools.wraps(rule)
-    def old(*args, **keywords):
+    def old(*args: object, **keywords: object) -> object:
         return call(*args, **keywords)
 
-    old.rules = (Rule(rule.__name__, "", 1, old),)
-    old.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *extra])
+    whole = signature.replace(parameters=[*signature.parameters.values(), *extra])
+    vars(old).update(rules=(Rule(rule.__name__, "", 1, old),), __signature__=whole)
     return old
 
 
 def with_unused(rule: Callable, **attributes: object) -> Callable:
     """The form of operator set 1 with further attributes, which say nothing about the result."""
 
-    def call(*args, **keywords):
+    def call(*args: object, **keywords: object) -> object:
         return rule(*args, **{k: v for k, v in keywords.items() if k not in attributes})
 
     return _variant(rule, attributes, call)
@@ -345,7 +353,15 @@ def with_axis(rule: Callable, **more: object) -> Callable:
     """The form of operator sets 1 to 6: with `broadcast`, the second operand's axes begin at
     `axis` of the first."""
 
-    def call(b, A, B, *, broadcast=0, axis=None, consumed_inputs=None):
+    def call(
+        b: Builder,
+        A: Value,
+        B: Value,
+        *,
+        broadcast: int = 0,
+        axis: int | None = None,
+        consumed_inputs: object = None,
+    ) -> object:
         if broadcast and axis is not None:
             first = b.axis(axis, A.rank)
             if first + B.rank > A.rank:

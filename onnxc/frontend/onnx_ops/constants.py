@@ -60,17 +60,15 @@ def Range(b, start, limit, delta, *, stash_type=1):
     float32."""
     dtype = start.dtype
     start, limit, delta = (scalar(b, v) for v in (start, limit, delta))
-    whole = [_whole(b, v) for v in (start, limit, delta)]
-    if all(w is not None for w in whole):
-        first, end, step = whole
+    first, end, step = (_whole(b, v) for v in (start, limit, delta))
+    if first is not None and end is not None and step is not None:
         if isinstance(step, int) and step == 0:
             raise ops.TypeMismatch("delta is 0")
         count = dims.maximum(-dims.floor_divide(first - end, step), 0)
     else:
         count = b.dimension(_range_length(b, start, limit, delta), 0, "count")
-    at = expr.index(0).cast(wide(dtype))
-    first, step = (expr.input_(k, dtype).cast(wide(dtype)) for k in range(2))
-    return generate(b, (count,), (first + at * step).cast(dtype), start, delta)
+    at, begin, by = (e.cast(wide(dtype)) for e in (expr.index(0), *(expr.input_(k, dtype) for k in range(2))))
+    return generate(b, (count,), (begin + at * by).cast(dtype), start, delta)
 
 
 def _whole(b: Builder, x: Value) -> Dimension | None:
@@ -93,7 +91,7 @@ def _whole(b: Builder, x: Value) -> Dimension | None:
     return None
 
 
-def _range_length(b, start, limit, delta):
+def _range_length(b: Builder, start: Value, limit: Value, delta: Value) -> Value:
     if dtypes.is_integer(start.dtype):
         start, limit, delta = (b.cast(v, "int64") for v in (start, limit, delta))
         delta = checked(b, delta, lambda d: d._with("ne", 0), "invalid_value")
@@ -152,7 +150,7 @@ def OneHot(b, indices, depth, values, *, axis=-1):
 # Places found in data ----------------------------------------------------------------------------
 
 
-def nonzero(b, x):
+def nonzero(b: Builder, x: Value) -> Value:
     """The places of the elements of x that are not zero, int64 [rank, n]."""
     return b.call("nonzero", [x], [TensorType("int64", (x.rank, b.fresh("nonzero")))])[0]
 

@@ -7,14 +7,16 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
 
 from ...ir import expr
+from ...ir.graph import Value
 from . import activations
 from .rules import Types, onnx_op
 
 contrib_op = partial(onnx_op, since=1, domain="com.microsoft")
 
-T = Types.of("T", "float", "double", "float16", "bfloat16")
+T = Annotated[Value, Types.of("T", "float", "double", "float16", "bfloat16")]
 
 
 @contrib_op(outputs="Y")
@@ -28,7 +30,7 @@ def BiasGelu(b, A: T, B: T):
 
 
 @contrib_op(outputs="Y")
-def FastGelu(b, X: T, bias: T = None):
+def FastGelu(b, X: T, bias: T | None = None):
     x = X if bias is None else b.map(X, bias, lambda x, c: x + c)
     return activations.Gelu(b, x, approximate="tanh")
 

@@ -44,10 +44,9 @@ def _facts(condition: Value) -> tuple[dict[str, Dimension], dict[str, Dimension]
     if condition.elements is None:
         return {}, {}
     (truth,) = condition.elements.flat
-    negated = False
-    if isinstance(truth, Dim) and isinstance(1 - truth, Dim) and len((1 - truth).terms) == 1:
-        truth, negated = 1 - truth, True
-    atom = dims.single_atom(truth)
+    atom, negated = dims.single_atom(truth), False
+    if atom is None:
+        atom, negated = dims.single_atom(1 - truth), True
     if atom is None:
         return {}, {}
     holds: dict[str, Dimension] = {atom.key: 1}
@@ -135,7 +134,7 @@ def _widened(b: Builder, before: Type, after: Type, initial: Type) -> Type:
 
 
 def _final_type(b: Builder, carried: Type, initial: Type) -> Type:
-    if not isinstance(carried, TensorType) or carried == initial:
+    if not isinstance(carried, TensorType) or not isinstance(initial, TensorType) or carried == initial:
         return carried
     return TensorType(
         carried.dtype, tuple(x if x == y else b.fresh("n") for x, y in zip(carried.shape, initial.shape))
@@ -144,10 +143,10 @@ def _final_type(b: Builder, carried: Type, initial: Type) -> Type:
 
 def _trip_count(b: Builder, trips: Value, condition: Value, body: Region) -> Dimension:
     """How many iterations there are, where that is known before the loop runs."""
-    goes_on = body.outputs[0]
+    goes_on, begins = body.outputs[0], b.known(condition)
     always = (
-        b.known(condition) is not None
-        and bool(b.known(condition).reshape(-1)[0])
+        begins is not None
+        and bool(begins.reshape(-1)[0])
         and (
             goes_on is body.inputs[1]
             or (goes_on.constant is not None and bool(goes_on.constant.array.reshape(-1)[0]))
@@ -177,17 +176,17 @@ def Scan(
         raise ops.TypeMismatch(
             f"{num_scan_inputs} scanned inputs of {len(initial_state_and_scan_inputs)} inputs"
         )
-    initial, scanned = (initial_state_and_scan_inputs[:states], initial_state_and_scan_inputs[states:])
+    initial, given = initial_state_and_scan_inputs[:states], initial_state_and_scan_inputs[states:]
     count = len(body.output) - states
     axes = _for_each(scan_input_axes, num_scan_inputs, "scan_input_axes")
-    axes = [b.axis(a, v.rank) for a, v in zip(axes, scanned)]
+    axes = [b.axis(a, v.rank) for a, v in zip(axes, given)]
     backwards = _directions(scan_input_directions, num_scan_inputs, "scan_input_directions")
     out_axes = _for_each(scan_output_axes, count, "scan_output_axes")
     out_backwards = _directions(scan_output_directions, count, "scan_output_directions")
-    length = scanned[0].shape[axes[0]]
+    length = given[0].shape[axes[0]]
     scanned = [  # where the sizes are not known to agree, the run compares the numbers of elements
         b.reshape(value, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
-        for value, axis in zip(scanned, axes)
+        for value, axis in zip(given, axes)
     ]
 
     def region(carried: Sequence[Type]) -> Region:

@@ -170,7 +170,7 @@ def ConvTranspose(
         X, kernel_of(W, kernel_shape), strides, dilations, pads, auto_pad if auto_pad == "NOTSET" else "VALID"
     )
     more = integers(output_padding, place.rank, 0, "output_padding", 0)
-    wanted = None
+    wanted: Sequence[Dimension] | None = None
     if output_shape:
         wanted = integers(output_shape[-place.rank :], place.rank, 0, "output_shape", 0)
     elif auto_pad.startswith("SAME"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from ...ir import dtypes, expr, ops
 from ...ir.builder import Builder
@@ -290,7 +291,7 @@ def Where(b, condition, X, Y):
 # Any number of operands --------------------------------------------------------------------------
 
 
-def _folded(b: Builder, values: tuple[Value, ...], combine) -> Value:
+def _folded(b: Builder, values: tuple[Value, ...], combine: Callable[[Expr, Expr], Expr]) -> Value:
     if not values:
         raise ops.TypeMismatch("it has no inputs")
     return functools.reduce(lambda x, y: b.map(x, y, combine), values)

@@ -42,11 +42,9 @@ def Reshape(b, data, shape, *, allowzero=0):
     wanted = _partly_known(b, shape)
     if any(isinstance(d, int) and d < -1 for d in wanted):
         raise ops.TypeMismatch("a size is negative")
-    sizes = [_copied(k, data) if d == 0 and not allowzero else d for k, d in enumerate(wanted)]
-    if None in sizes:
-        meant = _meant(b, data, as_data(b, shape), allowzero)
-        for k in [k for k, d in enumerate(sizes) if d is None]:
-            sizes[k] = b.dimension(b.take(meant, 0, k, 1), 0, "size")
+    wanted = [_copied(k, data) if d == 0 and not allowzero else d for k, d in enumerate(wanted)]
+    meant = _meant(b, data, as_data(b, shape), allowzero) if None in wanted else shape
+    sizes = [b.dimension(b.take(meant, 0, k, 1), 0, "size") if d is None else d for k, d in enumerate(wanted)]
     rest = [k for k, d in enumerate(sizes) if isinstance(d, int) and d == -1]
     if len(rest) > 1:
         raise ops.TypeMismatch("more than one size is -1")
@@ -191,7 +189,7 @@ def Split(b, input, split=None, *, axis=0, num_outputs=None):
 
 
 def _split_sizes(b: Builder, split: Value | Sequence[int], length: Dimension, count: int) -> list[Dimension]:
-    sizes = list(split) if not isinstance(split, Value) else b.dimensions(split, 0, "split")
+    sizes = b.dimensions(split, 0, "split") if isinstance(split, Value) else list[Dimension](split)
     if len(sizes) != count:
         raise ops.TypeMismatch(f"{len(sizes)} sizes are given for {count} outputs")
     if any(isinstance(s, int) and s < 0 for s in sizes):
@@ -203,7 +201,8 @@ def _split_sizes(b: Builder, split: Value | Sequence[int], length: Dimension, co
 
 def _parts(b: Builder, x: Value, axis: int, sizes: Sequence[Dimension]) -> tuple[Value, ...]:
     """x cut into parts; the last is what remains, which must have the size given for it."""
-    start, parts = 0, []
+    start: Dimension = 0
+    parts = []
     for size in sizes[:-1]:
         parts.append(b.take(x, axis, start, size))
         start = start + size
@@ -310,7 +309,7 @@ def padded(
     x: Value,
     before: Sequence[Dimension],
     after: Sequence[Dimension],
-    mode: str = "constant",
+    mode: ops.PadMode = "constant",
     value: Value | None = None,
 ) -> Value:
     """x with elements added on each axis, or cut away where the amounts are negative."""
@@ -359,8 +358,8 @@ def CenterCropPad(b, input_data, shape, *, axes=None):
     target = b.dimensions(shape, 0, "size")
     if len(target) != len(chosen):
         raise ops.TypeMismatch(f"{len(target)} sizes are given for {len(chosen)} axes")
-    starts, sizes = [0] * input_data.rank, list(input_data.shape)
-    before, after = [0] * input_data.rank, [0] * input_data.rank
+    starts: list[Dimension] = [0] * input_data.rank
+    before, after, sizes = list(starts), list(starts), list(input_data.shape)
     for axis, size in zip(chosen, target):
         length = input_data.shape[axis]
         sizes[axis] = dims.minimum(length, size)

@@ -18,9 +18,15 @@ from .rules import onnx_op
 
 
 def _pool(
-    b: Builder, kind: str, x: Value, place: Window, sizes: Sequence[Dimension], column_major: bool = False
+    b: Builder,
+    kind: ops.PoolKind,
+    x: Value,
+    place: Window,
+    sizes: Sequence[Dimension],
+    column_major: bool = False,
 ) -> Value:
-    op = ops.Pool(kind, place.kernel, place.strides, place.pads, place.dilations, tuple(sizes), column_major)
+    kernel = dims.numbers(place.kernel)
+    op = ops.Pool(kind, kernel, place.strides, place.pads, place.dilations, tuple(sizes), column_major)
     return b.emit(op, x)[0]
 
 
@@ -68,7 +74,7 @@ def AveragePool(
         return _pool(b, "mean", X, place, sizes)
     total = _pool(b, "sum", b.cast(X, wide(X.dtype)), place, sizes)
     count = expr.const(1, "int64")
-    for axis, (kernel, stride, dilation) in enumerate(zip(place.kernel, place.strides, place.dilations)):
+    for axis, (kernel, stride, dilation) in enumerate(zip(kernel_shape, place.strides, place.dilations)):
         taps = expr.const(kernel, "int64")
         if ceil_mode:  # the last window may reach beyond the padding, which does not count
             rest = expr.size(X.shape[axis + 2] + place.padding(axis)) - expr.index(axis + 2) * stride

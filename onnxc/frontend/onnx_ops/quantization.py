@@ -51,21 +51,19 @@ def refuse_bad_scale(b: Builder, scale: Value, name: str = "scale") -> None:
 # Granularity -------------------------------------------------------------------------------------
 
 
-def _views(b: Builder, x: Value, axis: int, block_size: int, parameters: Sequence[Value | None]):
-    """x and its scale and zero point in shapes that broadcast."""
-    scale = parameters[0]
-    for other in parameters[1:]:
-        if other is None or (scale.tensor.count == 1 and not _differ(other.tensor.count, 1)):
-            continue
-        if other.rank != scale.rank or any(map(_differ, other.shape, scale.shape)):
-            raise ops.TypeMismatch(f"the scale {scale.type} and zero point {other.type} differ in shape")
-    if scale.tensor.count == 1 and (scale.rank < 2 or not block_size):
-        return x, [None if p is None else b.reshape(p, ()) for p in parameters]
+def _views(b: Builder, x: Value, axis: int, block_size: int, scale: Value, zero: Value | None) -> list[Value]:
+    """x, its scale and, where there is one, its zero point in shapes that broadcast."""
+    one = scale.tensor.count == 1
+    if zero is not None and (not one or _differ(zero.tensor.count, 1)) and _shapes_differ(scale, zero):
+        raise ops.TypeMismatch(f"the scale {scale.type} and zero point {zero.type} differ in shape")
+    parameters = [scale] if zero is None else [scale, zero]
+    if one and (scale.rank < 2 or not block_size):
+        return [x, *(b.reshape(p, ()) for p in parameters)]
     axis = b.axis(axis, x.rank)
     if scale.rank == 1 and not block_size:
         if _differ(scale.shape[0], x.shape[axis]):
             raise ops.TypeMismatch(f"the scale {scale.type} does not fit axis {axis} of {x.type}")
-        return x, [None if p is None else along(b, p, axis, x.rank) for p in parameters]
+        return [x, *(along(b, p, axis, x.rank) for p in parameters)]
     return _blocks(b, x, axis, block_size, parameters)
 
 
@@ -73,7 +71,11 @@ def _differ(x: Dimension, y: Dimension) -> bool:
     return dims.equal(x, y) is False
 
 
-def _blocks(b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Value | None]):
+def _shapes_differ(x: Value, y: Value) -> bool:
+    return x.rank != y.rank or any(map(_differ, x.shape, y.shape))
+
+
+def _blocks(b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Value]) -> list[Value]:
     """The axis of x as (blocks, size); where it does not divide, scales are gathered for each
     index instead."""
     scale, whole = parameters[0], x.shape[axis]
@@ -88,7 +90,7 @@ def _blocks(b: Builder, x: Value, axis: int, size: int, parameters: Sequence[Val
     else:
         block = generate(b, (whole,), expr.index(0) / size)
         spread = lambda p: b.emit(ops.Gather("axis", axis), p, block)[0]  # noqa: E731
-    return x, [None if p is None else spread(p) for p in parameters]
+    return [x, *map(spread, parameters)]
 
 
 # Rules -------------------------------------------------------------------------------------------
@@ -109,8 +111,7 @@ def QuantizeLinear(
     refuse_bad_scale(b, y_scale)
     exact = element_type(precision) if precision else y_scale.dtype
     exact = exact if exact in dtypes.FLOATS else "float32"
-    viewed, (scale, zero) = _views(b, x, axis, block_size, (y_scale, y_zero_point))
-    operands = [viewed, scale] if zero is None else [viewed, scale, zero]
+    operands = _views(b, x, axis, block_size, y_scale, y_zero_point)
 
     def body(e: Expr, s: Expr, z: Expr | None = None) -> Expr:
         return quantised(e.cast(exact) / s.cast(exact), z, dtype, bool(saturate))
@@ -122,8 +123,7 @@ def QuantizeLinear(
 def DequantizeLinear(b, x, x_scale, x_zero_point=None, *, axis=1, block_size=0, output_dtype=0):
     dtype = element_type(output_dtype) if output_dtype else x_scale.dtype
     refuse_bad_scale(b, x_scale)
-    viewed, (scale, zero) = _views(b, x, axis, block_size, (x_scale, x_zero_point))
-    operands = [viewed, scale] if zero is None else [viewed, scale, zero]
+    operands = _views(b, x, axis, block_size, x_scale, x_zero_point)
 
     def body(e: Expr, s: Expr, z: Expr | None = None) -> Expr:
         return (centred(e, z).cast("float32") * s.cast("float32")).cast(dtype)

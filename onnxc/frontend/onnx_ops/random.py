@@ -5,16 +5,28 @@ A seed makes the stream; without one it differs from run to run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 import numpy as np
 
 from ...ir import dtypes, expr, ops
 from ...ir.builder import Builder
+from ...ir.dims import Dimension
 from ...ir.graph import Value
 from .common import checked, element_type, generate, one_of, scalar, zeros
 from .rules import onnx_op
 
 
-def _drawn(b: Builder, kind: str, dtype: str, shape, low: float, high: float, seed: float | None) -> Value:
+def _drawn(
+    b: Builder,
+    kind: Literal["uniform", "normal"],
+    dtype: str,
+    shape: Sequence[Dimension],
+    low: float,
+    high: float,
+    seed: float | None,
+) -> Value:
     one_of(dtype, tuple(dtypes.FLOATS), "dtype")
     if any(isinstance(d, int) and d < 0 for d in shape):
         raise ops.TypeMismatch("a size is negative")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
@@ -32,10 +33,16 @@ _ACTIVATIONS: dict[str, tuple[float, ...]] = {
     "hardsigmoid": (0.2, 0.5),
     "elu": (1.0,),
 }
-_DIRECTIONS = {"forward": ("forward",), "reverse": ("reverse",), "bidirectional": ("forward", "reverse")}
+_DIRECTIONS: dict[str, tuple[Literal["forward", "reverse"], ...]] = {
+    "forward": ("forward",),
+    "reverse": ("reverse",),
+    "bidirectional": ("forward", "reverse"),
+}
 
 
-def _activations(names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None):
+def _activations(
+    names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None
+) -> tuple[tuple[str, float, float], ...]:
     """(name, alpha, beta) of each; the attributes' values go in order to the activations that
     take them."""
     given = iter(alphas or ()), iter(betas or ())
@@ -44,7 +51,8 @@ def _activations(names: Sequence[str], alphas: Sequence[float] | None, betas: Se
         one_of(name.lower(), tuple(_ACTIVATIONS), "activations")
         defaults = _ACTIVATIONS[name.lower()]
         values = [next(more, default) for more, default in zip(given, defaults)]
-        found.append((name, *values, *(0.0,) * (2 - len(values))))
+        alpha, beta = (*values, 0.0, 0.0)[:2]
+        found.append((name, alpha, beta))
     return tuple(found)
 
 
@@ -61,14 +69,14 @@ def _shaped(b: Builder, value: Value, shape: Sequence[Dimension], name: str) -> 
 
 def _recurrent(
     b: Builder,
-    kind: str,
+    kind: Literal["lstm", "gru", "rnn"],
     X: Value,
     W: Value,
     R: Value,
     optional: dict[str, Value | None],
-    names,
-    alphas,
-    betas,
+    names: Sequence[str],
+    alphas: Sequence[float] | None,
+    betas: Sequence[float] | None,
     direction: str,
     hidden_size: int | None,
     layout: int,

@@ -8,6 +8,7 @@ reduces or does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
@@ -35,7 +36,7 @@ Axes = Value | Sequence[int] | None
 
 def _reduced(
     b: Builder,
-    kind: str,
+    kind: ops.ReduceKind,
     data: Value,
     axes: Axes,
     keepdims: int,
@@ -49,12 +50,12 @@ def _reduced(
 
 
 def _finished(b: Builder, x: Value, dtype: str, after: Callable[[Expr], Expr] | None) -> Value:
-    return b.map(x, lambda e: (after(e) if after else e).cast(dtype)) if after else b.cast(x, dtype)
+    return b.cast(x, dtype) if after is None else b.map(x, lambda e: after(e).cast(dtype))
 
 
 def _combined(
     b: Builder,
-    kind: str,
+    kind: ops.ReduceKind,
     data: Value,
     axes: Axes,
     keepdims: int,
@@ -75,7 +76,7 @@ def _combined(
     x = b.map(data, body) if body else data
     for axis, flag in enumerate(flags):
         x = _maybe_reduced(b, kind, x, axis, flag)
-    return x if keepdims else b.reshape(x, without(b, data.shape, axes))
+    return x if keepdims or axes is None else b.reshape(x, without(b, data.shape, axes))
 
 
 def _flags(b: Builder, data: Value, axes: Axes, noop: int) -> list[Dimension]:
@@ -88,7 +89,7 @@ def _flags(b: Builder, data: Value, axes: Axes, noop: int) -> list[Dimension]:
     return [int(a in known) for a in range(data.rank)]
 
 
-def _maybe_reduced(b: Builder, kind: str, x: Value, axis: int, flag: Dimension) -> Value:
+def _maybe_reduced(b: Builder, kind: ops.ReduceKind, x: Value, axis: int, flag: Dimension) -> Value:
     """x with one axis reduced to size 1 if flag is 1."""
     shape = list(x.shape)
     shape[axis] = flag + (1 - flag) * shape[axis]
@@ -237,12 +238,14 @@ def ArgMin(b, data, *, axis=0, keepdims=1, select_last_index=0):
 # Running sums ------------------------------------------------------------------------------------
 
 
-def _cumulated(b: Builder, kind: str, x: Value, axis: Value, exclusive: int, reverse: int) -> Value:
+def _cumulated(
+    b: Builder, kind: Literal["sum", "prod"], x: Value, axis: Value, exclusive: int, reverse: int
+) -> Value:
     """The axis may be data: then each possible one is a branch."""
     if x.rank == 0:
         raise ops.TypeMismatch("its input has no axes")
     op = lambda k: ops.Cumulate(kind, k, bool(exclusive), bool(reverse))  # noqa: E731
-    return axis_switch(b, axis, x.rank, x.rank, lambda k: x.type, lambda inner, k: inner.emit(op(k), x)[0])
+    return axis_switch(b, axis, x.rank, x.rank, lambda k: x.tensor, lambda inner, k: inner.emit(op(k), x)[0])
 
 
 @onnx_op(since=11)

@@ -20,7 +20,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
-from .common import along, generate, known_axes, one_of, wide
+from .common import along, distinct_axes, generate, one_of, wide
 from .rules import onnx_op
 
 _NEAREST = {
@@ -55,7 +55,7 @@ class Axis:
 
     def along(self, b: Builder, mode: str, body: Callable[[Expr, Expr], Expr]) -> Value:
         """body(coordinate, scale) for each index of the output's axis."""
-        region = [] if self.start is None else [self.start, self.end]
+        region = [v for v in (self.start, self.end) if v is not None]
         values = [expr.input_(k, "float32") for k in range(1 + len(region))]
         return generate(b, (self.size,), body(self.coordinate(mode, *values), values[0]), self.scale, *region)
 
@@ -86,6 +86,10 @@ class Axis:
     def clamped(self, x: Expr) -> Expr:
         """A float coordinate as an index of the input."""
         return x.cast("int64").clip(0, expr.size(self.length - 1))
+
+    def is_outside(self, x: Expr, scale: Expr) -> Expr:
+        """Whether a float coordinate lies beyond the first or the last element."""
+        return (x < 0) | (x > _last(self))
 
     @property
     def unchanged(self) -> bool:
@@ -133,11 +137,12 @@ def _weighed(
     def share(c: Expr, tap: int) -> Expr:
         return weight(c, tap) / expr.sum_of(weight(c, t) for t in taps) if exclude_outside else weight(c, tap)
 
-    terms = []
-    for tap in taps:
-        index = axis.along(b, mode, lambda c, s, tap=tap: axis.clamped(expr.floor(c) + tap))
-        factor = axis.along(b, mode, lambda c, s, tap=tap: share(c, tap).cast(x.dtype))
-        terms += [b.emit(ops.Gather("axis", axis.place), x, index)[0], along(b, factor, axis.place, x.rank)]
+    def neighbour(tap: int) -> tuple[Value, Value]:
+        index = axis.along(b, mode, lambda c, s: axis.clamped(expr.floor(c) + tap))
+        factor = axis.along(b, mode, lambda c, s: share(c, tap).cast(x.dtype))
+        return b.emit(ops.Gather("axis", axis.place), x, index)[0], along(b, factor, axis.place, x.rank)
+
+    terms = [term for tap in taps for term in neighbour(tap)]
     return b.map(*terms, lambda *e: expr.sum_of(e[k] * e[k + 1] for k in range(0, len(e), 2)))
 
 
@@ -194,7 +199,7 @@ def resampled(
             y = resample(b, y, axis, mode, kind, cubic_a, exclude_outside)
     if mode == "tf_crop_and_resize":
         for axis in changed:
-            outside = axis.along(b, mode, lambda c, s, axis=axis: (c < 0) | (c > _last(axis)))
+            outside = axis.along(b, mode, axis.is_outside)
             y = b.map(along(b, outside, axis.place, y.rank), y, lambda o, e: expr.where(o, extrapolation, e))
     return b.cast(y, dtype)
 
@@ -248,33 +253,40 @@ def _axes(
     for value, name, wanted in ((scales, "scales", count), (sizes, "sizes", count), (roi, "roi", 2 * count)):
         if value is not None and dims.equal(value.tensor.count, wanted) is False:
             raise ops.TypeMismatch(f"the {name} are {value.type} where {wanted} are needed")
-    part = lambda v, k: b.reshape(b.take(v, 0, k, 1), ())  # noqa: E731
-    starts = ends = [None] * count
-    spans = None
+
+    def each(vector: Value, first: int = 0) -> list[Value]:
+        """The elements for the axes, of which that one is the first's."""
+        return [b.reshape(b.take(vector, 0, first + k, 1), ()) for k in range(count)]
+
+    starts: Sequence[Value | None] = [None] * count
+    ends, spans = starts, None
     if roi is not None:
         roi = b.cast(roi, "float32")
-        starts, ends = ([part(roi, k + half * count) for k in range(count)] for half in range(2))
+        starts, ends = each(roi), each(roi, count)
         spans = b.map(b.take(roi, 0, count, count), b.take(roi, 0, 0, count), lambda e, s: e - s)
-    if sizes is not None:
+    if scales is not None and sizes is None:
+        scales = b.cast(scales, "float32")
+        found = _scaled_sizes(b, x, places, scales, spans)
+        factors = each(scales)
+    elif sizes is not None and scales is None:
         if policy == "stretch":
-            wanted = b.dimensions(sizes, 0, "size")
-            ratio = lambda o, n: expr.size(o).cast("float32") / expr.size(n).cast("float32")  # noqa: E731
-            factors = [
-                generate(b, (), ratio(o, x.shape[p]))
-                if not dims.is_static((o, x.shape[p]))
-                else b.constant(np.float32(o) / np.float32(max(x.shape[p], 1)), "float32")
-                for p, o in zip(places, wanted)
-            ]
+            found = b.dimensions(sizes, 0, "size")
+            factors = [_ratio(b, size, x.shape[p]) for p, size in zip(places, found)]
         else:
-            wanted, common = _kept_ratio(b, x, places, b.cast(sizes, "int64"), policy)
+            found, common = _kept_ratio(b, x, places, b.cast(sizes, "int64"), policy)
             factors = [common] * count
     else:
-        scales = b.cast(scales, "float32")
-        wanted = _scaled_sizes(b, x, places, scales, spans)
-        factors = [part(scales, k) for k in range(count)]
-    if any(isinstance(o, int) and o < 0 for o in wanted):
+        raise ops.TypeMismatch("it needs either scales or sizes")
+    if any(isinstance(o, int) and o < 0 for o in found):
         raise ops.TypeMismatch("a size is negative")
-    return [Axis(p, x.shape[p], o, f, s, e) for p, o, f, s, e in zip(places, wanted, factors, starts, ends)]
+    return [Axis(p, x.shape[p], o, f, s, e) for p, o, f, s, e in zip(places, found, factors, starts, ends)]
+
+
+def _ratio(b: Builder, size: Dimension, length: Dimension) -> Value:
+    """size / length as a float32 scalar."""
+    if isinstance(size, int) and isinstance(length, int):
+        return b.constant(float(np.float32(size) / np.float32(max(length, 1))), "float32")
+    return generate(b, (), expr.size(size).cast("float32") / expr.size(length).cast("float32"))
 
 
 # Rules -------------------------------------------------------------------------------------------
@@ -303,12 +315,10 @@ def Resize(
     one_of(nearest_mode, tuple(_NEAREST)[:-1], "nearest_mode")
     one_of(keep_aspect_ratio_policy, ("stretch", "not_larger", "not_smaller"), "keep_aspect_ratio_policy")
     scales, sizes = (None if v is None or v.tensor.count == 0 else v for v in (scales, sizes))
-    if (scales is None) == (sizes is None):
-        raise ops.TypeMismatch("it needs either scales or sizes")
     cropped = coordinate_transformation_mode == "tf_crop_and_resize"
     if cropped and roi is None:
         raise ops.TypeMismatch("tf_crop_and_resize needs a region of interest")
-    places = list(range(X.rank)) if axes is None else known_axes(b, axes, X.rank)
+    places = list(range(X.rank)) if axes is None else distinct_axes(b, axes, X.rank)
     chosen = _axes(b, X, places, scales, sizes, roi if cropped else None, keep_aspect_ratio_policy)
     return resampled(
         b,

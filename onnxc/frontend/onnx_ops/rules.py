@@ -21,7 +21,8 @@ from types import ModuleType
 
 @dataclass(frozen=True)
 class Types:
-    """A type variable: inputs annotated with it have one type, any of `allowed` as ONNX writes them."""
+    """A type variable, `T = Annotated[Value, Types.of(...)]`: inputs annotated with it have one type, any of
+    `allowed` as ONNX writes them."""
 
     variable: str
     allowed: frozenset[str]
@@ -55,10 +56,8 @@ def onnx_op(
     names with spaces between."""
 
     def mark(function: Callable) -> Callable:
-        function.rules = (
-            *getattr(function, "rules", ()),
-            Rule(name or function.__name__, domain, since, function, tuple(outputs.split())),
-        )
+        rule = Rule(name or function.__name__, domain, since, function, tuple(outputs.split()))
+        vars(function)["rules"] = (*getattr(function, "rules", ()), rule)
         return function
 
     return mark

@@ -88,16 +88,17 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
         b.map(c, lambda e, size=size: border.inside(expr.round_(e) if weigh is None else e, size))
         for c, size in zip(coordinates, floats)
     ]
-    total = None
-    for offsets in itertools.product(taps, repeat=len(points)):
 
-        def place(*at: Expr, offsets: Sequence[int] = offsets) -> Expr:
+    def neighbour(offsets: Sequence[int]) -> tuple[Value, Value]:
+        """The elements at these offsets from the points, and their weights."""
+
+        def place(*at: Expr) -> Expr:
             flat = expr.const(0, "int64")
             for e, tap, size, d in zip(at, offsets, floats, sizes):
                 flat = flat * expr.size(d) + border.pixel(expr.floor(e) + tap, size)
             return flat
 
-        def weight(*at: Expr, offsets: Sequence[int] = offsets) -> Expr:
+        def weight(*at: Expr) -> Expr:
             product = expr.const(1, dtype)
             for e, tap, size in zip(at, offsets, floats):
                 share = (weigh(e, tap) if weigh else expr.const(1, e.dtype)).cast(dtype)
@@ -108,13 +109,15 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
 
         index = b.reshape(b.map(*points, place), (*coordinates[0].shape, 1))
         factor = b.reshape(b.map(*points, weight), (*coordinates[0].shape, 1))
-        pixels = b.emit(ops.Gather("nd", 0, 1), rows, index)[0]
-        if weigh is None:
-            return b.map(pixels, factor, lambda e, f: expr.where(f.equals(0), 0, e))
-        if total is None:
-            total = b.map(pixels, factor, lambda e, f: e.cast(dtype) * f)
-        else:
-            total = b.map(total, pixels, factor, lambda t, e, f: t + e.cast(dtype) * f)
+        return b.emit(ops.Gather("nd", 0, 1), rows, index)[0], factor
+
+    neighbours = map(neighbour, itertools.product(taps, repeat=len(points)))
+    pixels, factor = next(neighbours)
+    if weigh is None:
+        return b.map(pixels, factor, lambda e, f: expr.where(f.equals(0), 0, e))
+    total = b.map(pixels, factor, lambda e, f: e.cast(dtype) * f)
+    for pixels, factor in neighbours:
+        total = b.map(total, pixels, factor, lambda t, e, f: t + e.cast(dtype) * f)
     return b.cast(total, x.dtype)
 
 

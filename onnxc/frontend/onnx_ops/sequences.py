@@ -38,7 +38,8 @@ def known_list(b: Builder, sequence: Value) -> list[Value] | None:
         case "sequence_erase":
             values = known_list(b, node.inputs[0])
             place = None if values is None else _place(b, values, *node.inputs[1:])
-            return None if place is None else values[:place] + values[place + 1 :]
+            if values is not None and place is not None:
+                return values[:place] + values[place + 1 :]
     return None
 
 
@@ -47,7 +48,7 @@ def _inserted(b: Builder, sequence: Value, value: Value, *position: Value) -> li
     if values is None:
         return None
     place = _place(b, [*values, value], *position) if position else len(values)
-    if place is not None and position and int(b.known(position[0]).reshape(-1)[0]) < 0:
+    if place is not None and position and int(b.required(position[0], "a position").reshape(-1)[0]) < 0:
         place -= 1  # negative ones count from the end of the old list
     return None if place is None else [*values[:place], value, *values[place:]]
 
@@ -71,15 +72,15 @@ def _taken(b: Builder, type_: Type | None) -> Type:
 
 
 def _element(b: Builder, types: Sequence[Type]) -> Type | None:
-    """A type that covers all; None where their ranks differ."""
+    """A type that covers all; None where there are none, or their ranks differ."""
     if (
         any(type(t) is not type(types[0]) for t in types)
         or len({getattr(t, "dtype", None) for t in types}) > 1
     ):
         raise ops.TypeMismatch(f"a sequence of {' and '.join(sorted({str(t) for t in types}))}")
-    if len({t.rank for t in types if isinstance(t, TensorType)}) > 1:
+    if not types or len({t.rank for t in types if isinstance(t, TensorType)}) > 1:
         return None
-    found = types[0] if types else None
+    found = types[0]
     for other in types[1:]:
         found = common_type(b, found, other) if found != other else found
     return found
@@ -118,7 +119,7 @@ def SequenceLength(b, input_sequence):
 def SequenceAt(b, input_sequence, position):
     type_, values = _sequence(input_sequence), known_list(b, input_sequence)
     place = None if values is None else _place(b, values, position)
-    if place is not None:
+    if values is not None and place is not None:
         return values[place]
     return b.call("sequence_at", [input_sequence, scalar(b, position)], [_taken(b, type_.element)])[0]
 
@@ -203,20 +204,15 @@ def _part_sizes(b: Builder, split: Value | None, length: Dimension) -> list[int]
 def SequenceMap(b, input_sequence, *additional_inputs, body):
     """The body for each element, of the other sequences too; a Loop where the sequence is not
     known."""
-    lists = [
-        known_list(b, v) if isinstance(v.type, SequenceType) else None
-        for v in (input_sequence, *additional_inputs)
-    ]
-    if all(
-        known is not None or not isinstance(v.type, SequenceType)
-        for known, v in zip(lists, (input_sequence, *additional_inputs))
+    operands = (input_sequence, *additional_inputs)
+    lists = [known_list(b, v) if isinstance(v.type, SequenceType) else None for v in operands]
+    first = lists[0]
+    if first is not None and all(
+        known is not None or not isinstance(v.type, SequenceType) for known, v in zip(lists, operands)
     ):
         rows = []
-        for k in range(len(lists[0])):
-            given = [
-                v if known is None else known[k]
-                for known, v in zip(lists, (input_sequence, *additional_inputs))
-            ]
+        for k in range(len(first)):
+            given = [v if known is None else known[k] for known, v in zip(lists, operands)]
             rows.append(b.site.body(b, body, given))
         return tuple(SequenceConstruct(b, *(row[k] for row in rows)) for k in range(len(body.output)))
     trips = SequenceLength(b, input_sequence)
@@ -230,7 +226,7 @@ def SequenceMap(b, input_sequence, *additional_inputs, body):
             SequenceAt(step, step.capture(v), iteration)
             if isinstance(v.type, SequenceType)
             else step.capture(v)
-            for v in (input_sequence, *additional_inputs)
+            for v in operands
         ]
         results = b.site.body(step, body, given)
         grown = [SequenceInsert(step, s, step.capture(r)) for s, r in zip(collected, results)]

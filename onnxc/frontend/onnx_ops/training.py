@@ -3,7 +3,7 @@ at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...ir import expr, ops
 from ...ir.builder import Builder
@@ -29,7 +29,7 @@ def _in_order(results: Sequence[Sequence[Value]]) -> tuple[Value, ...]:
     return tuple(value for part in zip(*results) for value in part)
 
 
-def _rate(b: Builder, R: Value, T: Value, body) -> Value:
+def _rate(b: Builder, R: Value, T: Value, body: Callable[[Expr, Expr], Expr]) -> Value:
     """The learning rate of this step, from the rate given and the number of steps before."""
     return b.map(scalar(b, R), scalar(b, T), lambda r, t: body(r, t.cast(r.dtype)))
 
