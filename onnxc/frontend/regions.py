@@ -1,7 +1,7 @@
 """What the importer and the import rules share: the builder that rules write with, scopes of names, and
 regions under construction.
 
-A rule imports the graphs among its node's attributes by its builder. What a region reads of the graph around
+A rule imports the graphs among its node's attributes from its `Site`. What a region reads of the graph around
 it becomes an explicit input; the two regions of an If get the same ones, and common types of their outputs.
 """
 
