@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import KERNELS, loop_nest
 
 from onnxc.ir.expr import input_
@@ -89,7 +90,7 @@ def ours(layer: Layer, target) -> tuple[Callable[[], None], Callable[[], np.ndar
     op = Conv((layer.stride,) * 2, pad, (1, 1), layer.groups, epilogue=body)
     image = Value(TensorType("float32", x.shape), "x")
     node = make_node(op, [image, constant_value(w), constant_value(b.reshape(-1, 1, 1))])
-    fast = [c for kernel in KERNELS if kernel is not loop_nest for c in kernel.candidates(node, target)]
+    fast = [c for kernel in KERNELS if kernel is not loop_nest for c in choices_of(kernel, node, target)]
     choice = min(fast, key=lambda c: c.time)
     image = Value(replace(image.type, layout=choice.inputs[0]))
     result = Value(replace(node.outputs[0].type, layout=choice.output))

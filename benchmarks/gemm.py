@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import llvmlite.binding as llvm
 import numpy as np
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm
 from onnxc.codegen.text.emitter import ENTRY
 
@@ -51,7 +52,7 @@ def ours(a: np.ndarray, b: np.ndarray, target) -> tuple[Callable, np.ndarray, ob
     """(a call that computes a @ b for a constant b, its result, the kernel's choice)"""
     left = Value(TensorType("float32", a.shape), "a")
     node = make_node(Contract("mk", "kn", "mn", "float32"), [left, constant_value(b)])
-    (choice,) = gemm.candidates(node, target)
+    (choice,) = choices_of(gemm, node, target)
     code = gemm.emit(node, choice, target)
     packed = aligned(gemm.pack(node, choice, 1).array)
     a, out = aligned(a), aligned(np.zeros((len(a), b.shape[1]), np.float32))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..ir.dims import Dimension
@@ -24,7 +24,7 @@ class Kernel(Protocol):
 
     __name__: str
 
-    def candidates(self, node: Node[Any], target: Target) -> Iterable[Choice[Any]]:
+    def candidates(self, node: Node[Any], target: Target) -> Iterable[Offer[Any]]:
         """The ways in which it could run the node, if any."""
 
     def pack(self, node: Node[Any], choice: Choice[Any], operand: int) -> Constant | None:
@@ -38,11 +38,11 @@ TilingT = TypeVar("TilingT", covariant=True)
 
 
 @dataclass(frozen=True)
-class Choice(Generic[TilingT]):
-    """A kernel for a node: its module, what it is estimated to take, its tiling (a dataclass of the kernel's
-    own, which dumps show but for what is None in it), the layouts it reads and writes (None: dense)."""
+class Offer(Generic[TilingT]):
+    """A way in which a kernel could run a node: what it is estimated to take, its tiling (a dataclass of the
+    kernel's own, which dumps show but for what is None in it), the layouts it reads and writes (None:
+    dense)."""
 
-    kernel: Kernel
     cost: Estimate
     tiling: TilingT
     inputs: tuple[Layout | None, ...] = ()
@@ -50,14 +50,10 @@ class Choice(Generic[TilingT]):
     packed: tuple[int, ...] = ()  # operands that `pack` transforms when they are constant
 
     @property
-    def name(self) -> str:
-        return self.kernel.__name__.rpartition(".")[2]
-
-    @property
     def block(self) -> int:
         """Channels of a block of the result, which must not be dense."""
         if self.output is None:
-            raise TypeError(f"{self.name} writes no blocks of channels")
+            raise TypeError("a result in blocks of channels is asked for where it is dense")
         return self.output.block
 
     @property
@@ -65,10 +61,26 @@ class Choice(Generic[TilingT]):
         """The estimate in nanoseconds on one core."""
         return self.cost.total
 
+
+@dataclass(frozen=True)
+class Choice(Offer[TilingT]):
+    """An offer and the kernel that made it."""
+
+    kernel: Kernel = field(kw_only=True)
+
+    @property
+    def name(self) -> str:
+        return self.kernel.__name__.rpartition(".")[2]
+
     def __str__(self) -> str:
         tiling = {} if self.tiling is None else {k: v for k, v in vars(self.tiling).items() if v is not None}
         estimates = {k: round(v) for k, v in {"ns": self.time, **vars(self.cost)}.items()}
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in (*tiling.items(), *estimates.items()))})"
+
+
+def choices_of(kernel: Kernel, node: Node, target: Target) -> list[Choice]:
+    """What the kernel offers for the node."""
+    return [Choice(**vars(offer), kernel=kernel) for offer in kernel.candidates(node, target)]
 
 
 @dataclass(frozen=True)

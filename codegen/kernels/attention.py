@@ -11,7 +11,6 @@ element and some rows. FEW rows read the keys where they are, at the speed of me
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from ...ir.graph import Node
 from ...ir.ops import Attention
 from ...target import Target
 from .. import costs
-from ..kernel import Choice, Code, KernelFunction, KernelText, offered, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, offered, single
 from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first
 from ..text.shuffles import row_sums
@@ -51,7 +50,7 @@ class Tiling:
     part: int
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice[Tiling]]:
+def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """float32 with known depths; rows of V, of the output and of the bias must be contiguous."""
     shape = _shape_of(node)
     if shape is None:
@@ -72,7 +71,7 @@ def candidates(node: Node, target: Target) -> Iterable[Choice[Tiling]]:
     if queries > FEW:
         cost += costs.move(target, -(-queries // PART_ROWS) * 2 * keys * shape.depth * SIZE)
     tiling = Tiling(rows, lanes, BLOCK, PART_ROWS)
-    yield Choice(sys.modules[__name__], cost * repeats + costs.step(target), tiling)
+    yield Offer(cost * repeats + costs.step(target), tiling)
 
 
 def pack(node: Node[Attention], choice: Choice[Tiling], operand: int) -> None:

@@ -19,7 +19,7 @@ from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..text.emitter import ENTRY, Function, scalar_type
 from ..tiles.blocked import (
     Image,
@@ -68,7 +68,7 @@ def window(node: Node[Conv]) -> Window:
     return window_of(dims.numbers(node.inputs[1].shape[2:]), op.strides, op.dilations, op.pads)
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice[PanelTiling]]:
+def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     """One: the panel width that suits the number of output channels."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return
@@ -77,11 +77,8 @@ def candidates(node: Node, target: Target) -> Iterator[Choice[PanelTiling]]:
     operands = operand_layouts(node, block)
     if halo is None or operands is None:
         return
-    from . import conv
-
     tiling = panel_tiling(target, dims.number(out.shape[1]), block, x.dtype)
-    yield Choice(
-        conv,
+    yield Offer(
         estimate(node, target, tiling, block) + packing_estimate(node, target),
         tiling,
         (halo_layout(halo, block, rank), None, *operands),

@@ -19,7 +19,7 @@ from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction
+from ..kernel import Choice, Code, KernelFunction, Offer
 from ..text.emitter import ENTRY
 from ..tiles.blocked import halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
@@ -28,7 +28,7 @@ from ..tiles.panels import Panels, PanelTiling
 from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, taps, tile_estimate, window
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice[PanelTiling]]:
+def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     """One, with the panel width that wastes least on panels shared by groups."""
     if not is_plain(node) or node.op.transposed or node.op.groups == 1 or node.inputs[1].constant is None:
         return
@@ -37,14 +37,11 @@ def candidates(node: Node, target: Target) -> Iterator[Choice[PanelTiling]]:
     operands = operand_layouts(node, block)
     if halo is None or operands is None:
         return
-    from . import conv_grouped
-
     blocks, wide = -(-dims.number(out.shape[1]) // block), target.registers(x.dtype, block)
     cost, vectors = min(
         ((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1)), key=lambda o: o[0].total
     )
-    yield Choice(
-        conv_grouped,
+    yield Offer(
         cost,
         PanelTiling(vectors, most_rows(target, vectors * wide)),
         (halo_layout(halo, block, rank), None, *operands),

@@ -16,7 +16,7 @@ from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..text.emitter import Function
 from ..tiles.blocked import Image, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
@@ -30,7 +30,7 @@ MOST_ROWS = 64  # of a window: all are copied for each row of the output that is
 SCRATCH_BYTES = 128 << 10  # what a part's rows may take where several rows fit
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice[PanelTiling]]:
+def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     """One, where the input has few channels."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return
@@ -41,12 +41,9 @@ def candidates(node: Node, target: Target) -> Iterator[Choice[PanelTiling]]:
         return
     if win.extent[0] > MOST_ROWS:
         return
-    from . import conv_stem
-
     tiling = panel_tiling(target, dims.number(out.shape[1]), block, x.dtype)
     copying = costs.move(target, 2 * dims.typical(x.nbytes))
-    yield Choice(
-        conv_stem,
+    yield Offer(
         estimate(node, target, tiling, 1) + copying + packing_estimate(node, target),
         tiling,
         (None, None, *operands),

@@ -21,7 +21,7 @@ from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..text.scalar import lower
 from ..tiles.blocked import (
@@ -55,7 +55,7 @@ class LaneTiling:
 Tiling = PanelTiling | LaneTiling
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
+def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     """Blocked output for any window; dense output for few channels and windows that do not
     overlap."""
     if (
@@ -69,15 +69,12 @@ def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
         return
     if dims.product(node.op.strides) > MOST_LATTICES:
         return
-    from . import conv_transpose
-
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     block, rank = target.block, x.rank - 2
     halo, operands = _halo(node), operand_layouts(node, block)
     if halo is not None and operands is not None:
         tiling = panel_tiling(target, dims.number(out.shape[1]), block, x.dtype)
-        yield Choice(
-            conv_transpose,
+        yield Offer(
             _estimate(node, target, tiling),
             tiling,
             (halo_layout(halo, block, rank), None, *operands),
@@ -89,8 +86,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
         pixels = dims.typical(dims.product(x.shape[2:]) * x.shape[0])
         cost = costs.compute(target, pixels * dims.number(x.shape[1]) * costs.HALF_VECTOR)
         cost += costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.step(target)
-        yield Choice(
-            conv_transpose,
+        yield Offer(
             cost,
             LaneTiling(lanes),
             (without_halo(block, rank), None, *(None for _ in node.inputs[2:])),

@@ -21,7 +21,7 @@ from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, offered, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, offered, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..tiles.blocked import (
     Image,
@@ -82,7 +82,7 @@ class Tiling:
     rows: int
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
+def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     """One, for groups that divide a block of output channels and read no more than a block."""
     if not is_plain(node) or node.op.transposed or node.op.groups == 1:
         return
@@ -94,10 +94,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
         return
     if win.taps * lanes.inside > MOST_PRODUCTS:
         return
-    from . import depthwise
-
-    yield Choice(
-        depthwise,
+    yield Offer(
         _estimate(node, target, win, lanes) + packing_estimate(node, target),
         Tiling(_rows(out.shape)),
         (halo_layout(win.halo, block, rank), None, *operands),

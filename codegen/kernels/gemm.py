@@ -10,7 +10,6 @@ A constant B is packed when compiling, another by a step of its own if enough ti
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from ...ir.ops import Contract
 from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Step, offered
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
 from ..text.emitter import ENTRY, Function, Text
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -56,7 +55,7 @@ class Tiling:
     dot: int = 1
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice[Tiling]]:
+def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """The fastest tiling by estimate, where the product has a normal form that tiles can do."""
     product = product_of(node)
     if product is None or not mk.supported(product.lhs, product.rhs, product.accumulate):
@@ -66,7 +65,7 @@ def candidates(node: Node, target: Target) -> Iterable[Choice[Tiling]]:
     options = [(estimate(node, product, t, target), t) for t in _tilings(product, target)]
     cost, tiling = min(options, key=lambda option: (option[0].total, -option[1].rows))
     packed = (product.operands[1],) if product.constant else ()
-    yield Choice(sys.modules[__name__], cost, tiling, packed=packed)
+    yield Offer(cost, tiling, packed=packed)
 
 
 def _tilings(product: Product, target: Target) -> Iterator[Tiling]:

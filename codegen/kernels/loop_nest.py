@@ -7,7 +7,6 @@ tested against this one.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import ModuleType
@@ -36,7 +35,7 @@ from ...ir.ops import (
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code
+from ..kernel import Choice, Code, Offer
 from ..nests import blocked_moves, elementwise, indexed, movement, reduction, scan, softmax_attention, windows
 from ..nests.nest import Stages, parts_step
 
@@ -55,7 +54,7 @@ NESTS: dict[type, ModuleType] = {
 PIECES_A_STEP = 16
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice[None]]:
+def candidates(node: Node, target: Target) -> Iterable[Offer[None]]:
     """Dense operands and result for every op; for some also the blocked layouts that their operands have."""
     if type(node.op) not in NESTS:
         return
@@ -67,7 +66,7 @@ def candidates(node: Node, target: Target) -> Iterable[Choice[None]]:
         stages, _ = _stages(_stored(node, wanted, layout), target)
         cost = costs.total(piece.estimate for stage in stages for piece in stage)
         cost += costs.step(target, len(stages)) + _stored_operands(node, target)
-        yield Choice(sys.modules[__name__], cost, None, wanted, layout)
+        yield Offer(cost, None, wanted, layout)
 
 
 def _moves_nothing(node: Node) -> bool:

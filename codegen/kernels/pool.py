@@ -20,7 +20,7 @@ from ...ir.ops import Pool, Reduce
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..text.emitter import ENTRY, Function, scalar_type, splat, vector_type
 from ..text.memory import store_first
 from ..text.scalar import lower
@@ -49,7 +49,7 @@ MOST_TAPS = 32  # along an axis: the taps are unrolled
 SCRATCH_BYTES = 48 << 10
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice[None]]:
+def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     """One, for windows of one or two spatial axes and for reductions of all of them, of floats."""
     if not isinstance(node.op, (Pool, Reduce)):
         return
@@ -63,12 +63,10 @@ def candidates(node: Node, target: Target) -> Iterator[Choice[None]]:
     halo = (0, 0) if _is_whole(node) else windows
     if halo is None:
         return
-    from . import pool
-
     blocked = not isinstance(node.op, Reduce) or node.op.keepdims
     layout = halo_layout(halo, block, rank)
-    yield Choice(
-        pool, _estimate(node, target, layout), None, (layout,), without_halo(block, rank) if blocked else None
+    yield Offer(
+        _estimate(node, target, layout), None, (layout,), without_halo(block, rank) if blocked else None
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import struct
-import sys
 from collections.abc import Iterable
 
 from ...ir import dims, dtypes, expr
@@ -20,7 +19,7 @@ from ...ir.ops import Random
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Argument, Choice, Code, KernelText, single
+from ..kernel import Argument, Choice, Code, KernelText, Offer, single
 from ..text.memory import store_lanes
 from ..text.scalar import lower
 
@@ -28,9 +27,9 @@ PART = 4096
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice[None]]:
+def candidates(node: Node, target: Target) -> Iterable[Offer[None]]:
     if isinstance(node.op, Random):
-        yield Choice(sys.modules[__name__], _cost(node, target), None)
+        yield Offer(_cost(node, target), None)
 
 
 def pack(node: Node[Random], choice: Choice[None], operand: int) -> Constant | None:

@@ -10,7 +10,6 @@ whole state before it, so only directions and rows make parts.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from ...ir.ops import Recurrent
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Step
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step
 from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first, store_first
 from ..text.scalar import lower
@@ -131,7 +130,7 @@ class Tiling:
     part: int
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice[Tiling]]:
+def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """float32 and float64."""
     op = node.op
     if not isinstance(op, Recurrent) or any(v.tensor.layout is not None for v in node.inputs):
@@ -159,7 +158,7 @@ def candidates(node: Node, target: Target) -> Iterable[Choice[Tiling]]:
     tiling = Tiling(most, -vectors, lanes, part)
     cost *= dims.typical(steps) * len(op.directions)
     packed = (1,) if node.inputs[1].constant is not None else ()
-    yield Choice(sys.modules[__name__], cost + costs.step(target), tiling, packed=packed)
+    yield Offer(cost + costs.step(target), tiling, packed=packed)
 
 
 def pack(node: Node[Recurrent], choice: Choice[Tiling], operand: int) -> Constant | None:

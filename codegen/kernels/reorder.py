@@ -17,7 +17,7 @@ from ...ir.ops import Reorder
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Step
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step
 from ..text.emitter import ENTRY, Function, vector_type
 from ..text.shuffles import transpose
 from ..tiles.blocked import Image, clear_border, cover, image_of, resized
@@ -28,7 +28,7 @@ SQUARE = 16  # the most channels that are transposed at once
 End = Callable[[KernelFunction], str]  # where a step reads or writes
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice[None]]:
+def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     """One, between two layouts of a type of known channels, not both dense."""
     if not isinstance(node.op, Reorder):
         return
@@ -36,10 +36,8 @@ def candidates(node: Node, target: Target) -> Iterator[Choice[None]]:
     blocked = [t for t in (x, out) if t.layout is not None]
     if not blocked or x.dtype == "string" or not all(map(_is_image, blocked)):
         return
-    from . import reorder
-
     cost = costs.reordering(target, dims.typical(x.nbytes + out.nbytes) / 2) + costs.step(target)
-    yield Choice(reorder, cost, None, (x.layout,), out.layout)
+    yield Offer(cost, None, (x.layout,), out.layout)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:

@@ -9,7 +9,6 @@ Kept values lie in registers, in the place of a result that is written later, or
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +21,7 @@ from ...ir.ops import Fused
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Step, offered, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered, single
 from ..nests.nest import (
     ERROR_BYTES,
     Block,
@@ -57,7 +56,7 @@ class Tiling:
     lanes: int
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
+def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     if not isinstance(node.op, Fused) or node.op.kind != "rows" or any(v.tensor.layout for v in node.inputs):
         return
     rows = analysed(node.op.region)
@@ -66,7 +65,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
     kernel = _Kernel(node, target, rows)
     if len(kernel.inner) == 1 or dims.typical(kernel.inner[-1]) >= SHORT_LINE:
         cost = kernel.row * dims.typical(dims.product(kernel.outer)) + costs.step(target)
-        yield Choice(sys.modules[__name__], cost, Tiling(kernel.together, kernel.lanes))
+        yield Offer(cost, Tiling(kernel.together, kernel.lanes))
 
 
 def pack(node: Node[Fused], choice: Choice[Tiling], operand: int) -> Constant | None:

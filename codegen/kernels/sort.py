@@ -9,7 +9,6 @@ A digit that is the same everywhere is skipped. Every line is a part of its own.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ from ...ir.ops import Sort
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelText, single
+from ..kernel import Choice, Code, KernelText, Offer, single
 from ..nests.nest import ERROR_BYTES, displaced
 from ..text.emitter import Function, vector_constant
 
@@ -30,9 +29,9 @@ KEYED = (*dtypes.FLOATS, *dtypes.SIGNED, *dtypes.UNSIGNED, "bool")
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF << 52}
 
 
-def candidates(node: Node, target: Target) -> Iterable[Choice[None]]:
+def candidates(node: Node, target: Target) -> Iterable[Offer[None]]:
     if isinstance(node.op, Sort) and node.inputs[0].tensor.layout is None and node.inputs[0].dtype in KEYED:
-        yield Choice(sys.modules[__name__], _cost(node, target), None)
+        yield Offer(_cost(node, target), None)
 
 
 def pack(node: Node[Sort], choice: Choice[None], operand: int) -> Constant | None:

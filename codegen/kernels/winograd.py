@@ -12,7 +12,6 @@ transform would be up to four times as much to load.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..text.vectors import Vectors
 from ..tiles.blocked import halo_layout, image_of, without_halo
@@ -147,7 +146,7 @@ class Tiling:
     rows: int
 
 
-def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
+def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     """One for each size of a piece."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1 or node.op.exact:
         return
@@ -163,8 +162,7 @@ def candidates(node: Node, target: Target) -> Iterator[Choice[Tiling]]:
         return
     for m in PIECES:
         panels = panel_tiling(target, outputs, block, x.dtype)
-        yield Choice(
-            sys.modules[__name__],
+        yield Offer(
             estimate(node, target, m, panels.vectors, block) + packing_estimate(node, target),
             Tiling(m, panels.vectors, panels.rows),
             (halo_layout(wide_enough(halo, out, m), block, 2), None, *operands),

@@ -33,7 +33,7 @@ from ...ir.ops import (
 )
 from ...target import Target
 from .. import costs
-from ..kernel import Choice, chosen
+from ..kernel import Choice, choices_of, chosen
 from ..kernels import KERNELS, loop_nest
 from .expand import expanded
 from .plan_memory import known_at_entry, states_of
@@ -141,7 +141,7 @@ class _Selection:
         return _scaling(node, choices)
 
     def candidates(self, node: Node) -> list[Choice]:
-        return [choice for kernel in KERNELS for choice in kernel.candidates(node, self.target)]
+        return [choice for kernel in KERNELS for choice in choices_of(kernel, node, self.target)]
 
     def _cost(self, node: Node) -> float:
         """Nanoseconds for a node, for bringing its operands into the layouts that it reads, and for copying

@@ -4,6 +4,7 @@ the interpreter."""
 from dataclasses import dataclass, replace
 
 import numpy as np
+from onnxc.codegen.kernel import choices_of
 from support import harness
 
 from onnxc.ir import dims, dtypes, expr
@@ -51,7 +52,7 @@ def laid_out(node, choice, wider=0, output_halo=0):
 
 def choices(case, kernel, target):
     node = case.node()
-    return node, list(kernel.candidates(node, target))
+    return node, choices_of(kernel, node, target)
 
 
 def check(case, kernel, target, wider=0, output_halo=0, tolerance=2e-5):

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest
 from support import harness
 from support.guarded import guarded
@@ -85,7 +86,7 @@ def compare(node, choice, arrays, target, env=None, tolerance=None):
 
 def dense_choice(node, target):
     """LoopNest's choice for dense operands, the first that it offers."""
-    return next(iter(loop_nest.candidates(node, target)))
+    return choices_of(loop_nest, node, target)[0]
 
 
 def check(target, op, *arrays, env=None, types=None, only=None, tolerance=None):
@@ -106,7 +107,7 @@ def check_blocked(target, op, arrays, layouts, out_halo=None, constant=(), env=N
     node = node_of(
         op, arrays, [replace(t, layout=layout) for t, layout in zip(types, layouts, strict=True)], constant
     )
-    offered = [choice for choice in loop_nest.candidates(node, target) if choice.output is not None]
+    offered = [choice for choice in choices_of(loop_nest, node, target) if choice.output is not None]
     assert offered, f"no blocked choice for {op}"
     for choice in offered:
         halo = choice.output if out_halo is None else replace(choice.output, halo=out_halo)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import attention
 from support import harness
 from support.guarded import guarded
@@ -56,7 +57,7 @@ class Case:
         self.node = make_node(op, values)
 
     def choice(self, target=BEST):
-        choices = list(attention.candidates(self.node, target))
+        choices = choices_of(attention, self.node, target)
         return choices[0] if choices else None
 
     def check(self, target=BEST):

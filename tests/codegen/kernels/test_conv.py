@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose
 from support import harness
 from support.blocked_cases import (
@@ -215,10 +216,10 @@ def test_parts_of_large_images_give_the_whole(target):
 
 def test_no_choice_for_what_only_the_loop_nest_can_do():
     node = convolution((1, 4, 5, 6, 7), (4, 4, 3, 3, 3)).node()
-    assert not list(conv.candidates(node, harness.RUNNABLE[0]))
+    assert not choices_of(conv, node, harness.RUNNABLE[0])
     checked = expr.check(input_(0, "float32") < 3.0, input_(0, "float32"), "invalid_value")
     node = convolution((1, 4, 5, 6), (4, 4, 3, 3), epilogue=checked).node()
-    assert not list(conv.candidates(node, harness.RUNNABLE[0]))
+    assert not choices_of(conv, node, harness.RUNNABLE[0])
 
 
 # On every processor ------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Depthwise convolutions over blocked channels against the interpreter."""
 
 import pytest
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import depthwise
 from support import harness
 from support.blocked_cases import check, convolution, random, relu_of_bias, symbols
@@ -102,9 +103,9 @@ def test_groups_of_few_channels(target, channels):
         if block % made == 0 and block % (block // made * inside) == 0:
             check(case_, depthwise, target, output_halo=1)
         else:
-            assert not list(depthwise.candidates(case_.node(), target))
+            assert not choices_of(depthwise, case_.node(), target)
 
 
 def test_windows_too_large_to_unroll_are_left_to_others():
     node = case((40, 40), (13, 13)).node()
-    assert not list(depthwise.candidates(node, harness.RUNNABLE[0]))
+    assert not choices_of(depthwise, node, harness.RUNNABLE[0])

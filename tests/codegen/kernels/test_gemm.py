@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnxc.codegen.costs import Estimate
+from onnxc.codegen.kernel import Choice, choices_of
 from onnxc.codegen.kernels import gemm
 from onnxc.codegen.tiles import contraction
 from support import harness
@@ -61,7 +62,7 @@ class Case:
         self.node = make_node(Contract(*self.labels, out, accumulate, body), values)
 
     def choice(self, target=BEST):
-        choices = list(gemm.candidates(self.node, target))
+        choices = choices_of(gemm, self.node, target)
         return choices[0] if choices else None
 
     def check(self, target=BEST, choice=None):
@@ -147,7 +148,7 @@ def test_every_tiling_is_right(target, order, vectors):
     for tiling in gemm._tilings(product, target):
         if tiling.vectors == vectors:
             small = replace(tiling, order=order, block=2, group=2)
-            case.check(target, gemm.Choice(gemm, Estimate(), small, packed=(1,)))
+            case.check(target, Choice(Estimate(), small, packed=(1,), kernel=gemm))
 
 
 @RUNNABLE

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnxc.codegen import abi
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest
 from onnxc.codegen.text.emitter import ENTRY
 from support import harness
@@ -207,7 +208,7 @@ def test_blocked_images_of_variable_size(target):
 def test_a_map_reads_operands_of_one_block():
     types = [TensorType("float32", (1, 16, 4, 4), Layout(block, (0, 0))) for block in (8, 16)]
     node = node_of(Map(x(0) + x(1)), [numbers((1, 16, 4, 4))] * 2, types)
-    offered = [(c.output, c.inputs) for c in loop_nest.candidates(node, NATIVE)]
+    offered = [(c.output, c.inputs) for c in choices_of(loop_nest, node, NATIVE)]
     plain = [Layout(block, (0, 0)) for block in (8, 16)]
     assert offered == [(None, (None, None)), *((layout, (layout, layout)) for layout in plain)]
 

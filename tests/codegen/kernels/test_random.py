@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import random
 from support import harness
 
@@ -14,7 +15,7 @@ TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 def drawn(target, kind, dtype, shape, a, b, seed, split=1):
     """The numbers of a node, its parts run in `split` calls."""
     node = make_node(Random(kind, dtype, shape, a, b, seed), [])
-    (choice,) = random.candidates(node, target)
+    (choice,) = choices_of(random, node, target)
     ((numbers, _),) = harness.run_choice(node, choice, [], target, split=split)
     return numbers
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import recurrent
 from support import harness
 from support.assembly import spills
@@ -74,7 +75,7 @@ class Case:
         self.node = make_node(op, values)
 
     def choice(self, target=BEST):
-        choices = list(recurrent.candidates(self.node, target))
+        choices = choices_of(recurrent, self.node, target)
         return choices[0] if choices else None
 
     def results(self, target=BEST, split=3):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import reorder
 from support import harness
 
@@ -20,7 +21,7 @@ def check(shape, old, new, target, dtype=np.float32, symbolic=None):
     name = dtypes.from_numpy(array.dtype)
     x, out = (Value(TensorType(name, tuple(symbolic or shape), layout)) for layout in (old, new))
     node = Node(Reorder(new), (x,), (out,))
-    (choice,) = reorder.candidates(node, target)
+    (choice,) = choices_of(reorder, node, target)
     assert (choice.inputs, choice.output) == ((old,), new)
     ((got, border_clear),) = harness.run_choice(node, choice, [array], target)
     assert np.array_equal(got, array)

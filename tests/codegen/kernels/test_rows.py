@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest, rows
 from onnxc.codegen.lowering.select_kernels import select_kernels
 from onnxc.codegen.nests.row_passes import analysed
@@ -26,7 +27,7 @@ def check(target, write, *arrays, axes=(1,), only=None, tolerance=None):
     for name, types in (("static", static), ("symbolic", symbolic_types(arrays))):
         if only in (None, name):
             node = group(types, axes, write)
-            (choice,) = rows.candidates(node, target)
+            (choice,) = choices_of(rows, node, target)
             compare(node, choice, arrays, target, tolerance=tolerance)
 
 
@@ -189,7 +190,7 @@ def test_an_axis_that_may_repeat_is_settled_by_the_run(target):
 
     types = [TensorType("float32", (n, m)), TensorType("float32", (dims.symbol("a"), dims.symbol("b")))]
     node = group(types, (1,), write)
-    (choice,) = rows.candidates(node, target)
+    (choice,) = choices_of(rows, node, target)
     for y in (draw(6, 40, seed=1), draw(1, 40, seed=1), draw(6, 1, seed=1), draw(1, 1)):
         compare(node, choice, [x, y], target)
         compare(node, choice, [y, x], target, {"n": y.shape[0], "m": y.shape[1], "a": 6, "b": 40})
@@ -303,7 +304,7 @@ def test_what_is_kept_where_no_result_will_be(target, dtype):
 def test_like_loop_nest(target, length):
     arrays = [*(draw(6, length, seed=s) for s in (0, 1)), *(draw(length, seed=s) for s in (2, 3, 4))]
     node = group([TensorType("float32", a.shape) for a in arrays], (1,), residual_layer_norm)
-    (choice,) = rows.candidates(node, target)
+    (choice,) = choices_of(rows, node, target)
     values = dict(zip(node.op.region.inputs, arrays))
     for inner in node.op.region.nodes:
         ((values[inner.outputs[0]], _),) = run(
@@ -412,7 +413,7 @@ def test_a_group_that_is_refused_runs_node_by_node():
 
     short_lines = group([wide(4, 9, 3), wide(3)], (1, 2), by_channel)
     for node in (group([wide(8, 100)], (0,), softmax), short_lines):
-        assert not list(rows.candidates(node, NATIVE))
+        assert not choices_of(rows, node, NATIVE)
         chosen = select_kernels(Graph(node.inputs, node.outputs, (node,)), NATIVE)
         assert {n.choice.kernel for n in chosen.nodes} == {loop_nest}
         assert len(chosen.nodes) == len(node.op.region.nodes)
@@ -425,7 +426,7 @@ def test_no_spills_where_code_can_only_be_generated(target):
         group([wide(128, 384)], (1,), softmax),
         group([wide(128, 24)], (1,), softmax),
     ):
-        (choice,) = rows.candidates(node, target)
+        (choice,) = choices_of(rows, node, target)
         (step,) = rows.emit(node, choice, target).steps
         text = harness.assembly(step.text, target)
         assert not re.search(r"\s(callq?|blr?)\s", text)
@@ -434,7 +435,7 @@ def test_no_spills_where_code_can_only_be_generated(target):
 
 def test_parts_do_not_change_a_bit():
     x, node = draw(300, 77), group([wide(300, 77)], (1,), softmax)
-    (choice,) = rows.candidates(node, NATIVE)
+    (choice,) = choices_of(rows, node, NATIVE)
     whole = harness.run_choice(node, choice, [x], NATIVE, split=1)[0][0]
     for split in (2, 5):
         assert np.array_equal(whole, harness.run_choice(node, choice, [x], NATIVE, split=split)[0][0])

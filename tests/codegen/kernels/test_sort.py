@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import sort
 from support import harness
 from support.nests import TARGETS, node_of, numbers, run, symbolic
@@ -30,7 +31,7 @@ SHAPES = [
 def check(target, op, array, is_symbolic=False):
     """Values to the bit, and places."""
     node = node_of(op, [array], [symbolic(array, "n")] if is_symbolic else None)
-    (choice,) = sort.candidates(node, target)
+    (choice,) = choices_of(sort, node, target)
     results = run(node, choice, [array], target)
     for (found, _), expected in zip(
         results, run_node(node, [array], harness.bind(node, [array])), strict=True

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from onnxc.codegen.costs import Estimate
-from onnxc.codegen.kernel import Choice
+from onnxc.codegen.kernel import Offer
 from onnxc.codegen.kernels import reorder
 from onnxc.codegen.lowering.lower import verify_kernels
 from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
@@ -103,9 +103,9 @@ def test_a_result_is_stored_as_its_readers_want_it_where_a_reorder_would_cost_mo
     def candidates(node, target):
         reads = (None,) * len(node.inputs)
         if isinstance(node.op, Map):
-            yield Choice(maker, Estimate(compute=110.0), None, reads)
+            yield Offer(Estimate(compute=110.0), None, reads)
             if node.op.body.op == "exp":
-                yield Choice(maker, Estimate(compute=100.0), None, reads, block)
+                yield Offer(Estimate(compute=100.0), None, reads, block)
 
     maker = SimpleNamespace(candidates=candidates, __name__="kernels.maker")
     monkeypatch.setattr("onnxc.codegen.lowering.select_kernels.KERNELS", (maker, reorder))
