@@ -13,6 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...ir import dims
+from ...ir.dims import Dimension
 from ...ir.graph import Layout, Node, TensorType
 from ...ir.ops import Concat, Gather, Pad, Slice
 from ...target import Target
@@ -72,12 +74,14 @@ def _moves(node: Node, target: Target) -> Iterable[Piece]:
     to = stored("output", 0, out)
     sources = [stored("input", k, v.tensor) for k, v in enumerate(node.inputs) if v.tensor.layout is not None]
     source, inside = sources[0], inside_blocks(node.inputs[0].tensor)
+    begin: Dimension
     match op:
         case Concat(axis=1):
-            begin = 0
+            channel = 0
             for value, view in zip(node.inputs, sources):
-                yield from channel_copies(target, value.tensor, out, view, to, 0, begin, value.shape[1])
-                begin += value.shape[1]
+                count = dims.number(value.shape[1])
+                yield from channel_copies(target, value.tensor, out, view, to, 0, channel, count)
+                channel += count
             yield from idle_lanes(target, out, to)
         case Concat(axis):
             begin = 0
@@ -85,20 +89,19 @@ def _moves(node: Node, target: Target) -> Iterable[Piece]:
                 yield Copy(target, inside_blocks(value.tensor), to.moved(begin * to.strides[axis]), view)
                 begin = begin + value.shape[axis]
         case Slice(starts, sizes, steps):
-            first = [starts[0], 0, *starts[2:], 0]
-            begin = sum((s * d for s, d in zip(first, source.strides)), source.origin)
+            origin = [starts[0], 0, *starts[2:], 0]
+            begin = sum((s * d for s, d in zip(origin, source.strides)), source.origin)
             strides = tuple(s * d for s, d in zip((*steps, 1), source.strides))
             walked = replace(source, strides=strides, origin=begin)
-            yield from channel_copies(target, out, out, walked, to, starts[1], 0, sizes[1])
+            first, count = dims.numbers((starts[1], sizes[1]))
+            yield from channel_copies(target, out, out, walked, to, first, 0, count)
             yield from idle_lanes(target, out, to)
         case Pad(_, before, _):
             before = (before[0], 0, *before[2:], 0)
             begin = sum((b * s for b, s in zip(before, to.strides)), 0)
             yield Copy(target, inside, to.moved(begin), source)
-            value = View("input", 1, source.dtype, (0,) * len(inside))
-            yield from slabs(
-                target, inside, inside_blocks(out), before, to, None if _is_zero(node) else value
-            )
+            border = None if _is_zero(node) else View("input", 1, source.dtype, (0,) * len(inside))
+            yield from slabs(target, inside, inside_blocks(out), before, to, border)
         case Gather():
             indices = node.inputs[1]
             yield Lookup(target, named(op, source, inside, input_view(node, 1), indices.shape, to))
@@ -116,7 +119,7 @@ def channel_copies(
 ) -> Iterable[Copy]:
     """Copies `count` channels from channel `first` on to channel `begin` of out; the other axes are those of
     `sizes`. Runs that repeat from block to block are one copy."""
-    block, item = out.layout.block, source.itemsize
+    block, item = out.blocked.block, source.itemsize
     batch, _, *pixels, _ = inside_blocks(sizes)
     runs: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     done = 0
@@ -138,8 +141,8 @@ def channel_copies(
 
 def idle_lanes(target: Target, out: TensorType, to: View) -> Iterable[Copy]:
     """Zeros in the lanes beyond the channels."""
-    whole, used = divmod(out.shape[1], out.layout.block)
+    whole, used = divmod(dims.number(out.shape[1]), out.blocked.block)
     if used:
-        batch, _, *pixels, block = inside_blocks(out)
+        batch, _, *pixels, _ = inside_blocks(out)
         last = to.moved(whole * to.strides[1] + used * to.itemsize)
-        yield Copy(target, (batch, 1, *pixels, block - used), last, None)
+        yield Copy(target, (batch, 1, *pixels, out.blocked.block - used), last, None)

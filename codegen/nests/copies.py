@@ -35,7 +35,7 @@ class Copy(Piece):
     def __init__(
         self, target: Target, sizes: Sequence[Dimension], out: View, source: View | None, fill: int = 0
     ):
-        views = (out,) if source is None else (out, source)
+        views: tuple[View, ...] = (out,) if source is None else (out, source)
         if out.itemsize == 16:  # pairs of words
             sizes, views = (
                 (*sizes, 2),
@@ -45,7 +45,7 @@ class Copy(Piece):
         self.sizes, views, _ = collapse(sizes, views)
         if not self.sizes:
             self.sizes, views = (1,), tuple(replace(v, strides=(self.item,)) for v in views)
-        self.out, self.source = views if len(views) == 2 else (views[0], None)
+        self.views, self.out, self.source = views, views[0], None if source is None else views[1]
         self.across = self._contiguous_axis()
         self.few = self._interleaved()
 
@@ -63,7 +63,7 @@ class Copy(Piece):
     def _interleaved(self) -> str | None:
         """Whether the shorter of a transposition's two axes is that short that whole rows of it are
         shuffled."""
-        if self.across is None:
+        if self.across is None or self.source is None:
             return None
         rows, columns = self.sizes[self.across], self.sizes[-1]
         if (
@@ -91,7 +91,7 @@ class Copy(Piece):
         if self.across is None:
             return block_rows(self.sizes, self.elements)
         last = len(self.sizes) - 1
-        short = {"interleave": last, "deinterleave": self.across}.get(self.few)
+        short = {"interleave": last, "deinterleave": self.across}.get(self.few or "")
         most = 16 * TILED if self.few else TILED
         lengths = [1] * (last + 1)
         for axis in (self.across, last):
@@ -103,9 +103,9 @@ class Copy(Piece):
 
     def emit(self, f: KernelFunction, block: Block) -> None:
         """One block."""
-        pointers = [address(f, v, block.starts) for v in (self.out, self.source) if v is not None]
-        if self.across is not None:
-            self._transpose(f, block, *pointers)
+        pointers = [address(f, v, block.starts) for v in self.views]
+        if self.across is not None and self.source is not None:
+            self._transpose(f, block, self.across, self.source.strides[-1], *pointers)
             return
         self._rows(f, block, pointers, [a for a, n in enumerate(block.extents[:-1]) if n != "1"])
 
@@ -116,8 +116,7 @@ class Copy(Piece):
             return
         with f.loop(0, block.extents[axes[0]]) as loop:
             inner = [
-                displaced(f, p, loop.index, f.size(v.strides[axes[0]]))
-                for p, v in zip(pointers, (self.out, self.source))
+                displaced(f, p, loop.index, f.size(v.strides[axes[0]])) for p, v in zip(pointers, self.views)
             ]
             self._rows(f, block, inner, axes[1:])
 
@@ -159,24 +158,25 @@ class Copy(Piece):
         else:
             copy_elements(f, item, to, str(item), source, str(step_in), 0, count)
 
-    def _transpose(self, f: KernelFunction, block: Block, to: str, source: str) -> None:
-        rows, columns = block.extents[self.across], block.extents[-1]
-        step_out, step_in = (f.size(self.out.strides[self.across]), f.size(self.source.strides[-1]))
+    def _transpose(
+        self, f: KernelFunction, block: Block, across: int, stride: Dimension, to: str, source: str
+    ) -> None:
+        """Planes of the axis `across` and the last, along which the source has that stride."""
+        rows, columns = block.extents[across], block.extents[-1]
+        step_out, step_in = f.size(self.out.strides[across]), f.size(stride)
         if self.few == "interleave":
-            interleave(f, self.item, self.sizes[-1], to, source, step_in, rows)
+            interleave(f, self.item, dims.number(self.sizes[-1]), to, source, step_in, rows)
         elif self.few == "deinterleave":
-            deinterleave(f, self.item, self.sizes[self.across], to, step_out, source, columns)
+            deinterleave(f, self.item, dims.number(self.sizes[across]), to, step_out, source, columns)
         else:
             Transposition(f, self.item, step_out, step_in).cover(
-                to, source, self._tiles(), "0", rows, "0", columns
+                to, source, self._tiles(across), "0", rows, "0", columns
             )
 
-    def _tiles(self) -> list[tuple[int, int]]:
+    def _tiles(self, across: int) -> list[tuple[int, int]]:
         """(rows, columns) of tiles, descending: whole cache lines of the result where it has as many
         columns."""
-        rows, columns = (
-            s if isinstance(s, int) else TILED for s in (self.sizes[self.across], self.sizes[-1])
-        )
+        rows, columns = (s if isinstance(s, int) else TILED for s in (self.sizes[across], self.sizes[-1]))
         most = min(tile_rows(self.target, self.item), 1 << (min(rows, columns).bit_length() - 1))
         # Tiles of small elements hold so many shuffles that several at once are long to compile and no
         # faster.

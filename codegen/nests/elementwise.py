@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Literal
 
 from ...ir import dims, expr
 from ...ir.dims import Dimension
@@ -81,9 +83,10 @@ class Elementwise(Piece):
         self.views = dict(zip(used, rest))
         self.axis_of = {axis: k for k, group in enumerate(groups) for axis in group}
         self.lanes = vector_lanes(target, body)
-        self.cycle, self.cyclic = self._cyclic(bool(apart))
+        several, self.cyclic = self._cyclic(bool(apart))
+        self.cycle = dims.number(self.sizes[-1]) if several else 0
         if self.cycle:
-            *outer, rows, self.cycle = self.sizes
+            *outer, rows, _ = self.sizes
             self.sizes = (*outer, rows * self.cycle)
             kept = [*range(len(outer)), len(self.sizes)]
             self.out, self.views = (self.out.pick(kept), {i: v.pick(kept) for i, v in self.views.items()})
@@ -228,11 +231,11 @@ class Row:
 
     def _value(self, index: str | int, lanes: int, mask: str | None, cycle: str = "0") -> str:
         reads: dict[int, Callable[[], str]] = read_all(self.readers, index, lanes, mask, cycle)
-        for (operand, at), value in self.known.items():
+        for operand, at in self.known:
             if at == index:
-                reads[operand] = lambda value=value: value
+                reads[operand] = partial(self.known.__getitem__, (operand, at))
         for number in self.still:
-            reads[number] = lambda number=number: self._still(number, lanes)
+            reads[number] = partial(self._still, number, lanes)
         (value,) = evaluate(
             self.f,
             [self.nest.body],
@@ -318,12 +321,12 @@ def blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]
     for block in sorted(blocks):
         plain = Layout(block, (0,) * (out.rank - 2))
         wanted = [_wanted_layout(v, out, plain) for v in node.inputs]
-        if all(w is not None for w in wanted):
+        if None not in wanted:
             found.append((plain, tuple(w or None for w in wanted)))
     return found
 
 
-def _wanted_layout(value: Value, out: TensorType, plain: Layout) -> Layout | bool | None:
+def _wanted_layout(value: Value, out: TensorType, plain: Layout) -> Layout | Literal[False] | None:
     """The layout that an operand is read in: dense (False) where it repeats over all pixels; None: it
     cannot be read."""
     shape = rank_aligned(value, out.rank)
@@ -338,7 +341,7 @@ def _wanted_layout(value: Value, out: TensorType, plain: Layout) -> Layout | boo
 
 def _blocked_view(index: int, value: Value, out: TensorType) -> View:
     """An operand seen from the nest over (batch, blocks, spatial..., lanes) of the output."""
-    block, shape = out.layout.block, rank_aligned(value, out.rank)
+    block, shape = out.blocked.block, rank_aligned(value, out.rank)
     if value.tensor.layout is None:
         view = broadcasting("input", index, value.tensor, out.shape)
         return in_blocks(view, block)
@@ -359,11 +362,11 @@ def _blocked_view(index: int, value: Value, out: TensorType) -> View:
 
 def _blocked_pieces(node: Node, target: Target) -> list[Piece]:
     out, body = node.outputs[0].tensor, node.op.body
-    block = out.layout.block
+    block = out.blocked.block
     views = {i: _blocked_view(i, v, out) for i, v in enumerate(node.inputs)}
     to = stored("output", 0, out)
     batch, _, *pixels, _ = inside_blocks(out)
-    whole, rest = divmod(out.shape[1], block)
+    whole, rest = divmod(dims.number(out.shape[1]), block)
     found: list[Piece] = []
     if whole:
         found.append(Elementwise(target, body, (batch, whole, *pixels, block), to, views))

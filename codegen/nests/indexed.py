@@ -42,8 +42,6 @@ from .nest import (
 from .operands import each_vector, vector_lanes
 from .row_copies import copy_bytes
 
-COMBINE = {"add": "add", "mul": "mul", "min": "min", "max": "max"}
-
 
 @dataclass(frozen=True)
 class Component:
@@ -79,12 +77,14 @@ def named(
     """The nest of op over dense views of their own shapes."""
     strides, rank = x.strides, len(x_shape)
     if op.form == "nd":
-        batch, depth, item = getattr(op, "batch", 0), index_shape[-1], index.itemsize
+        batch, depth = getattr(op, "batch", 0), dims.number(index_shape[-1])
         inner = range(batch + depth, rank)
         sizes = (*index_shape[:-1], *(x_shape[a] for a in inner))
         lead = len(index_shape) - 1
         along = tuple(strides[a] if a < batch else 0 for a in range(lead)) + tuple(strides[a] for a in inner)
-        components = tuple(Component(c * item, strides[batch + c], x_shape[batch + c]) for c in range(depth))
+        components = tuple(
+            Component(c * index.itemsize, strides[batch + c], x_shape[batch + c]) for c in range(depth)
+        )
         index = replace(index, strides=(*index.strides[:-1], *(0 for _ in inner)))
         return Named(sizes, plain, replace(x, strides=along), index, components, tuple(range(lead)))
     axis = op.axis
@@ -119,6 +119,7 @@ class Lookup(Piece):
                 for v in (self.plain, self.whole, self.index)
             )
         self.target, self.components, self.combine = target, nest.components, combine
+        self.operation = None if combine == "none" else combine  # on what is at the place
         self.serial = [a for a, group in enumerate(groups) if combine and set(group) & set(nest.serial)]
         runs = self.plain.strides[-1] == self.whole.strides[-1] == self.plain.itemsize
         self.in_rows = runs and self.index.strides[-1] == 0
@@ -178,15 +179,16 @@ class Lookup(Piece):
         return f.cast("sext" if dtypes.is_signed(dtype) else "zext", number, "i64")
 
     def _element(self, f: Function, plain: str, place: str) -> None:
-        if self.combine not in (None, "none"):
-            self._combined(f, plain, place, "0", 1, None)
+        if self.operation is not None:
+            self._combined(f, self.operation, plain, place, "0", 1, None)
             return
         word = f"i{8 * self.plain.itemsize}"
         source, to = (place, plain) if self.combine is None else (plain, place)
         f.store(word, f.load(word, source), to)
 
     def _row(self, f: Function, plain: str, place: str, count: str) -> None:
-        if self.combine in (None, "none"):
+        operation = self.operation
+        if operation is None:
             source, to = (place, plain) if self.combine is None else (plain, place)
             copy_bytes(f, to, source, f.mul(count, self.plain.itemsize))
             return
@@ -194,18 +196,18 @@ class Lookup(Piece):
 
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
             for index in indices:
-                self._combined(f, plain, place, index, lanes, mask)
+                self._combined(f, operation, plain, place, index, lanes, mask)
 
         each_vector(f, count, lanes, 1, vectors)
 
     def _combined(
-        self, f: Function, plain: str, place: str, index: str, lanes: int, mask: str | None
+        self, f: Function, operation: str, plain: str, place: str, index: str, lanes: int, mask: str | None
     ) -> None:
-        """place = place combined with plain."""
+        """place = operation(place, plain)."""
         dtype = self.plain.dtype
         pointers = [displaced(f, p, index, self.plain.itemsize) for p in (place, plain)]
         operands = [load_lanes(f, dtype, p, lanes, mask) for p in pointers]
-        body = expr.apply(COMBINE[self.combine], expr.input_(0, dtype), expr.input_(1, dtype))
+        body = expr.apply(operation, expr.input_(0, dtype), expr.input_(1, dtype))
         (value,) = lower(f, [body], lambda i: operands[i], lanes)
         store_lanes(f, dtype, value, pointers[0], lanes, mask)
 

@@ -16,12 +16,14 @@ from ...ir.graph import Node, TensorType
 from ...ir.ops import Broadcast, Concat, Pad, Reorder, Reshape, Slice, Transpose
 from ...target import Target
 from .. import costs
+from ..costs import Estimate
 from ..kernel import KernelFunction
 from ..text.emitter import Function
 from ..tiles.strides import row_major
 from .copies import Copy
 from .nest import (
     Block,
+    Blocks,
     Piece,
     Stages,
     View,
@@ -53,8 +55,7 @@ def stages(node: Node, target: Target) -> Stages:
 
 def copies(node: Node, target: Target) -> list[Copy]:
     """What a node over dense tensors copies."""
-    x, out = node.inputs[0].tensor if node.inputs else None, output_view(node)
-    shape = node.outputs[0].shape
+    shape, out = node.outputs[0].shape, output_view(node)
     match node.op:
         case Reshape():
             return [Copy(target, shape, out, replace(out, kind="input"))]
@@ -68,7 +69,7 @@ def copies(node: Node, target: Target) -> list[Copy]:
             )
             return [Copy(target, sizes, out, walked)]
         case Broadcast():
-            return [Copy(target, shape, out, broadcasting("input", 0, x, shape))]
+            return [Copy(target, shape, out, broadcasting("input", 0, node.inputs[0].tensor, shape))]
         case Concat(axis):
             found, begin = [], 0
             for index, value in enumerate(node.inputs):
@@ -113,7 +114,8 @@ def slabs(
 ) -> list[Copy]:
     """Fills what `inner`, `before` elements into `whole` along each axis, leaves uncovered, with the value or
     the number."""
-    found, begin = [], 0
+    found: list[Copy] = []
+    begin: Dimension = 0
     for axis, size in enumerate(inner):
         for start, length in ((0, before[axis]), (before[axis] + size, whole[axis] - before[axis] - size)):
             if length != 0:
@@ -142,8 +144,16 @@ class Folded(Piece):
         begin = sum((b * s for b, s in zip(op.before[:axis], out.strides)), 0)
         self.view = View("output", 0, x.dtype, (*out.strides[:axis], self.run), begin)
         self.sizes = (*x.shape[:axis], self.before + op.after[axis])  # its two sides lie side by side
-        self.cost = costs.move(target, 2 * dims.typical(self.run)) + costs.overhead(costs.FOLDED)
-        self.blocks = block_rows(self.sizes, self.elements, unit=1)
+        self.target = target
+
+    @property
+    def cost(self) -> Estimate:
+        """Of a run."""
+        return costs.move(self.target, 2 * dims.typical(self.run)) + costs.overhead(costs.FOLDED)
+
+    @property
+    def blocks(self) -> Blocks:
+        return block_rows(self.sizes, self.elements, unit=1)
 
     def emit(self, f: KernelFunction, block: Block) -> None:
         length, ahead, nbytes = (f.size(d) for d in (self.size, self.before, self.run))
@@ -196,9 +206,8 @@ def stored(kind: str, index: int, type_: TensorType) -> View:
     """A blocked value seen from a nest over (batch, blocks of channels, spatial..., lanes), the halo left
     out."""
     strides = row_major(type_.storage, dtypes.itemsize(type_.dtype))
-    return View(
-        kind, index, type_.dtype, strides, sum((h * s for h, s in zip(type_.layout.halo, strides[2:])), 0)
-    )
+    begin = sum((h * s for h, s in zip(type_.blocked.halo, strides[2:])), 0)
+    return View(kind, index, type_.dtype, strides, begin)
 
 
 def in_blocks(view: View, block: int) -> View:
@@ -209,19 +218,19 @@ def in_blocks(view: View, block: int) -> View:
 
 def inside_blocks(type_: TensorType) -> tuple[Dimension, ...]:
     """The sizes of the nest over a blocked value without its halo."""
-    return (*type_.storage[:2], *type_.shape[2:], type_.layout.block)
+    return (*type_.storage[:2], *type_.shape[2:], type_.blocked.block)
 
 
 def halo_copies(target: Target, type_: TensorType) -> list[Copy]:
     """The halo around the image of a blocked output."""
     whole = replace(stored("output", 0, type_), origin=0)
-    before = (0, 0, *(type_.layout.halo or (0,) * (type_.rank - 2)), 0)
-    return slabs(target, inside_blocks(type_), type_.storage, before, whole, None, type_.layout.fill)
+    before = (0, 0, *(type_.blocked.halo or (0,) * (type_.rank - 2)), 0)
+    return slabs(target, inside_blocks(type_), type_.storage, before, whole, None, type_.blocked.fill)
 
 
 def _blocked(target: Target, type_: TensorType, source: View) -> list[Copy]:
     """A dense value in blocks of channels."""
-    (batch, channels, *spatial), block, item = type_.shape, type_.layout.block, source.itemsize
+    (batch, channels, *spatial), block, item = type_.shape, type_.blocked.block, source.itemsize
     to, source = stored("output", 0, type_), in_blocks(source, block)
     whole = dims.floor_divide(channels, block)
     rest, blank = channels - whole * block, dims.ceil_divide(channels, block) * block - channels
@@ -236,7 +245,7 @@ def _blocked(target: Target, type_: TensorType, source: View) -> list[Copy]:
 
 def _unblocked(target: Target, type_: TensorType, to: View) -> list[Copy]:
     """A blocked value made dense."""
-    (batch, channels, *spatial), block = type_.shape, type_.layout.block
+    (batch, channels, *spatial), block = type_.shape, type_.blocked.block
     order = (0, 1, type_.rank, *range(2, type_.rank))  # the result's axes: lanes outside of pixels
     source, to = stored("input", 0, type_).pick(order), in_blocks(to, block).pick(order)
     whole = dims.floor_divide(channels, block)

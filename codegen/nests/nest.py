@@ -132,6 +132,12 @@ class Blocks:
     def parts(self) -> Dimension:
         return dims.product(self.grid)
 
+    @property
+    def row(self) -> Dimension:
+        """The length of a block along the last axis."""
+        length = self.blocks[-1]
+        return self.sizes[-1] if length is None else length
+
     @contextmanager
     def each(self, f: KernelFunction, first: str = "%first", last: str = "%last") -> Iterator[Block]:
         """Writes the loop over the parts first..last-1."""
@@ -144,20 +150,17 @@ class Blocks:
         counted = [a for a, count in enumerate(self.grid) if count != 1]
         for axis in reversed(range(len(self.sizes))):
             size = f.size(self.sizes[axis])
-            if axis not in counted:
+            length, wanted = self.sizes[axis], self.blocks[axis]
+            if wanted is None or axis not in counted:
                 found.append(("0", size))
                 continue
-            block = f.size(self.blocks[axis])
+            block = f.size(wanted)
             if axis == counted[0]:
                 place = part
             else:
                 part, place = f.divide(part, f.size(self.grid[axis]))
             start = f.mul(place, block)
-            even = (
-                isinstance(self.sizes[axis], int)
-                and isinstance(self.blocks[axis], int)
-                and self.sizes[axis] % self.blocks[axis] == 0
-            )
+            even = isinstance(length, int) and isinstance(wanted, int) and length % wanted == 0
             found.append((start, block if even or block == "1" else f.minimum(block, f.sub(size, start))))
         return Block(*map(tuple, zip(*reversed(found)))) if found else Block((), ())
 
@@ -180,12 +183,24 @@ def block_rows(sizes: Sequence[Dimension], elements: int, unit: int = 64, rows: 
 
 
 class Piece(ABC):
-    """A nest that can emit any of its blocks; `cost` is that of one iteration, `scratch` in bytes."""
+    """A nest over `sizes` that can emit any of its blocks."""
 
     sizes: tuple[Dimension, ...]
-    blocks: Blocks
-    cost: Estimate
-    scratch: Dimension = ERROR_BYTES
+
+    @property
+    @abstractmethod
+    def blocks(self) -> Blocks:
+        """The parts."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> Estimate:
+        """Of one iteration."""
+
+    @property
+    def scratch(self) -> Dimension:
+        """Bytes."""
+        return ERROR_BYTES
 
     @abstractmethod
     def emit(self, f: KernelFunction, block: Block) -> None:
@@ -216,12 +231,12 @@ def parts_step(target: Target, pieces: Sequence[Piece]) -> Step:
     scratch: Dimension = ERROR_BYTES
     with k.entry() as f:
         for piece in pieces:
-            parts, bounds = piece.blocks.parts, ("%first", "%last")
+            parts, first, last = piece.blocks.parts, "%first", "%last"
             if len(pieces) > 1:
-                bounds = tuple(
-                    f.minimum(f.maximum(f.sub(p, f.size(before)), 0), f.size(parts)) for p in bounds
+                first, last = (
+                    f.minimum(f.maximum(f.sub(p, f.size(before)), 0), f.size(parts)) for p in (first, last)
                 )
-            with piece.blocks.each(f, *bounds) as block:
+            with piece.blocks.each(f, first, last) as block:
                 piece.emit(f, block)
             before = before + parts
             work = work + costs.work(piece.estimate, dims.product(piece.sizes))

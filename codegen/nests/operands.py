@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 from ...ir import dims, dtypes, expr
 from ...ir.expr import Expr
@@ -74,6 +76,13 @@ def split_still(body: Expr, still: Collection[int]) -> tuple[Expr, dict[int, Exp
 
 def scratch_bytes(slots: int) -> int:
     return ERROR_BYTES + slots * SLOT_BYTES
+
+
+class Reads(Protocol):
+    """What gives an operand's elements."""
+
+    def read(self, index: str | int, lanes: int, mask: str | None, cycle: str = "0") -> str:
+        """`lanes` elements from an index on; those outside of the mask are anything."""
 
 
 class Reader:
@@ -196,7 +205,7 @@ def each_vector(
     count: str | int,
     lanes: int,
     unroll: int,
-    body: Callable[[Sequence[str | int], int, str | None, str], None],
+    body: Callable[[Sequence[str], int, str | None, str], None],
 ) -> None:
     """Covers 0..count-1: `body(indices, lanes, mask, cycle)` emits one vector at each index; a mask tells the
     lanes that count. `cycle` is the last multiple of lanes * unroll up to the first index."""
@@ -213,7 +222,10 @@ def each_vector(
         return
     if count.isdigit():
         rest = int(count) - int(whole)
-        body([whole], *((lanes, first_lanes(f, rest, lanes)) if f.target.masked else (rest, None)), many)
+        if f.target.masked:
+            body([whole], lanes, first_lanes(f, rest, lanes), many)
+        else:
+            body([whole], rest, None, many)
     elif f.target.masked:
         with f.when(f.compare("slt", whole, count)):
             body([whole], lanes, first_lanes(f, f.sub(count, whole), lanes), many)
@@ -228,8 +240,6 @@ def nothing(start: str, stop: str) -> bool:
 
 
 def read_all(
-    readers: Mapping[int, Reader], index: str | int, lanes: int, mask: str | None, cycle: str = "0"
+    readers: Mapping[int, Reads], index: str | int, lanes: int, mask: str | None, cycle: str = "0"
 ) -> dict[int, Callable[[], str]]:
-    return {
-        i: (lambda reader=reader: reader.read(index, lanes, mask, cycle)) for i, reader in readers.items()
-    }
+    return {i: partial(reader.read, index, lanes, mask, cycle) for i, reader in readers.items()}

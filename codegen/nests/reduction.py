@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
@@ -41,6 +42,7 @@ from .nest import (
 from .operands import (
     Indices,
     Reader,
+    Reads,
     each_vector,
     evaluate,
     evaluation,
@@ -90,17 +92,14 @@ class Reduction(Piece):
             kept, (out, *heads, *(extra[i] for i in ends)), [a for a in indexed if a < rank]
         )
         apart = [a - rank for a in indexed if a >= rank]
-        self.reduced, tails, inner_groups = collapse(reduced, tails, apart)
+        self.reduced, inner, inner_groups = collapse(reduced, tails, apart)
         heads, self.extra = (heads_and_ends[: len(used)], dict(zip(ends, heads_and_ends[len(used) :])))
-        self.views = {i: replace(h, strides=h.strides + t.strides) for i, h, t in zip(used, heads, tails)}
+        self.views = {i: replace(h, strides=h.strides + t.strides) for i, h, t in zip(used, heads, inner)}
         groups = (*outer_groups, *(tuple(a + rank for a in group) for group in inner_groups))
         self.axis_of = {axis: k for k, group in enumerate(groups) for axis in group}
         self.lanes = vector_lanes(target, *self.terms, expr.input_(0, state.dtype))
         self.vertical = self._is_vertical()
-
-    @property
-    def sizes(self) -> tuple[Dimension, ...]:
-        return self.kept
+        self.sizes = self.kept
 
     @property
     def last(self) -> int:
@@ -252,22 +251,19 @@ class _Writer:
                 loop.carry(*(x for state in results for x in state))
             return self._unflat(loop.results)
         axis = max(self.rank - 1, 0)
-        readers = (
-            self._readers(nest.views, axis, pointers)
-            if self.rank
-            else {i: _Single(f, nest.views[i], p) for i, p in pointers.items()}
-        )
+        readers: Mapping[int, Reads]
+        if self.rank:
+            readers = self._readers(nest.views, axis, pointers)
+        else:
+            readers = {i: _Single(f, nest.views[i], p) for i, p in pointers.items()}
         combined = []
         for index, state in zip(indices, states):
             place = self.at[self.rank] if len(self.at) > self.rank else "0"
-            combined.append(
-                self._combine(
-                    state, readers, index, lanes, mask, axis, lambda t, p=place: self._number(t, p, lanes)
-                )
-            )
+            number = partial(self._number, place, lanes)
+            combined.append(self._combine(state, readers, index, lanes, mask, axis, number))
         return combined
 
-    def _number(self, dtype: str, number: str, lanes: int) -> str:
+    def _number(self, number: str, lanes: int, dtype: str) -> str:
         """A scalar i64 in all lanes of an integer type."""
         if number.isdigit():
             return splat(int(number), dtype, lanes)
@@ -282,7 +278,7 @@ class _Writer:
     def _combine(
         self,
         state: Sequence[str],
-        readers: Mapping[int, Reader],
+        readers: Mapping[int, Reads],
         index: str | int,
         lanes: int,
         mask: str | None,
@@ -311,7 +307,7 @@ class _Writer:
         index: str | int,
         lanes: int,
         mask: str | None,
-        readers: Mapping[int, Reader],
+        readers: Mapping[int, Reads],
         to: str,
     ) -> None:
         nest, f = self.nest, self.f
@@ -365,7 +361,7 @@ class _Writer:
 
         def step(state: Sequence[str], index: str, width: int, mask: str | None = None) -> list[str]:
             def place(dtype: str) -> str:
-                first = self._number(dtype, index, width)
+                first = self._number(index, width, dtype)
                 kind = vector_type(scalar_type(dtype), width)
                 return (
                     first

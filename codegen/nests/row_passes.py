@@ -265,10 +265,10 @@ def analysed(region: Graph) -> RowPasses | None:
         wide = any(d != 1 for d in value.shape[max(0, value.rank - depth) :])
         values[value] = rows.leaf(index, value.dtype, 0, wide)
     for node in region.nodes:
-        value = _value(node, values, rows)
-        if value is None:
+        made = _value(node, values, rows)
+        if made is None:
             return None
-        values[node.outputs[0]] = value
+        values[node.outputs[0]] = made
     for index, value in enumerate(region.outputs):
         if value not in values:
             return None
@@ -286,7 +286,7 @@ def _value(node: Node, values: dict[Value, Expr], rows: RowPasses) -> Expr | Non
         return None
     for value in node.inputs:
         if value not in values and value.constant is not None and value.constant.splat is not None:
-            values[value] = expr.const(value.constant.splat, value.dtype)
+            values[value] = expr.const(np.asarray(value.constant.splat).item(), value.dtype)
     if any(value not in values for value in node.inputs):
         return None
     body = node.op.body if node.op.body is not None else expr.input_(0, node.inputs[0].dtype)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ...ir import dims, dtypes, expr
 from ...ir.graph import Node
-from ...ir.ops import Cumulate
+from ...ir.ops import Cumulate, Elements
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
@@ -104,15 +104,19 @@ class Sizes(Piece):
 
     cost = costs.overhead(costs.SIZE)
 
-    def __init__(self, node: Node):
+    def __init__(self, node: Node[Elements]):
         self.op, self.sizes = node.op, (len(node.op.dims),)
-        self.blocks = Blocks(self.sizes, (None,))
         self.out = View("output", 0, node.op.dtype, (dtypes.itemsize(node.op.dtype),))
+
+    @property
+    def blocks(self) -> Blocks:
+        return Blocks(self.sizes, (None,))
 
     def emit(self, f: KernelFunction, block: Block) -> None:
         body = expr.cast(expr.input_(0, "int64"), self.op.dtype)
         for index, dimension in enumerate(self.op.dims):
-            (value,) = lower(f, [body], lambda _, d=dimension: f.size(d), 1)
+            size = f.size(dimension)
+            (value,) = lower(f, [body], {0: size}.__getitem__, 1)
             store_lanes(f, self.op.dtype, value, address(f, self.out, [index]), 1)
 
 

@@ -79,16 +79,15 @@ class State:
         """The lanes combined, halves with halves."""
         while lanes > 1:
             half = lanes // 2
-            parts = []
-            for first in (0, half):
-                parts.append(
-                    [
-                        f.shuffle(x, "poison", range(first, first + half), v)
-                        if half > 1
-                        else f.extract(x, first, v)
-                        for t, x in zip(self.types, state)
-                        for v in [vector_type(scalar_type(t), lanes)]
-                    ]
-                )
-            state, lanes = self.combine(f, *parts, half), half
+            low, high = (
+                [
+                    f.shuffle(x, "poison", range(first, first + half), v)
+                    if half > 1
+                    else f.extract(x, first, v)
+                    for t, x in zip(self.types, state)
+                    for v in [vector_type(scalar_type(t), lanes)]
+                ]
+                for first in (0, half)
+            )
+            state, lanes = self.combine(f, low, high, half), half
         return list(state)

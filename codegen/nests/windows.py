@@ -9,9 +9,11 @@ convolution walks the input's row instead and adds at strides. What no faster ke
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
@@ -110,11 +112,17 @@ class Windows(Piece):
     """What Conv and Pool share: results row by row. `results` are the sizes of the nest; the last is a row,
     the spatial ones are the last `rank`."""
 
+    lanes: int
+
     def __init__(self, node: Node, target: Target, results: Sequence[Dimension], kernel: Sequence[Dimension]):
         op, x = node.op, node.inputs[0]
         self.node, self.target, self.rank = node, target, len(op.strides)
         self.sizes, self.kernel = tuple(results), tuple(kernel)
         self.image = x.shape[2:]
+
+    @abstractmethod
+    def row(self, f: KernelFunction, at: Sequence[str], count: str) -> None:
+        """Writes `count` results from the iteration `at` on."""
 
     @property
     def taps(self) -> Dimension:
@@ -123,7 +131,7 @@ class Windows(Piece):
     @property
     def blocks(self) -> Blocks:
         blocks = block_rows(self.sizes, min(LONGEST_ROW, self.elements), self.lanes)
-        longest = dims.minimum(blocks.blocks[-1], LONGEST_ROW)
+        longest = dims.minimum(blocks.row, LONGEST_ROW)
         return replace(blocks, blocks=(*blocks.blocks[:-1], longest))
 
     @property
@@ -134,7 +142,7 @@ class Windows(Piece):
 
     def row_bytes(self, dtype: str) -> int:
         """Of scratch memory that a row of that type takes."""
-        longest = self.blocks.blocks[-1]
+        longest = self.blocks.row
         return -(-(longest if isinstance(longest, int) else LONGEST_ROW) * dtypes.itemsize(dtype) // 64) * 64
 
     def axes(self, f: KernelFunction) -> list[Axis]:
@@ -175,15 +183,15 @@ class Windows(Piece):
         """A row of scratch memory set to one value."""
 
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
-            for index in indices:
-                store_lanes(
-                    f,
-                    dtype,
-                    splat(value, dtype, lanes),
-                    displaced(f, place, index, dtypes.itemsize(dtype)),
-                    lanes,
-                    mask,
-                )
+            (index,) = indices
+            store_lanes(
+                f,
+                dtype,
+                splat(value, dtype, lanes),
+                displaced(f, place, index, dtypes.itemsize(dtype)),
+                lanes,
+                mask,
+            )
 
         each_vector(f, count, self.lanes, 1, vectors)
 
@@ -287,18 +295,14 @@ class Convolution(Windows):
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
             view = View("input", 0, x.dtype, (step_in,))
             reader = Reader(f, view, 0, source, lanes, 0)
-            for index in indices:
-                (value,) = lower(
-                    f, [self.factors[0]], lambda _, at=index: reader.read(at, lanes, mask), lanes
-                )
-                place = (
-                    f.offset(to, f.mul(index, step_out))
-                    if step_out != item
-                    else displaced(f, to, index, item)
-                )
-                old = load_lanes(f, self.dtype, place, lanes, mask)
-                new = fused(f, self.dtype, lanes, value, wide if lanes == self.lanes else weight, old)
-                store_lanes(f, self.dtype, new, place, lanes, mask)
+            (index,) = indices
+            (value,) = lower(f, [self.factors[0]], lambda _: reader.read(index, lanes, mask), lanes)
+            place = (
+                f.offset(to, f.mul(index, step_out)) if step_out != item else displaced(f, to, index, item)
+            )
+            old = load_lanes(f, self.dtype, place, lanes, mask)
+            new = fused(f, self.dtype, lanes, value, wide if lanes == self.lanes else weight, old)
+            store_lanes(f, self.dtype, new, place, lanes, mask)
 
         if step_out == item:
             each_vector(f, length, self.lanes, 1, vectors)
@@ -320,15 +324,15 @@ class Convolution(Windows):
         item = dtypes.itemsize(self.dtype)
 
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
-            for index in indices:
-                reads = {
-                    **read_all(readers, index, lanes, mask),
-                    0: lambda at=index: load_lanes(f, self.dtype, displaced(f, sums, at, item), lanes, mask),
-                }
-                (value,) = evaluate(
-                    f, [self.finish], reads, lanes, lambda a, at=index: where.lanes(f, a, at, lanes), mask
-                )
-                store_lanes(f, out.dtype, value, displaced(f, to, index, out.itemsize), lanes, mask)
+            (index,) = indices
+            reads = {
+                **read_all(readers, index, lanes, mask),
+                0: lambda: load_lanes(f, self.dtype, displaced(f, sums, index, item), lanes, mask),
+            }
+            (value,) = evaluate(
+                f, [self.finish], reads, lanes, lambda a: where.lanes(f, a, index, lanes), mask
+            )
+            store_lanes(f, out.dtype, value, displaced(f, to, index, out.itemsize), lanes, mask)
 
         each_vector(f, count, lanes, 1, vectors)
 
@@ -405,25 +409,25 @@ class Pooling(Windows):
 
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
             reader = Reader(f, View("input", 0, x.dtype, (axis.stride * size,)), 0, source, lanes, 0)
-            for index in indices:
-                spot = f.add(start, index)
-                place = displaced(f, best, spot, item)
-                reads: dict[int, Callable[[], str]] = {
-                    0: lambda at=index: reader.read(at, lanes, mask),
-                    1: lambda to=place: load_lanes(f, self.dtype, to, lanes, mask),
-                }
-                if self.second is None:
-                    (value,) = evaluate(f, [self._combined()], reads, lanes)
-                    store_lanes(f, self.dtype, value, place, lanes, mask)
-                    continue
-                other = displaced(f, second, spot, dtypes.itemsize(self.second))
-                reads[2] = lambda to=other: load_lanes(f, self.second, to, lanes, mask)
-                if self.second == "int64":
-                    begins = f.add(flat, f.mul(f.add(begin, f.mul(index, axis.stride)), scale))
-                    reads[3] = lambda at=begins: self._numbered(f, at, f.mul(axis.stride, scale), lanes)
-                values = evaluate(f, self._with_second(), reads, lanes)
-                for dtype, value, to in zip((self.dtype, self.second), values, (place, other)):
-                    store_lanes(f, dtype, value, to, lanes, mask)
+            (index,) = indices
+            spot = f.add(start, index)
+            place = displaced(f, best, spot, item)
+            reads: dict[int, Callable[[], str]] = {
+                0: lambda: reader.read(index, lanes, mask),
+                1: lambda: load_lanes(f, self.dtype, place, lanes, mask),
+            }
+            if self.second is None:
+                (value,) = evaluate(f, [self._combined()], reads, lanes)
+                store_lanes(f, self.dtype, value, place, lanes, mask)
+                return
+            other = displaced(f, second, spot, dtypes.itemsize(self.second))
+            reads[2] = partial(load_lanes, f, self.second, other, lanes, mask)
+            if self.second == "int64":
+                begins = f.add(flat, f.mul(f.add(begin, f.mul(index, axis.stride)), scale))
+                reads[3] = lambda: self._numbered(f, begins, f.mul(axis.stride, scale), lanes)
+            values = evaluate(f, self._with_second(self.second), reads, lanes)
+            for dtype, value, to in zip((self.dtype, self.second), values, (place, other)):
+                store_lanes(f, dtype, value, to, lanes, mask)
 
         each_vector(f, f.maximum(f.sub(high, low), 0), self.lanes, 1, vectors)
 
@@ -441,9 +445,9 @@ class Pooling(Windows):
         old = expr.input_(1, self.dtype)
         return old.maximum(self.element) if self.node.op.kind == "max" else old + self.element
 
-    def _with_second(self) -> list[Expr]:
+    def _with_second(self, second_type: str) -> list[Expr]:
         """(value, count or place) after a tap."""
-        old, second = expr.input_(1, self.dtype), expr.input_(2, self.second)
+        old, second = expr.input_(1, self.dtype), expr.input_(2, second_type)
         if self.node.op.kind == "mean":
             return [old + self.element, second + 1]
         new = self.element
@@ -464,17 +468,14 @@ class Pooling(Windows):
         body = expr.cast(value, out.dtype)
 
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
-            for index in indices:
-                reads = {
-                    i: (
-                        lambda at=index, p=p, t=t: load_lanes(
-                            f, t, displaced(f, p, at, dtypes.itemsize(t)), lanes, mask
-                        )
-                    )
-                    for i, p, t in ((0, best, self.dtype), (1, second, self.second or self.dtype))
-                }
-                (result,) = evaluate(f, [body], reads, lanes)
-                store_lanes(f, out.dtype, result, displaced(f, to, index, out.itemsize), lanes, mask)
+            (index,) = indices
+
+            def read(dtype: str, row: str) -> str:
+                return load_lanes(f, dtype, displaced(f, row, index, dtypes.itemsize(dtype)), lanes, mask)
+
+            reads = {0: partial(read, self.dtype, best), 1: partial(read, self.second or self.dtype, second)}
+            (result,) = evaluate(f, [body], reads, lanes)
+            store_lanes(f, out.dtype, result, displaced(f, to, index, out.itemsize), lanes, mask)
 
         each_vector(f, count, self.lanes, 1, vectors)
 

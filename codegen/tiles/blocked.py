@@ -9,7 +9,7 @@ Dimensions, which become literals or argument words of the kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypeVar
 
@@ -25,10 +25,13 @@ GREATEST_HALO = 64  # wider padding is an oddity that would cost more memory tha
 
 # Images ------------------------------------------------------------------------------------------
 
+AxisT = TypeVar("AxisT")
 
-def plane_axes(spatial: Sequence, fill: object) -> tuple:
+
+def plane_axes(spatial: Sequence[AxisT], fill: AxisT) -> tuple[AxisT, AxisT]:
     """The two axes of an image: (fill, length) for one spatial axis."""
-    return (fill, *spatial) if len(spatial) == 1 else tuple(spatial)
+    rows, columns = spatial if len(spatial) == 2 else (fill, *spatial)
+    return rows, columns
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class Lattice(Image):
     """Every `apart`-th pixel of the image `whole`, from the pixel `first` on, as an image of its
     own."""
 
-    whole: Image | None = None
+    whole: Image = field(kw_only=True)
     first: tuple[int, int] = (0, 0)
     apart: tuple[int, int] = (1, 1)
 
@@ -153,9 +156,9 @@ def lattice(image: Image, first: tuple[int, int], apart: tuple[int, int]) -> Lat
         image.dtype,
         image.halo,
         image.fill,
-        image,
         first,
         apart,
+        whole=image,
     )
 
 
@@ -170,12 +173,11 @@ def displaced(f: KernelFunction, pointer: str, terms: Sequence[tuple[str | int, 
 
 def image_of(type_: TensorType) -> Image:
     """The image behind a blocked type."""
-    layout, spatial = type_.layout, type_.shape[2:]
-    if layout is None or not layout.block or not isinstance(type_.shape[1], int):
-        raise TypeError(f"{type_} is not stored in blocks of channels")
+    layout, spatial = type_.blocked, type_.shape[2:]
     halo = plane_axes(layout.halo or (0,) * len(spatial), 0)
     height, width = plane_axes(spatial, 1)
-    return Image(type_.shape[0], type_.shape[1], height, width, layout.block, type_.dtype, halo, layout.fill)
+    channels = dims.number(type_.shape[1])
+    return Image(type_.shape[0], channels, height, width, layout.block, type_.dtype, halo, layout.fill)
 
 
 def without_halo(block: int, rank: int) -> Layout:
@@ -206,7 +208,8 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, int]:
-        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations))
+        rows, columns = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations))
+        return rows, columns
 
     @property
     def halo(self) -> tuple[int, int] | None:
@@ -215,8 +218,9 @@ class Window:
 
     @property
     def turned(self) -> Window:
-        pairs = self.kernel, self.strides, self.dilations, self.before, self.after
-        return Window(*(pair[::-1] for pair in pairs))
+        return Window(
+            self.kernel[::-1], self.strides[::-1], self.dilations[::-1], self.before[::-1], self.after[::-1]
+        )
 
 
 def window_of(
@@ -233,23 +237,34 @@ def window_of(
     )
 
 
-def bounded_halo(sides: Iterable[Sequence[Dimension]]) -> tuple[int, int] | None:
-    """The halo that reaches as far as all sides of each axis, None where that has no usable
+def bounded_halo(sides: Iterable[Iterable[Dimension]]) -> tuple[int, int] | None:
+    """The halo that reaches as far as all sides of each of two axes, None where that has no usable
     bound."""
     found = []
     for side in sides:
-        most = [highest(reach) for reach in side]
-        if None in most or max(most) > GREATEST_HALO:
+        most = _all_known(highest(reach) for reach in side)
+        if most is None or max(most) > GREATEST_HALO:
             return None
         found.append(max(0, *most))
-    return tuple(found)
+    rows, columns = found
+    return rows, columns
+
+
+def _all_known(values: Iterable[int | None]) -> list[int] | None:
+    """The values where none of them is None."""
+    found = []
+    for value in values:
+        if value is None:
+            return None
+        found.append(value)
+    return found
 
 
 def highest(value: Dimension) -> int | None:
     """A bound of value from above, None where there is none. Beyond `dims.bounds` it knows what the
     terms of padding and of rounded sizes have to do with each other: a - b * (a // b) < b."""
     known = dims.bounds(value)[1]
-    if known is not None:
+    if known is not None or isinstance(value, int):
         return known
     for monomial, factor in value.terms:
         atom = monomial[0][0] if monomial else None
@@ -269,16 +284,17 @@ def highest(value: Dimension) -> int | None:
             either = [highest(rest + factor * side) for side in (atom.left, atom.right)]
             if (atom.kind == "min") == (factor > 0):
                 return min((e for e in either if e is not None), default=None)
-            return None if None in either else max(either)
-    terms = [_highest_term(monomial, factor) for monomial, factor in value.terms]
-    return None if None in terms else sum(terms)
+            both = _all_known(either)
+            return None if both is None else max(both)
+    terms = _all_known(_highest_term(monomial, factor) for monomial, factor in value.terms)
+    return None if terms is None else sum(terms)
 
 
 def _highest_term(monomial: dims.Monomial, factor: int) -> int | None:
     atom = monomial[0][0] if monomial else None
     if len(monomial) == 1 and isinstance(atom, dims.Apply) and atom.kind == "floordiv" and factor > 0:
         most, least = highest(atom.left), dims.bounds(atom.left)[0]
-        if isinstance(atom.right, int) and atom.right > 0 and None not in (most, least):
+        if isinstance(atom.right, int) and atom.right > 0 and most is not None and least is not None:
             return factor * (most // atom.right)
     return dims.bounds(dims.Dim(((monomial, factor),)))[1] if monomial else factor
 

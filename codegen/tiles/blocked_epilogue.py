@@ -15,6 +15,7 @@ import numpy as np
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
+from ...ir.expr import Expr
 from ...ir.graph import Constant, Layout, Node, TensorType, Value
 from ..kernel import KernelFunction
 from ..text.conversion import NARROW
@@ -74,12 +75,12 @@ def pack_operand(value: Value, rank: int, block: int) -> Constant | None:
     """A constant epilogue operand in blocks of channels; None: as it is."""
     if not _is_packed(value, rank):
         return None
-    shape = _aligned(value.shape, rank)
+    shape = dims.numbers(_aligned(value.shape, rank))
     blocks = -(-shape[1] // block)
 
     def make() -> np.ndarray:
         array = np.zeros((shape[0], blocks * block, *shape[2:]), dtypes.numpy_dtype(value.dtype))
-        array[:, : shape[1]] = value.constant.array.reshape(shape)
+        array[:, : shape[1]] = value.data.array.reshape(shape)
         split = array.reshape(shape[0], blocks, block, *shape[2:])
         return np.ascontiguousarray(np.moveaxis(split, 2, -1))
 
@@ -94,6 +95,8 @@ def _reading(index: int, value: Value, type_: TensorType, out: TensorType, block
     vector, layout = shape[1] != 1, type_.layout
     if _is_packed(value, out.rank):
         layout = without_halo(block, out.rank - 2)
+    origin: Dimension
+    strides: tuple[Dimension, ...]
     if layout is not None:
         image = image_of(TensorType(type_.dtype, shape, layout))
         if image.block != block:
@@ -105,13 +108,15 @@ def _reading(index: int, value: Value, type_: TensorType, out: TensorType, block
         origin, strides = 0, (dims.product(shape[1:]) * size, block * size, shape[-1] * size, size)
     rows, columns = plane_axes(shape[2:], 1)
     along = (shape[0] != 1, vector, rows != 1, columns != 1)
-    return Reading(index, type_.dtype, origin, tuple(s if a else 0 for s, a in zip(strides, along)), vector)
+    n, j, y, x = (s if a else 0 for s, a in zip(strides, along))
+    return Reading(index, type_.dtype, origin, (n, j, y, x), vector)
 
 
 def operand_layouts(node: Node, block: int) -> tuple[Layout | None, ...] | None:
     """The layouts that an epilogue wants its operands 2.. in; None where no blocked kernel can run
     it."""
-    out, body, found = node.outputs[0].tensor, node.op.epilogue, []
+    out, body = node.outputs[0].tensor, node.op.epilogue
+    found: list[Layout | None] = []
     if body is not None and any(e.op in ("index", "check") for e in expr.topological(body)):
         return None
     for index, value in enumerate(node.inputs[2:], 2):
@@ -136,30 +141,38 @@ class Epilogue:
 
     def __init__(self, node: Node, block: int):
         self.block, self.out = block, node.outputs[0].tensor
-        self.sums, self.partial = node.op.accumulate, self.out.shape[1] % block != 0
-        found = [_reading(i, v, v.tensor, self.out, block) for i, v in enumerate(node.inputs[2:], 2)]
-        self.bias, self.body = None, node.op.epilogue
+        self.sums, self.channels = node.op.accumulate, dims.number(self.out.shape[1])
+        self.partial = self.channels % block != 0
+        found = [self._reading(i, v) for i, v in enumerate(node.inputs[2:], 2)]
+        self.bias: Reading | None = None
+        self.body: Expr | None = node.op.epilogue
         if self.body is not None:
-            self._split_bias({r.index - 1: r for r in found})
+            self._split_bias(self.body, {r.index - 1: r for r in found})
         used = {i + 1 for i in expr.inputs(self.body)} if self.body is not None else set()
         self.readings = [r for r in found if r.index in used or r is self.bias]
 
-    def _split_bias(self, found: dict[int, Reading]) -> None:
-        users = [e for e in expr.topological(self.body) for a in e.args if a.op == "input" and a.value == 0]
+    def _reading(self, index: int, value: Value) -> Reading:
+        reading = _reading(index, value, value.tensor, self.out, self.block)
+        if reading is None:
+            raise TypeError(f"operand {index}, {value.type}, is not stored as a result {self.out} needs it")
+        return reading
+
+    def _split_bias(self, body: Expr, found: dict[int, Reading]) -> None:
+        users = [e for e in expr.topological(body) for a in e.args if a.op == "input" and a.value == 0]
         if len(users) == 1 and users[0].op == "add":
             other = next((a for a in users[0].args if a.op == "input" and a.value != 0), None)
             if other is not None and found[other.value].vector and found[other.value].everywhere:
                 self.bias, total = found[other.value], expr.input_(0, self.sums)
-                self.body = expr.rewrite(self.body, lambda e: total if e is users[0] else None)
-        if self.body.op == "input" and self.body.value == 0:
-            self.body = None
+                body = expr.rewrite(body, lambda e: total if e is users[0] else None)
+        self.body = None if body.op == "input" and body.value == 0 else body
 
     # Other views of the output -----------------------------------------------------------------
 
     def _moved(self, change: Callable[[Reading], Reading]) -> Epilogue:
         other = copy(self)
         changed = {r: change(r) for r in self.readings}
-        other.readings, other.bias = list(changed.values()), changed.get(self.bias)
+        other.readings = list(changed.values())
+        other.bias = None if self.bias is None else changed[self.bias]
         return other
 
     def follows(self, width: Dimension) -> bool:
@@ -219,7 +232,7 @@ class Epilogue:
             start = f.offset(f.input(r.index), f.size(r.origin))
             found.append("ptr " + displaced(f, start, tuple(zip((n, block, y, x), r.strides))))
         if self.partial:
-            found.append(f"i64 {f.sub(self.out.shape[1], f.mul(block, self.block))}")
+            found.append(f"i64 {f.sub(self.channels, f.mul(block, self.block))}")
         return found
 
     def _load(self, f: KernelFunction, r: Reading, vector: int, y: str | int, x: str | int) -> str:

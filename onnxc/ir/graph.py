@@ -82,6 +82,13 @@ class TensorType:
         return (batch, dims.ceil_divide(channels, self.layout.block), *padded, self.layout.block)
 
     @property
+    def blocked(self) -> Layout:
+        """Its layout, which is in blocks; TypeError where it is not."""
+        if self.layout is None or not self.layout.block:
+            raise TypeError(f"{self} is not stored in blocks of channels")
+        return self.layout
+
+    @property
     def nbytes(self) -> Dimension:
         """Bytes in memory."""
         return dims.product(self.storage) * dtypes.itemsize(self.dtype)
