@@ -78,7 +78,8 @@ def _is_image(type_: TensorType) -> bool:
 def _image(type_: TensorType) -> Image:
     """The image behind a blocked type; more than two spatial axes, without halo, are one row."""
     if type_.rank > 4:
-        type_ = replace(type_, shape=(*type_.shape[:2], dims.product(type_.shape[2:])))
+        shape = (*type_.shape[:2], dims.product(type_.shape[2:]))
+        type_ = replace(type_, shape=shape, layout=replace(type_.blocked, halo=(0,)))
     return image_of(type_)
 
 
