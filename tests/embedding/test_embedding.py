@@ -111,6 +111,7 @@ def test_a_run_is_cancelled_from_another_thread(program):
     assert run(program, "cancel").decode().splitlines() == ["the run was cancelled"] * 2
 
 
+@pytest.mark.slow
 def test_the_sanitizers_find_no_wrong_step_and_no_leak(tmp_path, monkeypatch):
     """The runtime and the program with the checks of addresses, leaks and undefined behaviour in them."""
     monkeypatch.setenv("CC", "cc -fsanitize=address,undefined -fno-sanitize-recover=all -g")

@@ -479,6 +479,7 @@ def works(folder):
         return model.run(None, {"image": IMAGE})[0].shape == (1, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", [False, True])
 def test_a_killed_compile_leaves_the_old_library_or_a_whole_one(old, tmp_path):
     """Killed in every stage, from the start of Python to the link."""

@@ -27,6 +27,7 @@ def test_every_refused_allocation_is_survived(folder, name):
     assert faults.refuse_each(folder, name) >= 2
 
 
+@pytest.mark.slow
 def test_every_refused_allocation_is_survived_without_a_wrong_step(tmp_path):
     found = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     program = [sys.executable, str(Path(faults.__file__))]

@@ -45,6 +45,7 @@ def test_every_kind_of_model(stack_of_run, name, tmp_path):
             assert 0 < used(stack_of_run, model, feeds) <= SMALLEST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", ["Sum", "Concat", "SequenceConstruct"])
 def test_thousands_of_operands(stack_of_run, operator, tmp_path):
     attributes = {"axis": 0} if operator == "Concat" else {}

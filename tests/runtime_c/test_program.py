@@ -116,6 +116,7 @@ def test_wrong_calls_get_a_status_and_a_sentence(program):
         assert expected in sentences
 
 
+@pytest.mark.slow
 def test_every_failing_allocation_is_survived(program):
     run(program, "memory")
 
