@@ -136,7 +136,7 @@ def packed_panels(node: Node[Conv], choice: Choice[PanelTiling], input_block: in
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConvPlan:
     """A convolution over images as they are stored. `start`: bytes from a plane's beginning to the first tap
     of pixel (0, 0); `dtype`: of weights and sums; `rows`, `widths`: the tiles, of one width where sizes are
     known."""
@@ -217,7 +217,7 @@ class Plan:
         return accumulate(f, self.x, self.window, tile, sums, displacements)
 
 
-def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> Plan:
+def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
     epilogue = Epilogue(node, out.block)
     pointwise = win.kernel == win.strides == (1, 1) and win.before == (0, 0)
@@ -229,7 +229,7 @@ def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> Plan:
     kinds = panels_of(out.channels, out.block, tiling.vectors, tiling.tail)
     depth = x.channels * win.taps // node.op.groups
     tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth)
-    return Plan(x, out, win, start, epilogue, node.op.accumulate, tuple(kinds), *tiles)
+    return ConvPlan(x, out, win, start, epilogue, node.op.accumulate, tuple(kinds), *tiles)
 
 
 def tile_shape(
@@ -256,7 +256,7 @@ def tile_shape(
     return rows, (columns,)
 
 
-def partition(plan: Plan, target: Target, cost: Estimate) -> tuple[Lines, bool]:
+def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bool]:
     """Lines whose input fits half the second-level cache, fewer where that makes enough parts; and
     whether panels are outermost, in the order that reads less from outside that cache."""
     total, half = dims.typical(plan.x.image), target.facts.level2_bytes // 2
@@ -279,7 +279,7 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     )
 
 
-def emit_plan(plan: Plan, target: Target, cost: Estimate) -> Code:
+def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
     """The code of a plan over a blocked image."""
     k = KernelText(target)
     lines, outermost = partition(plan, target, cost)
@@ -299,7 +299,7 @@ def emit_plan(plan: Plan, target: Target, cost: Estimate) -> Code:
 
 
 def emit_panel(
-    f: KernelFunction, plan: Plan, source: str, n: str, panel: str, lines: tuple[str, str]
+    f: KernelFunction, plan: ConvPlan, source: str, n: str, panel: str, lines: tuple[str, str]
 ) -> None:
     """One panel of output channels over some lines; `source` is the first tap of pixel (0, 0)."""
     for kind in plan.kinds:
@@ -312,7 +312,7 @@ def emit_panel(
 
 
 def _emit_panel(
-    f: KernelFunction, plan: Plan, kind: Panels, source: str, n: str, panel: str, lines: tuple[str, str]
+    f: KernelFunction, plan: ConvPlan, kind: Panels, source: str, n: str, panel: str, lines: tuple[str, str]
 ) -> None:
     out, block = plan.out, f.add(kind.block, f.mul(panel, kind.vectors))
     weights = plan.panel_words(f, kind, panel)
@@ -355,14 +355,14 @@ def clear_planes(
         clear_border(f, out, f.offset(f.output(), f.mul(index, f.size(out.plane))), *lines)
 
 
-def emit_tiles(k: KernelText, plan: Plan) -> None:
+def emit_tiles(k: KernelText, plan: ConvPlan) -> None:
     """The functions that emit_panel calls."""
     for kind in {(p.vectors, p.lanes): p for p in plan.kinds}.values():
         for width in plan.widths:
             _emit_tile(k, plan, kind, width)
 
 
-def _emit_tile(k: KernelText, plan: Plan, kind: Panels, width: int) -> None:
+def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
     """Computes one tile: %a is the first tap of its first pixel, %b the panel, %out the pixel."""
     parameters = ["ptr %args", "ptr noalias %a", *plan.panel_parameters, "ptr %out"]
     pixels, epilogue = [(y, x) for y in range(plan.rows) for x in range(width)], plan.epilogue

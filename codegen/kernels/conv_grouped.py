@@ -25,7 +25,7 @@ from ..tiles.blocked import halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.microkernel import Tile, most_rows
 from ..tiles.panels import Panels, PanelTiling
-from .conv import Plan, emit_plan, is_plain, merged, nest, plan_of, taps, tile_estimate, window
+from .conv import ConvPlan, emit_plan, is_plain, merged, nest, plan_of, taps, tile_estimate, window
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
@@ -126,7 +126,7 @@ def _panel(
 
 
 @dataclass(frozen=True)
-class GroupedPlan(Plan):
+class GroupedPlan(ConvPlan):
     """A plan whose panels sum over a range of input channels each."""
 
     groups: int = 1
@@ -182,5 +182,5 @@ class GroupedPlan(Plan):
 
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     plan = plan_of(node, target, choice.tiling)
-    grouped = GroupedPlan(**{f.name: getattr(plan, f.name) for f in fields(Plan)}, groups=node.op.groups)
+    grouped = GroupedPlan(**{f.name: getattr(plan, f.name) for f in fields(ConvPlan)}, groups=node.op.groups)
     return emit_plan(grouped, target, choice.cost)

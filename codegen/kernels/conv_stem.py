@@ -23,7 +23,7 @@ from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, pa
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.panels import PanelTiling, panel_tiling, panels_of, widest
 from ..tiles.run_packing import packed_by_run, packing_estimate, segments_of
-from .conv import Plan, emit_panel, emit_tiles, estimate, is_plain, packed_panels, tile_shape, window
+from .conv import ConvPlan, emit_panel, emit_tiles, estimate, is_plain, packed_panels, tile_shape, window
 
 MOST_CHANNELS = 16
 MOST_ROWS = 64  # of a window: all are copied for each row of the output that is computed alone
@@ -66,7 +66,7 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     kinds = tuple(panels_of(out.channels, out.block, choice.tiling.vectors, choice.tiling.tail))
     wide = widest(target, kinds, type_.dtype)
     tiles = tile_shape(target, out.height, out.width, wide, dense.channels * win.taps)
-    plan = Plan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, kinds, *tiles)
+    plan = ConvPlan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, kinds, *tiles)
     cut = _partition(plan, choice.cost)
     plan = replace(plan, x=_scratch(plan, dense, 2 * cut.each - 1))
     k = KernelText(target)
@@ -84,14 +84,14 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     return packed_by_run(node, code, target, kinds, out.block, segments_of(dense.channels, 1))
 
 
-def _partition(plan: Plan, cost: Estimate) -> Lines:
+def _partition(plan: ConvPlan, cost: Estimate) -> Lines:
     """Lines that make enough parts, and whose input does not fill the scratch memory."""
     overlap = max(1, plan.window.kernel[0] / plan.window.strides[0])
     least = 2 * dims.typical(plan.x.image) * overlap / SCRATCH_BYTES
     return cut_lines(plan.length, plan.line_step, plan.out.batch, cost.total, least)
 
 
-def _scratch(plan: Plan, dense: Image, lines: int) -> Image:
+def _scratch(plan: ConvPlan, dense: Image, lines: int) -> Image:
     """The copied part of the image: what `lines` lines of the output read."""
     (sy, sx), (height, width) = plan.window.strides, plan.window.extent
     if plan.single_row:
@@ -99,7 +99,7 @@ def _scratch(plan: Plan, dense: Image, lines: int) -> Image:
     return replace(dense, height=(lines - 1) * sy + height, width=(plan.out.width - 1) * sx + width)
 
 
-def _copy(f: KernelFunction, plan: Plan, dense: Image, image: str, first: str, last: str) -> None:
+def _copy(f: KernelFunction, plan: ConvPlan, dense: Image, image: str, first: str, last: str) -> None:
     """Copies what lines first..last-1 read; the origin of the scratch image is the first tap of the
     first of them."""
     x, win = plan.x, plan.window

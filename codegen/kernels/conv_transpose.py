@@ -40,7 +40,16 @@ from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, pa
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, most_rows
 from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of, widest
-from .conv import Plan, accumulate, clear_planes, emit_panel, emit_tiles, is_plain, tile_estimate, tile_shape
+from .conv import (
+    ConvPlan,
+    accumulate,
+    clear_planes,
+    emit_panel,
+    emit_tiles,
+    is_plain,
+    tile_estimate,
+    tile_shape,
+)
 
 MOST_LATTICES = 64  # each has its own code
 
@@ -190,7 +199,7 @@ def _halo(node: Node[Conv]) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True)
-class LatticePlan(Plan):
+class LatticePlan(ConvPlan):
     """The convolution of one lattice; `weights` bytes into the packed weights."""
 
     weights: int = 0

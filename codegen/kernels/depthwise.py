@@ -155,7 +155,7 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
 
 
 @dataclass(frozen=True)
-class Plan:
+class DepthwisePlan:
     """A convolution over images as they are stored, in strips of `rows` rows."""
 
     x: Image
@@ -187,7 +187,7 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     rows = choice.tiling.rows
     rows = rows if isinstance(out.height, int) and out.height % rows == 0 else 1
     widths = _widths(target, win.taps * lanes.inside, out.width)
-    plan = Plan(x, out, win, epilogue, lanes, rows, widths)
+    plan = DepthwisePlan(x, out, win, epilogue, lanes, rows, widths)
     step = plan.widths[0] if plan.single_row else plan.rows
     cut = cut_lines(plan.length, step, out.blocks * out.batch, choice.cost.total)
     k = KernelText(target)
@@ -200,7 +200,7 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     return packed_by_run(node, code, target, kinds, out.block, [(1, lanes.inside)])
 
 
-def _part(f: KernelFunction, plan: Plan, cut: Lines, part: str) -> None:
+def _part(f: KernelFunction, plan: DepthwisePlan, cut: Lines, part: str) -> None:
     """Some lines of one block of output channels."""
     x, out, win, lanes = plan.x, plan.out, plan.window, plan.lanes
     plane, chunk = f.divide(part, f.size(cut.count))
@@ -232,7 +232,7 @@ def _part(f: KernelFunction, plan: Plan, cut: Lines, part: str) -> None:
         f.statement(f"call void @{ENTRY}.strip({', '.join(words)})")
 
 
-def _strip(k: KernelText, plan: Plan) -> None:
+def _strip(k: KernelText, plan: DepthwisePlan) -> None:
     """The function that computes columns %start..%stop-1 of a strip: %a is the first tap of its
     first pixel, %b the weights, %out the pixel."""
     parameters = [
@@ -254,7 +254,7 @@ def _strip(k: KernelText, plan: Plan) -> None:
 class _Strip:
     """The function of a strip at work: weights that stay in registers, where each line of taps begins."""
 
-    def __init__(self, f: KernelFunction, plan: Plan):
+    def __init__(self, f: KernelFunction, plan: DepthwisePlan):
         self.f, self.plan, self.size = f, plan, plan.out.block * plan.x.itemsize
         win, x, out = plan.window, plan.x, plan.out
         element = scalar_type(x.dtype)

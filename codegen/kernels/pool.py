@@ -125,7 +125,7 @@ def _halo(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PoolPlan:
     """A pool over images as they are stored; `across` is the image of the first pass, of one
     block."""
 
@@ -177,7 +177,7 @@ def _emit_windows(node: Node, choice: Choice, target: Target) -> Code:
     cut = cut_lines(out.height, 1, out.blocks * out.batch, choice.cost.total, least)
     rows = (2 * cut.each - 2) * win.strides[0] + win.extent[0]
     across = Image(1, out.block, rows, out.width, out.block, out.dtype)
-    plan = Plan(node.op.kind, x, out, win, node.outputs[0].dtype, across)
+    plan = PoolPlan(node.op.kind, x, out, win, node.outputs[0].dtype, across)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         _windows_part(f, plan, cut, part.index)
@@ -187,7 +187,7 @@ def _emit_windows(node: Node, choice: Choice, target: Target) -> Code:
     return single(k.step(out.batch * out.blocks * cut.count, work, dims.maximum(64, across.plane)))
 
 
-def _windows_part(f: KernelFunction, plan: Plan, cut: Lines, part: str) -> None:
+def _windows_part(f: KernelFunction, plan: PoolPlan, cut: Lines, part: str) -> None:
     """Some rows of one plane."""
     x, out, win = plan.x, plan.out, plan.window
     plane, chunk = f.divide(part, f.size(cut.count))
@@ -211,7 +211,7 @@ def _windows_part(f: KernelFunction, plan: Plan, cut: Lines, part: str) -> None:
         )
 
 
-def _across(k: KernelText, plan: Plan) -> None:
+def _across(k: KernelText, plan: PoolPlan) -> None:
     """Combines along one row of the image: %x is its first pixel, %sums the row of the result."""
     x, win, size, align = plan.x, plan.window, plan.out.pixel, plan.out.align
     line = Window((1, win.kernel[1]), (1, win.strides[1]), (1, win.dilations[1]), (0, 0), (0, 0))
@@ -261,7 +261,7 @@ def _across(k: KernelText, plan: Plan) -> None:
         f.statement("ret void")
 
 
-def _down(k: KernelText, plan: Plan) -> None:
+def _down(k: KernelText, plan: PoolPlan) -> None:
     """Combines the rows %start..%stop-1 of the first pass at %sums to the row %y of the output at
     %out."""
     win, size, align = plan.window, plan.out.pixel, plan.out.align
@@ -294,7 +294,7 @@ def _down(k: KernelText, plan: Plan) -> None:
         f.statement("ret void")
 
 
-def _inside(f: KernelFunction, plan: Plan, axis: int, first: str) -> str:
+def _inside(f: KernelFunction, plan: PoolPlan, axis: int, first: str) -> str:
     """How many taps of the window that starts at `first` lie inside the image."""
     taps, step = plan.window.kernel[axis], plan.window.dilations[axis]
     size = (plan.x.height, plan.x.width)[axis]
@@ -305,7 +305,7 @@ def _inside(f: KernelFunction, plan: Plan, axis: int, first: str) -> str:
     return f.maximum(f.sub(f.minimum(room, taps), skipped), 1)
 
 
-def _divided(f: Function, plan: Plan, total: str, count: str) -> str:
+def _divided(f: Function, plan: PoolPlan, total: str, count: str) -> str:
     element, lanes = scalar_type(plan.dtype), plan.out.block
     if count.isdigit():
         divisor = splat(int(count), plan.dtype, lanes)

@@ -9,7 +9,7 @@ from ...ir.dims import Dimension
 from ...ir.graph import Graph, Node, TensorType
 from .. import abi
 from ..kernel import Code
-from ..lowering.plan_memory import Plan, known_at_entry
+from ..lowering.plan_memory import MemoryPlan, known_at_entry
 from ..text.emitter import Function
 from .function_body import FunctionBody, Tables
 
@@ -18,7 +18,9 @@ class BindFunction(FunctionBody):
     """`bind`: dimension variables from the inputs' shapes, their agreement, and the sizes that the arena
     needs."""
 
-    def __init__(self, f: Function, tables: Tables, graph: Graph, plan: Plan, codes: Mapping[Node, Code]):
+    def __init__(
+        self, f: Function, tables: Tables, graph: Graph, plan: MemoryPlan, codes: Mapping[Node, Code]
+    ):
         super().__init__(f, tables)
         self.graph, self.plan, self.codes = graph, plan, codes
 

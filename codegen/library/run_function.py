@@ -10,7 +10,7 @@ from ...ir.graph import Graph, Node, TensorType, Value
 from ...ir.ops import Bind, Elements, If, Loop, RuntimeCall, requirements
 from .. import abi
 from ..kernel import Argument, Code, Step
-from ..lowering.plan_memory import Plan
+from ..lowering.plan_memory import MemoryPlan
 from ..text.emitter import Function
 from .function_body import Tables
 from .run_regions import Regions
@@ -24,7 +24,7 @@ class RunFunction(Regions):
         f: Function,
         tables: Tables,
         graph: Graph,
-        plan: Plan,
+        plan: MemoryPlan,
         codes: Mapping[Node, Code],
         kernels: Mapping[str, str],
         offsets: Sequence[int],

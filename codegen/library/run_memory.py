@@ -12,7 +12,7 @@ from ...ir import dims
 from ...ir.dims import Dimension
 from ...ir.graph import Graph, Node, TensorType, Value
 from .. import abi
-from ..lowering.plan_memory import Location, Plan, known_at_entry
+from ..lowering.plan_memory import Location, MemoryPlan, known_at_entry
 from ..text.emitter import Function
 from .function_body import FunctionBody, Tables
 
@@ -20,7 +20,7 @@ from .function_body import FunctionBody, Tables
 class RunMemory(FunctionBody):
     """The part of the run function that addresses and obtains memory."""
 
-    def __init__(self, f: Function, tables: Tables, graph: Graph, plan: Plan, offsets: Sequence[int]):
+    def __init__(self, f: Function, tables: Tables, graph: Graph, plan: MemoryPlan, offsets: Sequence[int]):
         super().__init__(f, tables)
         self.graph, self.plan, self.offsets = graph, plan, offsets
         self.entry = known_at_entry(graph)

@@ -21,7 +21,7 @@ import numpy as np
 from ...errors import CompileError
 from ...ir import dtypes
 from ...ir.graph import Constant
-from ..lowering.plan_memory import Plan
+from ..lowering.plan_memory import MemoryPlan
 from . import elf
 
 ALIGNMENT = 64
@@ -46,12 +46,14 @@ class Weights:
     string_count: int = 0
 
 
-def constant_bytes(plans: Sequence[Plan]) -> int:
+def constant_bytes(plans: Sequence[MemoryPlan]) -> int:
     """About as many bytes as the constants take, before equal ones are found."""
     return sum(constant.nbytes for constant in {id(c): c for plan in plans for c in plan.constants}.values())
 
 
-def write_weights(plans: Sequence[Plan], path: Path, side_file: bool, forget: Callable[[], None]) -> Weights:
+def write_weights(
+    plans: Sequence[MemoryPlan], path: Path, side_file: bool, forget: Callable[[], None]
+) -> Weights:
     """Writes the constants of all plans to `path` from HEAD_BYTES on, equal ones once, each at a multiple of
     ALIGNMENT; as a side file, with its head. forget: takes the model's files off memory. CompileError where
     that fails."""

@@ -15,7 +15,7 @@ from ...ir.graph import Graph, Node, TensorType, Value, walk
 from ...ir.ops import If, Loop
 from ...ir.verify import InvalidGraph
 from ..kernel import Code
-from .plan_memory import Location, Plan
+from .plan_memory import Location, MemoryPlan
 from .views import parts_of, view_of
 
 Piece = tuple[Value, int, int]  # bytes `begin` to `end` of what a node wrote as a value
@@ -28,7 +28,7 @@ NESTED_TWICE = 4  # loops around each other of which each runs twice
 
 
 def check_plan(
-    graph: Graph, codes: Mapping[Node, Code], plan: Plan, sizes: Mapping[str, int] | None = None
+    graph: Graph, codes: Mapping[Node, Code], plan: MemoryPlan, sizes: Mapping[str, int] | None = None
 ) -> None:
     """Raises InvalidGraph where a node would not read what it should, be the caller's memory for a state and
     for its next value one or two; `sizes` of the dimension variables, 3 where they are not given."""
@@ -38,7 +38,12 @@ def check_plan(
 
 class _Run:
     def __init__(
-        self, graph: Graph, codes: Mapping[Node, Code], plan: Plan, sizes: Mapping[str, int], shared: bool
+        self,
+        graph: Graph,
+        codes: Mapping[Node, Code],
+        plan: MemoryPlan,
+        sizes: Mapping[str, int],
+        shared: bool,
     ):
         self.graph, self.codes, self.plan, self.sizes = graph, codes, plan, sizes
         self.position = {node: k for k, node in enumerate(walk(graph))}

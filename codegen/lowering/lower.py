@@ -19,7 +19,7 @@ from ...ir.verify import InvalidGraph, verify
 from ...target import Target
 from ..kernel import Code
 from .check_plan import check_plan
-from .plan_memory import Plan, plan_memory
+from .plan_memory import MemoryPlan, plan_memory
 from .select_kernels import runs_kernel, select_kernels
 
 ARENA_LIMIT = 8 << 30  # bytes of a static arena
@@ -33,7 +33,7 @@ class Lowered:
     target: Target
     graph: Graph
     codes: Mapping[Node, Code]
-    plan: Plan
+    plan: MemoryPlan
 
     @property
     def workspace_bytes(self) -> int | None:
@@ -117,7 +117,7 @@ def verify_kernels(graph: Graph) -> None:
             )
 
 
-def _check_arena(plan: Plan) -> None:
+def _check_arena(plan: MemoryPlan) -> None:
     if plan.static and plan.arena_bytes > ARENA_LIMIT:
         raise LimitError(
             f"the model needs {plan.arena_bytes:,} bytes for its intermediate values, "

@@ -28,8 +28,8 @@ ALIGNMENT = 64
 class Location:
     """Where a value's first byte is: `kind`[index] + offset.
 
-    `input`, `output`: what the caller gave · `constant`: entry of Plan.constants · `arena`: entry of
-    Plan.buffers · `heap`: a buffer of the context · `pointer`: wherever the run says (the result of a
+    `input`, `output`: what the caller gave · `constant`: entry of MemoryPlan.constants · `arena`: entry of
+    MemoryPlan.buffers · `heap`: a buffer of the context · `pointer`: wherever the run says (the result of a
     branch). The last two, and outputs, keep their address in slot `slot` of the context's values. `object`: a
     sequence, optional or map, described by an onnxc_value in arena buffer `slot` and kept alive by the
     context's slot `index`."""
@@ -52,7 +52,7 @@ class Buffer:
 
 
 @dataclass
-class Plan:
+class MemoryPlan:
     """The locations of all values and of the kernels' temporaries."""
 
     locations: dict[Value, Location] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Plan:
     heaps: int = 0
 
 
-def plan_memory(graph: Graph, codes: Mapping[Node, Code]) -> Plan:
+def plan_memory(graph: Graph, codes: Mapping[Node, Code]) -> MemoryPlan:
     """A plan for graph, whose nodes run the given codes."""
     return _Planner(graph, codes).plan
 
@@ -93,7 +93,7 @@ def states_of(graph: Graph) -> dict[Value, int]:
 
 class _Planner:
     def __init__(self, graph: Graph, codes: Mapping[Node, Code]):
-        self.graph, self.codes, self.plan = graph, codes, Plan()
+        self.graph, self.codes, self.plan = graph, codes, MemoryPlan()
         self.entry = known_at_entry(graph)
         self.before = {new: old for old, new in states_of(graph).items()}
         self.position = {node: k for k, node in enumerate(walk(graph))}
