@@ -376,7 +376,7 @@ def test_running_a_library_imports_neither_onnx_nor_llvmlite(library):
         f"print([m for m in {SKIPPED_IMPORTS} if m in sys.modules]); sys.exit(status)"
     )
     for name in ("run", "inspect"):
-        command = [sys.executable, "-c", program, name, str(library)]
+        command = [sys.executable, "-P", "-c", program, name, str(library)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-1] == "[]"

@@ -181,7 +181,7 @@ def test_memory_does_not_grow_with_the_model(tmp_path):
     large = model(node("Relu", "x", "y"), initializers=weights)
     (tmp_path / "large.onnx").write_bytes(saved(large))
     run = subprocess.run(
-        [sys.executable, "-c", MEASURE, tmp_path / "small.onnx", tmp_path / "large.onnx"],
+        [sys.executable, "-P", "-c", MEASURE, tmp_path / "small.onnx", tmp_path / "large.onnx"],
         capture_output=True,
         text=True,
         check=True,

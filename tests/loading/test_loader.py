@@ -200,7 +200,7 @@ if child == 0:
     os._exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=60)
 
 
 def test_the_interpreter_ends_well_with_a_model_in_a_cycle(affine_path):
@@ -219,7 +219,7 @@ assert kept[1] == 4
 other = load({str(affine_path)!r}, threads=2)
 bound = other(x, x, np.int64({NOWHERE}))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -231,7 +231,7 @@ onnxc.loading.loader.load({str(affine_path)!r})
 heavy = [m for m in ("onnx", "llvmlite", "google.protobuf", "ml_dtypes") if m in sys.modules]
 assert not heavy, heavy
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=60)
 
 
 # Weights in a side file

@@ -202,7 +202,7 @@ def test_running_a_library_imports_neither_onnx_nor_llvmlite(path, tmp_path):
         "print([m for m in ('onnx', 'llvmlite', 'google.protobuf') if m in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, tmp_path / "relu.so"],
+        [sys.executable, "-P", "-c", program, tmp_path / "relu.so"],
         capture_output=True,
         text=True,
         env={**os.environ},

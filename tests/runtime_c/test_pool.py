@@ -99,7 +99,7 @@ assert (result == 4 * x).all()
 print(len(os.listdir("/proc/self/task")))
 """
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-P", "-c", program],
         capture_output=True,
         text=True,
         timeout=60,

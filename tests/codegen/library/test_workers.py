@@ -134,7 +134,7 @@ def test_workers_end_with_their_parent(end):
         "import os; from onnxc.codegen.library import workers\n"
         f"workers.start(2); print(*[w.process.pid for w in workers._idle], flush=True); {end}"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60)
     pids = done.stdout.split()
     assert len(pids) == 2, done.stderr
     for _ in range(500):
