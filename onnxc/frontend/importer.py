@@ -27,8 +27,8 @@ from ..ir.graph import Graph, OptionalType, SequenceType, TensorType, Type, Valu
 from ..ir.ops import TypeMismatch
 from . import functions, schemas, structure, tensors
 from .model_file import ModelFile, open_model
-from .onnx_ops import find_rule
-from .onnx_ops.rules import Rule
+from .onnx_ops.rules import Rule, is_optional
+from .operators import find_rule
 from .regions import (
     NESTING_LIMIT,
     RanksDiffer,
@@ -430,7 +430,7 @@ def _arguments(
     except TypeError as error:
         raise TypeMismatch(str(error)) from None
     for name, parameter in list(rule.signature.parameters.items())[1:]:
-        required = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty
+        required = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and not is_optional(parameter)
         if required and bound.arguments.get(name) is None:
             raise TypeMismatch(f"its input '{name}' is missing")
         if name not in bound.arguments and isinstance(parameter.default, float):

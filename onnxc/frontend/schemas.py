@@ -8,7 +8,6 @@ are left to the import rules.
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,8 @@ from onnx import AttributeProto, NodeProto
 
 from ..errors import quote
 from ..ir.graph import OptionalType, SequenceType, Type
-from .onnx_ops import RULES, find_rule
-from .onnx_ops.rules import Rule, Types
+from .onnx_ops.rules import Rule, Types, is_optional
+from .operators import RULES, find_rule
 
 MIN_IR_VERSION, MAX_IR_VERSION = 3, 14
 
@@ -150,18 +149,25 @@ _ATTRIBUTE_TYPES = {
 
 def rule_signature(rule: Rule) -> Signature:
     """The signature of an operator that has no schema but its rule."""
-    given = inspect.signature(rule.function, eval_str=True).parameters.values()
+    given = rule.signature.parameters.values()
     inputs, attributes = [], {}
     for parameter in list(given)[1:]:
-        required, annotated = parameter.default is parameter.empty, parameter.annotation
+        annotated = parameter.annotation
         if parameter.kind is parameter.KEYWORD_ONLY:
             type_ = type(parameter.default) if annotated is parameter.empty else annotated
-            attributes[parameter.name] = (_ATTRIBUTE_TYPES[type_], required)
+            found = next(_ATTRIBUTE_TYPES[t] for t in (type_, *get_args(type_)) if t in _ATTRIBUTE_TYPES)
+            attributes[parameter.name] = (found, parameter.default is parameter.empty)
             continue
         variadic = parameter.kind is parameter.VAR_POSITIONAL
         types = _types(annotated)
         inputs.append(
-            Parameter(parameter.name, required and not variadic, variadic, types.allowed, types.variable)
+            Parameter(
+                parameter.name,
+                not variadic and not is_optional(parameter),
+                variadic,
+                types.allowed,
+                types.variable,
+            )
         )
     outputs = tuple(Parameter(name.rstrip("?"), not name.endswith("?")) for name in rule.outputs)
     least = [max((k for k, p in enumerate(of, 1) if p.required), default=0) for of in (inputs, outputs)]

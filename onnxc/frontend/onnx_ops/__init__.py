@@ -1,12 +1,11 @@
-"""The import rules: every ONNX operator in terms of core ops, one file a family, all named in
-this list."""
+"""The import rules of ai.onnx: every operator in terms of core ops, one file a family, all named in this
+list."""
 
 from . import (
     activations,
     attention,
     casting,
     constants,
-    contrib,
     control,
     convolution,
     elementwise,
@@ -26,14 +25,12 @@ from . import (
     signal,
     training,
 )
-from .rules import Rule, rule_table
 
 FAMILIES = (
     activations,
     attention,
     casting,
     constants,
-    contrib,
     control,
     convolution,
     elementwise,
@@ -53,10 +50,3 @@ FAMILIES = (
     signal,
     training,
 )
-
-RULES = rule_table(FAMILIES)
-
-
-def find_rule(domain: str, op_type: str, opset: int) -> Rule | None:
-    """The newest rule that the operator set has, or None."""
-    return next((r for r in RULES.get((domain, op_type), ()) if r.since <= opset), None)

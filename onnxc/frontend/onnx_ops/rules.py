@@ -7,8 +7,9 @@
 A rule's signature is the operator's schema: after the builder `b` come the ONNX inputs (default None where
 optional, `*` where variadic) and, keyword-only, the attributes with the specification's defaults. `since` is
 the first operator set with that call form; a model of an older one finds the older shim. A rule returns its
-output, a tuple of them, or None for outputs it leaves out. What the specification does not have (contrib.py)
-also says the types of its inputs and the names of its outputs: then the rule is the only schema there is.
+output, a tuple of them, or None for outputs it leaves out. What the specification does not have
+(`contrib_ops/`) also says the types of its inputs and the names of its outputs: then the rule is the only
+schema there is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import ModuleType
+from functools import cached_property
+from types import ModuleType, NoneType
+from typing import get_args
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,15 @@ class Rule:
     function: Callable
     outputs: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def signature(self) -> inspect.Signature:
-        return inspect.signature(self.function)
+        return inspect.signature(self.function, eval_str=True)
+
+
+def is_optional(parameter: inspect.Parameter) -> bool:
+    """Whether an input may be left out: it has a default value, or is annotated with `| None` where required
+    ones follow."""
+    return parameter.default is not parameter.empty or NoneType in get_args(parameter.annotation)
 
 
 def onnx_op(

@@ -1,0 +1,69 @@
+"""GELU and its kin, and which activations other operators name by an attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from ...ir import expr, ops
+from ...ir.builder import Builder
+from ...ir.graph import Value
+from ..onnx_ops import activations
+from ..onnx_ops.rules import Types
+from .schema import FLOATS, HALVES, T, contrib_op
+
+All = Annotated[Value, Types.of("T", *FLOATS, "bfloat16")]
+Other = Annotated[Value, Types.of("M", *HALVES)]
+
+#: What an attribute may name, and the keywords that take its parameters in their order.
+_NAMED = {
+    "Clip": (activations._clip_6, ("min", "max")),
+    "Elu": (activations.Elu, ("alpha",)),
+    "HardSigmoid": (activations.HardSigmoid, ("alpha", "beta")),
+    "LeakyRelu": (activations.LeakyRelu, ("alpha",)),
+    "Relu": (activations.Relu, ()),
+    "Selu": (activations.Selu, ("alpha", "gamma")),
+    "Sigmoid": (activations.Sigmoid, ()),
+    "Softplus": (activations.Softplus, ()),
+    "Softsign": (activations.Softsign, ()),
+    "Tanh": (lambda b, x: b.map(x, expr.tanh), ()),
+    "ThresholdedRelu": (activations.ThresholdedRelu, ("alpha",)),
+}
+
+
+def activated(b: Builder, x: Value, name: str | None, parameters: Sequence[float | None]) -> Value:
+    """x after the activation that an attribute names; parameters that are None have their default value."""
+    if not name:
+        return x
+    if name not in _NAMED:
+        raise ops.TypeMismatch(f"the activation {name} is none of {', '.join(_NAMED)}")
+    function, keywords = _NAMED[name]
+    return function(b, x, **{k: p for k, p in zip(keywords, parameters) if p is not None})
+
+
+@contrib_op(outputs="Y")
+def Gelu(b, X: All):
+    return activations.Gelu(b, X)
+
+
+@contrib_op(outputs="C")
+def BiasGelu(b, A: All, B: All):
+    return activations.Gelu(b, b.map(A, B, lambda a, c: a + c))
+
+
+@contrib_op(outputs="Y")
+def FastGelu(b, X: All, bias: All | None = None):
+    x = X if bias is None else b.map(X, bias, lambda x, c: x + c)
+    return activations.Gelu(b, x, approximate="tanh")
+
+
+@contrib_op(outputs="Y")
+def QuickGelu(b, X: All, *, alpha=1.702):
+    return b.map(X, lambda x: x * expr.sigmoid(x * alpha))
+
+
+@contrib_op(outputs="Y")
+def ScaledSiLU(b, X: T, scale: Other | None = None, *, alpha=1.0):
+    """silu(x * scale), alpha being the scale where none is given."""
+    x = b.map(X, lambda x: x * alpha) if scale is None else b.map(X, scale, lambda x, s: x * s)
+    return b.map(x, lambda x: x * expr.sigmoid(x))

@@ -1,0 +1,31 @@
+"""How a rule of com.microsoft says what its operator takes: there the rule is the only schema.
+
+    @contrib_op(outputs="Y mean?")
+    def Name(b, X: T, B: T | None = None, *, axis=-1, clip: float | None = None): ...
+
+Inputs are annotated with a type variable, keywords without a default value with their type. The reference is
+ONNX Runtime's behaviour: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from ...ir.graph import Value
+from ..onnx_ops.rules import Types, onnx_op
+
+contrib_op = partial(onnx_op, since=1, domain="com.microsoft")
+
+FLOATS = ("float", "double", "float16")
+#: What most fused operators compute in.
+HALVES = ("float", "float16", "bfloat16")
+BYTES = ("int8", "uint8")
+
+#: The type variables that many schemas share.
+T = Annotated[Value, Types.of("T", *HALVES)]
+Wide = Annotated[Value, Types.of("T", *FLOATS)]
+Bytes = Annotated[Value, Types.of("T", *BYTES)]
+Scale = Annotated[Value, Types.of("tensor(float)", "float")]
+Int32 = Annotated[Value, Types.of("M", "int32")]
+Int64 = Annotated[Value, Types.of("tensor(int64)", "int64")]

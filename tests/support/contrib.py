@@ -1,0 +1,108 @@
+"""Nodes of com.microsoft, for tests: held against ONNX Runtime by the interpreter, and many at once by one
+library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+import onnxc
+from onnxc.frontend.importer import import_model
+from onnxc.ir.interpret import run_graph
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node over these inputs, None being an absent one. `outputs`: which are wanted. `stored`: inputs that
+    are initializers. `tolerance`: of the largest magnitude; for integers, how many steps may lie between."""
+
+    op: str
+    inputs: Sequence[np.ndarray | None]
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    outputs: Sequence[int] = (0,)
+    stored: Sequence[int] = ()
+    tolerance: float = 1e-5
+    domain: str = "com.microsoft"
+
+    def __str__(self) -> str:
+        shapes = ",".join("-" if x is None else "x".join(map(str, np.shape(x))) or "1" for x in self.inputs)
+        return f"{self.op}-{shapes}-{','.join(f'{k}={v}' for k, v in self.attributes.items())}"[:90]
+
+
+Feeds = dict[str, np.ndarray]
+
+
+def as_model(cases: Sequence[Case], symbolic: bool = False) -> tuple[onnx.ModelProto, Feeds]:
+    """All nodes side by side in one model, and its inputs. symbolic: every size of the inputs is a variable,
+    equal sizes of a case the same one."""
+    nodes, declared, stored, results, feeds = [], [], [], [], {}
+    for n, case in enumerate(cases):
+        names = ["" if a is None else f"x{n}_{k}" for k, a in enumerate(case.inputs)]
+        outputs = [f"y{n}_{k}" if k in case.outputs else "" for k in range(max(case.outputs) + 1)]
+        nodes.append(
+            helper.make_node(case.op, names, outputs, name=f"n{n}", domain=case.domain, **case.attributes)
+        )
+        results += [onnx.ValueInfoProto(name=name) for name in outputs if name]
+        for k, (name, array) in enumerate(zip(names, case.inputs, strict=True)):
+            if array is None:
+                continue
+            array = np.asarray(array)
+            if k in case.stored:
+                stored.append(numpy_helper.from_array(array, name))
+                continue
+            element = helper.np_dtype_to_tensor_dtype(array.dtype)
+            shape = [f"d{n}_{d}" if symbolic else d for d in array.shape]
+            declared.append(helper.make_tensor_value_info(name, element, shape))
+            feeds[name] = array
+    graph = helper.make_graph(nodes, "nodes", declared, results, stored)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    proto = helper.make_model(graph, opset_imports=opsets)
+    proto.ir_version = 10
+    return proto, feeds
+
+
+def runtime(proto: onnx.ModelProto, feeds: Feeds) -> list[np.ndarray]:
+    """The model's outputs by ONNX Runtime, as the model stands: nothing fused or taken apart."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, feeds)
+
+
+def interpreted(case: Case, symbolic: bool = False) -> list[np.ndarray]:
+    """The wanted outputs of one node by the interpreter of the core ops."""
+    proto, feeds = as_model([case], symbolic)
+    return run_graph(import_model(proto).graph, list(feeds.values()))
+
+
+def same(found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
+    """Equal in type and shape, and near in value."""
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    x, y = found.astype(np.float64), expected.astype(np.float64)
+    bound = tolerance if found.dtype.kind in "iu" else tolerance * max(1.0, np.abs(y).max(initial=0))
+    np.testing.assert_allclose(x, y, rtol=0, atol=bound)
+
+
+def check(case: Case, symbolic: bool = False) -> None:
+    """The node means what ONNX Runtime makes of it."""
+    proto, feeds = as_model([case])
+    for found, expected in zip(interpreted(case, symbolic), runtime(proto, feeds), strict=True):
+        same(found, expected, case.tolerance)
+
+
+def check_compiled(cases: Sequence[Case], folder: Path) -> None:
+    """One library of all the nodes gives what the interpreter gives for each."""
+    proto, feeds = as_model(cases)
+    found = iter(onnxc.load(onnxc.compile(proto, folder / "nodes.so"), threads=2).run(None, feeds))
+    for case in cases:
+        for expected in interpreted(case):
+            same(next(found), expected, case.tolerance)
