@@ -45,7 +45,7 @@ from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of, widest
-from ..tiles.run_packing import packed_by_run, packing_estimate, segments_of
+from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.strides import continues
 
 # What is offered ---------------------------------------------------------------------------------
@@ -203,6 +203,15 @@ class ConvPlan:
         """The arguments for panel_parameters, for the panel-th panel of its kind."""
         return [f"ptr {f.offset(f.input(1), self.panel_offset(f, panels, panel))}"]
 
+    def panel_place(self, f: KernelFunction, panels: Panels, panel: str) -> tuple[str, str, str]:
+        """Where the panel's weights begin, and the input channels that it sums over."""
+        return self.panel_offset(f, panels, panel), "0", str(self.x.channels)
+
+    @property
+    def run_panels(self) -> RunPanels:
+        """The panels of weights that the run knows."""
+        return RunPanels(self.kinds, self.out.block, self.x.block, self.panel_place)
+
     def panel_offset(self, f: Function, panels: Panels, panel: str) -> str:
         """Where the panel's weights begin, in bytes."""
         size = self.depth * dtypes.itemsize(self.dtype)
@@ -274,9 +283,7 @@ def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bo
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     plan = plan_of(node, target, choice.tiling)
     code = emit_plan(plan, target, choice.cost)
-    return packed_by_run(
-        node, code, target, plan.kinds, plan.out.block, segments_of(plan.x.channels, plan.x.block)
-    )
+    return packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
 
 
 def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:

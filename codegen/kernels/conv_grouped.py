@@ -8,7 +8,7 @@ zeros.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -25,12 +25,13 @@ from ..tiles.blocked import halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.microkernel import Tile, most_rows
 from ..tiles.panels import Panels, PanelTiling
+from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import ConvPlan, emit_plan, is_plain, merged, nest, plan_of, taps, tile_estimate, window
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     """One, with the panel width that wastes least on panels shared by groups."""
-    if not is_plain(node) or node.op.transposed or node.op.groups == 1 or node.inputs[1].constant is None:
+    if not is_plain(node) or node.op.transposed or node.op.groups == 1:
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     block, halo, rank = target.block, window(node).halo, x.rank - 2
@@ -42,7 +43,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         ((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1)), key=lambda o: o[0].total
     )
     yield Offer(
-        cost,
+        cost + packing_estimate(node, target),
         PanelTiling(vectors, most_rows(target, vectors * wide)),
         (halo_layout(halo, block, rank), None, *operands),
         without_halo(block, rank),
@@ -147,12 +148,20 @@ class GroupedPlan(ConvPlan):
         return _panel_sizes(self.ranges, out.channels, self.window.taps, out.block, vectors)
 
     def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
+        start, low, high = self.panel_place(f, panels, panel)
+        return [f"ptr {f.offset(f.input(1), start)}", f"i64 {low}", f"i64 {high}"]
+
+    def panel_place(self, f: KernelFunction, panels: Panels, panel: str) -> tuple[str, str, str]:
         sizes, size = self._sizes(), dtypes.itemsize(self.dtype)
         starts = [sum(sizes[:p]) * size for p in range(len(sizes))]
         table = [str(n) for start, span in zip(starts, self.ranges) for n in (start, *span)]
         entry = f.element(f.text.table("i64", table, f"{ENTRY}.panels"), f.add(panels.first, panel), 24)
         start, low, high = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
-        return [f"ptr {f.offset(f.input(1), start)}", f"i64 {low}", f"i64 {high}"]
+        return start, low, high
+
+    @property
+    def run_panels(self) -> RunPanels:
+        return replace(super().run_panels, groups=self.groups)
 
     def accumulate(
         self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int]
@@ -183,4 +192,5 @@ class GroupedPlan(ConvPlan):
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     plan = plan_of(node, target, choice.tiling)
     grouped = GroupedPlan(**{f.name: getattr(plan, f.name) for f in fields(ConvPlan)}, groups=node.op.groups)
-    return emit_plan(grouped, target, choice.cost)
+    code = emit_plan(grouped, target, choice.cost)
+    return packed_by_run(node, code, target, grouped.weight_bytes, [grouped.run_panels])

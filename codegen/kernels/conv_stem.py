@@ -22,7 +22,7 @@ from ..tiles.blocked import Image, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.panels import PanelTiling, panel_tiling, panels_of, widest
-from ..tiles.run_packing import packed_by_run, packing_estimate, segments_of
+from ..tiles.run_packing import packed_by_run, packing_estimate
 from .conv import ConvPlan, emit_panel, emit_tiles, estimate, is_plain, packed_panels, tile_shape, window
 
 MOST_CHANNELS = 16
@@ -81,7 +81,7 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     emit_tiles(k, plan)
     work = costs.work(choice.cost, out.batch * plan.length)
     code = single(k.step(out.batch * cut.count, work, dims.maximum(64, plan.x.image)))
-    return packed_by_run(node, code, target, kinds, out.block, segments_of(dense.channels, 1))
+    return packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
 
 
 def _partition(plan: ConvPlan, cost: Estimate) -> Lines:

@@ -10,7 +10,7 @@ output is dense.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, pa
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, most_rows
 from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of, widest
+from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import (
     ConvPlan,
     accumulate,
@@ -74,8 +75,6 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         or not dims.is_static(node.op.pads)
     ):
         return
-    if node.inputs[1].constant is None:
-        return
     if dims.product(node.op.strides) > MOST_LATTICES:
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
@@ -91,7 +90,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
             (1, *packed_operands(node)),
         )
     lanes = _lanes(node, block)
-    if lanes is not None:
+    if lanes is not None and node.inputs[1].constant is not None:
         pixels = dims.typical(dims.product(x.shape[2:]) * x.shape[0])
         cost = costs.compute(target, pixels * dims.number(x.shape[1]) * costs.HALF_VECTOR)
         cost += costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.step(target)
@@ -110,7 +109,7 @@ def _estimate(node: Node[Conv], target: Target, tiling: PanelTiling) -> Estimate
     channels, outputs, *taps = dims.numbers(w.shape)
     depth = channels * dims.product(taps) / dims.product(node.op.strides)
     found = costs.step(target) + costs.stored(target, dims.number(w.nbytes))
-    found += costs.move(target, dims.typical(x.nbytes + out.nbytes))
+    found += costs.move(target, dims.typical(x.nbytes + out.nbytes)) + packing_estimate(node, target)
     for p in panels_of(outputs, target.block, tiling.vectors, tiling.tail):
         found += tile_estimate(target, depth, rows, p.registers(target, x.dtype)) * (pixels / rows * p.count)
     return found
@@ -200,9 +199,11 @@ def _halo(node: Node[Conv]) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class LatticePlan(ConvPlan):
-    """The convolution of one lattice; `weights` bytes into the packed weights."""
+    """The convolution of one lattice; `weights` bytes into the packed weights; `taps`: the numbers of those
+    that it has."""
 
     weights: int = 0
+    taps: tuple[int, ...] = ()
     one_row: bool = False
 
     @property
@@ -215,6 +216,10 @@ class LatticePlan(ConvPlan):
     def panel_offset(self, f: Function, panels: Panels, panel: str) -> str:
         return f.add(self.weights, super().panel_offset(f, panels, panel))
 
+    @property
+    def run_panels(self) -> RunPanels:
+        return replace(super().run_panels, taps=self.taps)
+
 
 def _plans(node: Node[Conv], target: Target, tiling: PanelTiling) -> list[LatticePlan]:
     x, out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
@@ -222,6 +227,7 @@ def _plans(node: Node[Conv], target: Target, tiling: PanelTiling) -> list[Lattic
     kinds = tuple(panels_of(out.channels, out.block, tiling.vectors, tiling.tail))
     wide = widest(target, kinds, node.op.accumulate)
     plans, weights = [], 0
+    _, across = plane_axes(dims.numbers(node.inputs[1].shape[2:]), 1)
     for rows, columns in _places(node):
         win = Window(
             (len(rows.taps), len(columns.taps)),
@@ -247,6 +253,7 @@ def _plans(node: Node[Conv], target: Target, tiling: PanelTiling) -> list[Lattic
                 1,
                 widths,
                 weights,
+                tuple(row * across + column for row in rows.taps for column in columns.taps),
                 out.height == 1,
             )
         )
@@ -275,7 +282,9 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     for plan in {(p.window.kernel, p.widths): p for p in plans}.values():
         emit_tiles(k, plan)
     work = costs.work(choice.cost, out.batch * out.height * out.width)
-    return single(k.step(out.batch * count * cut.count, work))
+    code = single(k.step(out.batch * count * cut.count, work))
+    nbytes = max((plan.weights + plan.weight_bytes for plan in plans), default=0)
+    return packed_by_run(node, code, target, nbytes, [plan.run_panels for plan in plans if plan.taps])
 
 
 def _partition(plans: list[LatticePlan], planes: Dimension, cost: Estimate) -> Lines:

@@ -46,7 +46,7 @@ from ..tiles.blocked_epilogue import (
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import fused
 from ..tiles.panels import Panels
-from ..tiles.run_packing import packed_by_run, packing_estimate
+from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import is_plain, window
 
 MOST_PRODUCTS = 128  # of one output element: they are unrolled
@@ -179,6 +179,27 @@ class DepthwisePlan:
     def products(self) -> int:
         return self.window.taps * self.lanes.inside
 
+    @property
+    def block_bytes(self) -> int:
+        """Of the weights of a block of output channels."""
+        return self.products * self.out.block * self.x.itemsize
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.out.blocks * self.block_bytes
+
+    @property
+    def run_panels(self) -> RunPanels:
+        """Of weights that the run knows: a panel is a block, every lane of it has the channels of its
+        group."""
+        inside, kinds = self.lanes.inside, [Panels(0, self.out.blocks, 0, 1, self.out.block)]
+        return RunPanels(
+            kinds,
+            self.out.block,
+            inside,
+            lambda f, _, panel: (f.mul(panel, self.block_bytes), "0", str(inside)),
+        )
+
 
 def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
@@ -196,8 +217,7 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     _strip(k, plan)
     work = costs.work(choice.cost, out.batch * plan.length)
     code = single(k.step(out.batch * out.blocks * cut.count, work))
-    kinds = (Panels(0, out.blocks, 0, 1, out.block),)
-    return packed_by_run(node, code, target, kinds, out.block, [(1, lanes.inside)])
+    return packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
 
 
 def _part(f: KernelFunction, plan: DepthwisePlan, cut: Lines, part: str) -> None:

@@ -44,7 +44,7 @@ from ..tiles.microkernel import (
 )
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
-from ..tiles.run_packing import packed_by_run, packing_estimate, segments_of
+from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import clear_planes, is_plain, window
 
 PIECES = (2, 4)  # the values of m
@@ -219,8 +219,7 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
 
 def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     kernel = _Winograd(node, choice, target)
-    segments = segments_of(kernel.x.channels, 1)
-    return packed_by_run(node, kernel.code(), target, kernel.kinds, kernel.block, segments)
+    return packed_by_run(node, kernel.code(), target, kernel.weight_bytes, [kernel.run_panels])
 
 
 def _apart(nbytes: int) -> int:
@@ -299,6 +298,27 @@ class _Winograd:
         """Bytes of the weights of one column of panels."""
         return self.x.channels * 9 * SIZE
 
+    @property
+    def weight_bytes(self) -> int:
+        return self.panel_bytes * sum(kind.count * kind.width for kind in self.kinds)
+
+    @property
+    def run_panels(self) -> RunPanels:
+        """The panels of weights that the run knows."""
+
+        def place(f: KernelFunction, kind: Panels, panel: str) -> tuple[str, str, str]:
+            return self.panel_offset(f, self.first_block(f, kind, panel)), "0", str(self.x.channels)
+
+        return RunPanels(self.kinds, self.block, 1, place)
+
+    def first_block(self, f: Function, kind: Panels, panel: str) -> str:
+        """The panel's first block of output channels."""
+        return f.add(kind.block, f.mul(panel, kind.vectors))
+
+    def panel_offset(self, f: Function, block: str) -> str:
+        """Where the weights of the panel with that first block begin, in bytes."""
+        return f.mul(block, self.panel_bytes * self.block)
+
     def tile(self, height: int, vectors: int) -> Tile:
         return Tile(height, vectors, self.block)
 
@@ -339,9 +359,9 @@ class _Winograd:
         for kind in self.kinds:
             begin, end = self.run_of(f, kind, run)
             with f.loop(begin, end) as panels:
-                block = f.add(kind.block, f.mul(panels.index, kind.vectors))
+                block = self.first_block(f, kind, panels.index)
                 clear_planes(f, self.out, n, block, kind.vectors, rows)
-                weights = f.offset(f.input(1), f.mul(block, self.panel_bytes * self.block))
+                weights = f.offset(f.input(1), self.panel_offset(f, block))
                 self.emit_products(f, kind, weights, u, m, count)
                 self.emit_results(f, kind, n, block, first, count, m)
 

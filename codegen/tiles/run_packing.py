@@ -1,32 +1,43 @@
 """Weights that only the run knows, put into panels by a step before the convolution.
 
-    w [outputs][channels][taps]  →  for each panel: for each segment of channels: [taps][channels][lanes]
+    w [outputs][channels][taps]  →  for each panel: for each block of channels: [taps][channels][lanes]
 The convolution's own steps read the panels where they would read a constant's; nothing else in them changes.
+Where a lane's weights follow each other in memory, squares of them are transposed in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from ...ir import dims, dtypes
 from ...ir.graph import Node
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Argument, Code, KernelText, Step
-from ..text.emitter import Function
+from ..kernel import Argument, Code, KernelFunction, KernelText, Step
+from ..text.emitter import ENTRY, vector_constant, vector_type
+from ..text.shuffles import transpose
 from .panels import Panels
 
-MOST_UNROLLED = 16  # taps
+#: Of the panel-th panel of its kind: where it begins in bytes, and the input channels that it sums over,
+#: first and beyond the last.
+Place = Callable[[KernelFunction, Panels, str], tuple[str, str, str]]
 
-Segment = tuple[int, int]  # so many blocks of so many channels
 
+@dataclass(frozen=True)
+class RunPanels:
+    """Panels of a convolution's weights. `block`, `depth`: output and input channels of a block; `groups`:
+    where panels sum over the channels of several groups, of which each lane has but one; `taps`: of a
+    transposed convolution, those that the panels have, in order."""
 
-def segments_of(channels: int, block: int) -> list[Segment]:
-    """Channels in blocks, and what is left of them: the depth of a panel, as `panels.by_depth` has it."""
-    whole, rest = divmod(channels, block)
-    return [s for s in ((whole, block), (1, rest)) if s[0] and s[1]]
+    kinds: Sequence[Panels]
+    block: int
+    depth: int
+    place: Place
+    groups: int = 1
+    taps: tuple[int, ...] = ()
 
 
 def packing_estimate(node: Node, target: Target) -> Estimate:
@@ -34,83 +45,149 @@ def packing_estimate(node: Node, target: Target) -> Estimate:
     w = node.inputs[1]
     if w.constant is not None:
         return Estimate()
-    return Estimate(compute=costs.PLACED * dims.number(w.tensor.count)) + costs.step(target)
+    each = costs.PLACED if node.op.transposed else costs.SHUFFLED / target.lanes(w.dtype)
+    return costs.compute(target, each * dims.number(w.tensor.count)) + costs.step(target)
 
 
-def packed_by_run(
-    node: Node, code: Code, target: Target, kinds: Sequence[Panels], block: int, segments: Sequence[Segment]
-) -> Code:
-    """code with its weights packed before, in a buffer of its own; code itself where they are constant.
-    `block`: output channels of a block."""
-    if node.inputs[1].constant is not None:
+def packed_by_run(node: Node, code: Code, target: Target, nbytes: int, panels: Sequence[RunPanels]) -> Code:
+    """code with its weights packed before, into so many bytes of its own; code itself where they are
+    constant. All `panels` are of the same kinds."""
+    if node.inputs[1].constant is not None or not panels:
         return code
-    weights, panels = Argument("input", 1), Argument("temporary", len(code.temporaries))
+    weights, packed = Argument("input", 1), Argument("temporary", len(code.temporaries))
     steps = [
-        replace(step, arguments=tuple(panels if a == weights else a for a in step.arguments))
+        replace(step, arguments=tuple(packed if a == weights else a for a in step.arguments))
         for step in code.steps
     ]
-    width = sum(p.count * p.width for p in kinds)
-    nbytes = width * dims.product(node.inputs[1].shape[1:]) * dtypes.itemsize(node.inputs[1].dtype)
-    packing = _step(node, target, panels.index, kinds, block, segments)
+    packing = _step(node, target, packed.index, panels)
     return replace(code, steps=(packing, *steps), temporaries=(*code.temporaries, nbytes))
 
 
-def _step(
-    node: Node, target: Target, buffer: int, kinds: Sequence[Panels], block: int, segments: Sequence[Segment]
-) -> Step:
+def _step(node: Node, target: Target, buffer: int, panels: Sequence[RunPanels]) -> Step:
     """A part is a panel."""
-    w = node.inputs[1]
-    (outputs, *_), size = dims.numbers(w.shape), dtypes.itemsize(w.dtype)
-    row, taps = (dims.product(dims.numbers(w.shape[axis:])) for axis in (1, 2))
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
-        before = 0
-        for kind in kinds:
-            panel = f.sub(part.index, kind.first)
-            with f.when(f.compare("ult", panel, kind.count)):
-                at = f.mul(f.add(before, f.mul(panel, kind.width)), row * size)
-                start = f.offset(f.temporary(buffer), at)
-                first = f.add(kind.block * block, f.mul(panel, kind.width))
-                with f.loop(0, kind.width) as lane:
-                    output = f.add(first, lane.index)
-                    source = f.offset(f.input(1), f.mul(f.minimum(output, outputs - 1), row * size))
-                    there = f.compare("slt", output, outputs)
-                    to = f.offset(start, f.mul(lane.index, size))
-                    _channel(f, size, source, to, there, kind.width, segments, taps)
-            before += kind.count * kind.width
-    parts = sum(p.count for p in kinds)
+        for number, some in enumerate(panels):
+            for kind in some.kinds:
+                panel = f.sub(part.index, kind.first)
+                with f.when(f.compare("ult", panel, kind.count)):
+                    _Packing(f, node, some, kind, f"{ENTRY}.taps{number}").panel(panel, f.temporary(buffer))
+    parts = sum(kind.count for kind in panels[0].kinds)
     return k.step(parts, costs.work(packing_estimate(node, target), parts))
 
 
-def _channel(
-    f: Function,
-    size: int,
-    source: str,
-    to: str,
-    there: str,
-    width: int,
-    segments: Sequence[Segment],
-    taps: int,
-) -> None:
-    """The weights of one output channel, or zeros, into its lane of a panel."""
-    element = f"i{8 * size}"
+class _Packing:
+    """Panels of one kind being packed, a vector of outputs at a time."""
 
-    def put(source: str, to: str) -> None:
-        value = f.load(element, source, size)
-        f.store(element, f.select(there, element, value, "0"), to, size)
+    def __init__(self, f: KernelFunction, node: Node, panels: RunPanels, kind: Panels, table: str):
+        w = node.inputs[1]
+        self.f, self.panels, self.kind, self.table = f, panels, kind, table
+        outputs, channels, *taps = dims.numbers(w.shape)
+        self.taps, self.size = dims.product(taps), dtypes.itemsize(w.dtype)
+        self.outputs, self.channels = (channels, outputs) if node.op.transposed else (outputs, channels)
+        self.element = f"i{8 * self.size}"  # only moved, so any type of the size will do
+        self.lanes = min(kind.lanes, f.target.lanes(w.dtype))
+        self.vector = vector_type(self.element, self.lanes)
+        self.row = kind.width * self.size  # bytes of a channel's tap in the panel
 
-    for count, each in segments:
-        step = each * width * size  # from one tap to the next
-        with f.loop(0, count) as blocks, f.loop(0, each) as channels:
-            channel = f.add(f.mul(blocks.index, each), channels.index)
-            begin = f.offset(source, f.mul(channel, taps * size))
-            end = f.offset(to, f.mul(blocks.index, taps * step))
-            end = f.offset(end, f.mul(channels.index, width * size))
-            if taps <= MOST_UNROLLED:
-                for tap in range(taps):
-                    put(f.offset(begin, tap * size), f.offset(end, tap * step))
+    def panel(self, panel: str, buffer: str) -> None:
+        f, kind = self.f, self.kind
+        offset, low, high = self.panels.place(f, kind, panel)
+        start = f.offset(buffer, offset)
+        first = f.add(kind.block * self.panels.block, f.mul(panel, kind.width))
+        with f.loop(0, kind.width // self.lanes) as j:
+            output = f.add(first, f.mul(j.index, self.lanes))
+            to = f.offset(start, f.mul(j.index, self.lanes * self.size))
+            if self.panels.taps:
+                self._chosen_taps(output, to)
             else:
-                with f.loop(0, taps) as loop:
-                    put(f.offset(begin, f.mul(loop.index, size)), f.offset(end, f.mul(loop.index, step)))
-        source = f.offset(source, count * each * taps * size)
-        to = f.offset(to, count * taps * step)
+                self._blocks(output, to, low, high)
+
+    # Lanes that lie apart, each of them in one piece -------------------------------------------------
+
+    def _blocks(self, output: str, to: str, low: str, high: str) -> None:
+        """The input channels low..high-1 block by block, and in a block group by group."""
+        f, made, inside = self.f, self.outputs // self.panels.groups, self.channels
+        with self._pieces(self.panels.depth, low, high) as (start, stop, _):
+            block = f.offset(to, f.mul(f.sub(start, low), self.taps * self.row))
+            with self._pieces(inside, start, stop) as (begin, end, group):
+                source = f.offset(
+                    f.input(1), f.mul(f.sub(begin, f.mul(group, inside)), self.taps * self.size)
+                )
+                there = self._lanes_of(output, f.mul(group, made), made)
+                place = f.offset(block, f.mul(f.sub(begin, start), self.row))
+                self._piece(
+                    self._pointers(source, output), there, place, f.sub(stop, start), f.sub(end, begin)
+                )
+
+    @contextmanager
+    def _pieces(self, each: int, low: str, high: str) -> Iterator[tuple[str, str, str]]:
+        """Each part of low..high-1 between multiples of `each`: (first, beyond the last, its number)."""
+        f = self.f
+        with f.loop(f.divide(low, each)[0], f.divide(f.add(high, each - 1), each)[0]) as loop:
+            begin = f.mul(loop.index, each)
+            yield f.maximum(low, begin), f.minimum(high, f.add(begin, each)), loop.index
+
+    def _lanes_of(self, output: str, first: str, count: int) -> str | None:
+        """The mask of the outputs first..first+count-1 that there are; None where that is every lane."""
+        f, groups = self.f, self.panels.groups
+        if groups == 1 and self.outputs % self.lanes == 0:
+            return None
+        lane = f.broadcast("i64", f.sub(output, first), self.lanes)
+        lane = f.binary("add", lane, vector_constant("i64", range(self.lanes)))
+        return f.compare("ult", lane, f.broadcast("i64", str(count), self.lanes))
+
+    def _pointers(self, source: str, output: str) -> list[str]:
+        """Where the weights of each lane's output begin; those beyond the last output read that one's."""
+        f, apart = self.f, self.channels * self.taps * self.size
+        if self.outputs % self.lanes == 0:
+            first = f.offset(source, f.mul(output, apart))
+            return [f.offset(first, lane * apart) for lane in range(self.lanes)]
+        places = [f.minimum(f.add(output, lane), self.outputs - 1) for lane in range(self.lanes)]
+        return [f.offset(source, f.mul(place, apart)) for place in places]
+
+    def _piece(self, lanes: Sequence[str], there: str | None, to: str, block: str, channels: str) -> None:
+        """Channels of a block of so many."""
+        f, count = self.f, self.f.mul(channels, self.taps)
+
+        def put(at: str, weights: str) -> None:
+            channel, tap = f.divide(at, self.taps)
+            place = f.offset(to, f.mul(f.add(f.mul(tap, block), channel), self.row))
+            if there is not None:
+                weights = f.select(there, self.vector, weights, "zeroinitializer")
+            f.store(self.vector, weights, place, self.size)
+
+        whole = f.round_down(count, self.lanes)
+        with f.loop(0, whole, self.lanes) as loop:
+            rows = [f.load(self.vector, f.element(p, loop.index, self.size), self.size) for p in lanes]
+            for k, column in enumerate(transpose(f, rows, self.vector)):
+                put(f.add(loop.index, k), column)
+        with f.loop(whole, count) as loop:
+            put(loop.index, self._gathered([f.element(p, loop.index, self.size) for p in lanes]))
+
+    # Lanes whose taps lie side by side ---------------------------------------------------------------
+
+    def _chosen_taps(self, output: str, to: str) -> None:
+        """Some taps of all channels of w [channels][outputs][taps]."""
+        f, taps = self.f, self.panels.taps
+        table = f.text.table("i64", list(map(str, taps)), self.table)
+        there = self._lanes_of(output, "0", self.outputs)
+        lanes = [f.minimum(f.add(output, lane), self.outputs - 1) for lane in range(self.lanes)]
+        apart = [f.mul(lane, self.taps * self.size) for lane in lanes]
+        with self._pieces(self.panels.depth, "0", str(self.channels)) as (start, stop, _):
+            block = f.offset(to, f.mul(start, len(taps) * self.row))
+            with f.loop(0, len(taps)) as tap, f.loop(start, stop) as channel:
+                number = f.load("i64", f.element(table, tap.index, 8), 8)
+                source = f.add(f.mul(channel.index, self.outputs * self.taps), number)
+                source = f.element(f.input(1), source, self.size)
+                weights = self._gathered([f.offset(source, a) for a in apart])
+                if there is not None:
+                    weights = f.select(there, self.vector, weights, "zeroinitializer")
+                row = f.add(f.mul(tap.index, f.sub(stop, start)), f.sub(channel.index, start))
+                f.store(self.vector, weights, f.offset(block, f.mul(row, self.row)), self.size)
+
+    def _gathered(self, places: Sequence[str]) -> str:
+        f, x = self.f, "poison"
+        for lane, place in enumerate(places):
+            x = f.insert(x, f.load(self.element, place, self.size), lane, self.vector)
+        return x

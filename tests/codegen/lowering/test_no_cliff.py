@@ -14,12 +14,7 @@ from onnxc.target import TARGETS
 
 HEAVY = (Conv, Contract, Pool, Attention, Fused)
 OPERATORS = (*storage.CONVOLUTIONS, *storage.PRODUCTS, *storage.POOLS, *storage.ROWS, "attention")
-FORMS = [
-    (operator, form)
-    for operator in OPERATORS
-    for form in storage.forms(operator)
-    if form != "computed" or operator not in ("conv_grouped", "conv_transposed")
-]
+FORMS = [(operator, form) for operator in OPERATORS for form in storage.forms(operator)]
 
 
 @lru_cache(maxsize=1)  # every target's turn comes before the next graph's
