@@ -8,11 +8,11 @@ that says what it stands for. `benchmarks/calibrate.py` holds all of it against 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ..ir import dims, expr
 from ..ir.dims import Dimension
 from ..ir.expr import Expr
+from ..records import dataclass
 from ..target import Target
 
 # Constants ---------------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..ir.dims import Dimension
 from ..ir.graph import Constant, Layout, Node
+from ..records import dataclass
 from ..target import Target
 from .costs import Estimate
 from .text.emitter import ENTRY, Function, Reg, Text

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from .codegen.library import files, header, link, objects, workers
@@ -51,6 +51,7 @@ from .passes import (
     widen,
 )
 from .passes.eliminate_dead import eliminate_dead
+from .records import dataclass
 from .target import find_targets
 
 #: Every pass on core ops, in order. `eliminate_dead` follows each, so that all that reads a value is seen.

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+
+from .records import dataclass
 
 NAME_LIMIT = 80
 PATH_LIMIT = 200

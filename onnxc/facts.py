@@ -10,10 +10,11 @@ import hashlib
 import json
 import os
 import platform
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from .cache import usable_cache_folder
+from .records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cache, partial
 
 from .errors import CompileError
 from .facts import Facts, known_facts
 from .ir import dtypes
+from .records import dataclass
 
 
 class Ability(StrEnum):

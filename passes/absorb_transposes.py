@@ -10,13 +10,14 @@ well. A result is permuted in place only where its innermost axis stays, since k
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from string import ascii_letters
 
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Contract, Map, Reshape, Transpose
 from ..ir.regions import everywhere
+from ..records import dataclass
 
 
 @everywhere

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Contract, Conv, Map, Shape
 from ..ir.regions import everywhere
+from ..records import dataclass
 
 #: a*x + b as expressions over the Map's other operands.
 Affine = tuple[Expr, Expr]

@@ -11,7 +11,7 @@ Broadcast) stays a node, and so does one whose folding fails.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..ir.graph import Constant, Derivation, Graph, Node, Rewriter, TensorType, 
 from ..ir.interpret import VALUE_LIMIT
 from ..ir.ops import Broadcast, Map, Random, Reshape, Transpose
 from ..ir.regions import everywhere
+from ..records import dataclass
 
 TOTAL_LIMIT = 1 << 30  # bytes folded in all
 STEPS_LIMIT = 16  # computed constants that a constant is made of

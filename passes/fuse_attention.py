@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from string import ascii_letters
 from typing import TypeGuard
 
@@ -23,6 +23,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Attention, Contract, Map, Reduce, ReduceKind
 from ..ir.regions import everywhere
+from ..records import dataclass
 from .widen import HALVES
 
 #: A score that is added to a number at or below this is lost in it: where(mask, score, lowest) is score +

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..ir.dims import Dimension
 from ..ir.expr import topological
 from ..ir.graph import Graph, Node, Rewriter, Value, make_node
 from ..ir.ops import Bind, Fused, If, Loop, Map, Reduce, RuntimeCall
 from ..ir.regions import everywhere
+from ..records import dataclass
 
 MAX_NODES = 24
 MAX_OPERANDS = 12

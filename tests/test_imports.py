@@ -18,7 +18,8 @@ FOLDERS = {package.__name__: Path(package.__file__).parent for package in (onnxc
 
 #: A room imports itself and rooms of rows above its own. Rooms of one row know nothing of each other.
 ROOMS = (
-    ("errors", "version", "ir.dtypes"),
+    ("records", "version"),
+    ("errors", "ir.dtypes"),
     ("loading.trailer", "codegen.abi", "commands.console"),
     ("cache",),
     ("facts",),

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 from ...ir import dims
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import Node
 from ...ir.ops import Attention
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, offered, single

@@ -9,13 +9,13 @@ tile's first; adjacent loops whose distances continue each other become one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, TypeGuard
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

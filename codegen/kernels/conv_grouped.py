@@ -8,7 +8,7 @@ zeros.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

@@ -10,7 +10,7 @@ output is dense.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

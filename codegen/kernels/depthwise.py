@@ -9,7 +9,6 @@ is permuted once for each channel of a group. Weights stay in registers where al
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -18,6 +17,7 @@ from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Contract
+from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate

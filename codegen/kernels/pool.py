@@ -9,7 +9,6 @@ window holds anyway.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 
@@ -17,6 +16,7 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Layout, Node
 from ...ir.ops import Pool, Reduce
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

@@ -11,7 +11,6 @@ whole state before it, so only directions and rows make parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from ...ir import cells, dims, dtypes, expr
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Node
 from ...ir.ops import Recurrent
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

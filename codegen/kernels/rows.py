@@ -10,7 +10,7 @@ Kept values lie in registers, in the place of a result that is written later, or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from ...ir import dims, dtypes, expr
@@ -18,6 +18,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Node
 from ...ir.ops import Fused
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

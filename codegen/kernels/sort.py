@@ -10,11 +10,11 @@ A digit that is the same everywhere is skipped. Every line is a part of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
 from ...ir.ops import Sort
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

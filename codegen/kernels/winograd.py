@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import prod
@@ -22,6 +21,7 @@ from math import prod
 from ...ir import dims
 from ...ir.graph import Constant, Node, TensorType
 from ...ir.ops import Conv
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

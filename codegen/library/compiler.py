@@ -16,10 +16,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import CompileError
+from ...records import dataclass
 from ...target import Target
 
 TIMEOUT = 600  # seconds, for one call of the compiler
@@ -75,45 +75,41 @@ class Process:
 
     process: subprocess.Popen
     command: Sequence[str]
-    errors: Path
     result: Path
 
     def wait(self, timeout: float = TIMEOUT) -> Path:
         """The file that was to be made; CompileError when the compiler fails or takes too long."""
         name = _name(self.command)
         try:
-            code = self.process.wait(timeout)
+            said, _ = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             self.stop()
             raise CompileError(f"'{name}' did not finish within {timeout:g} seconds") from None
+        code = self.process.returncode
         if code == 0 and self.result.exists():
             return self.result
         how = f"was ended by signal {-code}" if code < 0 else f"failed with status {code}"
-        with open(self.errors, "rb") as file:
-            file.seek(max(0, os.path.getsize(self.errors) - TAIL_BYTES))
-            tail = " | ".join(file.read().decode(errors="replace").strip().splitlines())
+        tail = " | ".join(said[-TAIL_BYTES:].decode(errors="replace").strip().splitlines())
         raise CompileError(f"'{name}' {how}: {tail or 'it printed nothing'}")
 
     def stop(self) -> None:
         """Ends the compiler and the processes that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self.process.communicate()
 
 
 def start(command: Sequence[str], result: Path, directory: Path) -> Process:
     """Starts a command that makes `result`; it runs in `directory` and in a process group of its own."""
-    errors = directory / f"{result.name}.stderr"
     try:
-        with open(errors, "wb") as stream:
-            process = subprocess.Popen(
-                command,
-                cwd=directory,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                start_new_session=True,
-            )
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     except OSError as error:
         raise CompileError(f"'{command[0]}' cannot be run: {error.strerror}") from None
-    return Process(process, command, errors, result)
+    return Process(process, command, result)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 
 from ...ir import dims
 from ...ir.dims import Dim, Dimension, Symbol
+from ...records import dataclass
 from .. import abi
 from ..text.emitter import Function
 

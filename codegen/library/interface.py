@@ -9,9 +9,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...loading.trailer import ABI_MAJOR, ABI_MINOR
+from ...records import dataclass
 
 ALIGNMENT = 64  # of arena and scratch
 

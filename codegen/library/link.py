@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import CompileError
 from ...loading.trailer import append_trailer
+from ...records import dataclass
 from ...target import Target
 from .compiler import TIMEOUT, find_compiler, start, target_flags
 from .elf import section_range

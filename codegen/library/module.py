@@ -9,8 +9,8 @@ the run knows in `values`. Shape arithmetic is checked for overflow wherever a s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ..lowering.lower import Lowered
 from ..text.emitter import Function, Text
 from .bind_function import BindFunction

@@ -12,11 +12,11 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from ... import cache as user_cache
+from ...records import dataclass
 from ...target import Target
 from .compiler import TIMEOUT, Process, find_compiler, start, target_flags
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +20,7 @@ import numpy as np
 from ...errors import CompileError
 from ...ir import dtypes
 from ...ir.graph import Constant
+from ...records import dataclass
 from ..lowering.plan_memory import MemoryPlan
 from . import elf
 

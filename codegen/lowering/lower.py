@@ -9,13 +9,14 @@ one library are several `Lowered`s.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...errors import LimitError, Origin
 from ...ir import dims
 from ...ir.graph import Constant, Graph, Node, TensorType, Value, regions, walk
 from ...ir.ops import Fused
 from ...ir.verify import InvalidGraph, verify
+from ...records import dataclass
 from ...target import Target
 from ..kernel import Code
 from .check_plan import check_plan

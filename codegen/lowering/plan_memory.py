@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension, number
 from ...ir.graph import Constant, Graph, Node, TensorType, Type, Value, walk
 from ...ir.ops import If, Loop, Reorder, RuntimeCall
+from ...records import dataclass
 from ..abi import VALUE_BYTES
 from ..kernel import Code
 from .views import parts_of, root_of, view_of

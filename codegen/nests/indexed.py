@@ -9,12 +9,13 @@ still outside ends the run. Updates whose places may coincide run in one part, i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Node
 from ...ir.ops import Gather, Scatter
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

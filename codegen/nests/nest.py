@@ -12,11 +12,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Node, TensorType, Value
+from ...records import dataclass
 from ...target import Target
 from .. import abi, costs
 from ..costs import Estimate

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from ...ir import dims, dtypes, expr
 from ...ir.expr import Expr
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

@@ -10,7 +10,7 @@ epilogue with operands of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ...ir import dims, dtypes, expr
@@ -18,6 +18,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Node
 from ...ir.ops import Reduce
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

@@ -10,7 +10,7 @@ that is as good.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import Map, Reduce
+from ...records import dataclass
 from .. import costs
 from ..text.conversion import computed_in
 from .states import State, accumulator

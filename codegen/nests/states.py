@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...ir import dtypes, expr
 from ...ir.expr import Expr
+from ...records import dataclass
 from ..text.conversion import NARROW
 from ..text.emitter import Function, scalar_type, splat, vector_type
 from ..text.scalar import lower

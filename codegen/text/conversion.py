@@ -9,9 +9,8 @@ microscaling, and the `fnuz` variants.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...ir import dtypes
+from ...records import dataclass
 from ...target import Ability, Target
 from .emitter import vector_type
 from .vectors import Vectors

@@ -9,12 +9,12 @@ roundings (`conversion.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from ...ir import dtypes
 from ...ir.dims import Dimension
 from ...ir.expr import Expr, topological
+from ...records import dataclass
 from .. import abi
 from . import vector_math
 from .conversion import NARROW, cast, computed_in, from_computed, rounded, to_computed, wrapped

@@ -11,10 +11,10 @@ is given. `trigonometry.py` has the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf, log, nan, sqrt
 
 from ...ir import dtypes
+from ...records import dataclass
 from ...target import Ability
 from .conversion import cast
 from .trigonometry import FUNCTIONS as TRIGONOMETRIC

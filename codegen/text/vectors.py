@@ -8,11 +8,11 @@ any operand.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...ir import dtypes
+from ...records import dataclass
 from ...target import SCALE_EXPONENT
 from .emitter import Function, Reg, is_number, scalar_type, splat, type_of, vector_type
 

@@ -9,13 +9,14 @@ Dimensions, which become literals or argument words of the kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from typing import TypeVar
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Layout, TensorType
+from ...records import dataclass
 from ..kernel import KernelFunction
 from ..text.emitter import Function, memory_type, scalar_type, splat, vector_type
 from ..text.memory import first_lanes

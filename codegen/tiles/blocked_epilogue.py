@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Layout, Node, TensorType, Value
+from ...records import dataclass
 from ..kernel import KernelFunction
 from ..text.conversion import NARROW
 from ..text.emitter import scalar_type, vector_type

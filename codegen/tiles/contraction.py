@@ -8,13 +8,13 @@ What is left of rows, columns and batch are outer axes, over which the product i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Node
 from ...ir.ops import Contract
+from ...records import dataclass
 from .strides import broadcast_stride, continues, row_major
 
 A, B, C = 0, 1, 2  # operands of an axis' strides; the epilogue's operands follow

@@ -8,11 +8,11 @@ need the registers that they occupy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ...ir import dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
+from ...records import dataclass
 from ..text.emitter import Function, memory_type, vector_type
 from ..text.memory import Count, load_first, store_first
 from ..text.scalar import lower

@@ -4,10 +4,9 @@ the pixels of an image of one row. Sizes alone decide, so that any number of thr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...ir import dims
 from ...ir.dims import Dimension
+from ...records import dataclass
 from .. import costs
 from ..kernel import KernelFunction
 

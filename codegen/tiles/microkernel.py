@@ -10,9 +10,10 @@ Nothing here knows an instruction set: widths, registers and fused multiply-add 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ir import dtypes
+from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
 from ..text.emitter import Function, memory_type, scalar_type, vector_type

@@ -10,9 +10,9 @@ for dot products    [vectors][lanes][group]: `group` neighbours along k make one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...ir import dtypes
+from ...records import dataclass
 from ..text.conversion import cast, to_computed
 from ..text.emitter import Function, memory_type, vector_type
 from ..text.memory import Count, load_first

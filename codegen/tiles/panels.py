@@ -8,10 +8,10 @@ tile's registers allow, except for the last one or two.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from .microkernel import most_rows, step_time

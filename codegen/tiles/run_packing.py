@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ir import dims, dtypes
 from ...ir.graph import Node
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate

@@ -7,8 +7,8 @@ summed under the old maximum is corrected.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ..text.emitter import Function, Text, literal
 from ..text.memory import first_lanes, load_first
 from ..text.shuffles import across

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,8 +36,11 @@ def compile_command(options: argparse.Namespace) -> int:
     from ..codegen.library import workers
 
     workers.start(options.jobs)  # first, so that LLVM is loaded beside the rest of the compiler
+    gc.disable()  # importing leaves no garbage, and what it makes stays: no collection need look at it
     from ..driver import compile_model
 
+    gc.freeze()
+    gc.enable()
     beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"
     header = options.header or beside
     with compiling(options.model) as progress:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from ..errors import CompileError, Origin, one_line
 from ..ir import dtypes
+from ..records import dataclass
 
 Feeds = Mapping[str, Any]
 Run = Callable[[Feeds], list]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import numpy as np
 from ..errors import CompileError, Origin, RunError, quote
 from ..ir import dtypes
 from ..ir.dims import usual
+from ..records import dataclass
 
 if TYPE_CHECKING:
     from ..loading.loader import Port

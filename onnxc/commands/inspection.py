@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ir import dims
 from ..ir.dims import Dimension
+from ..records import dataclass
 
 if TYPE_CHECKING:
     from ..ir.graph import Graph, Type

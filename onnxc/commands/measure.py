@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from ..errors import CompileError, one_line
 from ..loading.loader import Model, load
+from ..records import dataclass
 from .comparison import for_onnxruntime
 
 BLOCK_SECONDS = 0.05  # that one engine runs before the next has its turn

@@ -15,12 +15,13 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import onnx
 
 from ..errors import ModelError, quote
+from ..records import dataclass
 
 MAPPED_FILES = 256  # each mapping keeps a descriptor open; files beyond are read into memory
 SMALL_FILE = 64 << 10  # bytes; smaller files are read into memory

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import onnx
@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 from ..errors import LimitError, ModelError, Origin, quote, shorten
+from ..records import dataclass
 from .walk import definitions, subgraphs
 
 MAX_NODES = 1_000_000  # after expansion

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from ..ir.builder import Builder, Session, identifier
 from ..ir.dims import Dimension
 from ..ir.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
 from ..ir.ops import TypeMismatch
+from ..records import dataclass
 from . import functions, schemas, structure, tensors
 from .model_file import ModelFile, open_model
 from .onnx_ops.rules import Rule, is_optional

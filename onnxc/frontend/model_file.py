@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 
 from ..errors import LimitError, ModelError, OnnxcError, Origin, quote
+from ..records import dataclass
 from . import wire
 from .external_data import (
     ExternalFiles,

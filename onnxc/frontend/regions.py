@@ -8,7 +8,7 @@ it becomes an explicit input; the two regions of an If get the same ones, and co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Self
 
 import onnx
@@ -18,6 +18,7 @@ from ..ir import dims, expr, ops
 from ..ir.builder import Builder
 from ..ir.dims import Dimension
 from ..ir.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
+from ..records import dataclass
 
 if TYPE_CHECKING:
     from .importer import Importer

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args
 
@@ -19,6 +18,7 @@ from onnx import AttributeProto, NodeProto
 
 from ..errors import quote
 from ..ir.graph import OptionalType, SequenceType, Type
+from ..records import dataclass
 from .onnx_ops.rules import Rule, Types, is_optional
 from .operators import RULES, find_rule
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import onnx
 from onnx import GraphProto, NodeProto
 
 from ..errors import Diagnostic, DiagnosticList, OnnxcError, Origin, quote
+from ..records import dataclass
 from . import functions as local
 from . import schemas, tensors
 from .model_file import ModelFile

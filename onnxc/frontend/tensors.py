@@ -8,7 +8,6 @@ read-only view of them (perhaps unaligned). Types under a byte are unpacked to o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +16,7 @@ import onnx
 
 from ..errors import LimitError, ModelError, OnnxcError, UnsupportedError, quote
 from ..ir import dtypes
+from ..records import dataclass
 from .external_data import read_reference
 from .model_file import ModelFile
 from .wire import DATA_FIELDS

@@ -12,12 +12,13 @@ import itertools
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Self
 
 import numpy as np
 
 from ..errors import LimitError, UnsupportedError
+from ..records import dataclass
 from . import dims, dtypes, expr, interpret, ops
 from . import elements as symbolic
 from .dims import Dim, Dimension

@@ -14,11 +14,11 @@ import ast
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from typing import TypeGuard, overload
 
 from ..errors import LimitError
+from ..records import dataclass
 
 SIZE_LIMIT = 16_384  # terms, variables and operations in one dimension
 DEPTH_LIMIT = 64  # operations around each other

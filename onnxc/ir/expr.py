@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
 
+from ..records import dataclass
 from . import dtypes
 from .dims import Dimension
 

@@ -9,9 +9,9 @@ is known to be wrong raises `TypeMismatch`, what only the run can tell is record
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..records import dataclass
 from . import dims, dtypes
 from .dims import Apply, Dim, Dimension, Symbol
 from .expr import Expr, topological

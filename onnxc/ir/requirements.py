@@ -8,9 +8,9 @@ before the node runs (`ops.requirements`), so that kernels may rely on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from ..records import dataclass
 from . import dims
 from .dims import Dimension
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import RunError, quote
 from ..ir import dtypes
+from ..records import dataclass
 
 NONE, TENSOR, SEQUENCE, OPTIONAL, MAP = range(5)
 KINDS = {"tensor": TENSOR, "sequence": SEQUENCE, "optional": OPTIONAL, "map": MAP}

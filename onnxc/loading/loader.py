@@ -16,12 +16,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import LoadError, Origin, RunError, quote
+from ..records import dataclass
 from .c_values import (
     BUSY,
     KINDS,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..cache import cache_folder
 from ..errors import LoadError
+from ..records import dataclass
 from .loader import Model, Port, load
 
 

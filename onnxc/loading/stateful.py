@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import RunError, quote
+from ..records import dataclass
 from .c_values import NULL_POINTER, WRONG_COUNT, WRONG_SHAPE, Slot
 
 if TYPE_CHECKING:

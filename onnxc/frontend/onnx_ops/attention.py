@@ -8,13 +8,13 @@ else scores and probabilities are spelled out.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
+from ...records import dataclass
 from .common import element_type, generate, insert_axes, one_of, wide
 from .movement import padded
 from .reductions import softmax

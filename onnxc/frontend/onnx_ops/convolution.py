@@ -8,12 +8,12 @@ symbolic.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
+from ...records import dataclass
 from .common import along, integers, length, one_of, scalar, wide, zeros
 from .quantization import centred, quantised, refuse_bad_scale
 from .rules import onnx_op

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -20,6 +19,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
+from ...records import dataclass
 from .common import along, distinct_axes, generate, one_of, wide
 from .rules import onnx_op
 

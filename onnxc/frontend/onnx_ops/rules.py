@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType, NoneType
 from typing import get_args
+
+from ...records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ...errors import LimitError
 from ...ir import dims, dtypes, expr, ops
@@ -17,6 +16,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
+from ...records import dataclass
 from .common import along, generate, integers, length, number_of, one_of, wide
 from .convolution import kernel_of, window
 from .rules import onnx_op
