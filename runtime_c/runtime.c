@@ -48,3 +48,4 @@
 #include "ops_sequence.c"
 #include "ops_regions.c"
 #include "ops_strings.c"
+#include "ops_text.c"

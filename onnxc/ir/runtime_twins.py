@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import RunError
 from . import dtypes
+from .text_twins import TEXT_TWINS
 
 
 class InterpretError(RunError):
@@ -315,4 +316,5 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "numbers_to_strings": numbers_to_strings,
     "strings_to_numbers": strings_to_numbers,
     "strings_equal": strings_equal,
+    **TEXT_TWINS,
 }

@@ -15,8 +15,11 @@ from onnxc.codegen.library.interface import LibraryDescription, LoweredDescripti
 from support.handmade_models import HERE, build
 
 from onnxc.errors import RunError
+from onnxc.frontend import text_tables
+from onnxc.frontend.automaton import regex_automaton
 from onnxc.ir import dtypes
 from onnxc.ir.runtime_twins import TWINS
+from onnxc.ir.text_twins import decoded, encoded
 from onnxc.loading.loader import load
 
 NUMBER = dtypes.NUMBERS
@@ -41,6 +44,13 @@ SYMBOLS = (
     "numbers_to_strings",
     "strings_to_numbers",
     "strings_equal",
+    "strings_joined",
+    "split_strings",
+    "normalize_strings",
+    "match_strings",
+    "find_integers",
+    "find_strings",
+    "count_ngrams",
 )
 TENSORS, SEQUENCE, OPTIONAL = "abcde", "s", "o"
 ANY = {"dtype": None, "shape": None}
@@ -61,7 +71,7 @@ OPERATORS = LibraryDescription(
         ),
     ),
 )
-RESULTS = {"unique": 4}
+RESULTS = {"unique": 4, "split_strings": 2}
 NUMBERS = [t for t in dtypes.ALL if t != "string"]
 
 
@@ -522,6 +532,62 @@ def test_strings_are_equal_when_their_bytes_are(run):
     same(run("strings_equal", x, y)[0], np.array([[True, False, True], [False, False, True]]))
     same(run("strings_equal", x, y)[0], TWINS["strings_equal"]([x, y], [])[0])
     assert run("strings_equal", x[:0], y[:0])[0].shape == (0, 3)
+
+
+# Text ------------------------------------------------------------------------------------------------
+
+
+def both(run, symbol, *operands, attributes=()):
+    same(run(symbol, *operands, attributes=attributes), TWINS[symbol](operands, attributes))
+
+
+#: Characters of one to four bytes, spaces, and bytes that are none: overlong, a surrogate, cut off.
+ODD = "aé\u3000\U00010400ß\udcff\udcc0\udc80\udced\udca0\udc80\udcf0\udc9f \u2c65K\0"
+WORDS = st.text(alphabet=ODD, max_size=8).map(lambda text: decoded(encoded(text)))
+TEXTS = hnp.arrays(object, st.integers(0, 5), elements=WORDS, fill=st.nothing())
+
+
+@settings(deadline=None, max_examples=100)
+@given(x=TEXTS, between=st.sampled_from(["", "a", "é", "a\udcff"]), most=st.integers(-1, 3))
+def test_texts_are_joined_split_and_normalized(run, x, between, most):
+    both(run, "strings_joined", x, x[::-1].copy())
+    both(run, "split_strings", x, np.array([between], object), attributes=(most,))
+    tables = [text_tables.case_table(action) for action in ("LOWER", "UPPER", "NONE")]
+    for compared, changed in ((0, 1), (1, 0), (2, 2)):
+        words = np.array(["", text_tables.changed("aéK", tables[compared])], object)
+        both(run, "normalize_strings", x[None], words, tables[compared], tables[changed])
+
+
+@pytest.fixture(scope="module")
+def automata():
+    return [regex_automaton(pattern) for pattern in ("a*.", r"\b\w(\W|\pL)*", r"(?i)k+|\C{2}")]
+
+
+@settings(deadline=None, max_examples=100)
+@given(x=TEXTS)
+def test_texts_are_matched_and_found(run, automata, x):
+    for automaton in automata:
+        both(run, "match_strings", x, automaton.classes, automaton.following, automaton.final)
+    keys = list(dict.fromkeys([*x[::2], "a", "\udcff", ""]))
+    both(run, "find_strings", x, np.array(keys, object), text_tables.string_table(keys))
+    lengths = np.array([len(t) - 4 for t in x], np.int32)
+    keys = np.array([-4, -1, 0, 3])
+    both(run, "find_integers", lengths, keys, text_tables.integer_table(keys.tolist()))
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    tokens=hnp.arrays(np.int64, st.tuples(st.integers(1, 3), st.integers(0, 9)), elements=st.integers(-1, 2)),
+    lengths=st.tuples(st.integers(1, 3), st.integers(1, 3)).map(sorted),
+    skips=st.integers(0, 4),
+    adds=st.integers(0, 1),
+)
+def test_ngrams_are_counted(run, tokens, lengths, skips, adds):
+    edges = np.array([0, 1, 3 * 1 + 1, 3 * 2 + 2, 3 * 3 + 0])  # of node * 3 + token
+    table = text_tables.integer_table(edges.tolist())
+    columns, weights = np.array([-1, 0, -1, 2, 1, 2], np.int32), np.arange(6, dtype=np.float32)
+    for x in (tokens, tokens[0]):
+        both(run, "count_ngrams", x, edges, table, columns, weights, attributes=(3, 3, *lengths, skips, adds))
 
 
 def test_bools_are_ones_and_zeros(run):

@@ -111,6 +111,17 @@ MODELS = {
         t = Cast <to = 8> (x) back = Cast <to = 1> (t) unique = Unique (s) same = Equal (s, t) }""",
         [{"x": floats(n), "s": np.array([f"text {k % 7}" for k in range(n)], object)} for n in (2, 60, 3)],
     ),
+    "text": (
+        """g (string[N] s) => (string[N] twice, string[N,P] pieces, int64[N] count, string[K] kept,
+            bool[N] same, float[5] grams) {
+        twice = StringConcat (s, s)
+        pieces, count = StringSplit (s)
+        kept = StringNormalizer <case_change_action = "UPPER", stopwords = ["text 1"]> (s)
+        same = RegexFullMatch <pattern = "text [0-3]"> (s)
+        grams = TfIdfVectorizer <mode = "TF", ngram_counts = [0], ngram_indexes = [4], max_skip_count = 0,
+            pool_strings = ["text 2"], min_gram_length = 1, max_gram_length = 1> (s) }""",
+        [{"s": np.array([f"text {k % 7}" for k in range(n)], object)} for n in (2, 60, 3)],
+    ),
     "optional": (
         """g (optional(float[N]) o) => (float[N] y, bool has) {
         has = OptionalHasElement (o) v = OptionalGetElement (o) y = Exp (v) }""",

@@ -23,6 +23,7 @@ from . import (
     sampling,
     sequences,
     signal,
+    text,
     training,
 )
 
@@ -48,5 +49,6 @@ FAMILIES = (
     sampling,
     sequences,
     signal,
+    text,
     training,
 )

@@ -1,0 +1,377 @@
+/* ops_text.c - text: joined, split, normalised, matched, looked up and counted. Their numpy twins are in
+ * onnxc/ir/text_twins.py.
+ *
+ * Text is UTF-8; bytes that are none come through as they are. What depends on a model's attributes (an automaton, a
+ * hash table, how letters change case) is made by the compiler (onnxc/frontend/text_tables.py) and given as
+ * constant operands, so that nothing is built while a model loads or runs. */
+
+static onnxc_string onnxc_text_of(const onnxc_value *x, int64_t i) {
+    return ONNXC_LOAD(onnxc_string, (const onnxc_string *)x->data + i);
+}
+
+/* A tensor of strings with `bytes` for their text; null, the error recorded, where there is no memory. */
+static onnxc_object *onnxc_new_strings(onnxc_context *context, int32_t rank, const int64_t *dims,
+                                       int64_t bytes) {
+    if (onnxc_tensor_bytes(ONNXC_STRING, rank, dims) < 0) {
+        onnxc_raise(context, ONNXC_SIZE_OVERFLOW, bytes);
+        return NULL;
+    }
+    onnxc_object *tensor = onnxc_new_tensor(ONNXC_STRING, rank, dims);
+    if (tensor != NULL) tensor->text = onnxc_allocate(bytes);
+    if (tensor != NULL && tensor->text != NULL) return tensor;
+    onnxc_drop(tensor);
+    onnxc_raise(context, ONNXC_OUT_OF_MEMORY, bytes);
+    return NULL;
+}
+
+/* strings_joined: x, y of one shape -> each text of x with that of y behind it. No attributes. */
+ONNXC_OPERATOR(strings_joined)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                               int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t count = onnxc_elements(in->rank, in->dims), bytes = 0;
+    if (onnxc_elements(in[1].rank, in[1].dims) != count) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, count);
+    for (int64_t i = 0; i < 2 * count; i++)
+        if (!onnxc_add(bytes, onnxc_text_of(&in[i & 1], i / 2).length, &bytes))
+            return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, i);
+    onnxc_object *joined = onnxc_new_strings(context, in->rank, in->dims, bytes);
+    if (joined == NULL) return context->status;
+    onnxc_string *strings = joined->value.data;
+    char *to = joined->text;
+    for (int64_t i = 0; i < count; i++) {
+        strings[i].data = to;
+        for (int k = 0; k < 2; k++) {
+            onnxc_string part = onnxc_text_of(&in[k], i);
+            if (part.length > 0) memcpy(to, part.data, (size_t)part.length);
+            to += part.length;
+        }
+        strings[i].length = to - strings[i].data;
+    }
+    return onnxc_call_object(context, out, attributes[0], joined);
+}
+
+/* Characters -------------------------------------------------------------------------------------- */
+
+/* The character that a text of at least one byte begins with, -1 where that is no UTF-8; its bytes in *size. */
+static int32_t onnxc_character(const char *text, int64_t length, int *size) {
+    static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *bytes = (const unsigned char *)text;
+    *size = 1;
+    if (bytes[0] < 0x80) return bytes[0];
+    int count = bytes[0] >= 0xf0 ? 4 : bytes[0] >= 0xe0 ? 3 : 2;
+    if (bytes[0] < 0xc0 || bytes[0] > 0xf7 || count > length) return -1;
+    int32_t character = bytes[0] & (0x7f >> count);
+    for (int k = 1; k < count; k++) {
+        if ((bytes[k] & 0xc0) != 0x80) return -1;
+        character = character << 6 | (bytes[k] & 0x3f);
+    }
+    bool surrogate = character >= 0xd800 && character < 0xe000;
+    if (character < least[count] || character > 0x10ffff || surrogate) return -1;
+    *size = count;
+    return character;
+}
+
+/* Writes a character and returns its bytes. */
+static int onnxc_put_character(char *to, int32_t character) {
+    if (character < 0x80) {
+        *to = (char)character;
+        return 1;
+    }
+    int count = character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+    for (int k = count - 1; k > 0; k--, character >>= 6) to[k] = (char)(0x80 | (character & 0x3f));
+    to[0] = (char)((0xf00 >> count) | character);
+    return count;
+}
+
+static bool onnxc_is_space(int32_t character) {
+    if (character < 0x80) return character == ' ' || (character >= 9 && character <= 13) || (character >= 28 && character <= 31);
+    return character == 0x85 || character == 0xa0 || character == 0x1680 || (character >= 0x2000 && character <= 0x200a)
+        || character == 0x2028 || character == 0x2029 || character == 0x202f || character == 0x205f
+        || character == 0x3000;
+}
+
+/* How many bytes of a text come before the first character that is a space, or is none. */
+static int64_t onnxc_span(onnxc_string text, bool spaces) {
+    int64_t at = 0;
+    int size;
+    while (at < text.length
+           && onnxc_is_space(onnxc_character(text.data + at, text.length - at, &size)) == spaces)
+        at += size;
+    return at;
+}
+
+/* Splitting --------------------------------------------------------------------------------------- */
+
+static onnxc_string onnxc_behind(onnxc_string text, int64_t bytes) {
+    return (onnxc_string){text.data + bytes, text.length - bytes};
+}
+
+/* The text without the spaces around it. */
+static onnxc_string onnxc_stripped(onnxc_string text) {
+    onnxc_string rest = text = onnxc_behind(text, onnxc_span(text, true));
+    int64_t end = 0;
+    while (rest.length > 0) {
+        rest = onnxc_behind(rest, onnxc_span(rest, false));
+        end = text.length - rest.length;
+        rest = onnxc_behind(rest, onnxc_span(rest, true));
+    }
+    return (onnxc_string){text.data, end};
+}
+
+/* Cuts a text at each delimiter, or at spaces where that is empty, at most `most` times (negative: at all of them);
+ * returns the number of pieces and writes them to `pieces` unless that is null. */
+static int64_t onnxc_split(onnxc_string text, onnxc_string delimiter, int64_t most, onnxc_string *pieces) {
+    int64_t count = 0;
+    bool spaces = delimiter.length == 0;
+    if (spaces) text = onnxc_stripped(text);
+    if (spaces && text.length == 0) return 0;
+    for (;; count++) {
+        int64_t length = text.length;
+        const char *found = NULL;
+        if (count != most && spaces) {
+            length = onnxc_span(text, false);
+            found = length < text.length ? text.data + length : NULL;
+        } else if (count != most && text.length > 0) {
+            found = memmem(text.data, (size_t)text.length, delimiter.data, (size_t)delimiter.length);
+            if (found != NULL) length = found - text.data;
+        }
+        if (pieces != NULL) pieces[count] = (onnxc_string){text.data, length};
+        if (found == NULL) return count + 1;
+        text = onnxc_behind(text, length);
+        text = onnxc_behind(text, spaces ? onnxc_span(text, true) : delimiter.length);
+    }
+}
+
+/* split_strings: x [...], delimiter -> the pieces of each text [..., most pieces], padded with empty texts; their
+ * numbers int64 [...]. Attributes: at most how many cuts, negative for any number. */
+ONNXC_OPERATOR(split_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                              int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t count = onnxc_elements(in->rank, in->dims), most = 0, dims[ONNXC_MAX_RANK + 1];
+    onnxc_string delimiter = onnxc_text_of(&in[1], 0);
+    int64_t *numbers = onnxc_call_output(context, &out[1], attributes[1], ONNXC_INT64, in->rank, in->dims);
+    if (numbers == NULL) return context->status;
+    for (int64_t i = 0; i < count; i++) {
+        numbers[i] = onnxc_split(onnxc_text_of(in, i), delimiter, attributes[2], NULL);
+        if (numbers[i] > most) most = numbers[i];
+    }
+    for (int32_t a = 0; a < in->rank; a++) dims[a] = in->dims[a];
+    dims[in->rank] = most;
+    onnxc_object *pieces = onnxc_tensor_bytes(ONNXC_STRING, in->rank + 1, dims) < 0
+        ? NULL : onnxc_new_tensor(ONNXC_STRING, in->rank + 1, dims);
+    if (pieces == NULL) return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, most);
+    onnxc_string *strings = pieces->value.data;
+    memset(strings, 0, pieces->value.bytes);
+    for (int64_t i = 0; i < count; i++)
+        onnxc_split(onnxc_text_of(in, i), delimiter, attributes[2], strings + most * i);
+    if (!onnxc_own_text(strings, most * count, &pieces->text)) {
+        onnxc_drop(pieces);
+        pieces = NULL;
+    }
+    return onnxc_call_object(context, out, attributes[0], pieces);
+}
+
+/* Case -------------------------------------------------------------------------------------------- */
+
+/* The character in the other case, by a table of rows {first, last, step, what is added}, sorted. */
+static int32_t onnxc_changed(const onnxc_value *table, int32_t character) {
+    const int32_t *rows = table->data;
+    int64_t low = 0, high = table->dims[0];
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (rows[4 * middle + 1] < character) low = middle + 1;
+        else high = middle;
+    }
+    const int32_t *row = rows + 4 * low;
+    bool inside = low < table->dims[0] && character >= row[0] && (character - row[0]) % row[2] == 0;
+    return inside ? character + row[3] : character;
+}
+
+/* Writes the text with every character changed to `to`, which has room for twice its bytes; the bytes written. */
+static int64_t onnxc_change(onnxc_string text, const onnxc_value *table, char *to) {
+    const char *begin = to;
+    if (table->dims[0] == 0) {
+        if (text.length > 0) memcpy(to, text.data, (size_t)text.length);
+        return text.length;
+    }
+    for (int size; text.length > 0; text = onnxc_behind(text, size)) {
+        int32_t character = onnxc_character(text.data, text.length, &size);
+        if (character < 0) *to++ = *text.data;
+        else to += onnxc_put_character(to, onnxc_changed(table, character));
+    }
+    return to - begin;
+}
+
+/* Whether a text is among sorted ones. */
+static bool onnxc_is_among(onnxc_string text, const onnxc_value *sorted) {
+    int64_t low = 0, high = sorted->dims[0];
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        int order = onnxc_compare_strings((const char *)((const onnxc_string *)sorted->data + middle), (const char *)&text);
+        if (order == 0) return true;
+        if (order < 0) low = middle + 1;
+        else high = middle;
+    }
+    return false;
+}
+
+/* normalize_strings: x [n] or [1, n], words left out (sorted), two case tables [rows, 4] -> the texts that the first
+ * table does not make one of the words, changed by the second; one empty text where there are none. No
+ * attributes. */
+ONNXC_OPERATOR(normalize_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                  onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t count = onnxc_elements(in->rank, in->dims), longest = 0, bytes = 0, room, dims[2] = {1, 1}, kept = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t length = onnxc_text_of(in, i).length;
+        if (length > longest) longest = length;
+        if (!onnxc_add(bytes, length, &bytes)) return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, i);
+    }
+    if (!onnxc_multiply(bytes, 2, &room)) return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, bytes);
+    char *text = onnxc_call_scratch(context, longest, 2), *changed = onnxc_call_scratch(context, room, 1);
+    onnxc_string *strings = onnxc_call_scratch(context, count, sizeof *strings);
+    if (text == NULL || changed == NULL || strings == NULL) return context->status;
+    for (int64_t i = 0; i < count; i++) {
+        onnxc_string x = onnxc_text_of(in, i), compared = {text, onnxc_change(x, &in[2], text)};
+        if (onnxc_is_among(compared, &in[1])) continue;
+        strings[kept].data = changed;
+        strings[kept].length = onnxc_change(x, &in[3], changed);
+        changed += strings[kept++].length;
+    }
+    dims[in->rank - 1] = kept > 0 ? kept : 1;
+    onnxc_object *tensor = onnxc_new_tensor(ONNXC_STRING, in->rank, dims);
+    if (tensor != NULL) {
+        memset(tensor->value.data, 0, tensor->value.bytes);
+        if (kept > 0) memcpy(tensor->value.data, strings, sizeof *strings * (size_t)kept);
+        if (!onnxc_own_text(tensor->value.data, dims[in->rank - 1], &tensor->text)) {
+            onnxc_drop(tensor);
+            tensor = NULL;
+        }
+    }
+    return onnxc_call_object(context, out, attributes[0], tensor);
+}
+
+/* Matching ---------------------------------------------------------------------------------------- */
+
+/* match_strings: x, class of each byte uint8 [256], next state of each state and class int32 [states, classes],
+ * which states are the end of a match uint8 [states] -> whether the automaton takes the whole of each text, beginning
+ * in state 1. State 0 leads nowhere. No attributes. */
+ONNXC_OPERATOR(match_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                              int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t count = onnxc_elements(in->rank, in->dims), classes = in[2].dims[1];
+    const uint8_t *class_of = in[1].data, *final = in[3].data;
+    const int32_t *next = in[2].data;
+    bool *results = onnxc_call_output(context, out, attributes[0], ONNXC_BOOL, in->rank, in->dims);
+    if (results == NULL) return context->status;
+    for (int64_t i = 0; i < count; i++) {
+        onnxc_string x = onnxc_text_of(in, i);
+        const unsigned char *bytes = (const unsigned char *)x.data;
+        int64_t state = 1;
+        for (int64_t k = 0; k < x.length && state != 0; k++) state = next[state * classes + class_of[bytes[k]]];
+        results[i] = final[state] != 0;
+    }
+    return ONNXC_OK;
+}
+
+/* Looking up -------------------------------------------------------------------------------------- */
+
+/* Where a hash begins to look in a table of 2^n slots; text_tables.py stores by the same rule. */
+static uint64_t onnxc_slot_of(uint64_t hash, int64_t slots) {
+    return (hash * 0x9e3779b97f4a7c15u) >> 32 & (uint64_t)(slots - 1);
+}
+
+/* The place of a key among the keys of a hash table, -1 where it is none of them. */
+static int64_t onnxc_find_integer(const onnxc_value *keys, const onnxc_value *slots, int64_t key) {
+    const int64_t *known = keys->data;
+    const int32_t *places = slots->data;
+    uint64_t last = (uint64_t)slots->dims[0] - 1, at = onnxc_slot_of((uint64_t)key, slots->dims[0]);
+    while (places[at] >= 0 && known[places[at]] != key) at = (at + 1) & last;
+    return places[at];
+}
+
+/* find_integers: x, keys int64 [n], hash table int32 [2^m] -> the place of each element among the keys, or -1,
+ * int64. No attributes. */
+ONNXC_OPERATOR(find_integers)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                              int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t count = onnxc_elements(in->rank, in->dims), size = onnxc_dtype_bytes(in->dtype);
+    int64_t *places = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, in->rank, in->dims);
+    if (places == NULL) return context->status;
+    for (int64_t i = 0; i < count; i++)
+        places[i] = onnxc_find_integer(&in[1], &in[2], onnxc_to_integer(in->dtype, (const char *)in->data + size * i));
+    return ONNXC_OK;
+}
+
+/* find_strings: x, keys [n], hash table int32 [2^m] -> the place of each text among the keys, or -1, int64. No
+ * attributes. */
+ONNXC_OPERATOR(find_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                             int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t count = onnxc_elements(in->rank, in->dims), slots = in[2].dims[0];
+    const onnxc_string *keys = in[1].data;
+    const int32_t *table = in[2].data;
+    int64_t *places = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, in->rank, in->dims);
+    if (places == NULL) return context->status;
+    for (int64_t i = 0; i < count; i++) {
+        onnxc_string x = onnxc_text_of(in, i);
+        uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+        for (int64_t k = 0; k < x.length; k++) hash = (hash ^ (unsigned char)x.data[k]) * 0x100000001b3u;
+        uint64_t at = onnxc_slot_of(hash, slots);
+        while (table[at] >= 0 && onnxc_compare_strings((const char *)&keys[table[at]], (const char *)&x) != 0)
+            at = (at + 1) & (uint64_t)(slots - 1);
+        places[i] = table[at];
+    }
+    return ONNXC_OK;
+}
+
+/* Counting ---------------------------------------------------------------------------------------- */
+
+/* What count_ngrams knows of its operands. */
+typedef struct onnxc_ngrams {
+    const onnxc_value *keys, *slots;
+    const int32_t *columns;
+    const float *weights;
+    int64_t vocabulary, shortest, longest;
+    bool adds;
+} onnxc_ngrams;
+
+/* Counts the n-grams that begin with the first of `count` tokens, each `step` tokens behind the one before. */
+static void onnxc_count_from(const onnxc_ngrams *n, const int64_t *tokens, int64_t count, int64_t step,
+                             int64_t shortest, float *row) {
+    int64_t node = 0;
+    for (int64_t length = 1, at = 0; length <= n->longest && at < count; length++, at += step) {
+        if (tokens[at] < 0) return;
+        int64_t edge = onnxc_find_integer(n->keys, n->slots, node * n->vocabulary + tokens[at]);
+        if (edge < 0) return;
+        node = edge + 1;
+        int32_t column = n->columns[node];
+        if (column < 0 || length < shortest) continue;
+        row[column] = n->adds ? row[column] + n->weights[node] : n->weights[node];
+    }
+}
+
+/* count_ngrams: tokens int64 [n] or [rows, n] (negative: unknown), edges of a tree of n-grams int64 [e] (node *
+ * vocabulary + token, edge k leads to node k + 1) and their hash table int32 [2^m], column of each node int32 [e + 1]
+ * (or -1), its weight float32 [e + 1] -> float32 [columns] or [rows, columns]. Attributes: columns, vocabulary, shortest
+ * and longest n-gram, most tokens skipped between two, 1 where weights add up with each n-gram found. */
+ONNXC_OPERATOR(count_ngrams)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                             int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t columns = attributes[1], rows = in->rank > 1 ? in->dims[0] : 1, count = in->dims[in->rank - 1];
+    int64_t dims[2] = {rows, columns};
+    onnxc_ngrams n = {&in[1], &in[2], in[3].data, in[4].data, attributes[2], attributes[3], attributes[4],
+                      attributes[6] != 0};
+    float *results = onnxc_call_output(context, out, attributes[0], ONNXC_FLOAT32, in->rank, dims + 2 - in->rank);
+    if (results == NULL) return context->status;
+    if (out->bytes > 0) memset(results, 0, out->bytes);
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t *tokens = (const int64_t *)in->data + count * r;
+        int64_t shortest = n.shortest; /* single tokens have nothing between them: they count once */
+        for (int64_t step = 1; step <= attributes[5] + 1 && step <= count; step++) {
+            for (int64_t first = 0; first < count; first++)
+                onnxc_count_from(&n, tokens + first, count - first, step, shortest, results + columns * r);
+            if (shortest == 1 && ++shortest > n.longest) break;
+        }
+    }
+    return ONNXC_OK;
+}
