@@ -20,7 +20,8 @@ from onnxc.ir.interpret import run_graph
 @dataclass(frozen=True)
 class Case:
     """A node over these inputs, None being an absent one. `outputs`: which are wanted. `stored`: inputs that
-    are initializers. `tolerance`: of the largest magnitude; for integers, how many steps may lie between."""
+    are initializers. `tolerance`: of the largest magnitude; for integers, how many steps may lie between.
+    `typed`: outputs whose type, float, the model must state."""
 
     op: str
     inputs: Sequence[np.ndarray | None]
@@ -29,6 +30,7 @@ class Case:
     stored: Sequence[int] = ()
     tolerance: float = 1e-5
     domain: str = "com.microsoft"
+    typed: Sequence[int] = ()
 
     def __str__(self) -> str:
         shapes = ",".join("-" if x is None else "x".join(map(str, np.shape(x))) or "1" for x in self.inputs)
@@ -48,7 +50,11 @@ def as_model(cases: Sequence[Case], symbolic: bool = False) -> tuple[onnx.ModelP
         nodes.append(
             helper.make_node(case.op, names, outputs, name=f"n{n}", domain=case.domain, **case.attributes)
         )
-        results += [onnx.ValueInfoProto(name=name) for name in outputs if name]
+        for k, name in enumerate(outputs):
+            result = onnx.ValueInfoProto(name=name)
+            if k in case.typed:
+                result.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            results += [result] if name else []
         for k, (name, array) in enumerate(zip(names, case.inputs, strict=True)):
             if array is None:
                 continue

@@ -103,7 +103,9 @@ def EmbedLayerNormalization(
         position = b.take(position_embedding, 0, 0, input_ids.shape[1])
     else:
         position = _rows(b, position_embedding, position_ids)
-    segment = None if segment_embedding is None else _rows(b, segment_embedding, segment_ids)
+    segment = None
+    if segment_embedding is not None and segment_ids is not None:
+        segment = _rows(b, segment_embedding, segment_ids)
     total = _sum(b, word, position, segment)
     y, *_ = _normalized(b, total, gamma, beta, epsilon)
     return y, _ones(b, mask, input_ids.shape[0]), b.cast(total, word.dtype)

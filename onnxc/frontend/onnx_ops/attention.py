@@ -23,7 +23,7 @@ from .rules import onnx_op
 # Heads -------------------------------------------------------------------------------------------
 
 
-def _split_heads(b: Builder, x: Value, heads: int | None, name: str) -> Value:
+def split_heads(b: Builder, x: Value, heads: int | None, name: str) -> Value:
     """[batch, length, heads * size] as [batch, heads, length, size]."""
     if x.rank == 4:
         return x
@@ -32,6 +32,12 @@ def _split_heads(b: Builder, x: Value, heads: int | None, name: str) -> Value:
         raise ops.TypeMismatch(f"{name} is {x.type}, which does not consist of {heads} heads")
     parts = b.reshape(x, (x.shape[0], x.shape[1], heads, dims.floor_divide(width, heads)))
     return b.transpose(parts, (0, 2, 1, 3))
+
+
+def join_heads(b: Builder, x: Value) -> Value:
+    """[batch, heads, length, size] as [batch, length, heads * size]."""
+    batch, heads, count, size = x.shape
+    return b.reshape(b.transpose(x, (0, 2, 1, 3)), (batch, count, heads * size))
 
 
 @dataclass(frozen=True)
@@ -127,40 +133,48 @@ def Attention(
         raise ops.TypeMismatch("past keys and values go together, and not with nonpad_kv_seqlen")
     if not Q.rank == K.rank == V.rank:
         raise ops.TypeMismatch(f"{Q.type}, {K.type} and {V.type} differ in rank")
-    q = _split_heads(b, Q, q_num_heads, "the query")
-    k, v = (_split_heads(b, K, kv_num_heads, "the key"), _split_heads(b, V, kv_num_heads, "the value"))
+    q = split_heads(b, Q, q_num_heads, "the query")
+    k, v = (split_heads(b, K, kv_num_heads, "the key"), split_heads(b, V, kv_num_heads, "the value"))
     past = 0 if past_key is None else past_key.shape[2]
     if past_key is not None:
         k, v = b.concat([past_key, k], 2), b.concat([past_value, v], 2)
+    mask = Mask(attn_mask, nonpad_kv_seqlen, bool(is_causal), left_window_size, right_window_size, past)
+    bias = mask.bias(b, q.shape[2], k.shape[2], q.dtype)
+    exposed = qk_matmul_output_mode if b.site.wanted[3:4] == (True,) else None
+    y, scores = attend(b, q, k, v, bias, scale, mask.may_hide_all, softcap, softmax_precision, exposed)
+    return y if Q.rank == 4 else join_heads(b, y), k, v, scores
+
+
+def attend(
+    b: Builder,
+    q: Value,
+    k: Value,
+    v: Value,
+    bias: Value | None,
+    scale: float | None,
+    may_hide_all: bool = False,
+    softcap: float = 0.0,
+    precision: int | None = None,
+    exposed: int | None = None,
+) -> tuple[Value, Value | None]:
+    """softmax(scale * q k + bias) v of [batch, heads, length, size] each, where several heads of the query
+    may share one of the key, and, where wanted, what `qk_matmul_output_mode` exposes. Queries whose bias is
+    -inf everywhere give 0 where there may be such."""
     heads, groups = q.shape[1], k.shape[1]
     shared = isinstance(heads, int) and isinstance(groups, int) and groups >= 1 and heads % groups == 0
     if heads != groups and not shared:
         raise ops.TypeMismatch(f"{heads} heads of the query share {groups} of the key")
     q, factor = _scaled(b, q, scale)
-    mask = Mask(attn_mask, nonpad_kv_seqlen, bool(is_causal), left_window_size, right_window_size, past)
-    bias = mask.bias(b, q.shape[2], k.shape[2], q.dtype)
     grouped = b.reshape(q, (q.shape[0], groups, heads // groups, *q.shape[2:])) if groups != heads else q
-    exposed = b.site.wanted[3:4] == (True,)
-    if softcap == 0 and not exposed and softmax_precision in (None, 1):
-        y, scores = _fused(b, grouped, k, v, bias, factor, mask.may_hide_all), None
+    scores = None
+    if softcap == 0 and exposed is None and precision in (None, 1):
+        y = _fused(b, grouped, k, v, bias, factor, may_hide_all)
     else:
         y, scores = _spelled_out(
-            b,
-            grouped,
-            k,
-            v,
-            bias,
-            factor,
-            mask.may_hide_all,
-            softcap,
-            softmax_precision,
-            qk_matmul_output_mode,
+            b, grouped, k, v, bias, factor, may_hide_all, softcap, precision, exposed or 0
         )
         scores = b.reshape(scores, (*q.shape[:3], k.shape[2]))
-    y = b.reshape(y, (*q.shape[:3], v.shape[3]))
-    if Q.rank == 3:
-        y = b.reshape(b.transpose(y, (0, 2, 1, 3)), (q.shape[0], q.shape[2], heads * v.shape[3]))
-    return y, k, v, scores
+    return b.reshape(y, (*q.shape[:3], v.shape[3])), scores
 
 
 def _scaled(b: Builder, q: Value, scale: float | None) -> tuple[Value, float]:
@@ -242,9 +256,9 @@ def RotaryEmbedding(
 ):
     """Turns pairs of a head's elements, neighbours or halves apart, by the angles of their
     position."""
-    x = _split_heads(b, X, num_heads or None, "its input")
+    x = split_heads(b, X, num_heads or None, "its input")
     size = x.shape[3]
-    turned = rotary_embedding_dim or size
+    turned = size if rotary_embedding_dim == 0 else rotary_embedding_dim
     if (isinstance(turned, int) and turned % 2) or dims.less(size, turned):
         raise ops.TypeMismatch(f"{turned} of {size} elements of a head are to be turned in pairs")
     half = dims.floor_divide(turned, 2)
@@ -268,4 +282,4 @@ def RotaryEmbedding(
     if turned != size:
         parts.append(b.take(x, 3, turned, size - turned))
     y = b.concat(parts, 3)
-    return y if X.rank == 4 else b.reshape(b.transpose(y, (0, 2, 1, 3)), X.shape)
+    return y if X.rank == 4 else b.reshape(join_heads(b, y), X.shape)

@@ -1,0 +1,358 @@
+"""Attention as ONNX Runtime's transformer optimiser writes it: projected inside, packed, padded, with a past.
+
+Masks become what is added to the scores: a number where a key is padding, the lowest one where it lies behind
+the query. All is computed in float32 at least, as ONNX Runtime has it on a processor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...ir import dims, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Value
+from ..onnx_ops import linear
+from ..onnx_ops.attention import attend, join_heads, split_heads
+from ..onnx_ops.common import generate, insert_axes, widened, with_size
+from ..onnx_ops.linear import MatMulInteger
+from ..onnx_ops.rules import Types
+from .schema import BYTES, T, contrib_op
+
+Mask = Annotated[Value, Types.of("M", "int32")]
+
+# Masks -------------------------------------------------------------------------------------------
+
+
+def padding_bias(
+    b: Builder, mask: Value | None, sizes: Sequence[Dimension], causal: bool, hidden: float | None
+) -> Value | None:
+    """What is added to scores of these sizes (batch, queries, keys, keys before the first query): `hidden`,
+    by default -10000, where a key is padding, the lowest number where it comes after the query.
+
+    mask: int32 [batch], where the padding of each sequence begins, or [2 * batch], and where its words begin;
+    [batch, keys] or [batch, queries, keys], 0 for padding."""
+    if mask is None and not causal:
+        return None
+    batch, queries, keys, past = sizes
+    shape: tuple[Dimension, ...] = (1, 1, queries, keys)
+    operands: list[Value] = []
+    padded: Expr | None = None
+    i, j = expr.index(2), expr.index(3)
+    if mask is not None and mask.rank == 1:
+        operands.append(_each(b, mask, 0, batch))
+        padded = j >= expr.input_(0, "int32").cast("int64")
+        if dims.equal(mask.shape[0], 2 * batch) is not False:
+            operands.append(_each(b, mask, mask.shape[0] - batch, batch))
+            both = expr.size(mask.shape[0]).equals(expr.size(2 * batch))
+            padded = padded | (both & (j < expr.input_(1, "int32").cast("int64")))
+    elif mask is not None and mask.rank in (2, 3):
+        if mask.rank == 3 or mask.shape[1] != 1 or keys == 1:  # [batch, 1] stands for no mask
+            operands.append(insert_axes(b, mask, [1, 2] if mask.rank == 2 else [1]))
+            padded = expr.input_(0, "int32") <= 0
+    elif mask is not None:
+        raise UnsupportedError(f"a mask of {mask.rank} axes", "export the model with one of at most three")
+    bias = expr.const(0, "float32")
+    if padded is not None:
+        bias = expr.where(padded, -10000.0 if hidden is None else hidden, bias)
+        shape = ops.broadcast_shapes(shape, operands[0].shape)
+    if causal:
+        behind = (j > i + expr.size(past)) & (i < expr.size(queries) - 1)
+        bias = expr.where(behind, float(np.finfo(np.float32).min), bias)
+    return None if bias.op == "const" else generate(b, shape, bias, *operands)
+
+
+def _each(b: Builder, mask: Value, start: Dimension, batch: Dimension) -> Value:
+    return b.reshape(b.take(mask, 0, start, batch), (batch, 1, 1, 1))
+
+
+def _with(b: Builder, bias: Value | None, more: Value | None) -> Value | None:
+    """The sum of what is there of the two."""
+    if bias is None or more is None:
+        return bias or (None if more is None else widened(b, more))
+    return b.map(bias, more, lambda x, y: x + y.cast(x.dtype))
+
+
+# Projected inside --------------------------------------------------------------------------------
+
+
+@contrib_op(outputs="output present?")
+def Attention(
+    b,
+    input: T,
+    weights: T,
+    bias: T | None = None,
+    mask_index: Mask | None = None,
+    past: T | None = None,
+    attention_bias: T | None = None,
+    past_sequence_length: Mask | None = None,
+    *,
+    do_rotary: int | None = None,
+    mask_filter_value: float | None = None,
+    num_heads: int,
+    past_present_share_buffer: int | None = None,
+    qkv_hidden_sizes: Sequence[int] | None = None,
+    rotary_embedding_dim: int | None = None,
+    scale: float | None = None,
+    unidirectional=0,
+):
+    """Query, key and value are one product of the input and the weights, side by side."""
+    if do_rotary or past_present_share_buffer or past_sequence_length is not None:
+        raise UnsupportedError(
+            "an Attention that turns its heads or writes its keys in place", "optimise the model for a CPU"
+        )
+    projected = linear.product(b, input, weights)
+    if bias is not None:
+        projected = b.map(projected, bias, lambda e, c: e + c)
+    y, *state = _projected(
+        b,
+        projected,
+        qkv_hidden_sizes,
+        num_heads,
+        mask_index,
+        past,
+        attention_bias,
+        unidirectional,
+        scale,
+        mask_filter_value,
+    )
+    return y, _stacked(b, state) if b.site.wanted[1:] == (True,) else None
+
+
+def _projected(
+    b: Builder,
+    projected: Value,
+    widths: Sequence[int] | None,
+    heads: int,
+    mask: Value | None,
+    past: Value | None,
+    attention_bias: Value | None,
+    causal: int,
+    scale: float | None,
+    hidden: float | None,
+) -> tuple[Value, Value, Value]:
+    """(attention of what was projected [batch, length, all widths], keys and values with those before)."""
+    if projected.rank != 3:
+        raise ops.TypeMismatch(f"{projected.type} are no sequences")
+    third = dims.floor_divide(projected.shape[2], 3)
+    sizes: Sequence[Dimension] = tuple(widths) if widths else (third,) * 3
+    if len(sizes) != 3 or dims.equal(sum(sizes, 0), projected.shape[2]) is False:
+        raise ops.TypeMismatch(f"{projected.type} are no queries, keys and values of {sizes} columns")
+    starts = (0, sizes[0], sizes[0] + sizes[1])
+    q, k, v = (
+        split_heads(b, b.take(projected, 2, start, size), heads, name)
+        for start, size, name in zip(starts, sizes, ("the query", "the key", "the value"))
+    )
+    before: Dimension = 0
+    if past is not None:
+        before = past.shape[3]
+        k, v = (
+            b.concat([b.reshape(b.take(past, 0, n, 1), past.shape[1:]), x], 2) for n, x in enumerate((k, v))
+        )
+    padding = padding_bias(b, mask, (q.shape[0], q.shape[2], k.shape[2], before), bool(causal), hidden)
+    total = _with(b, padding, attention_bias)
+    y, _ = attend(b, widened(b, q), widened(b, k), widened(b, v), total, scale or None)
+    return b.cast(join_heads(b, y), projected.dtype), k, v
+
+
+def _stacked(b: Builder, values: Sequence[Value]) -> Value:
+    return b.concat([insert_axes(b, x, [0]) for x in values], 0)
+
+
+Q1 = Annotated[Value, Types.of("T1", *BYTES)]
+Q2 = Annotated[Value, Types.of("T2", *BYTES)]
+Real = Annotated[Value, Types.of("T3", "float", "float16")]
+QMask = Annotated[Value, Types.of("T4", "int32")]
+
+
+@contrib_op(outputs="output present?")
+def QAttention(
+    b,
+    input: Q1,
+    weight: Q2,
+    bias: Real,
+    input_scale: Real,
+    weight_scale: Real,
+    mask_index: QMask | None = None,
+    input_zero_point: Q1 | None = None,
+    weight_zero_point: Q2 | None = None,
+    past: Real | None = None,
+    *,
+    do_rotary: int | None = None,
+    mask_filter_value: float | None = None,
+    num_heads: int,
+    past_present_share_buffer: int | None = None,
+    scale: float | None = None,
+    unidirectional=0,
+):
+    """Attention whose projection is one of integers."""
+    if do_rotary or past_present_share_buffer:
+        raise UnsupportedError("a QAttention that turns its heads or writes its keys in place")
+    total = MatMulInteger(b, input, weight, input_zero_point, weight_zero_point)
+    factor = b.map(b.reshape(input_scale, ()), _flat(b, weight_scale), lambda x, w: x * w)
+    projected = b.map(total, factor, bias, lambda t, f, c: t.cast(f.dtype) * f + c)
+    y, *state = _projected(
+        b, projected, None, num_heads, mask_index, past, None, unidirectional, scale, mask_filter_value
+    )
+    return y, _stacked(b, state) if b.site.wanted[1:] == (True,) else None
+
+
+def _flat(b: Builder, scale: Value) -> Value:
+    """A scale for all or one for each column."""
+    return b.reshape(scale, () if scale.tensor.count == 1 else (scale.tensor.count,))
+
+
+# Projected before --------------------------------------------------------------------------------
+
+Scores = Annotated[Value, Types.of("QK", "float", "float16", "bfloat16")]
+
+
+@contrib_op(outputs="output present_key? present_value? qk?")
+def MultiHeadAttention(
+    b,
+    query: T,
+    key: T | None = None,
+    value: T | None = None,
+    bias: T | None = None,
+    key_padding_mask: Mask | None = None,
+    attention_bias: T | None = None,
+    past_key: T | None = None,
+    past_value: T | None = None,
+    past_sequence_length: Mask | None = None,
+    cache_indirection: Mask | None = None,
+    *,
+    mask_filter_value: float | None = None,
+    num_heads: int,
+    scale: float | None = None,
+    unidirectional=0,
+):
+    """query [batch, length, width], or with keys and values packed into it [batch, length, heads, 3, size];
+    key and value likewise, or [batch, heads, length, size]."""
+    if past_sequence_length is not None or cache_indirection is not None:
+        raise UnsupportedError(
+            "a MultiHeadAttention that writes its keys in place", "export it with a past that grows"
+        )
+    if (past_key is None) != (past_value is None):
+        raise ops.TypeMismatch("past keys and values go together")
+    q, k, v = _unpacked(b, query, key, value, num_heads)
+    q, k, v = _biased(b, (q, k, v), bias, num_heads)
+    past: Dimension = 0
+    if past_key is not None:
+        past = past_key.shape[2]
+        k, v = b.concat([past_key, k], 2), b.concat([past_value, v], 2)
+    sizes = (q.shape[0], q.shape[2], k.shape[2], past)
+    padding = padding_bias(b, key_padding_mask, sizes, bool(unidirectional), mask_filter_value)
+    exposed = 2 if b.site.wanted[3:4] == (True,) else None
+    total = _with(b, padding, attention_bias)
+    y, scores = attend(b, widened(b, q), widened(b, k), widened(b, v), total, scale or None, exposed=exposed)
+    scores = None if scores is None else b.cast(scores, query.dtype)
+    return b.cast(join_heads(b, y), query.dtype), k, v, scores
+
+
+def _unpacked(
+    b: Builder, query: Value, key: Value | None, value: Value | None, heads: int
+) -> tuple[Value, Value, Value]:
+    """Query, key and value as [batch, heads, length, size] each."""
+    if query.rank == 5:
+        q, k, v = _packed(b, query, 3)
+        return q, k, v
+    q = split_heads(b, query, heads, "the query")
+    if key is not None and key.rank == 5:
+        k, v = _packed(b, key, 2)
+        return q, k, v
+    if key is None or value is None:
+        raise ops.TypeMismatch(f"the query {query.type} comes without keys or values")
+    k, v = (split_heads(b, x, heads, name) for x, name in ((key, "the key"), (value, "the value")))
+    return q, with_size(b, k, 1, heads), with_size(b, v, 1, heads)
+
+
+def _packed(b: Builder, x: Value, count: int) -> list[Value]:
+    """[batch, length, heads, count, size] as `count` of [batch, heads, length, size]."""
+    if dims.equal(x.shape[3], count) is False:
+        raise ops.TypeMismatch(f"{x.type} does not pack {count} operands")
+    whole = b.transpose(x, (3, 0, 2, 1, 4))
+    return [b.reshape(b.take(whole, 0, n, 1), whole.shape[1:]) for n in range(count)]
+
+
+def _biased(
+    b: Builder, operands: tuple[Value, Value, Value], bias: Value | None, heads: int
+) -> tuple[Value, ...]:
+    """Query, key and value plus their parts of the bias, of which there may be those of the query alone."""
+    if bias is None:
+        return operands
+    start: Dimension = 0
+    found = []
+    for x in operands:
+        width = heads * x.shape[3]
+        if dims.equal(start, bias.shape[0]) is True:
+            found.append(x)
+            continue
+        part = b.reshape(b.take(bias, 0, start, width), (heads, 1, x.shape[3]))
+        found.append(b.map(x, part, lambda e, c: e + c))
+        start = start + width
+    return tuple(found)
+
+
+# Positions ---------------------------------------------------------------------------------------
+
+Table = Annotated[Value, Types.of("T", "float", "float16")]
+Length = Annotated[Value, Types.of("U", "int64")]
+
+
+@contrib_op(outputs="output")
+def RelativePositionBias(
+    b, bias_table: Table, query_length: Length, key_length: Length, *, is_bidirectional=0, max_distance: int
+):
+    """[1, heads, queries, keys] of the bucket that the distance of a key falls into: near ones have buckets
+    of their own, far ones share ever wider ones. The table's data are a row for each head, whatever its
+    shape."""
+    if bias_table.rank != 2 or not isinstance(bias_table.shape[0], int):
+        raise ops.TypeMismatch(f"{bias_table.type} is no table of buckets")
+    count, heads = bias_table.shape
+    buckets = bias_table.shape[0]
+    queries, keys = (b.dimension(b.reshape(x, ()), 0, "length") for x in (query_length, key_length))
+    distance, start = expr.index(0) - expr.index(1), expr.const(0, "int64")
+    if is_bidirectional:
+        buckets //= 2
+        start = expr.where(distance < 0, expr.const(buckets, "int64"), 0)
+        distance = abs(distance)
+    distance, near = distance.maximum(0), buckets // 2
+    ratio = (distance.cast("float32") / near).maximum(1)
+    width = math.log(max_distance / near) / (buckets - near)
+    far = (near + (expr.log(ratio) / width).cast("int64")).minimum(buckets - 1)
+    bucket = generate(b, (queries, keys), start + expr.where(distance < near, distance, far))
+    table = b.reshape(bias_table, (heads, count))
+    return insert_axes(b, b.emit(ops.Gather("axis", 1), table, bucket)[0], [0])
+
+
+@contrib_op(outputs="output")
+def GatedRelativePositionBias(
+    b,
+    query_layer: Table,
+    query_bias: Table,
+    rel_pos: Table,
+    weight: Table,
+    bias: Table,
+    eco_a: Table,
+    token_offset: Mask | None = None,
+    *,
+    num_heads: int,
+):
+    """gate * rel_pos with gate = u (r a - 1) + 2, where u and r are the sigmoids of the sums of the halves of
+    a product with each head of the query."""
+    if token_offset is not None:
+        raise UnsupportedError("a GatedRelativePositionBias without padding", "keep the padding")
+    query = b.map(query_layer, query_bias, lambda x, c: x + c)
+    q = split_heads(b, query, num_heads, "the query")
+    gates = b.map(linear.product(b, q, weight), bias, lambda e, c: e + c)
+    halves = b.reshape(gates, (*gates.shape[:-1], 2, dims.floor_divide(gates.shape[-1], 2)))
+    sums = b.map(b.reduce("sum", halves, [-1]), expr.sigmoid)
+    u, r = (b.take(sums, 3, n, 1) for n in range(2))
+    a = b.reshape(eco_a, (1, num_heads, 1, 1))
+    return b.map(u, r, a, rel_pos, lambda u, r, a, p: (u * (r * a - 1) + 2) * p)

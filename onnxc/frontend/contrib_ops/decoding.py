@@ -1,0 +1,252 @@
+"""Attention of decoders with a cache of keys and values: GroupQueryAttention, and rotary positions."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from ...errors import UnsupportedError
+from ...ir import dims, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Value
+from ..onnx_ops import attention, indexing
+from ..onnx_ops.attention import attend, join_heads, split_heads
+from ..onnx_ops.common import generate, one_of, widened, with_size, zeros
+from ..onnx_ops.movement import padded
+from ..onnx_ops.normalization import RMSNormalization
+from ..onnx_ops.rules import Types
+from .schema import HALVES, T, contrib_op
+
+Place = Annotated[Value, Types.of("M", "int64")]
+Count = Annotated[Value, Types.of("M", "int32")]
+Position = Annotated[Value, Types.of("tensor(int64)", "int64")]
+Cache = Annotated[Value, Types.of("T_CACHE", *HALVES, "float8e4m3fn", "int8", "uint8")]
+Scale = Annotated[Value, Types.of("T_KV_SCALE", "float")]
+
+# Rotary positions --------------------------------------------------------------------------------
+
+
+@contrib_op(outputs="output")
+def RotaryEmbedding(
+    b,
+    input: T,
+    position_ids: Place,
+    cos_cache: T,
+    sin_cache: T,
+    *,
+    interleaved: int | None = None,
+    is_packed_batching: int | None = None,
+    num_heads: int | None = None,
+    rotary_embedding_dim: int | None = None,
+    scale: float | None = None,
+):
+    """The specification's operator; one position alone is that of the first element of all sequences.
+    `scale` is for other processors."""
+    if is_packed_batching:
+        raise UnsupportedError("a RotaryEmbedding of sequences without padding", "keep the padding")
+    x = input
+    if input.rank == 3:
+        batch, count, width = input.shape
+        size = (
+            dims.floor_divide(width, num_heads)
+            if num_heads and rotary_embedding_dim
+            else 2 * cos_cache.shape[1]
+        )
+        parts = b.reshape(input, (batch, count, dims.floor_divide(width, size), size))
+        x = b.transpose(parts, (0, 2, 1, 3))
+    if position_ids.rank < 2:
+        position_ids = _from(b, b.reshape(position_ids, (1, 1)), x.shape[2])
+    y = attention.RotaryEmbedding(
+        b,
+        x,
+        cos_cache,
+        sin_cache,
+        position_ids,
+        interleaved=interleaved or 0,
+        rotary_embedding_dim=rotary_embedding_dim or 0,
+    )
+    return b.reshape(join_heads(b, y), input.shape) if input.rank == 3 else y
+
+
+def _from(b: Builder, start: Value, count: Dimension) -> Value:
+    """int64 [batch, count]: the places from start [batch, 1] on."""
+    return generate(b, (start.shape[0], count), expr.input_(0, "int64") + expr.index(1), start)
+
+
+# A cache -----------------------------------------------------------------------------------------
+
+
+@contrib_op(outputs="output present_key? present_value? output_qk?")
+def GroupQueryAttention(
+    b,
+    query: T,
+    key: T | None,
+    value: T | None,
+    past_key: Cache | None,
+    past_value: Cache | None,
+    seqlens_k: Count,
+    total_sequence_length: Count,
+    cos_cache: T | None = None,
+    sin_cache: T | None = None,
+    position_ids: Position | None = None,
+    attention_bias: T | None = None,
+    head_sink: T | None = None,
+    k_scale: Scale | None = None,
+    v_scale: Scale | None = None,
+    q_norm_weight: T | None = None,
+    k_norm_weight: T | None = None,
+    *,
+    causal=1,
+    do_rotary: int | None = None,
+    k_quant_type="NONE",
+    kv_cache_bit_width: int | None = None,
+    kv_num_heads: int,
+    local_window_size=-1,
+    num_heads: int,
+    qk_norm_epsilon=1e-6,
+    qk_output=0,
+    rotary_interleaved: int | None = None,
+    scale: float | None = None,
+    sliding_window_cache=0,
+    smooth_softmax=-1,
+    softcap: float | None = None,
+    v_quant_type="NONE",
+):
+    """Causal attention over a cache [batch, groups, places, size], into which the new keys and values of each
+    sequence are written behind those it has: seqlens_k says how many it then has, less one."""
+    if k_quant_type != "NONE" or v_quant_type != "NONE" or k_scale is not None or v_scale is not None:
+        raise UnsupportedError(
+            "a GroupQueryAttention with a quantised cache", "export it with a cache of floats"
+        )
+    if sliding_window_cache:
+        raise UnsupportedError(
+            "a GroupQueryAttention whose cache is a window", "export it with the whole cache"
+        )
+    one_of(qk_output, (0, 1, 2), "qk_output")
+    q, k, v = _operands(b, query, key, value, num_heads, kv_num_heads)
+    batch, _, queries, _ = q.shape
+    if q_norm_weight is not None:
+        q = RMSNormalization(b, q, q_norm_weight, epsilon=qk_norm_epsilon)
+    if k_norm_weight is not None:
+        k = RMSNormalization(b, k, k_norm_weight, epsilon=qk_norm_epsilon)
+    total = b.dimension(b.reshape(total_sequence_length, ()), 0, "total")
+    start = _first_place(b, seqlens_k, batch, queries, total)
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise ops.TypeMismatch("rotary positions need a cache of cosines and one of sines")
+        places = _places(b, start, queries, total, position_ids)
+        turned = 2 * cos_cache.shape[1]
+        q, k = (
+            attention.RotaryEmbedding(
+                b,
+                x,
+                cos_cache,
+                sin_cache,
+                places,
+                interleaved=rotary_interleaved or 0,
+                rotary_embedding_dim=turned,
+            )
+            for x in (q, k)
+        )
+    if past_key is not None and past_value is not None:
+        k, v = (_written(b, p, x, start, total) for p, x in ((past_key, k), (past_value, v)))
+    sink = head_sink if head_sink is not None or smooth_softmax != 1 else zeros(b, q.dtype, (num_heads,))
+    bias = _visible(b, q, k, start, attention_bias, sink, bool(causal), local_window_size)
+    keys, values = (v if sink is None else _with_row(b, v) for v in (k, v))
+    exposed = {1: 2, 2: 3}.get(qk_output) if b.site.wanted[3:4] == (True,) else None
+    q, keys, values = (widened(b, x) for x in (q, keys, values))
+    y, scores = attend(b, q, keys, values, bias, scale or None, softcap=softcap or 0.0, exposed=exposed)
+    if scores is not None:  # of the keys that there are; 0 where a query does not see one
+        scores = b.map(b.take(scores, 3, 0, total), lambda e: expr.where(e.equals(-math.inf), 0, e))
+        scores = b.cast(scores, query.dtype)
+    return b.cast(join_heads(b, y), query.dtype), k, v, scores
+
+
+def _operands(
+    b: Builder, query: Value, key: Value | None, value: Value | None, heads: int, groups: int
+) -> list[Value]:
+    """Query, key and value as [batch, heads, length, size]; without a key the query has all side by side."""
+    if query.rank != 3 or (key is None) != (value is None):
+        raise ops.TypeMismatch(f"the query {query.type} comes without keys or values")
+    if key is not None and value is not None:
+        return [
+            split_heads(b, x, n, name)
+            for x, n, name in (
+                (query, heads, "the query"),
+                (key, groups, "the key"),
+                (value, groups, "the value"),
+            )
+        ]
+    whole = split_heads(b, query, heads + 2 * groups, "the query")
+    return [b.take(whole, 1, n, m) for n, m in ((0, heads), (heads, groups), (heads + groups, groups))]
+
+
+def _first_place(b: Builder, seqlens: Value, batch: Dimension, queries: Dimension, total: Dimension) -> Value:
+    """int64 [batch, 1]: where the first query of each sequence is in the cache. A prompt, which is as long as
+    all, begins it."""
+    last = b.cast(b.reshape(seqlens, (batch, 1)), "int64")
+    prompt = _is_prompt(queries, total)
+    return b.map(last, lambda n: expr.where(prompt, 0, n + 1 - expr.size(queries)))
+
+
+def _is_prompt(queries: Dimension, total: Dimension) -> Expr:
+    return expr.size(queries).equals(expr.size(total))
+
+
+def _places(b: Builder, start: Value, queries: Dimension, total: Dimension, given: Value | None) -> Value:
+    """int64 [batch, queries]: where each query is; in a prompt only the first counts of those given."""
+    if given is None:
+        return _from(b, start, queries)
+    first, prompt = b.slice(given, (0, 0), (1, 1)), _is_prompt(queries, total)
+    return b.map(given, first, lambda p, f: expr.where(prompt, f + expr.index(1), p))
+
+
+def _written(b: Builder, past: Value, new: Value, start: Value, total: Dimension) -> Value:
+    """The cache with room for `total` places, and each sequence's new rows from its start on."""
+    if past.dtype != new.dtype:
+        raise UnsupportedError(f"a cache of {past.dtype} with keys of {new.dtype}")
+    more = dims.maximum(total - past.shape[2], 0)
+    room = padded(b, with_size(b, past, 1, new.shape[1]), (0,) * 4, (0, 0, more, 0))
+    return indexing.TensorScatter(b, room, new, b.reshape(start, (start.shape[0],)))
+
+
+def _visible(
+    b: Builder,
+    q: Value,
+    k: Value,
+    start: Value,
+    given: Value | None,
+    sink: Value | None,
+    causal: bool,
+    window: int,
+) -> Value:
+    """What is added to the scores: -inf where a query does not see a key; of a last column, which no key has,
+    the sink of each head."""
+    queries, keys = q.shape[2], k.shape[2]
+    operands = [b.reshape(start, (start.shape[0], 1, 1, 1))]
+    i, j = expr.index(2), expr.index(3)
+    place = expr.input_(0, "int64") + i
+    last = place if causal else expr.input_(0, "int64") + expr.size(queries) - 1
+    seen = j <= last
+    if window > 0:
+        seen = seen & (j > place - window)
+    bias = expr.const(0, "float32")
+    columns = keys if sink is None else keys + 1
+    if given is not None:
+        operands.append(padded(b, given, (0,) * 4, (0, 0, 0, columns - given.shape[3])))
+        bias = expr.input_(1, given.dtype).cast("float32")
+    bias = expr.where(seen, bias, -math.inf)
+    heads = 1 if sink is None and (given is None or given.shape[1] == 1) else q.shape[1]
+    if sink is not None:
+        operands.append(b.reshape(sink, (1, heads, 1, 1)))
+        extra = expr.input_(len(operands) - 1, sink.dtype).cast("float32")
+        bias = expr.where(j.equals(expr.size(keys)), extra, bias)
+    shape = ops.broadcast_shapes((1, heads, queries, columns), *(v.shape for v in operands))
+    return generate(b, shape, bias, *operands)
+
+
+def _with_row(b: Builder, x: Value) -> Value:
+    """Keys or values with a row of zeros behind them: what a sink attends to."""
+    return padded(b, x, (0,) * 4, (0, 0, 1, 0))
