@@ -6,6 +6,7 @@ Each model is compiled once, with every dimension open, and held against ONNX Ru
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from support.agreement import check_runs
 from support.small_models import parsed
@@ -273,6 +274,37 @@ def test_scans_run_forward_and_in_reverse_along_any_axis(tmp_path):
             for h, c, t in ((3, 2, 4), (1, 1, 1), (8, 5, 17))
         ],
     )
+
+
+def test_scans_of_operator_set_8_take_a_batch_of_sequences_of_their_own_lengths(tmp_path):
+    model = onnx.parser.parse_model("""
+        <ir_version: 4, opset_import: ["" : 8]>
+        scan (int64[B] lengths, float[B,2] start, float[B,N,2] x, float[B,N,2] z)
+            => (float[B,2] last, float[B,N,2] y) {
+            last, y = Scan <num_scan_inputs = 2, directions = [0, 1],
+                body = step (float[2] a, float[2] p, float[2] q)
+                => (float[2] b, float[2] r) { b = Add (a, p) r = Sub (b, q) }> (lengths, start, x, z)
+        }""")
+    model.graph.node[0].name = "last"
+    compiled = onnxc.load(onnxc.compile(model, tmp_path / "scan.so"))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for lengths in ([3, 1, 2], [2]):
+        batch = len(lengths)
+        feeds = {"lengths": int64(lengths), "start": floats(batch, 2)}
+        feeds |= {"x": floats(batch, 3, 2, seed=1), "z": floats(batch, 3, 2, seed=2)}
+        for got, expected in zip(compiled.run(None, feeds), session.run(None, feeds), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-6)
+    for wrong in ([4, 1, 2], [-1, 1, 1]):
+        with pytest.raises(RunError, match="last \\(Scan\\)"):
+            compiled.run(
+                None,
+                {
+                    **feeds,
+                    **dict.fromkeys(("x", "z"), floats(3, 3, 2)),
+                    "start": floats(3, 2),
+                    "lengths": int64(wrong),
+                },
+            )
 
 
 def test_scanned_inputs_of_unequal_lengths_are_an_error_of_the_run(tmp_path):

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from onnx import GraphProto
 
 from ...errors import UnsupportedError
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import OptionalType, SequenceType, TensorType, Type, Value
-from ..regions import RanksDiffer, Region, common_type, common_types, emit_if, is_visible
+from ..regions import RanksDiffer, Region, RuleBuilder, common_type, common_types, emit_if, is_visible
+from .common import zeros
 from .rules import onnx_op
 
 _FOREVER = np.iinfo(np.int64).max
@@ -183,37 +185,82 @@ def Scan(
     backwards = _directions(scan_input_directions, num_scan_inputs, "scan_input_directions")
     out_axes = _for_each(scan_output_axes, count, "scan_output_axes")
     out_backwards = _directions(scan_output_directions, count, "scan_output_directions")
-    length = given[0].shape[axes[0]]
-    scanned = [  # where the sizes are not known to agree, the run compares the numbers of elements
-        b.reshape(value, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
-        for value, axis in zip(given, axes)
-    ]
-
-    def region(carried: Sequence[Type]) -> Region:
-        step = b.inner()
-        iteration = step.input(TensorType("int64", ()), "iteration")
-        condition = step.input(TensorType("bool", ()), "condition")
-        states_in = [step.input(t) for t in carried]
-        slices = []
-        for value, axis, backward in zip(scanned, axes, backwards):
-            at = step.map(iteration, lambda i: expr.size(length) - 1 - i) if backward else iteration
-            slices.append(step.emit(ops.Gather("axis", axis), value, at)[0])
-        results = b.site.body(step, body, [*states_in, *slices])
-        return Region(step, [condition, *results], [iteration, condition, *states_in])
-
-    trips = b.elements(np.array(length, object))
-    outputs = list(loop(b, trips, b.constant(True), initial, region))
+    outputs = _over_slices(b, body, initial, given, axes, backwards)
     for k, (axis, backward) in enumerate(zip(out_axes, out_backwards), states):
         value = outputs[k]
         if backward:
+            last = value.shape[0] - 1
             value = b.slice(
-                value, (length - 1, *(0,) * (value.rank - 1)), value.shape, (-1, *(1,) * (value.rank - 1))
+                value, (last, *(0,) * (value.rank - 1)), value.shape, (-1, *(1,) * (value.rank - 1))
             )
         axis = b.axis(axis, value.rank)
         order = [*range(1, value.rank)]
         order.insert(axis, 0)
         outputs[k] = b.transpose(value, order)
     return tuple(outputs)
+
+
+@onnx_op(since=8, name="Scan")
+def _scan_8(b, sequence_lens=None, *initial_state_and_scan_inputs, body, num_scan_inputs, directions=None):
+    """A Scan along axis 1 for each entry of axis 0, whose sequences may have lengths of their own; what is
+    collected of one is followed by zeros."""
+    states = len(initial_state_and_scan_inputs) - num_scan_inputs
+    if num_scan_inputs < 1 or states < 0 or min(v.rank for v in initial_state_and_scan_inputs[states:]) < 2:
+        raise ops.TypeMismatch(f"{num_scan_inputs} inputs to scan along axis 1")
+    backwards = _directions(directions, num_scan_inputs, "directions")
+    batch, length = initial_state_and_scan_inputs[states].shape[:2]
+    operands = [b.reshape(v, (batch, *v.shape[1:])) for v in initial_state_and_scan_inputs]
+    if sequence_lens is not None:
+        sequence_lens = b.cast(b.reshape(sequence_lens, (batch,)), "int64")
+
+    def region(carried: Sequence[Type]) -> Region:
+        step = b.inner()
+        entry = step.input(TensorType("int64", ()), "entry")
+        condition = step.input(TensorType("bool", ()), "condition")
+        own = [step.emit(ops.Gather("axis", 0), v, entry)[0] for v in operands]
+        trips = length
+        if sequence_lens is not None:
+            trips = step.dimension(step.emit(ops.Gather("axis", 0), sequence_lens, entry)[0], 0, "length")
+            own[states:] = [step.take(v, 0, 0, trips) for v in own[states:]]
+        results = _over_slices(step, body, own[:states], own[states:], (0,) * num_scan_inputs, backwards)
+        for k in range(states, len(results)):
+            zero, behind = zeros(step, results[k].dtype, ()), (length - trips, *(0,) * (results[k].rank - 1))
+            if trips != length:
+                results[k] = step.emit(ops.Pad("constant", (0,) * len(behind), behind), results[k], zero)[0]
+        return Region(step, [condition, *results], [entry, condition])
+
+    return loop(b, b.elements(np.array(batch, object)), b.constant(True), (), region)
+
+
+def _over_slices(
+    b: RuleBuilder,
+    body: GraphProto,
+    initial: Sequence[Value],
+    scanned: Sequence[Value],
+    axes: Sequence[int],
+    backwards: Sequence[int],
+) -> list[Value]:
+    """The body over the slices of tensors along their axes, from the first or the last: what is carried in
+    the end, and everything collected along new first axes."""
+    length = scanned[0].shape[axes[0]]
+    scanned = [  # where the sizes are not known to agree, the run compares the numbers of elements
+        b.reshape(value, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
+        for value, axis in zip(scanned, axes)
+    ]
+
+    def region(carried: Sequence[Type]) -> Region:
+        step = b.inner()
+        iteration = step.input(TensorType("int64", ()), "iteration")
+        condition = step.input(TensorType("bool", ()), "condition")
+        states = [step.input(t) for t in carried]
+        slices = []
+        for value, axis, backward in zip(scanned, axes, backwards):
+            at = step.map(iteration, lambda i: expr.size(length) - 1 - i) if backward else iteration
+            slices.append(step.emit(ops.Gather("axis", axis), value, at)[0])
+        results = b.site.body(step, body, [*states, *slices])
+        return Region(step, [condition, *results], [iteration, condition, *states])
+
+    return list(loop(b, b.elements(np.array(length, object)), b.constant(True), initial, region))
 
 
 def _for_each(values: Sequence[int] | None, count: int, name: str) -> Sequence[int]:
