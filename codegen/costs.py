@@ -71,6 +71,8 @@ COMPARED = 1.0  # a vector of a short line compared
 KEY = 4.0  # an element's key made and unmade, in a long line
 DIGIT = 1.5  # an element put where one digit of its key says
 COUNTED = 1.0  # one of the counts of a digit added up
+WALKED = 1.5  # from a node of a tree to the next, several rows taking turns
+WALKED_VECTOR = 10.0  # the same of a vector of rows
 
 # Bytes moved, for each byte that a kernel stores.
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again

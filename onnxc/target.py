@@ -25,6 +25,7 @@ class Ability(StrEnum):
 
     SCALE_EXPONENT = "scale_exponent"  # x * 2**n of a vector of floats, rounded once
     CONVERT_HALF = "convert_half"  # float16 vectors to float32 and back, rounded to nearest even
+    GATHER = "gather"  # elements that lie apart come into a vector about as fast as one by one
     HALF_ARITHMETIC = "half_arithmetic"  # sums and products of float16 vectors, rounded to float16
     DOT_U8S8 = "dot_u8s8"  # int32 lanes += 4 products uint8 * int8 each, exact
     DOT_S8S8 = "dot_s8s8"  # the same of two int8
@@ -125,7 +126,7 @@ LEVELS: dict[str, Target] = {
             vector_registers=32,
             masked=True,
             fused_multiply_add=True,
-            abilities=frozenset((Ability.SCALE_EXPONENT, Ability.CONVERT_HALF)),
+            abilities=frozenset((Ability.SCALE_EXPONENT, Ability.CONVERT_HALF, Ability.GATHER)),
         ),
         _X86_64(
             "x86-64-v3",

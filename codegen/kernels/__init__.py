@@ -17,6 +17,7 @@ from . import (
     reorder,
     rows,
     sort,
+    trees,
     winograd,
 )
 
@@ -34,6 +35,7 @@ KERNELS: tuple[Kernel, ...] = (
     recurrent,
     reorder,
     sort,
+    trees,
     random,
     loop_nest,
 )

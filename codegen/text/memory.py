@@ -138,3 +138,21 @@ def store_masked(f: Function, type_: str, value: str, pointer: str, mask: str, a
         return
     store = f.text.declare(f"llvm.masked.store.{mangled(bits)}.p0", "void", [bits, "ptr", masks])
     f.run(store, value, f"ptr align {align} {pointer}", f"{masks} {mask}")
+
+
+# Elements apart ----------------------------------------------------------------------------------
+
+
+def gather(f: Function, element: str, base: str, index: Reg) -> Reg:
+    """The elements of an array at these indices, one for each lane of `index`."""
+    kind, lanes = shape_of(index.type)
+    if lanes == 1:
+        place = f.cast("zext", index, "i64", kind)
+        return f.load(element, f.value(f"getelementptr {element}, ptr {base}, i64 {place}", "ptr"))
+    pointers, vector, masks = f"<{lanes} x ptr>", vector_type(element, lanes), f"<{lanes} x i1>"
+    places = f.value(f"getelementptr {element}, ptr {base}, {index.typed}", pointers)
+    function = f.text.declare(
+        f"llvm.masked.gather.{mangled(vector)}.v{lanes}p0", vector, [pointers, masks, vector]
+    )
+    everywhere = f"{masks} {splat(True, 'bool', lanes)}"
+    return f.call(vector, function, f"{pointers} align 1 {places}", everywhere, f"{vector} poison")

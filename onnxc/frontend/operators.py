@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import contrib_ops, onnx_ops
+from . import contrib_ops, ml_ops, onnx_ops
 from .onnx_ops.rules import Rule, rule_table
 
-RULES = rule_table((*onnx_ops.FAMILIES, *contrib_ops.FAMILIES))
+RULES = rule_table((*onnx_ops.FAMILIES, *ml_ops.FAMILIES, *contrib_ops.FAMILIES))
 
 
 def find_rule(domain: str, op_type: str, opset: int) -> Rule | None:

@@ -404,6 +404,7 @@ _FOLDABLE = (
     ops.Scatter,
     ops.Cumulate,
     ops.Sort,
+    ops.TreeEnsemble,
     ops.RuntimeCall,
 )
 

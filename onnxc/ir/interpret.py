@@ -31,6 +31,7 @@ from .numpy_ops import (
     scatter,
     sorted_order,
     strided,
+    tree_ensemble,
     widened,
 )
 from .requirements import Need
@@ -147,6 +148,8 @@ def effort(op: ops.Op, inputs: Sequence[Type]) -> int:
             return max(touched, _known(image.count * dims.product(given[1].shape[1:])))
         case ops.Pool():
             return max(touched, _known(result[0].count * dims.product(op.kernel)))
+        case ops.TreeEnsemble():
+            return touched + _known(given[0].shape[0] * given[6].count * (op.depth + 1))
         case ops.Attention() | ops.Recurrent() | ops.Scatter() | ops.RuntimeCall():
             return touched**2
     return touched
@@ -217,6 +220,8 @@ def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:
         case ops.Sort(axis, descending):
             order = sorted_order(x, axis, descending)
             return [np.take_along_axis(x, order, axis), order]
+        case ops.TreeEnsemble():
+            return tree_ensemble(op, *inputs)
         case ops.Random():
             return _random(op, sizes(op.shape, env))
         case ops.Elements(elements, shape, dtype):

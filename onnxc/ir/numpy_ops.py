@@ -403,3 +403,24 @@ def sorted_order(x: Array, axis: int, descending: bool) -> Array:
         return np.argsort(x, axis, kind="stable").astype(np.int64)
     flipped = np.argsort(np.flip(x, axis), axis, kind="stable")
     return np.flip(x.shape[axis] - 1 - flipped, axis).astype(np.int64)
+
+
+# Trees -------------------------------------------------------------------------------------------
+
+
+def tree_ensemble(op: ops.TreeEnsemble, x: Array, *tables: Array) -> Array:
+    """All rows go down one tree after the other."""
+    features, thresholds, lefts, rights, missing, roots, targets, weights = tables
+    combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op.aggregate]
+    start = 0 if op.aggregate == "sum" else neutral(op.aggregate, x.dtype)
+    result, rows = np.full((len(x), op.columns), start, x.dtype), np.arange(len(x))
+    for root, target in zip(roots, targets, strict=True):
+        places = np.full(len(x), root)
+        while np.any(inside := places >= 0):
+            nodes = places[inside]
+            values = x[rows[inside], features[nodes]]
+            left = (values <= thresholds[nodes]) | (np.isnan(values) & missing[nodes])
+            places[inside] = np.where(left, lefts[nodes], rights[nodes])
+        part = result[:, target : target + weights.shape[1]]
+        combine(part, weights[~places], out=part)
+    return result

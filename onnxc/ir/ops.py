@@ -556,6 +556,37 @@ class Sort(Op):
 
 
 @dataclass(frozen=True)
+class TreeEnsemble(Op):
+    """out[n, targets[t] + k] = sum, min or max over trees t of weights[leaf of x[n] in t, k].
+
+    Operands: x [N, F]; of each inner node features (int32), thresholds, lefts and rights (int32: a node, or
+    ~i for leaf i), missing (bool: where NaN goes left); of each tree roots (as lefts) and targets (int32);
+    weights [leaves, K]. From a node one goes left where x[n, feature] <= threshold, which is never so of a
+    threshold that is NaN. Nodes may have several parents, but no circle; all operands but x are constants.
+    `columns` of out that no tree adds to hold the aggregate of nothing: 0, or an infinity. `width`: more than
+    any feature. `depth`: the nodes on the longest path.
+    """
+
+    aggregate: Literal["sum", "min", "max"]
+    columns: int
+    width: int
+    depth: int
+
+    def infer(self, need: Need, x: TensorType, *tables: TensorType) -> tuple[TensorType]:
+        need.that(x.rank == 2, "{} has no rows of features", x)
+        need.least(x.shape[1], self.width, "{} has less features than trees ask for, {}", x, self.width)
+        need.that(len(tables) == 8, "{} tables instead of 8", len(tables))
+        *vectors, weights = tables
+        nodes, trees = vectors[0].shape, vectors[5].shape
+        kinds = ("int32", x.dtype, "int32", "int32", "bool", "int32", "int32")
+        for table, kind, shape in zip(vectors, kinds, [nodes] * 5 + [trees] * 2, strict=True):
+            need.that(table.dtype == kind and table.rank == 1, "{} is no vector of {}", table, kind)
+            need.shape(table.shape, shape)
+        need.that(weights.dtype == x.dtype and weights.rank == 2, "{} are no weights for {}", weights, x)
+        return (TensorType(x.dtype, (x.shape[0], self.columns)),)
+
+
+@dataclass(frozen=True)
 class Random(Op):
     """Random numbers from a counter-based generator: `uniform` in [a, b), `normal` of mean a and deviation b.
     The seed and the count of runs of the context make the stream."""

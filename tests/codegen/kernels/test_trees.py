@@ -1,0 +1,99 @@
+"""TreeEnsemble: rows and trees as lanes, of every aggregate, and what NaN does, against the interpreter."""
+
+import numpy as np
+import pytest
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import trees
+from support import harness
+from support.nests import TARGETS, compare, node_of
+
+from onnxc.ir import dims
+from onnxc.ir.graph import TensorType
+from onnxc.ir.ops import TreeEnsemble
+
+ROWS = (0, 1, 3, 15, 16, 33, 100)
+
+
+def tables(rng, trees, depth, columns, targets, features, dtype, missing=False):
+    """Trees that end before `depth` at random; children of a node may be another's, too."""
+    nodes, leaves, roots = [], [], []
+
+    def grow(level):
+        if level == depth or (level and rng.random() < 0.2):
+            leaves.append(rng.integers(-8, 9, columns))
+            return ~(len(leaves) - 1)
+        place = len(nodes)
+        nodes.append(None)
+        left = grow(level + 1)
+        right = left if rng.random() < 0.1 else grow(level + 1)
+        nodes[place] = (
+            rng.integers(features),
+            rng.integers(-2, 3),
+            left,
+            right,
+            missing and rng.random() < 0.5,
+        )
+        return place
+
+    roots = [grow(0) for _ in range(trees)]
+    kinds = (np.int32, dtype, np.int32, np.int32, bool)
+    columns_of = [np.array([n[k] for n in nodes], kind) for k, kind in enumerate(kinds)]
+    return [*columns_of, np.array(roots, np.int32), np.array(targets, np.int32), np.array(leaves, dtype)]
+
+
+def rows(rng, count, features, dtype):
+    x = rng.integers(-3, 4, (count, features)).astype(dtype)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    return x
+
+
+def check(target, op, given, x, is_symbolic=False):
+    types = [TensorType(t.dtype.name, t.shape) for t in (x, *given)]
+    if is_symbolic:
+        types[0] = TensorType(x.dtype.name, (dims.symbol("n"), dims.symbol("f")))
+    node = node_of(op, [x, *given], types, constant=range(1, 9))
+    for choice in choices_of(trees, node, target):
+        compare(node, choice, [x, *given], target)
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("dtype", "columns", "each", "missing"),
+    [
+        (np.float32, 1, 1, True),
+        (np.float32, 3, 3, False),
+        (np.float64, 3, 1, True),
+        (np.float32, 10, 10, True),
+    ],
+)
+def test_any_number_of_rows(target, dtype, missing, columns, each):
+    rng = np.random.default_rng(columns + each)
+    targets = rng.integers(0, columns, 7) if each == 1 else [0] * 7
+    given = tables(rng, 7, 5, each, targets, 4, dtype, missing)
+    for count in ROWS:  # as symbols, so that one kernel runs them all
+        check(target, TreeEnsemble("sum", columns, 4, 5), given, rows(rng, count, 4, dtype), True)
+    check(target, TreeEnsemble("sum", columns, 4, 5), given, rows(rng, 33, 4, dtype))
+
+
+@TARGETS
+@pytest.mark.parametrize("aggregate", ["min", "max"])
+def test_the_least_and_the_greatest(target, aggregate):
+    rng = np.random.default_rng(1)
+    given = tables(rng, 40, 3, 1, rng.integers(0, 2, 40), 300, np.float32)
+    for count in (1, 20):
+        check(target, TreeEnsemble(aggregate, 3, 300, 3), given, rows(rng, count, 300, np.float32))
+
+
+def test_trees_without_nodes():
+    given = tables(np.random.default_rng(1), 3, 0, 2, [0, 0, 0], 4, np.float32)
+    for count in (1, 20):
+        check(harness.RUNNABLE[0], TreeEnsemble("sum", 2, 0, 0), given, np.zeros((count, 4), np.float32))
+
+
+def test_words_of_64_bits_where_32_are_too_few():
+    rng = np.random.default_rng(2)
+    features = 1 << 26
+    given = tables(rng, 9, 4, 1, [0] * 9, 3, np.float32)
+    given[0] = given[0] * (features // 2 - 1)
+    x = np.zeros((2, features), np.float32)
+    check(harness.RUNNABLE[0], TreeEnsemble("sum", 1, features, 4), given, x)

@@ -1,0 +1,145 @@
+"""Tree ensembles mean what ONNX Runtime makes of them: modes, missing values, aggregates, transforms, and the
+special cases of two classes."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from support.forests import MODES, classifier, ensemble, one_node, regressor, tensor
+
+from onnxc.errors import ModelErrors
+from onnxc.frontend.importer import import_model
+from onnxc.ir.interpret import run_graph
+
+TARGETS = ([[0]], [[0], [2], [1]], [[0, 2], [1]])
+
+
+def features(rng, dtype=np.float32):
+    x = rng.integers(-3, 4, (40, 5)).astype(dtype)
+    if dtype == np.float32:
+        x[::7, 2], x[3, 1], x[4, 1] = np.nan, np.inf, -np.inf
+    return x
+
+
+def check(model, x):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    graph = import_model(model).graph
+    for found, expected in zip(run_graph(graph, [x]), session.run(None, {"x": x}), strict=True):
+        expected = np.asarray(expected)
+        assert found.shape == expected.shape
+        if found.dtype.kind != "f":
+            assert found.tolist() == expected.tolist()
+        else:
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_regressors(aggregate, missing):
+    rng = np.random.default_rng(missing)
+    for modes in (*([mode] for mode in MODES if aggregate == "SUM"), MODES):
+        for targets in TARGETS:
+            trees = ensemble(rng, 7, 4, targets=targets, modes=modes, missing=missing)
+            count = max(map(max, targets)) + 1
+            for base in ({}, {"base_values": [0.5] * count}):
+                check(regressor(trees, n_targets=count, aggregate_function=aggregate, **base), features(rng))
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_classifiers(transform, count):
+    rng = np.random.default_rng(count)
+    for targets in ([[0]], [[1]], [[*range(count)]], [[c] for c in range(count)], [[0], [0], [1]]):
+        for positive in (False, True):
+            trees = ensemble(rng, 7, 4, targets=targets, positive=positive)
+            trees["target_weights"] = [w / 10 for w in trees["target_weights"]]
+            names = {"classlabels_strings": ["a", "b", "c"][:count]}
+            names = {"classlabels_int64s": [3, 5, 9][:count]} if positive else names
+            for base in (None, [0.3], [0.3, -0.2], [0.1, -0.2, 0.3]):
+                if base is None or len(base) == count or len(base) < count == 2:
+                    given = names if base is None else {**names, "base_values": base}
+                    check(classifier(trees, post_transform=transform, **given), features(rng))
+
+
+def test_probabilities_become_quantiles():
+    rng = np.random.default_rng(1)
+    trees = ensemble(rng, 3, 3, targets=[[0, 1, 2]])
+    trees["target_weights"] = rng.uniform(0.1, 0.2, len(trees["target_weights"])).tolist()
+    check(regressor(trees, n_targets=3, post_transform="PROBIT"), features(rng))
+
+
+@pytest.mark.parametrize("dtype", ["DOUBLE", "INT32", "INT64"])
+def test_features_of_other_types(dtype):
+    rng, code = np.random.default_rng(2), onnx.TensorProto.DataType.Value(dtype)
+    trees = ensemble(rng, 5, 3, modes=MODES[:4])
+    x = features(rng, onnx.helper.tensor_dtype_to_np_dtype(code))
+    check(classifier(trees, code, classlabels_int64s=[0, 1]), x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_trees_of_version_5(dtype):
+    """x0 in {1, 2, 5}, else x1 >= 2; three leaves of two targets, the second tree a leaf alone."""
+    attributes = {
+        "tree_roots": [0, 2],
+        "nodes_modes": tensor([6, 2, 0], np.uint8),
+        "nodes_splits": tensor([7, 2, 0], dtype),
+        "nodes_featureids": [0, 1, 0],
+        "nodes_truenodeids": [0, 1, 3],
+        "nodes_trueleafs": [1, 1, 1],
+        "nodes_falsenodeids": [1, 2, 3],
+        "nodes_falseleafs": [0, 1, 1],
+        "nodes_missing_value_tracks_true": [1, 0, 0],
+        "membership_values": tensor([1, 2, 5, np.nan], dtype),
+        "leaf_targetids": [0, 1, 0, 1],
+        "leaf_weights": tensor([1, 2, 4, 8], dtype),
+        "n_targets": 2,
+    }
+    code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    x = np.array([[0, 2], [1, 0], [2, 9], [4, 1], [5, 5], [7, 2], [np.nan, 0]], dtype)
+    for aggregate, expected in ((1, [0, 2 + 8]), (2, [0, 2])):
+        model = one_node("TreeEnsemble", 5, code, ["y"], {**attributes, "aggregate_function": aggregate}, 2)
+        (found,) = run_graph(import_model(model).graph, [x])
+        assert found.dtype == dtype
+        assert found[0].tolist() == expected
+        check(model, x)
+    half = {**attributes}
+    for name in ("nodes_splits", "membership_values", "leaf_weights"):
+        half[name] = tensor(onnx.numpy_helper.to_array(attributes[name]), np.float16)
+    (found,) = run_graph(
+        import_model(one_node("TreeEnsemble", 5, onnx.TensorProto.FLOAT16, ["y"], half, 2)).graph,
+        [x.astype(np.float16)],
+    )
+    assert found.tolist() == [[0, 10], [1, 8], [1, 8], [4, 8], [1, 8], [0, 10], [1, 8]]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"nodes_truenodeids": [1, 0, 0]}, "form a circle"),
+        ({"nodes_truenodeids": [7, 0, 0]}, "that its tree does not have"),
+        ({"nodes_nodeids": [0, 1, 1]}, "two nodes of one number"),
+        ({"nodes_modes": ["BRANCH_UP", "LEAF", "LEAF"]}, "no mode 'UP'"),
+        ({"nodes_values": [1.0]}, "'nodes_values' has 1 elements where 3"),
+        ({"target_ids": [0, 4]}, "target is not one of 1"),
+        ({"nodes_featureids": [9, 0, 0]}, "less features"),
+        ({"aggregate_function": "MEDIAN"}, "no aggregate 'MEDIAN'"),
+        ({"post_transform": "SOFT"}, "no transform 'SOFT'"),
+    ],
+)
+def test_trees_that_are_none_are_refused(change, reason):
+    trees = {
+        "nodes_treeids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_featureids": [1, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_values": [0.5, 0.0, 0.0],
+        "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0],
+        "target_treeids": [0, 0],
+        "target_nodeids": [1, 2],
+        "target_ids": [0, 0],
+        "target_weights": [1.0, 2.0],
+    }
+    circle = {"nodes_modes": ["BRANCH_LEQ", "BRANCH_LEQ", "LEAF"]} if "circle" in reason else {}
+    with pytest.raises(ModelErrors, match=reason):
+        import_model(regressor({**trees, **circle, **change}))
