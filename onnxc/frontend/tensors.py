@@ -235,13 +235,13 @@ def _check_size(size: int, needed: int, unit: str, tensor: onnx.TensorProto, ele
 def _from_bytes(data: memoryview, element: ElementType, dtype: np.dtype, count: int) -> np.ndarray:
     """`count` elements from little-endian packed bytes."""
     if element.bits < 8:
-        return _unpack(np.frombuffer(data, np.uint8), element.bits, count).view(dtype)
+        return unpacked(np.frombuffer(data, np.uint8), element.bits, count).view(dtype)
     if element.name == "bool":
         return np.frombuffer(data, np.uint8) != 0
     return np.frombuffer(data, dtype)
 
 
-def _unpack(data: np.ndarray, bits: int, count: int) -> np.ndarray:
+def unpacked(data: np.ndarray, bits: int, count: int) -> np.ndarray:
     """The first `count` fields of `bits` bits in a stream of bytes, lowest bits first."""
     if bits == 6:  # four elements in three bytes; the last group may be short
         groups = np.zeros((-(-len(data) // 3), 3), np.uint32)
@@ -277,5 +277,5 @@ def _from_numbers(
             f"tensor {quote(tensor.name)}: a number in {element.field} does not fit {element.name}"
         )
     if element.bits in (2, 4):
-        narrow = _unpack(narrow, element.bits, count)
+        narrow = unpacked(narrow, element.bits, count)
     return narrow.view(dtype)

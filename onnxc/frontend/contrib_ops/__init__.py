@@ -1,6 +1,6 @@
 """The import rules of what ONNX Runtime's optimisers, quantisers and model builders write: the domain
 com.microsoft, and one operator that they put into ai.onnx. One file a family, all named in this list."""
 
-from . import activations, attention, decoding, fused, normalization
+from . import activations, attention, decoding, fused, low_bit, normalization
 
-FAMILIES = (activations, attention, decoding, fused, normalization)
+FAMILIES = (activations, attention, decoding, fused, low_bit, normalization)

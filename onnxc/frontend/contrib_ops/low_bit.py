@@ -1,0 +1,232 @@
+"""Products and embeddings over weights of a few bits, several in a byte, which have scales for each block.
+
+What is stored becomes a constant of its bits with DequantizeLinear over it, or the table of a format: whoever
+reads weights widens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...ir import dtypes, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.expr import Expr
+from ...ir.graph import Constant, Value
+from ..onnx_ops.common import generate, one_of, zeros
+from ..onnx_ops.linear import product
+from ..onnx_ops.quantization import DequantizeLinear
+from ..onnx_ops.rules import Types
+from ..tensors import unpacked
+from .schema import HALVES, contrib_op
+
+A = Annotated[Value, Types.of("T1", *HALVES)]
+Stored = Annotated[Value, Types.of("T2", "uint8")]
+Zero = Annotated[Value, Types.of("T3", "uint8", *HALVES)]
+_DATA = [
+    "int4",
+    "uint4",
+    "uint8",
+    "float4e2m1",
+    "float8e4m3fn",
+    "float8e4m3fnuz",
+    "float8e5m2",
+    "float8e5m2fnuz",
+]
+Group = Annotated[Value, Types.of("T4", "int32")]
+
+# Fields of bytes ---------------------------------------------------------------------------------
+
+
+def fields(
+    b: Builder, x: Value, bits: int, count: Dimension | None = None, high_first: bool = False
+) -> Value:
+    """uint8 [..., n] as [..., 8 n / bits] numbers of so many bits, the lowest or the highest of a byte
+    first; of each row the first `count`."""
+    one_of(bits, (2, 4, 8), "bits")
+    *before, size = x.shape
+    each = 8 // bits
+    whole = size * each
+    count = whole if count is None else count
+    if bits == 8:
+        return b.take(x, x.rank - 1, 0, count)
+    data, dtype = b.known(x), f"uint{bits}"
+    if data is not None and isinstance(count, int):
+        shape = (*data.shape[:-1], count)
+
+        def make() -> np.ndarray:
+            rows = unpacked(data.reshape(-1), bits, data.size * each).reshape(-1, each)
+            rows = rows[:, ::-1] if high_first else rows
+            kept = rows.reshape(*data.shape[:-1], -1)[..., :count]
+            return np.ascontiguousarray(kept).view(dtypes.numpy_dtype(dtype))
+
+        return b.constant(Constant(dtype, shape, make))
+    place = (each - 1) - expr.index(x.rank) if high_first else expr.index(x.rank)
+    field = (expr.input_(0, "uint8") >> (place * bits).cast("uint8")) & ((1 << bits) - 1)
+    parts = generate(b, (*before, size, each), field, b.reshape(x, (*before, size, 1)))
+    return b.take(b.reshape(parts, (*before, whole)), x.rank - 1, 0, count)
+
+
+def widened_blocks(b: Builder, q: Value, scales: Value, zero: Value | None, bits: int, block: int) -> Value:
+    """(q - zero) * scale of [..., n] numbers of so many bits in blocks along the last axis; zero is the
+    middle of their range unless it is given, and may be a fraction."""
+    if zero is None:
+        zero = zeros(b, q.dtype, scales.shape, 1 << (bits - 1))
+    if zero.dtype == q.dtype:
+        return DequantizeLinear(b, q, scales, zero, axis=-1, block_size=block)
+    parts = b.reshape(q, (*q.shape[:-1], scales.shape[-1], block))
+    scale, shift = (b.reshape(v, (*scales.shape, 1)) for v in (scales, zero))
+    wide = b.map(
+        parts,
+        scale,
+        shift,
+        lambda e, s, z: ((e.cast("float32") - z.cast("float32")) * s.cast("float32")).cast(s.dtype),
+    )
+    return b.reshape(wide, q.shape)
+
+
+# Products ----------------------------------------------------------------------------------------
+
+
+@contrib_op(outputs="Y")
+def MatMulNBits(
+    b,
+    A: A,
+    B: Stored,
+    scales: A,
+    zero_points: Zero | None = None,
+    g_idx: Group | None = None,
+    bias: A | None = None,
+    *,
+    K: int,
+    N: int,
+    accuracy_level=0,
+    bits=4,
+    block_size: int,
+    weight_prepacked=0,
+):
+    """A times the transpose of the weights [N, K], plus the bias. A is not rounded, whatever `accuracy_level`
+    allows."""
+    if weight_prepacked:
+        raise UnsupportedError("weights that are packed for another processor", "export them as they are")
+    if N < 1 or K < 1 or block_size < 16 or block_size & (block_size - 1):
+        raise ops.TypeMismatch(f"{N} x {K} weights in blocks of {block_size}")
+    blocks = -(-K // block_size)
+    q = fields(b, b.reshape(B, (N, blocks * block_size * bits // 8)), bits)
+    scales = b.reshape(scales, (N, blocks))
+    zero = None if zero_points is None else _zero_points(b, zero_points, bits, N, blocks)
+    if g_idx is None:
+        weights = widened_blocks(b, q, scales, zero, bits, block_size)
+    else:
+        weights = _grouped(b, q, scales, zero, bits, g_idx)
+    y = product(b, A, b.transpose(b.take(weights, 1, 0, K), (1, 0)))
+    return y if bias is None else b.map(y, bias, lambda e, c: e + c)
+
+
+def _zero_points(b: Builder, zero: Value, bits: int, rows: int, blocks: int) -> Value:
+    """[rows, blocks] zero points, each row of bytes by itself where they are of few bits."""
+    if zero.dtype != "uint8":
+        return b.reshape(zero, (rows, blocks))
+    return fields(b, b.reshape(zero, (rows, -(-blocks * bits // 8))), bits, blocks)
+
+
+def _grouped(b: Builder, q: Value, scales: Value, zero: Value | None, bits: int, group: Value) -> Value:
+    """The weights where the columns of a block lie apart: `group` names the block of each."""
+    columns = b.take(q, 1, 0, group.shape[0])
+    zero = zeros(b, q.dtype, scales.shape, 1 << (bits - 1)) if zero is None else zero
+    scale, shift = (b.emit(ops.Gather("axis", 1), v, group)[0] for v in (scales, zero))
+    return b.map(columns, scale, shift, lambda e, s, z: (e.cast(s.dtype) - z.cast(s.dtype)) * s)
+
+
+#: What four bits stand for in bitsandbytes' formats FP4 and NF4, times the block's greatest magnitude.
+_FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
+_BNB4 = {
+    0: (*_FP4, *(-x for x in _FP4)),
+    1: (
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+        *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+        *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+        *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+    ),
+}
+
+
+def _looked_up(code: Expr, table: Sequence[float]) -> Expr:
+    """table[code], the table halved by each bit of the code from the highest on."""
+    if len(table) == 1:
+        return expr.const(table[0], "float32")
+    half = len(table) // 2
+    low, high = _looked_up(code, table[:half]), _looked_up(code, table[half:])
+    return expr.where((code & half).equals(0), low, high)
+
+
+@contrib_op(outputs="Y")
+def MatMulBnb4(
+    b,
+    A: A,
+    B: Stored,
+    absmax: A,
+    *,
+    K: int,
+    N: int,
+    block_size: int,
+    quant_type: int,
+    training_mode=0,
+    transB=1,
+):
+    """A times weights [N, K] of four bits, the high ones first, transposed, or [K, N]."""
+    one_of(quant_type, tuple(_BNB4), "quant_type")
+    if N < 1 or K < 1 or block_size < 1:
+        raise ops.TypeMismatch(f"{N} x {K} weights in blocks of {block_size}")
+    count = N * K
+    codes = fields(b, b.reshape(B, ((count + 1) // 2,)), 4, count, high_first=True)
+    scales = b.reshape(absmax, (-(-count // block_size), 1))
+    if count % block_size:
+        place = generate(b, (count,), expr.index(0) / block_size)
+        scales = b.emit(ops.Gather("axis"), scales, place)[0]
+    blocks = b.reshape(codes, (scales.shape[0], block_size if count % block_size == 0 else 1))
+    table = _BNB4[quant_type]
+    wide = b.map(blocks, scales, lambda c, s: _looked_up(c.cast("int32"), table).cast(s.dtype) * s)
+    weights = b.reshape(wide, (N, K) if transB else (K, N))
+    return product(b, A, b.transpose(weights, (1, 0)) if transB else weights)
+
+
+# Embeddings --------------------------------------------------------------------------------------
+
+Data = Annotated[Value, Types.of("T1", *_DATA)]
+Indices = Annotated[Value, Types.of("Tind", "int32", "int64")]
+Scales = Annotated[Value, Types.of("T2", *HALVES)]
+
+
+@contrib_op(outputs="output")
+def GatherBlockQuantized(
+    b,
+    data: Data,
+    indices: Indices,
+    scales: Scales,
+    zero_points: Data | None = None,
+    *,
+    bits=4,
+    block_size=128,
+    gather_axis=0,
+    quantize_axis=1,
+):
+    """Entries of a table with scales for each block along an axis; bytes hold several numbers along the last
+    one."""
+    axis = b.axis(quantize_axis, data.rank)
+    zero = zero_points
+    if data.dtype == "uint8":
+        if axis != data.rank - 1:
+            raise ops.TypeMismatch(f"the blocks of bytes lie along axis {axis}, which is not the last")
+        data = fields(b, data, bits)
+        zero = zeros(b, data.dtype, scales.shape, 1 << (bits - 1))
+        if zero_points is not None:
+            zero = fields(b, zero_points, bits, scales.shape[-1])
+    elif data.dtype not in ("uint4", "int4"):
+        raise UnsupportedError(f"a table of {data.dtype} in blocks", "quantise it to integers")
+    table = DequantizeLinear(b, data, scales, zero, axis=axis, block_size=block_size)
+    return b.emit(ops.Gather("axis", b.axis(gather_axis, data.rank)), table, indices)[0]

@@ -1,0 +1,106 @@
+"""Weights of a few bits mean what ONNX Runtime makes of them."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from support.contrib import Case, check, check_compiled
+
+rng = np.random.default_rng(7)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.asarray(rng.standard_normal(shape), np.float32)
+
+
+def bytes_(*shape: int) -> np.ndarray:
+    return rng.integers(0, 256, shape).astype(np.uint8)
+
+
+def product(k: int, n: int, block: int, *, bits: int = 4, zero: str = "", **more: object) -> Case:
+    """3 rows times n x k weights. zero: "packed" or "float" zero points."""
+    blocks = -(-k // block)
+    weights = bytes_(n, blocks, block * bits // 8)
+    points = {"": None, "packed": bytes_(n, -(-blocks * bits // 8)), "float": np.abs(floats(n, blocks)) * 3}[
+        zero
+    ]
+    inputs = [floats(2, 3, k), weights, np.abs(floats(n, blocks)) / 8, points]
+    if more.get("grouped"):
+        inputs += [rng.permutation(np.arange(blocks * block) // block)[:k].astype(np.int32)]
+    if more.get("bias"):
+        inputs += [None] * (5 - len(inputs)) + [floats(n)]
+    while inputs[-1] is None:
+        inputs.pop()
+    stored = range(1, len(inputs)) if more.get("stored") else ()
+    return Case(
+        "MatMulNBits",
+        inputs,
+        {"K": k, "N": n, "bits": bits, "block_size": block},
+        stored=stored,
+        tolerance=1e-4,
+    )
+
+
+PRODUCTS = [
+    product(32, 6, 16),
+    product(64, 5, 32, stored=True),
+    product(48, 5, 32, stored=True, zero="packed"),
+    product(48, 5, 16, zero="packed", bias=True),
+    product(64, 3, 16, zero="float", stored=True),
+    product(64, 8, 32, bits=8, stored=True),
+    product(40, 8, 16, bits=8, zero="packed", stored=True),
+    product(64, 8, 32, bits=2, zero="packed", stored=True),
+    product(64, 8, 32, stored=True, bias=True),
+    product(64, 4, 16, stored=True, grouped=True),
+    product(1, 1, 16, stored=True),
+]
+
+BITSANDBYTES = [
+    Case(
+        "MatMulBnb4",
+        [floats(3, k), bytes_((n * k + 1) // 2), np.abs(floats(-(-n * k // block)))],
+        {"K": k, "N": n, "block_size": block, "quant_type": kind},
+        stored=(1, 2) if kind else (),
+        tolerance=1e-4,
+    )
+    for k, n, block, kind in ((32, 6, 16, 0), (32, 6, 16, 1), (30, 5, 64, 1), (7, 3, 16, 0))
+]
+
+
+def table(data: np.ndarray, block: int, axis: int, zero: bool, **attributes: object) -> Case:
+    wide = data.shape[-1] * (8 // attributes.get("bits", 4) if data.dtype == np.uint8 else 1)
+    shape = [*data.shape[:-1], wide]
+    shape[axis] = -(-shape[axis] // block)
+    scales = np.abs(floats(*shape))
+    points = None
+    if zero and data.dtype == np.uint8:
+        points = bytes_(*shape[:-1], -(-shape[-1] * attributes.get("bits", 4) // 8))
+    elif zero:
+        points = rng.integers(0, 8, shape).astype(data.dtype)
+    inputs = [data, np.array([[1, 0], [-1, 2]]), scales, points]
+    attributes |= {"block_size": block, "quantize_axis": axis}
+    return Case("GatherBlockQuantized", inputs[: 4 if zero else 3], attributes, stored=(0, 3))
+
+
+TABLES = [
+    table(rng.integers(0, 16, (5, 32)).astype(ml_dtypes.uint4), 16, 1, True),
+    table(rng.integers(0, 16, (5, 32)).astype(ml_dtypes.uint4), 16, 1, False),
+    table(rng.integers(-8, 8, (5, 3, 32)).astype(ml_dtypes.int4), 16, 2, False, gather_axis=1),
+    table(rng.integers(-8, 8, (32, 5)).astype(ml_dtypes.int4), 16, 0, True, gather_axis=1),
+    table(bytes_(5, 16), 16, 1, False),
+    table(bytes_(5, 24), 32, 1, True),
+    table(bytes_(5, 32), 16, 1, True, bits=8),
+    table(bytes_(5, 32), 16, 1, False, bits=8),
+]
+
+ALL = PRODUCTS + BITSANDBYTES + TABLES
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_the_results_are_those_of_onnxruntime(case):
+    check(case)
+
+
+def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
+    check_compiled([*PRODUCTS[1:4], *BITSANDBYTES[1:3], TABLES[0], TABLES[5]], tmp_path)
