@@ -209,18 +209,31 @@ class RowPasses:
         order = {n: k for k, n in enumerate(expr.topological(*wanted))}
         for node in sorted(edge, key=lambda n: (self.level(n), order[n])):
             here = self.level(node)
-            seen = expr.topological(self._seen(node, here))
+            seen = expr.topological(self._seen(node, here + 1))  # as later passes would compute it
             price = (
                 sum(costs.INSTRUCTIONS.get(n.op, 1) for n in seen if self.wide(n)) - 1
             )  # numbers are there anyway
             again = {
-                self.level(w)
+                level
                 for w in (*wanted, *self.kept)
-                if self.level(w) > here and node in expr.topological(self._seen(w, self.level(w)))
+                if (level := self.level(w)) > here
+                and self._seen(node, level) in expr.topological(self._seen(w, level))
             }
             if price * len(again) > DEAR:
-                self.kept.append(node)
-                self.leaf(KEPT + len(self.kept) - 1, node.dtype, here + 1, True)
+                self._keep([*self.kept, node])
+        while (read := self._read(wanted)) != self.kept:  # what made others that are kept, too
+            self._keep(read)
+
+    def _keep(self, values: list[Expr]) -> None:
+        self.kept = values
+        for index, value in enumerate(values):
+            self.leaf(KEPT + index, value.dtype, self.level(value) + 1, True)
+
+    def _read(self, wanted: Sequence[Expr]) -> list[Expr]:
+        """What is kept and a later pass reads."""
+        made = [self._seen(w, self.level(w)) for w in (*wanted, *self.kept)]
+        leaves = {leaf.value for leaf in expr.topological(*made) if leaf.op == "input"}
+        return [value for index, value in enumerate(self.kept) if KEPT + index in leaves]
 
     def _seen(self, root: Expr, number: int, numbers: dict[Expr, int] | None = None) -> Expr:
         """root in the pass of that number: what earlier passes kept is read; with `numbers`,

@@ -38,12 +38,13 @@ def to_computed(v: Vectors, x: str) -> str:
     return _from_format(v, _FORMATS[v.dtype], x)
 
 
-def from_computed(v: Vectors, x: str) -> str:
-    """x, a float32 for a narrow v.dtype, as that type, rounded."""
+def from_computed(v: Vectors, x: str, plain: bool = False) -> str:
+    """x, a float32 for a narrow v.dtype, as that type, rounded. `plain`: every NaN among x is one that
+    arithmetic gives of numbers of the type."""
     if v.dtype not in NARROW:
         return x
     if v.dtype == "bfloat16":
-        return _to_bfloat16(v, x)
+        return _to_bfloat16(v, x, plain)
     if v.dtype == "float16" and _converts_half(v.f.target):
         return v.f.cast("fptrunc", x, v.type, v.of("float32").type)
     if v.dtype == "float8e8m0":
@@ -51,11 +52,18 @@ def from_computed(v: Vectors, x: str) -> str:
     return _to_format(v, _FORMATS[v.dtype], x)
 
 
-def rounded(v: Vectors, x: str) -> str:
+def rounded(v: Vectors, x: str, plain: bool = False) -> str:
     """x, as computed, with what the type v.dtype does not hold rounded or wrapped away."""
     if v.dtype in NARROW:
-        return to_computed(v, from_computed(v, x))
+        return to_computed(v, from_computed(v, x, plain))
     return wrapped(v, x)
+
+
+def stored(v: Vectors, x: str) -> str:
+    """x, as computed and a number of the type v.dtype, as that type."""
+    if v.dtype == "bfloat16":  # its bits are there: nothing is left to round
+        return _as_code(v, v.of("uint32").shift_right(v.of("float32").bits(x), 16))
+    return from_computed(v, x)
 
 
 def wrapped(v: Vectors, x: str) -> str:
@@ -205,13 +213,16 @@ def _as_code(v: Vectors, bits: str) -> str:
     return v.f.cast("bitcast", x, v.type)
 
 
-def _to_bfloat16(v: Vectors, x: str) -> str:
+def _to_bfloat16(v: Vectors, x: str, plain: bool) -> str:
+    """A `plain` NaN is quiet and has nothing in the bits that are rounded away: rounding lets it be."""
     single, words = v.of("float32"), v.of("uint32")
     bits = single.bits(x)
     odd = words.bit_and(words.shift_right(bits, 16), words.constant(1))
     near = words.add(words.add(bits, words.constant(0x7FFF)), odd)
-    quiet = words.bit_or(bits, words.constant(0x400000))
-    return _as_code(v, words.shift_right(words.select(single.is_nan(x), quiet, near), 16))
+    if not plain:
+        quiet = words.bit_or(bits, words.constant(0x400000))
+        near = words.select(single.is_nan(x), quiet, near)
+    return _as_code(v, words.shift_right(near, 16))
 
 
 def _from_format(v: Vectors, form: _Format, x: str) -> str:

@@ -15,9 +15,10 @@ from ...ir import dtypes
 from ...ir.dims import Dimension
 from ...ir.expr import Expr, topological
 from ...records import dataclass
+from ...target import Ability
 from .. import abi
 from . import vector_math
-from .conversion import NARROW, cast, computed_in, from_computed, rounded, to_computed, wrapped
+from .conversion import NARROW, cast, computed_in, rounded, stored, to_computed, wrapped
 from .emitter import Function, Reg, splat
 from .vectors import Vectors
 
@@ -25,6 +26,9 @@ from .vectors import Vectors
 _EXACT = frozenset(
     ("neg", "abs", "sign", "min", "max", "select", "floor", "ceil", "trunc", "round", "fmod", "check")
 )
+
+#: Operations that are one instruction, whose NaN is that of an operand or the processor's own.
+_ARITHMETIC = frozenset(("add", "sub", "mul", "div"))
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class _Lowering:
             return self.values[id(node)]
         key = id(node), self.f.block
         if key not in self.narrow:
-            self.narrow[key] = from_computed(self.vectors(node.dtype), self.values[id(node)])
+            self.narrow[key] = stored(self.vectors(node.dtype), self.values[id(node)])
         return self.narrow[key]
 
     def add(self, node: Expr) -> None:
@@ -139,7 +143,19 @@ class _Lowering:
         if node.args and len(args) < len(node.args):
             self.values[id(node)] = vector_math.sigmoid(self.vectors(node.dtype), *args)
         else:
-            self.values[id(node)] = self._value(node, args)
+            self.values[id(node)] = self._half(node) or self._value(node, args)
+
+    def _half(self, node: Expr) -> str | None:
+        """Arithmetic of float16 where the target has it: to the bits that float32, rounded, gives."""
+        v = self.vectors(node.dtype)
+        if node.dtype != "float16" or node.op not in ("add", "sub", "mul"):
+            return None
+        if Ability.HALF_ARITHMETIC not in self.f.target.abilities:
+            return None
+        a, b = map(self.own, node.args)
+        value = self.f.binary(f"f{node.op}", a, b, v.type)
+        self.narrow[id(node), self.f.block] = value
+        return to_computed(v, value)
 
     def _value(self, node: Expr, args: list[str]) -> str:
         v, kind = self.vectors(node.dtype), computed_in(node.dtype)
@@ -180,7 +196,7 @@ class _Lowering:
         else:
             value = _on_integers(w, node, args)
         exact = node.dtype == "bool" or (node.op in _EXACT and node.dtype in NARROW)
-        return value if exact else rounded(v, value)
+        return value if exact else rounded(v, value, node.op in _ARITHMETIC)
 
 
 def _given(what: Given | None, name: str) -> Given:

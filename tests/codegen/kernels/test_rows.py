@@ -351,6 +351,21 @@ def test_layer_norm_keeps_a_sum_but_not_a_difference():
     assert [e.op for e in found.kept] == ["add"]
 
 
+def test_what_is_dear_is_kept_besides_what_it_is_made_of():
+    def twice_scaled(r, x):
+        return softmax(r, r.map(lambda a: (a - 3.0) * 2.0 / 7.0 + 1.0, x))
+
+    assert [e.op for e in plan(twice_scaled, wide(8, 100)).kept] == ["add", "exp"]
+
+
+def test_nothing_is_kept_that_no_later_pass_reads():
+    def exponentials_of_what_is_summed(r, *operands):
+        h = r.map(lambda a, b, c, d: a + b + c + d, *operands)
+        return r.map(lambda e, s: e * s, r.map(expr.exp, h), r.reduce("sum", h))
+
+    assert [e.op for e in plan(exponentials_of_what_is_summed, *[wide(8, 100)] * 4).kept] == ["exp"]
+
+
 def test_what_is_kept_lies_where_a_result_will_be():
     assert plan(softmax, wide(8, 100)).homes == [("output", 0)]
     assert plan(residual_layer_norm, *[wide(8, 100)] * 2, *[wide(100)] * 3).homes == [("output", 1)]

@@ -2,10 +2,15 @@
 
 import numpy as np
 import pytest
-from support.lanes import INTEGERS, check_exact, run, same, samples, targets
+from onnxc.codegen.kernel import KernelText
+from onnxc.codegen.text import scalar
+from onnxc.codegen.text.memory import load_lanes
+from support import harness
+from support.lanes import INTEGERS, check_exact, pair, run, same, samples, targets
 
 from onnxc.ir import dtypes, expr
 from onnxc.ir.expr import apply, input_
+from onnxc.target import TARGETS, Ability, runs_here
 
 
 @targets
@@ -73,6 +78,33 @@ def test_rounding_to_sixteen_bits_is_to_nearest_even(target, dtype):
         for source in ("float64", "float32"):
             (got,) = run(target, [input_(0, source).cast(dtype)], [values.astype(source)])
             assert same(got, values.astype(source).astype(got.dtype))
+
+
+#: With the processors that have arithmetic of float16.
+WITH_HALVES = [
+    t
+    for t in TARGETS.values()
+    if t in harness.RUNNABLE or (Ability.HALF_ARITHMETIC in t.abilities and runs_here(t))
+]
+
+
+@pytest.mark.parametrize("target", WITH_HALVES, ids=str)
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+def test_every_operation_of_sixteen_bits_is_rounded_once(target, dtype):
+    a, b = pair(dtype)
+    x, y = input_(0, dtype), input_(1, dtype)
+    roots = [x + y, x - y, x * y, x / y, (x * y + x) * y - x, x * y < y]
+    check_exact(target, roots, a, b)
+    generator = np.random.default_rng(3)
+    check_exact(target, roots, *(generator.normal(0, s, 4000).astype(a.dtype) for s in (1, 1e-4)))
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+def test_float16_is_added_as_it_is_where_the_target_can(target):
+    kernel, x = KernelText(target), input_(0, "float16")
+    with kernel.entry() as f:
+        scalar.lower(f, [x * x + x], lambda i: load_lanes(f, "float16", f.input(i), 8), 8)
+    assert ("fadd <8 x half>" in str(kernel)) == (Ability.HALF_ARITHMETIC in target.abilities)
 
 
 @targets
