@@ -12,13 +12,14 @@ from typing import Annotated
 import numpy as np
 
 from ...errors import UnsupportedError
-from ...ir import dtypes, expr, ops
+from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Value
 from ..onnx_ops.common import generate, one_of, zeros
 from ..onnx_ops.linear import product
+from ..onnx_ops.movement import padded
 from ..onnx_ops.quantization import DequantizeLinear
 from ..onnx_ops.rules import Types
 from ..tensors import unpacked
@@ -43,32 +44,38 @@ Group = Annotated[Value, Types.of("T4", "int32")]
 
 
 def fields(
-    b: Builder, x: Value, bits: int, count: Dimension | None = None, high_first: bool = False
+    b: Builder,
+    x: Value,
+    bits: int,
+    shape: Sequence[Dimension],
+    count: Dimension | None = None,
+    high_first: bool = False,
 ) -> Value:
-    """uint8 [..., n] as [..., 8 n / bits] numbers of so many bits, the lowest or the highest of a byte
-    first; of each row the first `count`."""
+    """The bytes x in this shape [..., n] as [..., 8 n / bits] numbers of so many bits, the lowest or the
+    highest of a byte first; of each row the first `count`."""
     one_of(bits, (2, 4, 8), "bits")
-    *before, size = x.shape
+    *before, size = shape
     each = 8 // bits
     whole = size * each
     count = whole if count is None else count
-    if bits == 8:
-        return b.take(x, x.rank - 1, 0, count)
     data, dtype = b.known(x), f"uint{bits}"
-    if data is not None and isinstance(count, int):
-        shape = (*data.shape[:-1], count)
+    if bits == 8:
+        return b.take(b.reshape(x, shape), len(before), 0, count)
+    if data is None or not dims.is_static((*shape, count)):
+        place = (each - 1) - expr.index(len(shape)) if high_first else expr.index(len(shape))
+        field = (expr.input_(0, "uint8") >> (place * bits).cast("uint8")) & ((1 << bits) - 1)
+        parts = generate(b, (*shape, each), field, b.reshape(x, (*shape, 1)))
+        return b.take(b.reshape(parts, (*before, whole)), len(before), 0, count)
+    *rows, kept = dims.numbers((*before, count))
+    if data.size != dims.product(shape):
+        raise ops.TypeMismatch(f"{x.type} are no {dims.product(shape)} bytes")
 
-        def make() -> np.ndarray:
-            rows = unpacked(data.reshape(-1), bits, data.size * each).reshape(-1, each)
-            rows = rows[:, ::-1] if high_first else rows
-            kept = rows.reshape(*data.shape[:-1], -1)[..., :count]
-            return np.ascontiguousarray(kept).view(dtypes.numpy_dtype(dtype))
+    def make() -> np.ndarray:
+        parts = unpacked(data.reshape(-1), bits, data.size * each).reshape(-1, each)
+        parts = parts[:, ::-1] if high_first else parts
+        return parts.reshape(*rows, -1)[..., :kept].view(dtypes.numpy_dtype(dtype))
 
-        return b.constant(Constant(dtype, shape, make))
-    place = (each - 1) - expr.index(x.rank) if high_first else expr.index(x.rank)
-    field = (expr.input_(0, "uint8") >> (place * bits).cast("uint8")) & ((1 << bits) - 1)
-    parts = generate(b, (*before, size, each), field, b.reshape(x, (*before, size, 1)))
-    return b.take(b.reshape(parts, (*before, whole)), x.rank - 1, 0, count)
+    return b.constant(Constant(dtype, (*rows, kept), make))
 
 
 def widened_blocks(b: Builder, q: Value, scales: Value, zero: Value | None, bits: int, block: int) -> Value:
@@ -109,29 +116,45 @@ def MatMulNBits(
     block_size: int,
     weight_prepacked=0,
 ):
-    """A times the transpose of the weights [N, K], plus the bias. A is not rounded, whatever `accuracy_level`
-    allows."""
+    """A times the transpose of the weights [N, K], plus the bias. With accuracy_level 4 A has 8 bits, too."""
     if weight_prepacked:
         raise UnsupportedError("weights that are packed for another processor", "export them as they are")
     if N < 1 or K < 1 or block_size < 16 or block_size & (block_size - 1):
         raise ops.TypeMismatch(f"{N} x {K} weights in blocks of {block_size}")
     blocks = -(-K // block_size)
-    q = fields(b, b.reshape(B, (N, blocks * block_size * bits // 8)), bits)
+    q = fields(b, B, bits, (N, blocks * block_size * bits // 8))
     scales = b.reshape(scales, (N, blocks))
     zero = None if zero_points is None else _zero_points(b, zero_points, bits, N, blocks)
     if g_idx is None:
         weights = widened_blocks(b, q, scales, zero, bits, block_size)
     else:
         weights = _grouped(b, q, scales, zero, bits, g_idx)
+    if accuracy_level == 4 and g_idx is None and (zero is None or zero.dtype == q.dtype):
+        A = _rounded(b, A, K, block_size)
     y = product(b, A, b.transpose(b.take(weights, 1, 0, K), (1, 0)))
     return y if bias is None else b.map(y, bias, lambda e, c: e + c)
+
+
+def _rounded(b: Builder, x: Value, count: int, block: int) -> Value:
+    """x in steps of a 127th of the greatest magnitude of each block along its last axis; the last block may
+    be short."""
+    missing = -count % block
+    whole = padded(b, x, (0,) * x.rank, (*(0,) * (x.rank - 1), missing))
+    parts = b.reshape(whole, (*x.shape[:-1], (count + missing) // block, block))
+    greatest = b.reduce("max", parts, [-1], True, abs)
+
+    def body(e: Expr, most: Expr) -> Expr:
+        e, step = e.cast("float32"), most.cast("float32") / 127
+        return (expr.round_(e * expr.where(step.equals(0), 0, 1 / step)) * step).cast(x.dtype)
+
+    return b.take(b.reshape(b.map(parts, greatest, body), whole.shape), x.rank - 1, 0, count)
 
 
 def _zero_points(b: Builder, zero: Value, bits: int, rows: int, blocks: int) -> Value:
     """[rows, blocks] zero points, each row of bytes by itself where they are of few bits."""
     if zero.dtype != "uint8":
         return b.reshape(zero, (rows, blocks))
-    return fields(b, b.reshape(zero, (rows, -(-blocks * bits // 8))), bits, blocks)
+    return fields(b, zero, bits, (rows, -(-blocks * bits // 8)), blocks)
 
 
 def _grouped(b: Builder, q: Value, scales: Value, zero: Value | None, bits: int, group: Value) -> Value:
@@ -183,7 +206,7 @@ def MatMulBnb4(
     if N < 1 or K < 1 or block_size < 1:
         raise ops.TypeMismatch(f"{N} x {K} weights in blocks of {block_size}")
     count = N * K
-    codes = fields(b, b.reshape(B, ((count + 1) // 2,)), 4, count, high_first=True)
+    codes = fields(b, B, 4, ((count + 1) // 2,), count, high_first=True)
     scales = b.reshape(absmax, (-(-count // block_size), 1))
     if count % block_size:
         place = generate(b, (count,), expr.index(0) / block_size)
@@ -222,10 +245,10 @@ def GatherBlockQuantized(
     if data.dtype == "uint8":
         if axis != data.rank - 1:
             raise ops.TypeMismatch(f"the blocks of bytes lie along axis {axis}, which is not the last")
-        data = fields(b, data, bits)
+        data = fields(b, data, bits, data.shape)
         zero = zeros(b, data.dtype, scales.shape, 1 << (bits - 1))
         if zero_points is not None:
-            zero = fields(b, zero_points, bits, scales.shape[-1])
+            zero = fields(b, zero_points, bits, zero_points.shape, scales.shape[-1])
     elif data.dtype not in ("uint4", "int4"):
         raise UnsupportedError(f"a table of {data.dtype} in blocks", "quantise it to integers")
     table = DequantizeLinear(b, data, scales, zero, axis=axis, block_size=block_size)

@@ -33,13 +33,8 @@ def product(k: int, n: int, block: int, *, bits: int = 4, zero: str = "", **more
     while inputs[-1] is None:
         inputs.pop()
     stored = range(1, len(inputs)) if more.get("stored") else ()
-    return Case(
-        "MatMulNBits",
-        inputs,
-        {"K": k, "N": n, "bits": bits, "block_size": block},
-        stored=stored,
-        tolerance=1e-4,
-    )
+    attributes = {"K": k, "N": n, "bits": bits, "block_size": block, "accuracy_level": more.get("level", 0)}
+    return Case("MatMulNBits", inputs, attributes, stored=stored, tolerance=1e-4)
 
 
 PRODUCTS = [
@@ -54,6 +49,10 @@ PRODUCTS = [
     product(64, 8, 32, stored=True, bias=True),
     product(64, 4, 16, stored=True, grouped=True),
     product(1, 1, 16, stored=True),
+    product(48, 8, 32, stored=True, level=4),
+    product(64, 8, 32, stored=True, level=4, zero="packed", bits=8),
+    product(64, 8, 16, stored=True, level=4, zero="float"),
+    product(64, 8, 32, stored=True, level=4, grouped=True),
 ]
 
 BITSANDBYTES = [
@@ -103,4 +102,4 @@ def test_the_results_are_those_of_onnxruntime(case):
 
 
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
-    check_compiled([*PRODUCTS[1:4], *BITSANDBYTES[1:3], TABLES[0], TABLES[5]], tmp_path)
+    check_compiled([*PRODUCTS[1:4], PRODUCTS[11], *BITSANDBYTES[1:3], TABLES[0], TABLES[5]], tmp_path)
