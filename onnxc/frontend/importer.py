@@ -38,6 +38,7 @@ from .regions import (
     RuleBuilder,
     Scope,
     Site,
+    Take,
     common_types,
     emit_if,
     failing,
@@ -169,22 +170,17 @@ class Importer:
         proto: onnx.GraphProto,
         inputs: Sequence[Type],
         facts: Mapping[str, Dimension] | None = None,
-        rest: tuple[Sequence[str], Sequence[onnx.NodeProto], Sequence[str]] | None = None,
     ) -> Region:
-        """A branch or body as a graph of its own. inputs: the types of its inputs.
-        `rest`, (names that the graph's outputs get, nodes after it, outputs asked for), continues with what
-        follows it."""
+        """A branch or body as a graph of its own. inputs: the types of its inputs."""
+        inner = self._inner(scope, facts)
+        given = [inner.builder.input(type_) for type_ in inputs]
+        return Region(inner.builder, self.body(inner, proto, given), given)
+
+    def _inner(self, scope: Scope, facts: Mapping[str, Dimension] | None) -> Scope:
+        """The scope of a region."""
         if scope.depth >= NESTING_LIMIT:
             raise ModelError(f"graphs are nested more than {NESTING_LIMIT} deep")
-        builder = scope.builder.inner(facts)
-        inner = Scope(builder, scope, depth=scope.depth + 1)
-        given = [builder.input(type_) for type_ in inputs]
-        outputs = self.body(inner, proto, given)
-        if rest is not None:
-            names, nodes, wanted = rest
-            follow = Scope(builder, inner, dict(zip(names, outputs)), scope.depth + 1)
-            outputs = self.nodes(follow, nodes, wanted)
-        return Region(builder, outputs, given)
+        return Scope(scope.builder.inner(facts), scope, depth=scope.depth + 1)
 
     def body(self, scope: Scope, proto: onnx.GraphProto, inputs: Sequence[Value]) -> list[Value]:
         """A branch or body imported into a scope of its own, its inputs being the values given; its
@@ -199,7 +195,7 @@ class Importer:
     def inline(self, scope: Scope, proto: onnx.GraphProto) -> list[Value]:
         """A graph without inputs, imported as part of the scope around it: a branch that is known to be
         taken."""
-        inner = Scope(scope.builder, scope, depth=scope.depth + 1)
+        inner = Scope(scope.builder, scope, depth=scope.depth + 1, inlined=True)
         return self._body(inner, proto, [o.name for o in proto.output])
 
     def _variants(
@@ -211,16 +207,33 @@ class Importer:
         output_names: Sequence[str],
     ) -> list[Value]:
         """The remaining nodes once in each branch of an If, under it. Where they cannot follow one of the
-        branches, taking it is an error of the run."""
-        following = (list(node.output), rest, output_names)
+        branches, taking it is an error of the run. Where even the outputs' ranks differ and the graph is
+        part of the one around it, what follows there is imported in each branch too."""
+
+        def followed(take: Take | None) -> Take:
+            def outputs(inner: Scope) -> list[Value]:
+                after = Scope(inner.builder, scope, depth=inner.depth, inlined=scope.inlined)
+                if take is None:
+                    return self.nodes(after, [node, *rest], output_names)
+                try:
+                    after.values.update(zip(node.output, take(inner)))
+                except RanksDiffer as again:
+                    return self._variants(after, again, node, rest, output_names)
+                return self.nodes(after, rest, output_names)
+
+            return outputs
+
+        takes = [followed(take) for take in differ.takes]
         regions: list[Region | None] = []
         refused: list[Diagnostic] = []
-        for graph, facts in zip(differ.branches, differ.facts):
-            before = len(self.diagnostics)
+        for take, facts in zip(takes, differ.facts):
+            before, inner = len(self.diagnostics), self._inner(scope, facts)
             try:
-                region = self.region(scope, graph, (), facts, following)
+                region = Region(inner.builder, take(inner), [])
             except Refused:
                 region = None
+            except RanksDiffer:
+                raise RanksDiffer(differ.condition, differ.facts, (takes[0], takes[1])) from None
             found = self.diagnostics[before:]
             refused += found
             del self.diagnostics[before:]
@@ -234,6 +247,8 @@ class Importer:
         otherwise = otherwise or failing(scope.builder, known)
         types = common_types(scope.builder, then, otherwise)
         if types is None:
+            if scope.inlined:
+                raise RanksDiffer(differ.condition, differ.facts, (takes[0], takes[1]))
             raise UnsupportedError(
                 "the rank of a graph's output depends on the run",
                 "give input shapes that decide it (--shape)",
@@ -279,6 +294,8 @@ class Importer:
                 for output in node.output:  # what it reads was refused
                     scope.values[output] = None
                 return
+            if value is not None and scope.builder.facts:
+                value = scope.builder.capture(value)  # as it is where these hold
             operands.append(value)
         origin = self._origin(scope, node)
         scope.builder.origin = f"{origin.node} ({node.op_type})"
@@ -330,7 +347,7 @@ class Importer:
         if body is None:
             where = f"{node.domain or 'ai.onnx'} {opset}"
             raise UnsupportedError(f"operator {node.op_type} of {where} is not supported yet")
-        inner = Scope(scope.builder, scope, depth=scope.depth + 1, opsets=body.opsets)
+        inner = Scope(scope.builder, scope, depth=scope.depth + 1, opsets=body.opsets, inlined=True)
         found = dict(
             zip(filter(None, node.output), self.nodes(inner, body.nodes, [n for n in node.output if n]))
         )

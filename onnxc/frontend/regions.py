@@ -7,10 +7,11 @@ it becomes an explicit input; the two regions of an If get the same ones, and co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import onnx
 
 from ..errors import UnsupportedError
@@ -35,6 +36,7 @@ class Scope:
     values: dict[str, Value | None] = field(default_factory=dict)
     depth: int = 0
     opsets: Mapping[str, int] | None = None  # of a schema's function body, where the nodes come from one
+    inlined: bool = False  # its graph is part of the one around it
 
     def function_opsets(self) -> Mapping[str, int] | None:
         """The operator sets of the innermost function body around; None: the model's own."""
@@ -110,17 +112,54 @@ class Refused(Exception):
     """A value could not be imported; its cause is among the diagnostics already."""
 
 
+#: What imports a node's outputs into the scope of a region.
+Take = Callable[[Scope], list[Value]]
+
+
 class RanksDiffer(Exception):
-    """The branches of an If give an output tensors of different rank: what follows is imported once for
-    each."""
+    """A condition that the run tells decides the rank of a node's output: what follows is imported once for
+    each case.
+
+    facts: what holds of dimensions in either case. takes: what makes the node's outputs then; None: the
+    node's rule again, which then knows these facts."""
 
     def __init__(
         self,
         condition: Value,
-        branches: tuple[onnx.GraphProto, onnx.GraphProto],
         facts: tuple[dict[str, Dimension], dict[str, Dimension]],
+        takes: tuple[Take | None, Take | None] = (None, None),
     ):
-        self.condition, self.branches, self.facts = condition, branches, facts
+        self.condition, self.facts, self.takes = condition, facts, takes
+
+
+def facts_of(condition: Value) -> tuple[dict[str, Dimension], dict[str, Dimension]]:
+    """What either branch knows of dimensions where the condition is one: `n == 1` makes n 1, its negation
+    leaves n open but decides the same question asked again."""
+    if condition.elements is None:
+        return {}, {}
+    (truth,) = condition.elements.flat
+    atom, negated = dims.single_atom(truth), False
+    if atom is None:
+        atom, negated = dims.single_atom(1 - truth), True
+    if atom is None:
+        return {}, {}
+    holds: dict[str, Dimension] = {atom.key: 1}
+    if isinstance(atom, dims.Apply) and atom.kind == "eq":
+        for side, other in ((atom.left, atom.right), (atom.right, atom.left)):
+            name = dims.single_atom(side)
+            if isinstance(name, dims.Symbol) and isinstance(other, int):
+                holds[name.name] = other
+    fails: dict[str, Dimension] = {atom.key: 0}
+    return (fails, holds) if negated else (holds, fails)
+
+
+def is_one(b: Builder, size: Dimension) -> bool:
+    """Whether a size is 1, on which a rank depends; RanksDiffer where only the run tells."""
+    answer = dims.substitute(dims.compare("eq", size, 1), b.facts)
+    if not isinstance(answer, int):
+        condition = b.elements(np.array(answer, object), "bool")
+        raise RanksDiffer(condition, facts_of(condition))
+    return bool(answer)
 
 
 # The two branches of an If -----------------------------------------------------------------------

@@ -384,6 +384,21 @@ def test_branches_may_differ_in_rank(tmp_path):
     )
 
 
+def test_axes_of_size_one_are_dropped_when_the_run_meets_them(tmp_path):
+    model = parsed("""
+        squeezed (float[N,M,K] x) => (float total, float[P] flat, float[A,B] rows) {
+            go = Constant <value = bool {1}> ()
+            small = If (go) <
+                then_branch = g () => (s) { s = Squeeze (x) }, else_branch = h () => (t) { t = Neg (x) }>
+            total = ReduceSum <keepdims = 0> (small)
+            minus = Constant <value = int64[1] {-1}> ()
+            flat = Reshape (small, minus)
+            rows = Flatten <axis = 0> (small)
+        }""")
+    shapes = [(1, 1, 1), (2, 1, 3), (1, 3, 1), (2, 3, 4)]
+    check_runs(model, tmp_path, [{"x": floats(*shape)} for shape in shapes])
+
+
 def test_what_fits_one_rank_only_fails_the_run_where_the_other_was_taken(tmp_path):
     rest = "y = ReduceSum <keepdims = 0> (chosen, two)"
     compiled = onnxc.load(onnxc.compile(parsed(DIFFERENT_RANKS.replace("REST", rest)), tmp_path / "model.so"))

@@ -17,7 +17,16 @@ from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dim, Dimension
 from ...ir.graph import OptionalType, SequenceType, TensorType, Type, Value
-from ..regions import RanksDiffer, Region, RuleBuilder, common_type, common_types, emit_if, is_visible
+from ..regions import (
+    RanksDiffer,
+    Region,
+    RuleBuilder,
+    common_type,
+    common_types,
+    emit_if,
+    facts_of,
+    is_visible,
+)
 from .common import zeros
 from .rules import onnx_op
 
@@ -30,35 +39,19 @@ def If(b, cond, *, then_branch, else_branch):
     known = b.known(cond)
     if known is not None:
         return tuple(b.site.inline(then_branch if known.reshape(-1)[0] else else_branch))
-    facts = _facts(cond)
+    facts = facts_of(cond)
     then, otherwise = (
         b.site.region(graph, (), fact) for graph, fact in zip((then_branch, else_branch), facts)
     )
     types = common_types(b, then, otherwise)
     if types is None:
-        raise RanksDiffer(b.reshape(cond, ()), (then_branch, else_branch), facts)
+        site = b.site
+        takes = [
+            lambda scope, graph=graph: site.body(scope.builder, graph, ())
+            for graph in (then_branch, else_branch)
+        ]
+        raise RanksDiffer(b.reshape(cond, ()), facts, (takes[0], takes[1]))
     return emit_if(b, b.reshape(cond, ()), then, otherwise, types)
-
-
-def _facts(condition: Value) -> tuple[dict[str, Dimension], dict[str, Dimension]]:
-    """What either branch knows of dimensions where the condition is one: `n == 1` makes n 1, its negation
-    leaves n open but decides the same question asked again."""
-    if condition.elements is None:
-        return {}, {}
-    (truth,) = condition.elements.flat
-    atom, negated = dims.single_atom(truth), False
-    if atom is None:
-        atom, negated = dims.single_atom(1 - truth), True
-    if atom is None:
-        return {}, {}
-    holds: dict[str, Dimension] = {atom.key: 1}
-    if isinstance(atom, dims.Apply) and atom.kind == "eq":
-        for side, other in ((atom.left, atom.right), (atom.right, atom.left)):
-            name = dims.single_atom(side)
-            if isinstance(name, dims.Symbol) and isinstance(other, int):
-                holds[name.name] = other
-    fails: dict[str, Dimension] = {atom.key: 0}
-    return (fails, holds) if negated else (holds, fails)
 
 
 # Loops -------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...errors import UnsupportedError
 from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
+from ..regions import is_one
 from .common import (
     as_data,
     at_axes,
@@ -96,15 +96,9 @@ def Flatten(b, input, *, axis=1):
 
 @onnx_op(since=13)
 def Squeeze(b, data, axes=None):
-    """Without axes every axis of size 1 goes, so that all sizes must be known."""
+    """Without axes every axis of size 1 goes, which may be for the run to tell."""
     if axes is None:
-        unknown = [d for d in data.shape if dims.equal(d, 1) is None]
-        if unknown:
-            raise UnsupportedError(
-                f"whether it drops the axis of size {unknown[0]} depends on the run",
-                "name the axes, or fix the size",
-            )
-        return b.reshape(data, [d for d in data.shape if d != 1])
+        return b.reshape(data, [d for d in data.shape if not is_one(b, d)])
     for axis in known_axes(b, axes, data.rank) or ():
         if dims.equal(data.shape[axis], 1) is False:
             raise ops.TypeMismatch(f"axis {axis} of {data.type} is not of size 1")
