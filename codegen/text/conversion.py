@@ -9,6 +9,8 @@ microscaling, and the `fnuz` variants.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...ir import dtypes
 from ...records import dataclass
 from ...target import Ability, Target
@@ -89,6 +91,33 @@ def cast(source: Vectors, dtype: str, x: str, within: bool = False) -> str:
     if dtypes.is_float(kind):
         return _saturated(source.of(kind), v, x, within)
     return wrapped(v, _resized(source, v, x))
+
+
+#: Scales by which `quantised` divides without reaching numbers that lose bits.
+SCALES = 2.0**-60, 2.0**60
+
+
+def quantised(v: Vectors, x: str, scale: float, zero: int, low: int, high: int) -> str:
+    """round(x / scale) + zero between low and high, as v.dtype, of at most 16 bits; NaN gives 0. x is
+    float32, scale lies within SCALES, and the target has fused multiply-adds.
+
+    Dividing would take longer than all else. Two corrections of x * (1 / scale) give the quotient rounded
+    once: the first brings it within a unit of its last place, from where the second is exact, 1 / scale being
+    rounded correctly (Markstein 1990). Adding 1.5 * 2^23 leaves the nearest integer in the last bits."""
+    single, words = v.of("float32"), v.of("int32")
+    divisor = float(np.float32(scale))
+    inverse, minus = single.constant(1 / divisor), single.constant(-divisor)
+    near = single.greater(x, single.constant((low - zero) * divisor))  # the bound where x is NaN
+    near = single.smaller(near, single.constant((high - zero) * divisor))
+    quotient: str = single.mul(near, inverse)
+    for _ in range(2):
+        quotient = single.fma(single.fma(quotient, minus, near), inverse, quotient)
+    magic = 1.5 * 2**23
+    whole = single.bits(single.add(quotient, single.constant(magic)))
+    result: str = words.sub(whole, words.constant(int(np.float32(magic).view(np.int32)) - zero))
+    if low != 0:
+        result = words.select(single.is_nan(x), words.constant(0), result)
+    return _resized(words, v, result)
 
 
 def _resized(source: Vectors, v: Vectors, x: str) -> str:

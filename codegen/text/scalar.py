@@ -15,10 +15,10 @@ from ...ir import dtypes
 from ...ir.dims import Dimension
 from ...ir.expr import Expr, topological
 from ...records import dataclass
-from ...target import Ability
+from ...target import Ability, Target
 from .. import abi
 from . import vector_math
-from .conversion import NARROW, cast, computed_in, rounded, stored, to_computed, wrapped
+from .conversion import NARROW, SCALES, cast, computed_in, quantised, rounded, stored, to_computed, wrapped
 from .emitter import Function, Reg, splat
 from .vectors import Vectors
 
@@ -92,14 +92,8 @@ def lower(
             code.add(node)
         elif id(node) not in code.values:
             stack.append((node, True))
-            stack.extend((a, False) for a in reversed(_arguments(node)))
+            stack.extend((a, False) for a in reversed(code.arguments(node)))
     return [code.own(root) for root in roots]
-
-
-def _arguments(node: Expr) -> tuple[Expr, ...]:
-    """What a node is computed from: its arguments, but for a sigmoid, which is one step from its x."""
-    x = _sigmoid_argument(node)
-    return node.args if x is None else (x,)
 
 
 Given = TypeVar("Given")  # what the caller of `lower` has to give
@@ -123,6 +117,7 @@ class _Lowering:
         # LLVM keeps a bfloat that lives on into another block as a float and calls a library to round it
         # again, so these are used within their block only.
         self.narrow: dict[tuple[int, str], str] = {}
+        self._steps: dict[Expr, Expr | _Quantised] = {}  # sigmoids, by their x, and quantised numbers
 
     def vectors(self, dtype: str) -> Vectors:
         return Vectors(self.f, dtype, self.lanes)
@@ -139,11 +134,23 @@ class _Lowering:
     def add(self, node: Expr) -> None:
         if id(node) in self.values:
             return
-        args = [self.values[id(a)] for a in _arguments(node)]
-        if node.args and len(args) < len(node.args):
-            self.values[id(node)] = vector_math.sigmoid(self.vectors(node.dtype), *args)
+        args = [self.values[id(a)] for a in self.arguments(node)]
+        if node not in self._steps:
+            value = self._half(node) or self._value(node, args)
+        elif isinstance(step := self._steps[node], _Quantised):
+            v = self.vectors(node.dtype)
+            value = quantised(v, args[0], step.scale, step.zero, step.low, step.high)
         else:
-            self.values[id(node)] = self._half(node) or self._value(node, args)
+            value = vector_math.sigmoid(self.vectors(node.dtype), args[0])
+        self.values[id(node)] = value
+
+    def arguments(self, node: Expr) -> tuple[Expr, ...]:
+        """What a node is computed from: its arguments, but x where it is one step from that."""
+        step: Expr | _Quantised | None = _sigmoid_argument(node) or _quantised(node, self.f.target)
+        if step is None:
+            return node.args
+        self._steps[node] = step
+        return (step.x if isinstance(step, _Quantised) else step,)
 
     def _half(self, node: Expr) -> str | None:
         """Arithmetic of float16 where the target has it: to the bits that float32, rounded, gives."""
@@ -205,17 +212,20 @@ def _given(what: Given | None, name: str) -> Given:
     return what
 
 
+def _clip(x: Expr) -> tuple[Expr, float, float] | None:
+    """(what is clipped, the bounds) where x is a clip to constants."""
+    if x.op not in ("min", "max") or x.args[0].op not in ("min", "max") or x.op == x.args[0].op:
+        return None
+    upper, lower = (x, x.args[0]) if x.op == "min" else (x.args[0], x)
+    if upper.args[1].op != "const" or lower.args[1].op != "const":
+        return None
+    return x.args[0].args[0], lower.args[1].value, upper.args[1].value
+
+
 def _within(x: Expr, low: int, high: int) -> bool:
     """Whether x is a clip to constants inside [low, high]."""
-
-    def bound(node: Expr) -> float | None:
-        return node.args[1].value if node.args[1].op == "const" else None
-
-    if x.op not in ("min", "max") or x.args[0].op not in ("min", "max") or x.op == x.args[0].op:
-        return False
-    upper, lower = (x, x.args[0]) if x.op == "min" else (x.args[0], x)
-    above, below = bound(upper), bound(lower)
-    return above is not None and below is not None and low <= below <= high and low <= above <= high
+    clip = _clip(x)
+    return clip is not None and all(low <= bound <= high for bound in clip[1:])
 
 
 # Operations --------------------------------------------------------------------------------------
@@ -266,6 +276,38 @@ def _sigmoid_argument(node: Expr) -> Expr | None:
     if power is None or power.op != "exp" or power.args[0].op != "neg":
         return None
     return power.args[0].args[0]
+
+
+@dataclass(frozen=True)
+class _Quantised:
+    """round(x / scale) + zero, clipped."""
+
+    x: Expr
+    scale: float
+    zero: int
+    low: int
+    high: int
+
+
+def _quantised(node: Expr, target: Target) -> _Quantised | None:
+    """What node is where it quantises a float32 by a constant scale, cast(clip(round(x / scale) + zero)), and
+    `quantised` can."""
+    kinds = dtypes.is_integer(node.dtype) and dtypes.bits(node.dtype) <= 16
+    if node.op != "cast" or not kinds or not target.fused_multiply_add:
+        return None
+    clip = _clip(node.args[0])
+    if clip is None or not _within(node.args[0], *dtypes.integer_range(node.dtype)):
+        return None
+    (clipped, low, high), zero, total = clip, 0.0, clip[0]
+    if clipped.op == "add" and clipped.args[1].op == "const":
+        total, zero = clipped.args[0], clipped.args[1].value
+    quotient = total.args[0] if total.op == "round" else total
+    if total.op != "round" or quotient.op != "div" or quotient.args[1].op != "const":
+        return None
+    (x, scale), whole = quotient.args, all(map(float.is_integer, (low, high, zero)))
+    if x.dtype != "float32" or not whole or abs(zero) > 1 << 16 or not SCALES[0] < scale.value < SCALES[1]:
+        return None
+    return _Quantised(x, scale.value, int(zero), int(low), int(high))
 
 
 _BOOLEAN: dict[str, Callable[..., str]] = {

@@ -114,6 +114,25 @@ def test_clip_before_a_cast(target):
     check_exact(target, roots, samples("float32"))
 
 
+SCALED = [("uint8", 0, 255, 120), ("int8", -128, 127, 0), ("int8", -127, 127, -3), ("uint16", 0, 65535, 999)]
+
+
+@targets
+@pytest.mark.parametrize(("dtype", "low", "high", "zero"), SCALED)
+def test_quantising_by_a_constant_divides_to_the_last_bit(target, dtype, low, high, zero):
+    generator = np.random.default_rng(high)
+    scales = [0.02, 1.0, 0.99999994, 1.0000001, *generator.lognormal(-4, 3, 4)]
+    ties = np.arange(low - zero - 1, high - zero + 2, 1 if high < 300 else 61) + 0.5
+    wild = samples("float32")
+    for scale in map(float, np.float32(scales)):
+        near = np.float32(ties * scale)
+        steps = [near, *(np.nextafter(near, np.float32(s * np.inf)) for s in (1, -1)), near * np.float32(0.7)]
+        quotient = apply("round", input_(0, "float32") / scale)
+        total = quotient + float(zero) if zero else quotient
+        roots = [total.maximum(float(low)).minimum(float(high)).cast(dtype)]
+        check_exact(target, roots, np.concatenate([*steps, wild, wild * np.float32(scale)]))
+
+
 @targets
 def test_bitcast(target):
     check_exact(target, [expr.bitcast(input_(0, "float32"), "int32")], samples("float32"))
