@@ -48,4 +48,5 @@
 #include "ops_sequence.c"
 #include "ops_regions.c"
 #include "ops_strings.c"
+#include "ops_classes.c"
 #include "ops_text.c"

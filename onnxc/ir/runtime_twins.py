@@ -295,6 +295,34 @@ def strings_equal(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> li
     return [np.array([a == b for a, b in zip(x.flat, y.flat)], bool).reshape(x.shape)]
 
 
+# Classes ------------------------------------------------------------------------------------------
+
+
+def class_probabilities(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """[N, P], for each row the probability of the first of each pair of classes where it is one of the two
+    -> those of all classes [N, C], found by rounds until they change little. Attributes: C."""
+    (known,), (count,) = inputs, attributes
+    rows, (first, second) = np.arange(len(known))[:, None], np.triu_indices(count, 1)
+    pairwise = np.zeros((len(known), count, count), np.float32)
+    pairwise[rows, first, second], pairwise[rows, second, first] = known, 1 - known
+    result = np.full((len(known), count), 1 / count, np.float32)
+    for r, p in zip(pairwise, result, strict=True):
+        q = -r * r.T
+        np.fill_diagonal(q, np.sum(r * r, 0))
+        for _ in range(100):
+            qp = q @ p
+            pqp = p @ qp
+            if np.max(np.abs(qp - pqp)) < 0.005 / count:
+                break
+            for i in range(count):
+                change = (pqp - qp[i]) / q[i, i]
+                p[i] += change
+                pqp = (pqp + change * (change * q[i, i] + 2 * qp[i])) / (1 + change) ** 2
+                qp = (qp + change * q[i]) / (1 + change)
+                p /= 1 + change
+    return [result]
+
+
 TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "nonzero": nonzero,
     "unique": unique,
@@ -316,5 +344,6 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "numbers_to_strings": numbers_to_strings,
     "strings_to_numbers": strings_to_numbers,
     "strings_equal": strings_equal,
+    "class_probabilities": class_probabilities,
     **TEXT_TWINS,
 }

@@ -51,6 +51,7 @@ SYMBOLS = (
     "find_integers",
     "find_strings",
     "count_ngrams",
+    "class_probabilities",
 )
 TENSORS, SEQUENCE, OPTIONAL = "abcde", "s", "o"
 ANY = {"dtype": None, "shape": None}
@@ -588,6 +589,22 @@ def test_ngrams_are_counted(run, tokens, lengths, skips, adds):
     columns, weights = np.array([-1, 0, -1, 2, 1, 2], np.int32), np.arange(6, dtype=np.float32)
     for x in (tokens, tokens[0]):
         both(run, "count_ngrams", x, edges, table, columns, weights, attributes=(3, 3, *lengths, skips, adds))
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    known=st.integers(2, 5).flatmap(
+        lambda n: hnp.arrays(
+            np.float32, (3, n * (n - 1) // 2), elements=st.floats(2**-7, 1 - 2**-7, width=32)
+        )
+    )
+)
+def test_probabilities_between_pairs_become_those_of_classes(run, known):
+    count = int(np.sqrt(2 * known.shape[1])) + 1
+    (found,) = run("class_probabilities", known, attributes=(count,))
+    (expected,) = TWINS["class_probabilities"]([known], [count])
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)  # rounds end by the last bit
+    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-4)
 
 
 def test_bools_are_ones_and_zeros(run):

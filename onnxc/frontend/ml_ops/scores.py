@@ -7,7 +7,7 @@ specification only names them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 import numpy as np
 
@@ -32,10 +32,11 @@ def floats(b: Builder, numbers: Sequence[float] | np.ndarray, dtype: str = "floa
     return b.constant(np.asarray(numbers, dtypes.numpy_dtype(dtype)))
 
 
-def checked_length(numbers: Sequence[object] | None, length: int, name: str) -> None:
+def checked_length(numbers: Sized | None, length: int, name: str) -> None:
     """TypeMismatch unless an attribute has so many numbers."""
-    if len(numbers or ()) != length:
-        raise ops.TypeMismatch(f"'{name}' has {len(numbers or ())} elements where {length} are needed")
+    count = 0 if numbers is None else len(numbers)
+    if count != length:
+        raise ops.TypeMismatch(f"'{name}' has {count} elements where {length} are needed")
 
 
 # Transforms --------------------------------------------------------------------------------------
@@ -82,6 +83,17 @@ def transformed(b: Builder, scores: Value, transform: str) -> Value:
 def two_columns(b: Builder, first: Value, second: Value) -> Value:
     """Two values [N, 1] side by side."""
     return b.concat([first, second], 1)
+
+
+def single_score(b: Builder, score: Value, sums_to_one: bool, transform: str) -> Value:
+    """Scores [N, 2] of two classes of which one score [N, 1] is known."""
+    if transform == "PROBIT":  # ONNX Runtime leaves the other open
+        return two_columns(b, transformed(b, score, transform), b.map(score, lambda s: s * 0))
+    if transform == "LOGISTIC":
+        return two_columns(b, b.map(score, lambda s: logistic(-s)), b.map(score, logistic))
+    if sums_to_one:
+        return two_columns(b, b.map(score, lambda s: 1 - s), score)
+    return two_columns(b, b.map(score, lambda s: -s), score)
 
 
 # Labels ------------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from .scores import (
     checked_length,
     floats,
     labels_of,
-    logistic,
     named,
     rows_of,
+    single_score,
     top_class,
     transformed,
     two_columns,
@@ -78,7 +78,7 @@ def _forest(
         "nodes_falsenodeids": nodes_falsenodeids,
     }
     for name, values in given.items():
-        checked_length(() if values is None else list(values), count, name)
+        checked_length(values, count, name)
     names = np.array([mode.removeprefix("BRANCH_") for mode in nodes_modes or ()])
     unknown = sorted(set(names) - set(MODES) - {"LEAF"})
     if unknown:
@@ -92,7 +92,7 @@ def _forest(
     missing[: len(tracks)] = tracks == 1
     trees, nodes, targets, numbers = (np.asarray(() if w is None else w) for w in weights)
     for other in (trees, nodes, targets):
-        checked_length(list(other), len(numbers), "weights of leaves")
+        checked_length(other, len(numbers), "weights of leaves")
     at = place[_places(known, np.stack([trees, nodes]).astype(np.int64))]
     kept = at < 0
     return Forest(
@@ -264,7 +264,7 @@ def TreeEnsemble(
         "nodes_truenodeids": nodes_truenodeids,
     }
     for name, values in given.items():
-        checked_length(list(values), count, name)
+        checked_length(values, count, name)
     checked_length(leaf_targetids, leaves, "leaf_targetids")
     modes = np.asarray(nodes_modes, np.int64)
     if np.any(modes >= len(MODES)):
@@ -414,7 +414,7 @@ def _many_classes(
     chosen, nor changed by base values that are not there."""
     scores = forest.emit(b, x, "sum", count)
     if len(base):
-        checked_length(list(base), count, "base_values")
+        checked_length(base, count, "base_values")
         scores = b.map(scores, floats(b, base, x.dtype), lambda s, c: s + c)
     known, chosen = forest.present(count), scores
     if not len(base) and (known is None or not known.all()):
@@ -441,16 +441,5 @@ def _two_classes(
     if 1 in kinds or len(base) == 2:
         found = transformed(b, two_columns(b, first, second), transform)
     else:
-        found = single_score(b, first, positive and transform != "LOGISTIC", transform)
+        found = single_score(b, first, positive, transform)
     return b.reshape(index, (x.shape[0],)), found
-
-
-def single_score(b: Builder, score: Value, sums_to_one: bool, transform: str) -> Value:
-    """Scores [N, 2] of two classes of which one score [N, 1] is known."""
-    if transform == "PROBIT":  # ONNX Runtime leaves the other open
-        return two_columns(b, transformed(b, score, transform), b.map(score, lambda s: s * 0))
-    if sums_to_one:
-        return two_columns(b, b.map(score, lambda s: 1 - s), score)
-    if transform == "LOGISTIC":
-        return two_columns(b, b.map(score, lambda s: logistic(-s)), b.map(score, logistic))
-    return two_columns(b, b.map(score, lambda s: -s), score)
