@@ -246,6 +246,16 @@ def determinant(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list
     return [np.asarray(np.linalg.det(inputs[0].astype(np.float64))).astype(inputs[0].dtype)]
 
 
+def inverse(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """matrices [..., n, n] -> their inverses; NaN where there is none."""
+    (x,) = inputs
+    wide = x.astype(np.float64)
+    singular = np.linalg.det(wide) == 0
+    safe = np.where(singular[..., None, None], np.eye(x.shape[-1]), wide)
+    found = np.where(singular[..., None, None], np.nan, np.linalg.inv(safe))
+    return [found.astype(x.dtype)]
+
+
 # Strings -----------------------------------------------------------------------------------------
 
 #: Element types by their code in runtime_c/onnxc.h, as far as strings are converted.
@@ -341,6 +351,7 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "roi_align": roi_align,
     "max_roi_pool": max_roi_pool,
     "determinant": determinant,
+    "inverse": inverse,
     "numbers_to_strings": numbers_to_strings,
     "strings_to_numbers": strings_to_numbers,
     "strings_equal": strings_equal,

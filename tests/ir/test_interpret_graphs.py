@@ -305,6 +305,12 @@ def test_determinant(shape):
     close(call("determinant", x), runtime("Det", [x])[0], 1e-4)
 
 
+def test_inverse():
+    x = normal(2, 3, 3)
+    close(call("inverse", x) @ x, np.broadcast_to(np.eye(3, dtype=x.dtype), x.shape), 1e-4)
+    assert np.isnan(call("inverse", np.ones((2, 2)))).all()
+
+
 def test_numbers_and_texts():
     numbers = np.array([[0.1, 1e-20], [np.inf, np.nan]], np.float32)
     texts = call("numbers_to_strings", numbers, attributes=(1, 8))

@@ -41,6 +41,7 @@ SYMBOLS = (
     "roi_align",
     "max_roi_pool",
     "determinant",
+    "inverse",
     "numbers_to_strings",
     "strings_to_numbers",
     "strings_equal",
@@ -461,6 +462,16 @@ def test_determinants(run, shape):
     x = np.random.default_rng(3).standard_normal(shape)
     np.testing.assert_allclose(run("determinant", x)[0], np.linalg.det(x), rtol=1e-12, atol=1e-14)
     assert run("determinant", np.zeros((3, 3), np.float32))[0] == 0
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (1, 1), (3, 3), (4, 5, 5), (2, 0, 3, 3)])
+def test_inverses(run, shape):
+    x = np.random.default_rng(3).standard_normal(shape)
+    np.testing.assert_allclose(run("inverse", x)[0], np.linalg.inv(x), rtol=1e-10, atol=1e-12)
+
+
+def test_a_matrix_without_an_inverse_gives_no_numbers(run):
+    assert not np.isfinite(run("inverse", np.ones((3, 3), np.float32))[0]).any()
 
 
 @settings(deadline=None, max_examples=40)

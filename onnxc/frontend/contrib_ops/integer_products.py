@@ -1,0 +1,99 @@
+"""Products of integers that end in numbers, and those that round their operand first."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from ...ir import ops
+from ...ir.builder import Builder
+from ...ir.graph import Value
+from ..onnx_ops.common import scalar
+from ..onnx_ops.linear import MatMulInteger, product
+from ..onnx_ops.quantization import DynamicQuantizeLinear, quantised
+from ..onnx_ops.rules import Types
+from .schema import BYTES, contrib_op
+
+Left = Annotated[Value, Types.of("T1", *BYTES)]
+Right = Annotated[Value, Types.of("T2", *BYTES)]
+Real = Annotated[Value, Types.of("T3", "float", "float16")]
+Float = Annotated[Value, Types.of("T1", "float")]
+
+
+def _scaled(b: Builder, total: Value, left: Value, right: Value, bias: Value | None) -> Value:
+    """total * left * right + bias; the right scale may be one for each column."""
+    right = b.reshape(right, ()) if right.tensor.count == 1 else right
+    factor = b.map(scalar(b, left, "scale"), right, lambda p, q: p.cast("float32") * q.cast("float32"))
+    y = b.map(total, factor, lambda t, f: t.cast("float32") * f)
+    y = y if bias is None else b.map(y, bias, lambda e, c: e + c.cast("float32"))
+    return b.cast(y, left.dtype)
+
+
+@contrib_op(outputs="Y")
+def MatMulIntegerToFloat(
+    b,
+    A: Left,
+    B: Right,
+    a_scale: Real,
+    b_scale: Real,
+    a_zero_point: Left | None = None,
+    b_zero_point: Right | None = None,
+    bias: Real | None = None,
+):
+    return _scaled(b, MatMulInteger(b, A, B, a_zero_point, b_zero_point), a_scale, b_scale, bias)
+
+
+@contrib_op(outputs="Y")
+def DynamicQuantizeMatMul(
+    b, A: Float, B: Right, b_scale: Float, b_zero_point: Right | None = None, bias: Float | None = None
+):
+    """A is rounded to bytes over its whole range."""
+    q, scale, zero = DynamicQuantizeLinear(b, A)
+    return _scaled(b, MatMulInteger(b, q, B, zero, b_zero_point), scale, b_scale, bias)
+
+
+Wide = Annotated[Value, Types.of("T1", "int16", "uint16")]
+WideRight = Annotated[Value, Types.of("T2", "int16", "uint16")]
+
+
+@contrib_op(outputs="Y")
+def MatMulInteger16(b, A: Wide, B: WideRight):
+    total = product(b, A, B, "int32")
+    return b.cast(total, "uint32" if A.dtype == B.dtype == "uint16" else "int32")
+
+
+QA = Annotated[Value, Types.of("TA", *BYTES)]
+QB = Annotated[Value, Types.of("TB", *BYTES)]
+Scale = Annotated[Value, Types.of("T", "float")]
+Bias = Annotated[Value, Types.of("TC", "int32")]
+Zero = Annotated[Value, Types.of("TYZ", *BYTES)]
+
+
+@contrib_op(outputs="Y")
+def QGemm(
+    b,
+    A: QA,
+    a_scale: Scale,
+    a_zero_point: QA,
+    B: QB,
+    b_scale: Scale,
+    b_zero_point: QB,
+    C: Bias | None = None,
+    y_scale: Scale | None = None,
+    y_zero_point: Zero | None = None,
+    *,
+    alpha=1.0,
+    transA=0,
+    transB=0,
+):
+    """alpha * (A B + C) of integers, C in the steps of the product; without a y_scale it stays a number."""
+    if A.rank != 2 or B.rank != 2:
+        raise ops.TypeMismatch(f"{A.type} and {B.type} are no matrices")
+    x, y = (b.transpose(v, (1, 0)) if turned else v for v, turned in ((A, transA), (B, transB)))
+    total = MatMulInteger(b, x, y, scalar(b, a_zero_point, "zero point"), b_zero_point)
+    total = total if C is None else b.map(total, C, lambda t, c: t + c)
+    step = b.map(scalar(b, a_scale, "scale"), lambda s: s * alpha)
+    found = _scaled(b, total, step, b_scale, None)
+    if y_scale is None or y_zero_point is None:
+        return found
+    zero, dtype = scalar(b, y_zero_point, "zero point"), y_zero_point.dtype
+    return b.map(found, scalar(b, y_scale, "scale"), zero, lambda e, s, z: quantised(e / s, z, dtype))

@@ -1,0 +1,73 @@
+"""What ONNX had not yet when ONNX Runtime needed it: distances, inverses, and early forms of operators."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from ...ir import dims, expr, ops
+from ...ir.graph import Value
+from ..onnx_ops import constants, indexing, movement
+from ..onnx_ops.common import one_of
+from ..onnx_ops.rules import Types
+from .schema import FLOATS, Int64, Wide, contrib_op
+
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+Any = Annotated[Value, Types.of("T", *FLOATS, *_INTEGERS, "bool", "string", "complex64", "complex128")]
+Real = Annotated[Value, Types.of("T", *FLOATS, *_INTEGERS, "bool", "bfloat16")]
+Point = Annotated[Value, Types.of("T", "float", "double")]
+Axis = Annotated[Value, Types.of("tensor(int32)", "int32")]
+Indices = Annotated[Value, Types.of("Tind", "int32", "int64")]
+Number = Annotated[Value, Types.of("T", "float", "double", "int16", "int32", "int64")]
+
+
+@contrib_op(outputs="C")
+def CDist(b, A: Point, B: Point, *, metric="sqeuclidean"):
+    """The distance of each row of A from each row of B: |a|^2 + |b|^2 - 2 a b, or its root."""
+    one_of(metric, ("sqeuclidean", "euclidean"), "metric")
+    if A.rank != 2 or B.rank != 2 or dims.equal(A.shape[1], B.shape[1]) is False:
+        raise ops.TypeMismatch(f"{A.type} and {B.type} are no points of one space")
+    rows = b.reduce("sum", A, [1], True, lambda x: x * x)
+    columns = b.reduce("sum", B, [1], False, lambda x: x * x)
+    products = b.contract("mk", "nk", "mn", A, B)
+    squares = b.map(products, rows, columns, lambda p, r, c: (r + c - 2 * p).maximum(0))
+    return squares if metric == "sqeuclidean" else b.map(squares, expr.sqrt)
+
+
+@contrib_op(outputs="Y")
+def Inverse(b, X: Wide):
+    """Of each square matrix; where one has none, infinities or what elimination leaves."""
+    if X.rank < 2 or dims.equal(X.shape[-1], X.shape[-2]) is False:
+        raise ops.TypeMismatch(f"{X.type} is no square matrix")
+    return b.call("inverse", [X], [X.type])[0]
+
+
+@contrib_op(outputs="Y")
+def ExpandDims(b, X: Any, axis: Axis):
+    return movement.Unsqueeze(b, X, b.reshape(axis, (1,)))
+
+
+@contrib_op(outputs="Y")
+def Trilu(b, X: Real, k: Int64 | None = None, *, upper=1):
+    return constants.Trilu(b, X, k, upper=upper)
+
+
+@contrib_op(outputs="y idx counts")
+def Unique(b, x: Any):
+    """The distinct elements as they first occur, which one each element is, and how often it occurs."""
+    y, _, which, counts = constants.Unique(b, x, sorted=0)
+    return y, which, counts
+
+
+@contrib_op(outputs="output")
+def Pad(b, data: Wide, pads: Int64, value: Wide | None = None, *, mode="constant"):
+    return movement.Pad(b, data, b.reshape(pads, (pads.tensor.count,)), value, mode=mode)
+
+
+@contrib_op(outputs="output")
+def GatherND(b, data: Any, indices: Indices):
+    return indexing.GatherND(b, data, indices)
+
+
+@contrib_op(outputs="Y")
+def Range(b, start: Number, limit: Number, delta: Number | None = None):
+    return constants.Range(b, start, limit, b.constant(1, start.dtype) if delta is None else delta)

@@ -1,0 +1,43 @@
+"""Distances, inverses and early forms of operators mean what ONNX Runtime makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.contrib import Case, check, check_compiled
+
+rng = np.random.default_rng(9)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.asarray(rng.standard_normal(shape), np.float32)
+
+
+ALL = [
+    Case("CDist", [floats(5, 3), floats(7, 3)], {"metric": "euclidean"}, tolerance=1e-4),
+    Case("CDist", [floats(5, 3).astype(np.float64), floats(1, 3).astype(np.float64)]),
+    Case("Inverse", [floats(4, 4)], tolerance=1e-4),
+    Case("Inverse", [floats(2, 3, 5, 5).astype(np.float64)], tolerance=1e-9),
+    Case("Inverse", [np.array([[0, 2.0], [1, 0]], np.float32)]),
+    Case("ExpandDims", [floats(2, 3), np.int32(1)], stored=(1,)),
+    Case("ExpandDims", [floats(2, 3), np.int32(-1)], stored=(1,)),
+    Case("Trilu", [floats(2, 4, 5)]),
+    Case("Trilu", [floats(4, 5), np.int64(-1)], {"upper": 0}),
+    Case("Unique", [np.array([3, 1, 3, 2, 1], np.float32)], outputs=(0, 1, 2)),
+    Case("Pad", [floats(2, 3), np.array([1, 0, -1, 2])]),
+    Case("Pad", [floats(2, 3), np.array([[0, 2, 1, 1]]), np.float32([7.0])]),
+    Case("Pad", [floats(3, 4), np.array([1, 0, 0, 2])], {"mode": "reflect"}),
+    Case("Pad", [floats(3, 4), np.array([1, 0, 0, 2])], {"mode": "edge"}),
+    Case("GatherND", [floats(2, 3, 4), np.array([[0, 1], [1, 2]])]),
+    Case("Range", [np.float32(1), np.float32(4.2), np.float32(0.7)]),
+    Case("Range", [np.int64(2), np.int64(7)]),
+]
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_the_results_are_those_of_onnxruntime(case):
+    check(case)
+
+
+def test_a_library_of_them_computes_what_the_interpreter_does(tmp_path):
+    check_compiled(ALL, tmp_path)
