@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from ...ir import expr, ops
 from ...ir.builder import Builder
+from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import activations
+from ..onnx_ops.activations import gelu, tanh_gelu
+from ..onnx_ops.common import wide
 from ..onnx_ops.rules import Types
 from .schema import FLOATS, HALVES, T, contrib_op
 
@@ -41,29 +44,36 @@ def activated(b: Builder, x: Value, name: str | None, parameters: Sequence[float
     return function(b, x, **{k: p for k, p in zip(keywords, parameters) if p is not None})
 
 
+def _in_wide(b: Builder, function: Callable[..., Expr], *operands: Value) -> Value:
+    """function of the operands' elements in their wide type, as the fused operator rounds once."""
+    x = operands[0]
+    return b.map(*operands, lambda *each: function(*(e.cast(wide(e.dtype)) for e in each)).cast(x.dtype))
+
+
 @contrib_op(outputs="Y")
 def Gelu(b, X: All):
-    return activations.Gelu(b, X)
+    return _in_wide(b, gelu, X)
 
 
 @contrib_op(outputs="C")
 def BiasGelu(b, A: All, B: All):
-    return activations.Gelu(b, b.map(A, B, lambda a, c: a + c))
+    return _in_wide(b, lambda a, c: gelu(a + c), A, B)
 
 
 @contrib_op(outputs="Y")
 def FastGelu(b, X: All, bias: All | None = None):
-    x = X if bias is None else b.map(X, bias, lambda x, c: x + c)
-    return activations.Gelu(b, x, approximate="tanh")
+    if bias is None:
+        return _in_wide(b, tanh_gelu, X)
+    return _in_wide(b, lambda x, c: tanh_gelu(x + c), X, bias)
 
 
 @contrib_op(outputs="Y")
 def QuickGelu(b, X: All, *, alpha=1.702):
-    return b.map(X, lambda x: x * expr.sigmoid(x * alpha))
+    return _in_wide(b, lambda x: x * expr.sigmoid(x * alpha), X)
 
 
 @contrib_op(outputs="Y")
 def ScaledSiLU(b, X: T, scale: Other | None = None, *, alpha=1.0):
     """silu(x * scale), alpha being the scale where none is given."""
-    x = b.map(X, lambda x: x * alpha) if scale is None else b.map(X, scale, lambda x, s: x * s)
-    return b.map(x, lambda x: x * expr.sigmoid(x))
+    factor = b.constant(alpha, X.dtype) if scale is None else scale
+    return _in_wide(b, lambda x, s: x * s * expr.sigmoid(x * s), X, factor)

@@ -107,9 +107,9 @@ def Attention(
         raise UnsupportedError(
             "an Attention that turns its heads or writes its keys in place", "optimise the model for a CPU"
         )
-    projected = linear.product(b, input, weights)
+    projected = linear.product(b, widened(b, input), widened(b, weights))
     if bias is not None:
-        projected = b.map(projected, bias, lambda e, c: e + c)
+        projected = b.map(projected, bias, lambda e, c: e + c.cast(e.dtype))
     y, *state = _projected(
         b,
         projected,
@@ -122,7 +122,7 @@ def Attention(
         scale,
         mask_filter_value,
     )
-    return y, _stacked(b, state) if b.site.wanted[1:] == (True,) else None
+    return b.cast(y, input.dtype), _stacked(b, state, input.dtype) if b.site.wanted[1:] == (True,) else None
 
 
 def _projected(
@@ -153,16 +153,17 @@ def _projected(
     if past is not None:
         before = past.shape[3]
         k, v = (
-            b.concat([b.reshape(b.take(past, 0, n, 1), past.shape[1:]), x], 2) for n, x in enumerate((k, v))
+            b.concat([b.reshape(b.take(widened(b, past), 0, n, 1), past.shape[1:]), x], 2)
+            for n, x in enumerate((k, v))
         )
     padding = padding_bias(b, mask, (q.shape[0], q.shape[2], k.shape[2], before), bool(causal), hidden)
     total = _with(b, padding, attention_bias)
-    y, _ = attend(b, widened(b, q), widened(b, k), widened(b, v), total, scale or None)
-    return b.cast(join_heads(b, y), projected.dtype), k, v
+    y, _ = attend(b, q, k, v, total, scale or None)
+    return join_heads(b, y), k, v
 
 
-def _stacked(b: Builder, values: Sequence[Value]) -> Value:
-    return b.concat([insert_axes(b, x, [0]) for x in values], 0)
+def _stacked(b: Builder, values: Sequence[Value], dtype: str) -> Value:
+    return b.cast(b.concat([insert_axes(b, x, [0]) for x in values], 0), dtype)
 
 
 Q1 = Annotated[Value, Types.of("T1", *BYTES)]
@@ -195,12 +196,13 @@ def QAttention(
     if do_rotary or past_present_share_buffer:
         raise UnsupportedError("a QAttention that turns its heads or writes its keys in place")
     total = MatMulInteger(b, input, weight, input_zero_point, weight_zero_point)
-    factor = b.map(b.reshape(input_scale, ()), _flat(b, weight_scale), lambda x, w: x * w)
-    projected = b.map(total, factor, bias, lambda t, f, c: t.cast(f.dtype) * f + c)
+    scales = b.reshape(input_scale, ()), _flat(b, weight_scale)
+    factor = b.map(*(widened(b, s) for s in scales), lambda x, w: x * w)
+    projected = b.map(total, factor, bias, lambda t, f, c: t.cast(f.dtype) * f + c.cast(f.dtype))
     y, *state = _projected(
         b, projected, None, num_heads, mask_index, past, None, unidirectional, scale, mask_filter_value
     )
-    return y, _stacked(b, state) if b.site.wanted[1:] == (True,) else None
+    return b.cast(y, bias.dtype), _stacked(b, state, bias.dtype) if b.site.wanted[1:] == (True,) else None
 
 
 def _flat(b: Builder, scale: Value) -> Value:

@@ -9,6 +9,7 @@ from ...ir import ops
 from ...ir.builder import Builder
 from ...ir.graph import Value
 from ..onnx_ops import convolution, linear
+from ..onnx_ops.common import widened
 from ..onnx_ops.reductions import softmax
 from ..onnx_ops.rules import Types
 from .activations import activated
@@ -78,8 +79,8 @@ def FusedGemm(
 def FusedMatMul(b, A: Matrix, B: Matrix, *, alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0):
     """alpha * A B of transposed operands; `transBatch` moves the first axis of an operand behind the others
     of its batch."""
-    x, y = _turned(b, A, transA, transBatchA), _turned(b, B, transB, transBatchB)
-    return b.map(linear.product(b, x, y), lambda e: e * alpha)
+    x, y = _turned(b, widened(b, A), transA, transBatchA), _turned(b, widened(b, B), transB, transBatchB)
+    return b.cast(b.map(linear.product(b, x, y), lambda e: e * alpha), A.dtype)
 
 
 def _turned(b: Builder, x: Value, matrix: int, batch: int) -> Value:

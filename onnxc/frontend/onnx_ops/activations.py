@@ -118,13 +118,18 @@ def Mish(b, X):
     return b.map(X, lambda x: x * expr.tanh(softplus(x)))
 
 
+def gelu(x: Expr) -> Expr:
+    return 0.5 * x * (1 + expr.erf(x * math.sqrt(0.5)))
+
+
+def tanh_gelu(x: Expr) -> Expr:
+    return 0.5 * x * (1 + expr.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))))
+
+
 @onnx_op(since=20)
 def Gelu(b, X, *, approximate="none"):
     one_of(approximate, ("none", "tanh"), "approximate")
-    if approximate == "tanh":
-        scale = math.sqrt(2 / math.pi)
-        return b.map(X, lambda x: 0.5 * x * (1 + expr.tanh(scale * (x + 0.044715 * (x * x * x)))))
-    return b.map(X, lambda x: 0.5 * x * (1 + expr.erf(x * math.sqrt(0.5))))
+    return b.map(X, tanh_gelu if approximate == "tanh" else gelu)
 
 
 @onnx_op(since=11)

@@ -49,6 +49,13 @@ PROJECTED = [
     projected(ones(2, 8), PAST, outputs=(0, 1), unidirectional=1),
     projected(None, None, floats(2, 3, 5, 5)),
     projected(ints(3, 4), None, floats(1, 1, 5, 5), unidirectional=1),
+    Case(
+        "Attention",
+        [x.astype(np.float16) for x in (X, W, B)] + [ints(5, 2), PAST.astype(np.float16)],
+        {"num_heads": 3},
+        (0, 1),
+        tolerance=1e-3,
+    ),
     Case("Attention", [X, floats(7, 30), floats(30)], {"num_heads": 3, "qkv_hidden_sizes": [12, 12, 6]}),
 ]
 

@@ -28,6 +28,10 @@ ACTIVATIONS = [
     Case("FastGelu", [X]),
     Case("FastGelu", [X, floats(8)]),
     Case("QuickGelu", [X]),
+    *(
+        Case(name, [X.astype(np.float16), *more], tolerance=HALF / 4)
+        for name, more in (("Gelu", []), ("BiasGelu", [X[0, 0].astype(np.float16)]), ("QuickGelu", []))
+    ),
     Case("QuickGelu", [X], {"alpha": 0.5}),
     Case("ScaledSiLU", [X], {"alpha": 0.5}),
     Case("ScaledSiLU", [X, floats()], {"alpha": 1.5}),
@@ -56,6 +60,12 @@ PRODUCTS = [
         "FusedMatMul",
         [floats(4, 2, 6, 3), floats(5, 2, 6, 4)],
         {"transBatchA": 1, "transBatchB": 1, "transA": 1, "transB": 1, "alpha": 2.0},
+    ),
+    Case(
+        "FusedMatMul",
+        [X.astype(np.float16), X[0, 0, :, None].astype(np.float16)],
+        {"alpha": 0.3},
+        tolerance=HALF / 2,
     ),
     Case("TransposeMatMul", [floats(4, 3), floats(4, 5)], {"transA": 1, "alpha": 1.5}),
     Case("FusedGemm", [floats(3, 4), floats(5, 4), floats(5)], {"transB": 1, "activation": "Relu"}),
