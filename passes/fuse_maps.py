@@ -1,21 +1,23 @@
-"""fuse_maps: a Map enters the Map that reads it.
+"""fuse_maps: a Map enters the Map or the Reduce that reads it.
 
 %1 = map(%0: map(%x) { exp($0) }, %y) { add($0, $1) }   →   %1 = map(%x, %y) { add(exp($0), $1) }
+%1 = reduce(%0: map(%x) { exp($0) }) kind=sum           →   %1 = reduce(%x) kind=sum body={ exp($0) }
 
 It does so when nothing else reads it, or when it is so cheap that computing it twice costs less than storing
 it; a body keeps to about MAX_INSTRUCTIONS and MAX_OPERANDS. A Broadcast of an operand vanishes where the
-Map's other operands give the shape.
+Map's other operands give the shape. A Map of what a convolution or product gives is its epilogue, and stays.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from ..ir import expr
 from ..ir.bodies import composed, gives
 from ..ir.dtypes import itemsize
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Broadcast, Map, requirements
+from ..ir.ops import Broadcast, Contract, Conv, Map, Reduce, requirements
 from ..ir.regions import everywhere
 
 MAX_INSTRUCTIONS = 64
@@ -58,9 +60,39 @@ def fuse_maps(graph: Graph) -> Graph:
             outputs = rewriter.add(op, inputs, origin, [node.outputs[0].name])
             outputs[0].elements = node.outputs[0].elements
             rewriter.replace(node.outputs, outputs)
+        elif isinstance(node.op, Reduce) and (made := _reduced(rewriter.of(node.inputs[0]), node, rewriter)):
+            body = made.op.body
+            if node.op.body is not None:
+                body = expr.substitute(node.op.body, {0: body})
+            rewriter.replace(
+                node.outputs,
+                rewriter.add(
+                    replace(node.op, body=body), made.inputs, node.origin, [v.name for v in node.outputs]
+                ),
+            )
         else:
             rewriter.copy(node)
     return rewriter.finish()
+
+
+def _reduced(value: Value, node: Node, rewriter: Rewriter) -> Node | None:
+    """The Map that makes all that a Reduce reads, if it may enter that."""
+    made = value.producer
+    if made is None or not isinstance(made.op, Map) or len(made.inputs) != 1 or len(node.inputs) != 1:
+        return None
+    (x,) = made.inputs
+    host = x.producer is not None and isinstance(x.producer.op, (Conv, Contract))
+    if (
+        host
+        or x.shape != value.shape
+        or rewriter.readers[value] != 1
+        or expr.contains(made.op.body, "check", "index")
+    ):
+        return None
+    total = expr.instructions(made.op.body) + (
+        expr.instructions(node.op.body) if node.op.body is not None else 0
+    )
+    return made if total <= MAX_INSTRUCTIONS else None
 
 
 def _fused(

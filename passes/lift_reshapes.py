@@ -4,6 +4,7 @@ reshape(reshape(%x))                                             →   reshape(%
 reshape(reduce(%x) axes=(1)) shape=(n, 1)                        →   reduce(%x) axes=(1) keepdims=true
 reshape(contract(%x, %w) mk, kn -> mn) shape=(a, b, n)           →   contract(reshape(%x), %w) amk, kn -> amn
 reshape(map(reshape(%x), %bias: [n])) shape=(a, b, n)            →   map(%x, %bias)
+reshape(map(%x)) of an input %x                                  →   map(reshape(%x))
 
 Exporters flatten what they multiply and shape the product back. Without the two, what follows is of the
 product's shape and becomes its epilogue. A Reshape of a Map stays where it is unless it ends in one of these.
@@ -90,7 +91,10 @@ class _Lift:
         kept = 0
         while kept < min(len(old), len(shape)) and old[-1 - kept] == shape[-1 - kept]:
             kept += 1
-        found = [self.reshaped(v, shape, depth) if v.shape == old else v for v in node.inputs]
+        if len(node.inputs) == 1 and node.inputs[0].producer is None and node.inputs[0].constant is None:
+            found: list[Value | None] = [self._add(Reshape(shape), node.inputs, node)]  # nobody made it so
+        else:
+            found = [self.reshaped(v, shape, depth) if v.shape == old else v for v in node.inputs]
         operands = [v for v in found if v is not None]
         if contains(node.op.body, "index") or len(operands) < len(found):
             return None

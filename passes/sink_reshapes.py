@@ -1,9 +1,11 @@
-"""sink_reshapes: what is done to a convolution's result without its axes of size 1 is done before they go.
+"""sink_reshapes: a Map is done before the Reshape of what it reads where it then joins what is before.
 
 map(reshape(conv(%x, %w): [b, 8, n, 1]) shape=(b, 8, n), %bias: [8, 1]) { add($0, $1) }
     →   reshape(map(conv(%x, %w), %bias: [1, 8, 1, 1]) { add($0, $1) }) shape=(b, 8, n)
+map(reshape(map(%x) { exp($0) })) { neg($0) }   →   reshape(map(map(%x) { exp($0) }) { neg($0) })
 
-Exporters that know convolutions of images alone write those of signals so. The Map then becomes an epilogue.
+Exporters that know convolutions of images alone write those of signals with axes of size 1; the Map becomes
+an epilogue. What quantises a group normalisation reads it in the shape of the image.
 """
 
 from __future__ import annotations
@@ -23,33 +25,39 @@ def sink_reshapes(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
-        squeezed = _squeezed(node, inputs, rewriter.readers) if isinstance(node.op, Map) else None
-        if squeezed is None:
+        shaped = _shaped(node, inputs, rewriter.readers) if isinstance(node.op, Map) else None
+        if shaped is None:
             rewriter.copy(node)
         else:
-            source = squeezed.node.inputs[0]
-            kept = _kept_axes(source.shape, squeezed.shape) or []
-            operands = [source if v is squeezed else _spread(rewriter, v, kept, source.rank) for v in inputs]
+            source = shaped.node.inputs[0]
+            kept = _kept_axes(source.shape, shaped.shape)
+            operands = [
+                source if v is shaped else v if kept is None else _spread(rewriter, v, kept, source.rank)
+                for v in inputs
+            ]
             results = rewriter.add(node.op, operands, node.origin)
             rewriter.readers[results[0]] = 1
             names = [v.name for v in node.outputs]
-            outputs = rewriter.add(Reshape(squeezed.shape), results, squeezed.node.origin, names)
+            outputs = rewriter.add(Reshape(shaped.shape), results, shaped.node.origin, names)
             rewriter.replace(node.outputs, outputs)
     return rewriter.finish()
 
 
-def _squeezed(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> Value | None:
-    """The operand of a Map that is the result of a convolution but for axes of size 1, if both are read here
-    alone."""
+def _shaped(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> Value | None:
+    """The operand of a Map that is a reshaped value, both read here alone, if the Map may read that value:
+    of a convolution without axes of size 1, or of a Map where all other operands are single numbers."""
     if node.op.shape is not None or contains(node.op.body, "index"):
         return None
     for value in inputs:
-        squeeze = value.producer
-        if squeeze is None or not isinstance(squeeze.op, Reshape) or value.shape != node.outputs[0].shape:
+        reshape = value.producer
+        if reshape is None or not isinstance(reshape.op, Reshape) or value.shape != node.outputs[0].shape:
             continue
-        source = squeeze.inputs[0]
-        follows = source.producer is not None and _convolves(source.producer)
-        if follows and readers[value] == readers[source] == 1 and _kept_axes(source.shape, value.shape):
+        source = reshape.inputs[0]
+        if source.producer is None or readers[value] != 1 or readers[source] != 1:
+            continue
+        if _convolves(source.producer) and _kept_axes(source.shape, value.shape):
+            return value
+        if isinstance(source.producer.op, Map) and all(v is value or v.rank == 0 for v in inputs):
             return value
     return None
 

@@ -31,6 +31,7 @@ def store_wide(graph: Graph) -> Graph:
 def _wanted(graph: Graph) -> set[Value]:
     """The values to store wide."""
     wanted: set[Value] = set()
+    made = _made(graph)
     for node in reversed(graph.nodes):
         read: list[Value] = []
         if isinstance(node.op, MOVEMENT) and node.outputs[0] in wanted:
@@ -39,12 +40,18 @@ def _wanted(graph: Graph) -> set[Value]:
             read = list(node.inputs)
         elif isinstance(node.op, Reduce) and node.op.body is not None and _widens(_first_cast(node.op.body)):
             read = list(node.inputs[:1])
-        wanted.update(v for v in read if v.dtype in HALVES and _makes(v.producer))
+        wanted.update(v for v in read if v.dtype in HALVES and v in made)
     return wanted
 
 
-def _makes(node: Node | None) -> bool:
-    return node is not None and isinstance(node.op, (Map, *MOVEMENT))
+def _made(graph: Graph) -> set[Value]:
+    """The values that a Map makes, or what moves such."""
+    made: set[Value] = set()
+    for node in graph.nodes:
+        moves = isinstance(node.op, MOVEMENT) and any(v in made for v in _moved(node))
+        if isinstance(node.op, Map) or moves:
+            made.update(node.outputs)
+    return made
 
 
 def _moved(node: Node) -> list[Value]:
@@ -94,7 +101,10 @@ class _Widening:
                     replace(node.op, body=body.cast(WIDE)), operands, node
                 )
             else:
-                self.rewriter.replace(node.outputs, self._add(replace(node.op, body=body), operands, node))
+                op: Map | Reduce = replace(node.op, body=body)
+                if isinstance(op, Reduce) and body.op == "input":
+                    op = replace(op, body=None)
+                self.rewriter.replace(node.outputs, self._add(op, operands, node))
         else:
             self.rewriter.copy(node, [self._narrow(v) for v in node.inputs])
 
@@ -108,7 +118,14 @@ class _Widening:
             k: expr.input_(k, new.dtype).cast(old.dtype)
             for k, (old, new) in enumerate(zip(node.inputs, operands))
         }
-        return expr.substitute(node.op.body, places), operands
+        wide = {k: expr.input_(k, WIDE) for k, v in enumerate(node.inputs) if v in self.wide}
+
+        def read(e: Expr) -> Expr | None:
+            if e.op == "input":
+                return places[e.value]
+            return wide.get(e.args[0].value) if _widens(e) else None  # it is rounded already
+
+        return expr.rewrite(node.op.body, read), operands
 
     def _wide(self, value: Value, origin: str) -> Value:
         """A moved operand as float32."""

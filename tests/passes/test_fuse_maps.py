@@ -21,6 +21,46 @@ def test_a_chain_becomes_one_map():
     )
 
 
+def test_what_a_reduce_alone_reads_enters_it():
+    text = """graph g(%x: float32[n, 8]) {
+        %0 = map(%x) { exp($0) }
+        %1 = reduce(%0) kind=sum axes=(1) body={ mul($0, $0) }
+        %2 = map(%x) { neg($0) }
+        %3 = reduce(%2) kind=argmax axes=(0)
+        return %1, %3
+    }"""
+    becomes(
+        clean(fuse_maps),
+        text,
+        """graph g(%x: float32[n, 8]) {
+        %1 = reduce(%x) kind=sum axes=(1) body={ mul(exp($0), exp($0)) }
+        %3 = reduce(%x) kind=argmax axes=(0) body={ neg($0) }
+        return %1, %3
+    }""",
+    )
+    agrees(fuse_maps, text, n=3)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "%1 = map(%0) { neg($0) }",  # an epilogue
+        "%1 = map(%x, %0) { add($0, $1) }",
+        "%1 = map(%x) { check(lt($0, 1.0), $0, invalid_value) }",
+    ],
+)
+def test_a_reduce_reads_what_is_better_made_elsewhere(nodes):
+    stays(
+        clean(fuse_maps),
+        f"""graph g(%x: float32[n, 8], %w: float32[8, 8]) {{
+        %0 = contract(%x, %w) lhs=mk rhs=kn out=mn accumulate=float32
+        {nodes}
+        %2 = reduce(%1) kind=sum axes=(1)
+        return %2, %0
+    }}""",
+    )
+
+
 def test_an_operand_that_both_read_is_read_once():
     becomes(
         clean(fuse_maps),

@@ -155,7 +155,7 @@ def test_axes_put_elsewhere_stay(shape):
 @pytest.mark.parametrize(
     "nodes",
     [
-        "%0 = map(%x) { exp($0) } %1 = reshape(%0) shape=(8*n)",
+        "%2 = transpose(%x) perm=(1, 0) %0 = map(%2) { exp($0) } %1 = reshape(%0) shape=(8*n)",
         "%2 = reshape(%x) shape=(8*n) %0 = map(%2) { cast(index(0), float32) } %1 = reshape(%0) shape=(n, 8)",
         "%2 = reshape(%x) shape=(8, n) %0 = map(%2, %y) { add($0, $1) } %1 = reshape(%0) shape=(n, 8)",
         "%2 = reshape(%x) shape=(8*n) %0 = map(%2) { exp($0) } shape=(1, 8*n) %1 = reshape(%0) shape=(n, 8)",
@@ -163,6 +163,22 @@ def test_axes_put_elsewhere_stay(shape):
 )
 def test_a_reshape_that_does_not_vanish_stays_where_it_is(nodes):
     stays(clean(lift_reshapes), f"graph g(%x: float32[n, 8], %y: float32[n]) {{ {nodes} return %1 }}")
+
+
+def test_a_map_of_an_input_is_done_in_the_shape_that_its_reader_wants():
+    becomes(
+        clean(lift_reshapes),
+        """graph g(%x: uint8[n, 8]) {
+        %0 = map(%x) { mul(cast($0, float32), 0.5) }
+        %1 = reshape(%0) shape=(n, 2, 4)
+        return %1
+    }""",
+        """graph g(%x: uint8[n, 8]) {
+        %0 = reshape(%x) shape=(n, 2, 4)
+        %1 = map(%0) { mul(cast($0, float32), 0.5) }
+        return %1
+    }""",
+    )
 
 
 def test_all_operands_of_a_map_must_have_been_of_the_shape():

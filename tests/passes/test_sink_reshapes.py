@@ -82,6 +82,38 @@ def test_what_is_no_convolution_stays():
     )
 
 
+def test_a_map_of_a_reshaped_map_comes_before_the_reshape():
+    text = """graph g(%x: float32[n, 8], %y: float32[n, 8]) {
+        %0 = map(%x, %y) { add($0, $1) }
+        %1 = reshape(%0) shape=(8*n)
+        %2 = map(%1) { exp($0) }
+        return %2
+    }"""
+    becomes(
+        clean(sink_reshapes),
+        text,
+        """graph g(%x: float32[n, 8], %y: float32[n, 8]) {
+        %0 = map(%x, %y) { add($0, $1) }
+        %1 = map(%0) { exp($0) }
+        %2 = reshape(%1) shape=(8*n)
+        return %2
+    }""",
+    )
+    agrees(clean(sink_reshapes), text, n=3)
+
+
+def test_a_map_with_other_operands_of_the_new_shape_stays():
+    stays(
+        clean(sink_reshapes),
+        """graph g(%x: float32[n, 8], %y: float32[8*n]) {
+        %0 = map(%x) { neg($0) }
+        %1 = reshape(%0) shape=(8*n)
+        %2 = map(%1, %y) { add($0, $1) }
+        return %2
+    }""",
+    )
+
+
 @pytest.mark.parametrize("b, n", [(0, 3), (1, 1), (2, 0), (3, 4)])
 def test_elements_stay_where_they_are(b, n):
     agrees(clean(sink_reshapes), signal("mul(add($0, $1), $2)"), b=b, n=n)

@@ -43,7 +43,7 @@ def test_who_reads_the_value_besides_rounds_what_is_wide():
         %1 = map(%0, %x) { add(cast($0, bfloat16), $1) }
         %2 = map(%0) { cast($0, bfloat16) }
         %3 = reduce(%2) kind=max axes=(1)
-        %4 = reduce(%0) kind=sum axes=(1) body={ cast(cast($0, bfloat16), float32) }
+        %4 = reduce(%0) kind=sum axes=(1)
         return %0, %1, %3, %2, %4
     }""",
     )
@@ -59,6 +59,18 @@ def test_values_that_nobody_makes_or_nobody_reads_wide_stay_narrow():
         %2 = map(%1) { exp($0) }
         %3 = transpose(%2) perm=(1, 0)
         return %0, %3
+    }""",
+    )
+
+
+def test_what_only_moves_an_input_moves_it_narrow():
+    stays(
+        store_wide,
+        """graph g(%x: float16[2, 6]) {
+        %0 = reshape(%x) shape=(4, 3)
+        %1 = transpose(%0) perm=(1, 0)
+        %2 = map(%1) { cast($0, float32) }
+        return %2
     }""",
     )
 
