@@ -13,11 +13,10 @@
 
 #define ONNXC_HIDDEN __attribute__((visibility("hidden")))
 
-/* What the tables of a model refer to by name. The runtime is compiled once for all shared libraries; in an
- * object for static linking its names begin with the model's, so that many link into one program. */
-#ifndef ONNXC_PREFIX
-#define ONNXC_PREFIX onnxc__
-#endif
+/* What the tables of a model refer to by name. The runtime is compiled once for all models; in an object for
+ * static linking a digest takes the place of the zeros (codegen/library/runtime.py), so that many link into
+ * one program. */
+#define ONNXC_PREFIX onnxc__0000000000000000_
 #define ONNXC_JOIN_(prefix, name) prefix##name
 #define ONNXC_JOIN(prefix, name) ONNXC_JOIN_(prefix, name)
 #define ONNXC_SYMBOL(name) ONNXC_JOIN(ONNXC_PREFIX, name)

@@ -1,15 +1,17 @@
-"""Which tests are quick, the cache of a run, and the hand-written models, compiled once and loaded for each
+"""Which tests are quick, the folders of a run, and the hand-written models, compiled once and loaded for each
 test."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 from support.handmade_models import AFFINE, DIVIDE, HERE, build, scale_bytes
+from support.shared import VARIABLE, shared
 from support.sources import ZOO
 
 from onnxc.loading import loader
@@ -18,11 +20,13 @@ collect_ignore = [] if ZOO else ["models/test_exported_models.py"]
 
 
 def pytest_configure(config):
-    """A cache that begins empty and that all workers share, in place of the user's."""
+    """A cache that begins empty, in place of the user's, and a folder for what is made once: workers share
+    both."""
     if not hasattr(config, "workerinput"):
-        folder = tempfile.TemporaryDirectory(prefix="onnxc-tests-")
-        os.environ["ONNXC_CACHE"] = folder.name
-        config.add_cleanup(folder.cleanup)
+        for variable in ("ONNXC_CACHE", VARIABLE):
+            folder = tempfile.TemporaryDirectory(prefix="onnxc-tests-")
+            os.environ[variable] = folder.name
+            config.add_cleanup(folder.cleanup)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,13 +41,14 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def affine_path(tmp_path_factory) -> Path:
-    return build(tmp_path_factory.mktemp("affine"), HERE / "affine.c", AFFINE, scale_bytes(3))
+def affine_path() -> Path:
+    make = partial(build, source=HERE / "affine.c", description=AFFINE, weights=scale_bytes(3))
+    return shared("affine", make) / "model.so"
 
 
 @pytest.fixture(scope="session")
-def divide_path(tmp_path_factory) -> Path:
-    return build(tmp_path_factory.mktemp("divide"), HERE / "divide.c", DIVIDE)
+def divide_path() -> Path:
+    return shared("divide", partial(build, source=HERE / "divide.c", description=DIVIDE)) / "model.so"
 
 
 @pytest.fixture

@@ -84,8 +84,9 @@ def _link_shared(parts: Sequence[Path], output: Path, prefix: str, tools: _Tools
 
 
 def _link_object(parts: Sequence[Path], output: Path, prefix: str, tools: _Tools) -> None:
-    """One object of many. Its hidden symbols begin with the prefix; where `objcopy` is there they
-    become local, so that even models of one prefix clash in nothing but the entry."""
+    """One object of many. Its hidden symbols begin with the prefix, those of the runtime with a digest of it;
+    where `objcopy` is there they become local, so that even models of one prefix clash in nothing but the
+    entry."""
     tools.run("-r", "-nostdlib", *map(str, parts), result=output)
     for objcopy in filter(None, map(shutil.which, ("objcopy", "llvm-objcopy"))):
         localise = [objcopy, f"--keep-global-symbol={prefix}_model", "--strip-unneeded", str(output)]

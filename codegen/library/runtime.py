@@ -44,12 +44,20 @@ VARIABLES = (
     "SDKROOT",
     "SOURCE_DATE_EPOCH",
 )
-SHARED_PREFIX = "onnxc__"
+PREFIX = "onnxc__0000000000000000_"  # of the runtime's names, as it is compiled (runtime_c/internal.h)
 
 
 def runtime_prefix(kind: str, prefix: str) -> str:
-    """What the runtime's names begin with: in an object for static linking (kind `o`) the model's prefix."""
-    return f"{prefix}__onnxc_" if kind == "o" else SHARED_PREFIX
+    """What the runtime's names begin with in a library: in an object for static linking (kind `o`) there is a
+    digest of the model's prefix in them, as long as what stands there when the runtime is compiled."""
+    return f"onnxc__{hashlib.sha256(prefix.encode()).hexdigest()[:16]}_" if kind == "o" else PREFIX
+
+
+def rename(path: Path, names: str) -> Path:
+    """Has the names in the runtime's object at `path` begin with `names`, which is as long as PREFIX."""
+    if names != PREFIX:
+        path.write_bytes(path.read_bytes().replace(PREFIX.encode(), names.encode()))
+    return path
 
 
 @dataclass
@@ -57,6 +65,7 @@ class Runtime:
     """The runtime's object, there or in the making. Leaving the block by an error ends its compilation."""
 
     path: Path
+    names: str  # what its symbols begin with
     process: Process | None = None
     entry: Path | None = None  # where it is to be kept
 
@@ -67,7 +76,7 @@ class Runtime:
             self.process = None
             if self.entry is not None:
                 user_cache.keep(self.path, self.entry)
-        return self.path
+        return rename(self.path, self.names)
 
     def __enter__(self) -> Runtime:
         return self
@@ -78,22 +87,21 @@ class Runtime:
 
 
 def start_runtime(
-    directory: Path, target: Target, names: str = SHARED_PREFIX, compiler: Sequence[str] | None = None
+    directory: Path, target: Target, names: str = PREFIX, compiler: Sequence[str] | None = None
 ) -> Runtime:
     """The runtime for the target as an object in `directory`: from the cache, or being compiled while other
     work goes on. names: what its symbols begin with."""
     compiler = tuple(compiler or find_compiler())
-    arguments = (*compiler, *FLAGS, *target_flags(compiler, target), f"-DONNXC_PREFIX={names}")
+    arguments = (*compiler, *FLAGS, *target_flags(compiler, target))
     made = directory / "runtime.o"
     folder = user_cache.usable_cache_folder()
     entry = folder and folder / f"runtime-{_key(arguments)}.o"
     if entry is not None and user_cache.fetch(entry, made):
-        return Runtime(made)
-    made.unlink(
-        missing_ok=True
-    )  # an entry that was not whole, which a compiler that does nothing would leave
+        return Runtime(made, names)
+    # An entry that was not whole would be left by a compiler that does nothing.
+    made.unlink(missing_ok=True)
     command = [*arguments, str(SOURCES / "runtime.c"), "-o", str(made)]
-    return Runtime(made, start(command, made, directory), entry)
+    return Runtime(made, names, start(command, made, directory), entry)
 
 
 def _key(arguments: Sequence[str]) -> str:

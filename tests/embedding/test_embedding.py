@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 from onnxc.codegen.library.compiler import find_compiler
 from support import small_models
+from support.handmade_models import sanitizing_compiler
 
 from onnxc.commands.cli import main
 
@@ -114,7 +115,7 @@ def test_a_run_is_cancelled_from_another_thread(program):
 @pytest.mark.slow
 def test_the_sanitizers_find_no_wrong_step_and_no_leak(tmp_path, monkeypatch):
     """The runtime and the program with the checks of addresses, leaks and undefined behaviour in them."""
-    monkeypatch.setenv("CC", "cc -fsanitize=address,undefined -fno-sanitize-recover=all -g")
+    monkeypatch.setenv("CC", sanitizing_compiler(tmp_path))
     program = compile_program(compile_models(tmp_path))
     for test in ("bits", "errors", "cancel"):
         run(program, test)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import faults
-
-SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all -g"
+from support.handmade_models import sanitizing_compiler
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,8 @@ def test_every_refused_allocation_is_survived(folder, name):
 def test_every_refused_allocation_is_survived_without_a_wrong_step(tmp_path):
     found = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     program = [sys.executable, str(Path(faults.__file__))]
-    environment = {**os.environ, "CC": f"{faults.allocator(tmp_path)} {SANITIZERS}"}
+    compiler = faults.allocator(tmp_path, sanitizing_compiler(tmp_path))
+    environment = {**os.environ, "CC": compiler}
     subprocess.run([*program, "compile", tmp_path], env=environment, check=True, timeout=600)
     environment.update(LD_PRELOAD=found.stdout.strip(), ASAN_OPTIONS="detect_leaks=0", PYTHONMALLOC="malloc")
     done = subprocess.run(

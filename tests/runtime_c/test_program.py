@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,18 @@ import pytest
 from onnxc.codegen.library import runtime
 from onnxc.codegen.library.header import model_header
 from onnxc.codegen.library.interface import symbol_prefix
-from support.handmade_models import AFFINE, DIVIDE, HERE, Parts, cc, renamed, scale_bytes, tables_object
+from support.handmade_models import (
+    AFFINE,
+    DIVIDE,
+    HERE,
+    SANITIZERS,
+    Parts,
+    cc,
+    renamed,
+    scale_bytes,
+    tables_object,
+)
+from support.shared import shared
 
 FIRST, SECOND = renamed(AFFINE, "first"), renamed(AFFINE, "second")
 COUNTED = """
@@ -32,23 +44,15 @@ MODELS = (
 def build_program(folder: Path, *flags: str) -> Path:
     """program.c with the models' sources, all compiled with the flags; allocations are counted."""
     objects = []
+    (folder / "counted.c").write_text(COUNTED)
+    cc("-c", "-fPIC", "-O1", *flags, folder / "counted.c", "-o", folder / "runtime.o")
     for description, source, weights in MODELS:
         work = folder / description.prefix
         parts = Parts(work, HERE / source, description, weights, flags)
         (folder / f"{description.prefix}.h").write_text(model_header(description))
         names = runtime.runtime_prefix("o", description.prefix)
-        (work / "counted.c").write_text(COUNTED)
-        cc(
-            "-c",
-            "-fPIC",
-            "-O1",
-            *flags,
-            f"-DONNXC_PREFIX={names}",
-            work / "counted.c",
-            "-o",
-            work / "runtime.o",
-        )
-        objects += [parts.object, work / "runtime.o", tables_object(work, description, names, False)]
+        own = runtime.rename(Path(shutil.copy(folder / "runtime.o", work)), names)
+        objects += [parts.object, own, tables_object(work, description, names, False)]
         objects += [parts.weights] if parts.weights else []
     cc(
         "-O1",
@@ -67,15 +71,16 @@ def build_program(folder: Path, *flags: str) -> Path:
 #: Without __linux__, threads sleep on condition variables, as they do on other systems.
 FLAGS = {
     "plain": (),
-    "elsewhere": ("-U__linux__", "-fsanitize=thread", "-g"),
-    "addresses": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"),
-    "races": ("-fsanitize=thread", "-g"),
+    "elsewhere": ("-U__linux__", "-fsanitize=thread", "-g", "-O0"),
+    "addresses": tuple(SANITIZERS.split()),
+    "races": ("-fsanitize=thread", "-g", "-O0"),
 }
 
 
 @pytest.fixture(scope="session", params=FLAGS)
-def program(request, tmp_path_factory) -> Path:
-    return build_program(tmp_path_factory.mktemp("program"), *FLAGS[request.param])
+def program(request) -> Path:
+    make = lambda folder: build_program(folder, *FLAGS[request.param])  # noqa: E731
+    return shared(f"program-{request.param}", make) / "program"
 
 
 def run(program: Path, test: str) -> str:

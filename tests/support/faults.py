@@ -130,14 +130,14 @@ MODELS = {
 }
 
 
-def allocator(folder: Path) -> str:
-    """Compiles what libraries are to allocate with; a CC for them."""
+def allocator(folder: Path, compiler: str = "cc") -> str:
+    """Compiles what libraries are to allocate with; a CC for them, made of a compiler."""
     from support.handmade_models import cc
 
     cc("-shared", "-fPIC", "-O1", HERE / "faults.c", "-o", folder / "faults.so")
     header = folder / "faults.h"
     header.write_text("#include <stddef.h>\nvoid *counted_malloc(size_t);\nvoid counted_free(void *);\n")
-    return f"cc -include {header} -DONNXC_MALLOC=counted_malloc -DONNXC_FREE=counted_free"
+    return f"{compiler} -include {header} -DONNXC_MALLOC=counted_malloc -DONNXC_FREE=counted_free"
 
 
 def compile_models(folder: Path) -> None:

@@ -47,6 +47,18 @@ DIVIDE = LibraryDescription(
 )
 
 
+#: Finds wrong steps and leaks; the most where nothing is optimised away, which is also compiled soonest.
+SANITIZERS = "-O0 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+
+
+def sanitizing_compiler(folder: Path) -> str:
+    """A C compiler, for CC, that puts SANITIZERS behind all other arguments."""
+    path = folder / "cc"
+    path.write_text(f'#!/bin/sh\nexec cc "$@" {SANITIZERS}\n')
+    path.chmod(0o755)
+    return str(path)
+
+
 def cc(*arguments: object) -> None:
     """Runs the C compiler with the runtime in the include path."""
     command = [

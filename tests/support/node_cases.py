@@ -7,8 +7,11 @@ each other does not.
 
 from __future__ import annotations
 
+import functools
+import pickle
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -16,15 +19,28 @@ from onnx import numpy_helper
 from onnx.backend.test import loader
 from onnx.backend.test.case.test_case import TestCase
 
+sys.path.append(str(Path(__file__).parents[1]))
+from support.shared import shared
+
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 
 
+@functools.cache
+def suite_cases(kind: str) -> list[TestCase]:
+    """Every case of a kind. Computing what node cases expect takes ten seconds, once in a run."""
+
+    def save(folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            (folder / "cases").write_bytes(pickle.dumps(loader.load_model_tests(kind=kind)))
+
+    return pickle.loads((shared(f"cases-{kind}", save) / "cases").read_bytes())
+
+
 def node_cases(*parts: str) -> list[TestCase]:
     """Every case whose name has one of the parts, in the order of names."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cases = loader.load_model_tests(kind="node")
+    cases = suite_cases("node")
     return sorted(
         (c for c in cases if not parts or any(part in c.name for part in parts)), key=lambda c: c.name
     )

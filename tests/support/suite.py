@@ -22,11 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
-from onnx.backend.test import loader
 
 sys.path.append(str(Path(__file__).parents[1]))
 from support import poison
-from support.node_cases import as_value, difference
+from support.node_cases import as_value, difference, suite_cases
 
 KINDS = ("node", "pytorch-converted", "pytorch-operator", "simple", "real")
 SECONDS = 120  # for one case
@@ -36,9 +35,7 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 @functools.cache
 def all_cases() -> dict[str, object]:
     """Every case of the suite by name, `kind/test_name`; read once, children inherit them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {f"{kind}/{case.name}": case for kind in KINDS for case in loader.load_model_tests(kind=kind)}
+    return {f"{kind}/{case.name}": case for kind in KINDS for case in suite_cases(kind)}
 
 
 def run_case(case) -> str:

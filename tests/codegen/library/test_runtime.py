@@ -58,8 +58,8 @@ def test_each_compiler_with_its_flags_has_one_of_its_own(make, cache, monkeypatc
     monkeypatch.setenv("CC", "cc -g")
     assert [make(), make()] == [True, False]
     monkeypatch.setenv("CPATH", str(tmp_path))
-    assert [make(), make(), make(names="model__onnxc_")] == [True, False, True]
-    assert len(entries(cache)) == 5
+    assert [make(), make(), make(names=runtime.runtime_prefix("o", "model"))] == [True, False, False]
+    assert len(entries(cache)) == 4
 
 
 @pytest.mark.parametrize(
@@ -102,5 +102,6 @@ def test_its_names_are_the_models_in_an_object_for_static_linking(tmp_path):
     with runtime.start_runtime(tmp_path, find_target(), names) as made:
         command = ["nm", "-g", "--defined-only", made.wait(60)]
     symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[2::3]
-    assert symbols and all(symbol.startswith("digits__onnxc_") for symbol in symbols)
+    assert symbols and all(symbol.startswith(names) for symbol in symbols)
+    assert names != runtime.runtime_prefix("o", "letters") and len(names) == len(runtime.PREFIX)
     assert os.listdir(tmp_path / "cache")
