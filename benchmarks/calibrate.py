@@ -62,7 +62,8 @@ def measured(name: str, model: object, runs: int) -> list[Row]:
         compile_model(model, Path(folder) / "model.so", threads=1)
         with load(Path(folder) / "model.so", threads=1) as library:
             timings = library.profile(usual_inputs(library), runs)
-    return list(rows(name, lower(optimise(import_model(model).graph), find_target()), timings))
+    target = find_target()
+    return list(rows(name, lower(optimise(import_model(model).graph, target), target), timings))
 
 
 def usual_inputs(library: Model) -> dict[str, object]:

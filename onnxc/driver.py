@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import wraps
 from pathlib import Path
 
 from .codegen.library import files, header, link, objects, workers
@@ -44,6 +45,7 @@ from .passes import (
     fuse_rows,
     gather_stored,
     inline_scalars,
+    integer_products,
     lift_reshapes,
     merge_movement,
     sink_reshapes,
@@ -52,29 +54,37 @@ from .passes import (
 )
 from .passes.eliminate_dead import eliminate_dead
 from .records import dataclass
-from .target import find_targets
+from .target import Dot, Target, find_targets
 
-#: Every pass on core ops, in order. `eliminate_dead` follows each, so that all that reads a value is seen.
-PASSES: tuple[Callable[[Graph], Graph], ...] = (
-    fold_constants.fold_constants,
-    gather_stored.gather_stored,
-    inline_scalars.inline_scalars,
-    widen.widen,
-    store_wide.store_wide,
-    fold_constants.fold_constants,  # what was widened is constant, too
-    eliminate_common.eliminate_common,
-    fold_pads.fold_pads,
-    absorb_transposes.absorb_transposes,
-    fuse_attention.fuse_attention,
-    merge_movement.merge_movement,
-    fuse_maps.fuse_maps,
-    lift_reshapes.lift_reshapes,
-    sink_reshapes.sink_reshapes,
-    fuse_maps.fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
-    fold_affine.fold_affine,
-    fuse_epilogues.fuse_epilogues,
-    fuse_rows.fuse_rows,
-)
+
+def passes(target: Target) -> tuple[Callable[[Graph], Graph], ...]:
+    """Every pass on core ops, in order; two ask what the target multiplies. `eliminate_dead` follows each, so
+    that all that reads a value is seen."""
+
+    def told(step: Callable[[Graph, Target], Graph]) -> Callable[[Graph], Graph]:
+        return wraps(step)(lambda graph: step(graph, target))
+
+    return (
+        fold_constants.fold_constants,
+        gather_stored.gather_stored,
+        inline_scalars.inline_scalars,
+        told(integer_products.integer_products),
+        told(widen.widen),
+        store_wide.store_wide,
+        fold_constants.fold_constants,  # what was widened is constant, too
+        eliminate_common.eliminate_common,
+        fold_pads.fold_pads,
+        absorb_transposes.absorb_transposes,
+        fuse_attention.fuse_attention,
+        merge_movement.merge_movement,
+        fuse_maps.fuse_maps,
+        lift_reshapes.lift_reshapes,
+        sink_reshapes.sink_reshapes,
+        fuse_maps.fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
+        fold_affine.fold_affine,
+        fuse_epilogues.fuse_epilogues,
+        fuse_rows.fuse_rows,
+    )
 
 
 @dataclass
@@ -204,11 +214,14 @@ def compile_model(
     )
     outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
     report.initializer_bytes = initializer_bytes(imported)
-    stages("optimise")
-    graph = optimise(imported.graph, dump)
-    dumps: list[Callable[[str, Graph], None]]
-    dumps = [dump] if len(targets) == 1 else [dump.of(chosen.name) for chosen in targets]
-    lowered = [lower(graph, chosen, stages, each) for chosen, each in zip(targets, dumps)]
+    lowered = []
+    optimised: dict[tuple[Dot, ...], Graph] = {}  # all that passes know of a target
+    for chosen in targets:
+        each = dump if len(targets) == 1 else dump.of(chosen.name)
+        stages("optimise")
+        if chosen.dots not in optimised:
+            optimised[chosen.dots] = optimise(imported.graph, chosen, each)
+        lowered.append(lower(optimised[chosen.dots], chosen, stages, each))
     with tempfile.TemporaryDirectory(prefix="onnxc-") as work:
         _build(
             imported,
@@ -226,13 +239,14 @@ def compile_model(
     return report
 
 
-def optimise(graph: Graph, dump: Callable[[str, Graph], None] | None = None) -> Graph:
-    """graph after PASSES, cleaned and verified after each."""
-    dump = dump or (lambda name, graph: None)
+def optimise(
+    graph: Graph, target: Target, dump: Callable[[str, Graph], None] = lambda name, graph: None
+) -> Graph:
+    """graph after the passes for the target, cleaned and verified after each."""
     verify(graph)
     dump("import", graph)
     graph = eliminate_dead(graph)
-    for step in PASSES:
+    for step in passes(target):
         graph = eliminate_dead(step(graph))
         dump(step.__name__, graph)
         try:

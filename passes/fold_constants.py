@@ -28,6 +28,8 @@ TOTAL_LIMIT = 1 << 30  # bytes folded in all
 STEPS_LIMIT = 16  # computed constants that a constant is made of
 DERIVED_LIMIT = 16  # bytes derived lazily from each stored byte, beside TOTAL_LIMIT
 SMALL = 4096  # bytes of a constant that is computed at once, whatever it takes
+#: Of what a Constant is made by one of these, it tells.
+LOOKED_THROUGH = (Map, Reshape, Transpose)
 SLICE = 1 << 18  # elements of a derived constant that are computed at a time
 
 
@@ -101,7 +103,10 @@ def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Va
     arrays = interpret.fold(node.op, [c.array for c in constants])
     if arrays is None:
         return None
-    return tuple(_value(v, Constant.of(a)) for v, a in zip(node.outputs, arrays))
+    found = [Constant.of(a) for a in arrays]
+    if isinstance(node.op, LOOKED_THROUGH):
+        found[0].derivation = Derivation(node.op, tuple(constants))
+    return tuple(map(_value, node.outputs, found))
 
 
 def _is_cheap(node: Node) -> bool:

@@ -137,9 +137,18 @@ def _worth(producer: Node, value: Value, node: Node, readers: Counter[Value]) ->
     if repeats and expr.contains(body, "index"):
         return False  # the index would be one of another shape
     if readers[value] == 1 and not repeats:
-        return True
+        return not _narrows_sums(producer, readers)
     cheap = expr.instructions(body) <= CHEAP and not expr.contains(body, "check", *_DEAR)
     return cheap and len(producer.inputs) <= 1 and not _narrows(producer)
+
+
+def _narrows_sums(producer: Node, readers: Counter[Value]) -> bool:
+    """Whether the producer makes bytes of sums of integers, whose epilogue it then becomes: four times less
+    is stored than where its reader takes it in."""
+    if not _narrows(producer):
+        return False
+    hosts = [v.producer.op for v in producer.inputs if v.producer is not None and readers[v] == 1]
+    return any(isinstance(op, (Conv, Contract)) and op.accumulate == "int32" for op in hosts)
 
 
 def _narrows(producer: Node) -> bool:

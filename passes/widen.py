@@ -3,9 +3,10 @@
 conv(%x: float16, %w: float16) accumulate=float32 epilogue { cast($0, float16) }
     →   map(conv(map(%x) { cast($0, float32) }, map(%w) { cast($0, float32) })) { cast($0, float16) }
 
-Kernels add products of float32 and float64; this says so in the graph, so that the Maps enter what is before
-and behind. Integers whose sums stay below 2^24 are exact in float32, others in float64; such a convolution is
-marked, since an algorithm that computes with fractions would round.
+Kernels add products of float32, of float64, and of what the target has an instruction for; this says so in
+the graph, so that the Maps enter what is before and behind. Integers whose sums stay below 2^24 are exact in
+float32, others in float64; such a convolution is marked, since an algorithm that computes with fractions
+would round.
 """
 
 from __future__ import annotations
@@ -19,19 +20,24 @@ from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Contract, Conv, Map, Pool
 from ..ir.ranges import value_range
 from ..ir.regions import everywhere
+from ..target import Target
 
 HALVES = ("float16", "bfloat16")
 #: Integers up to this are exact in these types.
 EXACT = (("float32", 1 << 24), ("float64", 1 << 53))
 
 
-@everywhere
-def widen(graph: Graph) -> Graph:
-    """graph with convolutions, products of matrices and pools in float32 or float64."""
+def widen(graph: Graph, target: Target) -> Graph:
+    """graph with convolutions, products of matrices and pools in float32 or float64, but for what the target
+    multiplies as it is."""
+    return everywhere(lambda inner: _of_wide(inner, target))(graph)
+
+
+def _of_wide(graph: Graph, target: Target) -> Graph:
     rewriter = Rewriter(graph)
     exact: dict[Value, Value] = {}  # integers, and what they are cast from
     for node in graph.nodes:
-        wide = _wide(node)
+        wide = None if _is_native(node, target) else _wide(node)
         if isinstance(node.op, Map) and any(v in exact for v in node.inputs):
             rewriter.replace(node.outputs, _over_sums(rewriter, node, exact))
         elif wide is None:
@@ -98,13 +104,20 @@ def _over_wide(body: expr.Expr, wide: dict[int, str], exact: bool) -> expr.Expr:
 # In which type -----------------------------------------------------------------------------------
 
 
+def _is_native(node: Node, target: Target) -> bool:
+    """Whether the target has an instruction for the products of integers as they are stored."""
+    op = node.op
+    dense = isinstance(op, Contract) or (isinstance(op, Conv) and op.groups == 1 and not op.transposed)
+    if not dense or not dtypes.is_integer(op.accumulate) or all(v.constant is None for v in node.inputs[:2]):
+        return False
+    return target.dot(node.inputs[0].dtype, node.inputs[1].dtype, op.accumulate) is not None
+
+
 def _wide(node: Node) -> str | None:
     """The type in which a node that computes in a narrower one is computed without loss; None: as it is."""
     op = node.op
     if isinstance(op, Pool):
-        dtype = node.inputs[0].dtype
-        small = dtypes.is_integer(dtype) and dtypes.bits(dtype) <= 16 and op.kind == "max"
-        return "float32" if op.kind != "argmax" and (dtype in HALVES or small) else None
+        return "float32" if op.kind != "argmax" and node.inputs[0].dtype in HALVES else None
     if not isinstance(op, (Conv, Contract)):
         return None
     types = {v.dtype for v in node.inputs[:2]}

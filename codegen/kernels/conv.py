@@ -3,20 +3,24 @@
     tile: rows x columns pixels of the output  x  `vectors` blocks of output channels, in registers
     sums over (block of input channels, window row, window column, channel) without leaving them
 The input's halo is its padding, so every tap of every pixel lies at a constant distance from the
-tile's first; adjacent loops whose distances continue each other become one.
+tile's first; adjacent loops whose distances continue each other become one. Bytes are multiplied by the
+processor's dot products: padding then is the zero point, and what that adds is taken off where sums start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar, TypeGuard
+
+import numpy as np
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
 from ...records import dataclass
-from ...target import Target
+from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
@@ -42,9 +46,18 @@ from ..tiles.blocked_epilogue import (
     packed_operands,
 )
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, step_time
+from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, plus, step_time
 from ..tiles.panel import Panel
-from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of, widest
+from ..tiles.panels import (
+    Panels,
+    PanelTiling,
+    by_depth,
+    in_dot_panels,
+    in_panels,
+    panel_tiling,
+    panels_of,
+    widest,
+)
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.strides import continues
 
@@ -63,6 +76,16 @@ def is_plain(node: Node) -> TypeGuard[Node[Conv]]:
     return known and len(types) == 1 and types < {"float32", "float64"}
 
 
+def dot_of(node: Node, target: Target) -> Dot | None:
+    """The processor's dot product that adds up a Conv node, whose weights must be constant."""
+    op = node.op
+    if not isinstance(op, Conv) or len(op.strides) not in (1, 2) or op.transposed or op.groups != 1:
+        return None
+    x, w = node.inputs[0], node.inputs[1]
+    known = isinstance(x.shape[1], int) and w.constant is not None and w.data.nbytes > 0
+    return target.dot(x.dtype, w.dtype, op.accumulate) if known and dtypes.is_integer(x.dtype) else None
+
+
 def window(node: Node[Conv]) -> Window:
     op = node.op
     return window_of(dims.numbers(node.inputs[1].shape[2:]), op.strides, op.dilations, op.pads)
@@ -70,18 +93,22 @@ def window(node: Node[Conv]) -> Window:
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     """One: the panel width that suits the number of output channels."""
-    if not is_plain(node) or node.op.transposed or node.op.groups != 1:
+    dot = dot_of(node, target)
+    if dot is None and (not is_plain(node) or node.op.transposed or node.op.groups != 1):
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     block, halo, rank = target.block, window(node).halo, x.rank - 2
     operands = operand_layouts(node, block)
     if halo is None or operands is None:
         return
-    tiling = panel_tiling(target, dims.number(out.shape[1]), block, x.dtype)
+    tiling = panel_tiling(target, dims.number(out.shape[1]), block, node.op.accumulate, dot)
+    padded = halo_layout(halo, block, rank)
+    if any(halo):
+        padded = replace(padded, fill=node.op.zero)
     yield Offer(
         estimate(node, target, tiling, block) + packing_estimate(node, target),
         tiling,
-        (halo_layout(halo, block, rank), None, *operands),
+        (padded, None, *operands),
         without_halo(block, rank),
         (1, *packed_operands(node)),
     )
@@ -93,10 +120,11 @@ def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, block: int) 
     x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
     pixels, rows = dims.typical(dims.product(out.shape[2:]) * out.shape[0]), tiling.rows
     (outputs, *inside), channels = dims.numbers(w.shape), dims.number(x.shape[1])
-    depth, nbytes, found = dims.product(inside), dims.number(w.nbytes), costs.step(target)
+    nbytes, found, sums = dims.number(w.nbytes), costs.step(target), node.op.accumulate
+    depth = dims.product(_steps(inside, tiling.group or 1))
     for p in panels_of(outputs, target.block, tiling.vectors, tiling.tail):
-        narrower = costs.HALF_VECTOR if p.lanes < target.lanes(x.dtype) else 1
-        each = tile_estimate(target, depth, rows, p.registers(target, x.dtype))
+        narrower = costs.HALF_VECTOR if p.lanes < target.lanes(sums) else 1
+        each = tile_estimate(target, depth, rows, p.registers(target, sums))
         found += each * (pixels / rows * p.count * narrower)
     padded = -(-channels // block) * block  # idle lanes are moved too
     moved = costs.move(target, dims.typical(x.nbytes * padded // channels + out.nbytes))
@@ -104,6 +132,11 @@ def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, block: int) 
     if depth * tiling.vectors * target.vector_bits // 8 > target.facts.level1_bytes // 2:
         moved += Estimate(memory=again / target.facts.level2_rate)
     return found + moved + costs.stored(target, nbytes)
+
+
+def _steps(inside: Sequence[int], group: int) -> tuple[int, ...]:
+    """Steps along each axis of the weights of one result, channels in groups."""
+    return (-(-inside[0] // group), *inside[1:])
 
 
 def tile_estimate(target: Target, depth: float, pixels: int, vectors: int) -> Estimate:
@@ -122,7 +155,7 @@ def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constan
     out = node.outputs[0].tensor
     if operand != 1:
         return pack_operand(node.inputs[operand], out.rank, choice.block)
-    return packed_panels(node, choice, choice.block)
+    return (packed_panels if choice.tiling.group is None else _packed_groups)(node, choice, choice.block)
 
 
 def packed_panels(node: Node[Conv], choice: Choice[PanelTiling], input_block: int) -> Constant:
@@ -132,14 +165,31 @@ def packed_panels(node: Node[Conv], choice: Choice[PanelTiling], input_block: in
     return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.array, input_block), kinds))
 
 
+def _packed_groups(node: Node[Conv], choice: Choice[PanelTiling], input_block: int) -> Constant:
+    """The panels of a convolution by dot products, as bytes."""
+    weights, tiling, zero = node.inputs[1].data, choice.tiling, node.op.zero
+    kinds = panels_of(weights.shape[0], choice.block, tiling.vectors, tiling.tail)
+    group = tiling.group or 1
+    depth = dims.product(_steps(weights.shape[1:], group)) * group
+    size = sum(p.count * p.width for p in kinds) * (depth + dtypes.itemsize(node.op.accumulate))
+
+    def make() -> np.ndarray:
+        array = weights.array
+        idle = [(0, 0), (0, -array.shape[1] % group), *[(0, 0)] * (array.ndim - 2)]
+        start = array.sum(axis=tuple(range(1, array.ndim)), dtype=np.int32) * np.int32(-zero)
+        return in_dot_panels(by_depth(np.pad(array, idle), input_block), kinds, group, start)
+
+    return Constant("uint8", (size,), make)
+
+
 # The plan of one convolution ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ConvPlan:
     """A convolution over images as they are stored. `start`: bytes from a plane's beginning to the first tap
-    of pixel (0, 0); `dtype`: of weights and sums; `rows`, `widths`: the tiles, of one width where sizes are
-    known."""
+    of pixel (0, 0); `dtype`: of sums, and of weights but for a `dot` product; `rows`, `widths`: the tiles, of
+    one width where sizes are known."""
 
     x: Image
     out: Image
@@ -150,19 +200,24 @@ class ConvPlan:
     kinds: tuple[Panels, ...]
     rows: int
     widths: tuple[int, ...]
+    dot: Dot | None = None
 
     @property
     def panels(self) -> int:
         return sum(p.count for p in self.kinds)
 
     @property
-    def depth(self) -> int:
-        """Products that make one sum."""
-        return self.x.channels * self.window.taps
+    def column_bytes(self) -> int:
+        """Of the weights that one sum is made with, and what it starts from."""
+        if self.dot is None:
+            return self.x.channels * self.window.taps * dtypes.itemsize(self.dtype)
+        channels = -(-self.x.channels // self.dot.group) * self.dot.group
+        size = channels * self.window.taps * dtypes.itemsize(self.dot.rhs)
+        return size + dtypes.itemsize(self.dtype)
 
     @property
     def weight_bytes(self) -> int:
-        return self.depth * sum(p.count * p.width for p in self.kinds) * dtypes.itemsize(self.dtype)
+        return self.column_bytes * sum(p.count * p.width for p in self.kinds)
 
     @property
     def single_row(self) -> bool:
@@ -214,16 +269,27 @@ class ConvPlan:
 
     def panel_offset(self, f: Function, panels: Panels, panel: str) -> str:
         """Where the panel's weights begin, in bytes."""
-        size = self.depth * dtypes.itemsize(self.dtype)
+        size = self.column_bytes
         before = sum(p.count * p.width for p in self.kinds if p.first < panels.first)
         return f.add(before * size, f.mul(panel, panels.width * size))
+
+    def tile(self, pixels: int, panels: Panels) -> Tile:
+        lhs, rhs = (self.dtype, self.dtype) if self.dot is None else (self.dot.lhs, self.dot.rhs)
+        return Tile(pixels, panels.vectors, panels.lanes, lhs, rhs, self.dtype, self.dot)
 
     def accumulate(
         self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int]
     ) -> list[str]:
         """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and
         channels."""
-        return accumulate(f, self.x, self.window, tile, sums, displacements)
+        if self.dot is None:
+            return accumulate(f, self.x, self.window, tile, sums, displacements)
+        size = tile.lanes * dtypes.itemsize(self.dtype)
+        start = [f.load(tile.vector, f.offset("%b", j * size), min(64, size)) for j in range(tile.vectors)]
+        sums = [plus(f, self.dtype, tile.lanes, s, start[k % tile.vectors]) for k, s in enumerate(sums)]
+        return accumulate(
+            f, self.x, self.window, tile, sums, displacements, f.offset("%b", len(start) * size)
+        )
 
 
 def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
@@ -235,19 +301,24 @@ def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     else:
         x, out, win, epilogue = oriented(x, out, win, epilogue)
     start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
-    kinds = panels_of(out.channels, out.block, tiling.vectors, tiling.tail)
-    depth = x.channels * win.taps // node.op.groups
-    tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth)
-    return ConvPlan(x, out, win, start, epilogue, node.op.accumulate, tuple(kinds), *tiles)
+    kinds, dot = panels_of(out.channels, out.block, tiling.vectors, tiling.tail), dot_of(node, target)
+    depth = x.channels * win.taps // node.op.groups // (1 if dot is None else dot.group)
+    tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth, dot)
+    return ConvPlan(x, out, win, start, epilogue, node.op.accumulate, tuple(kinds), *tiles, dot)
 
 
 def tile_shape(
-    target: Target, height: Dimension | None, width: Dimension, vectors: int, depth: int
+    target: Target,
+    height: Dimension | None,
+    width: Dimension,
+    vectors: int,
+    depth: int,
+    dot: Dot | None = None,
 ) -> tuple[int, tuple[int, ...]]:
     """(rows, widths) of tiles of so many vector registers a pixel that cover an image in the least time.
     Several rows only where they divide the height (None: never), several widths only where the width is
     symbolic."""
-    most = most_rows(target, vectors)
+    most = most_rows(target, vectors, dot)
     if not isinstance(width, int):
         return 1, tuple(sorted({max(1, most >> shift) for shift in range(5)}, reverse=True))
     if width == 0 or height == 0:
@@ -373,7 +444,7 @@ def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
     """Computes one tile: %a is the first tap of its first pixel, %b the panel, %out the pixel."""
     parameters = ["ptr %args", "ptr noalias %a", *plan.panel_parameters, "ptr %out"]
     pixels, epilogue = [(y, x) for y in range(plan.rows) for x in range(width)], plan.epilogue
-    tile = Tile(len(pixels), kind.vectors, kind.lanes, plan.dtype, plan.dtype, plan.dtype)
+    tile = plan.tile(len(pixels), kind)
     (sy, sx), row, pixel = plan.window.strides, plan.x.row, plan.x.pixel
     displacements = [(y * sy * dims.number(row) if y else 0) + x * sx * pixel for y, x in pixels]
     element, block = scalar_type(plan.dtype), plan.out.block
@@ -392,12 +463,18 @@ def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
 
 
 def accumulate(
-    f: KernelFunction, x: Image, window: Window, tile: Tile, sums: list[str], displacements: Sequence[int]
+    f: KernelFunction,
+    x: Image,
+    window: Window,
+    tile: Tile,
+    sums: list[str],
+    displacements: Sequence[int],
+    b: str = "%b",
 ) -> list[str]:
-    """sums and the products of all taps and channels with the panel at %b, of pixels that lie at
-    `displacements` from %a."""
-    whole, rest = divmod(x.channels, x.block)
-    a, b = "%a", "%b"
+    """sums and the products of all taps and channels with the panel at b, of pixels that lie at
+    `displacements` from %a. The last group of channels may reach over the last, where weights are 0."""
+    whole, rest = divmod(-(-x.channels // tile.group) * tile.group, x.block)
+    a = "%a"
     if window.taps == 0:
         return sums
     if whole:
@@ -441,7 +518,8 @@ def nest(
     on."""
     if not loops:
         rows = fixed_rows(a, displacements, dtypes.itemsize(tile.lhs))
-        return multiply_add(f, tile, sums, rows, Panel(b), depth), f.offset(b, f.mul(depth, tile.panel_step))
+        steps, _ = f.divide(depth, tile.group)
+        return multiply_add(f, tile, sums, rows, Panel(b), depth), f.offset(b, f.mul(steps, tile.panel_step))
     (count, stride), *inner = loops
     kinds = ["ptr", "ptr", *[tile.vector] * len(sums)]
     with f.loop(0, count, carried=list(zip(kinds, [a, b, *sums]))) as loop:

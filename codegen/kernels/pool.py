@@ -50,13 +50,17 @@ SCRATCH_BYTES = 48 << 10
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
-    """One, for windows of one or two spatial axes and for reductions of all of them, of floats."""
+    """One, for windows of one or two spatial axes and for reductions of all of them, of floats; of integers
+    for the greatest in a window."""
     if not isinstance(node.op, (Pool, Reduce)):
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     if x.rank not in (3, 4) or not isinstance(x.shape[1], int):
         return
-    if x.dtype not in ("float32", "float64") or out.dtype != x.dtype or x.shape[1] == 0:
+    compared = isinstance(node.op, Pool) and node.op.kind == "max" and dtypes.is_integer(x.dtype)
+    if x.dtype not in ("float32", "float64") and not compared:
+        return
+    if out.dtype != x.dtype or x.shape[1] == 0:
         return
     block, rank = target.block, x.rank - 2
     windows = None if isinstance(node.op, Reduce) else _halo(node.op, x.shape[2:])
@@ -362,7 +366,8 @@ def _total(f: KernelFunction, node: Node, x: Image, plane: str) -> str:
     if x.halo == (0, 0):
         x = x.flat
     vectors = Vectors(f, dtype, x.block)
-    neutral = vectors.constant({"max": -inf, "min": inf}.get(op.kind, 0.0))
+    least = dtypes.integer_range(dtype)[0] if dtypes.is_integer(dtype) else -inf
+    neutral = vectors.constant({"max": least, "min": inf}.get(op.kind, 0.0))
     step = {"max": vectors.maximum, "min": vectors.minimum}.get(op.kind, vectors.add)
     body, width = op.body if isinstance(op, Reduce) else None, f.size(x.width)
 

@@ -207,7 +207,8 @@ class Convolution(Windows):
         channels = dims.floor_divide(out.shape[1], op.groups)
         super().__init__(node, target, (out.shape[0], op.groups, channels, *out.shape[2:]), w.shape[2:])
         self.dtype = accumulator(op.accumulate)
-        self.factors = [expr.cast(expr.input_(i, node.inputs[i].dtype), self.dtype) for i in (0, 1)]
+        x, weight = (expr.cast(expr.input_(i, node.inputs[i].dtype), self.dtype) for i in (0, 1))
+        self.factors = [x - op.zero if op.zero else x, weight]
         total = expr.cast(expr.input_(0, self.dtype), op.accumulate)
         finish = op.epilogue if op.epilogue is not None else expr.input_(0, op.accumulate)
         self.finish = expr.substitute(finish, {0: total})

@@ -2,17 +2,18 @@
 
     panel: [depth][vectors][lanes], depth running over (block of input channels, tap, channel)
 A panel is what one tile computes for its pixels; all panels of a convolution are as wide as the
-tile's registers allow, except for the last one or two.
+tile's registers allow, except for the last one or two. For dot products `group` channels stand together,
+[depth / group][vectors][lanes][group], and each panel begins with what its sums start from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ...records import dataclass
-from ...target import Target
+from ...target import Dot, Target
 from .. import costs
 from .microkernel import most_rows, step_time
 
@@ -20,11 +21,12 @@ from .microkernel import most_rows, step_time
 @dataclass(frozen=True)
 class PanelTiling:
     """Panels of `vectors` blocks of channels, the last of `tail` lanes (None: of whole blocks), and tiles of
-    at most `rows` pixels."""
+    at most `rows` pixels. `group`: channels that one dot product adds up, where the processor's do."""
 
     vectors: int
     rows: int
     tail: int | None = None
+    group: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,19 +67,22 @@ def widest(target: Target, kinds: Sequence[Panels], dtype: str) -> int:
     return max((p.registers(target, dtype) for p in kinds), default=1)
 
 
-def panel_tiling(target: Target, channels: int, block: int, dtype: str) -> PanelTiling:
+def panel_tiling(
+    target: Target, channels: int, block: int, dtype: str, dot: Dot | None = None
+) -> PanelTiling:
     """The vectors of a panel with which a pixel takes the least time, and their tile's greatest
     height; sums are of type dtype, whose vectors of `block` lanes may be several registers.
 
     Where half of a last block is idle, its panel may have half the lanes (`tail`): that is less
-    work where wide vectors are executed in two halves, and no more elsewhere."""
+    work where wide vectors are executed in two halves, and no more elsewhere. A dot product has whole
+    vectors."""
     blocks, rest = -(-channels // block), channels % block
     tails = [0]
-    if target.vector_bits > 256 and 0 < rest <= block // 2:
+    if dot is None and target.vector_bits > 256 and 0 < rest <= block // 2:
         tails.append(max(4, 1 << (rest - 1).bit_length()))
 
     def height(vectors: int) -> int:
-        return most_rows(target, vectors * target.registers(dtype, block))
+        return most_rows(target, vectors * target.registers(dtype, block), dot)
 
     def time(vectors: int, tail: int) -> float:
         rows, total = height(vectors), 0.0
@@ -91,7 +96,7 @@ def panel_tiling(target: Target, channels: int, block: int, dtype: str) -> Panel
         (v, t) for t in tails for v in range(1, min(blocks, 4) + 1) if v <= blocks - (t > 0) or blocks == 1
     ]
     vectors, tail = min(options, key=lambda o: (round(time(*o), 6), o[1], abs(o[0] - 2)))
-    return PanelTiling(vectors, height(vectors), tail or None)
+    return PanelTiling(vectors, height(vectors), tail or None, None if dot is None else dot.group)
 
 
 # Weights ------------------------------------------------------------------------------------------
@@ -110,11 +115,25 @@ def by_depth(weights: np.ndarray, block: int) -> np.ndarray:
 def in_panels(rows: np.ndarray, kinds: Sequence[Panels]) -> np.ndarray:
     """[O, depth] → for each panel [depth][width], one after the other; channels beyond O are
     zero."""
-    parts, first = [], 0
-    for width in (p.width for p in kinds for _ in range(p.count)):
-        panel = np.zeros((rows.shape[1], width), rows.dtype)
-        chunk = rows[first : first + width]
-        panel[:, : len(chunk)] = chunk.T
-        parts.append(panel.reshape(-1))
-        first += width
+    return np.concatenate([part.T.reshape(-1) for part in _parts(rows, kinds)])
+
+
+def in_dot_panels(rows: np.ndarray, kinds: Sequence[Panels], group: int, start: np.ndarray) -> np.ndarray:
+    """[O, depth] → the bytes of the panels, one after the other: what the sums start from [width], then
+    [depth / group][width][group]; channels beyond O are zero."""
+    parts = []
+    for first, part in zip(_parts(start.reshape(-1, 1), kinds), _parts(rows, kinds)):
+        groups = part.reshape(len(part), -1, group).swapaxes(0, 1)
+        parts += [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in (first, groups)]
     return np.concatenate(parts)
+
+
+def _parts(rows: np.ndarray, kinds: Sequence[Panels]) -> Iterator[np.ndarray]:
+    """[O, depth] → [width, depth] for each panel."""
+    first = 0
+    for width in (p.width for p in kinds for _ in range(p.count)):
+        part = np.zeros((width, rows.shape[1]), rows.dtype)
+        chunk = rows[first : first + width]
+        part[: len(chunk)] = chunk
+        yield part
+        first += width

@@ -39,7 +39,7 @@ def check_model(
     chosen = find_target(target)
     try:
         imported = import_model(path, Options(sizes or {}, shapes or {}))
-        lower(optimise(imported.graph), chosen)
+        lower(optimise(imported.graph, chosen), chosen)
     except ModelErrors as errors:
         return 0, DiagnosticList(map(advised, errors.diagnostics))
     except (ModelError, UnsupportedError, LimitError) as error:

@@ -67,11 +67,12 @@ def inspect_model(
     imported = import_model(path, Options())
     names = [output.name for output in imported.model.proto.graph.output]
     outputs = list(zip(names, imported.graph.outputs))
-    optimised = optimise(imported.graph)
+    target = find_target()
+    optimised = optimise(imported.graph, target)
     found = figures.figures(imported, optimised)
     pinned = optimised
     if sizes or shapes:
-        pinned = optimise(import_model(path, Options(sizes or {}, shapes or {})).graph)
+        pinned = optimise(import_model(path, Options(sizes or {}, shapes or {})).graph, target)
     here = multiply_adds(pinned)
     proto = imported.model.proto
     return Figures(

@@ -191,6 +191,7 @@ def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:
             return _epilogue(op.epilogue, einsum(op.lhs, op.rhs, op.out, x, y), inputs[2:], env)
         case ops.Conv():
             x, w = (cast_to(a, op.accumulate) for a in inputs[:2])
+            x = x - np.asarray(op.zero, x.dtype) if op.zero else x
             sums = convolve(op, x, w, numbers(op.pads, env))
             return _epilogue(op.epilogue, sums, inputs[2:], env)
         case ops.Pool():

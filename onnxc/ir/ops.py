@@ -217,7 +217,8 @@ class Conv(Op):
     """Convolution of x [N, C, spatial...] with w [O, C/groups, kernel...]; pads are (before..., after...),
     and may be negative or symbolic. `transposed`: w is [C, O/groups, kernel...] and the output grows by
     strides, the extra rows and columns `output_padding` counted in. Epilogue and `exact` as in Contract;
-    operands 1.. broadcast to the output."""
+    operands 1.. broadcast to the output. `zero`: the integer of x that stands for 0, so that the products are
+    those of x - zero."""
 
     strides: tuple[int, ...]
     pads: Shape
@@ -228,9 +229,11 @@ class Conv(Op):
     accumulate: str = "float32"
     epilogue: Expr | None = None
     exact: bool = False
+    zero: int = 0
 
     def infer(self, need: Need, x: TensorType, w: TensorType, *extra: TensorType) -> tuple[TensorType]:
         rank = len(self.strides)
+        need.that(not self.zero or dtypes.is_integer(self.accumulate), "a zero point of {}", self.accumulate)
         _window(need, self, rank, x)
         need.that(w.rank == rank + 2, "{} are no {}-dimensional kernels", w, rank)
         need.that(

@@ -50,7 +50,7 @@ def feeds_of(shapes):
 
 def kernels(model, target):
     """The text of every kernel of a model."""
-    codes = lower(driver.optimise(import_model(model).graph), target).codes
+    codes = lower(driver.optimise(import_model(model).graph, target), target).codes
     return dict.fromkeys(step.text for code in codes.values() for step in code.steps)
 
 

@@ -15,8 +15,9 @@ import onnxc.demo
 from onnxc.commands import actions as commands
 from onnxc.commands import comparison, console
 from onnxc.commands.cli import main
-from onnxc.driver import PASSES
+from onnxc.driver import passes
 from onnxc.errors import PATH_LIMIT, CompileError, shorten
+from onnxc.target import find_target
 
 DIGITS = str(Path(onnxc.demo.__file__).parent / "digits.onnx")
 #: Odd models that are sound but for the sizes of what they add, which checks of structure do not see.
@@ -111,7 +112,7 @@ def test_compile_to_one_object(command, tmp_path):
 
 def test_dump_ir_writes_the_text_after_every_pass(command, tmp_path):
     command("compile", DIGITS, "-o", tmp_path / "a.so", "--dump-ir", tmp_path / "ir")
-    stages = ["import", *(step.__name__ for step in PASSES), "select_kernels"]
+    stages = ["import", *(step.__name__ for step in passes(find_target())), "select_kernels"]
     names = sorted(entry.name for entry in (tmp_path / "ir").iterdir())
     assert names == [f"{k:02}_{stage}.txt" for k, stage in enumerate(stages)]
     assert all((tmp_path / "ir" / name).read_text().startswith("graph ") for name in names)

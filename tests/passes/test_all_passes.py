@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 from support.pass_text import agrees, clean, operands
 
-from onnxc.driver import PASSES
+from onnxc.driver import passes
 from onnxc.ir import interpret
 from onnxc.ir.text_parser import parse
 from onnxc.ir.verify import verify
+from onnxc.target import TARGETS
+
+PASSES = passes(TARGETS["sapphirerapids"])
 
 GRAPHS = {
     "elementwise": """graph g(%x: float32[m, 1], %y: float16[1, n], %i: int32[n]) {

@@ -13,7 +13,7 @@ TARGET = find_target()
 
 
 def lowered(model):
-    return lower(optimise(import_model(model).graph), TARGET)
+    return lower(optimise(import_model(model).graph, TARGET), TARGET)
 
 
 @pytest.mark.parametrize("name", ["images", "text", "fragile"])

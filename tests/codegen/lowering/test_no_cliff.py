@@ -17,13 +17,19 @@ OPERATORS = (*storage.CONVOLUTIONS, *storage.PRODUCTS, *storage.POOLS, *storage.
 FORMS = [(operator, form) for operator in OPERATORS for form in storage.forms(operator)]
 
 
-@lru_cache(maxsize=1)  # every target's turn comes before the next graph's
-def optimised(operator, form, symbolic):
-    return optimise(import_model(storage.model(operator, form, symbolic)).graph)
+@lru_cache(maxsize=1)  # every target's turn comes before the next model's
+def read(operator, form, symbolic):
+    return import_model(storage.model(operator, form, symbolic)).graph
+
+
+@lru_cache(maxsize=4)
+def optimised(operator, form, symbolic, dots):
+    return optimise(read(operator, form, symbolic), next(t for t in TARGETS.values() if t.dots == dots))
 
 
 def selected(operator, form, symbolic, target):
-    lowered = select_kernels(optimised(operator, form, symbolic), TARGETS[target])
+    chosen = TARGETS[target]
+    lowered = select_kernels(optimised(operator, form, symbolic, chosen.dots), chosen)
     return [node for node in walk(lowered) if node.choice is not None]
 
 

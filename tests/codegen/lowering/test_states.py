@@ -158,5 +158,5 @@ def fits(old, new):
 def test_states_of_any_graph_are_safe_in_place(seed):
     rng = random.Random(seed)
     graph = with_random_states(import_model(random_case(rng, EVERY, 12).model).graph, rng)
-    lowered = lower(optimise(graph), TARGETS["x86-64-v3"])
+    lowered = lower(optimise(graph, TARGETS["x86-64-v3"]), TARGETS["x86-64-v3"])
     check_plan(lowered.graph, lowered.codes, lowered.plan)

@@ -1,0 +1,163 @@
+"""What stands behind a real number that is made of a stored integer: (stored - zero) * scale.
+
+The bodies of DequantizeLinear, and those that subtract a zero point, are recognised by what they compute, not
+by where they come from. A scale of None is that of an integer, which is `stored - zero` itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from . import dtypes, expr
+from .expr import Expr
+from .graph import Constant, Value
+from .interpret import run_op
+from .ops import Map, Reshape, Transpose
+
+BYTES = ("uint8", "int8")
+
+#: A number, or a value of one element that has it.
+Parameter = int | float | Value
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A value whose elements are stored as bytes, with one scale and one zero point for all."""
+
+    stored: Value
+    zero: Parameter
+    scale: Parameter | None
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Constant integers of at most 8 bits; zero points and scales are arrays that broadcast to them."""
+
+    stored: Constant
+    zero: np.ndarray
+    scale: np.ndarray | None
+
+    @property
+    def signed(self) -> Constant | None:
+        """stored - zero as int8, where that holds all of them."""
+        if self.stored.dtype in ("int8", "int4", "int2") and not self.zero.any():
+            return self.stored if self.stored.dtype == "int8" else self._as_bytes()
+        wide = self._centred()
+        inside = not wide.size or (wide.min() >= -128 and wide.max() <= 127)
+        return self._as_bytes() if inside else None
+
+    def _centred(self) -> np.ndarray:
+        return self.stored.array.astype(np.int32) - self.zero.astype(np.int32)
+
+    def _as_bytes(self) -> Constant:
+        return Constant("int8", self.stored.shape, lambda: self._centred().astype(np.int8))
+
+
+def quantised(value: Value) -> Quantised | None:
+    """What is stored behind a value that the run computes."""
+    node = value.producer
+    if value.constant is not None:
+        return None
+    if value.dtype in BYTES:
+        return Quantised(value, 0, None)
+    if node is None or not isinstance(node.op, Map):
+        return None
+    found = _affine(node.op.body, [v.dtype for v in node.inputs])
+    if found is None:
+        return None
+    stored, zero, scale = found
+    x = node.inputs[stored]
+    parameters = [e and _parameter(e, node.inputs) for e in (zero, scale)]
+    known = x.constant is None and x.dtype in BYTES and x.shape == value.shape
+    if not known or parameters[0] is None or (parameters[1] is None) != (scale is None):
+        return None
+    return Quantised(x, parameters[0], parameters[1])
+
+
+def weights(constant: Constant) -> Weights | None:
+    """What is stored behind constant weights, moved as they are."""
+    made = constant.derivation
+    if constant.dtype in BYTES:
+        return Weights(constant, np.zeros((), np.int32), None)
+    if made is None:
+        return None
+    if isinstance(made.op, (Transpose, Reshape)):
+        inner = weights(made.operands[0])
+        return None if inner is None else _moved(inner, made.op, constant.shape)
+    if not isinstance(made.op, Map):
+        return None
+    found = _affine(made.op.body, [c.dtype for c in made.operands])
+    if found is None:
+        return None
+    stored, zero, scale = made.operands[found[0]], found[1], found[2]
+    if stored.shape != constant.shape or dtypes.bits(stored.dtype) > 8:
+        return None
+    return Weights(stored, _evaluated(zero, made.operands), scale and _evaluated(scale, made.operands))
+
+
+def aligned(array: np.ndarray, rank: int) -> np.ndarray:
+    """With axes of one element before, as many as it takes to broadcast."""
+    return array.reshape((1,) * (rank - array.ndim) + array.shape)
+
+
+def _affine(body: Expr, types: Sequence[str]) -> tuple[int, Expr, Expr | None] | None:
+    """(operand, zero, scale) of a body (operand - zero) * scale, the latter two over other operands."""
+    scale = None
+    if body.dtype == "float32":
+        scale = expr.const(1.0, "float32")
+        if body.op == "mul":
+            body, scale = body.args if _is_integer(body.args[0]) else body.args[::-1]
+        if not _is_integer(body) or not _is_leaf(scale):
+            return None
+        body = body.args[0]
+    if body.dtype != "int32":
+        return None
+    zero = expr.const(0, "int32")
+    if body.op == "sub":
+        body, zero = body.args
+    stored = body.args[0] if body.op == "cast" else body
+    if stored.op != "input" or not dtypes.is_integer(stored.dtype) or not _is_leaf(zero):
+        return None
+    return stored.value, zero, scale
+
+
+def _is_integer(e: Expr) -> bool:
+    return e.op == "cast" and e.args[0].dtype == "int32"
+
+
+def _is_leaf(e: Expr) -> bool:
+    """A number or an operand, as another type perhaps."""
+    e = e.args[0] if e.op == "cast" else e
+    return e.op in ("const", "input")
+
+
+def _parameter(e: Expr, operands: Sequence[Value]) -> Parameter | None:
+    """The number, or the operand of one element."""
+    leaf = e.args[0] if e.op == "cast" else e
+    if leaf.op == "const":
+        return leaf.value
+    value = operands[leaf.value]
+    return value if value.tensor.count == 1 else None
+
+
+def _evaluated(e: Expr, operands: Sequence[Constant]) -> np.ndarray:
+    """An expression over constants."""
+    read = expr.inputs(e)
+    body = expr.substitute(e, {k: expr.input_(p, operands[k].dtype) for p, k in enumerate(read)})
+    return np.asarray(run_op(Map(body), [operands[k].array for k in read], {})[0])
+
+
+def _moved(found: Weights, op: Transpose | Reshape, shape: Sequence[int]) -> Weights | None:
+    """Weights transposed or reshaped, with their parameters, if these can be moved alike."""
+    parameters = [a for a in (found.zero, found.scale) if a is not None]
+    if isinstance(op, Transpose):
+        parameters = [run_op(op, [aligned(a, len(shape))], {})[0] for a in parameters]
+    elif all(a.size == 1 for a in parameters):
+        parameters = [a.reshape(()) for a in parameters]
+    else:
+        return None
+    stored = found.stored
+    moved = Constant(stored.dtype, tuple(shape), lambda: run_op(op, [stored.array], {})[0])
+    return Weights(moved, parameters[0], parameters[1] if found.scale is not None else None)

@@ -1,0 +1,219 @@
+"""integer_products: products of quantised numbers are sums of the integers that are stored.
+
+conv(map(%q) { mul(cast(sub(cast($0, int32), 3), float32), 0.5) }, W: of int8 %w, with a scale of 0.25)
+    →   map(conv(%q, %w) accumulate=int32 zero=3) { mul(cast($0, float32), 0.125) }
+
+The target is asked whether it multiplies such integers (`Target.dot`); where it does not, `widen` follows.
+Sums are exact. The zero point of what is padded is the convolution's; that of a Contract, or one that the run
+computes, is taken off behind the sum, times the sums of the weights. Bytes that would become real numbers
+only to be compared (a pool's maximum), or to become the same bytes again, stay bytes. What was computed, and
+so rounded, is quantised by a multiplication in the place of a division.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..ir import dims, expr
+from ..ir.bodies import composed
+from ..ir.expr import Expr
+from ..ir.graph import Graph, Node, Rewriter, TensorType, Value, constant_value
+from ..ir.interpret import run_op
+from ..ir.ops import Contract, Conv, Map, Pool
+from ..ir.quantised import BYTES, Parameter, Quantised, Weights, aligned, quantised, weights
+from ..ir.regions import everywhere
+from ..target import Target
+
+#: No sum of so many products of bytes leaves int32.
+MOST_PRODUCTS = ((1 << 31) - 1) // (255 * 128)
+WIDEST_PAD = 64  # what an image's border may be wide
+
+
+def integer_products(graph: Graph, target: Target) -> Graph:
+    """graph with the convolutions and products of bytes that the target multiplies as they are."""
+    return everywhere(lambda inner: _Integers(inner, target).graph())(graph)
+
+
+class _Integers:
+    def __init__(self, graph: Graph, target: Target):
+        self.rewriter, self.target = Rewriter(graph), target
+
+    def graph(self) -> Graph:
+        for node in self.rewriter.graph.nodes:
+            results = self._changed(node)
+            if results is None:
+                self.rewriter.copy(node)
+            else:
+                self.rewriter.replace(node.outputs, results)
+        return self.rewriter.finish()
+
+    def _changed(self, node: Node) -> tuple[Value, ...] | None:
+        match node.op:
+            case Conv() | Contract():
+                return self._product(node)
+            case Pool(kind="max"):
+                return self._greatest(node)
+            case Map():
+                return self._same_bytes(node) or self._requantised(node)
+        return None
+
+    # Products ------------------------------------------------------------------------------------
+
+    def _product(self, node: Node[Conv] | Node[Contract]) -> tuple[Value, ...] | None:
+        """A product's result, computed of what is stored."""
+        found = _operands(node, self.rewriter)
+        if found is None:
+            return None
+        op, x, w, name = found
+        signed = w.signed if self.target.dot(x.stored.dtype, "int8", "int32") else None
+        labels = _labels(op, x.stored.rank)
+        if signed is None or not _is_dense(op, x) or not _is_scaled_outside(w, labels):
+            return None
+        if dims.product(signed.shape[k] for k in _summed(labels)) > MOST_PRODUCTS:
+            return None
+        inside = isinstance(op, Conv) and isinstance(x.zero, int)
+        plain = replace(op, accumulate="int32", epilogue=None, exact=False)
+        plain = replace(plain, zero=x.zero) if inside else plain
+        kernels = Value(TensorType("int8", signed.shape), name, signed)
+        sums = self.rewriter.add(plain, [x.stored, kernels], node.origin)
+        body = _Body(sums[0])
+        if not inside and x.zero != 0:
+            columns = signed.array.sum(axis=_summed(labels), dtype=np.int32, keepdims=True)
+            body.result -= body.operand(_beside(columns, labels)) * body.parameter(x.zero, "int32")
+        if x.scale is not None and w.scale is not None:
+            scale = body.parameter(x.scale, "float32")
+            if scale.op == "const":
+                factors = _beside(w.scale * np.float32(scale.value), labels)
+                body.result = body.result.cast("float32") * body.operand(factors)
+            else:
+                body.result = body.result.cast("float32") * (scale * body.operand(_beside(w.scale, labels)))
+        if op.epilogue is not None:
+            others = {k: body.operand(self.rewriter.of(v)) for k, v in enumerate(node.inputs[2:], 1)}
+            body.result = expr.substitute(op.epilogue, {0: body.result, **others})
+        if body.result.op == "input":
+            return sums
+        return self.rewriter.add(Map(body.result), body.operands, node.origin, [node.outputs[0].name])
+
+    # Bytes that stay bytes -----------------------------------------------------------------------
+
+    def _greatest(self, node: Node[Pool]) -> tuple[Value, ...] | None:
+        """The maxima of numbers are those of the bytes behind them, where the scale is positive."""
+        (real,) = (self.rewriter.of(v) for v in node.inputs)
+        x = quantised(real)
+        if x is None or not isinstance(x.scale, float) or x.scale <= 0:
+            return None
+        (pooled,) = self.rewriter.add(node.op, [x.stored], node.origin)
+        operands = [pooled if v is x.stored else v for v in real.node.inputs]
+        return self.rewriter.add(real.node.op, operands, node.origin, [node.outputs[0].name])
+
+    def _same_bytes(self, node: Node[Map]) -> tuple[Value, ...] | None:
+        """The stored bytes in the place of a Map that dequantises and quantises them to the same."""
+        operands = [self.rewriter.of(v) for v in node.inputs]
+        if len(operands) != 1 or node.op.body.dtype not in BYTES or quantised(operands[0]) is None:
+            return None
+        body, stored = composed(node.op.body, operands, 0)
+        if len(stored) != 1 or stored[0].dtype != body.dtype or stored[0].shape != node.outputs[0].shape:
+            return None
+        bytes_ = np.arange(256, dtype=np.uint8).view(body.dtype)
+        return (stored[0],) if (run_op(Map(body), [bytes_], {})[0] == bytes_).all() else None
+
+    def _requantised(self, node: Node[Map]) -> tuple[Value, ...] | None:
+        """A Map that rounds what it divides by a number, where that was computed and so rounded before,
+        multiplies instead."""
+        operands = [self.rewriter.of(v) for v in node.inputs]
+        body = expr.rewrite(node.op.body, _multiplied)
+        if body is node.op.body or not any(map(_is_computed, operands)):
+            return None
+        return self.rewriter.add(Map(body, node.op.shape), operands, node.origin, [node.outputs[0].name])
+
+
+def _is_computed(value: Value) -> bool:
+    """Whether a real number is a result of arithmetic, not an input, stored, or a stored integer to scale."""
+    arithmetic = value.producer is not None and isinstance(value.producer.op, (Map, Conv, Contract))
+    return arithmetic and quantised(value) is None
+
+
+def _multiplied(e: Expr) -> Expr | None:
+    """round(x / number) → round(x * (1 / number))"""
+    ratio = e.args[0] if e.op == "round" and e.dtype == "float32" else e
+    if ratio is e or ratio.op != "div" or ratio.args[1].op != "const":
+        return None
+    divisor = ratio.args[1].value
+    return expr.round_(ratio.args[0] * (1 / divisor)) if 1e-30 < abs(divisor) < 1e30 else None
+
+
+class _Body:
+    """The body of a Map under construction, and the operands that it reads: the first is the sums."""
+
+    def __init__(self, sums: Value):
+        self.operands = [sums]
+        self.result = expr.input_(0, sums.dtype)
+
+    def operand(self, value: Value) -> Expr:
+        self.operands.append(value)
+        return expr.input_(len(self.operands) - 1, value.dtype)
+
+    def parameter(self, parameter: Parameter, dtype: str) -> Expr:
+        if isinstance(parameter, Value):
+            return self.operand(parameter).cast(dtype)
+        return expr.const(parameter, dtype)
+
+
+# What can be multiplied --------------------------------------------------------------------------
+
+
+def _operands(node: Node, rewriter: Rewriter) -> tuple[Conv | Contract, Quantised, Weights, str] | None:
+    """The op with the constant operand behind the other, what is stored behind both, the constant's name."""
+    op, (x, w) = node.op, (rewriter.of(v) for v in node.inputs[:2])
+    if isinstance(op, Contract) and w.constant is None:
+        op, x, w = replace(op, lhs=op.rhs, rhs=op.lhs), w, x
+    if w.constant is None or op.accumulate not in ("float32", "int32"):
+        return None
+    image, kernels = quantised(x), weights(w.data)
+    if image is None or kernels is None:
+        return None
+    real = op.accumulate == "float32"
+    if (image.scale is not None) != real or (kernels.scale is not None) != real:
+        return None
+    return op, image, kernels, w.name
+
+
+def _is_dense(op: Conv | Contract, x: Quantised) -> bool:
+    """Whether kernels add up such integers: a convolution that is not grouped or transposed."""
+    if isinstance(op, Contract):
+        return True
+    pads = all(isinstance(p, int) and p <= WIDEST_PAD for p in op.pads)
+    return not op.transposed and op.groups == 1 and len(op.strides) <= 2 and pads and isinstance(x.zero, int)
+
+
+Labels = tuple[str, str]  # of the weights' axes and of the result's
+
+
+def _labels(op: Conv | Contract, rank: int) -> Labels:
+    if isinstance(op, Contract):
+        return op.rhs, op.out
+    spatial = "abcdef"[: rank - 2]
+    return "oi" + spatial.upper(), "no" + spatial
+
+
+def _summed(labels: Labels) -> tuple[int, ...]:
+    """The axes of the weights that are summed over."""
+    return tuple(k for k, label in enumerate(labels[0]) if label not in labels[1])
+
+
+def _is_scaled_outside(w: Weights, labels: Labels) -> bool:
+    """Whether the weights of every sum have one scale."""
+    return w.scale is None or all(aligned(w.scale, len(labels[0])).shape[k] == 1 for k in _summed(labels))
+
+
+def _beside(array: np.ndarray, labels: Labels) -> Value:
+    """What broadcasts to the weights as what broadcasts to the result."""
+    of_weights, of_result = labels
+    array = aligned(array, len(of_weights))
+    kept = [of_weights.index(label) for label in of_result if label in of_weights]
+    sizes = [array.shape[of_weights.index(label)] if label in of_weights else 1 for label in of_result]
+    while sizes and sizes[0] == 1:
+        sizes.pop(0)
+    return constant_value(array.transpose([*kept, *_summed(labels)]).reshape(sizes))

@@ -1,0 +1,85 @@
+"""Convolutions of bytes by dot products: every sum is exact, whatever zero point, padding and channels."""
+
+import numpy as np
+import pytest
+from onnxc.codegen.kernels import conv
+from support.blocked_cases import Case, check, choices, symbols
+
+from onnxc.ir.expr import input_
+from onnxc.ir.ops import Conv
+from onnxc.target import LEVELS, TARGETS, runs_here
+
+DOTS = [t for t in TARGETS.values() if t.dot("uint8", "int8", "int32") and runs_here(t)]
+WITH_DOTS = pytest.mark.parametrize("target", DOTS, ids=str)
+
+
+def integers(x_shape, w_shape, strides=1, pads=0, zero=0, epilogue=None, extra=(), symbolic=None, full=False):
+    """A Conv of uint8 and constant int8, drawn from their whole range; `full`: from the ends of it alone."""
+    rank, draw = len(x_shape) - 2, np.random.default_rng([*x_shape, *w_shape])
+    x = draw.integers(0, 256, x_shape).astype(np.uint8)
+    w = draw.integers(-128, 128, w_shape).astype(np.int8)
+    if full:
+        x, w = np.where(x > 127, 255, 0).astype(np.uint8), np.where(w > 0, 127, -128).astype(np.int8)
+    pads = tuple(pads) if isinstance(pads, tuple) else (pads,) * 2 * rank
+    op = Conv((strides,) * rank, pads, (1,) * rank, accumulate="int32", epilogue=epilogue, zero=zero)
+    constant = (1, *range(2, 2 + len(extra)))
+    return Case(op, [x, w, *extra], constant, {0: symbolic} if symbolic else None)
+
+
+def exact(case, target, **options):
+    check(case, conv, target, tolerance=0, **options)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 33, 64, 70])
+def test_channels_of_any_number(target, channels):
+    exact(integers((1, channels, 5, 7), (20, channels, 1, 1), zero=3), target)
+    exact(integers((2, channels, 5, 6), (33, channels, 3, 3), pads=1, zero=128), target)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("zero", [0, 1, 128, 254, 255])
+def test_zero_points_stand_in_for_what_lies_outside(target, zero):
+    exact(integers((1, 18, 9, 9), (8, 18, 3, 3), pads=(1, 2, 0, 1), zero=zero), target, wider=1)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("strides", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (5, 2), (7, 7)])
+def test_windows_and_strides(target, strides, kernel):
+    exact(integers((1, 3, 17, 15), (24, 3, *kernel), strides, 1, 7), target)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("size", [(1, 1), (1, 2), (7, 7), (13, 1), (5, 29)])
+def test_images_of_any_size(target, size):
+    exact(integers((1, 16, *size), (70, 16, 3, 3), 1, 1, 9), target)
+
+
+@WITH_DOTS
+def test_signals_of_one_axis(target):
+    exact(integers((2, 10, 33), (12, 10, 5), 2, 2, 77), target)
+
+
+@WITH_DOTS
+def test_sums_of_the_ends_of_the_range_do_not_saturate(target):
+    exact(integers((1, 512, 3, 3), (16, 512, 3, 3), 1, 1, 255, full=True), target)
+
+
+@WITH_DOTS
+def test_images_whose_size_the_run_tells(target):
+    x = symbols("n", 12, "h", "w")
+    exact(integers((2, 12, 11, 10), (20, 12, 3, 3), 1, 1, 200, symbolic=x), target)
+
+
+@WITH_DOTS
+def test_an_epilogue_makes_bytes_again(target):
+    scale = np.random.default_rng(3).uniform(0.001, 0.01, (40, 1, 1)).astype(np.float32)
+    real = (input_(0, "int32").cast("float32") * input_(1, "float32")).clip(-128, 127)
+    body = (real.maximum(0.0) + 3.0).clip(0, 255).cast("uint8")
+    exact(integers((1, 24, 9, 8), (40, 24, 3, 3), 1, 1, 4, body, [scale]), target, output_halo=1)
+
+
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
+def test_without_dot_products_there_is_no_offer(target):
+    assert not choices(integers((1, 16, 9, 9), (16, 16, 3, 3)), conv, target)[1]

@@ -1,0 +1,171 @@
+"""integer_products: what is stored in bytes is multiplied as bytes, where the target can."""
+
+import numpy as np
+import pytest
+from onnxc.passes import integer_products as passes
+from support.pass_text import agrees, becomes, ops, stays
+
+from onnxc.ir.ops import Contract, Pool
+from onnxc.ir.quantised import weights
+from onnxc.ir.text_parser import parse
+from onnxc.target import TARGETS
+
+WEIGHTS = {"w": np.random.default_rng(0).integers(-128, 128, (8, 6, 3, 3)).astype(np.int8)}
+MATRIX = {"w": np.random.default_rng(1).integers(-128, 128, (6, 8)).astype(np.int8)}
+
+
+def integer_products(graph):
+    return passes.integer_products(graph, TARGETS["cascadelake"])
+
+
+def test_a_convolution_of_centred_bytes_has_a_zero_point():
+    becomes(
+        integer_products,
+        """graph g(%x: uint8[1, 6, 5, 5]) {
+        %w = constant int8[8, 6, 3, 3] #w
+        %0 = map(%x) { sub(cast($0, int32), 7) }
+        %1 = conv(%0, %w) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) accumulate=int32
+        return %1
+    }""",
+        """graph g(%x: uint8[1, 6, 5, 5]) {
+        %0 = map(%x) { sub(cast($0, int32), 7) }
+        %w = constant int8[8, 6, 3, 3] #w
+        %1 = conv(%x, %w) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) accumulate=int32 zero=7
+        return %1
+    }""",
+        WEIGHTS,
+    )
+
+
+def product(op, text, **sizes):
+    """The product of integers that becomes of a graph, which gives the same numbers as before."""
+    (node,) = [n for n in agrees(integer_products, text, MATRIX, **sizes).nodes if isinstance(n.op, op)]
+    return node
+
+
+def test_a_zero_point_that_the_run_tells_is_taken_off_behind_the_sum():
+    node = product(
+        Contract,
+        """graph g(%x: uint8[n, 6], %z: uint8[]) {
+        %w = constant int8[6, 8] #w
+        %0 = map(%x, %z) { sub(cast($0, int32), cast($1, int32)) }
+        %1 = contract(%0, %w) lhs=mk rhs=kn out=mn accumulate=int32
+        return %1
+    }""",
+        n=3,
+    )
+    assert [v.dtype for v in node.inputs] == ["uint8", "int8"]
+
+
+def test_constant_weights_may_be_the_first_operand():
+    node = product(
+        Contract,
+        """graph g(%x: uint8[8, n]) {
+        %w = constant int8[6, 8] #w
+        %0 = map(%x) { sub(cast($0, int32), 9) }
+        %1 = contract(%w, %0) lhs=mk rhs=kn out=mn accumulate=int32
+        return %1
+    }""",
+        n=3,
+    )
+    assert (node.op.lhs, node.op.rhs, node.inputs[0].dtype) == ("kn", "mk", "uint8")
+
+
+@pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v2"])
+def test_a_target_without_dot_products_is_left_alone(target):
+    stays(
+        lambda graph: passes.integer_products(graph, TARGETS[target]),
+        """graph g(%x: uint8[1, 6, 5, 5]) {
+        %w = constant int8[8, 6, 3, 3] #w
+        %0 = conv(%x, %w) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) accumulate=int32
+        return %0
+    }""",
+        WEIGHTS,
+    )
+
+
+def dequantised(stored, zero, scale):
+    """A constant made of stored integers, as fold_constants leaves it."""
+    from onnxc.passes.fold_constants import fold_constants
+
+    graph = parse(
+        f"""graph g() {{
+        %w = constant {stored.dtype}[{", ".join(map(str, stored.shape))}] #w
+        %z = constant {zero.dtype}[{", ".join(map(str, zero.shape))}] #z
+        %s = constant float32[{", ".join(map(str, scale.shape))}] #s
+        %0 = map(%w, %s, %z) {{ mul(cast(sub(cast($0, int32), cast($2, int32)), float32), $1) }}
+        return %0
+    }}""",
+        {"w": stored, "z": zero, "s": scale},
+    )
+    return fold_constants(graph).outputs[0].constant
+
+
+@pytest.mark.parametrize("side", [4, 64])
+def test_weights_are_known_behind_a_dequantisation_of_any_size(side):
+    stored = np.random.default_rng(0).integers(0, 256, (side, side)).astype(np.uint8)
+    zero, scale = np.full((side, 1), 128, np.uint8), np.full((side, 1), 0.5, np.float32)
+    found = weights(dequantised(stored, zero, scale))
+    assert (found.signed.array == stored.astype(np.int32) - 128).all()
+    assert (found.scale == scale).all()
+
+
+def test_weights_that_leave_int8_without_their_zero_point_have_no_signed_form():
+    zero, scale = np.full((4, 1), 100, np.uint8), np.ones((4, 1), np.float32)
+    found = weights(dequantised(np.full((4, 4), 255, np.uint8), zero, scale))
+    assert found.signed is None
+
+
+def test_a_maximum_of_numbers_is_that_of_the_bytes():
+    text = """graph g(%x: uint8[1, 2, 4, 4]) {
+        %0 = map(%x) { mul(cast(sub(cast($0, int32), 7), float32), 0.25) }
+        %1 = pool(%0) kind=max kernel=(2, 2) strides=(2, 2) pads=(0, 0, 0, 0) dilations=(1, 1) sizes=(2, 2)
+        return %1
+    }"""
+    found = agrees(integer_products, text)
+    (pool,) = [n for n in found.nodes if isinstance(n.op, Pool)]
+    assert pool.inputs[0].dtype == "uint8"
+
+
+def quantise(x, scale, zero):
+    return f"map({x}) {{ cast(min(max(add(round(div($0, {scale})), {zero}.0), 0.0), 255.0), uint8) }}"
+
+
+def test_bytes_that_become_the_same_bytes_stay_what_they_are():
+    found = agrees(
+        integer_products,
+        f"""graph g(%x: uint8[300]) {{
+        %0 = map(%x) {{ mul(cast(sub(cast($0, int32), 7), float32), 0.25) }}
+        %1 = {quantise("%0", 0.25, 7)}
+        return %1
+    }}""",
+        inputs=[(np.arange(300) % 256).astype(np.uint8)],
+    )
+    assert found.outputs[0] is found.inputs[0]
+
+
+def test_bytes_of_another_scale_are_made_anew():
+    text = f"""graph g(%x: uint8[300]) {{
+        %0 = map(%x) {{ mul(cast(sub(cast($0, int32), 7), float32), 0.25) }}
+        %1 = {quantise("%0", 0.5, 7)}
+        return %1
+    }}"""
+    assert ops(integer_products(parse(text))) == ["Map", "Map"]
+
+
+def divisions(text):
+    return str(integer_products(parse(text))).count("div(")
+
+
+def test_what_was_computed_is_quantised_by_a_product_and_an_input_by_a_division():
+    computed = f"""graph g(%x: float32[4], %y: float32[4]) {{
+        %0 = map(%x, %y) {{ mul($0, $1) }}
+        %1 = {quantise("%0", 0.5, 7)}
+        return %1
+    }}"""
+    given = f"""graph g(%x: float32[4]) {{
+        %0 = {quantise("%x", 0.5, 7)}
+        return %0
+    }}"""
+    assert divisions(computed) == 0
+    assert divisions(given) == 1
