@@ -73,13 +73,13 @@ class _Integers:
             return None
         if dims.product(signed.shape[k] for k in _summed(labels)) > MOST_PRODUCTS:
             return None
-        inside = isinstance(op, Conv) and isinstance(x.zero, int)
         plain = replace(op, accumulate="int32", epilogue=None, exact=False)
-        plain = replace(plain, zero=x.zero) if inside else plain
+        if isinstance(plain, Conv) and isinstance(x.zero, int):
+            plain, x = replace(plain, zero=x.zero), replace(x, zero=0)
         kernels = Value(TensorType("int8", signed.shape), name, signed)
         sums = self.rewriter.add(plain, [x.stored, kernels], node.origin)
         body = _Body(sums[0])
-        if not inside and x.zero != 0:
+        if x.zero != 0:
             columns = signed.array.sum(axis=_summed(labels), dtype=np.int32, keepdims=True)
             body.result -= body.operand(_beside(columns, labels)) * body.parameter(x.zero, "int32")
         if x.scale is not None and w.scale is not None:

@@ -253,9 +253,9 @@ def _plans(node: Node[Conv], target: Target, tiling: PanelTiling) -> list[Lattic
                 kinds,
                 1,
                 widths,
-                weights,
-                tuple(row * across + column for row in rows.taps for column in columns.taps),
-                out.height == 1,
+                weights=weights,
+                taps=tuple(row * across + column for row in rows.taps for column in columns.taps),
+                one_row=out.height == 1,
             )
         )
         weights += -(-plans[-1].weight_bytes // 64) * 64

@@ -2,8 +2,8 @@
 
 graph ─ select_kernels ─▶ kernels, layouts ─ emit ─▶ code of each node ─ plan_memory ─▶ where values live
 
-Passes know no target, and what comes after lowering (`codegen/library`) decides nothing: several targets in
-one library are several `Lowered`s.
+What comes after lowering (`codegen/library`) decides nothing: several targets in one library are several
+`Lowered`s.
 """
 
 from __future__ import annotations

@@ -67,12 +67,11 @@ def inspect_model(
     imported = import_model(path, Options())
     names = [output.name for output in imported.model.proto.graph.output]
     outputs = list(zip(names, imported.graph.outputs))
-    target = find_target()
-    optimised = optimise(imported.graph, target)
+    optimised = optimise(imported.graph, chosen)
     found = figures.figures(imported, optimised)
     pinned = optimised
     if sizes or shapes:
-        pinned = optimise(import_model(path, Options(sizes or {}, shapes or {})).graph, target)
+        pinned = optimise(import_model(path, Options(sizes or {}, shapes or {})).graph, chosen)
     here = multiply_adds(pinned)
     proto = imported.model.proto
     return Figures(

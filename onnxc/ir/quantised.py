@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..records import dataclass
 from . import dtypes, expr
 from .expr import Expr
 from .graph import Constant, Value
@@ -69,11 +70,12 @@ def quantised(value: Value) -> Quantised | None:
         return None
     stored, zero, scale = found
     x = node.inputs[stored]
-    parameters = [e and _parameter(e, node.inputs) for e in (zero, scale)]
+    start = _parameter(zero, node.inputs)
+    step = None if scale is None else _parameter(scale, node.inputs)
     known = x.constant is None and x.dtype in BYTES and x.shape == value.shape
-    if not known or parameters[0] is None or (parameters[1] is None) != (scale is None):
+    if not known or start is None or (step is None) != (scale is None):
         return None
-    return Quantised(x, parameters[0], parameters[1])
+    return Quantised(x, start, step)
 
 
 def weights(constant: Constant) -> Weights | None:
@@ -94,7 +96,8 @@ def weights(constant: Constant) -> Weights | None:
     stored, zero, scale = made.operands[found[0]], found[1], found[2]
     if stored.shape != constant.shape or dtypes.bits(stored.dtype) > 8:
         return None
-    return Weights(stored, _evaluated(zero, made.operands), scale and _evaluated(scale, made.operands))
+    scales = None if scale is None else _evaluated(scale, made.operands)
+    return Weights(stored, _evaluated(zero, made.operands), scales)
 
 
 def aligned(array: np.ndarray, rank: int) -> np.ndarray:

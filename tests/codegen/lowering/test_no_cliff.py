@@ -17,14 +17,10 @@ OPERATORS = (*storage.CONVOLUTIONS, *storage.PRODUCTS, *storage.POOLS, *storage.
 FORMS = [(operator, form) for operator in OPERATORS for form in storage.forms(operator)]
 
 
-@lru_cache(maxsize=1)  # every target's turn comes before the next model's
-def read(operator, form, symbolic):
-    return import_model(storage.model(operator, form, symbolic)).graph
-
-
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)  # every target's turn comes before the next model's
 def optimised(operator, form, symbolic, dots):
-    return optimise(read(operator, form, symbolic), next(t for t in TARGETS.values() if t.dots == dots))
+    graph = import_model(storage.model(operator, form, symbolic)).graph
+    return optimise(graph, next(t for t in TARGETS.values() if t.dots == dots))
 
 
 def selected(operator, form, symbolic, target):
