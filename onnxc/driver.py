@@ -209,18 +209,19 @@ def compile_model(
     stages = _Stages(report, progress)
     dump = _Dump(dump_ir)
     stages("import")
-    imported = import_model(
-        model, Options(dims or {}, shapes or {}, overridable, typical or {}, states or {})
-    )
+    options = Options(dims or {}, shapes or {}, overridable, typical or {}, states or {})
+    imported = import_model(model, options)
     outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
     report.initializer_bytes = initializer_bytes(imported)
     lowered = []
     optimised: dict[tuple[Dot, ...], Graph] = {}  # all that passes know of a target
     for chosen in targets:
         each = dump if len(targets) == 1 else dump.of(chosen.name)
-        stages("optimise")
         if chosen.dots not in optimised:
-            optimised[chosen.dots] = optimise(imported.graph, chosen, each)
+            # a value knows one graph's nodes, so that other passes need it read anew
+            graph = import_model(model, options).graph if optimised else imported.graph
+            stages("optimise")
+            optimised[chosen.dots] = optimise(graph, chosen, each)
         lowered.append(lower(optimised[chosen.dots], chosen, stages, each))
     with tempfile.TemporaryDirectory(prefix="onnxc-") as work:
         _build(
