@@ -6,8 +6,7 @@ conv(map(%q) { mul(cast(sub(cast($0, int32), 3), float32), 0.5) }, W: of int8 %w
 The target is asked whether it multiplies such integers (`Target.dot`); where it does not, `widen` follows.
 Sums are exact. The zero point of what is padded is the convolution's; that of a Contract, or one that the run
 computes, is taken off behind the sum, times the sums of the weights. Bytes that would become real numbers
-only to be compared (a pool's maximum), or to become the same bytes again, stay bytes. What was computed, and
-so rounded, is quantised by a multiplication in the place of a division.
+only to be compared (a pool's maximum), or to become the same bytes again, stay bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class _Integers:
             case Pool(kind="max"):
                 return self._greatest(node)
             case Map():
-                return self._same_bytes(node) or self._requantised(node)
+                return self._same_bytes(node)
         return None
 
     # Products ------------------------------------------------------------------------------------
@@ -118,30 +117,6 @@ class _Integers:
             return None
         bytes_ = np.arange(256, dtype=np.uint8).view(body.dtype)
         return (stored[0],) if (run_op(Map(body), [bytes_], {})[0] == bytes_).all() else None
-
-    def _requantised(self, node: Node[Map]) -> tuple[Value, ...] | None:
-        """A Map that rounds what it divides by a number, where that was computed and so rounded before,
-        multiplies instead."""
-        operands = [self.rewriter.of(v) for v in node.inputs]
-        body = expr.rewrite(node.op.body, _multiplied)
-        if body is node.op.body or not any(map(_is_computed, operands)):
-            return None
-        return self.rewriter.add(Map(body, node.op.shape), operands, node.origin, [node.outputs[0].name])
-
-
-def _is_computed(value: Value) -> bool:
-    """Whether a real number is a result of arithmetic, not an input, stored, or a stored integer to scale."""
-    arithmetic = value.producer is not None and isinstance(value.producer.op, (Map, Conv, Contract))
-    return arithmetic and quantised(value) is None
-
-
-def _multiplied(e: Expr) -> Expr | None:
-    """round(x / number) → round(x * (1 / number))"""
-    ratio = e.args[0] if e.op == "round" and e.dtype == "float32" else e
-    if ratio is e or ratio.op != "div" or ratio.args[1].op != "const":
-        return None
-    divisor = ratio.args[1].value
-    return expr.round_(ratio.args[0] * (1 / divisor)) if 1e-30 < abs(divisor) < 1e30 else None
 
 
 class _Body:

@@ -151,21 +151,3 @@ def test_bytes_of_another_scale_are_made_anew():
         return %1
     }}"""
     assert ops(integer_products(parse(text))) == ["Map", "Map"]
-
-
-def divisions(text):
-    return str(integer_products(parse(text))).count("div(")
-
-
-def test_what_was_computed_is_quantised_by_a_product_and_an_input_by_a_division():
-    computed = f"""graph g(%x: float32[4], %y: float32[4]) {{
-        %0 = map(%x, %y) {{ mul($0, $1) }}
-        %1 = {quantise("%0", 0.5, 7)}
-        return %1
-    }}"""
-    given = f"""graph g(%x: float32[4]) {{
-        %0 = {quantise("%x", 0.5, 7)}
-        return %0
-    }}"""
-    assert divisions(computed) == 0
-    assert divisions(given) == 1
