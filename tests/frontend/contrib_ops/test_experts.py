@@ -1,0 +1,107 @@
+"""Mixtures of experts mean what ONNX Runtime makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.contrib import Case, check, check_compiled, interpreted, same
+
+rng = np.random.default_rng(10)
+EXPERTS, WIDTH, INNER = 4, 32, 64
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.asarray(rng.standard_normal(shape) / 2, np.float32)
+
+
+def mixture(*tokens: int, biased: bool = True, **attributes: object) -> Case:
+    first = INNER * (2 if attributes.get("activation_type") == "swiglu" else 1)
+    biases = [floats(EXPERTS, first), floats(EXPERTS, WIDTH)] if biased else [None, None]
+    inputs = [
+        *(floats(*tokens, WIDTH), floats(int(np.prod(tokens)), EXPERTS) * 4),
+        *(floats(EXPERTS, first, WIDTH), biases[0], floats(EXPERTS, WIDTH, INNER), biases[1]),
+    ]
+    return Case("MoE", inputs if biased else inputs[:5], attributes, tolerance=1e-4)
+
+
+FLOATS = [
+    mixture(5),
+    mixture(2, 3, k=2, activation_type="gelu", biased=False),
+    mixture(5, k=2, activation_type="silu", normalize_routing_weights=1),
+    mixture(5, k=4, activation_type="identity"),
+    mixture(5, k=2, activation_type="swiglu", swiglu_fusion=1),
+    mixture(
+        *(2, 3),
+        k=2,
+        activation_type="swiglu",
+        swiglu_fusion=1,
+        activation_alpha=1.702,
+        activation_beta=1.0,
+        swiglu_limit=0.5,
+    ),
+]
+
+
+def stored(
+    *tokens: int,
+    bits: int = 4,
+    block: int = 0,
+    zero: bool = False,
+    weights_apart: bool = False,
+    **attributes: object,
+) -> Case:
+    first = INNER * (2 if attributes.get("activation_type") == "swiglu" else 1)
+    inputs: list[np.ndarray | None] = [floats(*tokens, WIDTH), floats(int(np.prod(tokens)), EXPERTS) * 4]
+    points: list[np.ndarray | None] = []
+    for rows, columns in ((first, WIDTH), (WIDTH, INNER)):
+        weights = rng.integers(0, 256, (EXPERTS, rows, columns * bits // 8)).astype(np.uint8)
+        blocks = [columns // block] if block else []
+        inputs += [weights, np.abs(floats(EXPERTS, rows, *blocks)) / (4 << bits), floats(EXPERTS, rows)]
+        packed = [-(-columns // block * bits // 8)] if block else []
+        points.append(rng.integers(0, 256, (EXPERTS, rows, *packed)).astype(np.uint8) if zero else None)
+    if zero or weights_apart:
+        inputs += [None, None, None, *points]
+    if weights_apart:
+        inputs += [None, np.abs(floats(inputs[1].shape[0], EXPERTS))]
+    attributes |= {"expert_weight_bits": bits} | ({"block_size": block} if block else {})
+    return Case("QMoE", inputs, attributes, stored=range(2, len(inputs)), tolerance=1e-4)
+
+
+STORED = [
+    stored(5),
+    stored(5, bits=8, k=2, normalize_routing_weights=1),
+    stored(2, 3, block=16, k=2, activation_type="silu"),
+    stored(5, block=16, zero=True, k=2),
+    stored(5, k=2, activation_type="swiglu", swiglu_fusion=1),
+    stored(5, k=2, weights_apart=True),
+    stored(5, k=2, weights_apart=True, normalize_routing_weights=1),
+]
+
+
+@pytest.mark.parametrize("case", FLOATS + STORED, ids=str)
+def test_the_results_are_those_of_onnxruntime(case):
+    check(case)
+
+
+def test_a_third_product_gates_the_first():
+    x, routing, w, v, u = floats(5, 8), floats(5, 2), floats(2, 6, 8), floats(2, 8, 6), floats(2, 6, 8)
+    (found,) = interpreted(
+        Case("MoE", [x, routing, w, None, v, None, u], {"k": 2, "activation_type": "silu"})
+    )
+    h = np.einsum("th,eih->tei", x, w)
+    h = h / (1 + np.exp(-h)) * np.einsum("th,eih->tei", x, u)
+    p = np.exp(routing) / np.exp(routing).sum(1, keepdims=True)
+    same(found, np.einsum("te,tei,ehi->th", p, h, v).astype(np.float32), 1e-5)
+
+
+def test_halves_of_a_product_are_gated_like_neighbours():
+    apart = mixture(5, activation_type="swiglu", swiglu_fusion=2)
+    x, routing, w, c, *rest = apart.inputs
+    woven = [np.stack(np.split(v, 2, 1), 2).reshape(v.shape) for v in (w, c)]
+    attributes = {"activation_type": "swiglu", "swiglu_fusion": 1}
+    (expected,) = interpreted(Case("MoE", [x, routing, *woven, *rest], attributes))
+    same(interpreted(apart)[0], expected, 1e-5)
+
+
+def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
+    check_compiled([FLOATS[5], STORED[2]], tmp_path)
