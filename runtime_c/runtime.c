@@ -49,4 +49,5 @@
 #include "ops_regions.c"
 #include "ops_strings.c"
 #include "ops_classes.c"
+#include "ops_maps.c"
 #include "ops_text.c"

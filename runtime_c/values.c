@@ -3,13 +3,16 @@
  * An object holds an onnxc_value, exactly as callers see it, and counts its references. Objects are
  * immutable once shared; at a count of one they may change in place. Items of a sequence are
  * onnxc_values: with an object they hold a reference to it, without one they are tensors that the
- * caller lent for the run, copied before they leave it. */
+ * caller lent for the run, copied before they leave it. An object may lie in the memory of an owner, and is
+ * never freed itself: the maps of a sequence, which share one block. */
 
 struct onnxc_object {
     atomic_int references;
     onnxc_value value;
     char *text;     /* what the elements of a string tensor point to */
     int64_t room;   /* items that fit; of sequences */
+    onnxc_object *owner; /* whose memory this is in, kept by a reference; or null */
+    bool whole;     /* a sequence or map in which nothing is lent */
     int64_t dims[]; /* what value.dims points to */
 };
 
@@ -23,7 +26,11 @@ static void onnxc_drop(onnxc_object *object) {
     if (object->value.kind != ONNXC_TENSOR) {
         onnxc_value *items = object->value.data;
         for (int64_t i = 0; i < object->dims[0]; i++) onnxc_drop(items[i].object);
-        onnxc_free(items);
+        if (object->owner == NULL) onnxc_free(items);
+    }
+    if (object->owner != NULL) {
+        onnxc_drop(object->owner);
+        return;
     }
     onnxc_free(object->text);
     onnxc_free(object);
@@ -149,8 +156,8 @@ static onnxc_object *onnxc_copy_list(const onnxc_object *list) {
 
 /* A new reference to the value that depends on no lent memory; null when there is no memory. */
 static onnxc_object *onnxc_own(const onnxc_value *value) {
-    if (value->kind == ONNXC_TENSOR) {
-        if (value->object == NULL) return onnxc_copy_tensor(value);
+    if (value->kind == ONNXC_TENSOR && value->object == NULL) return onnxc_copy_tensor(value);
+    if (value->kind == ONNXC_TENSOR || value->object->whole) {
         onnxc_retain(value->object);
         return value->object;
     }

@@ -98,6 +98,9 @@ def _comment(text: str) -> str:
 def _port_line(port: Port, role: str) -> str:
     shape = "any rank" if port.shape is None else str([d if d is not None else "?" for d in port.shape])
     kind = "" if port.kind == "tensor" else f"{port.kind} of "
+    if port.key is not None:
+        kind = "map" if port.kind == "map" else f"{port.kind} of maps"
+        kind += f" from {port.key} to "
     state = "" if port.state is None else f", a state: output {port.state} is its next value"
     return f" *   {role} {_comment(port.name)}: {kind}{port.dtype or 'any type'} {_comment(shape)}{state}\n"
 

@@ -20,7 +20,8 @@ ALIGNMENT = 64  # of arena and scratch
 @dataclass(frozen=True)
 class Port:
     """An input or output. `shape` holds numbers and names of symbolic dimensions (None: unnamed);
-    it is None itself when the rank is unknown. Of a sequence or optional, `dtype` is the element's."""
+    it is None itself when the rank is unknown. Of a sequence or optional, `dtype` is the element's; of a
+    map, or a sequence of maps, that of the values, and `key` that of the keys."""
 
     name: str
     dtype: str | None
@@ -28,6 +29,7 @@ class Port:
     kind: str = "tensor"  # or "sequence", "optional", "map"
     optional: bool = False  # an input that may be left out
     state: int | None = None  # of an input: the number of the output that is its next value
+    key: str | None = None
 
     @property
     def static(self) -> bool:
@@ -48,6 +50,7 @@ class Port:
             "shape": None if self.shape is None else list(self.shape),
         }
         entry |= {"optional": True} if self.optional else {}
+        entry |= {"key": self.key} if self.key else {}
         return entry | ({"state": outputs[self.state].name} if self.state is not None else {})
 
 

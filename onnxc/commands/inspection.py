@@ -107,8 +107,10 @@ def peak_bytes(graph: Graph, target: Target) -> int | None:
 
 def type_text(type_: Type, dim_names: Mapping[str, str]) -> str:
     """`float32[batch, 3, ?]`, sizes named as the model names them."""
-    from ..ir.graph import TensorType
+    from ..ir.graph import MapType, TensorType
 
+    if isinstance(type_, MapType):
+        return f"map({type_.key}, {type_.value})"
     if not isinstance(type_, TensorType):
         kind = type(type_).__name__.removesuffix("Type").lower()
         return f"{kind}({type_text(type_.element, dim_names) if type_.element else 'anything'})"

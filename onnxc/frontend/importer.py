@@ -23,7 +23,7 @@ from ..ir import dims as dimension
 from ..ir import dtypes
 from ..ir.builder import Builder, Session, identifier
 from ..ir.dims import Dimension
-from ..ir.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
+from ..ir.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
 from ..ir.ops import TypeMismatch
 from ..records import dataclass
 from . import functions, schemas, structure, tensors
@@ -405,6 +405,12 @@ class Importer:
                 )
             case "sequence_type":
                 return SequenceType(self._element_type(proto.sequence_type.elem_type, name))
+            case "map_type":
+                codes = proto.map_type.key_type, proto.map_type.value_type.tensor_type.elem_type
+                key, value = (tensors.DTYPE_NAMES.get(code, "nothing") for code in codes)
+                if key not in ("string", *dtypes.SIGNED, *dtypes.UNSIGNED) or value not in dtypes.ALL:
+                    raise UnsupportedError(f"a map from {key} to {value}")
+                return MapType(key, value)
             case "optional_type":
                 return OptionalType(self._element_type(proto.optional_type.elem_type, name))
         raise UnsupportedError(f"values of type {proto.WhichOneof('value') or 'nothing'}")

@@ -18,7 +18,7 @@ from ..errors import UnsupportedError
 from ..ir import dims, expr, ops
 from ..ir.builder import Builder
 from ..ir.dims import Dimension
-from ..ir.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
+from ..ir.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
 from ..records import dataclass
 
 if TYPE_CHECKING:
@@ -211,6 +211,8 @@ def common_type(b: Builder, left: Type, right: Type) -> Type:
             )
         case SequenceType(), SequenceType():
             return SequenceType(_common_element(b, left.element, right.element))
+        case MapType(), MapType() if left == right:
+            return left
         case OptionalType(), OptionalType():
             return OptionalType(_common_element(b, left.element, right.element))
     raise ops.TypeMismatch(f"a value is {left} in one place and {right} in another")

@@ -17,7 +17,7 @@ import onnx
 from onnx import AttributeProto, NodeProto
 
 from ..errors import quote
-from ..ir.graph import OptionalType, SequenceType, Type
+from ..ir.graph import MapType, OptionalType, SequenceType, Type
 from ..records import dataclass
 from .onnx_ops.rules import Rule, Types, is_optional
 from .operators import RULES, find_rule
@@ -285,6 +285,9 @@ def _type_text(type_: Type) -> str:
         element = _type_text(type_.element) if type_.element is not None else ""
         kind = "seq" if isinstance(type_, SequenceType) else "optional"
         return element and f"{kind}({element})"
+    if isinstance(type_, MapType):
+        key, value = (ONNX_NAMES.get(name, name) for name in (type_.key, type_.value))
+        return f"map({key},tensor({value}))"
     return f"tensor({ONNX_NAMES.get(type_.dtype, type_.dtype)})"
 
 

@@ -119,7 +119,18 @@ class OptionalType:
         return f"optional<{self.element or '?'}>"
 
 
-Type = TensorType | SequenceType | OptionalType
+@dataclass(frozen=True)
+class MapType:
+    """A dictionary from integers or strings to numbers or strings, by the names of their types."""
+
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"map<{self.key}, {self.value}>"
+
+
+Type = TensorType | SequenceType | OptionalType | MapType
 
 
 class Constant:

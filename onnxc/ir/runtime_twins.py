@@ -333,6 +333,23 @@ def class_probabilities(inputs: Sequence[np.ndarray], attributes: Sequence[int])
     return [result]
 
 
+# Maps --------------------------------------------------------------------------------------------
+
+
+def zip_map(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list:
+    """x [N, C] or [C], keys [C] -> the sequence of the maps from keys to each row, which are dicts."""
+    x, keys = inputs
+    return [[dict(zip(keys.tolist(), row, strict=True)) for row in np.atleast_2d(x).tolist()]]
+
+
+def map_parts(inputs: Sequence, attributes: Sequence[int]) -> list:
+    """A map -> its keys and its values, vectors. Attributes: the types of both."""
+    kinds = [dtypes.numpy_dtype(dtypes.ALL[number - 1]) for number in attributes]
+    return [
+        np.array(list(part), k) for part, k in zip((inputs[0].keys(), inputs[0].values()), kinds, strict=True)
+    ]
+
+
 TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "nonzero": nonzero,
     "unique": unique,
@@ -356,5 +373,7 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "strings_to_numbers": strings_to_numbers,
     "strings_equal": strings_equal,
     "class_probabilities": class_probabilities,
+    "zip_map": zip_map,
+    "map_parts": map_parts,
     **TEXT_TWINS,
 }

@@ -26,7 +26,7 @@ import numpy as np
 from . import dims, dtypes, expr, ops
 from .dims import Dimension
 from .expr import Expr
-from .graph import Constant, Graph, Node, OptionalType, SequenceType, Type, Value, regions, walk
+from .graph import Constant, Graph, Node, OptionalType, SequenceType, TensorType, Type, Value, regions, walk
 
 INLINE_ELEMENTS = 32  # constants of up to this many elements are printed whole
 HASHED_BYTES = 1 << 20  # of larger ones a sample is hashed, or none of those that are not stored
@@ -163,7 +163,7 @@ def _dimensions(graph: Graph) -> Iterator[Dimension]:
         type_: Type | None = value.type
         while isinstance(type_, (SequenceType, OptionalType)):
             type_ = type_.element
-        if type_ is not None:
+        if isinstance(type_, TensorType):
             yield from type_.shape
         if value.elements is not None:
             yield from value.elements.flat

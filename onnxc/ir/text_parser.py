@@ -17,7 +17,7 @@ import numpy as np
 from . import dims, dtypes, expr, ops
 from .dims import Dimension, Symbol
 from .expr import Expr
-from .graph import Constant, Graph, Layout, Node, OptionalType, SequenceType, TensorType, Type, Value
+from .graph import Constant, Graph, Layout, MapType, Node, OptionalType, SequenceType, TensorType, Type, Value
 from .requirements import Need
 from .text import CHOICE, OPS, TextError, alike, op_fields
 from .verify import compatible
@@ -402,6 +402,13 @@ class Parser:
             element = None if reader.accept("?") else self.type()
             reader.expect(">", ">")
             return (SequenceType if kind == "seq" else OptionalType)(element)
+        if reader.match(r"map(?=\s*<)") is not None:
+            reader.expect("<", "<")
+            key = _element_type(reader)
+            reader.expect(",", ",")
+            value = _element_type(reader)
+            reader.expect(">", ">")
+            return MapType(key, value)
         kind = _element_type(reader)
         reader.expect(r"\[", "[")
         shape = []

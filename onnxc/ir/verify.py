@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from ..errors import OnnxcError, Origin
 from . import dims, dtypes, ops
 from .dims import Dimension
-from .graph import Graph, Layout, Node, OptionalType, SequenceType, TensorType, Type, Value
+from .graph import Graph, Layout, MapType, Node, OptionalType, SequenceType, TensorType, Type, Value
 from .requirements import Need
 
 STAGES = ("core", "layout")
@@ -42,6 +42,8 @@ def compatible(a: Type | None, b: Type | None) -> bool:
         )
     if a is None or b is None:
         return True
+    if isinstance(a, MapType) or isinstance(b, MapType):
+        return a == b
     several = (SequenceType, OptionalType)
     return (
         isinstance(a, several)

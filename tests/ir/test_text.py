@@ -144,6 +144,9 @@ EVERY_OP = {
     "| scatter(%x, %i, %u) form=elements reduction=add",
     "cumulate": "%x: float32[n, 4] | cumulate(%x) kind=sum axis=1 exclusive=true reverse=true",
     "sort": "%x: float32[n, 4] | %y, %i = sort(%x) axis=1 descending=true",
+    "trees": "%x: float32[n, 4], %f: int32[5], %t: float32[5], %l: int32[5], %r: int32[5], %m: bool[5], "
+    "%s: int32[2], %c: int32[2], %w: float32[7, 1] "
+    "| tree_ensemble(%x, %f, %t, %l, %r, %m, %s, %c, %w) aggregate=sum columns=3 width=4 depth=3",
     "bind": "%x: int64[2] | bind(%x) symbols=(n, m)",
     "random": "| random() kind=normal dtype=float16 shape=(n, 3) a=0.0 b=1.5 seed=7.0",
     "elements": "| elements() dims=(n, 2*n, 3, 4) shape=(2, 2) dtype=int32",
@@ -155,6 +158,7 @@ EVERY_OP = {
     "loop": "%t: int64[], %c: bool[], %x: float32[n] | loop(%t, %c, %x) "
     "body=(%i: int64[], %d: bool[], %a: float32[k]) { return %d, %a } carried=1 : float32[m]",
     "call": "%x: float32[n] | runtime_call(%x) symbol=nonzero attributes=(1, -2) : int64[1, k]",
+    "maps": "%x: map<string, float32> | runtime_call(%x) symbol=f : seq<map<int64, string>>",
     "sequence": "%x: seq<float32[n]>, %o: optional<seq<?>> "
     "| runtime_call(%x, %o) symbol=f : seq<optional<string[]>>",
 }

@@ -53,6 +53,7 @@ SYMBOLS = (
     "find_strings",
     "count_ngrams",
     "class_probabilities",
+    "zip_map",
 )
 TENSORS, SEQUENCE, OPTIONAL = "abcde", "s", "o"
 ANY = {"dtype": None, "shape": None}
@@ -616,6 +617,14 @@ def test_probabilities_between_pairs_become_those_of_classes(run, known):
     (expected,) = TWINS["class_probabilities"]([known], [count])
     np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)  # rounds end by the last bit
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 20])
+def test_rows_become_maps(run, rows):
+    x = np.arange(3.0 * rows, dtype=np.float32).reshape(rows, 3)
+    for keys in (np.array([5, -1, 7]), np.array(["a", "", "long"], object)):
+        assert run("zip_map", x, keys) == TWINS["zip_map"]([x, keys], [])
+    refused(run, "dims_mismatch", "zip_map", x, np.array([1, 2]))
 
 
 def test_bools_are_ones_and_zeros(run):

@@ -25,7 +25,7 @@ for _schema in defs.get_all_schemas_with_history():
     SCHEMAS.setdefault((_schema.domain, _schema.name), []).append(_schema)
 
 #: Of these domains every version of every operator has a rule or a function body in the specification, ...
-DOMAINS = ("", "ai.onnx.preview", "ai.onnx.preview.training")
+DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 
 #: ... but for these. It may only shrink.
 UNSUPPORTED = {("", "ImageDecoder", 20), ("ai.onnx.preview.training", "Gradient", 1)}
