@@ -49,6 +49,7 @@ from .passes import (
     lift_reshapes,
     merge_movement,
     sink_reshapes,
+    store_unsigned,
     store_wide,
     widen,
 )
@@ -58,8 +59,8 @@ from .target import Dot, Target, find_targets
 
 
 def passes(target: Target) -> tuple[Callable[[Graph], Graph], ...]:
-    """Every pass on core ops, in order; two ask what the target multiplies. `eliminate_dead` follows each, so
-    that all that reads a value is seen."""
+    """Every pass on core ops, in order; some ask what the target multiplies. `eliminate_dead` follows each,
+    so that all that reads a value is seen."""
 
     def told(step: Callable[[Graph, Target], Graph]) -> Callable[[Graph], Graph]:
         return wraps(step)(lambda graph: step(graph, target))
@@ -68,6 +69,7 @@ def passes(target: Target) -> tuple[Callable[[Graph], Graph], ...]:
         fold_constants.fold_constants,
         gather_stored.gather_stored,
         inline_scalars.inline_scalars,
+        told(store_unsigned.store_unsigned),
         told(integer_products.integer_products),
         told(widen.widen),
         store_wide.store_wide,
