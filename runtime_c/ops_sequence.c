@@ -150,6 +150,30 @@ ONNXC_OPERATOR(optional_has_element)(onnxc_context *context, const onnxc_value *
     return ONNXC_OK;
 }
 
+/* rank_of: tensor -> its number of axes, int64 scalar. No attributes. */
+ONNXC_OPERATOR(rank_of)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                        int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t *rank = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, 0, NULL);
+    if (rank == NULL) return context->status;
+    *rank = in->rank;
+    return ONNXC_OK;
+}
+
+/* with_any_rank: tensor -> the same as an object that knows its dims. No attributes. */
+ONNXC_OPERATOR(with_any_rank)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                              int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    return onnxc_call_object(context, out, attributes[0], onnxc_own(in));
+}
+
+/* with_rank: tensor -> the same; who asks checks its rank. No attributes. */
+ONNXC_OPERATOR(with_rank)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                          int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    return onnxc_return_item(context, out, attributes[0], in);
+}
+
 /* The result's memory: strings need an object, which keeps their characters. */
 static char *onnxc_joined_output(onnxc_context *context, onnxc_value *out, int64_t slot, int32_t dtype,
                                  int32_t rank, const int64_t *dims) {

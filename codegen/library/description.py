@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...ir import dims
 from ...ir.dims import Dimension
-from ...ir.graph import MapType, OptionalType, SequenceType, TensorType, Type, Value
+from ...ir.graph import MapType, OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
 from ...version import __version__
 from ..lowering.lower import Lowered
 from .interface import LibraryDescription, LoweredDescription, Port
@@ -74,14 +74,9 @@ def _lowered(lowered: Lowered, module: Module) -> LoweredDescription:
 
 
 def _port(name: str, value: Value, dim_names: Mapping[str, str]) -> Port:
-    kind = (
-        "tensor"
-        if isinstance(value.type, TensorType)
-        else type(value.type).__name__.removesuffix("Type").lower()
-    )
     element = element_type(value.type)
-    shape = tuple(_size(d, dim_names) for d in value.shape) if kind == "tensor" else None
-    optional = isinstance(value.type, OptionalType)
+    shape = tuple(_size(d, dim_names) for d in value.shape) if isinstance(value.type, TensorType) else None
+    kind, optional = value.type.kind, isinstance(value.type, OptionalType)
     if isinstance(element, MapType):
         return Port(name, element.value, shape, kind, optional, key=element.key)
     return Port(name, element.dtype if element is not None else None, shape, kind, optional)
@@ -98,7 +93,7 @@ def _size(size: Dimension, dim_names: Mapping[str, str]) -> int | str | None:
     return re.sub(r"\w+", lambda m: known.get(m[0]) or m[0], str(size)) if all(known.values()) else None
 
 
-def element_type(type_: Type | None) -> TensorType | MapType | None:
+def element_type(type_: Type | None) -> TensorType | UnrankedType | MapType | None:
     """The tensors or maps that a type is made of."""
     while isinstance(type_, (SequenceType, OptionalType)):
         type_ = type_.element

@@ -206,8 +206,7 @@ class RunFunction(Regions):
         fresh = self._fresh(node)
         for k, value in enumerate(node.outputs, len(node.inputs)):
             result = f.offset("%words", k * abi.VALUE_BYTES)
-            kind = type(value.type).__name__.removesuffix("Type").lower()
-            self._expect(result, "kind", abi.KINDS[kind], "wrong_kind", node.origin)
+            self._expect(result, "kind", abi.KINDS[value.type.kind], "wrong_kind", node.origin)
             if isinstance(value.type, TensorType):
                 self._expect(result, "rank", value.rank, "rank_mismatch", node.origin)
                 self._expect(result, "dtype", dtypes.NUMBERS[value.dtype], "wrong_dtype", node.origin)

@@ -107,13 +107,14 @@ def peak_bytes(graph: Graph, target: Target) -> int | None:
 
 def type_text(type_: Type, dim_names: Mapping[str, str]) -> str:
     """`float32[batch, 3, ?]`, sizes named as the model names them."""
-    from ..ir.graph import MapType, TensorType
+    from ..ir.graph import MapType, OptionalType, SequenceType, UnrankedType
 
     if isinstance(type_, MapType):
         return f"map({type_.key}, {type_.value})"
-    if not isinstance(type_, TensorType):
-        kind = type(type_).__name__.removesuffix("Type").lower()
-        return f"{kind}({type_text(type_.element, dim_names) if type_.element else 'anything'})"
+    if isinstance(type_, UnrankedType):
+        return str(type_)
+    if isinstance(type_, (SequenceType, OptionalType)):
+        return f"{type_.kind}({type_text(type_.element, dim_names) if type_.element else 'anything'})"
     return f"{type_.dtype}[{', '.join(_size_text(d, dim_names) for d in type_.shape)}]"
 
 

@@ -23,7 +23,7 @@ from ..ir import dims as dimension
 from ..ir import dtypes
 from ..ir.builder import Builder, Session, identifier
 from ..ir.dims import Dimension
-from ..ir.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
+from ..ir.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
 from ..ir.ops import TypeMismatch
 from ..records import dataclass
 from . import functions, schemas, structure, tensors
@@ -39,14 +39,20 @@ from .regions import (
     Scope,
     Site,
     Take,
+    common_type,
     common_types,
     emit_if,
     failing,
+    holds,
+    is_visible,
 )
 from .states import with_states
 from .walk import topological_order
 
 T = TypeVar("T")
+
+#: Where only the run knows a tensor's rank, what computes with it is imported for 0 to as many axes.
+MOST_AXES = 5
 
 
 @dataclass
@@ -72,6 +78,8 @@ class Importer:
         self.diagnostics = DiagnosticList()
         self.dim_names: dict[str, str] = {}  # variable → what the model calls it
         self.original: dict[str, dimension.Dim] = {}  # what the model calls it → variable
+        self.ranks: dict[Value, Dimension] = {}  # of tensors whose rank only the run knows
+        self.ranked: dict[tuple[Value, Builder], Value] = {}  # the same as tensors of a rank, in a region
         self.typical: dict[str, int] = {}  # what the model calls it → its size most of the time
 
     # Graphs ------------------------------------------------------------------------------------
@@ -249,11 +257,8 @@ class Importer:
         if types is None:
             if scope.inlined:
                 raise RanksDiffer(differ.condition, differ.facts, (takes[0], takes[1]))
-            raise UnsupportedError(
-                "the rank of a graph's output depends on the run",
-                "give input shapes that decide it (--shape)",
-                origin=self._origin(scope, node),
-            )
+            pairs = zip(then.outputs, otherwise.outputs)
+            types = [common_type(scope.builder, x.type, y.type) for x, y in pairs]
         return list(emit_if(scope.builder, differ.condition, then, otherwise, types))
 
     # Nodes -------------------------------------------------------------------------------------
@@ -294,7 +299,7 @@ class Importer:
                 for output in node.output:  # what it reads was refused
                     scope.values[output] = None
                 return
-            if value is not None and scope.builder.facts:
+            if value is not None and scope.builder.facts and isinstance(value.type, TensorType):
                 value = scope.builder.capture(value)  # as it is where these hold
             operands.append(value)
         origin = self._origin(scope, node)
@@ -323,6 +328,8 @@ class Importer:
         rule = find_rule(domain, node.op_type, opset)
         if rule is None:
             return self._expanded(scope, node, opset, operands)
+        if not rule.any_rank:
+            operands = [self._ranked(builder, v) for v in operands]
         while operands and operands[-1] is None:
             operands.pop()
         attributes = {a.name: self._attribute(a) for a in node.attribute if not a.name.startswith("__")}
@@ -337,6 +344,28 @@ class Importer:
             if name and (index >= len(results) or results[index] is None):
                 raise UnsupportedError(f"its output {index} ('{name}') is not available")
         return tuple(results)
+
+    def _ranked(self, b: RuleBuilder, value: Value | None) -> Value | None:
+        """A tensor whose rank only the run knows as one of the rank that it has in the case at hand;
+        RanksDiffer where there are several left."""
+        if value is None or not isinstance(value.type, UnrankedType):
+            return value
+        around: Builder | None = b
+        while around is not None:
+            if (value, around) in self.ranked:
+                return self.ranked[value, around]
+            around = around.parent
+        rank = self.ranks.get(value)
+        if rank is None or not is_visible(b, rank):
+            rank = b.dimension(b.call("rank_of", [value], [TensorType("int64", ())])[0], 0, "rank")
+            self.ranks[value] = rank
+        for number in range(MOST_AXES + 1):
+            if holds(b, dimension.compare("eq", rank, number)):
+                shape = tuple(b.fresh("n") for _ in range(number))
+                found = b.call("with_rank", [value], [TensorType(value.type.dtype, shape)])[0]
+                self.ranked[value, b] = found
+                return found
+        raise TypeMismatch(f"a tensor of more than {MOST_AXES} axes")
 
     def _expanded(
         self, scope: Scope, node: onnx.NodeProto, opset: int, operands: Sequence[Value | None]
@@ -391,13 +420,8 @@ class Importer:
                 tensor = proto.tensor_type
                 if not tensor.HasField("shape") and name not in self.options.shapes:
                     raise UnsupportedError("an input without a shape", f"give its shape: --shape {name}=...")
-                dtype = tensors.DTYPE_NAMES.get(tensor.elem_type)
-                if dtype is None:
-                    raise ModelError(f"its element type {tensor.elem_type} is unknown")
-                if dtype not in dtypes.ALL:
-                    raise UnsupportedError(f"element type {dtype}")
                 return TensorType(
-                    dtype,
+                    self._dtype(tensor.elem_type),
                     tuple(
                         self._dimension(d, f"{name}_{k}", dimension.usual(k, len(tensor.shape.dim)))
                         for k, d in enumerate(tensor.shape.dim)
@@ -415,9 +439,17 @@ class Importer:
                 return OptionalType(self._element_type(proto.optional_type.elem_type, name))
         raise UnsupportedError(f"values of type {proto.WhichOneof('value') or 'nothing'}")
 
+    def _dtype(self, code: int) -> str:
+        dtype = tensors.DTYPE_NAMES.get(code)
+        if dtype is None:
+            raise ModelError(f"its element type {code} is unknown")
+        if dtype not in dtypes.ALL:
+            raise UnsupportedError(f"element type {dtype}")
+        return dtype
+
     def _element_type(self, proto: onnx.TypeProto, name: str) -> Type | None:
         if proto.WhichOneof("value") == "tensor_type" and not proto.tensor_type.HasField("shape"):
-            raise UnsupportedError("a sequence whose elements have no declared rank")
+            return UnrankedType(self._dtype(proto.tensor_type.elem_type))
         return self.type_of(proto, name)
 
     def _dimension(self, proto: onnx.TensorShapeProto.Dimension, hint: str, usual: int) -> Dimension:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import onnx
 
-from ..errors import UnsupportedError
 from ..ir import dims, expr, ops
 from ..ir.builder import Builder
 from ..ir.dims import Dimension
-from ..ir.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
+from ..ir.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
 from ..records import dataclass
 
 if TYPE_CHECKING:
@@ -153,9 +152,10 @@ def facts_of(condition: Value) -> tuple[dict[str, Dimension], dict[str, Dimensio
     return (fails, holds) if negated else (holds, fails)
 
 
-def is_one(b: Builder, size: Dimension) -> bool:
-    """Whether a size is 1, on which a rank depends; RanksDiffer where only the run tells."""
-    answer = dims.substitute(dims.compare("eq", size, 1), b.facts)
+def holds(b: Builder, question: Dimension) -> bool:
+    """Whether a question of value 0 or 1, on which a rank depends, is answered by 1; RanksDiffer where only
+    the run tells."""
+    answer = dims.substitute(question, b.facts)
     if not isinstance(answer, int):
         condition = b.elements(np.array(answer, object), "bool")
         raise RanksDiffer(condition, facts_of(condition))
@@ -169,6 +169,8 @@ def emit_if(
     b: Builder, condition: Value, then: Region, otherwise: Region, types: Sequence[Type]
 ) -> tuple[Value, ...]:
     """The regions as branches, which get the same captured inputs in the same order."""
+    for region in (then, otherwise):
+        region.outputs = [as_type(region.builder, *pair) for pair in zip(region.outputs, types)]
     captured = list(dict.fromkeys(value for r in (then, otherwise) for value, _ in r.builder.captured()))
     op = ops.If(then.graph(captured), otherwise.graph(captured), tuple(types))
     return b.emit(op, condition, *captured)
@@ -189,19 +191,29 @@ def failing(b: Builder, other: Region) -> Region:
     builder = b.inner()
     outputs: list[Value] = []
     for value in other.outputs:
-        if not isinstance(value.type, TensorType):
-            raise UnsupportedError("a sequence whose making depends on the rank of a value")
-        nothing = expr.check(expr.const(False, "bool"), expr.const(0, value.dtype), "rank_mismatch")
-        outputs += builder.emit(ops.Map(nothing, (1,) * value.rank))
+        tensor = isinstance(value.type, TensorType)
+        dtype = value.dtype if tensor else "float32"
+        nothing = expr.check(expr.const(False, "bool"), expr.const(0, dtype), "rank_mismatch")
+        result = builder.emit(ops.Map(nothing, (1,) * (value.rank if tensor else 0)))
+        outputs += result if tensor else builder.call("sequence_construct", result, [value.type])
     return Region(builder, outputs, [])
 
 
+def as_type(b: Builder, value: Value, type_: Type) -> Value:
+    """A value as one of a type that covers its own: an optional of it, or a tensor of any rank."""
+    if isinstance(type_, OptionalType) and not isinstance(value.type, OptionalType):
+        return b.call("optional", [value], [type_])[0]
+    if isinstance(type_, UnrankedType) and isinstance(value.type, TensorType):
+        return b.call("with_any_rank", [value], [type_])[0]
+    return value
+
+
 def common_type(b: Builder, left: Type, right: Type) -> Type:
-    """The type that covers both: sizes that may differ become fresh variables."""
+    """The type that covers both: sizes that may differ become fresh variables, ranks that do unknown."""
     match left, right:
-        case TensorType(), TensorType():
-            if left.dtype != right.dtype or left.rank != right.rank:
-                raise ops.TypeMismatch(f"a value is {left} in one place and {right} in another")
+        case ((TensorType() | UnrankedType()), (TensorType() | UnrankedType())) if left.dtype == right.dtype:
+            if isinstance(left, UnrankedType) or isinstance(right, UnrankedType) or left.rank != right.rank:
+                return UnrankedType(left.dtype)
             return TensorType(
                 left.dtype,
                 tuple(
@@ -215,6 +227,8 @@ def common_type(b: Builder, left: Type, right: Type) -> Type:
             return left
         case OptionalType(), OptionalType():
             return OptionalType(_common_element(b, left.element, right.element))
+        case OptionalType(), _:
+            return OptionalType(_common_element(b, left.element, right))
     raise ops.TypeMismatch(f"a value is {left} in one place and {right} in another")
 
 

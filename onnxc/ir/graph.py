@@ -60,6 +60,8 @@ class TensorType:
     shape: tuple[Dimension, ...]
     layout: Layout | None = None
 
+    kind = "tensor"
+
     @property
     def rank(self) -> int:
         return len(self.shape)
@@ -100,10 +102,25 @@ class TensorType:
 
 
 @dataclass(frozen=True)
+class UnrankedType:
+    """A tensor whose number of axes only the run knows: it is carried and stored, and computed with once a
+    branch has decided its rank."""
+
+    dtype: str
+
+    kind = "tensor"
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[*]"
+
+
+@dataclass(frozen=True)
 class SequenceType:
     """A list of values of one element type (None where nothing is known of it, as for an empty one)."""
 
     element: Type | None
+
+    kind = "sequence"
 
     def __str__(self) -> str:
         return f"seq<{self.element or '?'}>"
@@ -114,6 +131,8 @@ class OptionalType:
     """A value or nothing."""
 
     element: Type | None
+
+    kind = "optional"
 
     def __str__(self) -> str:
         return f"optional<{self.element or '?'}>"
@@ -126,11 +145,13 @@ class MapType:
     key: str
     value: str
 
+    kind = "map"
+
     def __str__(self) -> str:
         return f"map<{self.key}, {self.value}>"
 
 
-Type = TensorType | SequenceType | OptionalType | MapType
+Type = TensorType | UnrankedType | SequenceType | OptionalType | MapType
 
 
 class Constant:

@@ -256,6 +256,19 @@ def inverse(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.
     return [found.astype(x.dtype)]
 
 
+# Ranks that only the run knows -------------------------------------------------------------------
+
+
+def rank_of(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x -> its number of axes, int64 scalar."""
+    return [np.asarray(inputs[0].ndim, np.int64)]
+
+
+def same(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x -> x, of which more or less is known."""
+    return [inputs[0]]
+
+
 # Strings -----------------------------------------------------------------------------------------
 
 #: Element types by their code in runtime_c/onnxc.h, as far as strings are converted.
@@ -369,6 +382,9 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "max_roi_pool": max_roi_pool,
     "determinant": determinant,
     "inverse": inverse,
+    "rank_of": rank_of,
+    "with_any_rank": same,
+    "with_rank": same,
     "numbers_to_strings": numbers_to_strings,
     "strings_to_numbers": strings_to_numbers,
     "strings_equal": strings_equal,

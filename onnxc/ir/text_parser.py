@@ -17,7 +17,19 @@ import numpy as np
 from . import dims, dtypes, expr, ops
 from .dims import Dimension, Symbol
 from .expr import Expr
-from .graph import Constant, Graph, Layout, MapType, Node, OptionalType, SequenceType, TensorType, Type, Value
+from .graph import (
+    Constant,
+    Graph,
+    Layout,
+    MapType,
+    Node,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    Value,
+)
 from .requirements import Need
 from .text import CHOICE, OPS, TextError, alike, op_fields
 from .verify import compatible
@@ -411,6 +423,9 @@ class Parser:
             return MapType(key, value)
         kind = _element_type(reader)
         reader.expect(r"\[", "[")
+        if reader.accept("*"):
+            reader.expect(r"\]", "]")
+            return UnrankedType(kind)
         shape = []
         while reader.match(r"(?=[;\]])") is None:
             shape.append(self.dimension())

@@ -11,7 +11,18 @@ from collections.abc import Iterable, Sequence
 from ..errors import OnnxcError, Origin
 from . import dims, dtypes, ops
 from .dims import Dimension
-from .graph import Graph, Layout, MapType, Node, OptionalType, SequenceType, TensorType, Type, Value
+from .graph import (
+    Graph,
+    Layout,
+    MapType,
+    Node,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    Value,
+)
 from .requirements import Need
 
 STAGES = ("core", "layout")
@@ -42,14 +53,25 @@ def compatible(a: Type | None, b: Type | None) -> bool:
         )
     if a is None or b is None:
         return True
-    if isinstance(a, MapType) or isinstance(b, MapType):
+    if isinstance(a, (MapType, UnrankedType)) or isinstance(b, (MapType, UnrankedType)):
         return a == b
     several = (SequenceType, OptionalType)
     return (
         isinstance(a, several)
         and isinstance(b, several)
         and type(a) is type(b)
-        and compatible(a.element, b.element)
+        and (compatible(a.element, b.element) or _unranked(a.element, b.element))
+    )
+
+
+def _unranked(a: Type | None, b: Type | None) -> bool:
+    """Whether two types of elements are one but that the rank is open: all elements are stored alike."""
+    tensors = (TensorType, UnrankedType)
+    return (
+        isinstance(a, tensors)
+        and isinstance(b, tensors)
+        and a.dtype == b.dtype
+        and not (isinstance(a, TensorType) and isinstance(b, TensorType))
     )
 
 

@@ -97,11 +97,6 @@ CONTROL = [
         ("carried value", "int64[2]"),
     ),
     Case(
-        "carried value of another rank",
-        repeated("d = Identity(c) o = Unsqueeze(a, at)", result="float[q,r] o", at=ints(0)),
-        ("carried value", "2 after"),
-    ),
-    Case(
         "condition that is no bool",
         repeated("d = ReduceSum<keepdims = 0>(a) o = Relu(a)", type_="float"),
         ("condition", "float32[]"),

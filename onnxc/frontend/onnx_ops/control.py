@@ -21,6 +21,7 @@ from ..regions import (
     RanksDiffer,
     Region,
     RuleBuilder,
+    as_type,
     common_type,
     common_types,
     emit_if,
@@ -33,7 +34,7 @@ from .rules import onnx_op
 _FOREVER = np.iinfo(np.int64).max
 
 
-@onnx_op(since=1)
+@onnx_op(since=1, any_rank=True)
 def If(b, cond, *, then_branch, else_branch):
     """A branch known to be taken is part of the graph around it."""
     known = b.known(cond)
@@ -57,7 +58,7 @@ def If(b, cond, *, then_branch, else_branch):
 # Loops -------------------------------------------------------------------------------------------
 
 
-@onnx_op(since=1)
+@onnx_op(since=1, any_rank=True)
 def Loop(b, M=None, cond=None, *v_initial, body):
     trips = b.constant(_FOREVER, "int64") if M is None else b.reshape(M, ())
     condition = b.constant(True) if cond is None else b.reshape(cond, ())
@@ -92,6 +93,9 @@ def loop(
         carried = wider
     else:
         raise UnsupportedError("the types of what the loop carries change without end")
+    initial = [as_type(b, value, type_) for value, type_ in zip(initial, carried)]
+    for k, type_ in enumerate(carried, 1):
+        found.outputs[k] = as_type(found.builder, found.outputs[k], type_)
     count = _trip_count(b, trips, condition, found)
     types = [_final_type(b, c, v.type) for c, v in zip(carried, initial)]
     for value in found.outputs[1 + len(initial) :]:
@@ -111,14 +115,10 @@ def _widened(b: Builder, before: Type, after: Type, initial: Type) -> Type:
         if before.element is None or after.element is None:
             return type(before)(before.element or after.element)
         return type(before)(_widened(b, before.element, after.element, initial))
-    if not isinstance(before, TensorType) or not isinstance(after, TensorType):
+    if not isinstance(before, TensorType) or not isinstance(after, TensorType) or before.rank != after.rank:
         return common_type(b, before, after)
     if before.dtype != after.dtype:
         raise ops.TypeMismatch(f"a carried value is {before} before and {after} after an iteration")
-    if before.rank != after.rank:
-        raise UnsupportedError(
-            f"a carried value has {before.rank} axes before and {after.rank} after an iteration"
-        )
     return TensorType(
         before.dtype,
         tuple(

@@ -15,7 +15,7 @@ from .rules import onnx_op
 # Arithmetic --------------------------------------------------------------------------------------
 
 
-@onnx_op(since=1)
+@onnx_op(since=1, any_rank=True)
 def Identity(b, input):
     return input
 

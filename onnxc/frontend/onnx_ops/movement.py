@@ -14,7 +14,7 @@ from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
-from ..regions import is_one
+from ..regions import holds
 from .common import (
     as_data,
     at_axes,
@@ -98,7 +98,7 @@ def Flatten(b, input, *, axis=1):
 def Squeeze(b, data, axes=None):
     """Without axes every axis of size 1 goes, which may be for the run to tell."""
     if axes is None:
-        return b.reshape(data, [d for d in data.shape if not is_one(b, d)])
+        return b.reshape(data, [d for d in data.shape if not holds(b, dims.compare("eq", d, 1))])
     for axis in known_axes(b, axes, data.rank) or ():
         if dims.equal(data.shape[axis], 1) is False:
             raise ops.TypeMismatch(f"axis {axis} of {data.type} is not of size 1")

@@ -40,13 +40,15 @@ class Types:
 @dataclass(frozen=True)
 class Rule:
     """One call form of an operator. outputs: their names, `?` behind those that may be left out; only what
-    onnx.defs does not know states them."""
+    onnx.defs does not know states them. any_rank: it takes tensors whose rank only the run knows as they
+    are."""
 
     op_type: str
     domain: str
     since: int
     function: Callable
     outputs: tuple[str, ...] = ()
+    any_rank: bool = False
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -60,13 +62,13 @@ def is_optional(parameter: inspect.Parameter) -> bool:
 
 
 def onnx_op(
-    since: int, name: str | None = None, domain: str = "", outputs: str = ""
+    since: int, name: str | None = None, domain: str = "", outputs: str = "", any_rank: bool = False
 ) -> Callable[[Callable], Callable]:
     """Marks a rule. `name` is given where a shim's function cannot bear the operator's name; `outputs` are
     names with spaces between."""
 
     def mark(function: Callable) -> Callable:
-        rule = Rule(name or function.__name__, domain, since, function, tuple(outputs.split()))
+        rule = Rule(name or function.__name__, domain, since, function, tuple(outputs.split()), any_rank)
         vars(function)["rules"] = (*getattr(function, "rules", ()), rule)
         return function
 

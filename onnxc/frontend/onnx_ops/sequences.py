@@ -72,13 +72,10 @@ def _taken(b: Builder, type_: Type | None) -> Type:
 
 
 def _element(b: Builder, types: Sequence[Type]) -> Type | None:
-    """A type that covers all; None where there are none, or their ranks differ."""
-    if (
-        any(type(t) is not type(types[0]) for t in types)
-        or len({getattr(t, "dtype", None) for t in types}) > 1
-    ):
+    """A type that covers all; None where there are none."""
+    if any(t.kind != types[0].kind for t in types) or len({getattr(t, "dtype", None) for t in types}) > 1:
         raise ops.TypeMismatch(f"a sequence of {' and '.join(sorted({str(t) for t in types}))}")
-    if not types or len({t.rank for t in types if isinstance(t, TensorType)}) > 1:
+    if not types:
         return None
     found = types[0]
     for other in types[1:]:
@@ -95,7 +92,7 @@ def _sequence(value: Value) -> SequenceType:
 # Sequences ---------------------------------------------------------------------------------------
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, any_rank=True)
 def SequenceConstruct(b, *inputs):
     return b.call("sequence_construct", inputs, [SequenceType(_element(b, [v.type for v in inputs]))])[0]
 
@@ -106,7 +103,7 @@ def SequenceEmpty(b, *, dtype=None):
     return b.call("sequence_empty", [], [SequenceType(None)])[0]
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, any_rank=True)
 def SequenceLength(b, input_sequence):
     _sequence(input_sequence)
     values = known_list(b, input_sequence)
@@ -115,7 +112,7 @@ def SequenceLength(b, input_sequence):
     return b.call("sequence_length", [input_sequence], [TensorType("int64", ())])[0]
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, any_rank=True)
 def SequenceAt(b, input_sequence, position):
     type_, values = _sequence(input_sequence), known_list(b, input_sequence)
     place = None if values is None else _place(b, values, position)
@@ -124,17 +121,15 @@ def SequenceAt(b, input_sequence, position):
     return b.call("sequence_at", [input_sequence, scalar(b, position)], [_taken(b, type_.element)])[0]
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, any_rank=True)
 def SequenceInsert(b, input_sequence, tensor, position=None):
-    element, values = _sequence(input_sequence).element, known_list(b, input_sequence)
+    element = _sequence(input_sequence).element
     kept = [tensor.type] if element is None else [element, tensor.type]
-    if element is None and values:  # of different ranks
-        kept += [v.type for v in values]
     operands = [input_sequence, tensor] + ([] if position is None else [scalar(b, position)])
     return b.call("sequence_insert", operands, [SequenceType(_element(b, kept))])[0]
 
 
-@onnx_op(since=11)
+@onnx_op(since=11, any_rank=True)
 def SequenceErase(b, input_sequence, position=None):
     operands = [input_sequence] + ([] if position is None else [scalar(b, position)])
     return b.call("sequence_erase", operands, [_sequence(input_sequence)])[0]
@@ -200,7 +195,7 @@ def _part_sizes(b: Builder, split: Value | None, length: Dimension) -> list[int]
     return sizes
 
 
-@onnx_op(since=17)
+@onnx_op(since=17, any_rank=True)
 def SequenceMap(b, input_sequence, *additional_inputs, body):
     """The body for each element, of the other sequences too; a Loop where the sequence is not
     known."""
@@ -238,13 +233,13 @@ def SequenceMap(b, input_sequence, *additional_inputs, body):
 # Optionals ---------------------------------------------------------------------------------------
 
 
-@onnx_op(since=15)
+@onnx_op(since=15, any_rank=True)
 def Optional(b, input=None, *, type=None):
     element = type if input is None else input.type
     return b.call("optional", [] if input is None else [input], [OptionalType(element)])[0]
 
 
-@onnx_op(since=15)
+@onnx_op(since=15, any_rank=True)
 def OptionalHasElement(b, input=None):
     """What is no optional holds a value."""
     if input is None or not isinstance(input.type, OptionalType):
@@ -255,7 +250,7 @@ def OptionalHasElement(b, input=None):
     return b.call("optional_has_element", [input], [TensorType("bool", ())])[0]
 
 
-@onnx_op(since=15)
+@onnx_op(since=15, any_rank=True)
 def OptionalGetElement(b, input):
     if not isinstance(input.type, OptionalType):
         return input
