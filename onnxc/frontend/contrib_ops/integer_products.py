@@ -1,7 +1,8 @@
-"""Products of integers that end in numbers, and those that round their operand first."""
+"""Products of integers that end in numbers, those that round their operand first, and an LSTM of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from ...ir import ops
@@ -9,7 +10,8 @@ from ...ir.builder import Builder
 from ...ir.graph import Value
 from ..onnx_ops.common import scalar
 from ..onnx_ops.linear import MatMulInteger, product
-from ..onnx_ops.quantization import DynamicQuantizeLinear, quantised
+from ..onnx_ops.quantization import DequantizeLinear, DynamicQuantizeLinear, centred, quantised
+from ..onnx_ops.recurrent import LSTM
 from ..onnx_ops.rules import Types
 from .schema import BYTES, contrib_op
 
@@ -97,3 +99,64 @@ def QGemm(
         return found
     zero, dtype = scalar(b, y_zero_point, "zero point"), y_zero_point.dtype
     return b.map(found, scalar(b, y_scale, "scale"), zero, lambda e, s, z: quantised(e / s, z, dtype))
+
+
+# Recurrent ---------------------------------------------------------------------------------------
+
+Input = Annotated[Value, Types.of("T", "float")]
+Lengths = Annotated[Value, Types.of("T1", "int32")]
+
+
+@contrib_op(outputs="Y? Y_h? Y_c?")
+def DynamicQuantizeLSTM(
+    b,
+    X: Input,
+    W: Right,
+    R: Right,
+    B: Input | None,
+    sequence_lens: Lengths | None,
+    initial_h: Input | None,
+    initial_c: Input | None,
+    P: Input | None,
+    W_scale: Input,
+    W_zero_point: Right,
+    R_scale: Input,
+    R_zero_point: Right,
+    *,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction="forward",
+    hidden_size: int | None = None,
+    input_forget=0,
+):
+    """X is rounded to bytes over its whole range; the state is not, which ONNX Runtime rounds over as many
+    sequences as a thread has. Weights are [directions, inputs, gates]."""
+    x = DequantizeLinear(b, *DynamicQuantizeLinear(b, X))
+    weights, recurrence = _gates(b, W, W_scale, W_zero_point), _gates(b, R, R_scale, R_zero_point)
+    return LSTM(
+        b,
+        x,
+        weights,
+        recurrence,
+        B,
+        sequence_lens,
+        initial_h,
+        initial_c,
+        P,
+        activation_alpha=activation_alpha,
+        activation_beta=activation_beta,
+        activations=activations,
+        clip=clip,
+        direction=direction,
+        hidden_size=hidden_size,
+        input_forget=input_forget,
+    )
+
+
+def _gates(b: Builder, q: Value, scale: Value, zero: Value) -> Value:
+    """Numbers [directions, gates, inputs] of bytes with a scale for each direction or each of its gates."""
+    step, shift = (b.reshape(v, (q.shape[0], 1, v.shape[1] if v.rank == 2 else 1)) for v in (scale, zero))
+    wide = b.map(q, step, shift, lambda e, s, z: centred(e, z).cast("float32") * s)
+    return b.transpose(wide, (0, 2, 1))

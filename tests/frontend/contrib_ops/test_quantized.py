@@ -122,6 +122,25 @@ CONVERSIONS = [
 ]
 
 
+def recurrent(directions: int, *, by_gate: bool = False, steps: int = 5, **attributes: object) -> Case:
+    """Of one sequence: of several, what ONNX Runtime rounds together depends on its threads."""
+    columns = (16,) if by_gate else ()
+    inputs: list[np.ndarray | None] = [
+        floats(steps, 1, 3),
+        bytes_(S, directions, 3, 16),
+        bytes_(S, directions, 4, 16),
+    ]
+    inputs += [floats(directions, 32), None, floats(directions, 1, 4) / 9, None, None]
+    for _ in range(2):
+        inputs += [np.full((directions, *columns), 0.004, np.float32), np.zeros((directions, *columns), S)]
+    kind = "bidirectional" if directions == 2 else "forward"
+    attributes |= {"hidden_size": 4, "direction": kind}
+    return Case("DynamicQuantizeLSTM", inputs, attributes, (0, 1, 2), tolerance=4e-3)
+
+
+RECURRENT = [recurrent(1), recurrent(2), recurrent(1, by_gate=True, clip=0.5)]
+
+
 def embedding(**more: object) -> Case:
     words, segments = (rng.integers(0, n, (2, 5)).astype(np.int32) for n in (11, 2))
     tables = [quantised(U, n, 8, step=0.02, zero=100) for n in (11, 7, 2)]
@@ -134,7 +153,7 @@ def embedding(**more: object) -> Case:
 
 EMBEDDINGS = [embedding(mask=np.array([[1, 1, 0, 0, 0], [1, 1, 1, 1, 1]], np.int32)), embedding()]
 
-ALL = ELEMENTWISE + REDUCTIONS + PRODUCTS + CONVERSIONS + EMBEDDINGS
+ALL = ELEMENTWISE + REDUCTIONS + PRODUCTS + CONVERSIONS + RECURRENT + EMBEDDINGS
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)
@@ -164,5 +183,6 @@ def test_a_quantised_mean_is_the_mean_of_the_numbers(keepdims):
 
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
     check_compiled(
-        [*ELEMENTWISE[::3], *REDUCTIONS[1::4], *PRODUCTS[1::2], CONVERSIONS[1], EMBEDDINGS[0]], tmp_path
+        [*ELEMENTWISE[::3], *REDUCTIONS[1::4], *PRODUCTS[1::2], CONVERSIONS[1], RECURRENT[1], EMBEDDINGS[0]],
+        tmp_path,
     )
