@@ -18,7 +18,7 @@ import numpy as np
 from ..ir import dims, expr
 from ..ir.bodies import composed
 from ..ir.expr import Expr
-from ..ir.graph import Graph, Node, Rewriter, TensorType, Value, constant_value
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
 from ..ir.interpret import run_op
 from ..ir.ops import Contract, Conv, Map, Pool
 from ..ir.quantised import BYTES, Parameter, Quantised, Weights, aligned, quantised, weights
@@ -26,7 +26,7 @@ from ..ir.regions import everywhere
 from ..target import Target
 
 #: No sum of so many products of bytes leaves int32.
-MOST_PRODUCTS = ((1 << 31) - 1) // (255 * 128)
+MOST_PRODUCTS = ((1 << 31) - 1) // (255 * 255)
 WIDEST_PAD = 64  # what an image's border may be wide
 
 
@@ -66,20 +66,30 @@ class _Integers:
         if found is None:
             return None
         op, x, w, name = found
-        signed = w.signed if self.target.dot(x.stored.dtype, "int8", "int32") else None
         labels = _labels(op, x.stored.rank)
-        if signed is None or not _is_dense(op, x) or not _is_scaled_outside(w, labels):
+        if not self.target.dot(x.stored.dtype, "int8", "int32") or not _is_dense(op, x):
             return None
-        if dims.product(signed.shape[k] for k in _summed(labels)) > MOST_PRODUCTS:
+        if not all(_is_outside(a, labels) for a in (w.zero, w.scale) if a is not None):
             return None
+        if dims.product(w.stored.shape[k] for k in _summed(labels)) > MOST_PRODUCTS:
+            return None
+        signed, rest = w.signed()
         plain = replace(op, accumulate="int32", epilogue=None, exact=False)
         if isinstance(plain, Conv) and isinstance(x.zero, int):
             plain, x = replace(plain, zero=x.zero), replace(x, zero=0)
         kernels = Value(TensorType("int8", signed.shape), name, signed)
         sums = self.rewriter.add(plain, [x.stored, kernels], node.origin)
         body = _Body(sums[0])
+        if rest.any():  # times the sums of x
+            ones = Constant(
+                "int8", [n if k in _summed(labels) else 1 for k, n in enumerate(signed.shape)], splat=1
+            )
+            totals = self.rewriter.add(
+                plain, [x.stored, Value(TensorType("int8", ones.shape), "", ones)], node.origin
+            )
+            body.result += body.operand(totals[0]) * body.operand(_beside(rest, labels))
         if x.zero != 0:
-            columns = signed.array.sum(axis=_summed(labels), dtype=np.int32, keepdims=True)
+            columns = (signed.array + rest).sum(axis=_summed(labels), dtype=np.int32, keepdims=True)
             body.result -= body.operand(_beside(columns, labels)) * body.parameter(x.zero, "int32")
         if x.scale is not None and w.scale is not None:
             scale = body.parameter(x.scale, "float32")
@@ -178,9 +188,9 @@ def _summed(labels: Labels) -> tuple[int, ...]:
     return tuple(k for k, label in enumerate(labels[0]) if label not in labels[1])
 
 
-def _is_scaled_outside(w: Weights, labels: Labels) -> bool:
-    """Whether the weights of every sum have one scale."""
-    return w.scale is None or all(aligned(w.scale, len(labels[0])).shape[k] == 1 for k in _summed(labels))
+def _is_outside(parameter: np.ndarray, labels: Labels) -> bool:
+    """Whether the weights of every sum have the same zero point, or the same scale."""
+    return all(aligned(parameter, len(labels[0])).shape[k] == 1 for k in _summed(labels))
 
 
 def _beside(array: np.ndarray, labels: Labels) -> Value:

@@ -40,20 +40,19 @@ class Weights:
     zero: np.ndarray
     scale: np.ndarray | None
 
-    @property
-    def signed(self) -> Constant | None:
-        """stored - zero as int8, where that holds all of them."""
-        if self.stored.dtype in ("int8", "int4", "int2") and not self.zero.any():
-            return self.stored if self.stored.dtype == "int8" else self._as_bytes()
-        wide = self._centred()
-        inside = not wide.size or (wide.min() >= -128 and wide.max() <= 127)
-        return self._as_bytes() if inside else None
-
-    def _centred(self) -> np.ndarray:
-        return self.stored.array.astype(np.int32) - self.zero.astype(np.int32)
-
-    def _as_bytes(self) -> Constant:
-        return Constant("int8", self.stored.shape, lambda: self._centred().astype(np.int8))
+    def signed(self) -> tuple[Constant, np.ndarray]:
+        """int8, and what is to be added to them, of the shape of zero points, to give stored - zero."""
+        stored, zero = self.stored, self.zero.astype(np.int32)
+        if stored.dtype == "int8" and not zero.any():
+            return stored, zero
+        centred = stored.array.astype(np.int32) - zero
+        fits = not centred.size or (centred.min() >= -128 and centred.max() <= 127)
+        middle = 128 if stored.dtype == "uint8" else 0
+        start = zero if fits else np.full_like(zero, middle)
+        moved = Constant(
+            "int8", stored.shape, lambda: (stored.array.astype(np.int32) - start).astype(np.int8)
+        )
+        return moved, start - zero
 
 
 def quantised(value: Value) -> Quantised | None:

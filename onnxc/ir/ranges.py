@@ -12,7 +12,7 @@ import numpy as np
 
 from . import dtypes, expr
 from .expr import Expr
-from .graph import Value
+from .graph import Constant, Value
 from .ops import Broadcast, Concat, Gather, Map, Pad, Reshape, Slice, Transpose
 
 Range = tuple[int, int]  # least and greatest
@@ -26,10 +26,7 @@ def value_range(value: Value, steps: int = STEPS) -> Range:
     constant, producer = value.constant, value.producer
     whole = dtypes.integer_range(value.dtype)
     if constant is not None:
-        if constant.splat is None and np.prod(constant.shape) > LOOKED_AT:
-            return whole
-        array = np.asarray(constant.array).astype(object)
-        return (int(array.min()), int(array.max())) if array.size else (0, 0)
+        return _constant_range(constant, steps)
     if producer is None or not steps:
         return whole
     match producer.op:
@@ -44,7 +41,22 @@ def value_range(value: Value, steps: int = STEPS) -> Range:
     return whole
 
 
-def _counts(value: Value) -> bool:
+def _constant_range(constant: Constant, steps: int) -> Range:
+    """Few elements are looked at; of many, what they are made of tells."""
+    if constant.splat is not None or np.prod(constant.shape) <= LOOKED_AT:
+        array = np.asarray(constant.array).astype(object)
+        return (int(array.min()), int(array.max())) if array.size else (0, 0)
+    made = constant.derivation
+    if made is not None and steps:
+        ranges = {k: _constant_range(c, steps - 1) for k, c in enumerate(made.operands) if _counts(c)}
+        if isinstance(made.op, Map):
+            return expression_range(made.op.body, ranges)
+        if isinstance(made.op, MOVEMENT):
+            return ranges[0]
+    return dtypes.integer_range(constant.dtype)
+
+
+def _counts(value: Value | Constant) -> bool:
     return dtypes.is_integer(value.dtype)
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from onnxc.passes import integer_products as passes
+from onnxc.passes.fold_constants import fold_constants
 from support.pass_text import agrees, becomes, ops, stays
 
-from onnxc.ir.ops import Contract, Pool
+from onnxc.ir.ops import Contract, Conv, Pool
 from onnxc.ir.quantised import weights
 from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
@@ -86,8 +87,6 @@ def test_a_target_without_dot_products_is_left_alone(target):
 
 def dequantised(stored, zero, scale):
     """A constant made of stored integers, as fold_constants leaves it."""
-    from onnxc.passes.fold_constants import fold_constants
-
     graph = parse(
         f"""graph g() {{
         %w = constant {stored.dtype}[{", ".join(map(str, stored.shape))}] #w
@@ -106,14 +105,31 @@ def test_weights_are_known_behind_a_dequantisation_of_any_size(side):
     stored = np.random.default_rng(0).integers(0, 256, (side, side)).astype(np.uint8)
     zero, scale = np.full((side, 1), 128, np.uint8), np.full((side, 1), 0.5, np.float32)
     found = weights(dequantised(stored, zero, scale))
-    assert (found.signed.array == stored.astype(np.int32) - 128).all()
+    signed, rest = found.signed()
+    assert (signed.array == stored.astype(np.int32) - 128).all()
+    assert not rest.any()
     assert (found.scale == scale).all()
 
 
-def test_weights_that_leave_int8_without_their_zero_point_have_no_signed_form():
+def test_weights_that_leave_int8_without_their_zero_point_keep_some_of_it():
     zero, scale = np.full((4, 1), 100, np.uint8), np.ones((4, 1), np.float32)
-    found = weights(dequantised(np.full((4, 4), 255, np.uint8), zero, scale))
-    assert found.signed is None
+    signed, rest = weights(dequantised(np.full((4, 4), 255, np.uint8), zero, scale)).signed()
+    assert (signed.array + rest == 155).all()
+
+
+@pytest.mark.parametrize("zero", [0, 100, 128, 255])
+def test_unsigned_weights_of_any_zero_point_give_the_same_sums(zero):
+    stored = {"w": np.random.default_rng(0).integers(0, 256, (8, 6, 3, 3)).astype(np.uint8)}
+    text = f"""graph g(%x: uint8[1, 6, 5, 5]) {{
+        %w = constant uint8[8, 6, 3, 3] #w
+        %0 = map(%w) {{ sub(cast($0, int32), {zero}) }}
+        %1 = map(%x) {{ sub(cast($0, int32), 7) }}
+        %2 = conv(%1, %0) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) accumulate=int32
+        return %2
+    }}"""
+    x = np.random.default_rng(1).integers(0, 256, (1, 6, 5, 5)).astype(np.uint8)
+    found = agrees(lambda graph: integer_products(fold_constants(graph)), text, stored, [x])
+    assert {n.inputs[1].dtype for n in found.nodes if isinstance(n.op, Conv)} == {"int8"}
 
 
 def test_a_maximum_of_numbers_is_that_of_the_bytes():
