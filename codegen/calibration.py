@@ -36,6 +36,7 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
     chain, chains = _compiled(target, _multiply_adds(1)), _compiled(target, _multiply_adds(CHAINS))
     latency = 1 / _rate(chain, 200_000)
     instructions = CHAINS * _rate(chains, 200_000)
+    halves = CHAINS * _rate(_compiled(target, _multiply_adds(CHAINS), 2), 200_000)
     progress("loads")
     loads = _rate(_compiled(target, _sum), 200_000, 2 * SMALLEST)
     copy = _compiled(target, _copy)
@@ -57,6 +58,7 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
         instructions=instructions,
         loads=loads,
         latency=latency,
+        narrow=min(1.0, instructions / halves),
         level2_rate=rates[0],
         level3_rate=rates[1],
         memory_rate=rates[2],
@@ -103,15 +105,15 @@ def _copy(f: Function, v: Vectors) -> None:
 # Running -----------------------------------------------------------------------------------------
 
 
-def _compiled(target: Target, body: Body) -> tuple[Any, Any]:
-    """(engine that owns the code, the function)."""
+def _compiled(target: Target, body: Body, parts: int = 1) -> tuple[Any, Any]:
+    """(engine that owns the code, the function), of that part of a vector's lanes."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     text = Text(target, Function)
     with text.function(ENTRY, ["ptr %memory", "i64 %half", "i64 %count"], linkage="") as f:
-        body(f, Vectors(f, "float32", target.lanes("float32")))
+        body(f, Vectors(f, "float32", target.lanes("float32") // parts))
         f.statement("ret void")
     machine = llvm.Target.from_triple(target.triple).create_target_machine(cpu=target.cpu, opt=2, jit=True)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(text)), machine)

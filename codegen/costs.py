@@ -9,24 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..ir import dims, expr
+from ..ir import dims, dtypes, expr
 from ..ir.dims import Dimension
 from ..ir.expr import Expr
+from ..ir.graph import Node, TensorType, Value
+from ..ir.ops import Gather
 from ..records import dataclass
 from ..target import Target
 
 # Constants ---------------------------------------------------------------------------------------
 
-#: Instructions that an operation on a vector takes, roughly, where it is not one.
+#: Instructions in whose time an operation on a vector is done, where that is not one; those of division and
+#: roots are few, but slow.
 INSTRUCTIONS = {
-    **dict.fromkeys(("exp", "log", "sin", "cos", "tanh"), 20),
-    **dict.fromkeys(("sinh", "cosh", "erf", "tan", "atan"), 30),
-    **dict.fromkeys(("asin", "acos", "asinh", "acosh", "atanh"), 40),
-    "pow": 50,
-    "div": 6,
-    "sqrt": 6,
-    "mod": 12,
-    "fmod": 12,
+    "exp": 20,
+    "tanh": 44,
+    **dict.fromkeys(("log", "erf"), 54),
+    **dict.fromkeys(("sin", "cos"), 72),
+    **dict.fromkeys(("tan", "atan", "asin", "acos"), 98),
+    **dict.fromkeys(("sinh", "cosh", "atanh"), 130),
+    **dict.fromkeys(("asinh", "acosh", "pow"), 275),
+    **dict.fromkeys(("div", "sqrt"), 18),
+    **dict.fromkeys(("mod", "fmod"), 60),
 }
 
 HIDDEN = 0.6  # how much of the shorter of compute and memory the longer hides
@@ -34,7 +38,8 @@ HIDDEN = 0.6  # how much of the shorter of compute and memory the longer hides
 # Instructions, on whole vectors.
 WINOGRAD = 4.5  # times as many as a transform has: operands lie in t * t matrices apart
 SHUFFLED = 12  # of a vector of a square that is transposed in registers
-NEST_TAP = 24  # of a window's tap in LoopNest, whose sums lie in memory
+NEST_PRODUCT = 24  # of a convolution in LoopNest, whose sums lie in memory
+NEST_TAP = 8  # of a pooling window's tap in LoopNest
 STRIDED = 4  # times as many where what a vector needs does not lie together
 GATHERED = 8  # to load a vector's elements one by one
 PLACED = 2  # to put an element of weights into its lane of a panel
@@ -43,24 +48,28 @@ ARGMAX = 3  # times as many where places are kept too
 FOLDING = 20  # to combine the lanes of one result, spread over its terms
 CELL = 60  # that the gates of a recurrent cell take, a vector
 SOFTMAX = 24  # from a row's maximum to its sum, a vector of attention's weights
-CONV = 1.2  # times as long as a convolution's multiply-adds: panels come from the second-level cache
 TILE_VECTOR = 2  # to begin and store one vector of a tile
-DEPTHWISE_PLAIN = 1.7  # a product of a depthwise window, loads and shuffles of edges included
-DEPTHWISE_SHUFFLED = 2.1  # the same where lanes are permuted
-WHOLE_POOL = 9  # a vector of an image that is pooled as a whole
-POOL_TAP = 10  # a tap of a pooling window along one axis
+WHOLE_POOL = 2  # a vector of an image that is pooled as a whole: loaded and added
+POOL_TAP = 3  # a tap of a pooling window along one axis
+UNALIGNED = 14  # of a vector stored across two lines of the cache, by turns with those of other channels
 NARROW_PANEL = 1.05  # a tile narrower than the others, which are alternated with it
-HALF_VECTOR = 0.6  # of a whole vector's time, where wide vectors are executed in two halves
+SPREAD = 0.6  # a product of a transposed convolution whose results are channels of one vector
 
 # Nanoseconds.
-STEP = 200.0  # to begin and end a step on one thread
+FAR = 300.0  # to begin reading constants beyond the second-level cache, until they are fetched ahead
+AHEAD = 4096  # bytes: no more is fetched ahead than a page
+STEP = 70.0  # to begin and end a step on one thread
 TILE = 12.0  # of a tile's function: the call, the misprediction where its loop ends
+DEPTHWISE_TILE = 7.0  # of some pixels of a depthwise convolution: the latency of a window's sum
+POOL_ROW = 15.0  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
+POOL_PLANE = 5.0  # of a plane that is pooled as a whole: its sums combined
 CONV_TILE = 10.0  # the same in a convolution, whose tiles follow each other in a loop
-ROW = 0.5  # to begin a row that is copied
-GATHER = 0.5  # an element that lies apart, read once
-LOOKUP = 1.0  # an index looked up, checked and followed
+ROW = 12.0  # to begin a row that is copied or computed, of a length that varies
+SHORT_ROW = 0.5  # to copy one of a vector at most
+GATHER = 0.4  # an element that lies apart, read or written alone
+LOOKUP = 4.0  # an index looked up, checked and followed
 REDUCTION = 0.1  # to begin and end one result
-POOLED = 1.0  # the same, of a window
+POOLED = 0.3  # the same, of a window
 FOLDED = 2.0  # to find the place that a mirrored border repeats
 FOLDED_ROW = 20.0  # to combine the lanes of a row, waiting for each halving
 SIZE = 1.0  # a number that the run computes
@@ -76,13 +85,11 @@ WALKED_VECTOR = 10.0  # the same of a vector of rows
 
 # Bytes moved, for each byte that a kernel stores.
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
-TRANSPOSED = 3.0  # times the time of a copy
-SCATTERED = 5.0  # the same, where nothing lies together
+TRANSPOSED = 2.0  # times the time of a copy
 
 # Parts.
 PART_NS = 4000.0  # a part should take that long, or handing it out costs more than it gains
 MOST_PARTS = 128  # that a step needs: two for each of 64 threads
-REPEATED = 0.125  # of a step's time may be spent again so that there are parts for more threads
 
 
 # Estimates ---------------------------------------------------------------------------------------
@@ -132,9 +139,17 @@ def move(target: Target, nbytes: float, among: float | None = None) -> Estimate:
     return Estimate(memory=nbytes / rate(target, nbytes if among is None else among))
 
 
-def reordering(target: Target, nbytes: float) -> Estimate:
-    """To bring that many bytes from one layout into another."""
-    return move(target, 2 * nbytes) + compute(target, SHUFFLED * nbytes * 8 / target.vector_bits)
+def reordering(target: Target, type_: TensorType) -> Estimate:
+    """To bring a value into another layout."""
+    return move(target, 2 * dims.typical(type_.nbytes)) + transposing(target, type_)
+
+
+def transposing(target: Target, type_: TensorType, to_dense: bool = False) -> Estimate:
+    """The instructions that bring an image from blocks of channels to rows of pixels, or back."""
+    row = dims.typical(dims.product(type_.shape[2:])) * dtypes.itemsize(type_.dtype)
+    split = to_dense and row * 8 % target.vector_bits != 0
+    vectors = dims.typical(type_.nbytes) * 8 / target.vector_bits
+    return compute(target, (SHUFFLED + UNALIGNED * split) * vectors)
 
 
 def overhead(nanoseconds: float) -> Estimate:
@@ -147,18 +162,83 @@ def step(target: Target, count: int = 1) -> Estimate:
 
 
 def rate(target: Target, among: float) -> float:
-    """Bytes a nanosecond of what is used in turns with `among` bytes. A cache gives all that fits, nothing of
-    twice as much: what comes in turn pushes out what comes next."""
+    """Bytes a nanosecond of what is used in turns with `among` bytes."""
     facts, left, time = target.facts, 1.0, 0.0
     for size, speed in ((facts.level2_bytes, facts.level2_rate), (facts.level3_bytes, facts.level3_rate)):
-        share = left * max(0.0, min(1.0, 2 - among / size))
+        share = left * _fitting(among, size)
         left, time = left - share, time + share / speed
     return 1 / (time + left / facts.memory_rate)
 
 
+def _fitting(among: float, size: float) -> float:
+    """The share of what is used in turns with `among` bytes that a cache of that size gives: all of half its
+    size, since pages lie where it happens, nothing of more than its size, since what comes pushes out what
+    is next."""
+    return max(0.0, min(1.0, (1.25 - among / size) / 0.75))
+
+
+def again(target: Target, nbytes: float, among: float) -> Estimate:
+    """Bytes read in turns with `among` bytes, by instructions that are counted with what they load: what does
+    not come from the first-level cache is waited for."""
+    missed = 1 - _fitting(among, target.facts.level1_bytes)
+    return Estimate(memory=missed * nbytes / rate(target, among))
+
+
+def traffic(target: Target, node: Node) -> Estimate:
+    """To read what a node reads that was computed, and to write its results."""
+    return move(target, _computed_bytes(node))
+
+
+def distance(target: Target, node: Node) -> Estimate:
+    """How much longer `traffic` takes because of what else went through the caches since operands were
+    written: on average over a result half the constants of the nodes that computed it, since the caller
+    wrote an input those of the whole graph."""
+    nbytes, longer = _computed_bytes(node), 0.0
+    for value in {v for v in node.inputs if v.constant is None and isinstance(v.type, TensorType)}:
+        makers = _makers(value)
+        since = sum(map(_constant_bytes, makers)) / 2 if makers else target.constant_bytes
+        its = dims.typical(value.tensor.nbytes)
+        longer += its / rate(target, nbytes + since) - its / rate(target, nbytes)
+    return Estimate(memory=longer)
+
+
+def _computed_bytes(node: Node) -> int:
+    """Of operands and results that are no constants."""
+    values = {v for v in (*node.inputs, *node.outputs) if v.constant is None}
+    return sum(dims.typical(v.type.nbytes) for v in values if isinstance(v.type, TensorType))
+
+
+def _makers(value: Value) -> set[Node]:
+    """The nodes whose kernels computed a value, behind views and joins."""
+    found: set[Node] = set()
+    pending = [value.producer]
+    while pending:
+        maker = pending.pop()
+        if maker is not None and maker not in found:
+            found.add(maker)
+            pending += [v.producer for v in maker.inputs] if maker.choice is None else []
+    return found
+
+
+def _constant_bytes(node: Node) -> int:
+    """Of constants that a node reads; of a table no more than it finds there."""
+    nbytes = sum(v.constant.nbytes for v in set(node.inputs) if v.constant is not None)
+    found = dims.typical(node.outputs[0].tensor.nbytes) if isinstance(node.op, Gather) else nbytes
+    return min(nbytes, found)
+
+
+def epilogue(target: Target, node: Node, dtype: str) -> Estimate:
+    """What becomes of the sums of a product or a convolution, which are of that type, in vectors."""
+    count = dims.typical(node.outputs[0].tensor.count)
+    body = node.op.epilogue
+    return compute(target, weight(body) * count / target.lanes(dtype)) if body is not None else Estimate()
+
+
 def stored(target: Target, nbytes: float) -> Estimate:
     """Constants read: since the last run, all others of the graph were."""
-    return Estimate(memory=nbytes / rate(target, max(nbytes, target.constant_bytes)))
+    among = max(nbytes, target.constant_bytes)
+    begun = FAR * min(1.0, nbytes / AHEAD) * (1 - _fitting(among, target.facts.level2_bytes))
+    return Estimate(memory=nbytes / rate(target, among), overhead=begun)
 
 
 def step_time(target: Target, instructions: float, loads: float, chains: int = 1) -> float:
@@ -170,9 +250,15 @@ def step_time(target: Target, instructions: float, loads: float, chains: int = 1
 
 def weight(*roots: Expr) -> int:
     """Instructions that expressions take for one vector, roughly."""
-    return sum(
-        INSTRUCTIONS.get(n.op, 1) for n in expr.topological(*roots) if n.op not in ("input", "const", "size")
-    )
+    return sum(map(_instructions, expr.topological(*roots)))
+
+
+def _instructions(node: Expr) -> int:
+    if node.op in ("input", "const", "size"):
+        return 0
+    if node.op == "pow" and node.args[1].op == "const" and 2 * node.args[1].value in range(-6, 9):
+        return 2 if node.args[1].value > 0.5 else INSTRUCTIONS["div"]  # products, a root, a quotient
+    return INSTRUCTIONS.get(node.op, 1)
 
 
 # Sizes and parts ---------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ class Facts:
     instructions: float = 6.0  # on whole vectors, multiply-adds among them
     loads: float = 6.0  # of whole vectors, from the first-level cache
     latency: float = 1.3  # nanoseconds from a multiply-add to one that needs its result
+    narrow: float = 1.0  # of a whole vector's time that half of one takes
     level1_bytes: int = 32 << 10
     level2_bytes: int = 1 << 20
     level3_bytes: int = 16 << 20  # as far as one core gets them

@@ -33,6 +33,7 @@ from ..tiles.blocked import (
     cover,
     halo_layout,
     image_of,
+    plane_axes,
     resized,
     window_of,
     without_halo,
@@ -106,7 +107,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     if any(halo):
         padded = replace(padded, fill=node.op.zero)
     yield Offer(
-        estimate(node, target, tiling, block) + packing_estimate(node, target),
+        estimate(node, target, tiling) + packing_estimate(node, target),
         tiling,
         (padded, None, *operands),
         without_halo(block, rank),
@@ -114,24 +115,35 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     )
 
 
-def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, block: int) -> Estimate:
-    """The multiply-adds of full tiles, and moving everything once, the
-    input in blocks of `block` channels."""
-    x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
-    pixels, rows = dims.typical(dims.product(out.shape[2:]) * out.shape[0]), tiling.rows
-    (outputs, *inside), channels = dims.numbers(w.shape), dims.number(x.shape[1])
-    nbytes, found, sums = dims.number(w.nbytes), costs.step(target), node.op.accumulate
-    depth = dims.product(_steps(inside, tiling.group or 1))
-    for p in panels_of(outputs, target.block, tiling.vectors, tiling.tail):
-        narrower = costs.HALF_VECTOR if p.lanes < target.lanes(sums) else 1
-        each = tile_estimate(target, depth, rows, p.registers(target, sums))
-        found += each * (pixels / rows * p.count * narrower)
-    padded = -(-channels // block) * block  # idle lanes are moved too
-    moved = costs.move(target, dims.typical(x.nbytes * padded // channels + out.nbytes))
-    again = nbytes * max(0.0, pixels / rows - 1)  # each tile reads its panel
-    if depth * tiling.vectors * target.vector_bits // 8 > target.facts.level1_bytes // 2:
-        moved += Estimate(memory=again / target.facts.level2_rate)
-    return found + moved + costs.stored(target, nbytes)
+def estimate(node: Node[Conv], target: Target, tiling: PanelTiling) -> Estimate:
+    """The tiles of all panels, the epilogue, and moving everything once."""
+    w = node.inputs[1].tensor
+    outputs, *inside = dims.numbers(w.shape)
+    depth, sums = dims.product(_steps(inside, tiling.group or 1)), node.op.accumulate
+    kinds, found = panels_of(outputs, target.block, tiling.vectors, tiling.tail), costs.step(target)
+    for pixels, count in _tiles(node, target, widest(target, kinds, sums), depth).items():
+        for p in kinds:
+            narrower = target.facts.narrow if p.lanes < target.lanes(sums) else 1
+            each = tile_estimate(target, depth, pixels, p.registers(target, sums))
+            found += each * (count * p.count * narrower)
+    found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
+    return found + costs.stored(target, dims.number(w.nbytes))
+
+
+def _tiles(node: Node[Conv], target: Target, vectors: int, depth: int) -> dict[int, int]:
+    """How many tiles of which number of pixels cover the output."""
+    out, win = node.outputs[0].tensor, window(node)
+    height, width = plane_axes(out.shape[2:], 1)
+    if win.kernel == win.strides == (1, 1):
+        height, width = 1, height * width
+    rows, widths = tile_shape(target, height, width, vectors, depth, dot_of(node, target))
+    lines = dims.typical(out.shape[0] * height) // rows
+    left, found = dims.typical(width), {}
+    for columns in widths:
+        last = columns == widths[-1]
+        found[rows * columns] = lines * (-(-left // columns) if last else left // columns)
+        left %= columns
+    return found
 
 
 def _steps(inside: Sequence[int], group: int) -> tuple[int, ...]:
@@ -142,8 +154,9 @@ def _steps(inside: Sequence[int], group: int) -> tuple[int, ...]:
 def tile_estimate(target: Target, depth: float, pixels: int, vectors: int) -> Estimate:
     """Of one tile: its steps, its beginning and end, its call."""
     ends = costs.compute(target, costs.TILE_VECTOR * pixels * vectors)
-    steps = depth * step_time(target, pixels, vectors)
-    return Estimate(compute=costs.CONV * steps, overhead=costs.CONV_TILE) + ends
+    steps = Estimate(compute=depth * step_time(target, pixels, vectors), overhead=costs.CONV_TILE)
+    panel = depth * vectors * target.vector_bits // 8
+    return steps + ends + costs.again(target, panel, panel)
 
 
 # Weights -----------------------------------------------------------------------------------------

@@ -78,8 +78,8 @@ def _estimate(node: Node[Conv], target: Target, vectors: int) -> Estimate:
     ranges = _ranges(node, target.block, vectors)
     depths = [(high - low) * dims.product(dims.numbers(w.shape[2:])) for low, high in ranges]
     each = costs.total(tile_estimate(target, depth, rows, wide) for depth in depths)
-    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes))
-    return each * tiles + moved + costs.stored(target, dims.number(w.nbytes)) + costs.step(target)
+    moved = costs.traffic(target, node) + costs.stored(target, dims.number(w.nbytes))
+    return each * tiles + costs.epilogue(target, node, x.dtype) + moved + costs.step(target)
 
 
 def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constant | None:

@@ -44,7 +44,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     tiling = panel_tiling(target, dims.number(out.shape[1]), block, x.dtype)
     copying = costs.move(target, 2 * dims.typical(x.nbytes))
     yield Offer(
-        estimate(node, target, tiling, 1) + copying + packing_estimate(node, target),
+        estimate(node, target, tiling) + copying + packing_estimate(node, target),
         tiling,
         (None, None, *operands),
         without_halo(block, rank),

@@ -93,8 +93,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     lanes = _lanes(node, block)
     if lanes is not None and node.inputs[1].constant is not None:
         pixels = dims.typical(dims.product(x.shape[2:]) * x.shape[0])
-        cost = costs.compute(target, pixels * dims.number(x.shape[1]) * costs.HALF_VECTOR)
-        cost += costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.step(target)
+        cost = costs.compute(target, pixels * dims.number(x.shape[1]) * costs.SPREAD)
+        cost += costs.traffic(target, node) + costs.epilogue(target, node, x.dtype) + costs.step(target)
         yield Offer(
             cost,
             LaneTiling(lanes),
@@ -110,7 +110,8 @@ def _estimate(node: Node[Conv], target: Target, tiling: PanelTiling) -> Estimate
     channels, outputs, *taps = dims.numbers(w.shape)
     depth = channels * dims.product(taps) / dims.product(node.op.strides)
     found = costs.step(target) + costs.stored(target, dims.number(w.nbytes))
-    found += costs.move(target, dims.typical(x.nbytes + out.nbytes)) + packing_estimate(node, target)
+    found += costs.traffic(target, node) + costs.epilogue(target, node, x.dtype)
+    found += packing_estimate(node, target)
     for p in panels_of(outputs, target.block, tiling.vectors, tiling.tail):
         found += tile_estimate(target, depth, rows, p.registers(target, x.dtype)) * (pixels / rows * p.count)
     return found

@@ -127,14 +127,22 @@ def _widths(target: Target, products: int, width: Dimension) -> tuple[int, ...]:
 
 
 def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Estimate:
-    """The products of all windows, and input and output once."""
+    """The tiles of all strips, the epilogue, and moving everything once."""
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
-    blocks = dims.typical(dims.product(out.shape) // lanes.block)
-    vectors = blocks * target.registers(x.dtype, lanes.block)
-    each = costs.DEPTHWISE_PLAIN if lanes.plain else costs.DEPTHWISE_SHUFFLED
-    products = win.taps * lanes.inside * each + costs.TILE_VECTOR
-    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes))
-    return costs.compute(target, vectors * products) + moved + costs.step(target)
+    products, (height, width) = win.taps * lanes.inside, plane_axes(out.shape[2:], 1)
+    rows, columns = _rows(out.shape), _widths(target, products, width)[0]
+    strips = dims.typical(out.shape[0] * out.shape[1]) / lanes.block * -(-dims.typical(height) // rows)
+    tiles = strips * -(-dims.typical(width) // columns)
+    span = [(n - 1) * stride + extent for n, stride, extent in zip((rows, columns), win.strides, win.extent)]
+    weights = 0 if products < target.vector_registers // 2 else rows * columns * products  # read each time
+    shuffles = 0 if lanes.plain else span[0] * span[1] * lanes.inside
+    registers = target.registers(x.dtype, lanes.block)
+    instructions = rows * columns * (products + 1) + shuffles
+    time = costs.step_time(target, instructions * registers, (span[0] * span[1] + weights) * registers)
+    found = Estimate(compute=time * tiles, overhead=costs.DEPTHWISE_TILE * tiles)
+    found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
+    found += costs.epilogue(target, node, x.dtype)
+    return found + costs.traffic(target, node) + costs.step(target)
 
 
 def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | None:

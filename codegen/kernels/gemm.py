@@ -134,26 +134,23 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
     if not isinstance(product.n.size, int):  # half of an edge is wasted on average
         panels = [(tiling.vectors, n / width + 0.5)]
     inside, calls, steps = 0.0, 0.0, -(-depth // tiling.dot)
+    found, sizes = Estimate(), itemsizes(product)
     for height, rows in mk.height_counts(m, tiling.rows).items():
         for vectors, count in panels:
             if count:
                 chains = mk.chains_for(target, height, tiling.vectors)
                 inside += rows * count * steps * mk.step_time(target, height, vectors, chains)
                 calls += rows * count * costs.TILE
-    found = Estimate(compute=inside, overhead=calls)
-    if node.op.epilogue is not None:
-        vectors = m * -(-n // tiling.lanes)
-        found += costs.compute(target, vectors * costs.weight(node.op.epilogue))
-    sizes = itemsizes(product)
-    moved, held = m * depth * sizes[A] + m * n * sizes[C], depth * n * sizes[B]
+                if m > tiling.rows:
+                    panel = depth * vectors * tiling.lanes * sizes[B]
+                    found += costs.again(target, panel, panel) * (rows * count)
+    found += Estimate(compute=inside, overhead=calls)
     if product.constant:
-        found += costs.stored(target, held)
-    else:
-        moved += held
-    found += costs.move(target, moved, repeats * moved)
+        found += costs.stored(target, depth * n * sizes[B])
     if tiling.source == "packed":
         found += packing(target, depth * n * sizes[B])
-    return found * repeats + costs.step(target, 2 if tiling.source == "packed" else 1)
+    found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
+    return found + costs.step(target, 2 if tiling.source == "packed" else 1)
 
 
 def packing(target: Target, nbytes: float) -> Estimate:

@@ -79,7 +79,7 @@ def _stored_operands(node: Node, target: Target) -> Estimate:
     if isinstance(node.op, (Gather, Scatter)):
         return Estimate()
     constants = [v.tensor for v in node.inputs if v.constant is not None]
-    return costs.total(costs.stored(target, dims.typical(t.nbytes)) for t in constants)
+    return costs.stored(target, sum(dims.typical(t.nbytes) for t in constants))
 
 
 def _blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:

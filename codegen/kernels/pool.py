@@ -75,16 +75,22 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
 
 
 def _estimate(node: Node, target: Target, layout: Layout) -> Estimate:
-    """Whole blocks read and written, and the steps along both axes."""
+    """Whole blocks read and written, and the steps along both axes: of a window's rows all that are read,
+    then all results."""
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
-    blocks = -(-dims.number(x.shape[1]) // layout.block) * dims.typical(x.shape[0])
-    moved = blocks * layout.block * dims.typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
-    found = costs.move(target, moved) + costs.step(target)
+    planes = -(-dims.number(x.shape[1]) // layout.block) * dims.typical(x.shape[0])
+    registers = target.registers(x.dtype, layout.block)
+    found = costs.traffic(target, node) + costs.step(target)
     if _is_whole(node):
-        vectors = moved * 8 / target.vector_bits
+        vectors = planes * dims.typical(dims.product(x.shape[2:])) * registers
+        found += costs.overhead(costs.POOL_PLANE * planes)
         return found + costs.compute(target, costs.WHOLE_POOL * vectors)
-    results = blocks * dims.typical(dims.product(out.shape[2:]))
-    return found + costs.compute(target, costs.POOL_TAP * results * sum(node.op.kernel))
+    height, width = map(dims.typical, plane_axes(out.shape[2:], 1))
+    win = _window(node.op)
+    read = height * min(win.strides[0], win.extent[0])
+    taps = planes * width * (read * win.kernel[1] + height * win.kernel[0]) * registers
+    rows = planes * (read + height)
+    return found + costs.compute(target, costs.POOL_TAP * taps) + costs.overhead(costs.POOL_ROW * rows)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:

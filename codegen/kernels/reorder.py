@@ -36,7 +36,11 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     blocked = [t for t in (x, out) if t.layout is not None]
     if not blocked or x.dtype == "string" or not all(map(_is_image, blocked)):
         return
-    cost = costs.reordering(target, dims.typical(x.nbytes + out.nbytes) / 2) + costs.step(target)
+    cost = costs.traffic(target, node) + costs.step(target)
+    if x.layout is None or out.layout is None:
+        cost += costs.transposing(target, blocked[0], to_dense=out.layout is None)
+    elif x.layout.block != out.layout.block:
+        cost += costs.reordering(target, x) + costs.reordering(target, out) + costs.step(target)
     yield Offer(cost, None, (x.layout,), out.layout)
 
 
@@ -92,7 +96,9 @@ def _cut(image: Image, target: Target, step: int) -> Lines:
 
 def _moving(image: Image, target: Target) -> Estimate:
     """To read and write an image once."""
-    return costs.reordering(target, dims.typical(image.batch * image.image)) + costs.step(target)
+    nbytes = dims.typical(image.batch * image.image)
+    shuffles = costs.SHUFFLED * nbytes * 8 / target.vector_bits
+    return costs.move(target, 2 * nbytes) + costs.compute(target, shuffles) + costs.step(target)
 
 
 def _clear(f: KernelFunction, image: Image, plane: str, first: str, last: str) -> None:

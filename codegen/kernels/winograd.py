@@ -189,11 +189,10 @@ def estimate(node: Node[Conv], target: Target, m: int, vectors: int, block: int)
     data = pieces * blocks * data_instructions(t)
     weights = groups * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
     results = pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t)
-    moved = costs.move(target, dims.typical(x.nbytes + out.nbytes)) + costs.stored(
-        target, dims.number(w.nbytes)
-    )
+    moved = costs.traffic(target, node) + costs.stored(target, dims.number(w.nbytes))
     transforms = costs.compute(target, costs.WINOGRAD * (data + weights + results))
-    return Estimate(compute=products) + transforms + moved + costs.step(target)
+    done = costs.epilogue(target, node, x.dtype)
+    return Estimate(compute=products) + transforms + done + moved + costs.step(target)
 
 
 def data_instructions(t: int) -> int:
@@ -284,14 +283,11 @@ class _Winograd:
         return -(-self.x.channels // -(-self.x.channels // most))
 
     def _parted(self) -> int:
-        """Into how many runs of panels a group is cut, where groups alone are few: each transforms the data
-        again."""
+        """Into how many runs of panels a group is cut, where groups alone are few: who computes several of
+        them, one after the other, transforms the data once."""
         panels = sum(kind.count for kind in self.kinds)
-        pieces = dims.typical(self.out.batch * self.pieces)
-        data = costs.WINOGRAD * pieces * self.x.blocks * data_instructions(self.t)
-        bearable = 1 + int(costs.REPEATED * self.cost.total / costs.compute(self.target, data).total)
         wanted = costs.parts_for(self.cost.total) // dims.typical(self.out.batch * self.groups.count)
-        return max(1, min(panels, wanted, bearable))
+        return max(1, min(panels, wanted))
 
     @property
     def panel_bytes(self) -> int:
@@ -332,7 +328,8 @@ class _Winograd:
         with k.entry() as f, f.loop("%first", "%last") as part:
             rest, run = f.divide(part.index, self.parted)
             n, group = f.divide(rest, f.size(self.groups.count))
-            self.emit_part(f, n, group, run, f.offset("%scratch", u), f.offset("%scratch", m))
+            new = f.binary("or", f.compare("eq", run, 0), f.compare("eq", part.index, "%first"), "i1")
+            self.emit_part(f, n, group, run, new, f.offset("%scratch", u), f.offset("%scratch", m))
         self.emit_spread(k)
         for kind in self.kinds:
             self.emit_weights(k, kind)
@@ -343,11 +340,12 @@ class _Winograd:
         work = costs.work(self.cost, self.out.batch * self.pieces)
         return single(k.step(parts, work, scratch), over=self.epilogue.over)
 
-    def emit_part(self, f: KernelFunction, n: str, group: str, run: str, u: str, m: str) -> None:
+    def emit_part(self, f: KernelFunction, n: str, group: str, run: str, new: str, u: str, m: str) -> None:
+        """Some panels of a group of pieces, whose data is in V already unless they are `new`."""
         first, last = self.groups.at(f, group)
         count = f.sub(last, first)
         image = f.offset(f.input(0), f.mul(n, f.size(self.x.image)))
-        with f.loop(0, count) as pieces:
+        with f.loop(0, f.select(new, "i64", count, "0")) as pieces:
             y, x, _, _ = self.place(f, f.add(first, pieces.index))
             at = self.tap(f, image, y, x)
             to = f.offset("%scratch", f.mul(pieces.index, self.v_row))

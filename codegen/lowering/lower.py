@@ -18,6 +18,7 @@ from ...ir.ops import Fused
 from ...ir.verify import InvalidGraph, verify
 from ...records import dataclass
 from ...target import Target
+from .. import costs
 from ..kernel import Code
 from .check_plan import check_plan
 from .plan_memory import MemoryPlan, plan_memory
@@ -84,8 +85,20 @@ def emit_kernels(graph: Graph, target: Target) -> dict[Node, Code]:
             key = node if regions(node.op) else _all_that_code_depends_on(node)
             if key not in emitted:
                 emitted[key] = node.choice.kernel.emit(node, node.choice, target)
-            codes[node] = emitted[key]
+            expected = node.choice.cost + costs.distance(target, node)
+            codes[node] = _weighed(emitted[key], expected.total)
     return codes
+
+
+def _weighed(code: Code, nanoseconds: float) -> Code:
+    """The code, its steps together taking about what the node is expected to, or more: of the nodes around it
+    they know nothing."""
+    known = sum(dims.typical(step.work) for step in code.steps)
+    if known < costs.STEP or nanoseconds < 1.05 * known:
+        return code
+    more = round(1000 * nanoseconds / known)
+    steps = (replace(step, work=dims.floor_divide(step.work * more, 1000)) for step in code.steps)
+    return replace(code, steps=tuple(steps))
 
 
 def _all_that_code_depends_on(node: Node) -> object:

@@ -166,8 +166,7 @@ class _Selection:
         )
 
     def _reordering(self, value: Value) -> float:
-        moved = costs.reordering(self.target, dims.typical(value.tensor.nbytes))
-        return (moved + costs.step(self.target)).total
+        return (costs.reordering(self.target, value.tensor) + costs.step(self.target)).total
 
     def _apart(self, node: Node) -> list[tuple[Value, int | None]]:
         """The operands that must be reordered for the node, and the blocks in which it reads them."""

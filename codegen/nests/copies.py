@@ -19,12 +19,11 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import KernelFunction
 from ..text.emitter import Function
-from .nest import Block, Blocks, Piece, View, address, block_rows, collapse, displaced
+from .nest import LINE, Block, Blocks, Piece, View, address, block_rows, collapse, displaced, run_through
 from .row_copies import copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
 from .transposition import Transposition, deinterleave, interleave, tile_rows
 
 TILED = 64  # iterations of a block along both axes of a plane: its lines stay in the first-level cache
-LINE = 64  # bytes of a cache line
 FEW = 4  # rows or columns that are interleaved by shuffles of wide vectors
 
 
@@ -79,12 +78,15 @@ class Copy(Piece):
     @property
     def cost(self) -> Estimate:
         """Of an element."""
-        row = costs.overhead(costs.ROW / dims.typical(self.sizes[-1]))
-        moved = self.item if self.source is None else 2 * self.item
-        slow = 1.0
-        if self.source is not None and self.source.strides[-1] not in (self.item, 0):
-            slow = costs.SCATTERED if self.across is None else costs.TRANSPOSED
-        return costs.move(self.target, moved * slow, moved * dims.typical(dims.product(self.sizes))) + row
+        target, count = self.target, dims.typical(dims.product(self.sizes))
+        total = sum(run_through(view, self.sizes) for view in self.views)
+        brought = run_through(self.out, self.sizes)  # lines are brought in before they are written
+        short = isinstance(self.sizes[-1], int) and self.sizes[-1] * self.item * 8 <= target.vector_bits
+        row = (costs.SHORT_ROW if short else costs.ROW) / dims.typical(self.sizes[-1])
+        apart = any(v.strides[-1] not in (self.item, 0, -self.item) for v in self.views)
+        slow = costs.TRANSPOSED if self.across is not None else 1.0
+        moved = costs.move(target, (total + brought) * slow / count, total)
+        return moved + costs.overhead(row + costs.GATHER * (apart and self.across is None))
 
     @property
     def blocks(self) -> Blocks:

@@ -41,6 +41,7 @@ from .nest import (
     displaced,
     output_view,
     rank_aligned,
+    run_through,
 )
 from .operands import (
     Indices,
@@ -118,14 +119,24 @@ class Elementwise(Piece):
     @property
     def cost(self) -> Estimate:
         """Of an element."""
-        moved = sum(v.itemsize for v in (self.out, *self.views.values()) if v.strides[self.last] != 0)
-        gathered = sum(stride_kind(v, self.last) == "stride" for v in self.views.values())
+        views = (self.out, *self.views.values())
+        gathered = sum(stride_kind(v, self.last) == "stride" for v in views)
         count = dims.typical(dims.product(self.sizes))
+        nbytes = sum(run_through(v, self.sizes) for v in views)
         return (
-            costs.move(self.target, moved, moved * count)
+            costs.move(self.target, nbytes / count, nbytes)
+            + costs.compute(self.target, len(views) / self.lanes)
             + evaluation(self.target, self.body)
-            + costs.overhead(costs.GATHER * gathered)
+            + costs.overhead(costs.GATHER * gathered + self._begun)
         )
+
+    @property
+    def _begun(self) -> float:
+        """An element's share of what it takes to begin its row: much where the run says whether an operand
+        repeats."""
+        outer = [v.strides[-2] for v in self.views.values() if len(v.strides) > 1]
+        unknown = any(not isinstance(stride, int) for stride in outer)
+        return costs.ROW * unknown / dims.typical(self.sizes[-1])
 
     @property
     def blocks(self) -> Blocks:

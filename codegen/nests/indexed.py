@@ -130,8 +130,9 @@ class Lookup(Piece):
         """Of an element."""
         item = self.plain.itemsize
         each = costs.move(self.target, item, item * dims.typical(dims.product(self.sizes)))
-        each += costs.stored(self.target, item) if self.stored else costs.move(self.target, item)
-        return each if self.in_rows else each + costs.overhead(costs.LOOKUP * len(self.components))
+        each += costs.move(self.target, item, self.target.constant_bytes if self.stored else None)
+        alone = dims.typical(self.sizes[-1]) if self.in_rows else 1
+        return each + costs.overhead(costs.LOOKUP * len(self.components) / alone)
 
     @property
     def blocks(self) -> Blocks:

@@ -25,6 +25,7 @@ from ..kernel import Argument, KernelFunction, KernelText, Step
 from ..text.emitter import Function
 from ..tiles.strides import broadcast_stride, continues, row_major
 
+LINE = 64  # bytes of a cache line
 ERROR_BYTES = 64  # of a thread's scratch memory, kept for what an error has to say
 
 
@@ -52,6 +53,15 @@ class View:
 
     def moved(self, nbytes: Dimension) -> View:
         return replace(self, origin=self.origin + nbytes)
+
+
+def run_through(view: View, sizes: Sequence[Dimension]) -> int:
+    """The bytes that go through the caches for a view in a nest of those sizes, each once, at their typical
+    sizes: where its elements lie apart whole lines."""
+    moving = [(s, n) for s, n in zip(view.strides, sizes) if s != 0]
+    least = min((abs(s) for s, n in moving if isinstance(s, int) and n != 1), default=0)
+    each = max(view.itemsize, min(LINE, least))
+    return each * dims.typical(dims.product(n for _, n in moving))
 
 
 def dense(kind: str, index: int, type_: TensorType) -> View:

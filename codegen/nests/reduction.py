@@ -39,6 +39,7 @@ from .nest import (
     collapse,
     dense,
     displaced,
+    run_through,
 )
 from .operands import (
     Indices,
@@ -138,10 +139,7 @@ class Reduction(Piece):
     @property
     def _moved(self) -> Estimate:
         """A result's share of bringing every operand in once."""
-        total = 0
-        for view in self.views.values():
-            run_through = zip(view.strides, (*self.kept, *self.reduced))
-            total += view.itemsize * dims.typical(dims.product(n for stride, n in run_through if stride != 0))
+        total = sum(run_through(view, (*self.kept, *self.reduced)) for view in self.views.values())
         return costs.move(self.target, total / dims.typical(dims.product(self.kept)), total)
 
     @property

@@ -134,11 +134,10 @@ class Windows(Piece):
         longest = dims.minimum(blocks.row, LONGEST_ROW)
         return replace(blocks, blocks=(*blocks.blocks[:-1], longest))
 
-    @property
-    def tap(self) -> Estimate:
-        """Of one tap of one result."""
+    def each_tap(self, instructions: float) -> Estimate:
+        """Of one tap of one result, which takes so many instructions on a vector."""
         strided = costs.STRIDED if self.node.op.strides[-1] != 1 else 1
-        return costs.compute(self.target, costs.NEST_TAP * strided / self.lanes)
+        return costs.compute(self.target, instructions * strided / self.lanes)
 
     def row_bytes(self, dtype: str) -> int:
         """Of scratch memory that a row of that type takes."""
@@ -224,7 +223,7 @@ class Convolution(Windows):
     def cost(self) -> Estimate:
         """Of a result."""
         taps = dims.typical(self.taps * self.channels_in)
-        return self.tap * taps + evaluation(self.target, self.finish)
+        return self.each_tap(costs.NEST_PRODUCT) * taps + evaluation(self.target, self.finish)
 
     @property
     def scratch(self) -> int:
@@ -356,7 +355,10 @@ class Pooling(Windows):
     def cost(self) -> Estimate:
         """Of a result."""
         places = costs.ARGMAX if self.second == "int64" else 1
-        return self.tap * (dims.typical(self.taps) * places) + costs.overhead(costs.POOLED)
+        total = dims.typical(self.node.inputs[0].tensor.nbytes + self.node.outputs[0].tensor.nbytes)
+        moved = costs.move(self.target, total / dims.typical(dims.product(self.sizes)), total)
+        taps = self.each_tap(costs.NEST_TAP * places) * dims.typical(self.taps)
+        return taps + moved + costs.overhead(costs.POOLED)
 
     @property
     def scratch(self) -> int:

@@ -89,7 +89,7 @@ def panel_tiling(
         for p in panels_of(channels, block, vectors, tail):
             step = step_time(target, rows, p.registers(target, dtype))
             narrower = 1.0 if p.vectors == vectors else costs.NARROW_PANEL
-            total += p.count * step * (costs.HALF_VECTOR if p.lanes < target.lanes(dtype) else narrower)
+            total += p.count * step * (target.facts.narrow if p.lanes < target.lanes(dtype) else narrower)
         return total / rows
 
     options = [

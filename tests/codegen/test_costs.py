@@ -1,12 +1,18 @@
 """Costs: what an estimate says, and that steps are cut and weighed by what they take."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from onnxc.codegen import costs
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import chosen
 from onnxc.codegen.lowering.select_kernels import select_kernels
+from onnxc.codegen.tiles.panels import panel_tiling
 
-from onnxc.ir import dims
+from onnxc.ir import dims, expr
+from onnxc.ir.graph import constant_value, make_node
+from onnxc.ir.ops import Contract
 from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
@@ -50,3 +56,35 @@ def test_dumps_show_what_a_node_is_estimated_to_take():
     (node,) = select_kernels(parse(CHAIN), TARGET).nodes
     cost = chosen(node).cost
     assert f"ns={cost.total:.0f}, compute={cost.compute:.0f}, memory={cost.memory:.0f}" in str(node.choice)
+
+
+def test_what_is_read_in_turns_is_waited_for_where_it_leaves_the_first_level_cache():
+    size = TARGET.facts.level1_bytes
+    assert costs.again(TARGET, size, size // 2).memory == 0
+    assert costs.again(TARGET, size, 2 * size).memory > costs.again(TARGET, size, size).memory > 0
+
+
+def test_an_operand_is_farther_away_the_more_constants_its_producer_read():
+    def product(depth):
+        (x,) = parse(f"graph g(%x: float32[64, {depth}]) {{ return %x }}").inputs
+        weights = constant_value(np.zeros((depth, 64), np.float32))
+        made = make_node(Contract("mk", "kn", "mn", "float32"), (x, weights))
+        made = replace(made, choice=object())
+        last = make_node(Contract("mk", "kn", "mn", "float32"), (made.outputs[0], weights_of_64))
+        return costs.distance(TARGET, last).memory
+
+    weights_of_64 = constant_value(np.zeros((64, 64), np.float32))
+    assert product(64) == 0 < product(40_000) < product(400_000)
+
+
+def test_a_number_as_exponent_is_cheaper_than_any_other():
+    x, y = expr.input_(0, "float32"), expr.input_(1, "float32")
+    square, other = (expr.apply("pow", x, expr.const(value, "float32")) for value in (2.0, 2.3))
+    assert costs.weight(square) < costs.weight(other) == costs.weight(expr.apply("pow", x, y))
+
+
+def test_the_last_channels_are_a_panel_of_their_own_where_half_a_vector_takes_less_time():
+    wide = TARGETS["x86-64-v4"]
+    split = replace(wide, facts=replace(wide.facts, narrow=0.6))
+    assert panel_tiling(split, 24, wide.block, "float32").tail == 8
+    assert panel_tiling(wide, 24, wide.block, "float32").tail is None
