@@ -42,6 +42,7 @@ NEST_PRODUCT = 24  # of a convolution in LoopNest, whose sums lie in memory
 NEST_TAP = 8  # of a pooling window's tap in LoopNest
 STRIDED = 4  # times as many where what a vector needs does not lie together
 GATHERED = 8  # to load a vector's elements one by one
+CONVERTED = 2  # to bring a vector from or to 16 bits
 PLACED = 2  # to put an element of weights into its lane of a panel
 SCAN = 4  # of a step of a running total, which waits for the one before
 ARGMAX = 3  # times as many where places are kept too

@@ -38,10 +38,11 @@ from ..nests.nest import (
 from ..nests.operands import SLOT_BYTES, Reader, evaluate, nothing, vector_lanes
 from ..nests.row_passes import KEPT, Pass, RowPasses, analysed
 from ..nests.states import State
-from ..text.conversion import NARROW
+from ..text.conversion import NARROW, to_computed
 from ..text.emitter import Function, scalar_type, vector_type
 from ..text.memory import first_lanes, load_lanes, store_lanes
-from ..text.scalar import lower
+from ..text.scalar import OTHER_NAN, lower
+from ..text.vectors import Vectors
 from ..tiles.strides import row_major
 
 Pointers = Mapping[tuple[str, int], str]  # ("input", "output" or "kept", index) → where it begins
@@ -102,6 +103,7 @@ class _Kernel:
         self.lanes = min(vector_lanes(target, *p.roots) for p in rows.passes if p.roots)
         if isinstance(self.inner[-1], int):
             self.lanes = min(self.lanes, max(2, 1 << (self.inner[-1] - 1).bit_length()))
+        self.plain = not any(v.dtype in OTHER_NAN for v in node.inputs)
         self.together = self._together()
         registers = self.together * (1 + len(rows.kept)) * dims.ceil_divide(self.inner[-1], self.lanes)
         self.short = (
@@ -325,7 +327,8 @@ class _Strip:
         rows = [_Vectors(self, one, r, p, n) for n, (r, p) in enumerate(zip(self.rows, pointers))]
 
         def values(index: str, lanes: int, mask: str | None) -> list[str]:
-            return [x for row in rows for x in row.values(index, lanes, mask)]
+            shared: dict[int, str] = {}
+            return [x for row in rows for x in row.values(index, lanes, mask, shared)]
 
         instructions = costs.weight(*one.roots) * len(rows)
         unroll = 0 if kernel.short else 4 if instructions <= 8 else 2 if instructions <= 40 else 1
@@ -347,21 +350,28 @@ class _Vectors:
                 view, lanes = self.kernel.inside[key], self.kernel.lanes
                 self.readers[leaf] = Reader(self.f, view, self.axis, pointers[key], lanes, slot)
         self.spread = {
-            i: row.numbers[i].lanes(self.f, self.kernel.lanes)
+            i: self._computed(
+                row.numbers[i].dtype, row.numbers[i].lanes(self.f, self.kernel.lanes), self.kernel.lanes
+            )
             for i in one.known
-            if row.numbers[i].dtype not in (*NARROW, "bool")
+            if row.numbers[i].dtype != "bool"
         }
 
-    def values(self, index: str, lanes: int, mask: str | None) -> list[str]:
-        """What the pass reduces, of the elements from an index on; the rest is stored."""
+    def _computed(self, dtype: str, x: str, lanes: int) -> str:
+        """Elements of a type as they are computed, so that they may live on and are not converted again."""
+        return to_computed(Vectors(self.f, dtype, lanes), x)
+
+    def values(self, index: str, lanes: int, mask: str | None, shared: dict[int, str]) -> list[str]:
+        """What the pass reduces, of the elements from an index on; the rest is stored. `shared`: the operands
+        that are the same for all rows, read by the first of them."""
         one, f, short = self.one, self.f, self.kernel.short
         leaves: dict[int, Callable[[], str]] = {}
-        leaves |= {i: partial(r.read, index, lanes, mask) for i, r in self.readers.items()}
+        leaves |= {i: partial(self._read, i, index, lanes, mask, shared) for i in self.readers}
         leaves |= {i: partial(self._known, i, lanes) for i in one.known}
         if short:
             held = self.row.held
             leaves |= {KEPT + i: partial(held.__getitem__, (i, at)) for i, at in held if at == index}
-        found = evaluate(f, one.roots, leaves, lanes, None, mask)
+        found = evaluate(f, one.roots, leaves, lanes, None, mask, self.kernel.plain)
         count = len(one.reductions)
         for key, value in zip(one.stores, found[count:], strict=True):
             place = self.kernel.place(key)
@@ -370,6 +380,14 @@ class _Vectors:
             elif place == key or place not in one.stores:  # else it is the result that is stored there now
                 self._store(place, value, index, lanes, mask)
         return found[:count]
+
+    def _read(self, leaf: int, index: str, lanes: int, mask: str | None, shared: dict[int, str]) -> str:
+        reader = self.readers[leaf]
+        if leaf >= KEPT or any(s != 0 for s in self.kernel.outside["input", leaf].strides):
+            return reader.read(index, lanes, mask)
+        if leaf not in shared:
+            shared[leaf] = self._computed(reader.view.dtype, reader.read(index, lanes, mask), lanes)
+        return shared[leaf]
 
     def _known(self, leaf: int, lanes: int) -> str:
         """One of the row's numbers in every lane."""

@@ -193,11 +193,11 @@ def evaluate(
     lanes: int,
     index: Callable[[int], str] | None = None,
     mask: str | None = None,
+    plain: bool = False,
 ) -> list[str]:
-    """The values of expressions whose operand i is what readers[i]() gives."""
-    return lower(
-        f, roots, lambda i: readers[i](), lanes, lambda d: f.size(d), index, Checks(f, "%scratch", mask)
-    )
+    """The values of expressions whose operand i is what readers[i]() gives; for `plain` see `lower`."""
+    checks = Checks(f, "%scratch", mask)
+    return lower(f, roots, lambda i: readers[i](), lanes, lambda d: f.size(d), index, checks, plain)
 
 
 def each_vector(

@@ -21,7 +21,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ops import Map, Reduce
 from ...records import dataclass
 from .. import costs
-from ..text.conversion import computed_in
+from ..text.conversion import NARROW, computed_in
 from .states import State, accumulator
 
 KINDS = ("sum", "prod", "min", "max", "and", "or")
@@ -210,9 +210,7 @@ class RowPasses:
         for node in sorted(edge, key=lambda n: (self.level(n), order[n])):
             here = self.level(node)
             seen = expr.topological(self._seen(node, here + 1))  # as later passes would compute it
-            price = (
-                sum(costs.INSTRUCTIONS.get(n.op, 1) for n in seen if self.wide(n)) - 1
-            )  # numbers are there anyway
+            price = sum(_price(n) for n in seen if self.wide(n)) - 1  # numbers are there anyway
             again = {
                 level
                 for w in (*wanted, *self.kept)
@@ -249,6 +247,12 @@ class RowPasses:
             return self.leaf(index, node.dtype, number, False)
 
         return expr.rewrite(root, leaf)
+
+
+def _price(node: Expr) -> int:
+    """Instructions for a part and for bringing it from or to 16 bits."""
+    narrow = node.op not in ("input", "const") and any(n.dtype in NARROW for n in (node, *node.args))
+    return costs.INSTRUCTIONS.get(node.op, 1) + (costs.CONVERTED if narrow else 0)
 
 
 def _nan_if(root: Expr, known: Collection[Expr]) -> bool:

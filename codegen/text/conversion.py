@@ -42,11 +42,11 @@ def to_computed(v: Vectors, x: str) -> str:
 
 def from_computed(v: Vectors, x: str, plain: bool = False) -> str:
     """x, a float32 for a narrow v.dtype, as that type, rounded. `plain`: every NaN among x is one that
-    arithmetic gives of numbers of the type."""
+    arithmetic gives of bfloat16."""
     if v.dtype not in NARROW:
         return x
     if v.dtype == "bfloat16":
-        return _to_bfloat16(v, x, plain)
+        return _upper_half(v, _nearest_bfloat16(v, x, plain))
     if v.dtype == "float16" and _converts_half(v.f.target):
         return v.f.cast("fptrunc", x, v.type, v.of("float32").type)
     if v.dtype == "float8e8m0":
@@ -56,6 +56,10 @@ def from_computed(v: Vectors, x: str, plain: bool = False) -> str:
 
 def rounded(v: Vectors, x: str, plain: bool = False) -> str:
     """x, as computed, with what the type v.dtype does not hold rounded or wrapped away."""
+    if v.dtype == "bfloat16":
+        words = v.of("uint32")
+        bits = words.bit_and(_nearest_bfloat16(v, x, plain), words.constant(0xFFFF0000))
+        return v.of("float32").from_bits(bits)
     if v.dtype in NARROW:
         return to_computed(v, from_computed(v, x, plain))
     return wrapped(v, x)
@@ -64,7 +68,7 @@ def rounded(v: Vectors, x: str, plain: bool = False) -> str:
 def stored(v: Vectors, x: str) -> str:
     """x, as computed and a number of the type v.dtype, as that type."""
     if v.dtype == "bfloat16":  # its bits are there: nothing is left to round
-        return _as_code(v, v.of("uint32").shift_right(v.of("float32").bits(x), 16))
+        return _upper_half(v, v.of("float32").bits(x))
     return from_computed(v, x)
 
 
@@ -76,9 +80,9 @@ def wrapped(v: Vectors, x: str) -> str:
     return v.shift_right(v.shift_left(x, spare), spare)
 
 
-def cast(source: Vectors, dtype: str, x: str, within: bool = False) -> str:
+def cast(source: Vectors, dtype: str, x: str, within: bool = False, plain: bool = False) -> str:
     """x, as source.dtype is computed, as dtype is computed. `within`: floats are known to be in the
-    integer's range."""
+    integer's range. `plain`: see `from_computed`."""
     v = source.of(dtype)
     kind = computed_in(source.dtype)
     if dtype == "bool":
@@ -87,7 +91,7 @@ def cast(source: Vectors, dtype: str, x: str, within: bool = False) -> str:
     if dtypes.is_float(dtype):
         if kind == "float64" and dtype in NARROW and dtype != "bfloat16":  # as ml_dtypes, through float32
             return rounded(v, _to_odd(source, x))
-        return rounded(v, _to_float(source.of(kind), computed_in(dtype), x))
+        return rounded(v, _to_float(source.of(kind), computed_in(dtype), x), plain)
     if dtypes.is_float(kind):
         return _saturated(source.of(kind), v, x, within)
     return wrapped(v, _resized(source, v, x))
@@ -242,16 +246,25 @@ def _as_code(v: Vectors, bits: str) -> str:
     return v.f.cast("bitcast", x, v.type)
 
 
-def _to_bfloat16(v: Vectors, x: str, plain: bool) -> str:
-    """A `plain` NaN is quiet and has nothing in the bits that are rounded away: rounding lets it be."""
+def _nearest_bfloat16(v: Vectors, x: str, plain: bool) -> str:
+    """The bits of x with the nearest bfloat16 in their upper half, and anything in the lower. A `plain` NaN
+    is quiet and has nothing in the bits that are rounded away: rounding lets it be."""
     single, words = v.of("float32"), v.of("uint32")
     bits = single.bits(x)
-    odd = words.bit_and(words.shift_right(bits, 16), words.constant(1))
-    near = words.add(words.add(bits, words.constant(0x7FFF)), odd)
-    if not plain:
-        quiet = words.bit_or(bits, words.constant(0x400000))
-        near = words.select(single.is_nan(x), quiet, near)
-    return _as_code(v, words.shift_right(near, 16))
+    near = words.add(bits, words.constant(0x7FFF))
+    if v.f.target.masked:
+        odd = words.compare("ne", words.bit_and(bits, words.constant(1 << 16)), words.constant(0))
+        near = words.select(odd, words.add(near, words.constant(1)), near)
+    else:
+        near = words.add(near, words.bit_and(words.shift_right(bits, 16), words.constant(1)))
+    if plain:
+        return near
+    return words.select(single.is_nan(x), words.bit_or(bits, words.constant(0x400000)), near)
+
+
+def _upper_half(v: Vectors, bits: str) -> str:
+    """Elements of v from the upper halves of 32-bit words."""
+    return _as_code(v, v.of("uint32").shift_right(bits, 16))
 
 
 def _from_format(v: Vectors, form: _Format, x: str) -> str:

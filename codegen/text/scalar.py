@@ -30,6 +30,9 @@ _EXACT = frozenset(
 #: Operations that are one instruction, whose NaN is that of an operand or the processor's own.
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div"))
 
+#: Types whose NaN have more bits than those of bfloat16.
+OTHER_NAN = ("float16", "float32", "float64")
+
 
 @dataclass(frozen=True)
 class Checks:
@@ -76,15 +79,19 @@ def lower(
     size: Callable[[Dimension], str] | None = None,
     index: Callable[[int], str] | None = None,
     fail: Checks | None = None,
+    plain: bool = False,
 ) -> list[str]:
     """The values of the expressions for `lanes` elements, in the roots' own types (`scalar_type`; bool: i1).
 
-    `operand(i)` gives the i-th input in its type, asked for once; `size(d)` a dimension as an i64;
-    `index(axis)` the elements' indices along an axis as `lanes` i64. An expression that holds a check needs
-    `fail`, one with sizes or indices those functions: a missing one is a TypeError, as is an operation that
-    the type does not have.
+    `operand(i)` gives the i-th input in its type, or as that is computed, asked for once; `size(d)` a
+    dimension as an i64; `index(axis)` the elements' indices along an axis as `lanes` i64. An expression that
+    holds a check needs `fail`, one with sizes or indices those functions: a missing one is a TypeError, as is
+    an operation that the type does not have. `plain`: all NaN among the operands are those that arithmetic
+    gives of bfloat16, which they are where no operand is a wider float.
     """
-    code = _Lowering(f, lanes, operand, size, index, fail)
+    leaves = [n for n in topological(*roots) if n.op in ("input", "bitcast")]
+    plain = plain or not any(n.op == "bitcast" or n.dtype in OTHER_NAN for n in leaves)
+    code = _Lowering(f, lanes, operand, size, index, fail, plain)
     stack = [(root, False) for root in reversed(roots)]
     while stack:
         node, ready = stack.pop()
@@ -110,9 +117,10 @@ class _Lowering:
         size: Callable[[Dimension], str] | None,
         index: Callable[[int], str] | None,
         fail: Checks | None,
+        plain: bool,
     ):
         self.f, self.lanes, self.operand = f, lanes, operand
-        self.size, self.index, self.fail = size, index, fail
+        self.size, self.index, self.fail, self.plain = size, index, fail, plain
         self.values: dict[int, str] = {}
         # LLVM keeps a bfloat that lives on into another block as a float and calls a library to round it
         # again, so these are used within their block only.
@@ -169,6 +177,8 @@ class _Lowering:
         match node.op:
             case "input":
                 value = self.operand(node.value)
+                if node.dtype in NARROW and getattr(value, "type", "") == v.of(kind).type:
+                    return value
                 if node.dtype in NARROW:
                     self.narrow[id(node), self.f.block] = value
                 return wrapped(v, to_computed(v, value))
@@ -181,7 +191,7 @@ class _Lowering:
             case "cast":
                 (x,) = node.args
                 within = dtypes.is_integer(node.dtype) and _within(x, *dtypes.integer_range(node.dtype))
-                return cast(self.vectors(x.dtype), node.dtype, args[0], within)
+                return cast(self.vectors(x.dtype), node.dtype, args[0], within, self.plain)
             case "bitcast":
                 source, value = self.vectors(node.args[0].dtype), self.own(node.args[0])
                 if "bool" in (source.dtype, v.dtype):
@@ -203,7 +213,7 @@ class _Lowering:
         else:
             value = _on_integers(w, node, args)
         exact = node.dtype == "bool" or (node.op in _EXACT and node.dtype in NARROW)
-        return value if exact else rounded(v, value, node.op in _ARITHMETIC)
+        return value if exact else rounded(v, value, self.plain or node.op in _ARITHMETIC)
 
 
 def _given(what: Given | None, name: str) -> Given:

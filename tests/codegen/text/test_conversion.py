@@ -99,6 +99,19 @@ def test_every_operation_of_sixteen_bits_is_rounded_once(target, dtype):
     check_exact(target, roots, *(generator.normal(0, s, 4000).astype(a.dtype) for s in (1, 1e-4)))
 
 
+@targets
+def test_no_nan_of_sixteen_bits_becomes_a_number(target):
+    nan = np.arange(1 << 16, dtype=np.uint16).view(dtypes.numpy_dtype("bfloat16"))
+    nan = nan[np.isnan(nan.astype(np.float64))]
+    x = input_(0, "bfloat16")
+    wide = x.cast("float32")
+    named = ("exp", "log", "sqrt", "tanh", "erf", "sin", "cos", "floor", "atan", "cosh")
+    roots = [*(apply(op, x) for op in named), *(apply(op, wide).cast("bfloat16") for op in named)]
+    roots += [apply("pow", wide, wide * 0.5 + 1.0).cast("bfloat16"), expr.sigmoid(wide).cast("bfloat16")]
+    for got in run(target, roots, [nan]):
+        assert np.isnan(got.astype(np.float32)).all()
+
+
 @pytest.mark.parametrize("target", TARGETS.values(), ids=str)
 def test_float16_is_added_as_it_is_where_the_target_can(target):
     kernel, x = KernelText(target), input_(0, "float16")
