@@ -1,6 +1,6 @@
 """Reorder: dense to blocked channels and back, and from one halo to another.
 
-Rows of up to 16 dense channels and blocked pixels are the two sides of a square of elements, which
+Rows of a vector of dense channels and blocked pixels are the two sides of a square of elements, which
 is transposed in registers: halves of pairs of vectors change places, then quarters, down to single
 lanes.
 """
@@ -22,8 +22,6 @@ from ..text.emitter import ENTRY, Function, vector_type
 from ..text.shuffles import transpose
 from ..tiles.blocked import Image, clear_border, cover, image_of, resized
 from ..tiles.lines import Lines, cut_lines
-
-SQUARE = 16  # the most channels that are transposed at once
 
 End = Callable[[KernelFunction], str]  # where a step reads or writes
 
@@ -140,7 +138,7 @@ def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> 
 
 def _transposed(target: Target, image: Image, dense: End, blocked: End, to_blocks: bool) -> Step:
     """Dense rows to blocked pixels of `image`, or back."""
-    square = min(image.block, SQUARE)
+    square = min(image.block, target.vector_bits // (8 * image.itemsize))
     image = image.flat if image.halo == (0, 0) else image
     widths = _widths(square, image.width)
     cut = _cut(image, target, widths[0])
