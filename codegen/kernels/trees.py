@@ -1,43 +1,46 @@
-"""TreeEnsemble: several rows, or of one row several trees, go down step by step, none waiting for another.
+"""TreeEnsemble: no row and no tree waits for another, whether paths are walked or all comparisons made.
 
-    rows    for each tree: LANES * GROUPS rows at a time, whose sums lie in memory column by column
-    a row   for each target: LANES * GROUPS of its trees at a time; what is left of a part's rows goes so
-A step of a vector is three gathers: word and threshold of its entries (`tree_tables.py`), and a feature of
-its rows. Where a target does not gather, the lanes are one and more groups take their turns.
+    rows    for each tree: LANES * GROUPS rows at a time, whose sums lie in memory column by column. They
+            walk down together (`Walk`), or all its comparisons clear bits (`Compare`)
+    a row   for each target: LANES * GROUPS of its trees walk at a time; what is left of a part's rows goes so
+A step of a walking vector is three gathers: word and threshold of its entries (`tree_tables.py`), a feature
+of its rows. Where a target does not gather, lanes that walk are single rows and more groups take their turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
 from ...ir.ops import TreeEnsemble
+from ...records import dataclass
 from ...target import Ability, Target
 from .. import costs
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..nests.nest import ERROR_BYTES
-from ..text.emitter import Reg, like, scalar_type, splat, type_of, vector_constant, vector_type
+from ..text.emitter import Reg, like, mangled, scalar_type, splat, type_of, vector_constant, vector_type
 from ..text.memory import gather
+from ..tiles.tree_bits import TreeBits, tree_bits
 from ..tiles.tree_tables import TreeTables, tree_tables
 
 MOST_ROWS = 256  # of a part
 UNROLLED = 8  # columns that are added without a loop
-
-#: The operand in whose place each table lies.
-PLACES = ("words", "thresholds", "values", "depths", "starts", "roots", "targets", "weights")
+ALIGNMENT = 64  # of each table
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """lanes of a vector, groups of them that walk at a time, rows of a part."""
+    """lanes of a vector that walks, groups of them at a time, rows of a part, and the lanes of a vector of
+    rows that are compared (None: they walk)."""
 
     lanes: int
     groups: int
     rows: int
+    compared: int | None = None
 
     @property
     def together(self) -> int:
@@ -45,46 +48,92 @@ class Tiling:
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
+    """Many rows walk or are compared; few walk either way."""
     if not isinstance(node.op, TreeEnsemble) or any(v.constant is None for v in node.inputs[1:]):
         return
-    if Ability.GATHER in target.abilities:
-        lanes = target.lanes(node.inputs[0].dtype)
-        yield _offer(node, target, lanes, 2, costs.WALKED_VECTOR / lanes)
-    yield _offer(node, target, 1, 8, costs.WALKED)
+    wide, compared = target.lanes(node.inputs[0].dtype), _compared(node, target)
+    gathers = Ability.GATHER in target.abilities
+    lanes, groups, step = (wide, 2, costs.WALKED_VECTOR / wide) if gathers else (1, 8, costs.WALKED)
+    steps = dims.typical(node.inputs[6].tensor.count) * max(1, node.op.depth)
+    yield _offer(node, target, Tiling(lanes, groups, _rows(node, target, lanes * groups)), steps * step)
+    if compared is not None:
+        yield _offer(node, target, Tiling(lanes, groups, MOST_ROWS, wide), compared / wide)
 
 
-def _offer(node: Node[TreeEnsemble], target: Target, lanes: int, groups: int, step: float) -> Offer[Tiling]:
-    x, trees = node.inputs[0].tensor, dims.typical(node.inputs[6].tensor.count)
+def _offer(node: Node[TreeEnsemble], target: Target, tiling: Tiling, row: float) -> Offer[Tiling]:
+    tables = sum(v.data.nbytes for v in node.inputs[1:])
+    rows = costs.overhead(row * dims.typical(node.inputs[0].shape[0]))
+    cost = rows + costs.stored(target, tables) + costs.step(target)
+    return Offer(cost, tiling, packed=tuple(range(1, 9)))
+
+
+def _rows(node: Node[TreeEnsemble], target: Target, together: int) -> int:
+    """Rows of a part whose features stay in the first-level cache."""
+    x = node.inputs[0].tensor
     row = max(1, dims.typical(x.shape[1])) * dtypes.itemsize(x.dtype)
     fitting = target.facts.level1_bytes // 2 // row
-    together = lanes * groups
-    rows = max(together, min(MOST_ROWS, fitting) // together * together)
-    count = dims.typical(x.shape[0])
-    idle = max(1.0, together / trees) if count < lanes else 1.0  # trees of nothing, for a row alone
-    steps = count * trees * max(1, node.op.depth) * idle
-    tables = sum(v.data.nbytes for v in node.inputs[1:])
-    cost = costs.overhead(steps * step) + costs.stored(target, tables) + costs.step(target)
-    return Offer(cost, Tiling(lanes, groups, rows), packed=tuple(range(1, 9)))
+    return max(together, min(MOST_ROWS, fitting) // together * together)
+
+
+def _compared(node: Node[TreeEnsemble], target: Target) -> float | None:
+    """Nanoseconds for a vector of rows to make all comparisons, if they can."""
+    bits, x = tree_bits(node), node.inputs[0].tensor
+    if bits is None or node.op.width * _stride(x.dtype, target) * dtypes.itemsize(x.dtype) >= 1 << 31:
+        return None
+    added, words = len(bits.words) * bits.weights.shape[1], int(bits.words.sum())
+    return len(bits.masks) * costs.COMPARED_BITS + words * costs.BIT_FOUND + added * costs.LEAF_ADDED
+
+
+def _stride(dtype: str, target: Target) -> int:
+    """Elements from a feature of rows to the next, which do not lie in the same sets of the cache."""
+    return MOST_ROWS + target.lanes(dtype)
+
+
+# Tables ------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def tables_of(node: Node[TreeEnsemble], tiling: Tiling) -> tuple[dict[str, int], np.ndarray]:
+    """(where each table begins, all tables) as bytes."""
+    walk = tree_tables(node, tiling.together)
+    names = ("words", "thresholds", "values", "depths", "starts", "roots", "targets", "weights")
+    found = {name: getattr(walk, name) for name in names}
+    bits = tree_bits(node) if tiling.compared else None
+    if bits is not None and tiling.compared:
+        row = (MOST_ROWS + tiling.compared) * bits.thresholds.dtype.itemsize
+        found["columns"] = (bits.features.astype(np.int64) * row).astype(np.int32)
+        found |= {f"bit_{name}": getattr(bits, name) for name in ("thresholds", "masks", "lists", "firsts")}
+        found |= {"bit_leaves": bits.leaves, "bit_weights": bits.weights}
+    offsets, parts, at = {}, [], 0
+    for name, table in found.items():
+        data = np.ascontiguousarray(table).reshape(-1).view(np.uint8)
+        offsets[name] = at
+        parts += [data, np.zeros(-len(data) % ALIGNMENT, np.uint8)]
+        at += len(data) + len(parts[-1])
+    return offsets, np.concatenate(parts)
 
 
 def pack(node: Node[TreeEnsemble], choice: Choice[Tiling], operand: int) -> Constant | None:
-    table = getattr(tree_tables(node, choice.tiling.together), PLACES[operand - 1])
-    return Constant.of(np.ascontiguousarray(table))
+    """All tables in place of the first, nothing in place of the others."""
+    return Constant.of(tables_of(node, choice.tiling)[1] if operand == 1 else np.zeros(0, np.uint8))
 
 
 def emit(node: Node[TreeEnsemble], choice: Choice[Tiling], target: Target) -> Code:
     k, tiling = KernelText(target), choice.tiling
     x, columns = node.inputs[0].tensor, node.op.columns
-    count, rows = x.shape[0], tiling.rows
+    count, rows, size = x.shape[0], tiling.rows, dtypes.itemsize(x.dtype)
     with k.entry() as f:
-        walk = Walk(f, node, tiling)
+        walk = Compare(f, node, tiling) if tiling.compared else Walk(f, node, tiling)
         with f.loop("%first", "%last") as part:
             first = f.mul(part.index, rows)
             walk.part(first, f.minimum(rows, f.sub(f.size(count), first)))
-    size = dtypes.itemsize(x.dtype)
-    sums = max(columns * rows if columns > 1 else 0, columns * tiling.lanes) * size
+    lines = columns if columns > 1 or tiling.compared else 0
+    stride = _stride(x.dtype, target) if tiling.compared else rows
+    scratch = max(lines * stride, columns * tiling.lanes) * size
+    if tiling.compared:
+        scratch += node.op.width * stride * size
     parts = dims.ceil_divide(count, rows)
-    return single(k.step(parts, costs.work(choice.cost, count), ERROR_BYTES + sums))
+    return single(k.step(parts, costs.work(choice.cost, count), ERROR_BYTES + scratch))
 
 
 class Walk:
@@ -100,11 +149,12 @@ class Walk:
         self.width = f.size(node.inputs[0].shape[1])
         self.each = node.inputs[8].data.shape[1]  # columns of a leaf
         self.sums = f.offset("%scratch", ERROR_BYTES)
-        neutral = {"sum": 0.0, "min": np.inf, "max": -np.inf}[node.op.aggregate]
-        self.neutral = splat(neutral, self.dtype, tiling.lanes)
+        self.nothing = {"sum": 0.0, "min": np.inf, "max": -np.inf}[node.op.aggregate]
+        self.neutral = splat(self.nothing, self.dtype, tiling.lanes)
 
-    def table(self, name: str) -> Reg:
-        return self.f.input(1 + PLACES.index(name))
+    def table(self, name: str) -> str:
+        at = tables_of(self.node, self.tiling)[0][name]
+        return self.f.hoisted(f"getelementptr i8, ptr {self.f.input(1)}, i64 {at}", "ptr")
 
     def entry(self, name: str, index: str) -> Reg:
         """A number of a table of int32."""
@@ -223,10 +273,15 @@ class Walk:
             whole = f.select(f.compare("sge", count, tiling.groups), "i64", count, "0")
             with f.when(f.compare("sgt", whole, 0)):
                 self.many(x, out, whole)
-        with f.loop(whole, count) as row:
+        self.others(x, out, whole, count)
+
+    def others(self, x: str, out: str, start: str, stop: str) -> None:
+        """Rows one by one."""
+        f = self.f
+        with f.loop(start, stop) as row:
             self.one(
                 f.element(x, f.mul(row.index, self.width), self.size),
-                f.element(out, f.mul(row.index, columns), self.size),
+                f.element(out, f.mul(row.index, self.node.op.columns), self.size),
             )
 
     def many(self, x: str, out: str, count: str) -> None:
@@ -251,14 +306,15 @@ class Walk:
                     for place, end in zip(rows, ends, strict=True):
                         self.add(end, f.element(column, place, self.size), stride)
         if columns > 1:
-            with f.loop(0, count) as row, f.loop(0, columns) as c:
-                value = f.load(
-                    self.element,
-                    f.element(sums, f.add(f.mul(c.index, stride), row.index), self.size),
-                    self.size,
-                )
-                place = f.add(f.mul(row.index, columns), c.index)
-                f.store(self.element, value, f.element(out, place, self.size), self.size)
+            self.store(sums, stride, out, count)
+
+    def store(self, sums: str, stride: int, out: str, count: str) -> None:
+        """Sums that lie column by column become rows."""
+        f, columns = self.f, self.node.op.columns
+        with f.loop(0, count) as row, f.loop(0, columns) as c:
+            at = f.element(sums, f.add(f.mul(c.index, stride), row.index), self.size)
+            place = f.element(out, f.add(f.mul(row.index, columns), c.index), self.size)
+            f.store(self.element, f.load(self.element, at, self.size), place, self.size)
 
     def _offsets(self) -> str | None:
         """Where the rows of lanes begin, in elements behind the first."""
@@ -305,3 +361,131 @@ class Walk:
         if lanes == 1:
             return vector
         return self.combined(f.extract(vector, 0), f.extract(vector, 1), self.element)
+
+
+class Compare(Walk):
+    """Many rows clear bits; few still walk. Features of a part's rows are brought to lie along the rows."""
+
+    def __init__(self, f: KernelFunction, node: Node[TreeEnsemble], tiling: Tiling):
+        super().__init__(f, node, tiling)
+        bits = tree_bits(node)
+        if bits is None or not tiling.compared:
+            raise TypeError(f"{node.op} has trees of too many leaves")
+        self.bits: TreeBits = bits
+        self.wide = tiling.compared
+        self.stride = MOST_ROWS + self.wide
+        self.groups = 4
+        self.lanes_of = vector_type(self.element, self.wide)
+        self.word = f"i{8 * self.size}"
+        self.bit_vector = vector_type(self.word, self.wide)
+        self.columns = f.element(self.sums, node.op.columns * self.stride, self.size)
+
+    def part(self, first: str, count: str) -> None:
+        f, columns = self.f, self.node.op.columns
+        x = f.element(f.input(0), f.mul(first, self.width), self.size)
+        out = f.element(f.output(), f.mul(first, columns), self.size)
+        worth = f.compare("sge", count, max(2, self.wide // 4))
+        with f.when(worth):
+            self.compare(x, out, count)
+        self.others(x, out, f.select(worth, "i64", count, "0"), count)
+
+    def compare(self, x: str, out: str, count: str) -> None:
+        """All rows, and what fills their last vector."""
+        f, columns = self.f, self.node.op.columns
+        width = self.node.op.width
+        with f.loop(0, count) as row, f.loop(0, width) as feature:
+            at = f.element(x, f.add(f.mul(row.index, self.width), feature.index), self.size)
+            to = f.element(self.columns, f.add(f.mul(feature.index, self.stride), row.index), self.size)
+            f.store(self.element, f.load(self.element, at, self.size), to, self.size)
+        with f.loop(0, columns * self.stride, self.wide) as loop:
+            neutral = splat(self.nothing, self.dtype, self.wide)
+            f.store(self.lanes_of, neutral, f.element(self.sums, loop.index, self.size), self.size)
+        whole = f.round_down(f.add(count, self.wide - 1), self.wide)
+        together = f.round_down(whole, self.wide * self.groups)
+        with f.loop(0, self.tables.targets.size) as tree:
+            column = self.sums
+            if self.each == 1 and columns > 1:
+                target = f.cast("zext", self.entry("targets", tree.index), "i64")
+                column = f.element(self.sums, f.mul(target, self.stride), self.size)
+            for start, stop, groups in ((0, together, self.groups), (together, whole, 1)):
+                with f.loop(start, stop, groups * self.wide) as block:
+                    for g, leaf in enumerate(self.leaves(tree.index, block.index, groups)):
+                        vector = f.add(block.index, g * self.wide)
+                        self.add_leaf(tree.index, leaf, f.element(column, vector, self.size))
+        self.store(self.sums, self.stride, out, count)
+
+    def leaves(self, tree: str, row: str, groups: int) -> list[str]:
+        """The leaves of a tree, counted from its first, that vectors of rows reach."""
+        f, kinds = self.f, self.bits.kinds
+        begin = f.cast("zext", self.entry("bit_firsts", tree), "i64")
+        if self.bits.words.max(initial=0) <= 1:
+            return [self._lowest(v) for v in self.words(begin, row, groups)]
+        end = f.cast("zext", self.entry("bit_firsts", f.add(tree, 1)), "i64")
+        found = [(self.bit_vector, "zeroinitializer")] * groups
+        with f.loop(begin, end, kinds, carried=found) as loop:  # the last word first
+            behind = f.sub(loop.index, begin)
+            word = f.sub(f.sub(end, kinds), behind)
+            number = f.binary("udiv", f.sub(word, begin), kinds, "i64")
+            base = f.cast("trunc", f.mul(number, 8 * self.size), self.word)
+            following = []
+            for v, before in zip(self.words(word, row, groups), loop.carried, strict=True):
+                place = f.binary("add", self._lowest(v), f.broadcast(self.word, base, self.wide))
+                some = f.compare("ne", v, "zeroinitializer")
+                following.append(f.select(some, self.bit_vector, place, before))
+            loop.carry(*following)
+        return loop.results
+
+    def words(self, number: str, row: str, groups: int) -> list[str]:
+        """The bits of one word of a tree that are left for vectors of rows."""
+        f = self.f
+        left: list[str] = [splat(-1, f"int{8 * self.size}", self.wide)] * groups
+        rows = f.element(self.columns, row, self.size)
+        for kind, less in enumerate(("ult", "olt")[: self.bits.kinds]):
+            start, stop = (
+                f.cast("zext", self.entry("bit_lists", f.add(number, kind + k)), "i64") for k in range(2)
+            )
+            with f.loop(start, stop, carried=[(self.bit_vector, v) for v in left]) as loop:
+                column = f.cast("zext", self.entry("columns", loop.index), "i64")
+                values = f.offset(rows, column)
+                place = f.element(self.table("bit_thresholds"), loop.index, self.size)
+                threshold = f.broadcast("", f.load(self.element, place, self.size), self.wide)
+                place = f.element(self.table("bit_masks"), loop.index, self.size)
+                mask = f.broadcast("", f.load(self.word, place, self.size), self.wide)
+                following = []
+                for g, v in enumerate(loop.carried):
+                    x = f.load(self.lanes_of, f.element(values, g * self.wide, self.size), self.size)
+                    right = f.value(f"fcmp {less} {threshold.typed}, {x}", vector_type("i1", self.wide))
+                    following.append(
+                        f.select(right, self.bit_vector, f.binary("and", v, mask, self.bit_vector), v)
+                    )
+                loop.carry(*following)
+            left = loop.results
+        return left
+
+    def _lowest(self, bits: str) -> Reg:
+        """The number of the lowest bit."""
+        function = self.f.text.declare(
+            f"llvm.cttz.{mangled(self.bit_vector)}", self.bit_vector, [self.bit_vector, "i1"]
+        )
+        return self.f.call(self.bit_vector, function, f"{self.bit_vector} {bits}", "i1 false")
+
+    def add_leaf(self, tree: str, leaf: str, column: str) -> None:
+        """Adds the weights of a vector's leaves to the vector at `column` and those behind."""
+        f = self.f
+        base = f.cast("zext" if self.size == 8 else "trunc", self.entry("bit_leaves", tree), self.word)
+        number = f.binary("add", leaf, f.broadcast(self.word, base, self.wide), self.bit_vector)
+        if self.each > 1:
+            number = f.binary("mul", number, splat(self.each, f"int{8 * self.size}", self.wide))
+
+        def one(c: str | int) -> None:
+            weights = gather(f, self.element, f.element(self.table("bit_weights"), c, self.size), number)
+            place = f.element(column, f.mul(c, self.stride), self.size)
+            total = self.combined(f.load(self.lanes_of, place, self.size), weights, self.lanes_of)
+            f.store(self.lanes_of, total, place, self.size)
+
+        if self.each <= UNROLLED:
+            for c in range(self.each):
+                one(c)
+        else:
+            with f.loop(0, self.each) as loop:
+                one(loop.index)

@@ -8,13 +8,13 @@ rows walk as many steps. values[e] is a leaf's weight or, of several columns, wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from ...ir.graph import Node
 from ...ir.ops import TreeEnsemble
+from ...records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ node says so, and of != always.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from ...errors import LimitError
 from ...ir import expr, ops
 from ...ir.builder import Builder
 from ...ir.graph import Value
+from ...records import dataclass
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
 MODES = {name: mode for mode, name in enumerate(("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER"))}

@@ -1,0 +1,133 @@
+"""Speed of tree ensembles against ONNX Runtime, one thread each, in one process.
+
+    python benchmarks/trees.py [--target x86-64-v3] [TREES,LEAVES,DEPTH,CLASSES ...]
+
+Trees split random nodes until they have LEAVES leaves, none deeper than DEPTH; leaves have a weight for each
+class. Features are normal, and so are thresholds within the range that a node sees, so that rows spread. `C`:
+what a C program sees of a run, `Python`: of a bound one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import onnxruntime
+from onnx import ModelProto, TensorProto, helper
+from onnxc.codegen.library.compiler import find_compiler
+from onnxc.codegen.library.runtime import SOURCES
+
+import onnxc
+
+CASES = "100,1024,10,3 100,200,10,3 1000,64,6,1 1000,31,12,1 600,31,12,1"
+FEATURES, ROWS = 20, 10_000
+NORMAL = NormalDist()
+
+
+def tree(random: np.random.Generator, leaves: int, depth: int) -> list[list]:
+    """Nodes as (feature, threshold, true, false), None for a leaf."""
+    whole = (0.0, 1.0)
+    nodes: list[list] = [[None, 0, {}]]  # split, depth, ranges of quantiles by feature
+    open_nodes = [0]
+    while len(open_nodes) and len(nodes) // 2 + 1 < leaves:
+        at = open_nodes.pop(int(random.integers(len(open_nodes))))
+        _, level, ranges = nodes[at]
+        feature = int(random.integers(FEATURES))
+        low, high = ranges.get(feature, whole)
+        cut = low + (high - low) * random.uniform(0.3, 0.7)
+        nodes[at][0] = [feature, NORMAL.inv_cdf(cut), len(nodes), len(nodes) + 1]
+        for part in ((low, cut), (cut, high)):
+            if level + 1 < depth:
+                open_nodes.append(len(nodes))
+            nodes.append([None, level + 1, {**ranges, feature: part}])
+    return [node[0] for node in nodes]
+
+
+def model_of(trees: int, leaves: int, depth: int, classes: int, rows: int) -> ModelProto:
+    random = np.random.default_rng(0)
+    columns: dict[str, list] = {}
+
+    def put(**values: object) -> None:
+        for name, value in values.items():
+            columns.setdefault(name, []).append(value)
+
+    for t in range(trees):
+        for k, split in enumerate(tree(random, leaves, depth)):
+            feature, threshold, true, false = split or (0, 0.0, 0, 0)
+            mode = "BRANCH_LEQ" if split else "LEAF"
+            put(nodes_treeids=t, nodes_nodeids=k, nodes_featureids=feature, nodes_modes=mode)
+            put(nodes_values=threshold, nodes_truenodeids=true, nodes_falsenodeids=false)
+            for c in range(0 if split else classes):
+                weight = float(np.float32(random.standard_normal()))
+                put(target_treeids=t, target_nodeids=k, target_ids=c, target_weights=weight)
+    node = helper.make_node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=classes, **columns
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, FEATURES])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, classes])
+    graph = helper.make_graph([node], "trees", [x], [y])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def fastest(run: Callable[[], object], times: int) -> float:
+    """Nanoseconds."""
+    best = float("inf")
+    for _ in range(times):
+        began = time.perf_counter_ns()
+        run()
+        best = min(best, time.perf_counter_ns() - began)
+    return best
+
+
+def rival(model: ModelProto, x: np.ndarray) -> Callable[[], list]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    return lambda: session.run(None, {"x": x})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", default=CASES.split())
+    parser.add_argument("--target", default="native")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="onnxc-trees-") as folder:
+        clock = Path(folder) / "clock.so"
+        source = Path(__file__).with_suffix(".c")
+        command = [*find_compiler(), "-O2", "-shared", "-fPIC", f"-I{SOURCES}", str(source), "-o", str(clock)]
+        subprocess.run(command, check=True)
+        measured = ctypes.CDLL(str(clock)).fastest
+        pointer, count = ctypes.c_void_p, ctypes.c_int32
+        measured.argtypes = [pointer, pointer, pointer, count, pointer, count, ctypes.c_int64]
+        measured.restype = ctypes.c_double
+        print("trees,leaves,depth,classes    rows        C us   Python us  onnxruntime us   times as fast")
+        for case in options.cases:
+            numbers = [int(n) for n in case.split(",")]
+            for rows in (1, ROWS):
+                model = model_of(*numbers, rows)
+                x = np.random.default_rng(1).standard_normal((rows, FEATURES)).astype(np.float32)
+                path = Path(folder) / f"{case}-{rows}.so"
+                onnxc.compile(model, path, target=options.target)
+                bound = onnxc.load(path, threads=1).bind()
+                bound.inputs["x"][...] = x
+                theirs, times = rival(model, x), 2000 if rows == 1 else 10
+                bound()
+                np.testing.assert_allclose(bound.outputs["y"], theirs()[0], rtol=1e-3, atol=1e-3)
+                context = bound._context
+                c = measured(ctypes.cast(context.function, pointer), *context.arguments, times) / 1e3
+                python, other = fastest(bound, times) / 1e3, fastest(theirs, times) / 1e3
+                print(f"{case:27} {rows:6} {c:11.2f} {python:11.2f} {other:15.2f} {other / c:15.1f}")
+
+
+if __name__ == "__main__":
+    main()
