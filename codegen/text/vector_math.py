@@ -181,7 +181,13 @@ def _exp32_reduced(v: Vectors, x: str, offset: int) -> tuple[str, str, str]:
 
 def _exp32(v: Vectors, x: str) -> str:
     p, n, t = _exp32_reduced(v, _clamp(v, x, -104.0, 89.0), 254)
-    return _scaled(v, p, n, t)
+    return _scaled(v, _vanishing(v, x, -104.0, p), n, t)
+
+
+def _vanishing(v: Vectors, x: str, least: float, p: str) -> str:
+    """p, or 0 where x is below `least` and the result too small for any number: what underflows takes many
+    processors a hundred times longer than what is 0, and masks of attention are all of that kind."""
+    return v.select(v.compare("lt", x, v.constant(least)), v.constant(0), p)
 
 
 def sigmoid(v: Vectors, x: str) -> str:
@@ -312,7 +318,7 @@ def _expm1_reduced(v: Vectors, x: str, offset: int, low: str | None = None) -> t
 
 def _exp64(v: Vectors, x: str, low: str | None = None) -> str:
     p, n, t = _expm1_reduced(v, _clamp(v, x, -746.0, 710.0), 2046, low)
-    return _scaled(v, v.add(p, v.constant(1)), n, t)
+    return _scaled(v, _vanishing(v, x, -746.0, v.add(p, v.constant(1))), n, t)
 
 
 def _half_exp(v: Vectors, x: str) -> str:
