@@ -18,7 +18,7 @@ from fractions import Fraction
 from functools import cache
 from math import prod
 
-from ...ir import dims
+from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node, TensorType
 from ...ir.ops import Conv
 from ...records import dataclass
@@ -48,7 +48,6 @@ from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import clear_planes, is_plain, window
 
 PIECES = (2, 4)  # the values of m
-SIZE = 4  # bytes of a float32
 LINE = 64  # bytes
 FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
 
@@ -155,7 +154,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     if win.kernel != (3, 3) or (win.strides, win.dilations) != ((1, 1), (1, 1)) or x.rank != 4:
         return
     channels, outputs = dims.numbers((x.shape[1], out.shape[1]))
-    if x.dtype != "float32" or halo is None or min(channels, outputs) < FEW_CHANNELS:
+    if halo is None or min(channels, outputs) < FEW_CHANNELS:
         return
     operands = operand_layouts(node, block)
     if operands is None:
@@ -182,13 +181,14 @@ def estimate(node: Node[Conv], target: Target, m: int, vectors: int, block: int)
     x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
     t, (outputs, channels) = m + 2, dims.numbers(w.shape[:2])
     pieces = dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size in out.shape[2:]))
-    rows = min(pieces, most_rows(target, vectors))
+    parts = target.registers(x.dtype, block)  # of a vector
+    rows = min(pieces, most_rows(target, vectors * parts))
     panels, blocks = -(-outputs // (block * vectors)), -(-channels // block)
-    products = t * t * pieces / rows * panels * channels * step_time(target, rows, vectors)
-    groups = max(1, pieces * t * t * channels * SIZE * 3 / target.facts.level2_bytes)
-    data = pieces * blocks * data_instructions(t)
-    weights = groups * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
-    results = pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t)
+    products = t * t * pieces / rows * panels * channels * step_time(target, rows, vectors * parts)
+    groups = max(1, pieces * t * t * channels * dtypes.itemsize(x.dtype) * 3 / target.facts.level2_bytes)
+    data = parts * pieces * blocks * data_instructions(t)
+    weights = parts * groups * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
+    results = parts * pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t)
     moved = costs.traffic(target, node) + costs.stored(target, dims.number(w.nbytes))
     transforms = costs.compute(target, costs.WINOGRAD * (data + weights + results))
     done = costs.epilogue(target, node, x.dtype)
@@ -237,19 +237,22 @@ class _Winograd:
         self.t, self.matrices = self.m + 2, transforms(self.m)
         self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
         self.block, self.window = self.out.block, window(node)
-        self.vector = self.block * SIZE  # bytes of a vector of sums
+        self.dtype, self.size = node.op.accumulate, dtypes.itemsize(node.op.accumulate)
+        self.vector = self.block * self.size  # bytes of a vector of sums
+        self.lanes = min(self.block, target.lanes(self.dtype))  # that are transformed at once
+        self.parts = [part * self.lanes * self.size for part in range(self.block // self.lanes)]
         self.epilogue = Epilogue(node, self.block)
         self.kinds = panels_of(self.out.channels, self.block, tiling.vectors)
         self.widest, self.rows = tiling.vectors, tiling.rows
         self.columns = dims.ceil_divide(self.out.width, self.m)
         self.pieces = dims.ceil_divide(self.out.height, self.m) * self.columns
-        self.v_row = _apart(-(-self.x.channels // self.block) * self.block * SIZE)
+        self.v_row = _apart(-(-self.x.channels // self.block) * self.block * self.size)
         self.groups = self._groups()
         most = self.counts[-1]
         self.v_step = _apart(most * self.v_row)
         self.chunk = self._chunk()
-        self.u_step = _apart(self.chunk * self.widest * self.block * SIZE)
-        self.m_step = _apart(most * self.widest * self.block * SIZE)
+        self.u_step = _apart(self.chunk * self.widest * self.block * self.size)
+        self.m_step = _apart(most * self.widest * self.block * self.size)
         self.parted = self._parted()
 
     # Sizes ---------------------------------------------------------------------------------------
@@ -278,7 +281,8 @@ class _Winograd:
     def _chunk(self) -> int:
         """Channels whose U takes a third of the second-level cache."""
         most = max(
-            self.block, self.target.facts.level2_bytes // 3 // (self.t**2 * self.widest * self.block * SIZE)
+            self.block,
+            self.target.facts.level2_bytes // 3 // (self.t**2 * self.widest * self.block * self.size),
         )
         return -(-self.x.channels // -(-self.x.channels // most))
 
@@ -292,7 +296,7 @@ class _Winograd:
     @property
     def panel_bytes(self) -> int:
         """Bytes of the weights of one column of panels."""
-        return self.x.channels * 9 * SIZE
+        return self.x.channels * 9 * self.size
 
     @property
     def weight_bytes(self) -> int:
@@ -316,7 +320,7 @@ class _Winograd:
         return f.mul(block, self.panel_bytes * self.block)
 
     def tile(self, height: int, vectors: int) -> Tile:
-        return Tile(height, vectors, self.block)
+        return Tile(height, vectors, self.block, self.dtype, self.dtype, self.dtype)
 
     # The entry -----------------------------------------------------------------------------------
 
@@ -352,7 +356,9 @@ class _Winograd:
             with f.loop(0, self.x.blocks) as blocks:
                 source = f.offset(at, f.mul(blocks.index, f.size(self.x.plane)))
                 target = f.offset(to, f.mul(blocks.index, self.x.pixel))
-                f.statement(f"call void @{ENTRY}.spread(ptr %args, ptr {source}, ptr {target})")
+                for part in self.parts:
+                    places = f"ptr {f.offset(source, part)}, ptr {f.offset(target, part)}"
+                    f.statement(f"call void @{ENTRY}.spread(ptr %args, {places})")
         rows = self.rows_of(f, group)
         for kind in self.kinds:
             begin, end = self.run_of(f, kind, run)
@@ -401,15 +407,15 @@ class _Winograd:
     # V -------------------------------------------------------------------------------------------
 
     def emit_spread(self, k: KernelText) -> None:
-        """B' x B of one piece in one block of channels, from %x to %v."""
-        t, size = self.t, self.x.pixel
+        """B' x B of one piece in some lanes of a block of channels, from %x to %v."""
+        t, size, align = self.t, self.x.pixel, min(self.lanes * self.size, LINE)
         with self.function(k, "spread", ["ptr %args", "ptr noalias %x", "ptr noalias %v"]) as f:
-            v = Vectors(f, "float32", self.block)
+            v = Vectors(f, self.dtype, self.lanes)
             rows = [f.offset("%x", f.mul(y, f.size(self.x.row))) for y in range(t)]
-            grid = [[f.load(v.type, f.offset(row, x * size), size) for x in range(t)] for row in rows]
+            grid = [[f.load(v.type, f.offset(row, x * size), align) for x in range(t)] for row in rows]
             done = both_ways(by_rows, v, self.matrices.data, grid)
             for i, value in enumerate(value for row in done for value in row):
-                f.store(v.type, value, f.offset("%v", i * self.v_step), min(size, LINE))
+                f.store(v.type, value, f.offset("%v", i * self.v_step), align)
             f.statement("ret void")
 
     # U and M -------------------------------------------------------------------------------------
@@ -418,11 +424,10 @@ class _Winograd:
         """M of a panel, over chunks of channels."""
         whole, rest = divmod(self.x.channels, self.chunk)
         if self.chunk < self.x.channels:
-            vector = vector_type(scalar_type("float32"), self.block)
+            vector, step = vector_type(scalar_type(self.dtype), self.lanes), self.lanes * self.size
             with f.loop(0, self.t**2 * self.m_step, LINE) as lines:
-                for place in range(0, LINE, self.vector):
-                    at = f.offset(m, f.add(lines.index, place))
-                    f.store(vector, "zeroinitializer", at, self.vector)
+                for place in range(0, LINE, step):
+                    f.store(vector, "zeroinitializer", f.offset(m, f.add(lines.index, place)), step)
         with f.loop(0, whole) as chunks:
             first = f.mul(chunks.index, self.chunk)
             self.emit_chunk(f, kind, weights, u, m, count, first, self.chunk)
@@ -432,16 +437,16 @@ class _Winograd:
     def emit_chunk(
         self, f: Function, kind: Panels, weights: str, u: str, m: str, count: str, first: str, depth: int
     ) -> None:
-        row = kind.width * SIZE
+        row = kind.width * self.size
         source = f.offset(weights, f.mul(first, 9 * row))
-        with f.loop(0, depth) as channels, f.loop(0, kind.vectors) as vectors:
-            at = f.add(f.mul(channels.index, 9 * row), f.mul(vectors.index, self.vector))
-            to = f.add(f.mul(channels.index, row), f.mul(vectors.index, self.vector))
+        with f.loop(0, depth) as channels, f.loop(0, row, self.lanes * self.size) as place:
+            at = f.add(f.mul(channels.index, 9 * row), place.index)
+            to = f.add(f.mul(channels.index, row), place.index)
             arguments = f"ptr {f.offset(source, at)}, ptr {f.offset(u, to)}"
             f.statement(f"call void @{ENTRY}.weights{kind.vectors}({arguments})")
         with f.loop(0, self.t**2) as matrices:
             i = matrices.index
-            a = f.offset("%scratch", f.add(f.mul(i, self.v_step), f.mul(first, SIZE)))
+            a = f.offset("%scratch", f.add(f.mul(i, self.v_step), f.mul(first, self.size)))
             b, c = f.offset(u, f.mul(i, self.u_step)), f.offset(m, f.mul(i, self.m_step))
 
             def tile(height: int, start: str) -> None:
@@ -467,30 +472,29 @@ class _Winograd:
             at = f.add(at, f.mul(tiles, height))
 
     def emit_weights(self, k: KernelText, kind: Panels) -> None:
-        """G w G' of one vector of output channels, from nine vectors at %w to %u."""
-        row, size = kind.width * SIZE, self.vector
+        """G w G' of some lanes of output channels, from nine vectors at %w to %u."""
+        row, align = kind.width * self.size, min(self.lanes * self.size, LINE)
         with self.function(k, f"weights{kind.vectors}", ["ptr noalias %w", "ptr noalias %u"]) as f:
-            v = Vectors(f, "float32", self.block)
+            v = Vectors(f, self.dtype, self.lanes)
             grid = [
-                [f.load(v.type, f.offset("%w", (3 * y + x) * row), min(size, LINE)) for x in range(3)]
-                for y in range(3)
+                [f.load(v.type, f.offset("%w", (3 * y + x) * row), align) for x in range(3)] for y in range(3)
             ]
             done = both_ways(by_rows, v, self.matrices.weights, grid)
             for i, value in enumerate(value for line in done for value in line):
-                f.store(v.type, value, f.offset("%u", i * self.u_step), min(size, LINE))
+                f.store(v.type, value, f.offset("%u", i * self.u_step), align)
             f.statement("ret void")
 
     def emit_multiply(self, k: KernelText, tile: Tile) -> None:
         """%c = %a %b over %depth channels, added to what %c holds where channels come in chunks."""
         parameters = ["ptr noalias %a", "ptr noalias %b", "ptr noalias %c", "i64 %depth"]
-        row = tile.columns * SIZE
+        row = tile.columns * self.size
         with self.function(k, f"multiply{tile.rows}x{tile.vectors}", parameters) as f:
 
             def place(r: int, j: int) -> str:
                 return f.offset("%c", r * row + j * self.vector)
 
             start = tile.zeros() if self.chunk == self.x.channels else load_tile(f, tile, place)
-            rows = fixed_rows("%a", [r * self.v_row for r in range(tile.rows)], SIZE)
+            rows = fixed_rows("%a", [r * self.v_row for r in range(tile.rows)], self.size)
             store_tile(f, tile, multiply_add(f, tile, start, rows, Panel("%b"), "%depth"), place)
             f.statement("ret void")
 
@@ -503,7 +507,7 @@ class _Winograd:
             y, x, above, left = self.place(f, f.add(first, pieces.index))
             words = [
                 "ptr %args",
-                f"ptr {f.offset(m, f.mul(pieces.index, kind.width * SIZE))}",
+                f"ptr {f.offset(m, f.mul(pieces.index, kind.width * self.size))}",
                 f"ptr {self.out.address(f, f.output(), n, block, y, x)}",
                 f"i64 {above}",
                 f"i64 {left}",
@@ -522,26 +526,35 @@ class _Winograd:
             *self.epilogue.parameters,
         ]
         with self.function(k, f"join{kind.vectors}", parameters) as f:
-            v, t, size = Vectors(f, "float32", self.block), self.t, self.vector
-            start = self.epilogue.start(f, kind.vectors)
+            whole, start = Vectors(f, self.dtype, self.block), self.epilogue.start(f, kind.vectors)
             done = Finish(self.epilogue, f, self.out, kind.vectors, (self.m, self.m))
             for j in range(kind.vectors):
-                grid = [
-                    [
-                        f.load(v.type, f.offset("%m", (y * t + x) * self.m_step + j * size), min(size, LINE))
-                        for x in range(t)
-                    ]
-                    for y in range(t)
+                bias = [start[j]] * len(self.parts)
+                if len(bias) == 2 and start[j] != "zeroinitializer":
+                    bias = [whole.part(half, start[j]) for half in (0, 1)]
+                results = [
+                    self.joined(f, f.offset("%m", j * self.vector + part), one)
+                    for part, one in zip(self.parts, bias, strict=True)
                 ]
-                if start[j] != "zeroinitializer":  # a sum at the point (1, 1) is part of every result
-                    grid[1][1] = v.add(grid[1][1], start[j])
-                results = both_ways(by_columns, v, self.matrices.result, grid)
-                for y, row in enumerate(results):
-                    for x, value in enumerate(row):
+                for y in range(self.m):
+                    for x in range(self.m):
+                        values = [result[y][x] for result in results]
+                        value = values[0] if len(values) == 1 else whole.joined(*values)
                         with self.owned(f, y, x):
                             done.put(value, j, y, x)
             done.rework(*self.own(f))
             f.statement("ret void")
+
+    def joined(self, f: KernelFunction, m: str, bias: str) -> list[list[str]]:
+        """A' m A in some lanes, and the bias."""
+        v, t, align = Vectors(f, self.dtype, self.lanes), self.t, min(self.lanes * self.size, LINE)
+        grid = [
+            [f.load(v.type, f.offset(m, (y * t + x) * self.m_step), align) for x in range(t)]
+            for y in range(t)
+        ]
+        if bias != "zeroinitializer":  # a sum at the point (1, 1) is part of every result
+            grid[1][1] = v.add(grid[1][1], bias)
+        return both_ways(by_columns, v, self.matrices.result, grid)
 
     def own(self, f: KernelFunction) -> tuple[tuple[str, str], tuple[str, str]]:
         """The first row that is a piece's own and the one behind the last; the same of columns."""
