@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from functools import wraps
 from pathlib import Path
 
-from .codegen.library import files, header, link, objects, workers
+from .codegen.library import files, header, images, link, objects, workers
 from .codegen.library.description import describe
 from .codegen.library.interface import symbol_prefix
 from .codegen.library.module import emit_module
@@ -279,9 +279,12 @@ def _build(
         outputs = replace(outputs, weights=Path(f"{outputs.library}.weights"))
         outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
     runtime_names = runtime_prefix(kind, prefix)
+    decodes = any(getattr(n.op, "symbol", "") == "decode_image" for each in lowered for n in walk(each.graph))
+    if decodes:
+        images.require()
     with (
         files.replacing(*outputs) as temporaries,
-        start_runtime(work, machine, runtime_names) as runtime,
+        start_runtime(work, machine, runtime_names, flags=[images.FLAG] if decodes else []) as runtime,
         objects.CodeGeneration(work, jobs) as generation,
     ):
         for each, names in zip(lowered, kernels):
@@ -319,7 +322,15 @@ def _build(
             parts.append(weights_object(weights_path, prefix, like=parts[0]))
         stages("link")
         imported.model.check_unchanged()
-        link.link(parts, made.library, directory=work, kind=kind, prefix=prefix, target=machine)
+        link.link(
+            parts,
+            made.library,
+            directory=work,
+            kind=kind,
+            prefix=prefix,
+            target=machine,
+            libraries=images.LINKED if decodes else (),
+        )
     report.library_bytes = outputs.library.stat().st_size
     report.weights_file = None if outputs.weights is None else os.fspath(outputs.weights)
 

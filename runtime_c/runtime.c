@@ -51,3 +51,6 @@
 #include "ops_classes.c"
 #include "ops_maps.c"
 #include "ops_text.c"
+#ifdef ONNXC_IMAGES
+#include "images.c"
+#endif

@@ -42,17 +42,19 @@ def link(
     target: Target,
     compiler: Sequence[str] | None = None,
     timeout: float = TIMEOUT,
+    libraries: Sequence[str] = (),
 ) -> None:
     """Links code, tables, weights and runtime into the file `output`: one object for static linking if `kind`
     is `o`, a shared library if it is `so`.
 
-    directory: where the compiler works."""
+    directory: where the compiler works. libraries: further ones that a shared library needs; whoever links an
+    object names them himself."""
     compiler = compiler or find_compiler()
     tools = _Tools(tuple(compiler), target_flags(compiler, target), directory, timeout)
     if kind == "o":
         _link_object(objects, output, prefix, tools)
     else:
-        _link_shared(objects, output, prefix, tools)
+        _link_shared(objects, output, prefix, tools, libraries)
 
 
 def output_kind(output: Path) -> str:
@@ -75,11 +77,13 @@ class _Tools:
         return start(command, result, self.directory).wait(self.timeout)
 
 
-def _link_shared(parts: Sequence[Path], output: Path, prefix: str, tools: _Tools) -> None:
+def _link_shared(
+    parts: Sequence[Path], output: Path, prefix: str, tools: _Tools, libraries: Sequence[str]
+) -> None:
     exports = f"{{ global: {prefix}_model; onnxc_model; local: *; }};\n"
     (tools.directory / "exports.map").write_text(exports, encoding="ascii")
     script = "-Wl,--version-script=exports.map"  # relative: a comma in the folder's name would cut it
-    tools.run(*SHARED, script, *map(str, parts), *LIBRARIES, result=output)
+    tools.run(*SHARED, script, *map(str, parts), *libraries, *LIBRARIES, result=output)
     append_trailer(output, section_range(output, WEIGHTS_SECTION))
 
 

@@ -87,12 +87,16 @@ class Runtime:
 
 
 def start_runtime(
-    directory: Path, target: Target, names: str = PREFIX, compiler: Sequence[str] | None = None
+    directory: Path,
+    target: Target,
+    names: str = PREFIX,
+    compiler: Sequence[str] | None = None,
+    flags: Sequence[str] = (),
 ) -> Runtime:
     """The runtime for the target as an object in `directory`: from the cache, or being compiled while other
-    work goes on. names: what its symbols begin with."""
+    work goes on. names: what its symbols begin with. flags: further ones for the compiler."""
     compiler = tuple(compiler or find_compiler())
-    arguments = (*compiler, *FLAGS, *target_flags(compiler, target))
+    arguments = (*compiler, *FLAGS, *flags, *target_flags(compiler, target))
     made = directory / "runtime.o"
     folder = user_cache.usable_cache_folder()
     entry = folder and folder / f"runtime-{_key(arguments)}.o"

@@ -363,6 +363,11 @@ def map_parts(inputs: Sequence, attributes: Sequence[int]) -> list:
     ]
 
 
+def decode_image(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """bytes of an image -> its pixels: the libraries of its formats are the library's, not numpy's."""
+    raise InterpretError("unsupported", "an image")
+
+
 TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "nonzero": nonzero,
     "unique": unique,
@@ -391,5 +396,6 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "class_probabilities": class_probabilities,
     "zip_map": zip_map,
     "map_parts": map_parts,
+    "decode_image": decode_image,
     **TEXT_TWINS,
 }

@@ -7,10 +7,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onnxc.codegen.library import images
 from support import suite
 
 NOT_YET = Path(__file__).with_name("not_yet.txt")
-LEAST_PASSING = 2009  # may only grow
+LEAST_PASSING = 2018  # may only grow
 SHARDS = 128
 
 
@@ -33,7 +34,10 @@ def test_listed_cases_exist():
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_exactly_the_cases_that_are_not_listed_pass(shard):
-    outcomes = suite.run_suite(sorted(suite.all_cases())[shard::SHARDS], jobs=1)
+    names = sorted(suite.all_cases())[shard::SHARDS]
+    if images.missing():  # tests/models/test_images.py holds what is said then
+        names = [name for name in names if "image_decoder" not in name]
+    outcomes = suite.run_suite(names, jobs=1)
     not_yet = dict(listed())
     assert not {n: o for n, o in outcomes.items() if o.startswith(("crash", "internal"))}
     assert not {n: o for n, o in outcomes.items() if o and n not in not_yet}

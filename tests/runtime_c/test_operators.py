@@ -154,7 +154,7 @@ def values_of(dtype: str, shape: tuple[int, ...], seed: int = 0, special: bool =
 
 
 def test_every_operator_that_the_compiler_calls_is_here():
-    assert set(SYMBOLS) == set(TWINS)
+    assert set(SYMBOLS) == set(TWINS) - {"decode_image"}  # in the runtime of models that decode
 
 
 # NonZero, Unique ------------------------------------------------------------------------------------
