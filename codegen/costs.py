@@ -85,7 +85,7 @@ WALKED = 1.5  # from a node of a tree to the next, several rows taking turns
 WALKED_VECTOR = 16.0  # the same of a vector of rows
 COMPARED_BITS = 0.5  # a comparison of a vector of rows that clears bits of leaves
 BIT_FOUND = 3.0  # the lowest bit of each of a vector's words
-LEAF_ADDED = 10.0  # what a vector's leaves add to a column of its sums, looked up
+LEAF_ADDED = 5.0  # what a vector's leaves add to a column of its sums, looked up
 
 # Bytes moved, for each byte that a kernel stores.
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again

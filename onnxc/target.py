@@ -26,6 +26,7 @@ class Ability(StrEnum):
     SCALE_EXPONENT = "scale_exponent"  # x * 2**n of a vector of floats, rounded once
     CONVERT_HALF = "convert_half"  # float16 vectors to float32 and back, rounded to nearest even
     GATHER = "gather"  # elements that lie apart come into a vector about as fast as one by one
+    PERMUTE = "permute"  # float32 lanes of two vectors, picked by a third
     HALF_ARITHMETIC = "half_arithmetic"  # sums and products of float16 vectors, rounded to float16
     DOT_U8S8 = "dot_u8s8"  # int32 lanes += 4 products uint8 * int8 each, exact
     DOT_S8S8 = "dot_s8s8"  # the same of two int8
@@ -126,7 +127,9 @@ LEVELS: dict[str, Target] = {
             vector_registers=32,
             masked=True,
             fused_multiply_add=True,
-            abilities=frozenset((Ability.SCALE_EXPONENT, Ability.CONVERT_HALF, Ability.GATHER)),
+            abilities=frozenset(
+                (Ability.SCALE_EXPONENT, Ability.CONVERT_HALF, Ability.GATHER, Ability.PERMUTE)
+            ),
         ),
         _X86_64(
             "x86-64-v3",
@@ -207,6 +210,9 @@ _DOTS = {
 #: LLVM's intrinsic behind `Ability.SCALE_EXPONENT`, which has no portable name; `.ps.512` and the like
 #: follow.
 SCALE_EXPONENT = "llvm.x86.avx512.mask.scalef"
+
+#: LLVM's intrinsic behind `Ability.PERMUTE`: (vector, places, vector), places counted through both vectors.
+PERMUTE = "llvm.x86.avx512.vpermi2var.ps.512"
 
 #: Families by LLVM's name of a processor: its level and what that lacks.
 _FAMILIES = {

@@ -18,12 +18,12 @@ from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
 from ...ir.ops import TreeEnsemble
 from ...records import dataclass
-from ...target import Ability, Target
+from ...target import PERMUTE, Ability, Target
 from .. import costs
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..nests.nest import ERROR_BYTES
 from ..text.emitter import Reg, like, mangled, scalar_type, splat, type_of, vector_constant, vector_type
-from ..text.memory import gather
+from ..text.memory import gather, load_first
 from ..tiles.tree_bits import TreeBits, tree_bits
 from ..tiles.tree_tables import TreeTables, tree_tables
 
@@ -96,7 +96,7 @@ def _stride(dtype: str, target: Target) -> int:
 def tables_of(node: Node[TreeEnsemble], tiling: Tiling) -> tuple[dict[str, int], np.ndarray]:
     """(where each table begins, all tables) as bytes."""
     walk = tree_tables(node, tiling.together)
-    names = ("words", "thresholds", "values", "depths", "starts", "roots", "targets", "weights")
+    names = ("words", "thresholds", "values", "depths", "starts", "targets", "weights")
     found = {name: getattr(walk, name) for name in names}
     bits = tree_bits(node) if tiling.compared else None
     if bits is not None and tiling.compared:
@@ -149,6 +149,8 @@ class Walk:
         self.width = f.size(node.inputs[0].shape[1])
         self.each = node.inputs[8].data.shape[1]  # columns of a leaf
         self.sums = f.offset("%scratch", ERROR_BYTES)
+        self.word_type = f"i{8 * self.tables.words.itemsize}"
+        self.row: tuple[str, str] | None = None  # the features of the row at work, if registers hold them
         self.nothing = {"sum": 0.0, "min": np.inf, "max": -np.inf}[node.op.aggregate]
         self.neutral = splat(self.nothing, self.dtype, tiling.lanes)
 
@@ -162,33 +164,41 @@ class Walk:
 
     # Steps -----------------------------------------------------------------------------------------
 
-    def step(self, places: Reg, rows: str, offsets: str | None) -> Reg:
-        """The places after one step; of each lane `offsets` (none: 0) says how many elements behind `rows`
-        its row begins."""
+    def entries(self, places: Reg) -> tuple[Reg, Reg]:
+        """The words and thresholds there."""
+        words = gather(self.f, self.word_type, self.table("words"), places)
+        return words, gather(self.f, self.element, self.table("thresholds"), places)
+
+    def step(self, words: Reg, thresholds: Reg, rows: str, offsets: str | None) -> Reg:
+        """The places after one step from entries; of each lane `offsets` (none: 0) says how many elements
+        behind `rows` its row begins."""
         f, t, lanes = self.f, self.tables, self.tiling.lanes
-        word_type = f"i{8 * t.words.itemsize}"
-        words = gather(f, word_type, self.table("words"), places)
-        thresholds = gather(f, self.element, self.table("thresholds"), places)
-
-        def masked(bits: int) -> Reg:
-            return f.binary("and", words, splat(bits, f"int{8 * t.words.itemsize}", lanes))
-
-        feature = masked((1 << t.bits) - 1)
-        if offsets is not None:
-            kind = type_of("add", offsets)
-            if kind != feature.type:
-                feature = f.cast("trunc" if word_type == "i64" else "zext", feature, kind)
-            feature = f.binary("add", feature, offsets)
-        values = gather(f, self.element, rows, feature)
+        dtype = f"int{8 * t.words.itemsize}"
+        values = self._features(words, rows, offsets)
         mask = vector_type("i1", lanes)
         right = f.value(f"fcmp ugt {self.vector} {values}, {thresholds}", mask)
         if t.mixed:
             nan = f.value(f"fcmp uno {self.vector} {values}, {values}", mask)
-            goes_left = f.compare("ne", masked(1 << t.bits), "0" if lanes == 1 else "zeroinitializer")
+            flags = f.binary("and", words, splat(1 << t.bits, dtype, lanes))
+            goes_left = f.compare("ne", flags, "0" if lanes == 1 else "zeroinitializer")
             right = f.binary("and", right, f.invert(f.binary("and", nan, goes_left)))
-        child = f.binary("ashr", words, splat(t.shift, f"int{8 * t.words.itemsize}", lanes))
-        child = f.cast("trunc", child, self.places)
+        child = f.cast("trunc", f.binary("ashr", words, splat(t.shift, dtype, lanes)), self.places)
         return f.binary("sub", child, f.cast("sext", right, self.places))
+
+    def _features(self, words: Reg, rows: str, offsets: str | None) -> Reg:
+        """What the words' features are."""
+        f, t, lanes = self.f, self.tables, self.tiling.lanes
+        if offsets is None and self.row is not None:
+            function = f.text.declare(PERMUTE, self.vector, [self.vector, self.places, self.vector])
+            low, high = (f"{self.vector} {part}" for part in self.row)
+            return f.call(self.vector, function, low, f.cast("trunc", words, self.places).typed, high)
+        feature = f.binary("and", words, splat((1 << t.bits) - 1, f"int{8 * t.words.itemsize}", lanes))
+        if offsets is not None:
+            kind = type_of("add", offsets)
+            if kind != feature.type:
+                feature = f.cast("trunc" if self.word_type == "i64" else "zext", feature, kind)
+            feature = f.binary("add", feature, offsets)
+        return gather(f, self.element, rows, feature)
 
     def walk(self, places: Sequence[str], rows: Sequence[str], offsets: str | None, steps: str) -> list[Reg]:
         """Where all groups are after so many steps, or once none moves any more."""
@@ -199,7 +209,7 @@ class Walk:
         at, left = [f.name(self.places) for _ in places], f.name("i32")
         position = len(f.lines)
         f.lines.extend([""] * (len(places) + 1))
-        following = [self.step(p, r, offsets) for p, r in zip(at, rows, strict=True)]
+        following = [self.step(*self.entries(p), r, offsets) for p, r in zip(at, rows, strict=True)]
         fewer = f.binary("sub", left, 1, "i32")
         moved = [f.compare("ne", a, b) for a, b in zip(at, following, strict=True)]
         some = moved[0]
@@ -291,7 +301,8 @@ class Walk:
         self.clear(sums, columns * tiling.rows if columns > 1 else count)
         offsets = self._offsets()
         with f.loop(0, self.tables.targets.size) as tree:
-            root = f.broadcast("i32", self.entry("roots", tree.index), tiling.lanes)
+            number = f.cast("trunc", f.add(tree.index, self.tables.root), "i32", "i64")
+            root = f.broadcast("i32", number, tiling.lanes)
             steps = self.entry("depths", tree.index)
             column = sums
             if self.each == 1 and columns > 1:
@@ -330,26 +341,43 @@ class Walk:
     def one(self, x: str, out: str) -> None:
         """Trees as lanes."""
         f, tiling, lanes = self.f, self.tiling, self.tiling.lanes
-        trees = self.tables.targets.size
+        self.row = self._in_registers(x)
         with f.loop(0, self.tables.starts.size - 1) as target:
             first = f.cast("zext", self.entry("starts", target.index), "i64")
             last = f.cast("zext", self.entry("starts", f.add(target.index, 1)), "i64")
             self.clear(self.sums, self.each * lanes)
             with f.loop(first, last, tiling.together) as tree:
-                start = f.add(tree.index, trees)
                 group = f.binary("udiv", tree.index, tiling.together)
-                places = [
-                    f.load(self.places, f.element(self.table("roots"), f.add(start, g * lanes), 4), 4)
-                    for g in range(tiling.groups)
-                ]
-                steps = self.entry("depths", f.add(group, trees))
-                for end in self.walk(places, [x] * tiling.groups, None, steps):
+                steps = self.entry("depths", f.add(group, self.tables.targets.size))
+                places = []
+                for g in range(tiling.groups):  # roots lie together
+                    at = f.add(tree.index, self.tables.filled + g * lanes)
+                    words = f.element(self.table("words"), at, self.tables.words.itemsize)
+                    thresholds = f.element(self.table("thresholds"), at, self.size)
+                    entries = (
+                        f.load(vector_type(self.word_type, lanes), words),
+                        f.load(self.vector, thresholds),
+                    )
+                    places.append(self.step(*entries, x, None))
+                fewer = f.binary("sub", steps, 1)
+                for end in self.walk(places, [x] * tiling.groups, None, fewer):
                     self.add(end, self.sums, lanes)
             with f.loop(0, self.each) as c:
                 column = f.element(self.sums, f.mul(c.index, lanes), self.size)
                 total = self._folded(f.load(self.vector, column, self.size))
                 place = f.add(target.index, c.index)
                 f.store(self.element, total, f.element(out, place, self.size), self.size)
+
+    def _in_registers(self, x: str) -> tuple[str, str] | None:
+        """All features of a row that trees look at, where two registers hold them and lanes can be picked."""
+        f, lanes, width = self.f, self.tiling.lanes, self.node.op.width
+        fits = self.dtype == "float32" and lanes > 1 and 0 < width <= 2 * lanes
+        if not fits or Ability.PERMUTE not in f.target.abilities:
+            return None
+        low = load_first(f, self.dtype, lanes, x, min(width, lanes))
+        if width <= lanes:
+            return low, low
+        return low, load_first(f, self.dtype, lanes, f.element(x, lanes, self.size), width - lanes)
 
     def _folded(self, vector: Reg) -> str:
         """All lanes combined."""

@@ -19,29 +19,27 @@ from ...records import dataclass
 
 @dataclass(frozen=True)
 class TreeTables:
-    """roots, depths and targets: the entry of each tree's root, the steps to its deepest leaf, its first
-    column. Then `roots` has the trees again, those of each target together and filled up with trees of
-    nothing to a multiple of `together`, from starts[target] to starts[target + 1]; `depths` the steps of each
-    such group. Where trees have all columns, all are one target's."""
+    """depths and targets: the steps to each tree's deepest leaf, its first column. The trees' roots are
+    entries one after the other, from `root` on. Behind them, from `filled` on, are all roots again, those of
+    each target together and filled up with trees of nothing to a multiple of `together`: from starts[target]
+    to starts[target + 1]; `depths` goes on with the steps of each such group. Where trees have all columns,
+    all are one target's."""
 
     words: np.ndarray
     thresholds: np.ndarray
     values: np.ndarray
     depths: np.ndarray
-    roots: np.ndarray
     targets: np.ndarray
     starts: np.ndarray
     weights: np.ndarray
-    bits: int  # of a word that are the feature
+    root: int
+    filled: int
+    bits: int  # of a word that are the feature: 5 at least, so that a word as it is picks one of 32 lanes
     mixed: bool  # whether NaN goes left anywhere
 
     @property
     def shift(self) -> int:
         return self.bits + self.mixed
-
-    @property
-    def entries(self) -> int:
-        return len(self.words)
 
 
 @lru_cache(maxsize=4)
@@ -58,7 +56,7 @@ def tree_tables(node: Node[TreeEnsemble], together: int) -> TreeTables:
     ends = np.concatenate([np.stack([lefts, rights], 1).reshape(-1), roots, filled]).astype(np.int64)
     inner, place = ends >= 0, np.arange(len(ends))
     nodes = np.where(inner, ends, 0)
-    bits, mixed = max(1, int(node.op.width - 1).bit_length()), bool(np.any(missing))
+    bits, mixed = max(5, int(node.op.width - 1).bit_length()), bool(np.any(missing))
     child = np.where(inner, 2 * ends, place - 1) << (bits + mixed)
     words = child | np.where(inner, _at(features, nodes), 0)
     if mixed:
@@ -73,10 +71,11 @@ def tree_tables(node: Node[TreeEnsemble], together: int) -> TreeTables:
         thresholds=np.where(inner, _at(thresholds, nodes), np.nan).astype(thresholds.dtype),
         values=weights[leaves, 0] if columns == 1 else (leaves * columns).astype(np.int32),
         depths=np.concatenate([depth[: len(roots)], groups]).astype(np.int32),
-        roots=place[2 * len(lefts) :].astype(np.int32),
         targets=targets.astype(np.int32),
         starts=starts.astype(np.int32),
         weights=weights if columns > 1 else weights[:0],
+        root=2 * len(lefts),
+        filled=2 * len(lefts) + len(roots),
         bits=bits,
         mixed=mixed,
     )
