@@ -245,15 +245,18 @@ def compile_model(
 def optimise(
     graph: Graph, target: Target, dump: Callable[[str, Graph], None] = lambda name, graph: None
 ) -> Graph:
-    """graph after the passes for the target, cleaned and verified after each."""
+    """graph after the passes for the target, cleaned and verified after each that changed it."""
     verify(graph)
     dump("import", graph)
     graph = eliminate_dead(graph)
     for step in passes(target):
-        graph = eliminate_dead(step(graph))
+        before, graph = graph, step(graph)
+        if graph is not before:
+            graph = eliminate_dead(graph)
         dump(step.__name__, graph)
         try:
-            verify(graph)
+            if graph is not before:
+                verify(graph)
         except Exception as error:
             raise CompileError(f"the pass {step.__name__} left an invalid graph: {error}") from error
     return graph

@@ -165,13 +165,14 @@ class Expr:
     """One node: operation name, element type, arguments, and the value that leaves, casts and checks
     carry."""
 
-    __slots__ = ("__weakref__", "args", "count", "dtype", "op", "value")
+    __slots__ = ("__weakref__", "args", "below", "count", "dtype", "op", "value")
 
     op: str
     dtype: str
     args: tuple[Expr, ...]
     value: Any  # as the operation has it
     count: int  # an upper bound of the instructions, shared parts counted once a use, capped
+    below: tuple[Expr, ...] | None  # what `topological` found before this node, where that is little
 
     def __init__(self, *_: object):
         raise TypeError("Expr is built with input_(), const() and operators")
@@ -276,6 +277,7 @@ def _make(op: str, dtype: str, args: tuple[Expr, ...] = (), value: Any = None) -
         found = object.__new__(Expr)
         found.op, found.dtype, found.args, found.value = op, dtype, args, value
         found.count = min(1 << 30, sum(a.count for a in args) + (op not in ("input", "const")))
+        found.below = None if args else ()
         _interned[key] = found
     return found
 
@@ -414,9 +416,13 @@ def saturating_cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 # Walks -------------------------------------------------------------------------------------------
 
+REMEMBERED = 64  # nodes of which an expression keeps the order: about as many as a body may have
+
 
 def topological(*roots: Expr) -> list[Expr]:
     """Every node once, arguments before users."""
+    if len(roots) == 1 and roots[0].below is not None:
+        return [*roots[0].below, roots[0]]
     order: list[Expr] = []
     seen: set[int] = set()
     stack = [(root, False) for root in reversed(roots)]
@@ -428,6 +434,8 @@ def topological(*roots: Expr) -> list[Expr]:
             seen.add(id(node))
             stack.append((node, True))
             stack.extend((a, False) for a in reversed(node.args) if id(a) not in seen)
+    if len(roots) == 1 and len(order) <= REMEMBERED:
+        roots[0].below = tuple(order[:-1])
     return order
 
 
