@@ -116,7 +116,7 @@ def _fused(
             and _worth(producer, operands[k], node, readers)
         ):
             whole, merged = composed(body, operands, k)
-            if len(merged) <= MAX_OPERANDS and expr.instructions(whole) <= MAX_INSTRUCTIONS:
+            if len(merged) <= MAX_OPERANDS and expr.fits(whole, MAX_INSTRUCTIONS):
                 body, operands = whole, merged
                 failing += [producer.origin] if _may_fail(producer) else []
                 if shape is None and not gives(operands, node.outputs[0].shape):

@@ -158,6 +158,7 @@ COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 #: `check` (condition, x): x, and the run fails with error `value` where the condition is false.
 SPECIAL = {"input": 0, "const": 0, "index": 0, "size": 0, "cast": 1, "bitcast": 1, "check": 2}
 
+REMEMBERED = 64  # nodes of which an expression keeps the order: about as many as a body may have
 _interned: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
 
 
@@ -172,7 +173,7 @@ class Expr:
     args: tuple[Expr, ...]
     value: Any  # as the operation has it
     count: int  # an upper bound of the instructions, shared parts counted once a use, capped
-    below: tuple[Expr, ...] | None  # what `topological` found before this node, where that is little
+    below: tuple[Expr, ...] | None  # what comes before it in `topological`, where that is little
 
     def __init__(self, *_: object):
         raise TypeError("Expr is built with input_(), const() and operators")
@@ -277,9 +278,20 @@ def _make(op: str, dtype: str, args: tuple[Expr, ...] = (), value: Any = None) -
         found = object.__new__(Expr)
         found.op, found.dtype, found.args, found.value = op, dtype, args, value
         found.count = min(1 << 30, sum(a.count for a in args) + (op not in ("input", "const")))
-        found.below = None if args else ()
+        found.below = _below(args)
         _interned[key] = found
     return found
+
+
+def _below(args: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
+    """Every node under one with these arguments, arguments before users; None where they are many."""
+    known: list[Expr] = []
+    for argument in args:
+        if argument.below is None:
+            return None
+        known += (*argument.below, argument)
+    below = tuple(dict.fromkeys(known))
+    return below if len(below) < REMEMBERED else None
 
 
 def input_(index: int, dtype: str) -> Expr:
@@ -416,8 +428,6 @@ def saturating_cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 # Walks -------------------------------------------------------------------------------------------
 
-REMEMBERED = 64  # nodes of which an expression keeps the order: about as many as a body may have
-
 
 def topological(*roots: Expr) -> list[Expr]:
     """Every node once, arguments before users."""
@@ -434,14 +444,17 @@ def topological(*roots: Expr) -> list[Expr]:
             seen.add(id(node))
             stack.append((node, True))
             stack.extend((a, False) for a in reversed(node.args) if id(a) not in seen)
-    if len(roots) == 1 and len(order) <= REMEMBERED:
-        roots[0].below = tuple(order[:-1])
     return order
 
 
 def instructions(*roots: Expr) -> int:
     """How many operations the expressions take, shared parts once."""
     return sum(node.op not in ("input", "const") for node in topological(*roots))
+
+
+def fits(root: Expr, limit: int) -> bool:
+    """Whether the expression takes no more operations than that."""
+    return root.count <= limit or instructions(root) <= limit
 
 
 def contains(root: Expr, *operations: str) -> bool:
@@ -456,18 +469,18 @@ def inputs(*roots: Expr) -> list[int]:
 
 def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
     """root with every node for which `leaf` gives a replacement replaced; users are rebuilt."""
-    done: dict[int, Expr] = {}
+    done: dict[Expr, Expr] = {}
     for node in topological(root):
         replaced = leaf(node)
         if replaced is None:
-            replaced = rebuild(node, tuple(done[id(a)] for a in node.args))
-        done[id(node)] = replaced
-    return done[id(root)]
+            replaced = rebuild(node, tuple([done[a] for a in node.args])) if node.args else node
+        done[node] = replaced
+    return done[root]
 
 
 def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
     """node with other arguments, simplified again."""
-    if all(a is b for a, b in zip(node.args, args, strict=True)):
+    if args == node.args:
         return node
     match node.op:
         case "cast":
@@ -481,6 +494,9 @@ def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
 
 def substitute(root: Expr, operands: Mapping[int, Expr]) -> Expr:
     """root with operands replaced: composition, the heart of fusion."""
+    leaves = [node for node in topological(root) if node.op == "input"]
+    if all(operands.get(leaf.value, leaf) is leaf for leaf in leaves):
+        return root
     return rewrite(root, lambda node: operands.get(node.value) if node.op == "input" else None)
 
 
