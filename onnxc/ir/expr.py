@@ -158,7 +158,7 @@ COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 #: `check` (condition, x): x, and the run fails with error `value` where the condition is false.
 SPECIAL = {"input": 0, "const": 0, "index": 0, "size": 0, "cast": 1, "bitcast": 1, "check": 2}
 
-REMEMBERED = 64  # nodes of which an expression keeps the order: about as many as a body may have
+REMEMBERED = 128  # nodes of which an expression keeps the order: two bodies, as one is put into another
 _interned: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
 
 
