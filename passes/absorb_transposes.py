@@ -5,7 +5,8 @@ contract(transpose(%x) perm=(0, 2, 1, 3), %y) "bhqd", "bhdk" -> "bhqk"
 
 Kernels read operands by strides, so that the heads of an attention are never moved. A Transpose is found
 behind a Map of one operand too, and a Reshape that only adds or drops axes of size 1 is a change of labels as
-well. A result is permuted in place only where its innermost axis stays, since kernels write along it.
+well. A result is permuted in place only where its innermost axis stays, since kernels write along it. An
+Attention names its axes too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from string import ascii_letters
 
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Contract, Map, Reshape, Transpose
+from ..ir.ops import Attention, Contract, Map, Reshape, Transpose
 from ..ir.regions import everywhere
 from ..records import dataclass
 
@@ -34,6 +35,9 @@ def absorb_transposes(graph: Graph) -> Graph:
             rhs = _moved_back(rewriter, rhs, lhs, op.out)
             op = replace(op, lhs=lhs.labels, rhs=rhs.labels)
             outputs = rewriter.add(op, (lhs.value, rhs.value, *inputs[2:]), node.origin, names)
+        elif isinstance(op, Attention):
+            op, operands = _read_in_place(op, inputs)
+            outputs = rewriter.add(op, operands, node.origin, names)
         elif isinstance(op, Transpose) and readers[node.inputs[0]] == 1 and _writes_so(inputs[0], op.perm):
             host = inputs[0].node
             op = replace(host.op, out="".join(host.op.out[p] for p in op.perm))
@@ -78,6 +82,19 @@ def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, out: str) -> _Sid
     return found
 
 
+def _read_in_place(op: Attention, inputs: tuple[Value, ...]) -> tuple[Attention, list[Value]]:
+    """An Attention over its queries, keys and values as before Transposes. A bias has the batch axes in
+    the order of the queries', which therefore stays."""
+    labels, operands = [op.q, op.k, op.v], list(inputs)
+    for k in range(3):
+        while (node := operands[k].producer) is not None and isinstance(node.op, Transpose):
+            before = _before(labels[k], node.op.perm)
+            if k == 0 and [c for c in before if c not in "qd"] != [c for c in op.q if c not in "qd"]:
+                break
+            labels[k], operands[k] = before, node.inputs[0]
+    return replace(op, q=labels[0], k=labels[1], v=labels[2]), operands
+
+
 def _before(labels: str, perm: tuple[int, ...]) -> str:
     """The labels of what a Transpose turned into something of these labels."""
     return "".join(labels[perm.index(axis)] for axis in range(len(perm)))
@@ -112,7 +129,6 @@ def _writes_so(value: Value, perm: tuple[int, ...]) -> bool:
     host = value.producer
     return (
         host is not None
-        and isinstance(host.op, Contract)
-        and len(host.inputs) == 2
+        and (isinstance(host.op, Attention) or (isinstance(host.op, Contract) and len(host.inputs) == 2))
         and perm[-1:] == (len(perm) - 1,)
     )

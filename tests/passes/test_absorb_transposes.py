@@ -217,6 +217,34 @@ def test_a_scalar_product_has_no_innermost_axis():
     )
 
 
+def test_an_attention_reads_its_heads_where_they_are_and_writes_them_so():
+    becomes(
+        clean(absorb_transposes),
+        """graph g(%x: float32[b, s, 12, 64], %y: float32[b, t, 12, 64], %m: float32[b, 1, 1, t]) {
+        %q = transpose(%x) perm=(0, 2, 1, 3)
+        %k = transpose(%y) perm=(0, 2, 1, 3)
+        %1 = attention(%q, %k, %k, %m) scale=0.5 q=bhqd k=bhkd v=bhke out=bhqe
+        %2 = transpose(%1) perm=(0, 2, 1, 3)
+        return %2
+    }""",
+        """graph g(%x: float32[b, s, 12, 64], %y: float32[b, t, 12, 64], %m: float32[b, 1, 1, t]) {
+        %2 = attention(%x, %y, %y, %m) scale=0.5 q=bqhd k=bkhd v=bkhe out=bqhe
+        return %2
+    }""",
+    )
+
+
+def test_queries_whose_batch_axes_a_bias_follows_stay_transposed():
+    stays(
+        clean(absorb_transposes),
+        """graph g(%x: float32[12, b, s, 64], %y: float32[b, 12, t, 64], %m: float32[b, 12, s, t]) {
+        %0 = transpose(%x) perm=(1, 0, 2, 3)
+        %1 = attention(%0, %y, %y, %m) scale=0.5 q=bhqd k=bhkd v=bhke out=bhqe
+        return %1
+    }""",
+    )
+
+
 HEADS = """graph g(%x: float32[b, s, 2, 3], %y: float32[b, 1, t, 2, 3]) {
     %0 = transpose(%x) perm=(0, 2, 1, 3)
     %1 = map(%0) { mul($0, 0.5) }

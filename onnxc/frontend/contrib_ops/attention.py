@@ -7,7 +7,7 @@ the query. All is computed in float32 at least, as ONNX Runtime has it on a proc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -20,7 +20,7 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import linear
 from ..onnx_ops.attention import attend, join_heads, split_heads
-from ..onnx_ops.common import generate, insert_axes, widened, with_size
+from ..onnx_ops.common import generate, insert_axes, scalar, widened, with_size
 from ..onnx_ops.linear import MatMulInteger
 from ..onnx_ops.rules import Types
 from .schema import BYTES, T, contrib_op
@@ -107,13 +107,15 @@ def Attention(
         raise UnsupportedError(
             "an Attention that turns its heads or writes its keys in place", "optimise the model for a CPU"
         )
-    projected = linear.product(b, widened(b, input), widened(b, weights))
-    if bias is not None:
-        projected = b.map(projected, bias, lambda e, c: e + c.cast(e.dtype))
-    y, *state = _projected(
+    x = widened(b, input)
+
+    def project(w: Value, c: Value | None) -> Value:
+        y = linear.product(b, x, widened(b, w))
+        return y if c is None else b.map(y, c, lambda e, c: e + c.cast(e.dtype))
+
+    y, *state = _attention(
         b,
-        projected,
-        qkv_hidden_sizes,
+        _projections(b, project, qkv_hidden_sizes, weights, bias),
         num_heads,
         mask_index,
         past,
@@ -125,10 +127,33 @@ def Attention(
     return b.cast(y, input.dtype), _stacked(b, state, input.dtype) if b.site.wanted[1:] == (True,) else None
 
 
-def _projected(
+def _projections(
     b: Builder,
-    projected: Value,
+    project: Callable[..., Value],
     widths: Sequence[int] | None,
+    weights: Value,
+    *others: Value | None,
+) -> list[Value]:
+    """Query, key and value [batch, length, width]: `project` of their columns of the weights and the others.
+    Constants are cut into columns, so that heads are where a product puts them; else the product is."""
+    third = dims.floor_divide(weights.shape[-1], 3)
+    sizes: Sequence[Dimension] = tuple(widths) if widths else (third,) * 3
+    if len(sizes) != 3 or dims.equal(sum(sizes, 0), weights.shape[-1]) is False:
+        raise ops.TypeMismatch(f"{weights.type} do not give queries, keys and values of {sizes} columns")
+    places = list(zip((0, sizes[0], sizes[0] + sizes[1]), sizes))
+    if weights.constant is None:
+        whole = project(weights, *others)
+        return [b.take(whole, whole.rank - 1, start, size) for start, size in places]
+
+    def columns(v: Value | None, start: Dimension, size: Dimension) -> Value | None:
+        return v if v is None or v.tensor.count == 1 else b.take(v, v.rank - 1, start, size)
+
+    return [project(*(columns(v, *place) for v in (weights, *others))) for place in places]
+
+
+def _attention(
+    b: Builder,
+    projections: Sequence[Value],
     heads: int,
     mask: Value | None,
     past: Value | None,
@@ -137,18 +162,9 @@ def _projected(
     scale: float | None,
     hidden: float | None,
 ) -> tuple[Value, Value, Value]:
-    """(attention of what was projected [batch, length, all widths], keys and values with those before)."""
-    if projected.rank != 3:
-        raise ops.TypeMismatch(f"{projected.type} are no sequences")
-    third = dims.floor_divide(projected.shape[2], 3)
-    sizes: Sequence[Dimension] = tuple(widths) if widths else (third,) * 3
-    if len(sizes) != 3 or dims.equal(sum(sizes, 0), projected.shape[2]) is False:
-        raise ops.TypeMismatch(f"{projected.type} are no queries, keys and values of {sizes} columns")
-    starts = (0, sizes[0], sizes[0] + sizes[1])
-    q, k, v = (
-        split_heads(b, b.take(projected, 2, start, size), heads, name)
-        for start, size, name in zip(starts, sizes, ("the query", "the key", "the value"))
-    )
+    """(the attention of what was projected, keys and values with those before)."""
+    names = ("the query", "the key", "the value")
+    q, k, v = (split_heads(b, x, heads, name) for x, name in zip(projections, names))
     before: Dimension = 0
     if past is not None:
         before = past.shape[3]
@@ -195,19 +211,25 @@ def QAttention(
     """Attention whose projection is one of integers."""
     if do_rotary or past_present_share_buffer:
         raise UnsupportedError("a QAttention that turns its heads or writes its keys in place")
-    total = MatMulInteger(b, input, weight, input_zero_point, weight_zero_point)
-    scales = b.reshape(input_scale, ()), _flat(b, weight_scale)
-    factor = b.map(*(widened(b, s) for s in scales), lambda x, w: x * w)
-    projected = b.map(total, factor, bias, lambda t, f, c: t.cast(f.dtype) * f + c.cast(f.dtype))
-    y, *state = _projected(
-        b, projected, None, num_heads, mask_index, past, None, unidirectional, scale, mask_filter_value
+    step = widened(b, scalar(b, input_scale, "scale"))
+
+    def project(w: Value, c: Value, s: Value, zero: Value | None) -> Value:
+        total = MatMulInteger(b, input, w, input_zero_point, zero)
+        factor = b.map(b.reshape(s, ()) if s.tensor.count == 1 else s, step, lambda s, x: s.cast(x.dtype) * x)
+        return b.map(total, factor, c, lambda t, f, c: t.cast(f.dtype) * f + c.cast(f.dtype))
+
+    y, *state = _attention(
+        b,
+        _projections(b, project, None, weight, bias, weight_scale, weight_zero_point),
+        num_heads,
+        mask_index,
+        past,
+        None,
+        unidirectional,
+        scale,
+        mask_filter_value,
     )
     return b.cast(y, bias.dtype), _stacked(b, state, bias.dtype) if b.site.wanted[1:] == (True,) else None
-
-
-def _flat(b: Builder, scale: Value) -> Value:
-    """A scale for all or one for each column."""
-    return b.reshape(scale, () if scale.tensor.count == 1 else (scale.tensor.count,))
 
 
 # Projected before --------------------------------------------------------------------------------
@@ -242,8 +264,11 @@ def MultiHeadAttention(
         )
     if (past_key is None) != (past_value is None):
         raise ops.TypeMismatch("past keys and values go together")
-    q, k, v = _unpacked(b, query, key, value, num_heads)
-    q, k, v = _biased(b, (q, k, v), bias, num_heads)
+    parts = _biased(b, _unpacked(b, query, key, value), bias, num_heads)
+    names = ("the query", "the key", "the value")
+    q, k, v = (
+        with_size(b, split_heads(b, x, num_heads, name), 1, num_heads) for x, name in zip(parts, names)
+    )
     past: Dimension = 0
     if past_key is not None:
         past = past_key.shape[2]
@@ -257,21 +282,15 @@ def MultiHeadAttention(
     return b.cast(join_heads(b, y), query.dtype), k, v, scores
 
 
-def _unpacked(
-    b: Builder, query: Value, key: Value | None, value: Value | None, heads: int
-) -> tuple[Value, Value, Value]:
-    """Query, key and value as [batch, heads, length, size] each."""
+def _unpacked(b: Builder, query: Value, key: Value | None, value: Value | None) -> list[Value]:
+    """Query, key and value, [batch, length, width] or [batch, heads, length, size] each."""
     if query.rank == 5:
-        q, k, v = _packed(b, query, 3)
-        return q, k, v
-    q = split_heads(b, query, heads, "the query")
+        return _packed(b, query, 3)
     if key is not None and key.rank == 5:
-        k, v = _packed(b, key, 2)
-        return q, k, v
+        return [query, *_packed(b, key, 2)]
     if key is None or value is None:
         raise ops.TypeMismatch(f"the query {query.type} comes without keys or values")
-    k, v = (split_heads(b, x, heads, name) for x, name in ((key, "the key"), (value, "the value")))
-    return q, with_size(b, k, 1, heads), with_size(b, v, 1, heads)
+    return [query, key, value]
 
 
 def _packed(b: Builder, x: Value, count: int) -> list[Value]:
@@ -282,23 +301,22 @@ def _packed(b: Builder, x: Value, count: int) -> list[Value]:
     return [b.reshape(b.take(whole, 0, n, 1), whole.shape[1:]) for n in range(count)]
 
 
-def _biased(
-    b: Builder, operands: tuple[Value, Value, Value], bias: Value | None, heads: int
-) -> tuple[Value, ...]:
-    """Query, key and value plus their parts of the bias, of which there may be those of the query alone."""
+def _biased(b: Builder, operands: list[Value], bias: Value | None, heads: int) -> list[Value]:
+    """Query, key and value plus their parts of the bias, of which there may be that of the query alone."""
     if bias is None:
         return operands
     start: Dimension = 0
     found = []
     for x in operands:
-        width = heads * x.shape[3]
+        width = x.shape[2] if x.rank == 3 else heads * x.shape[3]
         if dims.equal(start, bias.shape[0]) is True:
             found.append(x)
             continue
-        part = b.reshape(b.take(bias, 0, start, width), (heads, 1, x.shape[3]))
+        part = b.take(bias, 0, start, width)
+        part = part if x.rank == 3 else b.reshape(part, (heads, 1, x.shape[3]))
         found.append(b.map(x, part, lambda e, c: e + c))
         start = start + width
-    return tuple(found)
+    return found
 
 
 # Positions ---------------------------------------------------------------------------------------

@@ -29,14 +29,17 @@ X, W, B = floats(2, 5, 7), floats(7, 36), floats(36)
 PAST = floats(2, 2, 3, 3, 4)
 
 
-def projected(*more: object, outputs: tuple[int, ...] = (0,), **attributes: object) -> Case:
-    return Case("Attention", [X, W, B, *more], {"num_heads": 3, **attributes}, outputs)
+def projected(
+    *more: object, outputs: tuple[int, ...] = (0,), stored: tuple[int, ...] = (), **attributes: object
+) -> Case:
+    return Case("Attention", [X, W, B, *more], {"num_heads": 3, **attributes}, outputs, stored)
 
 
 PROJECTED = [
     projected(),
     projected(scale=0.3),
     projected(ints(5, 2)),
+    projected(ints(5, 2), None, floats(2, 3, 5, 5), stored=(1, 2)),
     projected(ints(5, 4, 1, 0)),
     projected(ones(2, 5)),
     projected(ones(2, 5) * 0),
@@ -111,6 +114,7 @@ QUANTISED = [
         ],
         {"num_heads": 3, "unidirectional": causal},
         outputs=(0, 1),
+        stored=(1, 2, 3, 4, 6, 7) if past is None else (),
         tolerance=1e-4,
     )
     for first, second, scale, mask, past, causal in (
@@ -279,5 +283,5 @@ def test_the_results_are_those_of_onnxruntime(case, symbolic):
 
 
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
-    some = [PROJECTED[3], PROJECTED[12], SEVERAL[10], QUANTISED[1], ROTARY[1], GROUPED[3], GROUPED[9]]
+    some = [PROJECTED[3], PROJECTED[13], SEVERAL[10], QUANTISED[2], ROTARY[1], GROUPED[3], GROUPED[9]]
     check_compiled(some, tmp_path)
