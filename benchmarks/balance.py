@@ -35,10 +35,10 @@ def main() -> None:
     parser.add_argument("--threads", nargs="+", type=int, default=[2, 8, 64])
     parser.add_argument("--steps", type=int, default=0, help="how many of the worst steps to print")
     options = parser.parse_args()
-    most = max(options.threads)
+    most, target = max(options.threads), find_target()
     print(f"{'':24}{'steps':>7}{'ms':>9}" + "".join(f"{f'x{n}':>8}" for n in options.threads))
     for path in options.models:
-        lowered = lower(optimise(import_model(path).graph), find_target())
+        lowered = lower(optimise(import_model(path).graph, target), target)
         steps = [
             (dims.typical(step.work), dims.typical(step.parts), node)
             for node, code in lowered.codes.items()

@@ -1,8 +1,9 @@
 """Estimates beside measurements: `python benchmarks/calibrate.py [MODEL.onnx | FOLDER ...]`.
 
 Every node of the models, and of a grid of models of one layer (`--grid`), is timed where it stands in a run
-in one thread, as `onnxc bench --nodes` does, the least of many runs. A ratio is measured / estimated. Prints
-for each kernel how many nodes it ran, the median ratio, the share within 1.5x, the worst.
+in one thread, as `onnxc bench --nodes` does, the least of many runs in rounds over all models. A ratio is
+measured / estimated. Prints for each kernel how many nodes it ran, the median ratio, the shares within 1.5x
+and 3x, the worst; what takes less than a quarter of a microsecond, which says more of the clock, is left out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from onnxc.ir.graph import Node, walk
 from onnxc.loading.loader import Model, Timing, load
 from onnxc.target import find_target
 
-GOOD = 1.5
+GOOD, BEARABLE = 1.5, 3.0
+SHORT_NS = 250.0
 
 
 @dataclass
@@ -56,14 +58,32 @@ class Row:
         return max(self.ratio, 1 / max(self.ratio, 1e-9))
 
 
-def measured(name: str, model: object, runs: int) -> list[Row]:
-    """The rows of one model."""
-    with tempfile.TemporaryDirectory() as folder:
-        compile_model(model, Path(folder) / "model.so", threads=1)
-        with load(Path(folder) / "model.so", threads=1) as library:
-            timings = library.profile(usual_inputs(library), runs)
+@dataclass
+class Measurement:
+    """A compiled model and the least times of its steps so far."""
+
+    name: str
+    library: Path
+    lowered: Lowered
+    timings: Sequence[Timing] = ()
+
+    def run(self, runs: int) -> None:
+        with load(self.library, threads=1) as library:
+            found = library.profile(usual_inputs(library), runs)
+        alike = [(t.node, t.parts) for t in found] == [(t.node, t.parts) for t in self.timings]
+        self.timings = [
+            min(a, b, key=lambda t: t.ns) for a, b in zip(found, self.timings if alike else found)
+        ]
+
+    @property
+    def rows(self) -> list[Row]:
+        return list(rows(self.name, self.lowered, self.timings))
+
+
+def prepared(name: str, model: object, library: Path) -> Measurement:
     target = find_target()
-    return list(rows(name, lower(optimise(import_model(model).graph, target), target), timings))
+    compile_model(model, library, threads=1)
+    return Measurement(name, library, lower(optimise(import_model(model).graph, target), target))
 
 
 def usual_inputs(library: Model) -> dict[str, object]:
@@ -113,15 +133,15 @@ def report(found: Sequence[Row]) -> None:
         kernels.setdefault(row.kernel, []).append(row)
     total = sum(row.measured for row in found)
     order = sorted(kernels.items(), key=lambda item: -sum(row.measured for row in item[1]))
-    print(f"{'kernel':16}{'nodes':>7}{'of time':>9}{'median':>9}{'within':>9}{'by time':>9}{'worst':>8}")
+    heads = ("nodes", "of time", "median", "in 1.5x", "in 3x", "worst")
+    print(f"{'kernel':16}" + "".join(f"{head:>9}" for head in heads))
     for kernel, its in [*order, ("all", list(found))]:
         time = sum(row.measured for row in its)
-        good = [row for row in its if row.miss <= GOOD]
+        good, bearable = (sum(row.miss <= limit for row in its) / len(its) for limit in (GOOD, BEARABLE))
         worst = max(its, key=lambda row: row.miss)
         print(
-            f"{kernel:16}{len(its):7}{time / total:9.1%}{statistics.median(row.ratio for row in its):9.2f}"
-            f"{len(good) / len(its):9.1%}{sum(row.measured for row in good) / time:9.1%}{worst.ratio:8.2f}"
-            f"  {worst.model}: {worst.node}"
+            f"{kernel:16}{len(its):9}{time / total:9.1%}{statistics.median(row.ratio for row in its):9.2f}"
+            f"{good:9.1%}{bearable:9.1%}{worst.ratio:9.2f}  {worst.model}: {worst.node}"
         )
 
 
@@ -136,18 +156,26 @@ def main() -> None:
     )
     parser.add_argument("models", nargs="*", type=Path, metavar="MODEL.onnx|FOLDER")
     parser.add_argument("--grid", action="store_true", help="also the grid of single layers")
-    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--runs", type=int, default=30, help="of a round")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--nodes", action="store_true", help="print every node")
     parser.add_argument("--json", type=Path, help="write all rows there")
     options = parser.parse_args()
-    found: list[Row] = []
     every = [(path.stem, path) for path in models_in(options.models)]
     every += grid.models() if options.grid or not every else []
-    for name, model in every:
-        try:
-            found += measured(name, model, options.runs)
-        except OnnxcError as error:
-            print(f"{name}: {error}", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        measurements = []
+        for k, (name, model) in enumerate(every):
+            try:
+                measurements.append(prepared(name, model, Path(folder) / f"{k}.so"))
+                measurements[-1].run(1)
+            except OnnxcError as error:
+                measurements = [m for m in measurements if m.name != name]
+                print(f"{name}: {error}", file=sys.stderr)
+        for _ in range(options.rounds):
+            for measurement in measurements:
+                measurement.run(options.runs)
+    found = [row for m in measurements for row in m.rows if max(row.measured, row.estimated) >= SHORT_NS]
     if options.nodes:
         for row in sorted(found, key=lambda row: -row.miss):
             times = f"{row.ratio:6.2f} {row.measured:12.0f} {row.estimated:12.0f}"

@@ -36,7 +36,8 @@ INSTRUCTIONS = {
 HIDDEN = 0.6  # how much of the shorter of compute and memory the longer hides
 
 # Instructions, on whole vectors.
-WINOGRAD = 4.5  # times as many as a transform has: operands lie in t * t matrices apart
+WINOGRAD = 2.5  # times as many as a transform has: operands lie in t * t matrices apart
+WINOGRAD_WEIGHTS = 3.5  # the same of weights, which lie nine a channel
 SHUFFLED = 12  # of a vector of a square that is transposed in registers
 NEST_PRODUCT = 24  # of a convolution in LoopNest, whose sums lie in memory
 NEST_TAP = 8  # of a pooling window's tap in LoopNest

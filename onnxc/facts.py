@@ -22,7 +22,7 @@ class Facts:
     """Rates are per nanosecond, on one thread; bytes count whether they are read or written."""
 
     instructions: float = 6.0  # on whole vectors, multiply-adds among them
-    loads: float = 6.0  # of whole vectors, from the first-level cache
+    loads: float = 5.0  # of whole vectors, from the first-level cache
     latency: float = 1.3  # nanoseconds from a multiply-add to one that needs its result
     narrow: float = 1.0  # of a whole vector's time that half of one takes
     level1_bytes: int = 32 << 10

@@ -144,6 +144,8 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
                 if m > tiling.rows:
                     panel = depth * vectors * tiling.lanes * sizes[B]
                     found += costs.again(target, panel, panel) * (rows * count)
+    block = depth * min(m, tiling.block * tiling.rows) * sizes[A]  # of A, which each panel reads
+    found += costs.again(target, m * depth * sizes[A], block) * max(0, sum(count for _, count in panels) - 1)
     found += Estimate(compute=inside, overhead=calls)
     if product.constant:
         found += costs.stored(target, depth * n * sizes[B])

@@ -36,6 +36,7 @@ from ..tiles.microkernel import (
     equal_heights,
     fixed_rows,
     for_equal_tiles,
+    height_counts,
     load_tile,
     most_rows,
     multiply_add,
@@ -177,27 +178,31 @@ def wide_enough(halo: tuple[int, int], out: TensorType, m: int) -> tuple[int, in
 
 
 def estimate(node: Node[Conv], target: Target, m: int, vectors: int, block: int) -> Estimate:
-    """Products, transforms by their instructions, and moving everything once."""
+    """Products in tiles, transforms by their instructions, the weights' for every group of pieces, and moving
+    everything once."""
     x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
     t, (outputs, channels) = m + 2, dims.numbers(w.shape[:2])
     pieces = dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size in out.shape[2:]))
-    parts = target.registers(x.dtype, block)  # of a vector
-    rows = min(pieces, most_rows(target, vectors * parts))
-    panels, blocks = -(-outputs // (block * vectors)), -(-channels // block)
-    products = t * t * pieces / rows * panels * channels * step_time(target, rows, vectors * parts)
-    groups = max(1, pieces * t * t * channels * dtypes.itemsize(x.dtype) * 3 / target.facts.level2_bytes)
-    data = parts * pieces * blocks * data_instructions(t)
+    parts, size = target.registers(x.dtype, block), dtypes.itemsize(x.dtype)  # of a vector
+    rows, panels = most_rows(target, vectors * parts), -(-outputs // (block * vectors))
+    blocks = -(-channels // block)
+    groups = -(-pieces // _most_pieces(target, t, rows, _apart(blocks * block * size)))
+    panel, found = channels * vectors * block * size, costs.step(target)
+    for height, count in height_counts(-(-pieces // groups), rows).items():
+        tile = Estimate(compute=channels * step_time(target, height, vectors * parts))
+        found += (tile + costs.again(target, panel, panel)) * (groups * count * panels * t * t)
+    data = parts * pieces * blocks * (2 * t * t + 2 * t * (5 * t // 2 - 2))
     weights = parts * groups * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
     results = parts * pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t)
-    moved = costs.traffic(target, node) + costs.stored(target, dims.number(w.nbytes))
-    transforms = costs.compute(target, costs.WINOGRAD * (data + weights + results))
-    done = costs.epilogue(target, node, x.dtype)
-    return Estimate(compute=products) + transforms + done + moved + costs.step(target)
+    found += costs.compute(target, costs.WINOGRAD * (data + results) + costs.WINOGRAD_WEIGHTS * weights)
+    found += costs.epilogue(target, node, x.dtype) + costs.stored(target, dims.number(w.nbytes))
+    return found + costs.traffic(target, node)
 
 
-def data_instructions(t: int) -> int:
-    """Of the transform of one piece of one block."""
-    return 2 * t * t + 2 * t * (5 * t // 2 - 2)
+def _most_pieces(target: Target, t: int, rows: int, v_row: int) -> int:
+    """Of a group: as many as have V, `v_row` bytes a piece, in a third of the second-level cache, but at
+    least a tile of them."""
+    return max(rows, target.facts.level2_bytes // 3 // (t**2 * v_row))
 
 
 # Weights -----------------------------------------------------------------------------------------
@@ -258,8 +263,7 @@ class _Winograd:
     # Sizes ---------------------------------------------------------------------------------------
 
     def _groups(self) -> Lines:
-        """Pieces whose V takes a third of the second-level cache, but at least a tile of them."""
-        most = max(self.rows, self.target.facts.level2_bytes // 3 // (self.t**2 * self.v_row))
+        most = _most_pieces(self.target, self.t, self.rows, self.v_row)
         count = -(-dims.typical(self.pieces) // most)
         return Lines(self.pieces, max(1, dims.typical(self.pieces) // count))
 
