@@ -11,9 +11,9 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
-from ..onnx_ops import attention, indexing
+from ..onnx_ops import attention
 from ..onnx_ops.attention import attend, join_heads, split_heads
-from ..onnx_ops.common import generate, one_of, widened, with_size, zeros
+from ..onnx_ops.common import checked, generate, one_of, widened, zeros
 from ..onnx_ops.movement import padded
 from ..onnx_ops.normalization import RMSNormalization
 from ..onnx_ops.rules import Types
@@ -205,11 +205,17 @@ def _places(b: Builder, start: Value, queries: Dimension, total: Dimension, give
 
 def _written(b: Builder, past: Value, new: Value, start: Value, total: Dimension) -> Value:
     """The cache with room for `total` places, and each sequence's new rows from its start on."""
-    if past.dtype != new.dtype:
-        raise UnsupportedError(f"a cache of {past.dtype} with keys of {new.dtype}")
-    more = dims.maximum(total - past.shape[2], 0)
-    room = padded(b, with_size(b, past, 1, new.shape[1]), (0,) * 4, (0, 0, more, 0))
-    return indexing.TensorScatter(b, room, new, b.reshape(start, (start.shape[0],)))
+    if past.dtype != new.dtype or past.rank != 4:
+        raise UnsupportedError(f"a cache {past.type} for keys {new.type}")
+    batch, groups, _, size = new.shape
+    past = b.reshape(past, (batch, groups, past.shape[2], size))
+    room = padded(b, past, (0,) * 4, (0, 0, dims.maximum(total - past.shape[2], 0), 0))
+    axis = expr.index(3)
+    row = expr.where(axis.equals(2), expr.input_(0, "int64") + expr.index(2), expr.index(1))
+    place = expr.where(axis.equals(0), expr.index(0), row)
+    first = checked(b, b.reshape(start, (batch, 1, 1, 1)), lambda n: n >= 0, "index_out_of_range")
+    places = generate(b, (*new.shape[:3], 3), place, first)
+    return b.emit(ops.Scatter("nd"), room, places, new)[0]
 
 
 def _visible(
