@@ -27,6 +27,7 @@ class Ability(StrEnum):
     CONVERT_HALF = "convert_half"  # float16 vectors to float32 and back, rounded to nearest even
     GATHER = "gather"  # elements that lie apart come into a vector about as fast as one by one
     PERMUTE = "permute"  # float32 lanes of two vectors, picked by a third
+    CONVERT_BF16 = "convert_bf16"  # float32 vectors to bfloat16, rounded to nearest even; subnormals may be 0
     HALF_ARITHMETIC = "half_arithmetic"  # sums and products of float16 vectors, rounded to float16
     DOT_U8S8 = "dot_u8s8"  # int32 lanes += 4 products uint8 * int8 each, exact
     DOT_S8S8 = "dot_s8s8"  # the same of two int8
@@ -171,7 +172,7 @@ LEVELS: dict[str, Target] = {
 _EXTENSIONS: dict[str, dict[str, tuple[Ability, ...]]] = {
     "x86-64-v4": {
         "avx512vnni": (Ability.DOT_U8S8,),
-        "avx512bf16": (Ability.DOT_BF16,),
+        "avx512bf16": (Ability.DOT_BF16, Ability.CONVERT_BF16),
         "avx512fp16": (Ability.HALF_ARITHMETIC,),
         "amx-tile": (),
         "amx-int8": (Ability.MATRIX_INT8,),
@@ -183,7 +184,7 @@ _EXTENSIONS: dict[str, dict[str, tuple[Ability, ...]]] = {
         "fullfp16": (Ability.HALF_ARITHMETIC,),
         "dotprod": (Ability.DOT_S8S8, Ability.DOT_U8U8),
         "i8mm": (Ability.DOT_U8S8, Ability.MATRIX_INT8),
-        "bf16": (Ability.DOT_BF16, Ability.MATRIX_BF16),
+        "bf16": (Ability.DOT_BF16, Ability.MATRIX_BF16, Ability.CONVERT_BF16),
         "sve": (Ability.SCALABLE,),
         "sve2": (),
     },

@@ -28,7 +28,7 @@ KINDS = ("sum", "prod", "min", "max", "and", "or")
 
 #: Keeping a value costs a store and loads; what takes more instructions and loads than this in
 #: later passes is kept.
-DEAR = 4
+DEAR = 3
 
 #: Leaves are inputs of expressions: the operands from 0 on, results of reductions, numbers made of
 #: these, kept wide values.

@@ -3,11 +3,13 @@ computed in.
 
 float16, bfloat16 and the small floats are computed in float32 and rounded after each operation, to nearest
 even. Float to integer truncates and saturates, NaN gives 0; integers wrap. Targets without instructions for a
-format convert by integer arithmetic to the same bits. Formats: IEEE 754, OCP 8-bit floating point, OCP
-microscaling, and the `fnuz` variants.
+format convert by integer arithmetic to the same bits, except that x86's own for bfloat16 gives subnormal
+numbers as 0. Formats: IEEE 754, OCP 8-bit floating point, OCP microscaling, and the `fnuz` variants.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 import numpy as np
 
@@ -45,6 +47,8 @@ def from_computed(v: Vectors, x: str, plain: bool = False) -> str:
     arithmetic gives of bfloat16."""
     if v.dtype not in NARROW:
         return x
+    if v.dtype == "bfloat16" and converts_bfloat16(v):
+        return v.f.cast("fptrunc", x, v.type, v.of("float32").type)
     if v.dtype == "bfloat16":
         return _upper_half(v, _nearest_bfloat16(v, x, plain))
     if v.dtype == "float16" and _converts_half(v.f.target):
@@ -52,6 +56,11 @@ def from_computed(v: Vectors, x: str, plain: bool = False) -> str:
     if v.dtype == "float8e8m0":
         return _to_power(v, x)
     return _to_format(v, _FORMATS[v.dtype], x)
+
+
+def converts_bfloat16(v: Vectors) -> bool:
+    """Whether an instruction rounds so many lanes."""
+    return v.lanes > 1 and Ability.CONVERT_BF16 in v.f.target.abilities
 
 
 def rounded(v: Vectors, x: str, plain: bool = False) -> str:
@@ -80,9 +89,9 @@ def wrapped(v: Vectors, x: str) -> str:
     return v.shift_right(v.shift_left(x, spare), spare)
 
 
-def cast(source: Vectors, dtype: str, x: str, within: bool = False, plain: bool = False) -> str:
+def cast(source: Vectors, dtype: str, x: str, within: bool = False) -> str:
     """x, as source.dtype is computed, as dtype is computed. `within`: floats are known to be in the
-    integer's range. `plain`: see `from_computed`."""
+    integer's range."""
     v = source.of(dtype)
     kind = computed_in(source.dtype)
     if dtype == "bool":
@@ -91,7 +100,7 @@ def cast(source: Vectors, dtype: str, x: str, within: bool = False, plain: bool 
     if dtypes.is_float(dtype):
         if kind == "float64" and dtype in NARROW and dtype != "bfloat16":  # as ml_dtypes, through float32
             return rounded(v, _to_odd(source, x))
-        return rounded(v, _to_float(source.of(kind), computed_in(dtype), x), plain)
+        return rounded(v, _to_float(source.of(kind), computed_in(dtype), x))
     if dtypes.is_float(kind):
         return _saturated(source.of(kind), v, x, within)
     return wrapped(v, _resized(source, v, x))
@@ -107,14 +116,15 @@ def quantised(v: Vectors, x: str, scale: float, zero: int, low: int, high: int) 
 
     Dividing would take longer than all else. Two corrections of x * (1 / scale) give the quotient rounded
     once: the first brings it within a unit of its last place, from where the second is exact, 1 / scale being
-    rounded correctly (Markstein 1990). Adding 1.5 * 2^23 leaves the nearest integer in the last bits."""
+    rounded correctly (Markstein 1990); mostly the first is enough. Adding 1.5 * 2^23 leaves the nearest
+    integer in the last bits."""
     single, words = v.of("float32"), v.of("int32")
     divisor = float(np.float32(scale))
     inverse, minus = single.constant(1 / divisor), single.constant(-divisor)
     near = single.greater(x, single.constant((low - zero) * divisor))  # the bound where x is NaN
     near = single.smaller(near, single.constant((high - zero) * divisor))
     quotient: str = single.mul(near, inverse)
-    for _ in range(2):
+    for _ in range(_corrections(divisor, low - zero, high - zero)):
         quotient = single.fma(single.fma(quotient, minus, near), inverse, quotient)
     magic = 1.5 * 2**23
     whole = single.bits(single.add(quotient, single.constant(magic)))
@@ -122,6 +132,21 @@ def quantised(v: Vectors, x: str, scale: float, zero: int, low: int, high: int) 
     if low != 0:
         result = words.select(single.is_nan(x), words.constant(0), result)
     return _resized(words, v, result)
+
+
+@cache
+def _corrections(divisor: float, low: int, high: int) -> int:
+    """How many corrections a quotient needs so that the integer next to it is right. After one it is off by
+    half a unit of its last place and 2^-22 units more, which matters where it should be one of two neighbours
+    of which one is the middle between integers, and lies as near to the middle of the two."""
+    ties = np.arange(low, high, dtype=np.float64) + 0.5
+    units = np.spacing(np.abs(ties).astype(np.float32)).astype(np.float64)
+    for side in (-0.5, -0.25, 0.25, 0.5):  # the unit below a power of two is half as large
+        middle = (ties + side * units) * divisor  # exact, as is what follows
+        apart = np.abs(middle.astype(np.float32).astype(np.float64) - middle)
+        if np.any(apart < units * divisor * 2.0**-20):
+            return 2
+    return 1
 
 
 def _resized(source: Vectors, v: Vectors, x: str) -> str:

@@ -18,7 +18,19 @@ from ...records import dataclass
 from ...target import Ability, Target
 from .. import abi
 from . import vector_math
-from .conversion import NARROW, SCALES, cast, computed_in, quantised, rounded, stored, to_computed, wrapped
+from .conversion import (
+    NARROW,
+    SCALES,
+    cast,
+    computed_in,
+    converts_bfloat16,
+    from_computed,
+    quantised,
+    rounded,
+    stored,
+    to_computed,
+    wrapped,
+)
 from .emitter import Function, Reg, splat
 from .vectors import Vectors
 
@@ -191,7 +203,9 @@ class _Lowering:
             case "cast":
                 (x,) = node.args
                 within = dtypes.is_integer(node.dtype) and _within(x, *dtypes.integer_range(node.dtype))
-                return cast(self.vectors(x.dtype), node.dtype, args[0], within, self.plain)
+                if node.dtype == "bfloat16":
+                    return self._rounded(node, cast(self.vectors(x.dtype), kind, args[0]), self.plain)
+                return cast(self.vectors(x.dtype), node.dtype, args[0], within)
             case "bitcast":
                 source, value = self.vectors(node.args[0].dtype), self.own(node.args[0])
                 if "bool" in (source.dtype, v.dtype):
@@ -213,7 +227,17 @@ class _Lowering:
         else:
             value = _on_integers(w, node, args)
         exact = node.dtype == "bool" or (node.op in _EXACT and node.dtype in NARROW)
-        return value if exact else rounded(v, value, self.plain or node.op in _ARITHMETIC)
+        return value if exact else self._rounded(node, value, self.plain or node.op in _ARITHMETIC)
+
+    def _rounded(self, node: Expr, value: str, plain: bool) -> str:
+        """A value rounded, as computed; where an instruction makes the type's own form, that is made too, and
+        LLVM drops which of the two nobody reads."""
+        v = self.vectors(node.dtype)
+        if node.dtype != "bfloat16" or not converts_bfloat16(v):
+            return rounded(v, value, plain)
+        narrow = from_computed(v, value)
+        self.narrow[id(node), self.f.block] = narrow
+        return rounded(v, value, plain) if plain else to_computed(v, narrow)
 
 
 def _given(what: Given | None, name: str) -> Given:
