@@ -3,8 +3,9 @@
     rows    for each tree: LANES * GROUPS rows at a time, whose sums lie in memory column by column. They
             walk down together (`Walk`), or all its comparisons clear bits (`Compare`)
     a row   for each target: LANES * GROUPS of its trees walk at a time; what is left of a part's rows goes so
-A step of a walking vector is three gathers: word and threshold of its entries (`tree_tables.py`), a feature
-of its rows. Where a target does not gather, lanes that walk are single rows and more groups take their turns.
+A step of a walking vector gathers word and threshold of its entries (`tree_tables.py`) and a feature of its
+rows, unless registers hold these. Where a target does not gather, lanes that walk are single rows and more
+groups take their turns.
 """
 
 from __future__ import annotations
@@ -96,8 +97,11 @@ def _stride(dtype: str, target: Target) -> int:
 def tables_of(node: Node[TreeEnsemble], tiling: Tiling) -> tuple[dict[str, int], np.ndarray]:
     """(where each table begins, all tables) as bytes."""
     walk = tree_tables(node, tiling.together)
-    names = ("words", "thresholds", "values", "depths", "starts", "targets", "weights")
-    found = {name: getattr(walk, name) for name in names}
+    found = {name: getattr(walk, name) for name in ("values", "depths", "starts", "targets", "weights")}
+    if walk.words.itemsize == walk.thresholds.itemsize == 4:  # read at once
+        found["pairs"] = np.stack([walk.words, walk.thresholds.view(np.int32)], 1)
+    else:
+        found |= {"words": walk.words, "thresholds": walk.thresholds}
     bits = tree_bits(node) if tiling.compared else None
     if bits is not None and tiling.compared:
         row = (MOST_ROWS + tiling.compared) * bits.thresholds.dtype.itemsize
@@ -150,6 +154,7 @@ class Walk:
         self.each = node.inputs[8].data.shape[1]  # columns of a leaf
         self.sums = f.offset("%scratch", ERROR_BYTES)
         self.word_type = f"i{8 * self.tables.words.itemsize}"
+        self.paired = "pairs" in tables_of(node, tiling)[0]
         self.row: tuple[str, str] | None = None  # the features of the row at work, if registers hold them
         self.nothing = {"sum": 0.0, "min": np.inf, "max": -np.inf}[node.op.aggregate]
         self.neutral = splat(self.nothing, self.dtype, tiling.lanes)
@@ -166,8 +171,29 @@ class Walk:
 
     def entries(self, places: Reg) -> tuple[Reg, Reg]:
         """The words and thresholds there."""
+        if self.paired:
+            return self._parted(gather(self.f, "i64", self.table("pairs"), places))
         words = gather(self.f, self.word_type, self.table("words"), places)
         return words, gather(self.f, self.element, self.table("thresholds"), places)
+
+    def entries_from(self, first: str) -> tuple[Reg, Reg]:
+        """The same of entries that lie together."""
+        f, lanes = self.f, self.tiling.lanes
+        if self.paired:
+            return self._parted(f.load(vector_type("i64", lanes), f.element(self.table("pairs"), first, 8)))
+        words = f.element(self.table("words"), first, self.tables.words.itemsize)
+        thresholds = f.element(self.table("thresholds"), first, self.size)
+        return f.load(vector_type(self.word_type, lanes), words), f.load(self.vector, thresholds)
+
+    def _parted(self, pairs: Reg) -> tuple[Reg, Reg]:
+        """The lower and the upper halves."""
+        f, lanes = self.f, self.tiling.lanes
+        halves = f.cast("bitcast", pairs, f"<{2 * lanes} x i32>")
+        if lanes == 1:
+            words, upper = (f.extract(halves, k) for k in range(2))
+        else:
+            words, upper = (f.shuffle(halves, halves, range(k, 2 * lanes, 2)) for k in range(2))
+        return words, f.cast("bitcast", upper, self.vector)
 
     def step(self, words: Reg, thresholds: Reg, rows: str, offsets: str | None) -> Reg:
         """The places after one step from entries; of each lane `offsets` (none: 0) says how many elements
@@ -352,13 +378,7 @@ class Walk:
                 places = []
                 for g in range(tiling.groups):  # roots lie together
                     at = f.add(tree.index, self.tables.filled + g * lanes)
-                    words = f.element(self.table("words"), at, self.tables.words.itemsize)
-                    thresholds = f.element(self.table("thresholds"), at, self.size)
-                    entries = (
-                        f.load(vector_type(self.word_type, lanes), words),
-                        f.load(self.vector, thresholds),
-                    )
-                    places.append(self.step(*entries, x, None))
+                    places.append(self.step(*self.entries_from(at), x, None))
                 fewer = f.binary("sub", steps, 1)
                 for end in self.walk(places, [x] * tiling.groups, None, fewer):
                     self.add(end, self.sums, lanes)
