@@ -145,7 +145,21 @@ class Importer:
         for sparse in proto.sparse_initializer:
             origin = Origin(self.file, f"initializer {sparse.values.name}")
             scope.values[sparse.values.name] = self._guarded(origin, partial(constant_of, sparse))
-        return self.nodes(scope, _sorted(proto.node), output_names)
+        outputs = self.nodes(scope, _sorted(proto.node), output_names)
+        self._check_declared(scope, proto)
+        return outputs
+
+    def _check_declared(self, scope: Scope, proto: onnx.GraphProto) -> None:
+        """Refuses what is declared of a value, of an initializer also by the input of its name, where it
+        contradicts what the value is."""
+        stored = {t.name for t in proto.initializer}
+        for information in (*proto.input, *proto.value_info, *proto.output):
+            value = scope.values.get(information.name)
+            if value is not None:
+                sizes = information.name in stored and value.constant is not None
+                problem = contradiction(information.type, value.type, sizes)
+                if problem:
+                    self.diagnostics.add(problem, Origin(self.file, information.name))
 
     def _initializer(self, builder: Builder, tensor: onnx.TensorProto) -> Value | None:
         origin = Origin(self.file, f"initializer {tensor.name}")
@@ -469,6 +483,28 @@ class Importer:
             self.original[proto.dim_param] = variable
             self.dim_names[str(variable)] = proto.dim_param
         return self.original[proto.dim_param]
+
+
+def contradiction(proto: onnx.TypeProto, type_: Type, sizes: bool) -> str:
+    """How a declared type contradicts the type that a value has: in its kind or element type and, if asked,
+    in its sizes; empty where it does not."""
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type" and isinstance(type_, (TensorType, UnrankedType)):
+        tensor = proto.tensor_type
+        name = tensors.DTYPE_NAMES.get(tensor.elem_type)
+        if name is not None and name != type_.dtype:
+            return f"it is declared with elements of type {name} and has {type_.dtype}"
+        if sizes and tensor.HasField("shape") and isinstance(type_, TensorType):
+            declared = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+            unlike = any(d is not None and d != s for d, s in zip(declared, type_.shape))
+            if len(declared) != type_.rank or unlike:
+                shape = ", ".join("?" if d is None else str(d) for d in declared)
+                return f"it is declared with the shape [{shape}] and is {type_}"
+    elif kind == "tensor_type" and isinstance(type_, (SequenceType, MapType)):
+        return f"it is declared as a tensor and is {type_}"
+    elif kind == "sequence_type" and isinstance(type_, TensorType):
+        return f"it is declared as a sequence and is {type_}"
+    return ""
 
 
 def _sorted(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:

@@ -103,12 +103,14 @@ def first_version(domain: str, op_type: str) -> int | None:
 
 @cache
 def signature(domain: str, op_type: str, version: int) -> Signature | None:
-    """The signature of an operator in a version that `version_range` allows, if it exists."""
+    """The signature of an operator in a version that `version_range` allows, if that has it."""
     try:
         schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
         rule = find_rule(domain, op_type, version)
         return None if rule is None else rule_signature(rule)
+    if schema.deprecated:
+        return None
     option = onnx.defs.OpSchema.FormalParameterOption
 
     def parameters(formals: Iterable[Any]) -> tuple[Parameter, ...]:
@@ -204,6 +206,12 @@ def unknown_operator(domain: str, op_type: str, version: int) -> tuple[str, str]
         return (
             f"the operator appeared in operator set {first}, the model imports {version}",
             f"export the model with operator set {first} or newer",
+        )
+    if first is not None:
+        last = onnx.defs.get_schema(op_type, version, domain).since_version
+        return (
+            f"the operator was removed with operator set {last}, the model imports {version}",
+            f"export the model with an operator set before {last}, or what replaces the operator",
         )
     others = [
         other for other in onnx.defs.C.schema_version_map() if first_version(other, op_type) is not None

@@ -44,12 +44,12 @@ class Window:
 
     def sizes(self, image: Sequence[Dimension], round_up: bool = False) -> tuple[Dimension, ...]:
         """The number of windows along each axis. Rounding up, the last must still start inside
-        the image or before it."""
+        the image or before it, and may be greater than the image."""
         found = []
         for axis, (size, extent, stride) in enumerate(zip(image, self.extents, self.strides)):
             padded = size + self.padding(axis)
             free = padded - extent
-            if isinstance(free, int) and free < 0:
+            if isinstance(free, int) and free < (1 - stride if round_up else 0):
                 raise ops.TypeMismatch(f"a kernel of {extent} is greater than an axis of {padded}")
             count = dims.floor_divide(free, stride) + 1
             if round_up:
