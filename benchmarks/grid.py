@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
+import trees
 from onnx import TensorProto, helper, numpy_helper
 
 Layer = tuple[str, onnx.ModelProto]
@@ -41,6 +42,8 @@ def models() -> Iterator[Layer]:
     yield layer("reduce of the first axis", "ReduceMean", [256, 1024], [np.array([0], np.int64)], keepdims=0)
     yield layer("top 5", "TopK", [16, 1000], [np.array([5], np.int64)], outputs=2, axis=-1)
     yield layer("transposed conv", "ConvTranspose", [1, 64, 28, 28], [(64, 32, 2, 2)], strides=[2, 2])
+    for shape in ((100, 200, 10, 3), (600, 31, 12, 1)):
+        yield f"trees {shape}", trees.model_of(*shape, rows=1000)
     yield layer("lstm", "LSTM", [32, 1, 128], [(1, 512, 128), (1, 512, 128)], hidden_size=128)
 
 

@@ -378,7 +378,7 @@ class Walk:
                 places = []
                 for g in range(tiling.groups):  # roots lie together
                     at = f.add(tree.index, self.tables.filled + g * lanes)
-                    places.append(self.step(*self.entries_from(at), x, None))
+                    places.append(self._after_roots(at, x))
                 fewer = f.binary("sub", steps, 1)
                 for end in self.walk(places, [x] * tiling.groups, None, fewer):
                     self.add(end, self.sums, lanes)
@@ -387,6 +387,14 @@ class Walk:
                 total = self._folded(f.load(self.vector, column, self.size))
                 place = f.add(target.index, c.index)
                 f.store(self.element, total, f.element(out, place, self.size), self.size)
+
+    def _after_roots(self, first: str, x: str) -> Reg:
+        """Where a row is after one step from roots that lie together."""
+        f, lanes = self.f, self.tiling.lanes
+        if self.node.op.depth:
+            return self.step(*self.entries_from(first), x, None)
+        number = f.broadcast("i32", f.cast("trunc", first, "i32", "i64"), lanes)  # x may have no features
+        return number if lanes == 1 else f.binary("add", number, vector_constant("i32", range(lanes)))
 
     def _in_registers(self, x: str) -> tuple[str, str] | None:
         """All features of a row that trees look at, where two registers hold them and lanes can be picked."""

@@ -86,8 +86,9 @@ def test_the_least_and_the_greatest(target, aggregate):
 
 def test_trees_without_nodes():
     given = tables(np.random.default_rng(1), 3, 0, 2, [0, 0, 0], 4, np.float32)
-    for count in (1, 20):
-        check(harness.RUNNABLE[0], TreeEnsemble("sum", 2, 0, 0), given, np.zeros((count, 4), np.float32))
+    for count, features in ((1, 4), (20, 4), (2, 0)):
+        for target in harness.RUNNABLE:
+            check(target, TreeEnsemble("sum", 2, 0, 0), given, np.zeros((count, features), np.float32))
 
 
 def test_words_of_64_bits_where_32_are_too_few():
