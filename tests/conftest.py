@@ -30,14 +30,22 @@ def pytest_configure(config):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """`-m quick`: of every test function one case, in the middle of its list so that sizes and processors
-    vary, unless it is marked slow. What is marked quick is so with all its cases."""
+    vary, unless it is marked slow. What is marked quick is so with all its cases. Every room has
+    some."""
+    rooms: dict[Path, list[pytest.Item]] = {}
     for _, group in groupby(items, key=lambda item: (item.path, getattr(item, "originalname", item.name))):
         cases = list(group)
         middle = cases[len(cases) // 2]
         if middle.get_closest_marker("slow") is None:
             middle.add_marker(pytest.mark.quick)
+        rooms.setdefault(cases[0].path.parent, []).append(middle)
+    slow = [
+        str(room) for room, found in rooms.items() if not any(m.get_closest_marker("quick") for m in found)
+    ]
+    if slow and config.option.markexpr == "quick":
+        raise pytest.UsageError(f"none of the tests in {', '.join(slow)} is quick")
 
 
 @pytest.fixture(scope="session")
