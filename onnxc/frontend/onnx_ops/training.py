@@ -1,18 +1,31 @@
-"""Import rules of ai.onnx.preview.training: one step of an optimizer, for any number of tensors
-at once."""
+"""Import rules of ai.onnx.preview.training: gradients, and one step of an optimizer for any number of
+tensors at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ...errors import UnsupportedError
 from ...ir import expr, ops
 from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import Value
+from ..differentiation import gradients
 from .common import one_of, scalar
 from .rules import onnx_op
 
 TRAINING = "ai.onnx.preview.training"
+
+
+@onnx_op(since=1, domain=TRAINING)
+def Gradient(b, *Inputs, y, xs, zs=None):
+    """Of the sum of y by each of xs, all of them values of the graph around the node, which the inputs name
+    again."""
+    named = [b.site.scope.lookup(name) for name in (*xs, *(zs or ()))]
+    result = b.site.scope.lookup(y)
+    if result is None or list(Inputs) != named:
+        raise UnsupportedError("a gradient at other values than those that its attributes name")
+    return tuple(gradients(b, result, Inputs[: len(xs)]))
 
 
 def _groups(inputs: Sequence[Value], count: int) -> list[tuple[Value, ...]]:
