@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..ir import dims, dtypes, expr
+from ..ir import dims, expr
 from ..ir.dims import Dimension
 from ..ir.expr import Expr
 from ..ir.graph import Node, TensorType, Value
@@ -88,7 +88,8 @@ COMPARED_BITS = 0.5  # a comparison of a vector of rows that clears bits of leav
 BIT_FOUND = 3.0  # the lowest bit of each of a vector's words
 LEAF_ADDED = 5.0  # what a vector's leaves add to a column of its sums, looked up
 
-# Bytes moved, for each byte that a kernel stores.
+# Bytes moved, for each byte that a kernel stores or reads.
+READ = 0.6  # where it stores none: rates are those of copies
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
 TRANSPOSED = 2.0  # times the time of a copy
 
@@ -146,15 +147,14 @@ def move(target: Target, nbytes: float, among: float | None = None) -> Estimate:
 
 def reordering(target: Target, type_: TensorType) -> Estimate:
     """To bring a value into another layout."""
-    return move(target, 2 * dims.typical(type_.nbytes)) + transposing(target, type_)
+    nbytes = dims.typical(type_.nbytes)
+    return move(target, 2 * nbytes) + transposing(target, nbytes)
 
 
-def transposing(target: Target, type_: TensorType, to_dense: bool = False) -> Estimate:
-    """The instructions that bring an image from blocks of channels to rows of pixels, or back."""
-    row = dims.typical(dims.product(type_.shape[2:])) * dtypes.itemsize(type_.dtype)
-    split = to_dense and row * 8 % target.vector_bits != 0
-    vectors = dims.typical(type_.nbytes) * 8 / target.vector_bits
-    return compute(target, (SHUFFLED + UNALIGNED * split) * vectors)
+def transposing(target: Target, nbytes: float, split: bool = False) -> Estimate:
+    """The instructions that bring an image from blocks of channels to rows of pixels, or back. split: what is
+    stored begins anywhere in a line of the cache."""
+    return compute(target, (SHUFFLED + UNALIGNED * split) * nbytes * 8 / target.vector_bits)
 
 
 def overhead(nanoseconds: float) -> Estimate:

@@ -80,17 +80,18 @@ def _estimate(node: Node, target: Target, layout: Layout) -> Estimate:
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     planes = -(-dims.number(x.shape[1]) // layout.block) * dims.typical(x.shape[0])
     registers = target.registers(x.dtype, layout.block)
-    found = costs.traffic(target, node) + costs.step(target)
+    moved = costs.traffic(target, node)
     if _is_whole(node):
         vectors = planes * dims.typical(dims.product(x.shape[2:])) * registers
-        found += costs.overhead(costs.POOL_PLANE * planes)
-        return found + costs.compute(target, costs.WHOLE_POOL * vectors)
+        found = costs.compute(target, costs.WHOLE_POOL * vectors) + costs.overhead(costs.POOL_PLANE * planes)
+        return found + moved * costs.READ + costs.step(target)
     height, width = map(dims.typical, plane_axes(out.shape[2:], 1))
     win = _window(node.op)
     read = height * min(win.strides[0], win.extent[0])
     taps = planes * width * (read * win.kernel[1] + height * win.kernel[0]) * registers
     rows = planes * (read + height)
-    return found + costs.compute(target, costs.POOL_TAP * taps) + costs.overhead(costs.POOL_ROW * rows)
+    found = costs.compute(target, costs.POOL_TAP * taps) + costs.overhead(costs.POOL_ROW * rows)
+    return found + moved + costs.step(target)
 
 
 def pack(node: Node, choice: Choice, operand: int) -> Constant | None:

@@ -36,7 +36,9 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
         return
     cost = costs.traffic(target, node) + costs.step(target)
     if x.layout is None or out.layout is None:
-        cost += costs.transposing(target, blocked[0], to_dense=out.layout is None)
+        plane = dims.typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
+        split = out.layout is None and plane * 8 % target.vector_bits != 0
+        cost += costs.transposing(target, dims.typical(blocked[0].nbytes), split)
     elif x.layout.block != out.layout.block:
         cost += costs.reordering(target, x) + costs.reordering(target, out) + costs.step(target)
     yield Offer(cost, None, (x.layout,), out.layout)
@@ -95,8 +97,7 @@ def _cut(image: Image, target: Target, step: int) -> Lines:
 def _moving(image: Image, target: Target) -> Estimate:
     """To read and write an image once."""
     nbytes = dims.typical(image.batch * image.image)
-    shuffles = costs.SHUFFLED * nbytes * 8 / target.vector_bits
-    return costs.move(target, 2 * nbytes) + costs.compute(target, shuffles) + costs.step(target)
+    return costs.move(target, 2 * nbytes) + costs.transposing(target, nbytes) + costs.step(target)
 
 
 def _clear(f: KernelFunction, image: Image, plane: str, first: str, last: str) -> None:

@@ -160,10 +160,8 @@ class _Selection:
 
     def _handing_on(self, node: Node, wanted: Sequence[set[int | None]]) -> float:
         """Nanoseconds for bringing its results into the layouts that their readers want."""
-        return sum(
-            self._reordering(value) * len(blocks - {_block(value)})
-            for value, blocks in zip(node.outputs, wanted)
-        )
+        others = [(value, len(blocks - {_block(value)})) for value, blocks in zip(node.outputs, wanted)]
+        return sum(self._reordering(value) * count for value, count in others if count)
 
     def _reordering(self, value: Value) -> float:
         return (costs.reordering(self.target, value.tensor) + costs.step(self.target)).total
