@@ -1,0 +1,58 @@
+"""What only other processors have a form for is refused in a sentence; so is what does not fit together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.contrib import Case, as_model
+
+from onnxc.errors import ModelErrors
+from onnxc.frontend.importer import import_model
+
+X, W, B = np.zeros((2, 5, 8), np.float32), np.zeros((8, 24), np.float32), np.zeros(24, np.float32)
+SEQLENS, TOTAL = np.zeros(2, np.int32), np.ones(1, np.int32)
+WEIGHTS, SCALES = np.zeros((6, 2, 8), np.uint8), np.ones((6, 2), np.float32)
+GROUPED = {"num_heads": 2, "kv_num_heads": 1}
+BYTES = [np.zeros((2, 3), np.uint8), np.float32(0.1), np.uint8(0)]
+
+CASES = [
+    (Case("Attention", [X, W, B], {"num_heads": 2, "do_rotary": 1}), "turns its heads"),
+    (Case("Attention", [X, W, B], {"num_heads": 5}), "does not consist of 5 heads"),
+    (Case("Attention", [X, W, B], {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 4]}), "do not give queries"),
+    (Case("Attention", [X, W, B, np.ones((2, 1, 9, 9), np.int32)], {"num_heads": 2}), "a mask of 4 axes"),
+    (Case("MultiHeadAttention", [X], {"num_heads": 2}), "without keys or values"),
+    (
+        Case("GroupQueryAttention", [X, X, None, None, None, SEQLENS, TOTAL], GROUPED),
+        "without keys or values",
+    ),
+    (
+        Case(
+            "GroupQueryAttention",
+            [X, None, None, None, None, SEQLENS, TOTAL],
+            {**GROUPED, "sliding_window_cache": 1},
+        ),
+        "whose cache is a window",
+    ),
+    (Case("MatMulNBits", [X[0], WEIGHTS, SCALES], {"K": 8, "N": 6, "block_size": 12}), "in blocks of 12"),
+    (
+        Case("MatMulNBits", [X[0], WEIGHTS, SCALES], {"K": 32, "N": 6, "block_size": 16, "bits": 3}),
+        "bits is 3",
+    ),
+    (Case("MoE", [X, X[0, :, :2], W, None, W], {"use_sparse_mixer": 1}), "a sparse mixer"),
+    (Case("FusedConv", [X, X[:1, :, :1]], {"activation": "Gelu"}), "the activation Gelu is none of"),
+    (Case("QLinearConcat", [np.float32(1), np.uint8(0), *BYTES[:2]], {"axis": 0}), "no tensors with scales"),
+    (
+        Case("QLinearAdd", [*BYTES, BYTES[0], np.float32(0), BYTES[2], *BYTES[1:]], stored=(4,)),
+        "the scale is 0",
+    ),
+    (Case("CDist", [X[0], W], {"metric": "cosine"}), "metric is cosine"),
+    (Case("Inverse", [X[0]]), "no square matrix"),
+    (Case("BiasGelu", [X]), "2 at least are needed"),
+]
+
+
+@pytest.mark.parametrize(("case", "sentence"), CASES, ids=[sentence for _, sentence in CASES])
+def test_a_sentence_says_what_is_wrong(case, sentence):
+    with pytest.raises(ModelErrors) as caught:
+        import_model(as_model([case])[0])
+    assert sentence in str(caught.value)
