@@ -122,6 +122,9 @@ class _Integers:
         operands = [self.rewriter.of(v) for v in node.inputs]
         if len(operands) != 1 or node.op.body.dtype not in BYTES or quantised(operands[0]) is None:
             return None
+        producer = operands[0].producer
+        if producer is None or not isinstance(producer.op, Map):  # bytes themselves, wherever they are from
+            return None
         body, stored = composed(node.op.body, operands, 0)
         if len(stored) != 1 or stored[0].dtype != body.dtype or stored[0].shape != node.outputs[0].shape:
             return None

@@ -167,3 +167,15 @@ def test_bytes_of_another_scale_are_made_anew():
         return %1
     }}"""
     assert ops(integer_products(parse(text))) == ["Map", "Map"]
+
+
+def test_bytes_made_of_bytes_are_left_alone_wherever_these_are_from():
+    stays(
+        integer_products,
+        """graph g(%x: uint8[6, 4]) {
+        %0 = map(%x) { and($0, 15) }
+        %1 = reshape(%x) shape=(4, 6)
+        %2 = map(%1) { shr($0, 4) }
+        return %0, %2
+    }""",
+    )
