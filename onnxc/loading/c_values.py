@@ -302,17 +302,22 @@ def _from_python(slot: Slot, value: object) -> np.ndarray:
 def _strings(slot: Slot, array: np.ndarray, lent: list) -> ctypes.Array:
     """The structs of an array's strings."""
     texts = array.reshape(-1).tolist()
-    strings = (CString * max(len(texts), 1))()
     for k, text in enumerate(texts):
-        if not isinstance(text, (str, bytes)):
+        if isinstance(text, str):
+            texts[k] = text.encode("utf-8", "surrogateescape")
+        elif not isinstance(text, bytes):
             raise RunError(
                 f"input {quote(slot.port.name)}: expected strings, got a {type(text).__name__}",
                 status=WRONG_DTYPE,
             )
-        texts[k] = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
-        strings[k].data = ctypes.cast(ctypes.c_char_p(texts[k]), _POINTER).value
-        strings[k].length = len(texts[k])
-    lent += [texts, strings]
+    block = ctypes.create_string_buffer(b"".join(texts))
+    strings = (CString * max(len(texts), 1))()
+    fields = np.frombuffer(memoryview(strings), np.int64).reshape(-1, 2)[
+        : len(texts)
+    ]  # of a pointer and a length
+    fields[:, 1] = np.fromiter(map(len, texts), np.int64, len(texts))
+    fields[:, 0] = ctypes.addressof(block) + np.cumsum(fields[:, 1]) - fields[:, 1]
+    lent += [block, strings]
     return strings
 
 
@@ -402,10 +407,11 @@ def _to_array(value: CValue, owner: object) -> np.ndarray:
         return np.empty(shape, element_type(dtype))
     if dtype == "string":
         count = value.bytes // ctypes.sizeof(CString)
+        fields = np.frombuffer((CString * count).from_address(value.data), np.int64).reshape(-1, 2)
         result = np.empty(count, object)
         result[:] = [
-            ctypes.string_at(s.data, s.length).decode("utf-8", "surrogateescape")
-            for s in (CString * count).from_address(value.data)
+            ctypes.string_at(data, length).decode("utf-8", "surrogateescape")
+            for data, length in fields.tolist()
         ]
         return result.reshape(shape)
     memory = (ctypes.c_char * value.bytes).from_address(value.data)
