@@ -36,6 +36,7 @@ from .ir.verify import verify
 from .passes import (
     absorb_transposes,
     eliminate_common,
+    flush_subnormals,
     fold_affine,
     fold_constants,
     fold_pads,
@@ -86,6 +87,7 @@ def passes(target: Target) -> tuple[Callable[[Graph], Graph], ...]:
         fold_affine.fold_affine,
         fuse_epilogues.fuse_epilogues,
         fuse_rows.fuse_rows,
+        flush_subnormals.flush_subnormals,
     )
 
 
