@@ -3,8 +3,8 @@ computed in.
 
 float16, bfloat16 and the small floats are computed in float32 and rounded after each operation, to nearest
 even. Float to integer truncates and saturates, NaN gives 0; integers wrap. Targets without instructions for a
-format convert by integer arithmetic to the same bits, except that x86's own for bfloat16 gives subnormal
-numbers as 0. Formats: IEEE 754, OCP 8-bit floating point, OCP microscaling, and the `fnuz` variants.
+format convert by integer arithmetic to the same bits, except that an instruction for bfloat16 may give
+subnormal numbers as 0. Formats: IEEE 754, OCP 8-bit floating point, OCP microscaling, the `fnuz` variants.
 """
 
 from __future__ import annotations

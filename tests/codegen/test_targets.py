@@ -114,6 +114,7 @@ def family(request, tmp_path_factory):
     return SIZES[request.param], several, alone
 
 
+@pytest.mark.slow
 def test_each_target_of_a_library_gives_the_bits_of_a_library_of_its_own(family):
     sizes, several, alone = family
     for name, path in alone.items():
@@ -125,6 +126,7 @@ def test_each_target_of_a_library_gives_the_bits_of_a_library_of_its_own(family)
                 assert got.tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 def test_a_library_for_several_targets_uses_the_best_and_says_what_it_has(family):
     _, several, alone = family
     with onnxc.load(several) as model:
@@ -136,6 +138,7 @@ def test_a_library_for_several_targets_uses_the_best_and_says_what_it_has(family
     assert figures.about["target"] == ",".join(alone) and figures.about["runs_here"] == RUNNABLE[0].name
 
 
+@pytest.mark.slow
 def test_targets_share_the_weights_that_they_pack_alike(family):
     _, several, alone = family
     sizes = [inspect_library(path).weights_bytes for path in alone.values()]

@@ -50,7 +50,7 @@ DISAGREE_SYMBOLIC = {
 
 #: How many of them agree: may only grow.
 LEAST_AGREEING = {False: 1818, True: 1780}
-SHARDS = 64
+SHARDS = 128
 
 
 def expected(name: str, reasons: dict[str, tuple[str, ...]]) -> bool:

@@ -53,6 +53,7 @@ def test_every_size_that_is_known_agrees(name, tmp_path):
 
 
 @EVERY
+@pytest.mark.slow
 def test_sizes_that_only_the_run_knows_agree(name, tmp_path):
     architecture = ARCHITECTURES[name]
     check(architecture.model(), tmp_path, map(architecture.feeds, architecture.runs()))

@@ -74,6 +74,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "file", "sizes", "given"), MODELS, ids=[f"{p}-{f}-{len(s)}" for p, f, s, _ in MODELS]
 )

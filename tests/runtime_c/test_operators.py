@@ -57,6 +57,7 @@ SYMBOLS = (
     "count_ngrams",
     "class_probabilities",
     "zip_map",
+    "map_parts",
 )
 TENSORS, SEQUENCE, OPTIONAL = "abcde", "s", "o"
 ANY = {"dtype": None, "shape": None}

@@ -119,6 +119,7 @@ def test_bias_and_activation(target, size):
 
 
 @TARGETS
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(1, 3), (8, 8), (9, 6)], ids=str)
 def test_residuals_and_long_activations_reach_every_pixel_once(target, size):
     total = input_(0, "float32") + input_(1, "float32") + input_(2, "float32")

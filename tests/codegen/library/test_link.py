@@ -64,6 +64,7 @@ def test_the_tool_that_works_makes_symbols_local(parts, tmp_path, monkeypatch):
     assert exported(parts.link(tmp_path / "model.o")) == ["affine_model"]
 
 
+@pytest.mark.slow
 def test_without_such_a_tool_every_symbol_is_the_models_own(parts, tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     for name in ("cc", "as", "ld"):

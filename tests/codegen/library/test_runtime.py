@@ -62,6 +62,7 @@ def test_each_compiler_with_its_flags_has_one_of_its_own(make, cache, monkeypatc
     assert len(entries(cache)) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage", [lambda b: b[:-1], lambda b: b[:100], lambda b: b"", lambda b: b[:-200] + b[-199:]]
 )
@@ -82,6 +83,7 @@ def test_what_is_no_file_in_the_place_of_an_entry_is_no_trouble(make, cache):
     assert [make(), make()] == [True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", [lambda c: c.chmod(0o777), lambda c: (c.rmdir(), c.write_text(""))])
 def test_a_cache_that_cannot_be_trusted_or_made_is_not_used(make, cache, spoil):
     cache.mkdir()
@@ -90,6 +92,7 @@ def test_a_cache_that_cannot_be_trusted_or_made_is_not_used(make, cache, spoil):
     assert cache.is_file() or entries(cache) == []
 
 
+@pytest.mark.slow
 def test_a_failing_compiler_leaves_no_entry(make, cache, monkeypatch):
     monkeypatch.setenv("CC", "cc -DONNXC_H=(")
     with pytest.raises(CompileError, match="'cc' failed with status 1"):
