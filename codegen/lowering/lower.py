@@ -97,7 +97,10 @@ def _weighed(code: Code, nanoseconds: float) -> Code:
     if known < costs.STEP or nanoseconds < 1.05 * known:
         return code
     more = round(1000 * nanoseconds / known)
-    steps = (replace(step, work=dims.floor_divide(step.work * more, 1000)) for step in code.steps)
+    try:
+        steps = [replace(step, work=dims.floor_divide(step.work * more, 1000)) for step in code.steps]
+    except dims.TooComplex:
+        return code  # less is reckoned with than it takes, of what has many sizes anyway
     return replace(code, steps=tuple(steps))
 
 
