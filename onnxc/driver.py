@@ -152,6 +152,8 @@ class Outputs:
 
 Progress = Callable[[str], None]
 
+LARGE_WEIGHTS = 64 << 20  # bytes with which the linker needs the memory that idle workers hold
+
 
 class _Stages:
     """Times stages one after the other and tells progress of each."""
@@ -326,6 +328,8 @@ def _build(
         if made.weights is None:
             parts.append(weights_object(weights_path, prefix, like=parts[0]))
         stages("link")
+        if report.weights_bytes > LARGE_WEIGHTS:
+            workers.stop()
         imported.model.check_unchanged()
         link.link(
             parts,

@@ -120,7 +120,8 @@ def _drop_unusable() -> None:
 
 
 @atexit.register
-def _stop_all() -> None:
+def stop() -> None:
+    """Ends the idle ones; the next who needs one starts it anew."""
     with _lock:
         while _idle:
             _idle.pop().stop()

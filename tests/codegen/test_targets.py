@@ -156,6 +156,7 @@ def test_a_target_that_this_machine_lacks_is_passed_over(monkeypatch, tmp_path):
         onnxc.load(library, target="z80")
 
 
+@pytest.mark.slow
 def test_several_targets_may_have_their_weights_in_one_side_file(tmp_path):
     names, model = [target.name for target in RUNNABLE], small_models.images()
     library = onnxc.compile(model, tmp_path / "m.so", target=names, weights=tmp_path / "w")

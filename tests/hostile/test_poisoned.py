@@ -74,6 +74,7 @@ def test_a_write_beyond_a_buffer_is_noticed(tmp_path):
     assert "byte 0 after buffer" in problem and "was written" in problem
 
 
+@pytest.mark.slow
 def test_a_read_of_what_nobody_wrote_is_noticed(tmp_path):
     source = tmp_path / "source.c"
     source.write_text("""

@@ -59,6 +59,7 @@ def test_doubling_64_times_is_65_nodes():
     assert run(total, np.float32(1)) == np.float32(2.0**64)
 
 
+@pytest.mark.slow
 def test_a_chain_of_10000_is_walked_without_recursion():
     chain = x
     for _ in range(10_000):

@@ -75,6 +75,7 @@ def test_the_weights_are_in_the_side_file_alone(compiled):
     assert weights[:1024] not in (compiled / "images.so").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_command_line_writes_and_reports_the_side_file(model, tmp_path, capsys):
     arguments = ["compile", str(model), "-o", str(tmp_path / "a.so"), "--weights", str(tmp_path / "a.bin")]
     assert main([*arguments, "--json"]) == 0

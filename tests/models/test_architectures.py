@@ -60,6 +60,7 @@ def test_sizes_that_only_the_run_knows_agree(name, tmp_path):
 
 
 @EVERY
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_every_form_agrees(name, form, tmp_path):
     architecture = ARCHITECTURES[name]

@@ -98,6 +98,7 @@ EXACT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_pixels_are_those_stored(decode, name):
     data, pixels = EXACT[name]

@@ -566,6 +566,7 @@ TEXTS = hnp.arrays(object, st.integers(0, 5), elements=WORDS, fill=st.nothing())
 
 @settings(deadline=None, max_examples=100)
 @given(x=TEXTS, between=st.sampled_from(["", "a", "é", "a\udcff"]), most=st.integers(-1, 3))
+@pytest.mark.slow
 def test_texts_are_joined_split_and_normalized(run, x, between, most):
     both(run, "strings_joined", x, x[::-1].copy())
     both(run, "split_strings", x, np.array([between], object), attributes=(most,))

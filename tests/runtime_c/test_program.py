@@ -126,6 +126,7 @@ def test_every_failing_allocation_is_survived(program):
     run(program, "memory")
 
 
+@pytest.mark.slow
 def test_a_callers_workspace_is_all_that_a_run_needs(program):
     sentences = run(program, "workspace").splitlines()
     assert sentences == [

@@ -75,6 +75,7 @@ def test_an_entry_that_is_not_whole_is_made_anew(make, cache, damage):
     assert entry.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_what_is_no_file_in_the_place_of_an_entry_is_no_trouble(make, cache):
     make()
     (entry,) = entries(cache)

@@ -120,7 +120,7 @@ def test_a_fork_has_workers_of_its_own(generate):
         try:
             generate(TEXT.format(2), jobs=1)
             status = 0 if idle() and not set(idle()) & set(before) else 2
-            workers._stop_all()
+            workers.stop()
         finally:
             os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0
