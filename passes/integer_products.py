@@ -81,13 +81,10 @@ class _Integers:
         sums = self.rewriter.add(plain, [x.stored, kernels], node.origin)
         body = _Body(sums[0])
         if rest.any():  # times the sums of x
-            ones = Constant(
-                "int8", [n if k in _summed(labels) else 1 for k, n in enumerate(signed.shape)], splat=1
-            )
-            totals = self.rewriter.add(
-                plain, [x.stored, Value(TensorType("int8", ones.shape), "", ones)], node.origin
-            )
-            body.result += body.operand(totals[0]) * body.operand(_beside(rest, labels))
+            shape = tuple(n if k in _summed(labels) else 1 for k, n in enumerate(signed.shape))
+            ones = Value(TensorType("int8", shape), "", Constant("int8", shape, splat=1))
+            (totals,) = self.rewriter.add(plain, [x.stored, ones], node.origin)
+            body.result += body.operand(totals) * body.operand(_beside(rest, labels))
         if x.zero != 0:
             columns = (signed.array + rest).sum(axis=_summed(labels), dtype=np.int32, keepdims=True)
             body.result -= body.operand(_beside(columns, labels)) * body.parameter(x.zero, "int32")
