@@ -20,7 +20,7 @@ from ..ir.dims import is_static, number, numbers
 from ..ir.expr import contains
 from ..ir.graph import Constant, Derivation, Graph, Node, Rewriter, TensorType, Value
 from ..ir.interpret import VALUE_LIMIT
-from ..ir.ops import Broadcast, Map, Random, Reshape, Transpose
+from ..ir.ops import LOOKED_THROUGH, Broadcast, Map, Random, Reshape, Transpose
 from ..ir.regions import everywhere
 from ..records import dataclass
 
@@ -28,8 +28,6 @@ TOTAL_LIMIT = 1 << 30  # bytes folded in all
 STEPS_LIMIT = 16  # computed constants that a constant is made of
 DERIVED_LIMIT = 16  # bytes derived lazily from each stored byte, beside TOTAL_LIMIT
 SMALL = 4096  # bytes of a constant that is computed at once, whatever it takes
-#: Of what a Constant is made by one of these, it tells.
-LOOKED_THROUGH = (Map, Reshape, Transpose)
 SLICE = 1 << 18  # elements of a derived constant that are computed at a time
 
 

@@ -1,4 +1,4 @@
-"""fold_pads: padding with zeros enters the convolution that reads it.
+"""fold_pads: padding with what stands for zero enters the convolution that reads it.
 
 conv(pad(%x) constant 0.0 before=(0, 0, 0, 0) after=(0, 0, 1, 1), %w) pads=(0, 0, 0, 0)
     →   conv(%x, %w) pads=(0, 0, 1, 1)
@@ -31,17 +31,17 @@ def fold_pads(graph: Graph) -> Graph:
 
 def _joint_pads(op: Conv, pad: Node) -> Shape | None:
     """The padding of a convolution and of what pads its image, if one can do both."""
-    if op.transposed or not _spatial_zeros(pad):
+    if op.transposed or not _pads_with(pad, op.zero):
         return None
     pads = tuple(a + b for a, b in zip(op.pads, (*pad.op.before[2:], *pad.op.after[2:]), strict=True))
     return pads if all(isinstance(p, int) and p >= 0 for p in pads) else None
 
 
-def _spatial_zeros(node: Node) -> bool:
-    """Whether a node pads the spatial axes, and only those, with zeros."""
+def _pads_with(node: Node, fill: int) -> bool:
+    """Whether a node pads the spatial axes, and only those, with a number."""
     if not isinstance(node.op, Pad) or node.op.mode != "constant":
         return False
     if any(p != 0 for p in (*node.op.before[:2], *node.op.after[:2])):
         return False
     constant = node.inputs[1].constant
-    return constant is not None and bool((constant.array == 0).all())
+    return constant is not None and bool((constant.array == fill).all())

@@ -6,7 +6,7 @@ conv(map(%q) { mul(cast(sub(cast($0, int32), 3), float32), 0.5) }, W: of int8 %w
 The target is asked whether it multiplies such integers (`Target.dot`); where it does not, `widen` follows.
 Sums are exact. The zero point of what is padded is the convolution's; that of a Contract, or one that the run
 computes, is taken off behind the sum, times the sums of the weights. Bytes that would become real numbers
-only to be compared (a pool's maximum), or to become the same bytes again, stay bytes.
+only to be moved or compared (a pool's maximum), or to become the same bytes again, stay bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..ir.bodies import composed
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
 from ..ir.interpret import run_op
-from ..ir.ops import Contract, Conv, Map, Pool
+from ..ir.ops import Concat, Contract, Conv, Map, Pad, Pool, Reshape, Slice, Transpose
 from ..ir.quantised import BYTES, Parameter, Quantised, Weights, aligned, quantised, weights
 from ..ir.regions import everywhere
 from ..target import Target
@@ -54,6 +54,10 @@ class _Integers:
                 return self._product(node)
             case Pool(kind="max"):
                 return self._greatest(node)
+            case Pad() | Reshape() | Transpose() | Slice():
+                return self._moved(node)
+            case Concat():
+                return self._joined(node)
             case Map():
                 return self._same_bytes(node)
         return None
@@ -114,19 +118,72 @@ class _Integers:
         operands = [pooled if v is x.stored else v for v in real.node.inputs]
         return self.rewriter.add(real.node.op, operands, node.origin, [node.outputs[0].name])
 
-    def _same_bytes(self, node: Node[Map]) -> tuple[Value, ...] | None:
-        """The stored bytes in the place of a Map that dequantises and quantises them to the same."""
+    def _moved(self, node: Node) -> tuple[Value, ...] | None:
+        """What only moves numbers moves the bytes behind them, padding among these."""
+        real, *padding = (self.rewriter.of(v) for v in node.inputs)
+        x = quantised(real)
+        if x is None or x.scale is None or len(real.node.inputs) != 1 or real.node.op.shape is not None:
+            return None
+        if isinstance(node.op, Pad) and padding:
+            fill = _byte_of(real.node.op.body, padding[0].constant)
+            if fill is None:
+                return None
+            padding = [constant_value(fill)]
+        (moved,) = self.rewriter.add(node.op, [x.stored, *padding], node.origin)
+        return self.rewriter.add(real.node.op, [moved], node.origin, [node.outputs[0].name])
+
+    def _joined(self, node: Node[Concat]) -> tuple[Value, ...] | None:
+        """Numbers that are made of bytes in one way are joined as bytes."""
         operands = [self.rewriter.of(v) for v in node.inputs]
-        if len(operands) != 1 or node.op.body.dtype not in BYTES or quantised(operands[0]) is None:
+        found = [quantised(v) for v in operands]
+        bodies = {v.node.op.body for v, x in zip(operands, found) if x is not None and x.scale is not None}
+        if None in found or len(bodies) != 1 or any(len(v.node.inputs) != 1 for v in operands):
             return None
-        producer = operands[0].producer
-        if producer is None or not isinstance(producer.op, Map):  # bytes themselves, wherever they are from
+        stored = [x.stored for x in found if x is not None]
+        (joined,) = self.rewriter.add(node.op, stored, node.origin)
+        return self.rewriter.add(Map(bodies.pop()), [joined], node.origin, [node.outputs[0].name])
+
+    def _same_bytes(self, node: Node[Map]) -> tuple[Value, ...] | None:
+        """The stored bytes in the place of a Map that dequantises and quantises them to the same; of what is
+        joined, each part's or a Map of it."""
+        operands = [self.rewriter.of(v) for v in node.inputs]
+        body, shape = node.op.body, node.outputs[0].shape
+        if len(operands) != 1 or body.dtype not in BYTES or operands[0].shape != shape:
             return None
-        body, stored = composed(node.op.body, operands, 0)
-        if len(stored) != 1 or stored[0].dtype != body.dtype or stored[0].shape != node.outputs[0].shape:
+        (real,) = operands
+        joint = real.producer
+        if joint is None or not isinstance(joint.op, Concat) or self.rewriter.readers[real] > 1:
+            stored = _restored(body, real)
+            return None if stored is None else (stored,)
+        if real.dtype != "float32" or expr.contains(body, "index", "check"):
             return None
-        bytes_ = np.arange(256, dtype=np.uint8).view(body.dtype)
-        return (stored[0],) if (run_op(Map(body), [bytes_], {})[0] == bytes_).all() else None
+        parts = []
+        for part in joint.inputs:
+            stored = _restored(body, part)
+            parts.append(stored or self.rewriter.add(Map(body), [part], node.origin)[0])
+        return self.rewriter.add(joint.op, parts, node.origin, [node.outputs[0].name])
+
+
+def _restored(body: Expr, real: Value) -> Value | None:
+    """The bytes of which a number is made, if a body makes the same of it again."""
+    producer = real.producer
+    if quantised(real) is None or producer is None or not isinstance(producer.op, Map):
+        return None  # or bytes themselves, wherever they are from
+    again, stored = composed(body, [real], 0)
+    if len(stored) != 1 or stored[0].dtype != body.dtype:
+        return None
+    bytes_ = np.arange(256, dtype=np.uint8).view(body.dtype)
+    return stored[0] if (run_op(Map(again), [bytes_], {})[0] == bytes_).all() else None
+
+
+def _byte_of(body: Expr, number: Constant | None) -> np.ndarray | None:
+    """The byte, as a scalar, of which a body makes the number of a constant, where one does."""
+    (stored,) = (e.dtype for e in expr.topological(body) if e.op == "input")
+    if number is None or number.nbytes == 0:
+        return None
+    bytes_ = np.arange(256, dtype=np.uint8).view(stored)
+    found = bytes_[run_op(Map(body), [bytes_], {})[0] == number.array.reshape(-1)[0]]
+    return found[0].reshape(()) if len(found) else None
 
 
 class _Body:

@@ -23,7 +23,7 @@ from . import dims, dtypes, expr, interpret, ops
 from . import elements as symbolic
 from .dims import Dim, Dimension
 from .expr import Expr
-from .graph import Constant, Graph, Node, TensorType, Type, Value, constant_value, make_node
+from .graph import Constant, Derivation, Graph, Node, TensorType, Type, Value, constant_value, make_node
 
 #: Results up to this many bytes are folded while importing; larger ones are the folding pass's business.
 EAGER_FOLD_BYTES = 4096
@@ -213,7 +213,12 @@ class Builder:
             return None
         self.session.effort -= cost
         arrays = interpret.fold(op, [c.array for c in known])
-        return None if arrays is None else tuple(self.constant(a) for a in arrays)
+        if arrays is None:
+            return None
+        found = tuple(map(self.constant, arrays))
+        if isinstance(op, ops.LOOKED_THROUGH):
+            found[0].data.derivation = Derivation(op, tuple(known))
+        return found
 
     def elements(self, values: np.ndarray | Sequence[Dimension], dtype: str = "int64") -> Value:
         """An integer tensor with the given dimensions as elements: a constant when all are numbers."""

@@ -705,6 +705,10 @@ class Reorder(Op):
         return (TensorType(x.dtype, x.shape, self.layout),)
 
 
+#: Of what a constant is made by one of these, it tells (`Constant.derivation`).
+LOOKED_THROUGH = (Map, Reshape, Transpose)
+
+
 def dimensions(op: Op) -> list[Dimension]:
     """Every dimension in the op's fields: sizes, those that its expressions read, and those of its types.
     What regions hold is their own."""

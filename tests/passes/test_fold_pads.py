@@ -28,6 +28,18 @@ def test_zeros_around_an_image_become_padding():
     )
 
 
+@pytest.mark.parametrize(("value", "folds"), [(7, True), (0, False)])
+def test_what_stands_for_zero_becomes_padding(value, folds):
+    text = f"""graph g(%x: uint8[1, 3, 6, 6], %k: int8[8, 3, 3, 3]) {{
+        %value = constant uint8[] ({value})
+        %0 = pad(%x, %value) mode=constant before=(0, 0, 0, 0) after=(0, 0, 1, 1)
+        %1 = conv(%0, %k) strides=(2, 2) pads=(0, 0, 0, 0) dilations=(1, 1) accumulate=int32 zero=7
+        return %1
+    }}"""
+    found = agrees(clean(fold_pads), text)
+    assert (len(found.nodes) == 1) == folds
+
+
 def test_padding_adds_up():
     becomes(
         clean(fold_pads),

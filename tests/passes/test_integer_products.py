@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnxc.passes import integer_products as passes
 from onnxc.passes.fold_constants import fold_constants
-from support.pass_text import agrees, becomes, ops, stays
+from support.pass_text import agrees, becomes, clean, ops, stays
 
 from onnxc.ir.ops import Contract, Conv, Pool
 from onnxc.ir.quantised import weights
@@ -141,6 +141,60 @@ def test_a_maximum_of_numbers_is_that_of_the_bytes():
     found = agrees(integer_products, text)
     (pool,) = [n for n in found.nodes if isinstance(n.op, Pool)]
     assert pool.inputs[0].dtype == "uint8"
+
+
+DEQUANTISE = "{ mul(cast(sub(cast($0, int32), 7), float32), 0.25) }"
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        "pad(%0, %v) mode=constant before=(0, 0, 1, 2) after=(0, 0, 0, 1)",
+        "pad(%0) mode=edge before=(0, 0, 1, 2) after=(0, 0, 0, 1)",
+        "reshape(%0) shape=(8, 4)",
+        "transpose(%0) perm=(0, 2, 3, 1)",
+        "slice(%0) starts=(0, 1, 0, 0) sizes=(1, 1, 4, 2) steps=(1, 1, 1, 2)",
+        "concat(%0, %1) axis=1",
+    ],
+)
+def test_numbers_that_are_moved_are_moved_as_bytes(move):
+    text = f"""graph g(%x: uint8[1, 2, 4, 4], %y: uint8[1, 2, 4, 4]) {{
+        %v = constant float32[] (-1.5)
+        %0 = map(%x) {DEQUANTISE}
+        %1 = map(%y) {DEQUANTISE}
+        %2 = {move}
+        return %2
+    }}"""
+    found = agrees(clean(integer_products), text)
+    assert [n.inputs[0].dtype for n in found.nodes] == ["uint8", "uint8"]
+
+
+def test_padding_that_no_byte_stands_for_is_padded_with_numbers():
+    stays(
+        integer_products,
+        f"""graph g(%x: uint8[1, 2, 4, 4]) {{
+        %v = constant float32[] (0.1)
+        %0 = map(%x) {DEQUANTISE}
+        %1 = pad(%0, %v) mode=constant before=(0, 0, 1, 1) after=(0, 0, 1, 1)
+        return %1
+    }}""",
+    )
+
+
+def test_what_is_joined_and_quantised_is_joined_as_bytes():
+    found = agrees(
+        clean(integer_products),
+        f"""graph g(%x: uint8[1, 2, 4, 4], %y: uint8[1, 3, 4, 4]) {{
+        %0 = map(%x) {DEQUANTISE}
+        %1 = map(%y) {DEQUANTISE.replace("0.25", "0.5")}
+        %2 = concat(%0, %1) axis=1
+        %3 = {quantise("%2", 0.25, 7)}
+        return %3
+    }}""",
+    )
+    joined = found.outputs[0].producer
+    assert ops(found) == ["Map", "Map", "Concat"]
+    assert joined.inputs[0] is found.inputs[0]
 
 
 def quantise(x, scale, zero):
