@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from ..facts import Facts, cache_sizes
-from ..target import Target
-from .text.emitter import ENTRY, Function, Text
+from ..target import Dot, Target
+from .text.emitter import ENTRY, Function, Text, vector_type
 from .text.vectors import Vectors
+from .tiles import matrix
 
 CHAINS = 12  # sums that do not wait for each other: more than any latency times any rate
 WINDOW = 1 << 20  # bytes of a larger memory that are timed together
@@ -37,6 +38,8 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
     latency = 1 / _rate(chain, 200_000)
     instructions = CHAINS * _rate(chains, 200_000)
     halves = CHAINS * _rate(_compiled(target, _multiply_adds(CHAINS), 2), 200_000)
+    progress("small matrices")
+    products, matrix_loads = _matrix_rates(target)
     progress("loads")
     loads = _rate(_compiled(target, _sum), 200_000, 2 * SMALLEST)
     copy = _compiled(target, _copy)
@@ -59,10 +62,32 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
         loads=loads,
         latency=latency,
         narrow=min(1.0, instructions / halves),
+        bf16_dots=_bf16_dots(target, instructions),
+        matrix_products=products,
+        matrix_loads=matrix_loads,
         level2_rate=rates[0],
         level3_rate=rates[1],
         memory_rate=rates[2],
     )
+
+
+def _bf16_dots(target: Target, instructions: float) -> float:
+    """The rate of products of pairs of bfloat16s beside that of multiply-adds."""
+    dot = target.dot("bfloat16", "bfloat16", "float32")
+    if dot is None:
+        return target.facts.bf16_dots
+    return min(1.0, CHAINS * _rate(_compiled(target, _dots(dot)), 200_000) / instructions)
+
+
+def _matrix_rates(target: Target) -> tuple[float, float]:
+    """Products and loads of whole matrix registers a nanosecond."""
+    if not target.matrices:
+        return target.facts.matrix_products, target.facts.matrix_loads
+    tile = matrix.MatrixTile(target.matrices[0], matrix.WIDE)
+    loads = tile.high + tile.vectors
+    loading = 1 / _rate(_compiled(target, _matrix_steps(tile, False)), 20_000) / loads
+    step = 1 / _rate(_compiled(target, _matrix_steps(tile, True)), 20_000)
+    return tile.high * tile.vectors / max(step - loads * loading, step / 4), 1 / loading
 
 
 # Loops: functions of (memory, half of its bytes, iterations) -------------------------------------
@@ -77,6 +102,37 @@ def _multiply_adds(chains: int) -> Body:
             loop.carry(*(v.fma(total, factor, factor) for total in loop.carried))
         for total in loop.results:
             f.store(v.type, total, "%memory", 64)
+
+    return body
+
+
+def _dots(dot: Dot) -> Body:
+    """In each iteration a product of pairs added to every one of some sums."""
+
+    def body(f: Function, v: Vectors) -> None:
+        sums = v.type
+        pairs = vector_type("bfloat", 2 * v.lanes)
+        function = f.text.declare(dot.intrinsic, sums, [sums, pairs, pairs])
+        factor = f.load(pairs, "%memory", 64)
+        with f.loop(0, "%count", 1, [(sums, v.constant(0.0))] * CHAINS) as loop:
+            loop.carry(*(f.call(sums, function, total, factor, factor) for total in loop.carried))
+        for total in loop.results:
+            f.store(sums, total, "%memory", 64)
+
+    return body
+
+
+def _matrix_steps(tile: matrix.MatrixTile, products: bool) -> Body:
+    """Steps of a tile on registers that hold matrices, with its products or only its loads."""
+
+    def body(f: Function, v: Vectors) -> None:
+        matrix.set_rows(f, tile.unit, tile.rows)
+        matrix.clear(f, tile)
+        with f.loop(0, "%count"):
+            matrix.load_operands(f, tile, ["%memory"] * tile.high, tile.unit.row_bytes, "%memory")
+            if products:
+                matrix.add_products(f, tile)
+        matrix.release(f)
 
     return body
 
@@ -115,7 +171,8 @@ def _compiled(target: Target, body: Body, parts: int = 1) -> tuple[Any, Any]:
     with text.function(ENTRY, ["ptr %memory", "i64 %half", "i64 %count"], linkage="") as f:
         body(f, Vectors(f, "float32", target.lanes("float32") // parts))
         f.statement("ret void")
-    machine = llvm.Target.from_triple(target.triple).create_target_machine(cpu=target.cpu, opt=2, jit=True)
+    cpu, _, features = target.processor.partition(",")
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(cpu, features, opt=2, jit=True)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(text)), machine)
     kinds = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return engine, ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address(ENTRY))

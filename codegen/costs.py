@@ -7,6 +7,7 @@ that says what it stands for. `benchmarks/calibrate.py` holds all of it against 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from ..ir import dims, expr
@@ -15,7 +16,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Node, TensorType, Value
 from ..ir.ops import Gather
 from ..records import dataclass
-from ..target import Target
+from ..target import Matrix, Target
 
 # Constants ---------------------------------------------------------------------------------------
 
@@ -55,6 +56,7 @@ WHOLE_POOL = 2  # a vector of an image that is pooled as a whole: loaded and add
 POOL_TAP = 3  # a tap of a pooling window along one axis
 UNALIGNED = 14  # of a vector stored across two lines of the cache, by turns with those of other channels
 NARROW_PANEL = 1.05  # a tile narrower than the others, which are alternated with it
+MATRIX_ROWS = 0.6  # of a matrix register's time that goes with its rows
 SPREAD = 0.6  # a product of a transposed convolution whose results are channels of one vector
 
 # Nanoseconds.
@@ -251,6 +253,21 @@ def step_time(target: Target, instructions: float, loads: float, chains: int = 1
     first-level cache, and of the latency that `chains` sums a register leave open."""
     facts = target.facts
     return max(instructions / facts.instructions, loads / facts.loads, facts.latency / chains)
+
+
+def matrix_step(target: Target, unit: Matrix, rows: float, vectors: int) -> float:
+    """Nanoseconds of a step of k of a tile on registers that hold matrices: of its loads and its products,
+    which wait for each other."""
+    full, registers = rows / unit.rows, math.ceil(rows / unit.rows)
+    high = MATRIX_ROWS * full + (1 - MATRIX_ROWS) * registers
+    return high * vectors / target.facts.matrix_products + (high + vectors) / target.facts.matrix_loads
+
+
+def matrix_ends(target: Target, unit: Matrix, rows: float, vectors: int) -> float:
+    """Nanoseconds in which the sums of such a tile are cleared, stored and read again."""
+    registers = math.ceil(rows / unit.rows)
+    vectors_of_sums = rows * vectors * unit.row_bytes * 8 / target.vector_bits
+    return registers * vectors / target.facts.matrix_loads + vectors_of_sums / target.facts.loads
 
 
 def weight(*roots: Expr) -> int:

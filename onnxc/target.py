@@ -53,6 +53,34 @@ class Dot:
 
 
 @dataclass(frozen=True)
+class Matrix:
+    """An instruction on registers that hold small matrices of `rows` rows of `row_bytes` bytes each:
+
+        sums [rows][columns] += lhs [rows][depth] * rhs [depth / group][columns][group]
+
+    without saturation, where `group` elements of an operand are as long as a sum. `intrinsic` takes the
+    numbers of the registers (sums, lhs, rhs), of which there are `registers`."""
+
+    lhs: str
+    rhs: str
+    accumulate: str
+    group: int
+    intrinsic: str
+    rows: int = 16
+    row_bytes: int = 64
+    registers: int = 8
+
+    @property
+    def depth(self) -> int:
+        """Of the products that one instruction adds to each sum."""
+        return self.row_bytes // dtypes.itemsize(self.lhs)
+
+    @property
+    def columns(self) -> int:
+        return self.row_bytes // dtypes.itemsize(self.accumulate)
+
+
+@dataclass(frozen=True)
 class Target:
     """A processor family: LLVM's names for it and the facts that tilings follow."""
 
@@ -70,6 +98,7 @@ class Target:
     constant_bytes: int = 0  # of the graph that is lowered: so much lies between two uses of a constant
     abilities: frozenset[Ability] = frozenset()
     dots: tuple[Dot, ...] = ()
+    matrices: tuple[Matrix, ...] = ()
     level: str = ""  # the name of its level, where it is none itself
     extensions: tuple[str, ...] = ()  # features beyond the level's, in LLVM's names, which are the runtime's
 
@@ -94,6 +123,11 @@ class Target:
             if (rhs, lhs, accumulate) == (dot.lhs, dot.rhs, dot.accumulate):
                 return replace(dot, lhs=lhs, rhs=rhs, swapped=True)
         return None
+
+    def matrix(self, lhs: str, rhs: str, accumulate: str) -> Matrix | None:
+        """The instruction for sums of such products of small matrices."""
+        wanted = (lhs, rhs, accumulate)
+        return next((m for m in self.matrices if (m.lhs, m.rhs, m.accumulate) == wanted), None)
 
     @property
     def processor(self) -> str:
@@ -208,6 +242,24 @@ _DOTS = {
     Ability.DOT_BF16: ("bfloat16", "bfloat16", "float32", 2),
 }
 
+#: LLVM's intrinsics on registers that hold matrices: by level and ability.
+_MATRICES = {
+    ("x86-64-v4", Ability.MATRIX_INT8): tuple(
+        Matrix(lhs, rhs, "int32", 4, f"llvm.x86.tdpb{signs}d")
+        for signs, lhs, rhs in (
+            ("us", "uint8", "int8"),
+            ("ss", "int8", "int8"),
+            ("uu", "uint8", "uint8"),
+            ("su", "int8", "uint8"),
+        )
+    ),
+    ("x86-64-v4", Ability.MATRIX_BF16): (Matrix("bfloat16", "bfloat16", "float32", 2, "llvm.x86.tdpbf16ps"),),
+}
+
+#: LLVM's intrinsics that load, clear and store such registers, set their sizes, and give them back.
+MATRIX_LOAD, MATRIX_ZERO, MATRIX_STORE = "llvm.x86.tileloadd64", "llvm.x86.tilezero", "llvm.x86.tilestored64"
+MATRIX_SIZES, MATRIX_RELEASE = "llvm.x86.ldtilecfg", "llvm.x86.tilerelease"
+
 #: LLVM's intrinsic behind `Ability.SCALE_EXPONENT`, which has no portable name; `.ps.512` and the like
 #: follow.
 SCALE_EXPONENT = "llvm.x86.avx512.mask.scalef"
@@ -252,6 +304,9 @@ def _extended(level: str, extensions: tuple[str, ...], name: str = "") -> Target
         features=(*base.features, *extensions),
         abilities=abilities,
         dots=dots,
+        matrices=tuple(
+            m for ability in Ability if ability in abilities for m in _MATRICES.get((level, ability), ())
+        ),
         level=level,
         extensions=extensions,
     )
@@ -297,7 +352,25 @@ def _machine_features() -> frozenset[str]:
 
 
 def _is_here(feature: str) -> bool:
-    return _CPUINFO.get(feature, feature) in _machine_features()
+    return _CPUINFO.get(feature, feature) in _machine_features() and (
+        feature not in _ON_REQUEST or _granted()
+    )
+
+
+#: Features whose registers the system gives to a process that asks for them.
+_ON_REQUEST = ("amx-tile", "amx-int8", "amx-bf16")
+
+
+@cache
+def _granted() -> bool:
+    """Whether this process may use these registers: it asks, as every library does that needs them."""
+    import ctypes
+
+    try:
+        system = ctypes.CDLL(None).syscall
+    except (OSError, AttributeError):
+        return False
+    return system(158, ctypes.c_long(0x1023), ctypes.c_long(18)) == 0  # arch_prctl, ARCH_REQ_XCOMP_PERM
 
 
 def runs_here(target: Target) -> bool:

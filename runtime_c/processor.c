@@ -89,6 +89,18 @@ static uint64_t onnxc_saved_state(void) {
     return (uint64_t)high << 32 | low;
 }
 
+/* Whether the process may use state that is large: the system gives it to who asks, once for all
+ * threads; asked again it says the same. */
+static bool onnxc_granted(uint32_t state) {
+    if (state != ONNXC_AMX) return true;
+#ifdef __linux__
+    enum { REQUEST_STATE = 0x1023, AMX_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_STATE, AMX_DATA) == 0;
+#else
+    return false;
+#endif
+}
+
 static bool onnxc_has_feature(const char *name) {
     for (size_t i = 0; i < sizeof onnxc_features / sizeof *onnxc_features; i++) {
         const struct onnxc_feature *feature = &onnxc_features[i];
@@ -96,7 +108,8 @@ static bool onnxc_has_feature(const char *name) {
         if (strcmp(feature->name, name) != 0) continue;
         return onnxc_cpuid(feature->leaf, feature->subleaf, words)
             && (words[feature->word] >> feature->bit & 1)
-            && (onnxc_saved_state() & feature->state) == feature->state;
+            && (onnxc_saved_state() & feature->state) == feature->state
+            && onnxc_granted(feature->state);
     }
     return false;
 }

@@ -10,6 +10,7 @@ from . import (
     conv_transpose,
     depthwise,
     gemm,
+    gemm_matrix,
     loop_nest,
     pool,
     random,
@@ -23,6 +24,7 @@ from . import (
 
 KERNELS: tuple[Kernel, ...] = (
     gemm,
+    gemm_matrix,
     conv,
     winograd,
     conv_stem,

@@ -95,24 +95,31 @@ def _most_rows(product: Product) -> int:
 
 
 def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: int, dot: Dot | None) -> Tiling:
-    """How tiles and panels form parts: by rows where B stays in the second-level cache, else by
-    columns, with as many rows as leave A there."""
-    depth, m, n = (dims.typical(d) for d in (product.depth, product.m.size, product.n.size))
-    tiles, panels = -(-m // rows), -(-n // (lanes * vectors))
-    a_row, b_column = (max(1, depth * dtypes.itemsize(t)) for t in (product.lhs, product.rhs))
+    """Tiles of that size with the parts that suit them, and where B comes from."""
+    depth, tiles = dims.typical(product.depth), -(-dims.typical(product.m.size) // rows)
     group_of_k = 1 if dot is None else dot.group
     tile_time = -(-depth // group_of_k) * mk.step_time(target, rows, vectors) + costs.TILE
     source = _source(product, target, tiles)
     if dot is not None and source == "direct":
         source = "packed"
+    order, block, group = parts_of_tiles(product, target, rows, lanes * vectors, tile_time)
+    return Tiling(rows, vectors, lanes, order, block, group, source, group_of_k)
+
+
+def parts_of_tiles(
+    product: Product, target: Target, rows: int, width: int, tile_time: float
+) -> tuple[str, int, int]:
+    """The order of tiles of so many rows and columns, how many of them make a part, and how many panels: by
+    rows where B stays in the second-level cache, else by columns, with as many rows as leave A there."""
+    depth, m, n = (dims.typical(d) for d in (product.depth, product.m.size, product.n.size))
+    tiles, panels = -(-m // rows), -(-n // width)
+    a_row, b_column = (max(1, depth * dtypes.itemsize(t)) for t in (product.lhs, product.rhs))
     if b_column * n <= target.facts.level2_bytes // 2 and tiles >= panels:
-        block = max(1, min(tiles, math.ceil(costs.PART_NS / (tile_time * panels))))
-        return Tiling(rows, vectors, lanes, "rows", block, ALL, source, group_of_k)
+        return "rows", max(1, min(tiles, math.ceil(costs.PART_NS / (tile_time * panels)))), ALL
     block = max(1, target.facts.level2_bytes // 2 // (a_row * rows))
     if isinstance(product.m.size, int) and tiles:
         block = -(-tiles // -(-tiles // block))  # blocks of equal size
-    group = max(1, round(costs.PART_NS / (tile_time * max(1, min(block, tiles)))))
-    return Tiling(rows, vectors, lanes, "panels", block, group, source, group_of_k)
+    return "panels", block, max(1, round(costs.PART_NS / (tile_time * max(1, min(block, tiles)))))
 
 
 def _source(product: Product, target: Target, tiles: int) -> str:
@@ -168,7 +175,13 @@ def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant
     product = product_of(node)
     if product is None or not product.constant or operand != product.operands[1]:
         return None
-    value, tiling = node.inputs[operand].data, choice.tiling
+    return pack_product(node, product, choice.tiling, choice.tiling.dot, choice.tiling.dot)
+
+
+def pack_product(node: Node[Contract], product: Product, tiling: Tiling, group: int, whole: int) -> Constant:
+    """B in panels in which `group` neighbours along k stand together, and k is a multiple of `whole`."""
+    operand = product.operands[1]
+    value = node.inputs[operand].data
     labels = node.op.lhs if operand == 0 else node.op.rhs
     groups = [
         "".join(axis.labels for axis in axes) for axes in (product.panels_axes, product.k, (product.n,))
@@ -177,23 +190,25 @@ def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant
     shape = [dims.product(sizes[label] for label in group) for group in groups]
     order = [labels.index(label) for group in groups for label in group]
     order += [axis for axis in range(len(value.shape)) if axis not in order]  # those of size 1
-    lanes, group = tiling.lanes, tiling.dot
+    lanes, depth = tiling.lanes, padded(shape[1], whole)
 
     def make() -> np.ndarray:
         matrix = value.array.transpose(order).reshape(shape)
+        if whole > group:
+            matrix = np.pad(matrix, [(0, 0), (0, depth - shape[1]), (0, 0)])
         return pack_columns(matrix, tiling.vectors * lanes, lanes, group)
 
-    return Constant(value.dtype, (shape[0], padded(shape[1], group) * padded(shape[2], lanes)), make)
+    return Constant(value.dtype, (shape[0], depth * padded(shape[2], lanes)), make)
 
 
 # Emission ----------------------------------------------------------------------------------------
 
 
 def emit(node: Node[Contract], choice: Choice[Tiling], target: Target) -> Code:
-    return _Gemm(node, offered(product_of(node), node), choice.tiling, choice.cost, target).code()
+    return Gemm(node, offered(product_of(node), node), choice.tiling, choice.cost, target).code()
 
 
-class _Gemm:
+class Gemm:
     """Writes the steps of one product. Distances are in bytes. What is a number stands in the code;
     what only the run knows is a word that the entry hands to the tiles."""
 
@@ -207,6 +222,7 @@ class _Gemm:
         self.width = tiling.vectors * tiling.lanes
         self.direct = tiling.source == "direct"
         self.dot = _dot(product, target) if tiling.dot > 1 else None
+        self.group = tiling.dot  # neighbours along k that stand together
         # What a packed matrix has of k, whole groups.
         self.depth = dims.ceil_divide(product.depth, tiling.dot) * tiling.dot
         used = expr.inputs(self.body) if self.body is not None else []
@@ -365,7 +381,7 @@ class _Gemm:
         return dims.product(axis.size for axis in axes) * self.depth
 
     def product_step(self) -> Step:
-        k, t, p = KernelText(self.target), self.tiling, self.product
+        k, p = KernelText(self.target), self.product
         scratch = 64
         for name, vectors, columns in self.versions:
             for height in self.heights:
@@ -374,8 +390,7 @@ class _Gemm:
                 self.emit_tile(k, f"{ENTRY}.{name}", tile, columns)
             if self.heights and not epilogues.in_registers(self.body):
                 self.emit_done(k, f"{ENTRY}.{name}", self.tile(1, vectors), columns)
-        blocks = dims.ceil_divide(self.tiles, t.block)
-        groups = 1 if t.group == ALL else dims.ceil_divide(self.panels, t.group)
+        blocks, groups = self.blocks_and_groups()
         with k.entry() as f, f.loop("%first", "%last") as parts:
             rest, block = f.divide(parts.index, f.size(blocks))
             rest, group = f.divide(rest, f.size(groups))
@@ -383,6 +398,13 @@ class _Gemm:
         parts_ = p.repeats * blocks * groups
         steps = p.repeats * p.m.size * p.n.size * p.depth
         return k.step(parts_, costs.work(self.cost, steps), scratch)
+
+    def blocks_and_groups(self) -> tuple[Dimension, Dimension]:
+        """How many blocks of tiles there are, and how many groups of panels."""
+        block, group = self.tiling.block, self.tiling.group
+        return dims.ceil_divide(self.tiles, block), 1 if group == ALL else dims.ceil_divide(
+            self.panels, group
+        )
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
         """The addresses of A, B, C and the epilogue's operands for an index of the outer axes."""
@@ -500,6 +522,7 @@ class _Gemm:
                 step,
                 f.size(self.step_of(p.n, B)),
                 columns,
+                self.group,
                 self.tiling.dot,
             )
         with f.loop(0, f.size(axis.size), 1, [("ptr", target)]) as loop:

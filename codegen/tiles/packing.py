@@ -83,14 +83,22 @@ def pack_panel(
     n_stride: int | str,
     columns: int | str,
     group: int = 1,
+    whole: int = 1,
 ) -> str:
     """Writes a panel [depth][vectors * lanes] at `target` from the elements at
     source + k * k_stride + n * n_stride (bytes), of which the first `columns` columns exist; returns
-    the address behind it."""
+    the address behind it. `group` neighbours along k stand together, and zeros fill the last `whole` of
+    them up."""
     size, width = dtypes.itemsize(dtype), vectors * lanes
     dtype = f"int{8 * size}"  # only moved, so any type of the size will do
     if group > 1:
-        return _pack_groups(f, dtype, width, source, target, depth, k_stride, n_stride, columns, group)
+        end = _pack_groups(f, dtype, width, source, target, depth, k_stride, n_stride, columns, group)
+        if whole <= group:
+            return end
+        behind = f.mul(f.round_down(f.add(depth, whole - 1), whole), width * size)
+        with f.loop(f.mul(f.round_down(f.add(depth, group - 1), group), width * size), behind) as loop:
+            f.store("i8", "0", f.offset(target, loop.index))
+        return f.offset(target, behind)
     if str(n_stride) == str(size):
         _copy_rows(f, dtype, lanes, vectors, source, target, depth, k_stride, columns)
     else:

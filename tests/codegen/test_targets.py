@@ -4,6 +4,7 @@ those that it cannot be, and are refused politely where they do not fit. Only ta
 
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,6 +155,37 @@ def test_a_target_that_this_machine_lacks_is_passed_over(monkeypatch, tmp_path):
         onnxc.load(library, target="later")
     with pytest.raises(LoadError, match="model 'model' was not compiled for target 'z80'"):
         onnxc.load(library, target="z80")
+
+
+REFUSED = """if True:
+    import ctypes, sys
+    import onnxc
+    from onnxc.errors import LoadError
+    from onnxc.target import find_target
+    class Stack(ctypes.Structure):
+        _fields_ = [("memory", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+    memory = ctypes.create_string_buffer(5000)  # for signals, too small for the registers of matrices
+    system = ctypes.CDLL(None)
+    assert system.sigaltstack(ctypes.byref(Stack(ctypes.addressof(memory), 0, 5000)), None) == 0
+    print(onnxc.load(sys.argv[1]).target)
+    try:
+        print(onnxc.load(sys.argv[1], target="sapphirerapids").target)
+    except LoadError as error:
+        print(error)
+    print(find_target().name)
+"""
+
+
+@pytest.mark.skipif(not RUNNABLE[0].triple.startswith("x86_64"), reason="no such registers")
+def test_registers_that_the_system_refuses_are_as_if_there_were_none(tmp_path):
+    library = onnxc.compile(
+        small_models.fragile(), tmp_path / "model.so", target=["sapphirerapids", RUNNABLE[0].name]
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", REFUSED, library], capture_output=True, text=True)
+    chosen, sentence, native = done.stdout.splitlines()
+    assert chosen == RUNNABLE[0].name
+    assert re.search("this one lacks .*amx-tile, amx-int8, amx-bf16$", sentence)
+    assert "amx" not in native and native != "sapphirerapids"
 
 
 @pytest.mark.slow

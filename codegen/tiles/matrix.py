@@ -1,0 +1,134 @@
+"""The register tile on registers that hold matrices: what `microkernel.py` is on vectors.
+
+                         rhs 6     rhs 7       panel [depth / group][vectors][columns][group]
+    lhs 4  [16 rows] ──▶ sums 0    sums 1
+    lhs 5  [16 rows] ──▶ sums 2    sums 3      up to 32 rows x 32 columns
+A step takes 64 bytes of every row: 64 bytes or 32 bfloat16s. Sums leave the registers through memory, where
+epilogues read them. How many rows the registers have is set by the run, so that one function does tiles of
+any height. Operands are whole steps long: who packs them puts zeros behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...records import dataclass
+from ...target import MATRIX_LOAD, MATRIX_RELEASE, MATRIX_SIZES, MATRIX_STORE, MATRIX_ZERO, Matrix
+from ..text.emitter import Function
+
+HIGH, WIDE = 2, 2  # registers of rows and of columns that a tile has at most
+_LHS, _RHS = HIGH * WIDE, HIGH * WIDE + HIGH  # the numbers of the operands' registers
+
+#: What the processor is told of its registers: 16 bytes, the first one the number of this form, then the
+#: bytes of a row of each, in 2 bytes, then the rows of each, in one.
+_SIZES_BYTES, _ROW_BYTES, _ROWS = 64, 16, 48
+
+
+@dataclass(frozen=True)
+class MatrixTile:
+    """Up to `high` registers of rows x `vectors` registers of columns of sums."""
+
+    unit: Matrix
+    vectors: int
+    high: int = HIGH
+
+    @property
+    def rows(self) -> int:
+        """At most."""
+        return self.high * self.unit.rows
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.unit.columns
+
+    @property
+    def line(self) -> int:
+        """Bytes of a panel that a group of k takes, for all columns."""
+        return self.vectors * self.unit.row_bytes
+
+    @property
+    def panel_step(self) -> int:
+        """Bytes of a panel that a step takes."""
+        return self.unit.depth // self.unit.group * self.line
+
+
+def set_rows(f: Function, unit: Matrix, rows: int | str) -> None:
+    """Gives the registers sizes for tiles of so many rows, 1 to 32; what they held is lost. The first
+    register of rows is filled first."""
+    memory = f.hoisted(f"alloca [{_SIZES_BYTES} x i8], align {_SIZES_BYTES}", "ptr")
+    f.store("<64 x i8>", "zeroinitializer", memory, _SIZES_BYTES)
+    f.store("i8", "1", memory)
+    row_bytes = f"splat (i16 {unit.row_bytes})"
+    f.store(f"<{unit.registers} x i16>", row_bytes, f.offset(memory, _ROW_BYTES))
+    upper = f.minimum(rows, unit.rows)
+    lower = f.maximum(f.sub(rows, unit.rows), 1)  # a register must have a row, used or not
+    sizes = [upper] * WIDE + [lower] * WIDE + [upper, lower] + [unit.row_bytes // 4] * WIDE
+    for register, count in enumerate(sizes):
+        place = f.offset(memory, _ROWS + register)
+        value = str(count) if str(count).isdigit() else f.cast("trunc", str(count), "i8", "i64")
+        f.store("i8", value, place)
+    f.run(f.text.declare(MATRIX_SIZES, "void", ["ptr"]), f"ptr {memory}")
+
+
+def release(f: Function) -> None:
+    """Gives the registers back: the system need not save them when threads change places."""
+    f.run(f.text.declare(MATRIX_RELEASE, "void", []))
+
+
+def clear(f: Function, tile: MatrixTile) -> None:
+    zero = f.text.declare(MATRIX_ZERO, "void", ["i8"])
+    for i in range(tile.high):
+        for j in range(tile.vectors):
+            f.run(zero, f"i8 {i * WIDE + j}")
+
+
+def multiply_add(
+    f: Function,
+    tile: MatrixTile,
+    lhs: Sequence[str],
+    row: int | str,
+    step: int | str,
+    panel: str,
+    steps: int | str,
+) -> str:
+    """Adds the products of `steps` steps of k to the sums; returns where the panel goes on. lhs: for each
+    register of rows the address of its first row; the rows lie `row` bytes apart, the next step `step` bytes
+    on."""
+    kinds = ["ptr"] * (tile.high + 1)
+    with f.loop(0, steps, 1, list(zip(kinds, [*lhs, panel]))) as loop:
+        *a, b = loop.carried
+        load_operands(f, tile, a, row, b)
+        add_products(f, tile)
+        loop.carry(*(f.offset(p, step) for p in a), f.offset(b, tile.panel_step))
+    return loop.results[-1]
+
+
+def load_operands(f: Function, tile: MatrixTile, lhs: Sequence[str], row: int | str, panel: str) -> None:
+    """What one step multiplies."""
+    for j in range(tile.vectors):
+        _load(f, _RHS + j, f.offset(panel, j * tile.unit.row_bytes), tile.line)
+    for i, pointer in enumerate(lhs):
+        _load(f, _LHS + i, pointer, row)
+
+
+def add_products(f: Function, tile: MatrixTile) -> None:
+    """Adds the products of what was loaded to the sums."""
+    product = f.text.declare(tile.unit.intrinsic, "void", ["i8"] * 3)
+    for i in range(tile.high):
+        for j in range(tile.vectors):
+            f.run(product, f"i8 {i * WIDE + j}", f"i8 {_LHS + i}", f"i8 {_RHS + j}")
+
+
+def store(f: Function, tile: MatrixTile, pointers: Sequence[str], row: int | str) -> None:
+    """The sums as [rows][columns] in memory, rows `row` bytes apart; `pointers`: the first row of each
+    register of rows."""
+    function = f.text.declare(MATRIX_STORE, "void", ["i8", "ptr", "i64"])
+    for i, pointer in enumerate(pointers):
+        for j in range(tile.vectors):
+            at = f.offset(pointer, j * tile.unit.row_bytes)
+            f.run(function, f"i8 {i * WIDE + j}", f"ptr {at}", f"i64 {row}")
+
+
+def _load(f: Function, register: int, pointer: str, row: int | str) -> None:
+    function = f.text.declare(MATRIX_LOAD, "void", ["i8", "ptr", "i64"])
+    f.run(function, f"i8 {register}", f"ptr {pointer}", f"i64 {row}")
