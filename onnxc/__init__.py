@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from .custom import operator
 from .errors import (
     CompileError,
     LimitError,
@@ -39,7 +40,9 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "compile",
+    "get_include",
     "load",
+    "operator",
 ]
 
 
@@ -56,6 +59,7 @@ def compile(
     header: str | os.PathLike | None = None,
     weights: str | os.PathLike | None = None,
     typical: Mapping[str, int] | None = None,
+    operators: Sequence[str | os.PathLike] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Path:
     """Compiles `model` (a path, bytes or an onnx.ModelProto) to the shared library `output`; its path.
@@ -67,8 +71,9 @@ def compile(
     processor). name: prefix of its exported symbol (None: the output's stem). header: where to write the C
     header. weights: a file of their own for the weights, which the library then looks for at the same place
     beside it (None: the library itself, or `OUTPUT.weights` for more than 2 GB). typical: sizes that named
-    dimensions have most of the time: the library takes any, and is fastest there. Raises ModelErrors with
-    everything that is wrong with the model, or another OnnxcError; then nothing is written.
+    dimensions have most of the time: the library takes any, and is fastest there. operators: files with
+    operators that onnxc lacks: see docs/custom_operators.md. Raises ModelErrors with everything that is wrong
+    with the model, or another OnnxcError; then nothing is written.
     """
     from .codegen.library import workers
 
@@ -87,6 +92,14 @@ def compile(
         header=header,
         weights=weights,
         typical=typical,
+        operators=operators,
         progress=progress,
     )
     return Path(output)
+
+
+def get_include() -> str:
+    """The folder of the C headers: onnxc.h, and onnxc_operator.h for operators of your own."""
+    from . import runtime_c
+
+    return str(Path(runtime_c.__file__).parent)

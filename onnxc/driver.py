@@ -7,6 +7,7 @@ appears at the output path until the library is complete.
 from __future__ import annotations
 
 import os
+import runpy
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from dataclasses import field, replace
 from functools import wraps
 from pathlib import Path
 
-from .codegen.library import files, header, images, link, objects, workers
+from .codegen.library import custom, files, header, images, link, objects, workers
 from .codegen.library.description import describe
 from .codegen.library.interface import symbol_prefix
 from .codegen.library.module import emit_module
@@ -23,10 +24,14 @@ from .codegen.library.runtime import runtime_prefix, start_runtime
 from .codegen.library.tables import entry_points, tables_text
 from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, weights_object, write_weights
 from .codegen.lowering.lower import Lowered, lower
-from .errors import CompileError, Origin
+from .errors import CompileError, OnnxcError, Origin, one_line, quote
+from .frontend.c_operators import declared_operators
 from .frontend.external_data import MappedFile
 from .frontend.figures import library_details
 from .frontend.importer import Imported, Options, import_model
+from .frontend.onnx_ops.rules import Rule
+from .frontend.operator_sets import OperatorSet, read_operator_set
+from .frontend.operators import Operators
 from .frontend.tensors import DTYPE_NAMES
 from .frontend.walk import all_tensors
 from .ir import dims
@@ -186,6 +191,7 @@ def compile_model(
     dump_ir: str | os.PathLike | None = None,
     header: str | os.PathLike | None = None,
     weights: str | os.PathLike | None = None,
+    operators: Sequence[str | os.PathLike] = (),
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -214,22 +220,23 @@ def compile_model(
     workers.start(jobs)
     stages = _Stages(report, progress)
     dump = _Dump(dump_ir)
-    stages("import")
-    options = Options(dims or {}, shapes or {}, overridable, typical or {}, states or {})
-    imported = import_model(model, options)
-    outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
-    report.initializer_bytes = initializer_bytes(imported)
-    lowered = []
-    optimised: dict[tuple[Dot, ...], Graph] = {}  # all that passes know of a target
-    for chosen in targets:
-        each = dump if len(targets) == 1 else dump.of(chosen.name)
-        if chosen.dots not in optimised:
-            # a value knows one graph's nodes, so that other passes need it read anew
-            graph = import_model(model, options).graph if optimised else imported.graph
-            stages("optimise")
-            optimised[chosen.dots] = optimise(graph, chosen, each)
-        lowered.append(lower(optimised[chosen.dots], chosen, stages, each))
     with tempfile.TemporaryDirectory(prefix="onnxc-") as work:
+        stages("import")
+        given = given_operators(operators, Path(work), targets[0])
+        options = Options(dims or {}, shapes or {}, overridable, typical or {}, states or {}, given.operators)
+        imported = import_model(model, options)
+        outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
+        report.initializer_bytes = initializer_bytes(imported)
+        lowered = []
+        optimised: dict[tuple[Dot, ...], Graph] = {}  # all that passes know of a target
+        for chosen in targets:
+            each = dump if len(targets) == 1 else dump.of(chosen.name)
+            if chosen.dots not in optimised:
+                # a value knows one graph's nodes, so that other passes need it read anew
+                graph = import_model(model, options).graph if optimised else imported.graph
+                stages("optimise")
+                optimised[chosen.dots] = optimise(graph, chosen, each)
+            lowered.append(lower(optimised[chosen.dots], chosen, stages, each))
         _build(
             imported,
             lowered,
@@ -240,10 +247,63 @@ def compile_model(
             name=name or default_name(outputs.library),
             threads=threads,
             jobs=jobs,
+            code=given.code,
         )
     stages("")
     report.nodes = sum(1 for _ in walk(lowered[0].graph))
     return report
+
+
+@dataclass(frozen=True)
+class Given:
+    """The operators in the files that were given beside a model, and the code of those that are C."""
+
+    operators: Operators
+    code: Sequence[custom.CustomCode]
+
+
+def given_operators(paths: Iterable[str | os.PathLike], directory: Path, target: Target) -> Given:
+    """What files bring: a C source (compiled into `directory`), object, archive or shared library that
+    declares operators with `runtime_c/onnxc_operator.h`; an operator set document with functions; or a Python
+    file whose rules `onnxc.operator` registers. Errors name the file."""
+    rules: dict[tuple[str, str], list[Rule]] = {}
+    sets: list[OperatorSet] = []
+    code: list[custom.CustomCode] = []
+    for path in map(Path, paths):
+        try:
+            if path.suffix == ".py":
+                _run_python(path)
+            elif custom.is_code(path):
+                code.append(custom.custom_code(path, directory, target))
+                for declared in declared_operators(code[-1].object):
+                    _add_rule(rules, declared.rule())
+            else:
+                sets.append(read_operator_set(path))
+        except OnnxcError as error:
+            error.origin = replace(error.origin, file=os.fspath(path))
+            raise
+    for known in rules.values():
+        known.sort(key=lambda rule: -rule.since)
+    return Given(Operators(rules, tuple(sets)), code)
+
+
+def _add_rule(rules: dict[tuple[str, str], list[Rule]], rule: Rule) -> None:
+    others = rules.setdefault((rule.domain, rule.op_type), [])
+    if any(other.since == rule.since for other in others):
+        raise CompileError(
+            f"the operator {quote(rule.op_type)} of {quote(rule.domain)} {rule.since} is declared twice"
+        )
+    others.append(rule)
+
+
+def _run_python(path: Path) -> None:
+    try:
+        runpy.run_path(os.fspath(path), run_name="onnxc_operators")
+    except OnnxcError:
+        raise
+    except Exception as error:  # whatever the file raises
+        said = one_line(str(error) or type(error).__name__, 300)
+        raise CompileError(f"running it failed: {said}") from None
 
 
 def optimise(
@@ -277,6 +337,7 @@ def _build(
     name: str,
     threads: int | None,
     jobs: int | None,
+    code: Sequence[custom.CustomCode],
 ) -> None:
     prefix, kind = symbol_prefix(name), link.output_kind(outputs.library)
     plans, machine = [each.plan for each in lowered], lowered[0].target  # the same kind for all
@@ -324,7 +385,7 @@ def _build(
         generation.add("tables", tables, machine.triple, BASELINE)
         if made.header is not None:
             made.header.write_text(header.model_header(description), encoding="utf-8")
-        parts = [*generation.finish(), runtime.wait()]
+        parts = [*generation.finish(), runtime.wait(), *(part for c in code for part in c.parts(kind))]
         if made.weights is None:
             parts.append(weights_object(weights_path, prefix, like=parts[0]))
         stages("link")
@@ -338,7 +399,10 @@ def _build(
             kind=kind,
             prefix=prefix,
             target=machine,
-            libraries=images.LINKED if decodes else (),
+            libraries=[
+                *(images.LINKED if decodes else ()),
+                *(flag for c in code for flag in c.flags(kind, outputs.library)),
+            ],
         )
     report.library_bytes = outputs.library.stat().st_size
     report.weights_file = None if outputs.weights is None else os.fspath(outputs.weights)

@@ -51,6 +51,7 @@
 #include "ops_classes.c"
 #include "ops_maps.c"
 #include "ops_text.c"
+#include "ops_custom.c"
 #ifdef ONNXC_IMAGES
 #include "images.c"
 #endif

@@ -21,7 +21,7 @@ ROOMS = (
     ("records", "version"),
     ("errors", "ir.dtypes"),
     ("loading.trailer", "codegen.abi", "commands.console"),
-    ("cache",),
+    ("cache", "custom"),
     ("facts",),
     ("target", "ir"),
     ("frontend", "passes", "codegen.costs", "codegen.text"),

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from ...ir import dtypes
+from ...ir.ops import CUSTOM
 from ...loading.trailer import ABI_MAJOR, ABI_MINOR
 from .. import abi
 from .interface import LibraryDescription, LoweredDescription, Port
@@ -89,6 +90,7 @@ def tables_text(d: LibraryDescription, runtime: str, shared: bool) -> str:
     tables.globals.append(f"@library = internal constant {library}")
     tables.declare(f"declare hidden i32 @{runtime}create(ptr, ptr, ptr)")
     functions = [
+        *tables.functions.values(),
         "define internal i32 @create(ptr %options, ptr %context) {",
         f"  %status = tail call i32 @{runtime}create(ptr @library, ptr %options, ptr %context)",
         "  ret i32 %status",
@@ -108,6 +110,7 @@ class _Tables:
     def __init__(self) -> None:
         self.globals: list[str] = []
         self.declarations: dict[str, None] = {}
+        self.functions: dict[str, str] = {}
         self._names: dict[str, str] = {}  # by what is defined
 
     def declare(self, text: str) -> None:
@@ -186,11 +189,27 @@ class _Tables:
             )
         )
 
+    def operator(self, name: str, runtime: str) -> str:
+        """The function behind a RuntimeCall: the runtime's, or one that has the runtime call a user's."""
+        if not name.startswith(CUSTOM):
+            self.declare(f"declare hidden void @{runtime}op_{name}()")
+            return f"{runtime}op_{name}"
+        self.declare(f"declare hidden i32 @{runtime}custom(ptr, ptr, ptr, i32, ptr, ptr)")
+        self.declare(f"declare i32 @{name}(ptr)")
+        self.functions[name] = (
+            f"define internal i32 @call_{name}(ptr %context, ptr %in, i32 %in_count, ptr %out, "
+            "i32 %out_count, ptr %attributes) {\n"
+            f"  %status = tail call i32 @{runtime}custom(ptr %context, ptr %in, ptr %out, i32 %out_count, "
+            f"ptr %attributes, ptr @{name})\n"
+            "  ret i32 %status\n}"
+        )
+        return f"call_{name}"
+
     def lowered(self, d: LibraryDescription, number: int, runtime: str) -> str:
         lowered: LoweredDescription = d.lowered[number]
         bind, run = entry_points(d.prefix, number)
-        operators = [f"{runtime}op_{name}" for name in lowered.operators]
-        for name in (bind, run, *operators):
+        operators = [self.operator(name, runtime) for name in lowered.operators]
+        for name in (bind, run):
             self.declare(f"declare hidden void @{name}()")
         ranges = [_struct("onnxc_lifetime", first=first, last=last) for first, last in lowered.lifetimes]
         return _struct(

@@ -58,6 +58,7 @@ def compile_command(options: argparse.Namespace) -> int:
             dump_ir=options.dump_ir,
             header=header,
             weights=options.weights,
+            operators=options.operators,
             jobs=options.jobs,
             progress=progress,
         )
@@ -91,7 +92,9 @@ def compile_command(options: argparse.Namespace) -> int:
 def check_command(options: argparse.Namespace) -> int:
     from .checking import check_model
 
-    nodes, problems = check_model(options.model, dict(options.dim), dict(options.shape), options.target)
+    nodes, problems = check_model(
+        options.model, dict(options.dim), dict(options.shape), options.target, options.operators
+    )
     if options.json:
         console.print_json(
             {
@@ -117,7 +120,7 @@ def inspect_command(options: argparse.Namespace) -> int:
     if is_library(options.file):
         figures = inspect_library(options.file, sizes, shapes)
     else:
-        figures = inspect_model(options.file, sizes, shapes, options.target)
+        figures = inspect_model(options.file, sizes, shapes, options.target, options.operators)
     if options.json:
         console.print_json(vars(figures))
     else:
@@ -171,7 +174,7 @@ def _about_text(value: object) -> str:
 def run_command(options: argparse.Namespace) -> int:
     from .inputs import save_outputs
 
-    model = load(library_of(options.file), options.threads)
+    model = load(library_of(options.file, operators=options.operators), options.threads)
     inputs = inputs_of(model, options)
     names = [port.name for port in model.outputs]
     outputs = dict(zip(names, model.run(None, inputs.feeds)))
@@ -237,7 +240,7 @@ def verify_command(options: argparse.Namespace) -> int:
 
     against = options.against or default_reference()
     pinned = sizes_to_pin(options)
-    model = load(library_of(options.model, target=options.target, **pinned))
+    model = load(library_of(options.model, target=options.target, operators=options.operators, **pinned))
     inputs = inputs_of(model, options)
     expected = reference(options.model, against)(inputs.feeds)
     actual = model.run(None, inputs.feeds)
@@ -256,6 +259,7 @@ def verify_command(options: argparse.Namespace) -> int:
                 rtol=options.rtol,
                 atol=options.atol,
                 target=options.target,
+                operators=options.operators,
                 progress=progress,
                 **pinned,
             )
@@ -316,7 +320,7 @@ def bench_command(options: argparse.Namespace) -> int:
         raise RunError(
             "the rivals cannot run a compiled library", remedy="give the model that it came from: --model"
         )
-    library = library_of(options.file, **sizes_to_pin(options))
+    library = library_of(options.file, operators=options.operators, **sizes_to_pin(options))
     model, load_seconds = load_timed(library, options.threads)
     inputs = inputs_of(model, options)
     engines = [Engine("onnxc", lambda: model.run(None, inputs.feeds))]
@@ -452,13 +456,18 @@ def demo_command(options: argparse.Namespace) -> int:
 
 
 def library_of(
-    path: Path, *, sizes: dict | None = None, shapes: dict | None = None, target: str = "native"
+    path: Path,
+    *,
+    sizes: dict | None = None,
+    shapes: dict | None = None,
+    target: str = "native",
+    operators: Sequence[Path] = (),
 ) -> Path:
     """The library that the file is, or that the model compiles to, from the cache where it is there."""
     if is_library(path):
         return path
     with compiling(path) as progress:
-        return cached_library(path, sizes, shapes, target, progress)
+        return cached_library(path, sizes, shapes, target, progress, operators=operators)
 
 
 @contextlib.contextmanager

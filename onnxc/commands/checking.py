@@ -6,8 +6,10 @@ The model takes the way of `driver.compile_model` as far as lowering, so what pa
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import Diagnostic, DiagnosticList, LimitError, ModelError, ModelErrors, UnsupportedError
@@ -28,17 +30,20 @@ def check_model(
     sizes: Mapping[str, int] | None = None,
     shapes: Shapes | None = None,
     target: str = "native",
+    operators: Sequence[str | os.PathLike] = (),
 ) -> tuple[int, DiagnosticList]:
     """(number of nodes, problems): what `compile` would refuse, each problem with what to do about it."""
     from ..codegen.lowering.lower import lower
-    from ..driver import optimise
+    from ..driver import given_operators, optimise
     from ..frontend.figures import node_count
     from ..frontend.importer import Options, import_model
     from ..target import find_target
 
     chosen = find_target(target)
+    with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
+        given = given_operators(operators, Path(folder), chosen).operators
     try:
-        imported = import_model(path, Options(sizes or {}, shapes or {}))
+        imported = import_model(path, Options(sizes or {}, shapes or {}, operators=given))
         lower(optimise(imported.graph, chosen), chosen)
     except ModelErrors as errors:
         return 0, DiagnosticList(map(advised, errors.diagnostics))

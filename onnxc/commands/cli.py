@@ -132,6 +132,7 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         help="the library: .so, or .o for static linking",
     )
     _size_arguments(command, "pin")
+    _operators_argument(command)
     command.add_argument(
         "--state",
         type=_state,
@@ -179,12 +180,14 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
 def _check_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", type=Path, metavar="MODEL.onnx")
     _size_arguments(command, "pin")
+    _operators_argument(command)
     _target_argument(command)
 
 
 def _inspect_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help=".onnx or a compiled library")
     _size_arguments(command, "compute arithmetic and peak memory at")
+    _operators_argument(command)
     _target_argument(command)
 
 
@@ -285,6 +288,19 @@ def _input_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of the generated inputs (0)")
     _size_arguments(command, "give generated inputs")
+    _operators_argument(command)
+
+
+def _operators_argument(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--operators",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="operators of your own: C source, an object, archive or shared library, a Python file with "
+        "rules, or an operator set document",
+    )
 
 
 def _target_argument(command: argparse.ArgumentParser, several: bool = False) -> None:

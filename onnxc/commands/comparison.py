@@ -257,6 +257,7 @@ def compare_nodes(
     target: str = "native",
     sizes: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
+    operators: Sequence[str | os.PathLike] = (),
     progress: Callable[[str], None] | None = None,
 ) -> list[NodeDifference]:
     """Every float that the main graph computes, in the order of its nodes, from a compilation in
@@ -270,7 +271,9 @@ def compare_nodes(
     expected = dict(zip(names, reference(proto, against)(feeds)))
     with tempfile.TemporaryDirectory(prefix="onnxc-verify-") as folder:
         library = Path(folder) / "model.so"
-        compile_model(proto, library, dims=sizes, shapes=shapes, target=target, progress=progress)
+        compile_model(
+            proto, library, dims=sizes, shapes=shapes, target=target, operators=operators, progress=progress
+        )
         model = load(library)
         actual = dict(zip(names, model.run(None, feeds)))
     return [

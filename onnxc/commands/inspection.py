@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,24 +55,29 @@ def inspect_model(
     sizes: Mapping[str, int] | None = None,
     shapes: Shapes | None = None,
     target: str = "native",
+    operators: Sequence[str | os.PathLike] = (),
 ) -> Figures:
     """The figures of an .onnx file. sizes, shapes: as for compiling; arithmetic is given both as a
     formula and at these sizes."""
-    from ..driver import optimise
+    from ..driver import given_operators, optimise
     from ..frontend import figures
     from ..frontend.importer import Options, import_model
     from ..ir.arithmetic import multiply_adds
     from ..target import find_target
 
     chosen = find_target(target)
-    imported = import_model(path, Options())
+    with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
+        given = given_operators(operators, Path(folder), chosen).operators
+    imported = import_model(path, Options(operators=given))
     names = [output.name for output in imported.model.proto.graph.output]
     outputs = list(zip(names, imported.graph.outputs))
     optimised = optimise(imported.graph, chosen)
     found = figures.figures(imported, optimised)
     pinned = optimised
     if sizes or shapes:
-        pinned = optimise(import_model(path, Options(sizes or {}, shapes or {})).graph, chosen)
+        pinned = optimise(
+            import_model(path, Options(sizes or {}, shapes or {}, operators=given)).graph, chosen
+        )
     here = multiply_adds(pinned)
     proto = imported.model.proto
     return Figures(

@@ -29,7 +29,8 @@ from ..records import dataclass
 from . import functions, schemas, structure, tensors
 from .model_file import ModelFile, open_model
 from .onnx_ops.rules import Rule, is_optional
-from .operators import find_rule
+from .operator_sets import with_functions
+from .operators import Operators, find_rule
 from .regions import (
     NESTING_LIMIT,
     RanksDiffer,
@@ -58,14 +59,15 @@ MOST_AXES = 5
 @dataclass
 class Options:
     """What the caller fixes: sizes of named dimensions, shapes of inputs, whether initializers that are
-    also inputs may be given by the run, the sizes that named dimensions have most of the time, and inputs
-    with the outputs that are their next values."""
+    also inputs may be given by the run, the sizes that named dimensions have most of the time, inputs
+    with the outputs that are their next values, and the operators given beside the model."""
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
     overridable: bool = False
     typical: Mapping[str, int] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
+    operators: Operators = field(default_factory=Operators)
 
 
 class Importer:
@@ -333,13 +335,14 @@ class Importer:
     ) -> tuple[Value | None, ...]:
         domain, builder = functions.normal_domain(node.domain), scope.builder
         opset = self._opset(scope, node) or 1
-        signature = schemas.signature(domain, node.op_type, opset)
+        rule = self.options.operators.custom(domain, node.op_type, opset)
+        signature = schemas.rule_signature(rule) if rule else schemas.signature(domain, node.op_type, opset)
         problem = signature and schemas.type_problem(
             signature, [None if v is None else v.type for v in operands]
         )
         if problem:
             raise ModelError(problem)
-        rule = find_rule(domain, node.op_type, opset)
+        rule = rule or find_rule(domain, node.op_type, opset)
         if rule is None:
             return self._expanded(scope, node, opset, operands)
         if not rule.any_rank:
@@ -558,11 +561,13 @@ class Imported:
 def import_model(source: Any, options: Options | None = None) -> Imported:
     """Reads a model (path, bytes, ModelProto) into core ops. What is wrong with it is raised as
     ModelErrors, all at once."""
+    options = options or Options()
     model = source if isinstance(source, ModelFile) else open_model(source)
-    found = structure.check_structure(model)
+    model = with_functions(model, options.operators.sets)
+    found = structure.check_structure(model, options.operators)
     if found:
         raise ModelErrors(found, model.name)
-    importer = Importer(model, functions.inline_functions(model.proto), options or Options())
+    importer = Importer(model, functions.inline_functions(model.proto), options)
     try:
         graph = importer.run()
     except Refused:

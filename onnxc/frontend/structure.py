@@ -20,20 +20,22 @@ from ..records import dataclass
 from . import functions as local
 from . import schemas, tensors
 from .model_file import ModelFile
+from .operators import Operators
 from .walk import attribute_tensors, subgraphs, topological_order
 
 MAX_DIAGNOSTICS = 10_000
-WITHOUT = "export the model without them, or with them as functions"  # what to do about operators
+#: What to do about operators that nobody knows.
+WITHOUT = "give them with --operators, or export the model without them or with them as functions"
 
 __all__ = ["check_structure", "topological_order"]
 
 
-def check_structure(model: onnx.ModelProto | ModelFile) -> DiagnosticList:
+def check_structure(model: onnx.ModelProto | ModelFile, operators: Operators | None = None) -> DiagnosticList:
     """Every structural problem of `model`, in the order of the model; empty if there is none. Tensor data is
-    checked where a ModelFile says where it lies."""
+    checked where a ModelFile says where it lies. operators: what is given beside the model."""
     file = model if isinstance(model, ModelFile) else None
     proto = model.proto if isinstance(model, ModelFile) else model
-    check = _Check(proto, file, local.local_functions(proto))
+    check = _Check(proto, file, local.local_functions(proto), operators or Operators())
     try:
         check.model()
     except _TooMany:
@@ -74,6 +76,7 @@ class _Check:
     proto: onnx.ModelProto
     file: ModelFile | None
     functions: Mapping[local.FunctionKey, onnx.FunctionProto]
+    operators: Operators
     found: DiagnosticList = field(default_factory=DiagnosticList)
     signatures: dict[local.FunctionKey, schemas.Signature] = field(default_factory=dict)
 
@@ -282,7 +285,12 @@ class _Check:
             return self.signatures[local.call_key(node)]
         domain, op_type, version = origin.domain, node.op_type, origin.opset
         known = schemas.version_range(domain)
-        if not op_type:
+        custom = self.operators.custom(domain, op_type, 1 << 30 if version is None else version)
+        if custom is not None and version is None:
+            self.add(f"the operator set {quote(domain)} is not imported", origin)
+        elif custom is not None:
+            return schemas.rule_signature(custom)
+        elif not op_type:
             self.add("the node has no operator", origin)
         elif not known:
             self.add(

@@ -237,6 +237,8 @@ def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:
         case ops.Fused(_, region):
             return run_graph(region, inputs, env)
         case ops.RuntimeCall(symbol, _, attributes):
+            if symbol.startswith(ops.CUSTOM):
+                raise InterpretError("unsupported", symbol)
             return TWINS[symbol](inputs, attributes)
         case ops.Reorder():
             return x

@@ -682,16 +682,24 @@ class Fused(Op):
         return tuple(v.type for v in self.region.outputs)
 
 
+#: What the symbol of a RuntimeCall begins with where a user brought the function.
+CUSTOM = "onnxc_custom_"
+
+
 @dataclass(frozen=True)
 class RuntimeCall(Op):
     """A function of the C runtime (`runtime_c/ops_*.c`), with integer attributes. Variables that appear first
-    in `types` are bound from the shapes that it returns. `runtime_twins.py` has the function's numpy twin."""
+    in `types` are bound from the shapes that it returns. `runtime_twins.py` has the function's numpy twin;
+    one that a user brought (`CUSTOM`) has none, and says which sizes of its operands are `equal`."""
 
     symbol: str
     types: tuple[Type, ...]
     attributes: tuple[int, ...] = ()
+    equal: tuple[tuple[Dimension, Dimension], ...] = ()
 
     def infer(self, need: Need, *inputs: Type) -> tuple[Type, ...]:
+        for a, b in self.equal:
+            need.equal(a, b)
         return self.types
 
 

@@ -8,6 +8,7 @@ while a model runs. Outputs of known shape are numpy's own memory, others own th
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import json
@@ -548,10 +549,17 @@ def _open(path: Path) -> tuple[_File, ctypes.CDLL]:
     """The checked file, and the library mapped from it: opened by descriptor, not by path, it is what
     was checked, and not an older one that had the same path."""
     file = _File(path)
-    name = _fresh_name(file.number)
+    name = _fresh_name("/proc/self/fd", str(file.number))
     try:
         check_trailer(file.number, path)
-        return file, ctypes.CDLL(name) if os.path.exists(name) else _open_copy(path, file.number)
+        if not os.path.exists(name):
+            return file, _open_copy(path, file.number)
+        with contextlib.suppress(OSError):
+            return file, ctypes.CDLL(name)
+        # It may need a library that it knows the place of from its own folder.
+        folder, base = os.path.split(os.path.realpath(path))
+        name = _fresh_name(folder, base)
+        return file, ctypes.CDLL(name)
     except OSError as error:
         raise LoadError(
             f"cannot be loaded: {str(error).replace(name, path.name)}", origin=Origin(file=os.fspath(path))
@@ -561,12 +569,12 @@ def _open(path: Path) -> tuple[_File, ctypes.CDLL]:
 _loads = itertools.count(1)
 
 
-def _fresh_name(number: int) -> str:
-    """A name of an open file that no library had before: dlopen returns an old library for a name it has
+def _fresh_name(folder: str, name: str) -> str:
+    """A path of a file that no library had before: dlopen returns an old library for a name it has
     seen, and descriptors are used again. The bits of a counter are spelt in `/` and `./`, which mean
     nothing in a path."""
     spelt = "".join("./" if bit == "1" else "/" for bit in f"{next(_loads):b}")
-    return f"/proc/self/fd/{spelt}{number}"
+    return f"{folder}/{spelt}{name}"
 
 
 def _open_copy(path: Path, number: int) -> ctypes.CDLL:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from .. import custom
 from ..cache import cache_folder
 from ..errors import LoadError
 from ..records import dataclass
@@ -47,8 +48,8 @@ class InferenceSession:
     """A model ready to run: `path` is a library, or a model that is compiled into the cache when it is not
     there yet.
 
-    threads: as for `load`. dims, shapes, typical, target: as for `compile`. `providers` and `sess_options`
-    are accepted for ONNX Runtime's sake; of the options, intra_op_num_threads counts.
+    threads: as for `load`. dims, shapes, typical, target, operators: as for `compile`. `providers` and
+    `sess_options` are accepted for ONNX Runtime's sake; of the options, intra_op_num_threads counts.
     """
 
     def __init__(
@@ -62,9 +63,12 @@ class InferenceSession:
         shapes: Mapping[str, Sequence[int | None]] | None = None,
         typical: Mapping[str, int] | None = None,
         target: str | Sequence[str] = "native",
+        operators: Sequence[str | os.PathLike] = (),
     ):
         threads = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
-        self.model: Model = load(_library(path_or_bytes, dims, shapes, target, typical), threads=threads)
+        self.model: Model = load(
+            _library(path_or_bytes, dims, shapes, target, typical, operators), threads=threads
+        )
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, object], run_options: object = None
@@ -108,11 +112,12 @@ def _library(
     shapes: Mapping[str, Sequence[int | None]] | None,
     target: str | Sequence[str],
     typical: Mapping[str, int] | None,
+    operators: Sequence[str | os.PathLike],
 ) -> Path:
     """The library to load for a path, bytes or ModelProto."""
     if isinstance(source, (str, os.PathLike)) and is_library(source):
         return Path(source)
-    return cached_library(source, dims, shapes, target, typical=typical)
+    return cached_library(source, dims, shapes, target, typical=typical, operators=operators)
 
 
 def is_library(path: str | os.PathLike) -> bool:
@@ -134,6 +139,7 @@ def cached_library(
     target: str | Sequence[str] = "native",
     progress: Callable[[str], None] | None = None,
     typical: Mapping[str, int] | None = None,
+    operators: Sequence[str | os.PathLike] = (),
 ) -> Path:
     """The compiled library of a model, from the cache or newly made; a large one has its weights in a file
     beside it. progress: as for `compile`."""
@@ -147,8 +153,9 @@ def cached_library(
         sorted((k, tuple(v)) for k, v in (shapes or {}).items()),
         sorted((typical or {}).items()),
         find_targets(target),
+        [(os.fspath(path), _file_hash(path)) for path in operators],
     )
-    for part in (model.content_hash, repr(options), _compiler_hash()):
+    for part in (model.content_hash, repr(options), _compiler_hash(), custom.digest()):
         key.update(part.encode() if isinstance(part, str) else part)
     path = cache_folder() / f"{key.hexdigest()[:40]}.so"
     if not _is_whole(path):
@@ -163,6 +170,7 @@ def cached_library(
             shapes=shapes,
             target=target,
             typical=typical,
+            operators=operators,
         )
     return path
 
@@ -174,6 +182,14 @@ def _is_whole(path: Path) -> bool:
         return True
     except LoadError:
         return False
+
+
+def _file_hash(path: str | os.PathLike) -> str:
+    """A digest of a file; empty where it cannot be read, which is reported when it is needed."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def _compiler_hash() -> str:
