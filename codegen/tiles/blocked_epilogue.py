@@ -339,9 +339,10 @@ class Finish:
             kind, align = self._sums()
             self.f.store(kind, value, self._waiting(y, x, vector), align)
         else:
-            self._store(value, vector, y, x)
+            self.finish(value, vector, y, x)
 
-    def _store(self, value: str, vector: int, y: str | int, x: str | int) -> None:
+    def finish(self, value: str, vector: int, y: str | int, x: str | int) -> None:
+        """Stores the result for the sums `value`."""
         result = self.epilogue.apply(self.f, value, vector, y, x, self.constants)
         image = self.image
         store_lanes(self.f, image.dtype, result, self._place(y, x, vector), image.block, align=image.align)
@@ -355,7 +356,7 @@ class Finish:
         with self.f.loop(*rows) as row, self.f.loop(*columns) as column:
             y, x = row.index, column.index
             for j in range(self.vectors):
-                self._store(self.f.load(kind, self._waiting(y, x, j), align), j, y, x)
+                self.finish(self.f.load(kind, self._waiting(y, x, j), align), j, y, x)
 
 
 def oriented(

@@ -16,6 +16,7 @@ from ...records import dataclass
 from ...target import MATRIX_LOAD, MATRIX_RELEASE, MATRIX_SIZES, MATRIX_STORE, MATRIX_ZERO, Matrix
 from ..text.emitter import Function
 
+STEP_BYTES = 64  # of every row, in a step
 HIGH, WIDE = 2, 2  # registers of rows and of columns that a tile has at most
 _LHS, _RHS = HIGH * WIDE, HIGH * WIDE + HIGH  # the numbers of the operands' registers
 
@@ -55,13 +56,16 @@ class MatrixTile:
 def set_rows(f: Function, unit: Matrix, rows: int | str) -> None:
     """Gives the registers sizes for tiles of so many rows, 1 to 32; what they held is lost. The first
     register of rows is filled first."""
+    set_heights(f, unit, f.minimum(rows, unit.rows), f.maximum(f.sub(rows, unit.rows), 1))
+
+
+def set_heights(f: Function, unit: Matrix, upper: int | str, lower: int | str) -> None:
+    """The same with the rows of each register of rows; one has a row at least, used or not."""
     memory = f.hoisted(f"alloca [{_SIZES_BYTES} x i8], align {_SIZES_BYTES}", "ptr")
     f.store("<64 x i8>", "zeroinitializer", memory, _SIZES_BYTES)
     f.store("i8", "1", memory)
     row_bytes = f"splat (i16 {unit.row_bytes})"
     f.store(f"<{unit.registers} x i16>", row_bytes, f.offset(memory, _ROW_BYTES))
-    upper = f.minimum(rows, unit.rows)
-    lower = f.maximum(f.sub(rows, unit.rows), 1)  # a register must have a row, used or not
     sizes = [upper] * WIDE + [lower] * WIDE + [upper, lower] + [unit.row_bytes // 4] * WIDE
     for register, count in enumerate(sizes):
         place = f.offset(memory, _ROWS + register)
@@ -76,10 +80,18 @@ def release(f: Function) -> None:
 
 
 def clear(f: Function, tile: MatrixTile) -> None:
+    """Sums begin with zero."""
     zero = f.text.declare(MATRIX_ZERO, "void", ["i8"])
     for i in range(tile.high):
         for j in range(tile.vectors):
             f.run(zero, f"i8 {i * WIDE + j}")
+
+
+def start(f: Function, tile: MatrixTile, row: str) -> None:
+    """The sums of every row begin with what is there: a row of sums."""
+    for i in range(tile.high):
+        for j in range(tile.vectors):
+            _load(f, i * WIDE + j, f.offset(row, j * tile.unit.row_bytes), 0)
 
 
 def multiply_add(

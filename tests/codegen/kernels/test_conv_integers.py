@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernels import conv
+from onnxc.codegen.kernels import conv, conv_matrix
 from support.blocked_cases import Case, check, choices, symbols
 
 from onnxc.ir.expr import input_
@@ -28,6 +28,8 @@ def integers(x_shape, w_shape, strides=1, pads=0, zero=0, epilogue=None, extra=(
 
 def exact(case, target, **options):
     check(case, conv, target, tolerance=0, **options)
+    if target.matrices and not case.shapes:
+        check(case, conv_matrix, target, tolerance=0, **options)
 
 
 @WITH_DOTS

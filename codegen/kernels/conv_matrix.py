@@ -1,0 +1,438 @@
+"""Direct convolution of blocked images on registers that hold matrices.
+
+A step of its own brings the blocks of channels together that one step of k multiplies, 64 bytes of every
+pixel: [C/64][rows][columns][64], halo included. With strides of 1 the pixels of some lines, halo between
+them, are then one run of equally distant rows, cut into tiles of up to 32; results between lines are dropped.
+With other strides a tile is some of a line, or two short lines. Sums of a block of lines wait in scratch
+memory for the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ...ir import dims, dtypes
+from ...ir.dims import Dimension
+from ...ir.graph import Constant, Node
+from ...ir.ops import Conv
+from ...records import dataclass
+from ...target import Matrix, Target
+from .. import costs
+from ..costs import Estimate
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
+from ..text.emitter import ENTRY, memory_type, vector_type
+from ..tiles import matrix
+from ..tiles.blocked import Window, displaced, equal_width, halo_layout, image_of, without_halo
+from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
+from ..tiles.lines import Lines, cut_lines
+from ..tiles.matrix import MatrixTile
+from ..tiles.microkernel import plus
+from ..tiles.panels import Panels, by_depth, in_dot_panels, panels_of
+from .conv import clear_planes, window
+
+MOST_POSITIONS = 128  # whose sums wait together, where lines are not longer
+LONGEST_LINE = 512
+
+# Choosing ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MatrixTiling:
+    """Panels of `vectors` blocks of output channels; at most `lines` of the output wait together for the
+    epilogue; `rows`: about how many a tile has, in each of its registers."""
+
+    vectors: int
+    lines: int
+    rows: tuple[int, ...]
+
+
+def candidates(node: Node, target: Target) -> Iterator[Offer[MatrixTiling]]:
+    """One, where the processor has such registers and sizes of images are known."""
+    unit = unit_of(node, target)
+    if unit is None or target.block != unit.columns:
+        return
+    block, halo, rank = target.block, window(node).halo, node.inputs[0].rank - 2
+    operands = operand_layouts(node, block)
+    if halo is None or operands is None:
+        return
+    padded = halo_layout(halo, block, rank)
+    if any(halo):
+        padded = replace(padded, fill=node.op.zero)
+    tiling = tiling_of(node, target, unit)
+    yield Offer(
+        estimate(node, target, tiling, unit),
+        tiling,
+        (padded, None, *operands),
+        without_halo(block, rank),
+        (1, *packed_operands(node)),
+    )
+
+
+def unit_of(node: Node, target: Target) -> Matrix | None:
+    """The processor's instruction that adds up a Conv node, whose weights must be constant."""
+    op = node.op
+    if not isinstance(op, Conv) or len(op.strides) not in (1, 2) or op.transposed or op.groups != 1:
+        return None
+    x, w, out = node.inputs[0].tensor, node.inputs[1], node.outputs[0].tensor
+    sizes = (*x.shape[1:], *out.shape[1:], *op.pads)
+    if not dims.is_static(sizes) or 0 in (*x.shape[1:], *out.shape[1:]) or out.shape[-1] > LONGEST_LINE:
+        return None
+    known = w.constant is not None and w.data.nbytes > 0
+    return target.matrix(x.dtype, w.dtype, op.accumulate) if known else None
+
+
+def tiling_of(node: Node[Conv], target: Target, unit: Matrix) -> MatrixTiling:
+    """As many lines as wait together, in tiles of equal heights."""
+    out = image_of(
+        replace(node.outputs[0].tensor, layout=without_halo(target.block, node.inputs[0].rank - 2))
+    )
+    win, vectors = window(node), min(matrix.WIDE, out.blocks)
+    height, width = dims.number(out.height), dims.number(out.width)
+    if win.strides == (1, 1):
+        pitch = width + (win.extent[1] - 1 if win.kernel != (1, 1) else 0)
+        if pitch == width:  # most likely one run of pixels
+            lines = max(1, min(height, MOST_POSITIONS // width))
+            return MatrixTiling(vectors, lines, _heights(min(height * width, lines * width), unit))
+        lines = max(1, min(height, (MOST_POSITIONS - width) // pitch + 1))
+        return MatrixTiling(vectors, lines, _heights((lines - 1) * pitch + width, unit))
+    if width <= unit.rows:
+        return MatrixTiling(vectors, min(height, 8), (width,) * min(height, matrix.HIGH))
+    lines = max(1, min(height, MOST_POSITIONS // width))
+    return MatrixTiling(vectors, lines, _heights(width, unit))
+
+
+def _heights(positions: int, unit: Matrix) -> tuple[int, ...]:
+    """The rows of each register with which as few tiles as possible cover the positions."""
+    rows = equal_width(positions, matrix.HIGH * unit.rows)
+    return (rows,) if rows <= unit.rows else (unit.rows, rows - unit.rows)
+
+
+def estimate(node: Node[Conv], target: Target, tiling: MatrixTiling, unit: Matrix) -> Estimate:
+    """Bringing channels together, the tiles of all panels, the epilogue, and moving everything once."""
+    w, out = node.inputs[1].tensor, node.outputs[0].tensor
+    outputs, channels, *taps = dims.numbers(w.shape)
+    steps = -(-channels // unit.depth) * dims.product(taps)
+    pixels = dims.typical(out.count) / outputs
+    wide = 1.0
+    if node.op.strides == (1,) * len(taps):
+        wide = (dims.number(out.shape[-1]) + taps[-1] - 1) / dims.number(out.shape[-1])
+    rows = sum(tiling.rows)
+    tiles = max(1.0, pixels * wide / rows) * -(-outputs // unit.columns) / tiling.vectors
+    each = steps * costs.matrix_step(target, unit, rows, tiling.vectors)
+    each += costs.matrix_ends(target, unit, rows, tiling.vectors)
+    panel = steps * unit.depth * tiling.vectors * unit.columns * dtypes.itemsize(w.dtype)
+    found = Estimate(compute=each * tiles, overhead=costs.CONV_TILE * tiles)
+    found += costs.again(target, panel, panel) * tiles
+    found += packing_estimate(node, target, unit) + costs.step(target, 2)
+    found += costs.epilogue(target, node, node.op.accumulate) + costs.traffic(target, node)
+    return found + costs.stored(target, dims.number(w.nbytes))
+
+
+def packing_estimate(node: Node[Conv], target: Target, unit: Matrix) -> Estimate:
+    """Of the step that brings channels together."""
+    x = node.inputs[0].tensor
+    vectors = dims.typical(x.nbytes) / unit.row_bytes
+    blocks = unit.depth // target.block
+    return costs.compute(target, 2 * blocks * vectors) + costs.move(target, 2 * dims.typical(x.nbytes))
+
+
+# Weights -----------------------------------------------------------------------------------------
+
+
+def pack(node: Node[Conv], choice: Choice[MatrixTiling], operand: int) -> Constant | None:
+    """[panel]: what the sums start from, then [input block][tap][channel / group][vectors][lanes][group]."""
+    if operand != 1:
+        return pack_operand(node.inputs[operand], node.outputs[0].rank, choice.block)
+    weights, zero, accumulate = node.inputs[1].data, node.op.zero, node.op.accumulate
+    kinds = panels_of(weights.shape[0], choice.block, choice.tiling.vectors)
+    size = dtypes.itemsize(weights.dtype)
+    group, whole = dtypes.itemsize(accumulate) // size, matrix.STEP_BYTES // size
+    depth = -(-weights.shape[1] // whole) * whole * dims.product(weights.shape[2:])
+    nbytes = sum(p.count * p.width for p in kinds) * (depth * size + dtypes.itemsize(accumulate))
+
+    def make() -> np.ndarray:
+        array = weights.array
+        idle = [(0, 0), (0, -array.shape[1] % whole), *[(0, 0)] * (array.ndim - 2)]
+        start = np.zeros(len(array), dtypes.numpy_dtype(accumulate))
+        if zero:
+            start = array.sum(axis=tuple(range(1, array.ndim)), dtype=np.int32) * np.int32(-zero)
+        return in_dot_panels(by_depth(np.pad(array, idle), whole), kinds, group, start)
+
+    return Constant("uint8", (nbytes,), make)
+
+
+# Code --------------------------------------------------------------------------------------------
+
+
+def emit(node: Node[Conv], choice: Choice[MatrixTiling], target: Target) -> Code:
+    return _Convolution(node, choice, target).code()
+
+
+class _Convolution:
+    """One convolution: `x` as it is stored, `packed` with its channels brought together."""
+
+    def __init__(self, node: Node[Conv], choice: Choice[MatrixTiling], target: Target):
+        self.node, self.tiling, self.target, self.cost = node, choice.tiling, target, choice.cost
+        self.unit = offered(unit_of(node, target), node)
+        self.window: Window = window(node)
+        self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
+        self.packed = replace(self.x, block=self.unit.depth)
+        self.epilogue = Epilogue(node, self.out.block)
+        self.dtype = node.op.accumulate
+        self.kinds = panels_of(self.out.channels, self.out.block, self.tiling.vectors)
+        self.height, self.width = dims.number(self.out.height), dims.number(self.out.width)
+        self.flat = self.window.strides == (1, 1)
+        #: Positions from one line's first to the next one's, in the sums that wait.
+        self.pitch = dims.number(self.packed.row) // self.packed.pixel if self.flat else self.width
+        self.lines = self._lines()
+        self.heights = self._heights()
+
+    # Sizes ---------------------------------------------------------------------------------------
+
+    def _lines(self) -> Lines:
+        """What a part does of a plane."""
+        half = self.target.facts.level2_bytes // 2
+        planes = sum(p.count for p in self.kinds) * self.out.batch
+        chunks = -(-dims.typical(self.packed.image) // half)
+        return cut_lines(self.height, self.tiling.lines, planes, self.cost.total, chunks)
+
+    @property
+    def together(self) -> tuple[int, int]:
+        """The fewest and the most lines that wait together: chunks are cut into equal blocks."""
+        each, count = self.lines.each, dims.number(self.lines.count)
+        chunks = {self.height - (count - 1) * each, each} if count > 1 else {self.height}
+        blocks = {length: -(-length // self.tiling.lines) for length in chunks}
+        return min(a // b for a, b in blocks.items()), max(-(-a // b) for a, b in blocks.items())
+
+    def positions(self, lines: int) -> int:
+        return (lines - 1) * self.pitch + self.width
+
+    def _heights(self) -> tuple[int, ...]:
+        """The rows of the registers of a tile."""
+        fewest, most = self.together
+        if self.flat:
+            rows = equal_width(self.positions(most), matrix.HIGH * self.unit.rows)
+            return _heights(min(rows, self.positions(fewest)), self.unit)
+        if self.width <= self.unit.rows:
+            return (self.width,) * min(fewest, matrix.HIGH)
+        return _heights(self.width, self.unit)
+
+    def tile(self, kind: Panels) -> MatrixTile:
+        return MatrixTile(self.unit, kind.vectors, len(self.heights))
+
+    @property
+    def column_bytes(self) -> int:
+        """Of the weights that one sum is made with, and what it starts from."""
+        steps = self.packed.blocks * self.window.taps
+        return steps * matrix.STEP_BYTES + dtypes.itemsize(self.dtype)
+
+    # The steps -----------------------------------------------------------------------------------
+
+    def code(self) -> Code:
+        over = tuple(r.index for r in self.epilogue.readings)
+        nbytes = self.packed.batch * self.packed.image
+        return Code((self.packing_step(), self.product_step()), (nbytes,), over)
+
+    def packing_step(self) -> Step:
+        """Brings the channels together that one step of k multiplies; a part is a row of pixels."""
+        k, x, packed = KernelText(self.target), self.x, self.packed
+        rows = dims.number(x.plane) // dims.number(x.row)
+        lanes = vector_type(memory_type(x.dtype), x.block)
+        with k.entry() as f, f.loop("%first", "%last") as part:
+            rest, row = f.divide(part.index, rows)
+            n, group = f.divide(rest, packed.blocks)
+            source = displaced(f, f.input(0), ((n, x.image), (row, x.row)))
+            to = displaced(f, f.temporary(0), ((n, packed.image), (group, packed.plane), (row, packed.row)))
+            for blocks, first, last in self._groups():
+                with f.when(f.all_of(f.compare("uge", group, first), f.compare("ult", group, last))):
+                    at = f.offset(source, f.mul(group, packed.block // x.block * dims.number(x.plane)))
+                    with f.loop(0, dims.number(x.row) // x.pixel) as pixel:
+                        place = f.offset(at, f.mul(pixel.index, x.pixel))
+                        parts = [
+                            f.load(lanes, f.offset(place, j * dims.number(x.plane)), x.align)
+                            for j in range(blocks)
+                        ]
+                        joined = _joined(f, parts, packed.block // x.block, lanes)
+                        whole = vector_type(memory_type(x.dtype), packed.block)
+                        out = f.offset(to, f.mul(pixel.index, packed.pixel))
+                        f.store(whole, joined, out, packed.align)
+        parts_ = packed.batch * packed.blocks * rows
+        cost = packing_estimate(self.node, self.target, self.unit)
+        return k.step(parts_, costs.work(cost, parts_))
+
+    def _groups(self) -> list[tuple[int, int, int]]:
+        """(blocks of channels that there are, first, behind the last) for the blocks of the packed image."""
+        most = self.packed.block // self.x.block
+        whole, rest = divmod(self.x.blocks, most)
+        return [(most, 0, whole)] * (whole > 0) + [(rest, whole, whole + 1)] * (rest > 0)
+
+    def product_step(self) -> Step:
+        k, out, panels = KernelText(self.target), self.out, sum(p.count for p in self.kinds)
+        with k.entry() as f:
+            upper, *lower = self.heights
+            matrix.set_heights(f, self.unit, upper, lower[0] if lower else 1)
+            with f.loop("%first", "%last") as part:
+                rest, chunk = f.divide(part.index, f.size(self.lines.count))
+                n, panel = f.divide(rest, panels)
+                lines = self.lines.at(f, chunk)
+                image = f.offset(f.temporary(0), f.mul(n, f.size(self.packed.image)))
+                for kind in self.kinds:
+                    index = f.sub(panel, kind.first)
+                    with f.when(f.compare("ult", index, kind.count)):
+                        self.emit_panel(f, kind, image, n, index, lines)
+            matrix.release(f)
+        for kind in {p.vectors: p for p in self.kinds}.values():
+            self.emit_block(k, kind)
+        work = costs.work(self.cost, out.batch * self.height)
+        most = self.tiling.lines
+        scratch = self.positions(most) * self.tiling.vectors * self.unit.row_bytes
+        return k.step(out.batch * panels * self.lines.count, work, scratch)
+
+    def emit_panel(
+        self, f: KernelFunction, kind: Panels, image: str, n: str, index: str, lines: tuple[str, str]
+    ) -> None:
+        """One panel of output channels over some lines, so many of them at a time as wait together."""
+        win, out, x = self.window, self.out, self.packed
+        block = f.add(kind.block, f.mul(index, kind.vectors))
+        clear_planes(f, out, n, block, kind.vectors, lines)
+        before = sum(p.count * p.width for p in self.kinds if p.first < kind.first) * self.column_bytes
+        panel = f.offset(f.input(1), f.add(before, f.mul(index, kind.width * self.column_bytes)))
+        start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
+        source, length = f.offset(image, f.size(start)), f.sub(lines[1], lines[0])
+        count, _ = f.divide(f.add(length, self.tiling.lines - 1), self.tiling.lines)
+        low, more = f.divide(length, count)  # the first `more` blocks have a line more
+        with f.loop(0, count) as loop:
+            first = f.add(f.add(lines[0], f.mul(loop.index, low)), f.minimum(loop.index, more))
+            extra = f.cast("zext", f.compare("slt", loop.index, more), "i64")
+            words = [
+                "ptr %args",
+                f"ptr {f.offset(source, f.mul(first, f.size(x.row * win.strides[0])))}",
+                f"ptr {panel}",
+                f"ptr {out.address(f, f.output(), n, block, first)}",
+                "ptr %scratch",
+                f"i64 {f.add(low, extra)}",
+                *self.epilogue.arguments(f, n, block, first, 0),
+            ]
+            f.statement(f"call void @{ENTRY}.block{kind.vectors}({', '.join(words)})")
+
+    # A block of lines ----------------------------------------------------------------------------
+
+    def emit_block(self, k: KernelText, kind: Panels) -> None:
+        """The function for %lines lines of one panel: %a is the first tap of the first pixel, %b the panel,
+        %out the pixel, %sums where sums wait."""
+        parameters = [
+            "ptr %args",
+            "ptr noalias %a",
+            "ptr noalias %b",
+            "ptr %out",
+            "ptr noalias %sums",
+            "i64 %lines",
+        ]
+        name = f"{ENTRY}.block{kind.vectors}"
+        with k.function(name, [*parameters, *self.epilogue.parameters], attributes="noinline nounwind") as f:
+            tile = self.tile(kind)
+            if self.flat:
+                count = f.add(f.mul(f.sub("%lines", 1), self.pitch), self.width)
+                self.emit_run(f, tile, "%a", "%sums", count)
+            elif self.width <= self.unit.rows:
+                self.emit_lines(f, tile)
+            else:
+                with f.loop(0, "%lines") as line:
+                    a = f.offset("%a", f.mul(line.index, f.size(self.packed.row * self.window.strides[0])))
+                    sums = f.offset("%sums", f.mul(line.index, self.width * tile.line))
+                    self.emit_run(f, tile, a, sums, str(self.width))
+            self.emit_epilogue(f, kind, tile)
+            f.statement("ret void")
+
+    @property
+    def apart(self) -> int:
+        """Bytes from one position to the next."""
+        return self.packed.pixel * self.window.strides[1]
+
+    def emit_run(self, f: KernelFunction, tile: MatrixTile, a: str, sums: str, count: str) -> None:
+        """The tiles of `count` positions that follow each other, the last two overlapping."""
+        rows = sum(self.heights)
+        tiles, _ = f.divide(f.add(count, rows - 1), rows)
+        with f.loop(0, tiles) as loop:
+            first = f.minimum(f.mul(loop.index, rows), f.sub(count, rows))
+            at = f.offset(a, f.mul(first, self.apart))
+            to = f.offset(sums, f.mul(first, tile.line))
+            steps = [k * self.unit.rows for k in range(tile.high)]
+            self.emit_tile(
+                f,
+                tile,
+                [f.offset(at, k * self.apart) for k in steps],
+                [f.offset(to, k * tile.line) for k in steps],
+            )
+
+    def emit_lines(self, f: KernelFunction, tile: MatrixTile) -> None:
+        """Tiles of whole lines, the last two overlapping."""
+        count, _ = f.divide(f.add("%lines", tile.high - 1), tile.high)
+        row = f.size(self.packed.row * self.window.strides[0])
+        with f.loop(0, count) as loop:
+            first = f.minimum(f.mul(loop.index, tile.high), f.sub("%lines", tile.high))
+            lines = [f.add(first, k) for k in range(tile.high)]
+            self.emit_tile(
+                f,
+                tile,
+                [f.offset("%a", f.mul(line, row)) for line in lines],
+                [f.offset("%sums", f.mul(line, self.width * tile.line)) for line in lines],
+            )
+
+    def emit_tile(self, f: KernelFunction, tile: MatrixTile, rows: list[str], sums: list[str]) -> None:
+        """The sums over blocks of channels and taps."""
+        x, (height, width), (dy, dx) = self.packed, self.window.kernel, self.window.dilations
+        matrix.start(f, tile, "%b")
+        panel = f.offset("%b", tile.line)
+
+        def along(loops: list[tuple[int, Dimension]], rows: list[str], panel: str) -> str:
+            (count, step), *inner = loops
+            if not inner:
+                return matrix.multiply_add(f, tile, rows, self.apart, f.size(step), panel, count)
+            kinds = ["ptr"] * (len(rows) + 1)
+            with f.loop(0, count, 1, list(zip(kinds, [*rows, panel]))) as loop:
+                *at, b = loop.carried
+                b = along(inner, at, b)
+                loop.carry(*(f.offset(p, f.size(step)) for p in at), b)
+            return loop.results[-1]
+
+        loops = [(x.blocks, x.plane), (height, x.row * dy), (width, x.pixel * dx)]
+        along([loop for loop in loops if loop[0] != 1] or loops[-1:], rows, panel)
+        matrix.store(f, tile, sums, tile.line)
+
+    def emit_epilogue(self, f: KernelFunction, kind: Panels, tile: MatrixTile) -> None:
+        """What becomes of the sums of all pixels."""
+        lanes, size = self.out.block, self.unit.row_bytes
+        done = Finish(self.epilogue, f, self.out, kind.vectors, (1, 1))
+        start = self.epilogue.start(f, kind.vectors)
+        with f.loop(0, "%lines") as line, f.loop(0, self.width) as column:
+            place = f.add(f.mul(line.index, self.pitch), column.index)
+            waiting = f.offset("%sums", f.mul(place, tile.line))
+            for j in range(kind.vectors):
+                value: str = f.load(
+                    vector_type("float" if self.dtype == "float32" else "i32", lanes),
+                    f.offset(waiting, j * size),
+                    size,
+                )
+                if self.epilogue.bias is not None:
+                    value = plus(f, self.dtype, lanes, value, start[j])
+                done.finish(value, j, line.index, column.index)
+
+
+def _joined(f: KernelFunction, parts: list[str], wanted: int, kind: str) -> str:
+    """Vectors one behind the other, then zeros."""
+    parts = parts + ["zeroinitializer"] * (wanted - len(parts))
+    lanes = int(kind[1:].split()[0])
+    element = kind.split(" x ")[1][:-1]
+    while len(parts) > 1:
+        whole = vector_type(element, lanes)
+        order = list(range(2 * lanes))
+        parts = [
+            "zeroinitializer" if a == b == "zeroinitializer" else f.shuffle(a, b, order, whole)
+            for a, b in zip(parts[::2], parts[1::2])
+        ]
+        lanes *= 2
+    return parts[0]
