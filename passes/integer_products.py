@@ -3,7 +3,7 @@
 conv(map(%q) { mul(cast(sub(cast($0, int32), 3), float32), 0.5) }, W: of int8 %w, with a scale of 0.25)
     →   map(conv(%q, %w) accumulate=int32 zero=3) { mul(cast($0, float32), 0.125) }
 
-The target is asked whether it multiplies such integers (`Target.dot`); where it does not, `widen` follows.
+Where no kernel multiplies such integers on the target (`quantised.dot_of`), `widen` follows.
 Sums are exact. The zero point of what is padded is the convolution's; that of a Contract, or one that the run
 computes, is taken off behind the sum, times the sums of the weights. Bytes that would become real numbers
 only to be moved or compared (a pool's maximum), or to become the same bytes again, stay bytes.
@@ -21,13 +21,12 @@ from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
 from ..ir.interpret import run_op
 from ..ir.ops import Concat, Contract, Conv, Map, Pad, Pool, Reshape, Slice, Transpose
-from ..ir.quantised import BYTES, Parameter, Quantised, Weights, aligned, quantised, weights
+from ..ir.quantised import BYTES, Parameter, Quantised, Weights, aligned, dot_of, quantised, weights
 from ..ir.regions import everywhere
 from ..target import Target
 
 #: No sum of so many products of bytes leaves int32.
 MOST_PRODUCTS = ((1 << 31) - 1) // (255 * 255)
-WIDEST_PAD = 64  # what an image's border may be wide
 
 
 def integer_products(graph: Graph, target: Target) -> Graph:
@@ -71,7 +70,7 @@ class _Integers:
             return None
         op, x, w, name = found
         labels = _labels(op, x.stored.rank)
-        if not self.target.dot(x.stored.dtype, "int8", "int32") or not _is_dense(op, x):
+        if isinstance(op, Conv) and not isinstance(x.zero, int):
             return None
         if not all(_is_outside(a, labels) for a in (w.zero, w.scale) if a is not None):
             return None
@@ -82,6 +81,8 @@ class _Integers:
         if isinstance(plain, Conv) and isinstance(x.zero, int):
             plain, x = replace(plain, zero=x.zero), replace(x, zero=0)
         kernels = Value(TensorType("int8", signed.shape), name, signed)
+        if dot_of(plain, x.stored, kernels, self.target) is None:
+            return None
         sums = self.rewriter.add(plain, [x.stored, kernels], node.origin)
         body = _Body(sums[0])
         if rest.any():  # times the sums of x
@@ -220,14 +221,6 @@ def _operands(node: Node, rewriter: Rewriter) -> tuple[Conv | Contract, Quantise
     if (image.scale is not None) != real or (kernels.scale is not None) != real:
         return None
     return op, image, kernels, w.name
-
-
-def _is_dense(op: Conv | Contract, x: Quantised) -> bool:
-    """Whether kernels add up such integers: a convolution that is not grouped or transposed."""
-    if isinstance(op, Contract):
-        return True
-    pads = all(isinstance(p, int) and p <= WIDEST_PAD for p in op.pads)
-    return not op.transposed and op.groups == 1 and len(op.strides) <= 2 and pads and isinstance(x.zero, int)
 
 
 Labels = tuple[str, str]  # of the weights' axes and of the result's

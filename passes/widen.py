@@ -18,6 +18,7 @@ import numpy as np
 from ..ir import dims, dtypes, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Contract, Conv, Map, Pool
+from ..ir.quantised import dot_of
 from ..ir.ranges import value_range
 from ..ir.regions import everywhere
 from ..target import Target
@@ -105,12 +106,13 @@ def _over_wide(body: expr.Expr, wide: dict[int, str], exact: bool) -> expr.Expr:
 
 
 def _is_native(node: Node, target: Target) -> bool:
-    """Whether the target has an instruction for the products of integers as they are stored."""
-    op = node.op
-    dense = isinstance(op, Contract) or (isinstance(op, Conv) and op.groups == 1 and not op.transposed)
-    if not dense or not dtypes.is_integer(op.accumulate) or all(v.constant is None for v in node.inputs[:2]):
+    """Whether kernels add up integers as they are stored."""
+    if not isinstance(node.op, (Contract, Conv)):
         return False
-    return target.dot(node.inputs[0].dtype, node.inputs[1].dtype, op.accumulate) is not None
+    x, w = node.inputs[:2]
+    if w.constant is None and isinstance(node.op, Contract):
+        x, w = w, x
+    return dot_of(node.op, x, w, target) is not None
 
 
 def _wide(node: Node) -> str | None:

@@ -15,9 +15,9 @@ from typing import ClassVar, TypeGuard
 
 import numpy as np
 
-from ...ir import dims, dtypes
+from ...ir import dims, dtypes, quantised
 from ...ir.dims import Dimension
-from ...ir.graph import Constant, Node
+from ...ir.graph import Constant, Layout, Node
 from ...ir.ops import Conv
 from ...records import dataclass
 from ...target import Dot, Target
@@ -77,14 +77,14 @@ def is_plain(node: Node) -> TypeGuard[Node[Conv]]:
     return known and len(types) == 1 and types < {"float32", "float64"}
 
 
-def dot_of(node: Node, target: Target) -> Dot | None:
-    """The processor's dot product that adds up a Conv node, whose weights must be constant."""
-    op = node.op
-    if not isinstance(op, Conv) or len(op.strides) not in (1, 2) or op.transposed or op.groups != 1:
-        return None
-    x, w = node.inputs[0], node.inputs[1]
-    known = isinstance(x.shape[1], int) and w.constant is not None and w.data.nbytes > 0
-    return target.dot(x.dtype, w.dtype, op.accumulate) if known and dtypes.is_integer(x.dtype) else None
+def dot_of(node: Node[Conv], target: Target) -> Dot | None:
+    """The processor's dot product that adds up a Conv node of integers."""
+    return quantised.dot_of(node.op, node.inputs[0], node.inputs[1], target)
+
+
+def is_summed(node: Node, target: Target) -> TypeGuard[Node[Conv]]:
+    """Whether kernels over blocked images add up a node's products as they are, numbers or integers."""
+    return is_plain(node) or (isinstance(node.op, Conv) and dot_of(node, target) is not None)
 
 
 def window(node: Node[Conv]) -> Window:
@@ -94,18 +94,15 @@ def window(node: Node[Conv]) -> Window:
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     """One: the panel width that suits the number of output channels."""
-    dot = dot_of(node, target)
-    if dot is None and (not is_plain(node) or node.op.transposed or node.op.groups != 1):
+    if not is_summed(node, target) or node.op.transposed or node.op.groups != 1:
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     block, halo, rank = target.block, window(node).halo, x.rank - 2
     operands = operand_layouts(node, block)
     if halo is None or operands is None:
         return
-    tiling = panel_tiling(target, dims.number(out.shape[1]), block, node.op.accumulate, dot)
-    padded = halo_layout(halo, block, rank)
-    if any(halo):
-        padded = replace(padded, fill=node.op.zero)
+    tiling = panel_tiling(target, dims.number(out.shape[1]), block, node.op.accumulate, dot_of(node, target))
+    padded = padded_layout(node, halo, block)
     yield Offer(
         estimate(node, target, tiling) + packing_estimate(node, target),
         tiling,
@@ -113,6 +110,12 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         without_halo(block, rank),
         (1, *packed_operands(node)),
     )
+
+
+def padded_layout(node: Node[Conv], halo: tuple[int, int], block: int) -> Layout:
+    """Of the image: its halo holds what stands for zero."""
+    layout = halo_layout(halo, block, node.inputs[0].rank - 2)
+    return replace(layout, fill=node.op.zero) if any(halo) else layout
 
 
 def estimate(node: Node[Conv], target: Target, tiling: PanelTiling) -> Estimate:
@@ -295,14 +298,17 @@ class ConvPlan:
     ) -> list[str]:
         """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and
         channels."""
+        sums, b = self.started(f, tile, sums)
+        return accumulate(f, self.x, self.window, tile, sums, displacements, b)
+
+    def started(self, f: KernelFunction, tile: Tile, sums: list[str]) -> tuple[list[str], str]:
+        """sums with what the panel %b says that they start from, and where its weights are."""
         if self.dot is None:
-            return accumulate(f, self.x, self.window, tile, sums, displacements)
+            return sums, "%b"
         size = tile.lanes * dtypes.itemsize(self.dtype)
         start = [f.load(tile.vector, f.offset("%b", j * size), min(64, size)) for j in range(tile.vectors)]
         sums = [plus(f, self.dtype, tile.lanes, s, start[k % tile.vectors]) for k, s in enumerate(sums)]
-        return accumulate(
-            f, self.x, self.window, tile, sums, displacements, f.offset("%b", len(start) * size)
-        )
+        return sums, f.offset("%b", len(start) * size)
 
 
 def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:

@@ -2,7 +2,7 @@
 
 A panel of output channels belongs to one group, or to the few that meet in it. It sums over the
 channels of just these groups; where they are several, the weights that join different groups are
-zeros.
+zeros. For dot products a range is of whole groups of theirs.
 """
 
 from __future__ import annotations
@@ -22,85 +22,113 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, Offer
 from ..text.emitter import ENTRY
-from ..tiles.blocked import halo_layout, without_halo
+from ..tiles.blocked import without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.microkernel import Tile, most_rows
 from ..tiles.panels import Panels, PanelTiling
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
-from .conv import ConvPlan, emit_plan, is_plain, merged, nest, plan_of, taps, tile_estimate, window
+from .conv import (
+    ConvPlan,
+    dot_of,
+    emit_plan,
+    is_summed,
+    merged,
+    nest,
+    padded_layout,
+    plan_of,
+    taps,
+    tile_estimate,
+    window,
+)
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     """One, with the panel width that wastes least on panels shared by groups."""
-    if not is_plain(node) or node.op.transposed or node.op.groups == 1:
+    if not is_summed(node, target) or node.op.transposed or node.op.groups == 1:
         return
-    x, out = node.inputs[0].tensor, node.outputs[0].tensor
-    block, halo, rank = target.block, window(node).halo, x.rank - 2
+    out, sums, dot = node.outputs[0].tensor, node.op.accumulate, dot_of(node, target)
+    block, halo, rank = target.block, window(node).halo, out.rank - 2
     operands = operand_layouts(node, block)
     if halo is None or operands is None:
         return
-    blocks, wide = -(-dims.number(out.shape[1]) // block), target.registers(x.dtype, block)
+    blocks, wide = -(-dims.number(out.shape[1]) // block), target.registers(sums, block)
     cost, vectors = min(
         ((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1)), key=lambda o: o[0].total
     )
     yield Offer(
         cost + packing_estimate(node, target),
-        PanelTiling(vectors, most_rows(target, vectors * wide)),
-        (halo_layout(halo, block, rank), None, *operands),
+        PanelTiling(
+            vectors, most_rows(target, vectors * wide, dot), group=None if dot is None else dot.group
+        ),
+        (padded_layout(node, halo, block), None, *operands),
         without_halo(block, rank),
         (1, *packed_operands(node)),
     )
 
 
 def channel_ranges(
-    channels: int, outputs: int, groups: int, block: int, vectors: int
+    channels: int, outputs: int, groups: int, block: int, vectors: int, together: int = 1
 ) -> list[tuple[int, int]]:
     """For each panel the input channels (first, beyond the last) of the groups that it belongs
-    to."""
+    to, and what makes them multiples of `together`."""
     inside, made, width = channels // groups, outputs // groups, block * vectors
     ranges = []
     for first in range(0, outputs, width):
         last = min(first + width, outputs) - 1
-        ranges.append((first // made * inside, (last // made + 1) * inside))
+        low, high = first // made * inside, (last // made + 1) * inside
+        ranges.append((low - low % together, high + -high % together))
     return ranges
 
 
-def _ranges(node: Node[Conv], block: int, vectors: int) -> list[tuple[int, int]]:
+def _ranges(node: Node[Conv], block: int, vectors: int, group: int | None) -> list[tuple[int, int]]:
     channels, outputs = (dims.number(v.shape[1]) for v in (node.inputs[0], node.outputs[0]))
-    return channel_ranges(channels, outputs, node.op.groups, block, vectors)
+    return channel_ranges(channels, outputs, node.op.groups, block, vectors, group or 1)
 
 
 def _estimate(node: Node[Conv], target: Target, vectors: int) -> Estimate:
-    x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
-    wide = vectors * target.registers(x.dtype, target.block)
-    rows = most_rows(target, wide)
+    w, out, sums, dot = (
+        node.inputs[1].tensor,
+        node.outputs[0].tensor,
+        node.op.accumulate,
+        dot_of(node, target),
+    )
+    wide, group = vectors * target.registers(sums, target.block), 1 if dot is None else dot.group
+    rows = most_rows(target, wide, dot)
     tiles = dims.typical(dims.product(out.shape[2:]) * out.shape[0]) / rows
-    ranges = _ranges(node, target.block, vectors)
-    depths = [(high - low) * dims.product(dims.numbers(w.shape[2:])) for low, high in ranges]
+    ranges = _ranges(node, target.block, vectors, group)
+    depths = [(high - low) // group * dims.product(dims.numbers(w.shape[2:])) for low, high in ranges]
     each = costs.total(tile_estimate(target, depth, rows, wide) for depth in depths)
     moved = costs.traffic(target, node) + costs.stored(target, dims.number(w.nbytes))
-    return each * tiles + costs.epilogue(target, node, x.dtype) + moved + costs.step(target)
+    return each * tiles + costs.epilogue(target, node, sums) + moved + costs.step(target)
 
 
 def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constant | None:
     """Weights as [panel][input block][tap][channel][vectors * block], only the channels of its
-    range."""
-    block, vectors = choice.block, choice.tiling.vectors
+    range; for dot products as `panels.in_dot_panels` has them, in bytes."""
+    block, vectors, group = choice.block, choice.tiling.vectors, choice.tiling.group
     if operand != 1:
         return pack_operand(node.inputs[operand], node.outputs[0].rank, block)
-    weights, ranges = node.inputs[1].data, _ranges(node, block, vectors)
-    outputs = weights.shape[0]
-    sizes = _panel_sizes(ranges, outputs, dims.product(weights.shape[2:]), block, vectors)
+    weights, ranges = node.inputs[1].data, _ranges(node, block, vectors, group)
+    outputs, taps = weights.shape[0], dims.product(weights.shape[2:])
+    sizes = _panel_sizes(ranges, outputs, taps, block, vectors)
 
-    def make() -> np.ndarray:
+    def panels() -> Iterator[np.ndarray]:
         array, width = weights.array, block * vectors
-        parts = [
-            _panel(array, node.op.groups, first, *span, block, width)
-            for first, span in zip(range(0, outputs, width), ranges)
-        ]
-        return np.concatenate(parts)
+        for first, span in zip(range(0, outputs, width), ranges):
+            panel = _panel(array, node.op.groups, first, *span, block, width)
+            if group is None:
+                yield panel.reshape(-1)
+                continue
+            start = panel.sum(axis=0, dtype=np.int32) * np.int32(-node.op.zero)
+            yield start.view(np.uint8)
+            lanes = panel.shape[1]
+            grouped = panel.reshape(-1, group, lanes).swapaxes(1, 2)
+            yield np.ascontiguousarray(grouped).reshape(-1).view(np.uint8)
 
-    return Constant(weights.dtype, (sum(sizes),), make)
+    if group is None:
+        return Constant(weights.dtype, (sum(sizes),), lambda: np.concatenate([*panels()]))
+    starts = -(-outputs // block) * block * dtypes.itemsize(node.op.accumulate)
+    return Constant("uint8", (sum(sizes) + starts,), lambda: np.concatenate([*panels()]))
 
 
 def _panel_sizes(
@@ -114,7 +142,7 @@ def _panel_sizes(
 def _panel(
     weights: np.ndarray, groups: int, first: int, low: int, high: int, block: int, width: int
 ) -> np.ndarray:
-    """The panel of output channels first.. over the input channels low..high-1."""
+    """The panel of output channels first.. over the input channels low..high-1, [depth, lanes]."""
     made, inside = weights.shape[0] // groups, weights.shape[1]
     rows = weights[first : first + width].reshape(-1, inside, int(np.prod(weights.shape[2:])))
     lanes = -(-len(rows) // block) * block
@@ -124,7 +152,7 @@ def _panel(
         spread[start : start + inside, :, lane] = row
     cuts = [*range(-(-(low + 1) // block) * block - low, high - low, block)]
     segments = np.split(spread, cuts)  # of the channels that share an input block
-    return np.concatenate([s.swapaxes(0, 1).reshape(-1) for s in segments])
+    return np.concatenate([s.swapaxes(0, 1).reshape(-1, lanes) for s in segments])
 
 
 @dataclass(frozen=True)
@@ -138,23 +166,32 @@ class GroupedPlan(ConvPlan):
     @property
     def ranges(self) -> list[tuple[int, int]]:
         x, out = self.x, self.out
-        return channel_ranges(x.channels, out.channels, self.groups, out.block, self.kinds[0].vectors)
+        together = 1 if self.dot is None else self.dot.group
+        return channel_ranges(
+            x.channels, out.channels, self.groups, out.block, self.kinds[0].vectors, together
+        )
 
     @property
     def weight_bytes(self) -> int:
-        return sum(self._sizes()) * dtypes.itemsize(self.dtype)
+        return sum(self._sizes())
 
     def _sizes(self) -> list[int]:
+        """Bytes of each panel."""
         out, vectors = self.out, self.kinds[0].vectors
-        return _panel_sizes(self.ranges, out.channels, self.window.taps, out.block, vectors)
+        counts = _panel_sizes(self.ranges, out.channels, self.window.taps, out.block, vectors)
+        if self.dot is None:
+            return [count * dtypes.itemsize(self.dtype) for count in counts]
+        widths = [p.width for p in self.kinds for _ in range(p.count)]
+        start = dtypes.itemsize(self.dtype)
+        return [count * dtypes.itemsize(self.dot.rhs) + width * start for count, width in zip(counts, widths)]
 
     def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
         start, low, high = self.panel_place(f, panels, panel)
         return [f"ptr {f.offset(f.input(1), start)}", f"i64 {low}", f"i64 {high}"]
 
     def panel_place(self, f: KernelFunction, panels: Panels, panel: str) -> tuple[str, str, str]:
-        sizes, size = self._sizes(), dtypes.itemsize(self.dtype)
-        starts = [sum(sizes[:p]) * size for p in range(len(sizes))]
+        sizes = self._sizes()
+        starts = [sum(sizes[:p]) for p in range(len(sizes))]
         table = [str(n) for start, span in zip(starts, self.ranges) for n in (start, *span)]
         entry = f.element(f.text.table("i64", table, f"{ENTRY}.panels"), f.add(panels.first, panel), 24)
         start, low, high = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
@@ -169,11 +206,12 @@ class GroupedPlan(ConvPlan):
     ) -> list[str]:
         """Block by block of the input, over the lanes of it that are in the range."""
         x, block = self.x, self.x.block
+        sums, b = self.started(f, tile, sums)
         first, _ = f.divide("%low", block)
         last, _ = f.divide(f.add("%high", block - 1), block)
         whole = x.channels // self.groups % block == 0  # ranges are of whole blocks
         kinds = ["ptr", *[tile.vector] * len(sums)]
-        with f.loop(first, last, 1, list(zip(kinds, ["%b", *sums]))) as loop:
+        with f.loop(first, last, 1, list(zip(kinds, [b, *sums]))) as loop:
             b, *values = loop.carried
             a = f.offset("%a", f.mul(loop.index, f.size(x.plane)))
             depth: int | str

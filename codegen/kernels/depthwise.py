@@ -8,8 +8,9 @@ is permuted once for each channel of a group. Weights stay in registers where al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     block, win, rank = target.block, window(node), x.rank - 2
-    lanes = _lanes(node, block)
+    lanes = lanes_of(node, block)
     operands = operand_layouts(node, block)
     if lanes is None or win.halo is None or operands is None:
         return
@@ -103,7 +104,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     )
 
 
-def _lanes(node: Node[Conv], block: int) -> Lanes | None:
+def lanes_of(node: Node[Conv], block: int) -> Lanes | None:
     inside, made = (dims.number(v.shape[1]) // node.op.groups for v in (node.inputs[0], node.outputs[0]))
     lanes = Lanes(block, inside, made)
     return lanes if block % made == 0 and block % lanes.span == 0 else None
@@ -115,7 +116,7 @@ def _rows(shape: Sequence[Dimension]) -> int:
     return 2 if isinstance(height, int) and height % 2 == 0 else 1
 
 
-def _widths(target: Target, products: int, width: Dimension) -> tuple[int, ...]:
+def widths_of(target: Target, products: int, width: Dimension) -> tuple[int, ...]:
     """Outputs along a row that one iteration computes; code grows with them and with the products.
     Where arithmetic does not read memory LLVM loads all inputs of an iteration first, so that many
     would be spilled."""
@@ -130,7 +131,7 @@ def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Es
     """The tiles of all strips, the epilogue, and moving everything once."""
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     products, (height, width) = win.taps * lanes.inside, plane_axes(out.shape[2:], 1)
-    rows, columns = _rows(out.shape), _widths(target, products, width)[0]
+    rows, columns = _rows(out.shape), widths_of(target, products, width)[0]
     strips = dims.typical(out.shape[0] * out.shape[1]) / lanes.block * -(-dims.typical(height) // rows)
     tiles = strips * -(-dims.typical(width) // columns)
     span = [(n - 1) * stride + extent for n, stride, extent in zip((rows, columns), win.strides, win.extent)]
@@ -211,21 +212,41 @@ class DepthwisePlan:
 
 def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), window(node)
-    lanes = offered(_lanes(node, out.block), node)
+    lanes = offered(lanes_of(node, out.block), node)
     x, out, win, epilogue = oriented(x, out, win, Epilogue(node, out.block))
-    rows = choice.tiling.rows
-    rows = rows if isinstance(out.height, int) and out.height % rows == 0 else 1
-    widths = _widths(target, win.taps * lanes.inside, out.width)
+    rows = strip_rows(out, choice.tiling.rows)
+    widths = widths_of(target, win.taps * lanes.inside, out.width)
     plan = DepthwisePlan(x, out, win, epilogue, lanes, rows, widths)
+    code = emit_strips(plan, target, choice.cost, _Strip)
+    return packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
+
+
+def strip_rows(out: Image, rows: int) -> int:
+    """Rows of a strip of an image as it is oriented."""
+    return rows if isinstance(out.height, int) and out.height % rows == 0 else 1
+
+
+class Strip(Protocol):
+    """Writes the function of a strip: `tile` some columns of it, from one on."""
+
+    def tile(self, width: int, column: str) -> None: ...
+
+
+PlanT = TypeVar("PlanT", bound=DepthwisePlan)
+
+
+def emit_strips(
+    plan: PlanT, target: Target, cost: Estimate, strip: Callable[[KernelFunction, PlanT], Strip]
+) -> Code:
+    """The code of a plan; a part is some lines of a block of output channels."""
     step = plan.widths[0] if plan.single_row else plan.rows
-    cut = cut_lines(plan.length, step, out.blocks * out.batch, choice.cost.total)
+    cut = cut_lines(plan.length, step, plan.out.blocks * plan.out.batch, cost.total)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         _part(f, plan, cut, part.index)
-    _strip(k, plan)
-    work = costs.work(choice.cost, out.batch * plan.length)
-    code = single(k.step(out.batch * out.blocks * cut.count, work))
-    return packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
+    _emit_strip(k, plan, strip)
+    work = costs.work(cost, plan.out.batch * plan.length)
+    return single(k.step(plan.out.batch * plan.out.blocks * cut.count, work))
 
 
 def _part(f: KernelFunction, plan: DepthwisePlan, cut: Lines, part: str) -> None:
@@ -239,7 +260,7 @@ def _part(f: KernelFunction, plan: DepthwisePlan, cut: Lines, part: str) -> None
     image = f.offset(f.input(0), f.mul(n, f.size(x.image)))
     pixels = f.offset(f.offset(image, f.size(start)), f.mul(source, f.size(x.plane)))
     pixels = f.offset(pixels, f.mul(lane, x.itemsize))
-    weights = f.offset(f.input(1), f.mul(block, plan.products * lanes.block * x.itemsize))
+    weights = f.offset(f.input(1), f.mul(block, plan.block_bytes))
     target = f.offset(f.output(), f.mul(plane, f.size(out.plane)))
     whole = ("0", f.size(out.width))
     if plan.single_row:  # the part with the first pixel clears the border
@@ -260,7 +281,7 @@ def _part(f: KernelFunction, plan: DepthwisePlan, cut: Lines, part: str) -> None
         f.statement(f"call void @{ENTRY}.strip({', '.join(words)})")
 
 
-def _strip(k: KernelText, plan: DepthwisePlan) -> None:
+def _emit_strip(k: KernelText, plan: PlanT, strip: Callable[[KernelFunction, PlanT], Strip]) -> None:
     """The function that computes columns %start..%stop-1 of a strip: %a is the first tap of its
     first pixel, %b the weights, %out the pixel."""
     parameters = [
@@ -274,8 +295,7 @@ def _strip(k: KernelText, plan: DepthwisePlan) -> None:
     ]
     start, stop = ("%start", "%stop") if plan.single_row else ("0", None)
     with k.function(f"{ENTRY}.strip", parameters, attributes="noinline nounwind") as f:
-        strip = _Strip(f, plan)
-        cover(f, start, stop or f.size(plan.out.width), plan.widths, strip.tile)
+        cover(f, start, stop or f.size(plan.out.width), plan.widths, strip(f, plan).tile)
         f.statement("ret void")
 
 

@@ -1,10 +1,11 @@
-"""Vectors rearranged: a square transposed, lanes combined across a vector, many vectors summed at once."""
+"""Vectors rearranged: a square transposed, vectors interleaved, lanes combined across a vector, many vectors
+summed at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .emitter import Function, type_of
+from .emitter import Function, shape_of, type_of
 from .vectors import Vectors
 
 
@@ -22,6 +23,17 @@ def transpose(f: Function, rows: Sequence[str], type_: str = "") -> list[str]:
                 rows[i], rows[i + distance] = (f.shuffle(*pair, picks, type_) for picks in (keep, swap))
         distance *= 2
     return rows
+
+
+def interleaved(f: Function, vectors: Sequence[str], lanes: int, type_: str) -> str:
+    """Lane 0 of each of the vectors, lane 1 of each and so on, in one vector: of two, four, ... of them."""
+    parts, wide, (element, _) = vectors, lanes, shape_of(type_)
+    while len(parts) > 2:
+        pairs = zip(parts[::2], parts[1::2])
+        parts, wide = [f.shuffle(low, high, range(2 * wide), type_) for low, high in pairs], 2 * wide
+        type_ = f"<{wide} x {element}>"
+    picks = [number * lanes + lane for lane in range(lanes) for number in range(len(vectors))]
+    return f.shuffle(parts[0], parts[1], picks, type_)
 
 
 def across(v: Vectors, value: str, combine: Callable[[str, str], str]) -> str:

@@ -376,11 +376,17 @@ def _product(f: Function, tile: Tile, a: str, b: str, total: str) -> str:
     """total + a * b"""
     if tile.dot is None:
         return fused(f, tile.accumulate, tile.lanes, a, b, total)
-    operands = [vector_type(memory_type(t), tile.lanes * tile.group) for t in (tile.lhs, tile.rhs)]
+    return dot_product(f, tile.dot, tile.lanes, a, b, total)
+
+
+def dot_product(f: Function, dot: Dot, lanes: int, a: str, b: str, total: str) -> str:
+    """total and, in each lane, the products of its group of a and b."""
+    operands = [vector_type(memory_type(t), lanes * dot.group) for t in (dot.lhs, dot.rhs)]
     pairs = [f"{kind} {value}" for kind, value in zip(operands, (a, b))]
-    pairs = pairs[::-1] if tile.dot.swapped else pairs
-    name = f.text.declare(tile.dot.intrinsic, tile.vector, [tile.vector, *operands])
-    return f.call(tile.vector, name, f"{tile.vector} {total}", *pairs)
+    pairs = pairs[::-1] if dot.swapped else pairs
+    sums = vector_type(scalar_type(dot.accumulate), lanes)
+    name = f.text.declare(dot.intrinsic, sums, [sums, *operands])
+    return f.call(sums, name, f"{sums} {total}", *pairs)
 
 
 def _combine(f: Function, tile: Tile, values: Sequence[str], chains: int) -> list[str]:

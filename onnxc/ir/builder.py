@@ -215,10 +215,10 @@ class Builder:
         arrays = interpret.fold(op, [c.array for c in known])
         if arrays is None:
             return None
-        found = tuple(map(self.constant, arrays))
+        made = tuple(map(self.constant, arrays))
         if isinstance(op, ops.LOOKED_THROUGH):
-            found[0].data.derivation = Derivation(op, tuple(known))
-        return found
+            made[0].data.derivation = Derivation(op, tuple(known))
+        return made
 
     def elements(self, values: np.ndarray | Sequence[Dimension], dtype: str = "int64") -> Value:
         """An integer tensor with the given dimensions as elements: a constant when all are numbers."""

@@ -7,6 +7,7 @@ by where they come from. A scale of None is that of an integer, which is `stored
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +16,13 @@ from . import dtypes, expr
 from .expr import Expr
 from .graph import Constant, Value
 from .interpret import run_op
-from .ops import Map, Reshape, Transpose
+from .ops import Contract, Conv, Map, Op, Reshape, Transpose
+
+if TYPE_CHECKING:
+    from ..target import Dot, Target
 
 BYTES = ("uint8", "int8")
+WIDEST_PAD = 64  # what an image's border may be wide
 
 #: A number, or a value of one element that has it.
 Parameter = int | float | Value
@@ -53,6 +58,20 @@ class Weights:
             "int8", stored.shape, lambda: (stored.array.astype(np.int32) - start).astype(np.int8)
         )
         return moved, start - zero
+
+
+def dot_of(op: Op, x: Value, w: Value, target: Target) -> Dot | None:
+    """The instruction with which kernels add up a Contract or a Conv of these operands in integers on a
+    target, w being the constant one; None where none does, so that it is computed in wider numbers."""
+    if not isinstance(op, (Contract, Conv)) or not all(map(dtypes.is_integer, (x.dtype, op.accumulate))):
+        return None
+    if w.constant is None or not w.data.nbytes:
+        return None
+    if isinstance(op, Conv):
+        pads = all(isinstance(p, int) and p <= WIDEST_PAD for p in op.pads)
+        if op.transposed or len(op.strides) > 2 or not pads or not isinstance(x.shape[1], int):
+            return None
+    return target.dot(x.dtype, w.dtype, op.accumulate)
 
 
 def quantised(value: Value) -> Quantised | None:

@@ -1,6 +1,7 @@
 """widen: sums of narrow numbers are computed in wide ones, integers only where that is exact."""
 
 import numpy as np
+import pytest
 from onnxc.passes import widen as widening
 from support.pass_text import agrees, becomes, stays
 
@@ -123,3 +124,16 @@ def test_what_scales_exact_sums_reads_them_as_they_are():
         return %4
     }""",
     )
+
+
+@pytest.mark.parametrize(("channels", "accumulate"), [("6", "int32"), ("c", "float32")])
+def test_bytes_that_no_kernel_adds_up_are_widened(channels, accumulate):
+    text = f"""graph g(%x: uint8[1, {channels}, 5, 5]) {{
+        %w = constant int8[8, 6, 3, 3] #w
+        %0 = conv(%x, %w) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) accumulate=int32
+        return %0
+    }}"""
+    draw = np.random.default_rng(0)
+    weights = {"w": draw.integers(-128, 128, (8, 6, 3, 3)).astype(np.int8)}
+    found = agrees(lambda graph: widening.widen(graph, TARGETS["cascadelake"]), text, weights, c=6)
+    assert [n.op.accumulate for n in found.nodes if isinstance(n.op, Conv)] == [accumulate]

@@ -4,6 +4,7 @@ the interpreter."""
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 from onnxc.codegen.kernel import choices_of
 from support import harness
 
@@ -11,6 +12,7 @@ from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, Node, TensorType, Value, make_node
 from onnxc.ir.interpret import run_op
 from onnxc.ir.ops import Conv, Op
+from onnxc.target import TARGETS, runs_here
 
 
 @dataclass
@@ -132,3 +134,34 @@ def transposed(x_shape, w_shape, strides, pads=0, dilations=1, output_padding=()
     return convolution(
         x_shape, w_shape, strides, pads, dilations, transposed=True, output_padding=output_padding, **options
     )
+
+
+DOTS = {t.level: t for t in TARGETS.values() if t.dot("uint8", "int8", "int32") and runs_here(t)}.values()
+WITH_DOTS = pytest.mark.parametrize("target", DOTS, ids=str)
+
+
+def integers(
+    x_shape,
+    w_shape,
+    strides=1,
+    pads=0,
+    zero=0,
+    epilogue=None,
+    extra=(),
+    symbolic=None,
+    full=False,
+    groups=1,
+    dilations=1,
+):
+    """A Conv of uint8 and constant int8, drawn from their whole range; `full`: from the ends of it alone."""
+    rank, draw = len(x_shape) - 2, np.random.default_rng([*x_shape, *w_shape])
+    x = draw.integers(0, 256, x_shape).astype(np.uint8)
+    w = draw.integers(-128, 128, w_shape).astype(np.int8)
+    if full:
+        x, w = np.where(x > 127, 255, 0).astype(np.uint8), np.where(w > 0, 127, -128).astype(np.int8)
+    pads = tuple(pads) if isinstance(pads, tuple) else (pads,) * 2 * rank
+    op = Conv(
+        (strides,) * rank, pads, (dilations,) * rank, groups, accumulate="int32", epilogue=epilogue, zero=zero
+    )
+    constant = (1, *range(2, 2 + len(extra)))
+    return Case(op, [x, w, *extra], constant, {0: symbolic} if symbolic else None)

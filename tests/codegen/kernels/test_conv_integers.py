@@ -3,27 +3,10 @@
 import numpy as np
 import pytest
 from onnxc.codegen.kernels import conv, conv_matrix
-from support.blocked_cases import Case, check, choices, symbols
+from support.blocked_cases import WITH_DOTS, check, choices, integers, symbols
 
 from onnxc.ir.expr import input_
-from onnxc.ir.ops import Conv
-from onnxc.target import LEVELS, TARGETS, runs_here
-
-DOTS = [t for t in TARGETS.values() if t.dot("uint8", "int8", "int32") and runs_here(t)]
-WITH_DOTS = pytest.mark.parametrize("target", DOTS, ids=str)
-
-
-def integers(x_shape, w_shape, strides=1, pads=0, zero=0, epilogue=None, extra=(), symbolic=None, full=False):
-    """A Conv of uint8 and constant int8, drawn from their whole range; `full`: from the ends of it alone."""
-    rank, draw = len(x_shape) - 2, np.random.default_rng([*x_shape, *w_shape])
-    x = draw.integers(0, 256, x_shape).astype(np.uint8)
-    w = draw.integers(-128, 128, w_shape).astype(np.int8)
-    if full:
-        x, w = np.where(x > 127, 255, 0).astype(np.uint8), np.where(w > 0, 127, -128).astype(np.int8)
-    pads = tuple(pads) if isinstance(pads, tuple) else (pads,) * 2 * rank
-    op = Conv((strides,) * rank, pads, (1,) * rank, accumulate="int32", epilogue=epilogue, zero=zero)
-    constant = (1, *range(2, 2 + len(extra)))
-    return Case(op, [x, w, *extra], constant, {0: symbolic} if symbolic else None)
+from onnxc.target import LEVELS
 
 
 def exact(case, target, **options):

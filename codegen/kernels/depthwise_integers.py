@@ -1,0 +1,297 @@
+"""Convolutions of bytes whose groups share a block, by the processor's dot products.
+
+    one instruction adds `group` products to every lane: those of as many rows of the image, whose vectors are
+    interleaved (depthwise), or of as many channels, picked from the block
+Rows that a strip reads are interleaved once for all of its outputs; an output that reads only some of them
+has zeros among its weights. Sums start from what the padding's zero point adds too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from ...ir import dims, dtypes
+from ...ir.graph import Constant, Node
+from ...ir.ops import Conv
+from ...records import dataclass
+from ...target import Dot, Target
+from .. import costs
+from ..costs import Estimate
+from ..kernel import Choice, Code, KernelFunction, Offer, offered
+from ..text.emitter import memory_type, scalar_type, vector_type
+from ..text.shuffles import interleaved
+from ..tiles.blocked import Image, Window, image_of, plane_axes, without_halo
+from ..tiles.blocked_epilogue import (
+    Epilogue,
+    Finish,
+    operand_layouts,
+    oriented,
+    pack_operand,
+    packed_operands,
+)
+from ..tiles.microkernel import dot_product, plus
+from .conv import dot_of, padded_layout, window
+from .depthwise import MOST_PRODUCTS, DepthwisePlan, Lanes, emit_strips, lanes_of, strip_rows, widths_of
+
+MOST_ROWS = 4  # of a strip
+INTERLEAVE = 2  # shuffles of the rows of a group, beside what brings each row after the first
+
+Tap = tuple[int, int, int] | None  # (row, column, channel of the group) of a weight; None: zero
+
+
+@dataclass(frozen=True)
+class Source:
+    """A vector of one column of the image, as dot products read it: `rows` of a strip's input, or the
+    channels from `group` * `chunk` on of one row. `uses`: (output row, window column, number of the weights'
+    vector)."""
+
+    rows: tuple[int, ...]
+    chunk: int
+    uses: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """What a strip reads, and the taps that each vector of weights has in a lane, one for each element of a
+    group."""
+
+    sources: tuple[Source, ...]
+    taps: tuple[tuple[Tap, ...], ...]
+
+
+def arranged(win: Window, lanes: Lanes, rows: int, group: int) -> Arrangement:
+    """Over `rows` rows of the output."""
+    (height, width), sy, dy = win.kernel, win.strides[0], win.dilations[0]
+    read = sorted({y * sy + ky * dy for y in range(rows) for ky in range(height)})
+    steps = [(tuple(read[k : k + group]), 0) for k in range(0, len(read), group)]
+    if not lanes.plain:
+        steps = [((row,), chunk) for row in read for chunk in range(-(-lanes.inside // group))]
+    sources, numbers = [], dict[tuple[Tap, ...], int]()
+    for lines, chunk in steps:
+        uses = []
+        for y, kx in product(range(rows), range(width)):
+            at = [divmod(row - y * sy, dy) for row in lines]
+            down = [ky if rest == 0 and 0 <= ky < height else None for ky, rest in at]
+            taps: list[Tap] = [None if ky is None else (ky, kx, 0) for ky in down]
+            if not lanes.plain:
+                channels = range(group * chunk, min(lanes.inside, group * (chunk + 1)))
+                taps = [] if down[0] is None else [(down[0], kx, channel) for channel in channels]
+            if any(tap is not None for tap in taps):
+                vector = (*taps, *[None] * (group - len(taps)))
+                uses.append((y, kx, numbers.setdefault(vector, len(numbers))))
+        sources.append(Source(lines, chunk, tuple(uses)))
+    return Arrangement(tuple(sources), tuple(numbers))
+
+
+# What is offered ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """`rows` output rows of a strip; `group`: products of a lane that one instruction adds up."""
+
+    rows: int
+    group: int
+
+
+def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
+    """One, for groups that divide a block of output channels and read no more than a block."""
+    if not isinstance(node.op, Conv) or node.op.groups == 1:
+        return
+    dot = dot_of(node, target)
+    if dot is None:
+        return
+    block, win = target.block, window(node)
+    lanes, operands = lanes_of(node, block), operand_layouts(node, block)
+    if lanes is None or win.halo is None or operands is None or win.taps * lanes.inside > MOST_PRODUCTS:
+        return
+    cost, rows = min(
+        ((_estimate(node, target, win, lanes, dot, rows), rows) for rows in _heights(node)),
+        key=lambda option: option[0].total,
+    )
+    yield Offer(
+        cost,
+        Tiling(rows, dot.group),
+        (padded_layout(node, win.halo, block), None, *operands),
+        without_halo(block, node.inputs[0].rank - 2),
+        (1, *packed_operands(node)),
+    )
+
+
+def _heights(node: Node[Conv]) -> list[int]:
+    """Of strips that cover the output without a rest."""
+    height = plane_axes(node.outputs[0].shape[2:], 1)[0]
+    return [r for r in range(1, MOST_ROWS + 1) if r == 1 or (isinstance(height, int) and height % r == 0)]
+
+
+def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes, dot: Dot, rows: int) -> Estimate:
+    """The tiles of all strips, the epilogue, and moving everything once."""
+    out, strip = node.outputs[0].tensor, arranged(win, lanes, rows, dot.group)
+    height, width = plane_axes(out.shape[2:], 1)
+    columns = widths_of(target, len(strip.taps), width)[0]
+    strips = dims.typical(out.shape[0] * out.shape[1]) / lanes.block * -(-dims.typical(height) // rows)
+    tiles = strips * -(-dims.typical(width) // columns)
+    span = (columns - 1) * win.strides[1] + win.extent[1]
+    loads = span * sum(len(source.rows) for source in strip.sources)
+    shuffles = loads + span * len(strip.sources) * (INTERLEAVE - 1)
+    products = columns * sum(len(source.uses) for source in strip.sources)
+    time = costs.step_time(target, products + shuffles + rows * columns, loads)
+    found = Estimate(compute=time * tiles, overhead=costs.DEPTHWISE_TILE * tiles)
+    found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
+    found += costs.epilogue(target, node, dot.accumulate)
+    return found + costs.traffic(target, node) + costs.step(target)
+
+
+# Weights -----------------------------------------------------------------------------------------
+
+
+def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | None:
+    """For each block of output channels what its sums start from, then its vectors of weights
+    [lane][group]; as bytes."""
+    block, group = choice.block, choice.tiling.group
+    if operand != 1:
+        return pack_operand(node.inputs[operand], node.outputs[0].rank, block)
+    weights, zero, strip = node.inputs[1].data, node.op.zero, _strip_of(node, choice)
+    turned = strip.window.kernel != plane_axes(weights.shape[2:], 1)
+    outputs, count = weights.shape[0], len(strip.arrangement.taps)
+    blocks = -(-outputs // block)
+
+    def make() -> np.ndarray:
+        taps = weights.array.reshape(*weights.shape[:2], *plane_axes(weights.shape[2:], 1))
+        taps = taps.swapaxes(2, 3) if turned else taps
+        start = np.zeros((blocks * block, 1), np.int32)
+        start[:outputs, 0] = taps.sum(axis=(1, 2, 3), dtype=np.int32) * np.int32(-zero)
+        vectors = np.zeros((blocks * block, count, group), taps.dtype)
+        for number, element in np.ndindex(count, group):
+            tap = strip.arrangement.taps[number][element]
+            if tap is not None:
+                ky, kx, channel = tap
+                vectors[:outputs, number, element] = taps[:, channel, ky, kx]
+        parts = (start.reshape(blocks, -1), vectors.reshape(blocks, block, count, group).swapaxes(1, 2))
+        flat = [np.ascontiguousarray(part).reshape(blocks, -1).view(np.uint8) for part in parts]
+        return np.concatenate(flat, axis=1)
+
+    size = block * dtypes.itemsize(node.op.accumulate) + count * block * group * dtypes.itemsize(
+        weights.dtype
+    )
+    return Constant("uint8", (blocks, block * size), make)
+
+
+@dataclass(frozen=True)
+class _Oriented:
+    """The strips of a node as its images are oriented."""
+
+    x: Image
+    out: Image
+    window: Window
+    epilogue: Epilogue
+    lanes: Lanes
+    rows: int
+    arrangement: Arrangement
+
+
+def _strip_of(node: Node[Conv], choice: Choice[Tiling]) -> _Oriented:
+    x, out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
+    lanes = offered(lanes_of(node, out.block), node)
+    x, out, win, epilogue = oriented(x, out, window(node), Epilogue(node, out.block))
+    rows = strip_rows(out, choice.tiling.rows)
+    return _Oriented(x, out, win, epilogue, lanes, rows, arranged(win, lanes, rows, choice.tiling.group))
+
+
+# Code --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DotPlan(DepthwisePlan):
+    """A plan whose products are those of `dot`, as `strip` arranges them."""
+
+    dot: Dot
+    strip: Arrangement
+
+    @property
+    def start_bytes(self) -> int:
+        return self.out.block * dtypes.itemsize(self.dot.accumulate)
+
+    @property
+    def vector_bytes(self) -> int:
+        return self.out.block * self.dot.group * dtypes.itemsize(self.dot.rhs)
+
+    @property
+    def block_bytes(self) -> int:
+        return self.start_bytes + len(self.strip.taps) * self.vector_bytes
+
+
+def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
+    o, dot = _strip_of(node, choice), offered(dot_of(node, target), node)
+    widths = widths_of(target, len(o.arrangement.taps), o.out.width)
+    plan = DotPlan(o.x, o.out, o.window, o.epilogue, o.lanes, o.rows, widths, dot, o.arrangement)
+    return emit_strips(plan, target, choice.cost, _Strip)
+
+
+class _Strip:
+    """The function of a strip at work: where sums start, weights that stay in registers, lines."""
+
+    def __init__(self, f: KernelFunction, plan: DotPlan):
+        self.f, self.plan = f, plan
+        block, dot, size = plan.out.block, plan.dot, plan.start_bytes
+        sums = vector_type(scalar_type(dot.accumulate), block)
+        start, (bias,) = f.load(sums, "%b", min(64, size)), plan.epilogue.start(f, 1)
+        self.start = start if bias == "zeroinitializer" else plus(f, dot.accumulate, block, start, bias)
+        self.kind = vector_type(memory_type(dot.rhs), block * dot.group)
+        count = len(plan.strip.taps)
+        open_ = plan.rows * -(-plan.window.extent[1] // plan.window.strides[1])
+        resident = count + open_ + dot.group + 4 < f.target.vector_registers
+        self.weights = [self.weight(k) for k in range(count)] if resident else None
+        self.finish = {w: Finish(plan.epilogue, f, plan.out, 1, (plan.rows, w)) for w in plan.widths}
+        lines = {row for source in plan.strip.sources for row in source.rows}
+        self.lines = {row: f.offset("%a", f.size(row * plan.x.row)) for row in lines}
+
+    def weight(self, number: int) -> str:
+        plan, size = self.plan, self.plan.vector_bytes
+        return self.f.load(self.kind, self.f.offset("%b", plan.start_bytes + number * size), min(64, size))
+
+    def tile(self, width: int, column: str) -> None:
+        """`width` columns from one on."""
+        f, plan, win = self.f, self.plan, self.plan.window
+        step, dilation = win.strides[1], win.dilations[1]
+        base = f.mul(column, step * plan.x.pixel)
+        at = {row: f.offset(line, base) for row, line in self.lines.items()}
+        finished = self.finish[width].beginning(column)
+        reads: dict[int, list[tuple[int, int]]] = {}
+        for x, kx in product(range(width), range(win.kernel[1])):
+            reads.setdefault(x * step + kx * dilation, []).append((x, kx))
+        left = [sum(y == row for s in plan.strip.sources for row, _, _ in s.uses) for y in range(plan.rows)]
+        sums, todo = dict[tuple[int, int], str](), dict[tuple[int, int], int]()
+        for ix in sorted(reads):
+            for source in plan.strip.sources:
+                value = self.load(at, source, ix)
+                for (x, kx), (y, column_of, number) in product(reads[ix], source.uses):
+                    if kx != column_of:
+                        continue
+                    sums[y, x] = self.plus_products(sums.get((y, x), self.start), value, number)
+                    todo[y, x] = todo.get((y, x), left[y]) - 1
+                    if not todo[y, x]:
+                        finished.put(sums.pop((y, x)), 0, y, f.add(column, x))
+        finished.rework((0, plan.rows), (column, f.add(column, width)))
+
+    def plus_products(self, total: str, value: str, number: int) -> str:
+        weights = self.weights[number] if self.weights else self.weight(number)
+        return dot_product(self.f, self.plan.dot, self.plan.out.block, value, weights, total)
+
+    def load(self, at: dict[int, str], source: Source, ix: int) -> str:
+        """The operand of dot products that a source gives in one column."""
+        f, x, lanes, group = self.f, self.plan.x, self.plan.lanes, self.plan.dot.group
+        kind, align = vector_type(memory_type(x.dtype), lanes.span), min(64, lanes.span * x.itemsize)
+        values = [f.load(kind, f.offset(at[row], ix * x.pixel), align) for row in source.rows]
+        if lanes.plain:
+            return interleaved(f, [*values, *["zeroinitializer"] * (group - len(values))], lanes.block, kind)
+        first = source.chunk * group
+        places = [
+            lane // lanes.made * lanes.inside + min(first + k, lanes.inside - 1)
+            for lane in range(lanes.block)
+            for k in range(group)
+        ]
+        return f.shuffle(values[0], "poison", places, kind)

@@ -1,0 +1,74 @@
+"""Depthwise convolutions of bytes, and groups that share a block, by dot products: every sum is exact."""
+
+import numpy as np
+import pytest
+from onnxc.codegen.kernels import depthwise_integers
+from support.blocked_cases import WITH_DOTS, check, choices, integers, symbols
+
+from onnxc.ir.expr import input_
+from onnxc.target import LEVELS
+
+
+def exact(x_shape, kernel, target, inside=1, made=1, wider=0, output_halo=0, **options):
+    """Checks groups of `inside` channels that make `made` each."""
+    groups = x_shape[1] // inside
+    case = integers(x_shape, (groups * made, inside, *kernel), groups=groups, **options)
+    check(case, depthwise_integers, target, wider, output_halo, tolerance=0)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("channels", [2, 3, 16, 17, 40])
+def test_any_number_of_channels(target, channels):
+    exact((1, channels, 9, 10), (3, 3), target, pads=1, zero=3, output_halo=1)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("kernel", [(3, 3), (5, 5), (7, 7), (1, 3), (4, 1), (2, 6)])
+@pytest.mark.parametrize("strides", [1, 2])
+def test_any_kernel_and_stride(target, kernel, strides):
+    exact((1, 19, 12, 17), kernel, target, strides=strides, pads=2, zero=255, wider=1)
+
+
+@WITH_DOTS
+def test_dilations(target):
+    exact((2, 19, 12, 17), (3, 3), target, dilations=2, pads=2, zero=128)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("size", [(1, 1), (2, 1), (1, 9), (3, 3), (8, 30), (33, 2)])
+def test_images_of_any_size(target, size):
+    exact((1, 19, *size), (3, 3), target, pads=1, zero=7, output_halo=2)
+
+
+@WITH_DOTS
+def test_one_spatial_axis_and_one_column(target):
+    exact((2, 20, 33), (5,), target, strides=2, pads=2, zero=9)
+    exact((1, 20, 33, 1), (5, 1), target, pads=(2, 0, 2, 0), zero=9)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("groups", [(2, 2), (4, 4), (1, 2), (2, 8), (4, 8), (8, 8)])
+def test_groups_that_share_a_block(target, groups):
+    inside, made = groups
+    exact((1, 12 * inside, 9, 10), (3, 3), target, inside, made, pads=1, zero=77)
+
+
+@WITH_DOTS
+def test_images_whose_size_the_run_tells(target):
+    exact((2, 19, 11, 10), (3, 3), target, pads=1, zero=200, symbolic=symbols("n", 19, "h", "w"))
+
+
+@WITH_DOTS
+def test_an_epilogue_makes_bytes_again(target):
+    draw = np.random.default_rng(3)
+    scale = draw.uniform(0.001, 0.01, (40, 1, 1)).astype(np.float32)
+    bias = draw.integers(-9999, 9999, (40, 1, 1)).astype(np.int32)
+    real = (input_(0, "int32") + input_(2, "int32")).cast("float32") * input_(1, "float32")
+    body = (real.clip(-128, 127).maximum(0.0) + 3.0).clip(0, 255).cast("uint8")
+    options = {"pads": 1, "zero": 4, "epilogue": body, "extra": [scale, bias]}
+    exact((1, 40, 9, 8), (3, 3), target, output_halo=1, **options)
+
+
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
+def test_without_dot_products_there_is_no_offer(target):
+    assert not choices(integers((1, 16, 9, 9), (16, 1, 3, 3), groups=16), depthwise_integers, target)[1]
