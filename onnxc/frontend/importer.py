@@ -48,7 +48,7 @@ from .regions import (
     is_visible,
 )
 from .states import with_states
-from .walk import topological_order
+from .walk import all_node_lists, topological_order
 
 T = TypeVar("T")
 
@@ -83,6 +83,16 @@ class Importer:
         self.ranks: dict[Value, Dimension] = {}  # of tensors whose rank only the run knows
         self.ranked: dict[tuple[Value, Builder], Value] = {}  # the same as tensors of a rank, in a region
         self.typical: dict[str, int] = {}  # what the model calls it → its size most of the time
+        #: What gradients are taken by: what is computed of it is differentiated, so never folded here.
+        self.varied = {
+            name.decode()
+            for _, nodes in all_node_lists(model.proto)
+            for node in nodes
+            if node.op_type == "Gradient"
+            for attribute in node.attribute
+            if attribute.name == "xs"
+            for name in attribute.strings
+        }
 
     # Graphs ------------------------------------------------------------------------------------
 
@@ -165,9 +175,12 @@ class Importer:
 
     def _initializer(self, builder: Builder, tensor: onnx.TensorProto) -> Value | None:
         origin = Origin(self.file, f"initializer {tensor.name}")
-        return self._guarded(
-            origin, lambda: builder.constant(tensors.tensor_array(tensor, self.model), name=tensor.name)
-        )
+
+        def stored() -> Value:
+            value = builder.constant(tensors.tensor_array(tensor, self.model), name=tensor.name)
+            return builder.as_data(value) if tensor.name in self.varied else value
+
+        return self._guarded(origin, stored)
 
     def nodes(
         self, scope: Scope, nodes: Sequence[onnx.NodeProto], output_names: Sequence[str]
@@ -326,9 +339,10 @@ class Importer:
             results = None
         for index, output in enumerate(node.output):
             if output:
-                scope.values[output] = (
-                    results[index] if results is not None and index < len(results) else None
-                )
+                value = results[index] if results is not None and index < len(results) else None
+                if value is not None and value.constant is not None and output in self.varied:
+                    value = scope.builder.as_data(value)
+                scope.values[output] = value
 
     def _outputs(
         self, scope: Scope, node: onnx.NodeProto, operands: list[Value | None]

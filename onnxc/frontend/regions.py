@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 NESTING_LIMIT = 64
 
+#: Where only the run knows how long a list of sizes or axes is, what follows is imported for 0 to as many.
+MOST_SIZES = 8
+
 
 @dataclass
 class Scope:
@@ -60,6 +63,11 @@ class RuleBuilder(Builder):
     """The builder that import rules get, which knows of the ONNX node at work."""
 
     site: Site
+
+    def dimensions(self, x: Value, minimum: int | None = None, hint: str = "n") -> list[Dimension]:
+        if x.elements is None and isinstance(x.type, TensorType) and not isinstance(x.tensor.count, int):
+            x = self.reshape(x, (decided(self, x.tensor.count),))
+        return super().dimensions(x, minimum, hint)
 
     def inner(self, facts: Mapping[str, Dimension] | None = None) -> Self:
         builder = super().inner(facts)
@@ -144,12 +152,20 @@ def facts_of(condition: Value) -> tuple[dict[str, Dimension], dict[str, Dimensio
         return {}, {}
     holds: dict[str, Dimension] = {atom.key: 1}
     if isinstance(atom, dims.Apply) and atom.kind == "eq":
-        for side, other in ((atom.left, atom.right), (atom.right, atom.left)):
-            name = dims.single_atom(side)
-            if isinstance(name, dims.Symbol) and isinstance(other, int):
-                holds[name.name] = other
+        holds |= _root(atom.left - atom.right)
     fails: dict[str, Dimension] = {atom.key: 0}
     return (fails, holds) if negated else (holds, fails)
+
+
+def _root(difference: Dimension) -> dict[str, Dimension]:
+    """The variable of which a difference consists, and what it is where that is 0: of 2*n - 6, that n is
+    3."""
+    terms = dict(difference.terms) if isinstance(difference, dims.Dim) else {}
+    constant = terms.pop((), 0)
+    match list(terms.items()):
+        case [(((dims.Symbol() as symbol, 1),), factor)] if constant % factor == 0:
+            return {symbol.name: -constant // factor}
+    return {}
 
 
 def holds(b: Builder, question: Dimension) -> bool:
@@ -160,6 +176,16 @@ def holds(b: Builder, question: Dimension) -> bool:
         condition = b.elements(np.array(answer, object), "bool")
         raise RanksDiffer(condition, facts_of(condition))
     return bool(answer)
+
+
+def decided(b: Builder, size: Dimension, most: int = MOST_SIZES) -> int:
+    """A size on which a rank depends, as a number up to `most`; RanksDiffer where only the run tells."""
+    if isinstance(size, int):
+        return size
+    for number in range(most + 1):
+        if holds(b, dims.compare("eq", size, number)):
+            return number
+    raise ops.TypeMismatch(f"{size}, on which a rank depends, is more than {most}")
 
 
 # The two branches of an If -----------------------------------------------------------------------

@@ -363,6 +363,14 @@ class Builder:
             raise ops.TypeMismatch(f"{x.type} should have one element")
         return found[0]
 
+    def as_data(self, x: Value) -> Value:
+        """x as a tensor of which nothing is known but its type, so that sizes computed from it are bound by
+        the run instead of being formulas."""
+        node = make_node(ops.Map(expr.input_(0, x.dtype)), (self.capture(x),), self.origin)
+        self.nodes.append(node)
+        self.own.update(node.outputs)
+        return node.outputs[0]
+
     def known(self, x: Value | None) -> np.ndarray | None:
         """x's data if it is known at compile time, else None."""
         if x is None:

@@ -4,31 +4,22 @@ beside this file names the cases that do not pass, one a line with its reason; i
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from onnxc.codegen.library import images
 from support import suite
 
-NOT_YET = Path(__file__).with_name("not_yet.txt")
 LEAST_PASSING = 2020  # may only grow
 SHARDS = 256
 
 
-def listed() -> list[tuple[str, str]]:
-    """(name, reason) of each line."""
-    lines = NOT_YET.read_text(encoding="utf-8").splitlines()
-    return [tuple(line.split(maxsplit=1)) for line in lines if not line.startswith("#")]
-
-
 def test_list_is_sorted_and_has_no_name_twice():
-    names = [name for name, _ in listed()]
+    names = [name for name, _ in suite.listed()]
     assert names == sorted(set(names))
 
 
 @pytest.mark.slow
 def test_listed_cases_exist():
-    unknown = dict(listed()).keys() - suite.all_cases().keys()
+    unknown = dict(suite.listed()).keys() - suite.all_cases().keys()
     assert not unknown, f"remove these from not_yet.txt, unknown to the suite: {sorted(unknown)}"
 
 
@@ -38,7 +29,7 @@ def test_exactly_the_cases_that_are_not_listed_pass(shard):
     if images.missing():  # tests/models/test_images.py holds what is said then
         names = [name for name in names if "image_decoder" not in name]
     outcomes = suite.run_suite(names, jobs=1)
-    not_yet = dict(listed())
+    not_yet = dict(suite.listed())
     assert not {n: o for n, o in outcomes.items() if o.startswith(("crash", "internal"))}
     assert not {n: o for n, o in outcomes.items() if o and n not in not_yet}
     passing = [n for n, o in outcomes.items() if not o and not not_yet.get(n, "random").startswith("random")]
@@ -47,4 +38,4 @@ def test_exactly_the_cases_that_are_not_listed_pass(shard):
 
 @pytest.mark.slow
 def test_no_fewer_cases_pass_than_ever():
-    assert len(suite.all_cases()) - len(listed()) >= LEAST_PASSING
+    assert len(suite.all_cases()) - len(suite.listed()) >= LEAST_PASSING

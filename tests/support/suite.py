@@ -15,38 +15,62 @@ import json
 import multiprocessing
 import multiprocessing.connection
 import os
+import pickle
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
+from onnx.backend.test import loader
+from onnx.backend.test.case.test_case import TestCase
 
 sys.path.append(str(Path(__file__).parents[1]))
 from support import poison
-from support.node_cases import as_value, difference, suite_cases
+from support.shared import shared
 
 KINDS = ("node", "pytorch-converted", "pytorch-operator", "simple", "real")
 SECONDS = 120  # for one case
+NOT_YET = Path(__file__).parents[1] / "conformance" / "not_yet.txt"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 @functools.cache
-def all_cases() -> dict[str, object]:
+def all_cases() -> dict[str, TestCase]:
     """Every case of the suite by name, `kind/test_name`; read once, children inherit them."""
-    return {f"{kind}/{case.name}": case for kind in KINDS for case in suite_cases(kind)}
+    return {f"{kind}/{case.name}": case for kind in KINDS for case in _cases(kind)}
 
 
-def run_case(case) -> str:
+@functools.cache
+def _cases(kind: str) -> list[TestCase]:
+    """Every case of a kind. Computing what node cases expect takes ten seconds, once in a run."""
+
+    def save(folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            (folder / "cases").write_bytes(pickle.dumps(loader.load_model_tests(kind=kind)))
+
+    return pickle.loads((shared(f"cases-{kind}", save) / "cases").read_bytes())
+
+
+def listed() -> list[tuple[str, str]]:
+    """(name, reason) of each line of `not_yet.txt`."""
+    lines = NOT_YET.read_text(encoding="utf-8").splitlines()
+    return [tuple(line.split(maxsplit=1)) for line in lines if not line.startswith("#")]
+
+
+def run_case(case: TestCase) -> str:
     """Why a case does not pass; nothing when it does."""
     from onnxc.loading.backend import CompiledModel
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = _model(case)
+        model = model_of(case)
         compiled = CompiledModel(model, jobs=0)
-        for inputs, expected in _data_sets(case, model):
+        for inputs, expected in data_sets(case, model):
             found = compiled.run(inputs)
             for k, (e, f) in enumerate(zip(expected, found, strict=True)):
                 problem = difference(e, f, case.rtol, case.atol)
@@ -58,7 +82,7 @@ def run_case(case) -> str:
     return ""
 
 
-def _model(case) -> onnx.ModelProto:
+def model_of(case: TestCase) -> onnx.ModelProto:
     if case.model is not None:
         return case.model
     folder = case.model_dir
@@ -69,7 +93,7 @@ def _light(case, ending: str) -> Path:
     return LIGHT / f"light_{case.name.removeprefix('test_')}{ending}"
 
 
-def _data_sets(case, model: onnx.ModelProto) -> Iterator[tuple[list, list]]:
+def data_sets(case: TestCase, model: onnx.ModelProto) -> Iterator[tuple[list, list]]:
     """(inputs, expected outputs) of each data set."""
     if case.data_sets is not None:
         for inputs, outputs in case.data_sets:
@@ -98,13 +122,48 @@ def _data_sets(case, model: onnx.ModelProto) -> Iterator[tuple[list, list]]:
 
 
 def _stored(path: Path, type_: onnx.TypeProto) -> object:
-    from onnx import numpy_helper
-
     proto, read = {
         "sequence_type": (onnx.SequenceProto, numpy_helper.to_list),
         "optional_type": (onnx.OptionalProto, numpy_helper.to_optional),
     }.get(type_.WhichOneof("value"), (onnx.TensorProto, numpy_helper.to_array))
     return read(proto.FromString(path.read_bytes()))
+
+
+def as_value(data: object) -> object:
+    """What a data set holds as an array, or a list of them for a sequence."""
+    match data:
+        case onnx.TensorProto():
+            return numpy_helper.to_array(data)
+        case list() | tuple():
+            return [as_value(part) for part in data]
+    return data if data is None else np.asarray(data)
+
+
+def difference(expected: object, found: object, rtol: float, atol: float) -> str:
+    """Why found is not what was expected, or nothing."""
+    if isinstance(expected, list):
+        if not isinstance(found, list) or len(found) != len(expected):
+            return f"{len(expected)} values expected"
+        pairs = zip(expected, found, strict=True)
+        return next(filter(None, (difference(e, f, rtol, atol) for e, f in pairs)), "")
+    if expected is None or found is None:
+        return "" if expected is found else "nothing and something"
+    expected, found = np.asarray(expected), np.asarray(found)
+    if expected.dtype.kind in "US":
+        expected = expected.astype(object)
+    if expected.dtype != found.dtype:
+        return f"type {found.dtype} instead of {expected.dtype}"
+    if expected.shape != found.shape:
+        return f"shape {list(found.shape)} instead of {list(expected.shape)}"
+    if expected.dtype.kind in "OSU":
+        return "" if np.array_equal(expected, found) else "strings differ"
+    rtol = max(rtol, 2**-6) if expected.dtype.name == "bfloat16" else rtol  # as the suite has it
+    exact = np.complex128 if expected.dtype.kind == "c" else np.float64
+    expected, found = expected.astype(exact), found.astype(exact)
+    if np.allclose(expected, found, rtol, atol, equal_nan=True):
+        return ""
+    with np.errstate(all="ignore"):
+        return f"values differ by {np.nanmax(np.abs(expected - found), initial=0):.3g}"
 
 
 # Child processes ---------------------------------------------------------------------------------

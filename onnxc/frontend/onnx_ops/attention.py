@@ -161,11 +161,12 @@ def attend(
     may share one of the key, and, where wanted, what `qk_matmul_output_mode` exposes. Queries whose bias is
     -inf everywhere give 0 where there may be such."""
     heads, groups = q.shape[1], k.shape[1]
-    shared = isinstance(heads, int) and isinstance(groups, int) and groups >= 1 and heads % groups == 0
-    if heads != groups and not shared:
+    known = isinstance(heads, int) and isinstance(groups, int)
+    if heads != groups and known and (groups < 1 or heads % groups):
         raise ops.TypeMismatch(f"{heads} heads of the query share {groups} of the key")
     q, factor = _scaled(b, q, scale)
-    grouped = b.reshape(q, (q.shape[0], groups, heads // groups, *q.shape[2:])) if groups != heads else q
+    sharing = 1 if heads == groups else dims.floor_divide(heads, groups)
+    grouped = b.reshape(q, (q.shape[0], groups, sharing, *q.shape[2:])) if heads != groups else q
     scores = None
     if softcap == 0 and exposed is None and precision in (None, 1):
         y = _fused(b, grouped, k, v, bias, factor, may_hide_all)
@@ -193,9 +194,11 @@ def _per_group(b: Builder, bias: Value, q: Value) -> Value:
     """The bias with the heads' axis as the two of grouped queries."""
     if q.rank == 4 or bias.rank < 3:
         return bias
-    heads = bias.shape[bias.rank - 3]
-    split = (1, 1) if heads == 1 else q.shape[1:3]
-    return b.reshape(bias, (*bias.shape[: bias.rank - 3], *split, *bias.shape[bias.rank - 2 :]))
+    *batch, heads, queries, keys = bias.shape
+    split, whole = (1, 1) if heads == 1 else q.shape[1:3], dims.product(q.shape[1:3])
+    if heads != 1 and dims.equal(heads, whole) is None:  # there may be one for all
+        bias = b.emit(ops.Broadcast((*batch, whole, queries, keys)), bias)[0]
+    return b.reshape(bias, (*batch, *split, queries, keys))
 
 
 def _hidden(b: Builder, bias: Value) -> Value:

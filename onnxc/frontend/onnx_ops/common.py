@@ -18,9 +18,9 @@ from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
-from ...ir.graph import Constant, TensorType, Value, make_node
+from ...ir.graph import Constant, TensorType, Value
 from ...ir.interpret import VALUE_LIMIT
-from ..regions import Region, emit_if
+from ..regions import MOST_SIZES, Region, decided, emit_if
 from ..tensors import DTYPE_NAMES
 from .rules import Rule
 
@@ -118,15 +118,6 @@ def mean(
 def with_size(b: Builder, x: Value, axis: int, size: Dimension) -> Value:
     """x, whose size along an axis must be this one; what is not certain the run checks."""
     return b.reshape(x, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
-
-
-def as_data(b: Builder, x: Value) -> Value:
-    """x as a tensor of which nothing is known but its type, so that sizes computed from it are
-    bound by the run instead of being formulas."""
-    node = make_node(ops.Map(expr.input_(0, x.dtype)), (b.capture(x),), b.origin)
-    b.nodes.append(node)
-    b.own.update(node.outputs)
-    return node.outputs[0]
 
 
 def checked(b: Builder, x: Value, condition: Callable[[Expr], Expr], code: str) -> Value:
@@ -246,16 +237,13 @@ def distinct_axes(b: Builder, axes: Sequence[int], rank: int) -> list[int]:
     return found
 
 
-def number_of(x: Value | Sequence, what: str) -> int:
-    """How many elements a vector has, which must be known."""
+def number_of(b: Builder, x: Value | Sequence, what: str, most: int = MOST_SIZES) -> int:
+    """How many elements a vector has; RanksDiffer where that is one of 0 to `most` that only the run
+    tells."""
     count = x.tensor.count if isinstance(x, Value) else len(x)
     if isinstance(count, int) and count > 4096:
         raise LimitError(f"{count:,} {what} are more than the limit of 4,096")
-    if not isinstance(count, int):
-        raise UnsupportedError(
-            f"the number of {what}, {count}, depends on the run", f"fix the number of {what}"
-        )
-    return count
+    return decided(b, count, most)
 
 
 def at_axes(
@@ -263,14 +251,16 @@ def at_axes(
 ) -> list[Dimension]:
     """For each axis the value given for it, or the default: axes name whom values belong to,
     without them the first."""
-    count = number_of(values, "values")
+    count = number_of(b, values, "values", rank)
     places: list[int] | None = list(range(count))
     if axes is None:
         axes = range(count)
     else:
         places = known_axes(b, axes, rank)
-    if number_of(axes, "axes") != count:
-        raise ops.TypeMismatch(f"{count} values are given for {number_of(axes, 'axes')} axes")
+        if isinstance(axes, Value) and not isinstance(axes.tensor.count, int):
+            axes = b.reshape(axes, (count,))
+    if number_of(b, axes, "axes") != count:
+        raise ops.TypeMismatch(f"{count} values are given for {number_of(b, axes, 'axes')} axes")
     if places is None:
         return b.dimensions(_scattered(b, values, axes, rank, default), None)
     if len(places) > rank:
@@ -291,7 +281,7 @@ def _scattered(b: Builder, values: Value, axes: Value | Sequence[int], rank: int
 
 def axis_flags(b: Builder, axes: Value | Sequence[int], rank: int) -> Value:
     """int64 [rank]: 1 for these axes, which may be data, 0 for the others."""
-    return _scattered(b, b.constant(np.ones(number_of(axes, "axes"), np.int64)), axes, rank, 0)
+    return _scattered(b, b.constant(np.ones(number_of(b, axes, "axes", rank), np.int64)), axes, rank, 0)
 
 
 def without(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int]) -> list[Dimension]:
@@ -300,13 +290,13 @@ def without(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int])
     if known is not None:
         return [d for a, d in enumerate(shape) if a not in known]
     order = b.emit(ops.Sort(0), axis_flags(b, axes, rank))[1]
-    kept = b.take(order, 0, 0, rank - number_of(axes, "axes"))
+    kept = b.take(order, 0, 0, rank - number_of(b, axes, "axes", rank))
     return b.dimensions(b.emit(ops.Gather("axis"), b.elements(shape), kept)[0], 0)
 
 
 def with_ones(b: Builder, shape: Sequence[Dimension], axes: Value | Sequence[int]) -> list[Dimension]:
     """The shape with axes of size 1 that have these places in the result."""
-    rank = len(shape) + number_of(axes, "axes")
+    rank = len(shape) + number_of(b, axes, "axes")
     known = known_axes(b, axes, rank)
     if known is not None:
         others = iter(shape)

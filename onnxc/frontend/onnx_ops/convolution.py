@@ -14,7 +14,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ...records import dataclass
-from .common import along, integers, length, one_of, scalar, wide, zeros
+from .common import along, generate, integers, length, one_of, scalar, wide, zeros
 from .quantization import centred, quantised, refuse_bad_scale
 from .rules import onnx_op
 
@@ -192,16 +192,21 @@ def CausalConvWithState(b, input, weight, bias=None, past_state=None, *, activat
     call gave."""
     one_of(activation, ("none", "silu", "swish"), "activation")
     channels = weight.shape[0]
-    if input.rank != 3 or weight.rank != 3 or not isinstance(channels, int):
+    if input.rank != 3 or weight.rank != 3:
         raise ops.TypeMismatch(f"the weights {weight.type} do not fit {input.type}")
     past = weight.shape[2] - 1
     if past_state is None:
         whole = b.emit(ops.Pad("constant", (0, 0, past), (0, 0, 0)), input, zeros(b, input.dtype, ()))[0]
     else:
         whole = b.concat([past_state, input], 2)
-    y = convolved(
-        b, whole, weight, window(whole, weight.shape[2:], None, None, None, "NOTSET"), channels, bias
-    )
+    if isinstance(channels, int):
+        place = window(whole, weight.shape[2:], None, None, None, "NOTSET")
+        y = convolved(b, whole, weight, place, channels, bias)
+    else:  # only the run knows how many groups: a product of each channel's windows with its kernel
+        places = generate(b, (input.shape[2], weight.shape[2]), expr.index(0) + expr.index(1))
+        windows = b.emit(ops.Gather("axis", 2), whole, places)[0]
+        kernels = b.reshape(weight, (channels, weight.shape[2]))
+        y = _biased(b, b.contract("nctk", "ck", "nct", windows, kernels), bias)
     state = b.take(whole, 2, whole.shape[2] - past, past)
     if activation == "none":
         return y, state

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ...ir import dims, expr, ops
+from ...ir.builder import Builder
 from ...ir.graph import TensorType, Value
-from .common import along, checked, generate, length, one_of, scalar
+from ..regions import decided
+from .common import along, checked, generate, length, one_of, scalar, with_size
 from .rules import onnx_op
 
 
@@ -37,7 +39,13 @@ def GatherElements(b, data, indices, *, axis=0):
 def GatherND(b, data, indices, *, batch_dims=0):
     if not 0 <= batch_dims < min(data.rank, indices.rank):
         raise ops.TypeMismatch(f"{batch_dims} shared axes of {data.type} and {indices.type}")
-    return b.emit(ops.Gather("nd", 0, batch_dims), data, _indices(indices))[0]
+    indices = _positions(b, indices, data.rank - batch_dims)
+    return b.emit(ops.Gather("nd", 0, batch_dims), data, indices)[0]
+
+
+def _positions(b: Builder, indices: Value, most: int) -> Value:
+    """Indices whose last axis, which has up to `most` elements, is of known size."""
+    return with_size(b, _indices(indices), indices.rank - 1, decided(b, indices.shape[-1], most))
 
 
 @onnx_op(since=10)
@@ -78,13 +86,13 @@ def Scatter(b, data, indices, updates, *, axis=0):
 @onnx_op(since=11)
 def ScatterND(b, data, indices, updates, *, reduction="none"):
     one_of(reduction, ("none", "add", "mul", "min", "max"), "reduction")
-    depth = indices.shape[-1] if indices.rank else 0
-    if not isinstance(depth, int) or not 0 <= depth <= data.rank:
+    depth = decided(b, indices.shape[-1], data.rank) if indices.rank else 0
+    if not indices.rank or depth > data.rank:
         raise ops.TypeMismatch(f"the indices {indices.type} are no positions in {data.type}")
     named = (*indices.shape[:-1], *data.shape[depth:])
     if len(named) != updates.rank or any(dims.equal(x, y) is False for x, y in zip(named, updates.shape)):
         raise ops.TypeMismatch(f"the updates {updates.type} do not fit {indices.type} and {data.type}")
-    return b.emit(ops.Scatter("nd", 0, reduction), data, _indices(indices), updates)[0]
+    return b.emit(ops.Scatter("nd", 0, reduction), data, _positions(b, indices, data.rank), updates)[0]
 
 
 @onnx_op(since=24)

@@ -16,7 +16,6 @@ from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ..regions import holds
 from .common import (
-    as_data,
     at_axes,
     checked,
     known_axes,
@@ -43,7 +42,7 @@ def Reshape(b, data, shape, *, allowzero=0):
     if any(isinstance(d, int) and d < -1 for d in wanted):
         raise ops.TypeMismatch("a size is negative")
     wanted = [_copied(k, data) if d == 0 and not allowzero else d for k, d in enumerate(wanted)]
-    meant = _meant(b, data, as_data(b, shape), allowzero) if None in wanted else shape
+    meant = _meant(b, data, b.as_data(shape), allowzero) if None in wanted else shape
     sizes = [b.dimension(b.take(meant, 0, k, 1), 0, "size") if d is None else d for k, d in enumerate(wanted)]
     rest = [k for k, d in enumerate(sizes) if isinstance(d, int) and d == -1]
     if len(rest) > 1:
@@ -61,7 +60,7 @@ def _partly_known(b: Builder, shape: Value) -> list[Dimension | None]:
     node = shape.producer
     if node is not None and isinstance(node.op, ops.Concat) and shape.rank == 1:
         return [d for part in node.inputs for d in _partly_known(b, part)]
-    return [None] * number_of(shape, "sizes")
+    return [None] * number_of(b, shape, "sizes")
 
 
 def _copied(axis: int, data: Value) -> Dimension:
@@ -72,12 +71,13 @@ def _copied(axis: int, data: Value) -> Dimension:
 
 def _meant(b: Builder, data: Value, shape: Value, allowzero: int) -> Value:
     """The sizes that a Reshape's shape, which is data, stands for."""
-    own = [*data.shape, *[1] * number_of(shape, "sizes")][: number_of(shape, "sizes")]
+    count = number_of(b, shape, "sizes")
+    own = [*data.shape, *[1] * count][:count]
     if not allowzero:
         shape = b.map(shape, b.elements(own), lambda s, d: expr.where(s.equals(0), d, s))
     known = b.reduce("prod", shape, [0], False, lambda s: expr.where(s.equals(-1), 1, s))
-    count = expr.size(data.tensor.count)
-    return b.map(shape, known, lambda s, k: expr.where(s.equals(-1), count / k, s))
+    whole = expr.size(data.tensor.count)
+    return b.map(shape, known, lambda s, k: expr.where(s.equals(-1), whole / k, s))
 
 
 @onnx_op(since=1, name="Reshape")
@@ -221,10 +221,9 @@ def Slice(b, data, starts, ends, axes=None, steps=None):
     out of range."""
     if steps is not None and steps.elements is None:
         steps = checked(b, steps, lambda s: s._with("ne", 0), "invalid_value")
-    if number_of(starts, "starts") != number_of(ends, "ends"):
-        raise ops.TypeMismatch(
-            f"it has {number_of(starts, 'starts')} starts and {number_of(ends, 'ends')} ends"
-        )
+    count = number_of(b, starts, "starts", data.rank)
+    if dims.equal(ends.tensor.count, count) is False:
+        raise ops.TypeMismatch(f"it has {count} starts and {ends.tensor.count} ends")
     first = at_axes(b, _countable(b, starts), axes, data.rank, 0)
     last = at_axes(b, _countable(b, ends), axes, data.rank, _FAR)
     by = [1] * data.rank if steps is None else at_axes(b, steps, axes, data.rank, 1)
@@ -291,9 +290,10 @@ def _slice_1(b, data, *, starts, ends, axes=None):
 def Pad(b, data, pads, constant_value=None, axes=None, *, mode="constant"):
     """Negative pads cut elements away, before others are added."""
     one_of(mode, ("constant", "edge", "reflect", "wrap"), "mode")
-    count = data.rank if axes is None else number_of(axes, "axes")
-    if number_of(pads, "pads") != 2 * count:
-        raise ops.TypeMismatch(f"{number_of(pads, 'pads')} pads are given for {count} axes")
+    count = data.rank if axes is None else number_of(b, axes, "axes", data.rank)
+    if dims.equal(pads.tensor.count, 2 * count) is False:
+        raise ops.TypeMismatch(f"{pads.tensor.count} pads are given for {count} axes")
+    pads = b.reshape(pads, (2 * count,))
     before, after = (at_axes(b, b.take(pads, 0, k * count, count), axes, data.rank, 0) for k in range(2))
     return padded(b, data, before, after, mode, constant_value)
 

@@ -81,7 +81,7 @@ def _combined(
 
 def _flags(b: Builder, data: Value, axes: Axes, noop: int) -> list[Dimension]:
     """For each axis of data 1 if it is reduced, else 0."""
-    if axes is None or number_of(axes, "axes") == 0:
+    if axes is None or number_of(b, axes, "axes", data.rank) == 0:
         return [0 if noop else 1] * data.rank
     known = known_axes(b, axes, data.rank)
     if known is None:
@@ -166,7 +166,7 @@ def ReduceLogSumExp(b, data, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     reduced = _flags(b, data, axes, noop_with_empty_axes)
     if keepdims or not any(reduced[k] != 0 for k in range(data.rank)):
         return result
-    everything = axes is None or number_of(axes, "axes") == 0
+    everything = axes is None or number_of(b, axes, "axes", data.rank) == 0
     return b.reshape(result, [] if everything else without(b, data.shape, axes))
 
 

@@ -157,7 +157,7 @@ def _grid_sample_16(b, X, grid, *, align_corners=0, mode="bilinear", padding_mod
 def AffineGrid(b, theta, size, *, align_corners=0):
     """theta applied to the pixels' places (x, y[, z], 1), from -1 to 1 across an image of that
     size."""
-    rank = number_of(size, "sizes") - 2
+    rank = number_of(b, size, "sizes") - 2
     fits = theta.rank == 3 and all(
         dims.equal(d, n) is not False for d, n in zip(theta.shape[1:], (rank, rank + 1))
     )

@@ -1,0 +1,33 @@
+"""Every case of the backend suite again with each size of its inputs a variable, and with all inputs
+constants, folded and not: interpreted after all passes, and every few cases compiled, many into one library.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support import forms, suite
+
+SHARDS = 32
+EVERY = 24  # of so many cases with variables for sizes one is compiled
+
+
+def names() -> list[str]:
+    """Cases that agree as they are written, but for those that decode images, which the interpreter does
+    not, and those of whole networks, which take it long."""
+    listed = dict(suite.listed())
+    wanted = (n for n in sorted(suite.all_cases()) if n not in listed)
+    return [n for n in wanted if "image_decoder" not in n and not n.startswith("real/")]
+
+
+@pytest.mark.parametrize("form", forms.FORMS)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_cases_agree_in_every_form(shard, form):
+    found = {name: forms.interpreted(name, form) for name in names()[shard::SHARDS]}
+    assert {name: problem for name, problem in found.items() if problem} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", range(4))
+def test_libraries_of_cases_with_symbolic_sizes_agree(shard):
+    for several in forms.together(names()[shard::EVERY]):
+        assert forms.compiled(several, "symbolic") == {}

@@ -1,0 +1,180 @@
+"""The backend suite's cases in the forms in which a model may come: every size a variable, every input a
+constant.
+
+`python tests/support/forms.py [--compile] FORM [part of a name...]` prints which cases differ in a form, as
+interpreted after all passes or compiled, many into one library.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.compose import add_prefix
+
+sys.path.append(str(Path(__file__).parents[1]))
+from support import suite
+
+from onnxc.driver import compile_model, optimise
+from onnxc.frontend.importer import import_model
+from onnxc.ir import interpret
+from onnxc.loading.loader import load
+from onnxc.target import TARGETS
+
+TARGET = TARGETS["sapphirerapids"]  # multiplies in most types
+TOGETHER = 24  # cases in one library
+
+
+class Case(NamedTuple):
+    """A case of the suite in some form."""
+
+    name: str
+    model: onnx.ModelProto
+    inputs: list
+    expected: list
+
+
+def symbolic(case: Case) -> Case:
+    """With a variable of its own in place of every size of every input, the lengths of lists of axes and
+    sizes included."""
+    model = onnx.ModelProto.FromString(case.model.SerializeToString())
+    for value in model.graph.input:
+        for axis, dimension in enumerate(_dimensions(value.type)):
+            dimension.dim_param = f"{value.name}_{axis}"
+    return case._replace(model=model)
+
+
+def _dimensions(type_: onnx.TypeProto) -> Sequence[onnx.TensorShapeProto.Dimension]:
+    kind = type_.WhichOneof("value")
+    if kind in ("sequence_type", "optional_type"):
+        return _dimensions(getattr(type_, kind).elem_type)
+    return type_.tensor_type.shape.dim
+
+
+def constant(case: Case) -> Case:
+    """With all tensors among the inputs stored in the model."""
+    model = onnx.ModelProto.FromString(case.model.SerializeToString())
+    given = {value.name: data for value, data in zip(model.graph.input, case.inputs)}
+    stored = {name: data for name, data in given.items() if isinstance(data, np.ndarray)}
+    left = [value for value in model.graph.input if value.name not in stored]
+    del model.graph.input[:]
+    model.graph.input.extend(left)
+    model.graph.initializer.extend(numpy_helper.from_array(data, name) for name, data in stored.items())
+    return case._replace(model=model, inputs=[given[value.name] for value in left if value.name in given])
+
+
+def unfolded() -> mock._patch:
+    """While it lasts, nothing is computed at compile time but sizes."""
+    return mock.patch.multiple(interpret, fold=lambda *_: None)
+
+
+FORMS: dict[str, Callable[[Case], Case]] = {
+    "symbolic": symbolic,
+    "constant": constant,
+    "constant, not folded": constant,
+}
+
+
+def cases(name: str) -> Iterator[Case]:
+    """A case with each of its data sets."""
+    case = suite.all_cases()[name]
+    model = suite.model_of(case)
+    for inputs, expected in suite.data_sets(case, model):
+        yield Case(name, model, list(inputs), list(expected))
+
+
+def interpreted(name: str, form: str) -> str:
+    """Why a case in a form, after all passes, is not what is expected; nothing when it is."""
+    folding = nullcontext() if "not" not in form else unfolded()
+    try:
+        for case in map(FORMS[form], cases(name)):
+            with folding:
+                graph = optimise(import_model(case.model).graph, TARGET)
+            problem = _unlike(case, interpret.run_graph(graph, case.inputs))
+            if problem:
+                return problem
+    except Exception as error:  # every way to fail counts as one
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _unlike(case: Case, found: Sequence) -> str:
+    tolerance = suite.all_cases()[case.name]
+    pairs = zip(case.expected, found, strict=True)
+    problems = (suite.difference(suite.as_value(e), f, tolerance.rtol, tolerance.atol) for e, f in pairs)
+    return next(filter(None, problems), "")
+
+
+# Compiled ----------------------------------------------------------------------------------------
+
+
+def together(names: Sequence[str]) -> list[list[Case]]:
+    """The first data set of each case, those of the same operator sets together; their names made different.
+    Gradients name values in attributes, which nothing renames."""
+    found: dict[tuple, list[Case]] = defaultdict(list)
+    for name in names:
+        case = next(cases(name))
+        opsets = sorted((o.domain, o.version) for o in case.model.opset_import)
+        if "gradient" not in name:
+            same = found[*opsets, len(case.model.functions)]
+            same.append(case._replace(model=add_prefix(case.model, f"c{len(same)}_")))
+    return [same[k : k + TOGETHER] for same in found.values() for k in range(0, len(same), TOGETHER)]
+
+
+def compiled(several: Sequence[Case], form: str) -> dict[str, str]:
+    """Which of several cases, compiled into one library, differ in a form, and how."""
+    changed = [FORMS[form](case) for case in several]
+    whole = onnx.ModelProto.FromString(changed[0].model.SerializeToString())
+    for case in changed[1:]:
+        for part in ("node", "input", "output", "initializer", "sparse_initializer"):
+            getattr(whole.graph, part).extend(getattr(case.model.graph, part))
+        whole.ir_version = max(whole.ir_version, case.model.ir_version)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.so"
+        with unfolded() if "not" in form else nullcontext():
+            compile_model(whole, path, jobs=0)
+        feeds = {v.name: x for case in changed for v, x in zip(case.model.graph.input, case.inputs)}
+        with load(path, threads=2) as model:
+            found = iter(model.run(None, feeds))
+        problems = {case.name: _unlike(case, [next(found) for _ in case.expected]) for case in changed}
+    return {name: problem for name, problem in problems.items() if problem}
+
+
+def _each(several: Sequence[Case], form: str) -> dict[str, str]:
+    """The same, halved until what cannot be compiled or run is alone."""
+    try:
+        return compiled(several, form)
+    except Exception as error:
+        if len(several) == 1:
+            return {several[0].name: f"{type(error).__name__}: {error}"}
+        half = len(several) // 2
+        return _each(several[:half], form) | _each(several[half:], form)
+
+
+def main(arguments: list[str]) -> None:
+    compiles = "--compile" in arguments
+    form, *parts = (a for a in arguments if a != "--compile")
+    names = [n for n in sorted(suite.all_cases()) if not parts or any(part in n for part in parts)]
+    if compiles:
+        found = (_each(several, form) for several in together(names))
+    else:
+        found = ({name: interpreted(name, form)} for name in names)
+    for problems in found:
+        for name, problem in problems.items():
+            if problem:
+                print(f"{name}: {problem[:300]}", flush=True)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(sys.argv[1:])
