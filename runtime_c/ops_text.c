@@ -253,7 +253,7 @@ ONNXC_OPERATOR(normalize_strings)(onnxc_context *context, const onnxc_value *in,
 /* Matching ---------------------------------------------------------------------------------------- */
 
 /* match_strings: x, class of each byte uint8 [256], next state of each state and class int32 [states, classes],
- * which states are the end of a match uint8 [states] -> whether the automaton takes the whole of each text, beginning
+ * where a match may end uint8 [states] (bit 0) -> whether the automaton takes the whole of each text, beginning
  * in state 1. State 0 leads nowhere. No attributes. */
 ONNXC_OPERATOR(match_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
                               int32_t out_count, const int64_t *attributes) {
@@ -268,9 +268,119 @@ ONNXC_OPERATOR(match_strings)(onnxc_context *context, const onnxc_value *in, int
         const unsigned char *bytes = (const unsigned char *)x.data;
         int64_t state = 1;
         for (int64_t k = 0; k < x.length && state != 0; k++) state = next[state * classes + class_of[bytes[k]]];
-        results[i] = final[state] != 0;
+        results[i] = final[state] & 1;
     }
     return ONNXC_OK;
+}
+
+/* What is beside a place in a text: 0 its end, 1 a newline, 2 a byte of a word, 3 another (automaton.py). */
+static int onnxc_beside(onnxc_string text, int64_t at) {
+    if (at < 0 || at >= text.length) return 0;
+    unsigned char c = (unsigned char)text.data[at];
+    if (c == '\n') return 1;
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ? 2 : 3;
+}
+
+/* Finds the first match of an automaton (four tables) from *begin on, the longest there; its end, or -1. */
+static int64_t onnxc_search(onnxc_string text, const onnxc_value *tables, int64_t *begin) {
+    const uint8_t *class_of = tables[0].data, *final = tables[2].data;
+    const int32_t *next = tables[1].data, *starts = tables[3].data;
+    int64_t classes = tables[1].dims[1];
+    for (int64_t at = *begin; at <= text.length; at++) {
+        int64_t state = starts[onnxc_beside(text, at - 1)], end = -1;
+        for (int64_t k = at;; k++) {
+            if (final[state] != 0 && (final[state] >> onnxc_beside(text, k) & 1)) end = k;
+            if (k == text.length) break;
+            state = next[state * classes + class_of[(unsigned char)text.data[k]]];
+            if (state == 0) break;
+        }
+        if (end >= 0) {
+            *begin = at;
+            return end;
+        }
+    }
+    return -1;
+}
+
+/* How many characters a text has; bytes that are no UTF-8 are one each. */
+static int64_t onnxc_characters(onnxc_string text) {
+    int64_t count = 0;
+    for (int size; text.length > 0; text = onnxc_behind(text, size), count++)
+        onnxc_character(text.data, text.length, &size);
+    return count;
+}
+
+typedef struct onnxc_tokens {
+    onnxc_string *to; /* null: they are only counted */
+    int64_t count, least;
+} onnxc_tokens;
+
+static void onnxc_token(onnxc_tokens *tokens, onnxc_string text) {
+    if (text.length <= 0 || onnxc_characters(text) < tokens->least) return;
+    if (tokens->to != NULL) tokens->to[tokens->count] = text;
+    tokens->count++;
+}
+
+/* The tokens of a text: its characters (mode 2), the matches of an automaton (1), or what is left between the
+ * matches of the first of `automata`, cut again by the others (0). */
+static void onnxc_tokenize(onnxc_tokens *tokens, onnxc_string text, const onnxc_value *tables, int64_t automata,
+                           int64_t mode) {
+    if (mode == 0 && automata == 0) {
+        onnxc_token(tokens, text);
+        return;
+    }
+    if (mode == 0 && onnxc_characters(text) < tokens->least) return;
+    int64_t at = 0, begin = 0;
+    for (int size; mode == 2 && at < text.length; at += size) {
+        onnxc_character(text.data + at, text.length - at, &size);
+        onnxc_token(tokens, (onnxc_string){text.data + at, size});
+    }
+    while (mode != 2) {
+        int64_t end = onnxc_search(text, tables, &begin);
+        int size = 1;
+        if (mode == 1 && end >= 0) onnxc_token(tokens, (onnxc_string){text.data + begin, end - begin});
+        if (mode == 0)
+            onnxc_tokenize(tokens, (onnxc_string){text.data + at, (end < 0 ? text.length : begin) - at}, tables + 4,
+                           automata - 1, 0);
+        if (end < 0) return;
+        at = end;
+        if (begin < text.length) onnxc_character(text.data + begin, text.length - begin, &size);
+        begin = end > begin ? end : begin + size;
+    }
+}
+
+/* tokenize_strings: x [...], what pads [1], automata of four tables each -> the tokens of each text along a new
+ * axis, padded. Attributes: 1 where each text is put between marks, characters that a token has at least, the
+ * mode of onnxc_tokenize. */
+ONNXC_OPERATOR(tokenize_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                                 int32_t out_count, const int64_t *attributes) {
+    (void)out_count;
+    int64_t count = onnxc_elements(in->rank, in->dims), most = 0, dims[ONNXC_MAX_RANK + 1];
+    int64_t mark = attributes[1], least = attributes[2], mode = attributes[3], automata = (in_count - 2) / 4;
+    for (int64_t i = 0; i < count; i++) {
+        onnxc_tokens tokens = {NULL, 0, least};
+        onnxc_tokenize(&tokens, onnxc_text_of(in, i), in + 2, automata, mode);
+        if (tokens.count > most) most = tokens.count;
+    }
+    if (most > 0) most += 2 * mark;
+    for (int32_t a = 0; a < in->rank; a++) dims[a] = in->dims[a];
+    dims[in->rank] = most;
+    onnxc_object *made = onnxc_tensor_bytes(ONNXC_STRING, in->rank + 1, dims) < 0
+        ? NULL : onnxc_new_tensor(ONNXC_STRING, in->rank + 1, dims);
+    if (made == NULL) return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, most);
+    for (int64_t i = 0; i < count && most > 0; i++) {
+        onnxc_string *row = (onnxc_string *)made->value.data + most * i;
+        onnxc_tokens tokens = {row + mark, 0, least};
+        onnxc_tokenize(&tokens, onnxc_text_of(in, i), in + 2, automata, mode);
+        if (mark) row[0] = (onnxc_string){"\x02", 1};
+        if (mark) row[++tokens.count] = (onnxc_string){"\x03", 1}, tokens.count++;
+        for (int64_t k = tokens.count; k < most; k++) row[k] = onnxc_text_of(&in[1], 0);
+    }
+    if (!onnxc_own_text(made->value.data, most * count, &made->text)) {
+        onnxc_drop(made);
+        made = NULL;
+    }
+    return onnxc_call_object(context, out, attributes[0], made);
 }
 
 /* Looking up -------------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@ whatever the pattern is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -29,11 +29,13 @@ _WORD_BYTES = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopq
 @dataclass(frozen=True)
 class Automaton:
     """classes: uint8 [256], the class of each byte. following: int32 [states, classes], the next state; 0
-    leads nowhere, 1 is where a text begins. final: uint8 [states], 1 where a match may end."""
+    leads nowhere, 1 is where a text begins. final: uint8 [states], bit k set where a match may end before
+    what is of kind k (0: the end of the text). starts: int32 [4], where one begins behind each kind."""
 
     classes: np.ndarray
     following: np.ndarray
     final: np.ndarray
+    starts: np.ndarray
 
 
 def _kind(byte: int) -> int:
@@ -193,18 +195,23 @@ class _Subsets:
                     stack.append(to)
         return frozenset(p for p in seen if network.bytes[p] or network.guarded[p] or p == self.end)
 
-    def automaton(self) -> tuple[np.ndarray, np.ndarray]:
-        """(next state [states, intervals], final [states])."""
+    def automaton(self, kinds: Sequence[int]) -> tuple[np.ndarray, np.ndarray, list[int]]:
+        """(next state [states, intervals], kinds before which a match may end as bits [states], where it
+        begins behind these kinds, the end of the text first)."""
         nowhere = (frozenset[int](), OTHER)
-        begin = (self.closure([0], None), EDGE if self.asserts else OTHER)
-        number, states = {nowhere: 0, begin: 1}, [nowhere, begin]
+        begins = [(self.closure([0], None), kind if self.asserts else OTHER) for kind in kinds]
+        number, states = {nowhere: 0}, [nowhere]
+        for begin in begins:
+            if begin not in number:
+                number[begin] = len(states)
+                states.append(begin)
         rows, final = [], []
         for places, before in states:  # which grows
             if len(states) > STATES_LIMIT:
                 raise LimitError(
                     f"a regular expression needs an automaton of more than {STATES_LIMIT:,} states"
                 )
-            final.append(self.end in self.closure(places, (before, EDGE)))
+            final.append(sum((self.end in self.closure(places, (before, k))) << k for k in kinds))
             row = []
             for interval, reached in enumerate(self._moves(places, before)):
                 state = (reached, self.kinds[interval]) if reached else nowhere
@@ -213,7 +220,7 @@ class _Subsets:
                     states.append(state)
                 row.append(number[state])
             rows.append(row)
-        return np.array(rows, np.int32), np.array(final, bool)
+        return np.array(rows, np.int32), np.array(final, np.uint8), [number[begin] for begin in begins]
 
     def _moves(self, places: frozenset[int], before: int) -> list[frozenset[int]]:
         """Where the bytes of each interval lead."""
@@ -231,16 +238,14 @@ class _Subsets:
         return [known[frozenset(found)] for found in reached]
 
 
-def _merged(following: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The automaton with equal states merged; 0 and 1 keep their meanings."""
+def _merged(following: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The automaton with equal states merged, 0 and 1 keeping their meanings; and the new number of each."""
     count, classes = following.shape
     sources: list[dict[int, list[int]]] = [defaultdict(list) for _ in range(classes)]
     for state, row in enumerate(following.tolist()):
         for k, to in enumerate(row):
             sources[k][to].append(state)
-    blocks = [
-        block for block in ({*np.flatnonzero(final).tolist()}, {*np.flatnonzero(~final).tolist()}) if block
-    ]
+    blocks = [{*np.flatnonzero(final == value).tolist()} for value in np.unique(final)]
     block_of = {state: b for b, block in enumerate(blocks) for state in block}
     waiting = set(range(len(blocks)))
     while waiting:
@@ -264,19 +269,22 @@ def _merged(following: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.nd
     place = {b: k for k, b in enumerate(order)}
     firsts = [min(blocks[b]) for b in order]
     renumber = np.array([place[block_of[state]] for state in range(count)], np.int32)
-    return renumber[following[firsts]], final[firsts]
+    return renumber[following[firsts]], final[firsts], renumber
 
 
-def regex_automaton(pattern: str) -> Automaton:
-    """The automaton of the texts that a pattern in RE2's syntax matches as a whole."""
+def regex_automaton(pattern: str, search: bool = False) -> Automaton:
+    """The automaton of the texts that a pattern in RE2's syntax matches as a whole; to search, of the parts
+    of texts that it matches."""
     network = _Network()
     end = network.add(parse_regex(pattern), network.place())
     subsets = _Subsets(network, end)
-    following, final = subsets.automaton()
+    following, final, starts = subsets.automaton((EDGE, NEWLINE, WORD, OTHER) if search else (EDGE,))
     following, class_of = np.unique(following, axis=1, return_inverse=True)
-    following, final = _merged(following, final)
+    following, final, renumber = _merged(following, final)
+    begins = renumber[starts]
     if len(final) == 1:  # no text matches: where it begins is nowhere
-        following, final = np.zeros((2, 1), np.int32), np.zeros(2, bool)
+        following, final, begins = np.zeros((2, 1), np.int32), np.zeros(2, np.uint8), np.ones_like(begins)
         class_of = np.zeros_like(class_of)
     classes = class_of.reshape(-1)[subsets.interval_of].astype(np.uint8)
-    return Automaton(classes, np.ascontiguousarray(following, np.int32), final.astype(np.uint8))
+    following = np.ascontiguousarray(following, np.int32)
+    return Automaton(classes, following, final.astype(np.uint8), begins.astype(np.int32))

@@ -3,7 +3,7 @@ are no UTF-8 are lone surrogates in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -63,17 +63,83 @@ def case_map(table: np.ndarray) -> dict[int, int]:
 
 
 def match_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
-    """x, class of each byte, next state of each state and class, final states -> whether the automaton takes
-    each text from state 1; state 0 leads nowhere."""
+    """x, class of each byte, next state of each state and class, final states (bit 0) -> whether the
+    automaton takes each text from state 1; state 0 leads nowhere."""
     x, classes, following, final = inputs
 
     def matches(text: str) -> bool:
         state = 1
         for byte in encoded(text):
             state = following[state, classes[byte]]
-        return bool(final[state])
+        return bool(final[state] & 1)
 
     return [np.array([matches(t) for t in x.flat], bool).reshape(x.shape)]
+
+
+def _kind(data: bytes, at: int) -> int:
+    """What is beside a place in a text: 0 its end, 1 a newline, 2 a byte of a word, 3 another."""
+    if not 0 <= at < len(data):
+        return 0
+    byte = data[at : at + 1]
+    return 1 if byte == b"\n" else 2 if byte.isalnum() or byte == b"_" else 3
+
+
+def matches_in(data: bytes, automaton: Sequence[np.ndarray]) -> Iterator[tuple[int, int]]:
+    """Where the longest of the leftmost matches of an automaton (class of each byte, next states, final
+    states, where it begins) begin and end, one behind the other, a character further on at least."""
+    classes, following, final, starts = automaton
+    at = 0
+    while at <= len(data):
+        end, state = -1, int(starts[_kind(data, at - 1)])
+        for k in range(at, len(data) + 1):
+            if final[state] >> _kind(data, k) & 1:
+                end = k
+            if k == len(data):
+                break
+            state = int(following[state, classes[data[k]]])
+            if state == 0:
+                break
+        if end < 0:
+            at += 1
+            continue
+        yield at, end
+        character = encoded(decoded(data[at : at + 4])[:1])
+        at = end if end > at else at + max(1, len(character))
+
+
+def tokenize_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x, what pads, automata of four tables each -> the tokens of each text along a new axis, padded.
+    Attributes: 1 where each text is put between marks, characters that a token has at least, 0 where tokens
+    are what stands between matches, 1 where they are matches, 2 where they are characters."""
+    (x, pad, *tables), (mark, least, mode) = inputs, attributes
+    automata = [tables[k : k + 4] for k in range(0, len(tables), 4)]
+
+    def between(data: bytes, automaton: Sequence[np.ndarray]) -> Iterator[bytes]:
+        at = 0
+        for begin, end in matches_in(data, automaton):
+            yield data[at:begin]
+            at = end
+        yield data[at:]
+
+    def tokens(text: str) -> list[str]:
+        if mode == 2:
+            return list(text)
+        pieces = [encoded(text)]
+        for automaton in automata:
+            if mode == 1:
+                pieces = [data[a:b] for data in pieces for a, b in matches_in(data, automaton)]
+            else:
+                pieces = [piece for data in pieces for piece in between(data, automaton)]
+            pieces = [piece for piece in pieces if len(decoded(piece)) >= least]
+        return [decoded(piece) for piece in pieces]
+
+    rows = [tokens(text) for text in x.flat]
+    most = max(map(len, rows), default=0)
+    width = most + 2 * mark if most else 0
+    if mark and most:
+        rows = [["\x02", *row, "\x03"] for row in rows]
+    padded = [token for row in rows for token in [*row, *pad.flat[:1].tolist() * (width - len(row))]]
+    return [_array(padded if width else [], (*x.shape, width))]
 
 
 def find(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
@@ -114,6 +180,7 @@ TEXT_TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "split_strings": split_strings,
     "normalize_strings": normalize_strings,
     "match_strings": match_strings,
+    "tokenize_strings": tokenize_strings,
     "find_integers": find,
     "find_strings": find,
     "count_ngrams": count_ngrams,

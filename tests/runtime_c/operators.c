@@ -15,7 +15,7 @@ ONNXC_HIDDEN int32_t operators__bind(onnxc_context *context, const onnxc_value *
 static int32_t repeat(onnxc_context *context, const onnxc_value *inputs, int64_t insert, int64_t times,
                       onnxc_value *result) {
     const onnxc_api *api = context->api;
-    onnxc_value operands[2] = {inputs[6], inputs[1]}, *carried = &operands[0];
+    onnxc_value operands[2] = {inputs[7], inputs[1]}, *carried = &operands[0];
     int64_t attributes[] = {1};
     api->hold(context, 0, carried->object);
     for (int64_t k = 0; k < times; k++) {

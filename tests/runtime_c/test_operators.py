@@ -52,6 +52,7 @@ SYMBOLS = (
     "split_strings",
     "normalize_strings",
     "match_strings",
+    "tokenize_strings",
     "find_integers",
     "find_strings",
     "count_ngrams",
@@ -59,7 +60,7 @@ SYMBOLS = (
     "zip_map",
     "map_parts",
 )
-TENSORS, SEQUENCE, OPTIONAL = "abcde", "s", "o"
+TENSORS, SEQUENCE, OPTIONAL = "abcdef", "s", "o"
 ANY = {"dtype": None, "shape": None}
 OPERATORS = LibraryDescription(
     prefix="operators",
@@ -578,7 +579,7 @@ def test_texts_are_joined_split_and_normalized(run, x, between, most):
 
 @pytest.fixture(scope="module")
 def automata():
-    return [regex_automaton(pattern) for pattern in ("a*.", r"\b\w(\W|\pL)*", r"(?i)k+|\C{2}")]
+    return [regex_automaton(pattern, search=True) for pattern in ("a*.", r"\b\w(\W|\pL)*", r"(?i)k+|\C{2}")]
 
 
 @settings(deadline=None, max_examples=100)
@@ -586,6 +587,10 @@ def automata():
 def test_texts_are_matched_and_found(run, automata, x):
     for automaton in automata:
         both(run, "match_strings", x, automaton.classes, automaton.following, automaton.final)
+        tables = (automaton.classes, automaton.following, automaton.final, automaton.starts)
+        for attributes in ((0, 1, 0), (1, 2, 0), (1, 1, 1), (0, 2, 1)):
+            both(run, "tokenize_strings", x, np.array(["#"], object), *tables, attributes=attributes)
+    both(run, "tokenize_strings", x, np.array(["#"], object), attributes=(1, 1, 2))
     keys = list(dict.fromkeys([*x[::2], "a", "\udcff", ""]))
     both(run, "find_strings", x, np.array(keys, object), text_tables.string_table(keys))
     lengths = np.array([len(t) - 4 for t in x], np.int32)

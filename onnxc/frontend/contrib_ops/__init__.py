@@ -1,9 +1,11 @@
-"""The import rules of what ONNX Runtime's optimisers, quantisers and model builders write: the domain
-com.microsoft, and one operator that they put into ai.onnx. One file a family, all named in this list."""
+"""The import rules of what ONNX Runtime's optimisers, quantisers and model builders write: the domains
+com.microsoft and com.microsoft.nchwc, and one operator that they put into ai.onnx. One file a family, all
+named in this list."""
 
 from . import (
     activations,
     attention,
+    blocked,
     decoding,
     experts,
     fused,
@@ -12,11 +14,13 @@ from . import (
     normalization,
     others,
     quantized,
+    text,
 )
 
 FAMILIES = (
     activations,
     attention,
+    blocked,
     decoding,
     experts,
     fused,
@@ -25,4 +29,5 @@ FAMILIES = (
     normalization,
     others,
     quantized,
+    text,
 )

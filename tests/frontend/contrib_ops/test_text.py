@@ -1,0 +1,43 @@
+"""Tokens are those of ONNX Runtime's Tokenizer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.contrib import Case, as_model, interpreted, runtime
+
+import onnxc
+
+WORDS = ["the cat_2 sat", "", "a  b;c\n ab", "naïve – été", "x"]
+FORMS = [
+    {"tokenexp": "[a-zA-Z0-9_]+"},
+    {"tokenexp": r"\b\w\w+\b", "mark": 1},
+    {"tokenexp": r"^\w+|\w$", "mincharnum": 1},
+    {"tokenexp": "(?m)^.", "mincharnum": 1},
+    {"tokenexp": "a|ab|[^ ]{2}", "mincharnum": 2},
+    {"separators": [" "]},
+    {"separators": [" ", ";|\n"], "mark": 1},
+    {"separators": ["[;a]+", " +"], "mincharnum": 2},
+    {"separators": [""], "mark": 1},
+]
+
+
+def case(x, **attributes):
+    return Case("Tokenizer", [x], {"mark": 0, "mincharnum": 1, "pad_value": "#", **attributes})
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_tokens_are_those_of_onnxruntime(form):
+    for x in (WORDS, [WORDS[:2], WORDS[2:4]], [""], WORDS[:1]):
+        one = case(np.array(x, object), **form)
+        (expected,) = runtime(*as_model([one]))
+        (found,) = interpreted(one)
+        assert found.tolist() == expected.tolist()
+
+
+def test_a_library_finds_the_same_tokens(tmp_path):
+    cases = [case(np.array(WORDS, object), **form) for form in FORMS]
+    proto, feeds = as_model(cases, symbolic=True)
+    results = onnxc.load(onnxc.compile(proto, tmp_path / "tokens.so")).run(None, feeds)
+    for found, one in zip(results, cases):
+        assert found.tolist() == interpreted(one)[0].tolist()
