@@ -8,12 +8,12 @@ that says what it stands for. `benchmarks/calibrate.py` holds all of it against 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..ir import dims, expr
 from ..ir.dims import Dimension
 from ..ir.expr import Expr
-from ..ir.graph import Node, TensorType, Value
+from ..ir.graph import Graph, Node, TensorType, Value, regions, walk
 from ..ir.ops import Gather
 from ..records import dataclass
 from ..target import Matrix, Target
@@ -34,26 +34,34 @@ INSTRUCTIONS = {
     **dict.fromkeys(("mod", "fmod"), 60),
 }
 
+QUOTIENT = 3  # instructions of a quotient by a number, which is a product that is corrected
+
 HIDDEN = 0.6  # how much of the shorter of compute and memory the longer hides
 
 # Instructions, on whole vectors.
 WINOGRAD = 2.5  # times as many as a transform has: operands lie in t * t matrices apart
 WINOGRAD_WEIGHTS = 3.5  # the same of weights, which lie nine a channel
-SHUFFLED = 12  # of a vector of a square that is transposed in registers
+SHUFFLED = 2.5  # of a vector of a square that is transposed in registers, for each of its stages
 NEST_PRODUCT = 24  # of a convolution in LoopNest, whose sums lie in memory
 NEST_TAP = 8  # of a pooling window's tap in LoopNest
 STRIDED = 4  # times as many where what a vector needs does not lie together
-GATHERED = 8  # to load a vector's elements one by one
+GATHERED = 1.3  # to load one of a vector's elements by itself
+ELEMENT = 1.5  # to copy one by itself
+EVERY = 6  # of a vector of elements that lie a few apart
+INTERLEAVED = 5  # of a vector of few rows that become columns, or the other way round
+BEGUN = 1  # to begin a row that is written without loops
+LOOPED = 12  # the same with loops over whole vectors and what is left
+VARYING = 25  # of an operand of which the run says whether it repeats along rows
 CONVERTED = 3  # to bring a vector from or to 16 bits
 PLACED = 2  # to put an element of weights into its lane of a panel
 SCAN = 4  # of a step of a running total, which waits for the one before
 ARGMAX = 3  # times as many where places are kept too
-FOLDING = 20  # to combine the lanes of one result, spread over its terms
 CELL = 60  # that the gates of a recurrent cell take, a vector
 SOFTMAX = 24  # from a row's maximum to its sum, a vector of attention's weights
 TILE_VECTOR = 2  # to begin and store one vector of a tile
 WHOLE_POOL = 2  # a vector of an image that is pooled as a whole: loaded and added
-POOL_TAP = 3  # a tap of a pooling window along one axis
+POOL_TAP = 0.5  # a tap of a pooling window along one axis, of any number of bytes
+POOL_VECTOR = 2.5  # the same for each vector of bytes
 UNALIGNED = 14  # of a vector stored across two lines of the cache, by turns with those of other channels
 NARROW_PANEL = 1.05  # a tile narrower than the others, which are alternated with it
 MATRIX_ROWS = 0.6  # of a matrix register's time that goes with its rows
@@ -62,23 +70,21 @@ SPREAD = 0.6  # a product of a transposed convolution whose results are channels
 # Nanoseconds.
 FAR = 300.0  # to begin reading constants beyond the second-level cache, until they are fetched ahead
 AHEAD = 4096  # bytes: no more is fetched ahead than a page
-STEP = 70.0  # to begin and end a step on one thread
+STEP = 45.0  # to begin and end a step on one thread
+CODE = 150.0  # to bring its code from beyond the second-level cache
 TILE = 12.0  # of a tile's function: the call, the misprediction where its loop ends
 DEPTHWISE_TILE = 7.0  # of some pixels of a depthwise convolution: the latency of a window's sum
 POOL_ROW = 15.0  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
 POOL_PLANE = 5.0  # of a plane that is pooled as a whole: its sums combined
 CONV_TILE = 10.0  # the same in a convolution, whose tiles follow each other in a loop
-ROW = 12.0  # to begin a row that is copied or computed, of a length that varies
-SHORT_ROW = 0.5  # to copy one of a vector at most
-GATHER = 0.4  # an element that lies apart, read or written alone
 LOOKUP = 4.0  # an index looked up, checked and followed
-REDUCTION = 0.1  # to begin and end one result
+REDUCED_ROW = 3.0  # to begin and end the loops along a row whose terms are in the lanes
 POOLED = 0.3  # the same, of a window
 FOLDED = 2.0  # to find the place that a mirrored border repeats
-FOLDED_ROW = 20.0  # to combine the lanes of a row, waiting for each halving
+FOLDED_ROW = 12.0  # to combine the lanes of a row, waiting for each halving
 SIZE = 1.0  # a number that the run computes
 RANDOM = 4.0  # a random number
-ATTENTION_ROW = 200.0  # a query: its maximum, its sum and its share of packing keys
+ATTENTION_ROW = 60.0  # a query: its maximum, its sum and its share of packing keys
 RANK = 2.0  # an element of a short line to be sorted, besides comparing it
 COMPARED = 1.0  # a vector of a short line compared
 KEY = 4.0  # an element's key made and unmade, in a long line
@@ -105,11 +111,13 @@ MOST_PARTS = 128  # that a step needs: two for each of 64 threads
 
 @dataclass(frozen=True)
 class Estimate:
-    """Nanoseconds: of instructions, of waiting for memory were there no instructions, of all else."""
+    """Nanoseconds: of instructions, of waiting for memory were there no instructions, of all else. `fixed`:
+    of all these so much as no symbolic size changes: constants read, steps begun."""
 
     compute: float = 0.0
     memory: float = 0.0
     overhead: float = 0.0
+    fixed: float = 0.0
 
     @property
     def total(self) -> float:
@@ -119,11 +127,14 @@ class Estimate:
 
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(
-            self.compute + other.compute, self.memory + other.memory, self.overhead + other.overhead
+            self.compute + other.compute,
+            self.memory + other.memory,
+            self.overhead + other.overhead,
+            self.fixed + other.fixed,
         )
 
     def __mul__(self, times: float) -> Estimate:
-        return Estimate(self.compute * times, self.memory * times, self.overhead * times)
+        return Estimate(self.compute * times, self.memory * times, self.overhead * times, self.fixed * times)
 
     def __str__(self) -> str:
         return (
@@ -156,7 +167,23 @@ def reordering(target: Target, type_: TensorType) -> Estimate:
 def transposing(target: Target, nbytes: float, split: bool = False) -> Estimate:
     """The instructions that bring an image from blocks of channels to rows of pixels, or back. split: what is
     stored begins anywhere in a line of the cache."""
-    return compute(target, (SHUFFLED + UNALIGNED * split) * nbytes * 8 / target.vector_bits)
+    return compute(target, (transposed(target.block) + UNALIGNED * split) * nbytes * 8 / target.vector_bits)
+
+
+def transposed(rows: int) -> float:
+    """Instructions of a vector of a square that is transposed in registers: loaded, shuffled in stages,
+    stored."""
+    return 2 + SHUFFLED * math.log2(rows)
+
+
+def rows_of(sizes: Sequence[Dimension]) -> tuple[int, int]:
+    """(how many rows a nest has, how long they are)."""
+    return dims.typical(dims.product(sizes[:-1])), dims.typical(sizes[-1])
+
+
+def begun_row(length: Dimension, straight: int) -> float:
+    """Instructions to begin a row, which has no loops where it is known to be no longer than `straight`."""
+    return BEGUN if isinstance(length, int) and length <= straight else LOOPED
 
 
 def overhead(nanoseconds: float) -> Estimate:
@@ -165,7 +192,7 @@ def overhead(nanoseconds: float) -> Estimate:
 
 def step(target: Target, count: int = 1) -> Estimate:
     """To begin and end steps."""
-    return Estimate(overhead=STEP * count)
+    return Estimate(overhead=STEP * count, fixed=STEP * count)
 
 
 def rate(target: Target, among: float) -> float:
@@ -196,23 +223,48 @@ def traffic(target: Target, node: Node) -> Estimate:
     return move(target, _computed_bytes(node))
 
 
-def distance(target: Target, node: Node) -> Estimate:
-    """How much longer `traffic` takes because of what else went through the caches since operands were
-    written: on average over a result half the constants of the nodes that computed it, since the caller
-    wrote an input those of the whole graph."""
+def away(target: Target, node: Node, new: bool) -> Estimate:
+    """How much longer a chosen node takes because of what else went through the caches before it. Operands
+    are away since they were written: on average over a result half the constants of the nodes that computed
+    it came after; since the caller wrote an input all that a run touches. Code that is new was not used since
+    the last run."""
     nbytes, longer = _computed_bytes(node), 0.0
     for value in {v for v in node.inputs if v.constant is None and isinstance(v.type, TensorType)}:
         makers = _makers(value)
-        since = sum(map(_constant_bytes, makers)) / 2 if makers else target.constant_bytes
-        its = dims.typical(value.tensor.nbytes)
+        since = sum(map(_constant_bytes, makers)) / 2 if makers else target.run_bytes
+        its = _value_bytes(value)
         longer += its / rate(target, nbytes + since) - its / rate(target, nbytes)
-    return Estimate(memory=longer)
+    cost, code = node.choice.cost, CODE * new * (1 - _fitting(target.run_bytes, target.facts.level2_bytes))
+    waited = (cost + Estimate(memory=longer)).total - cost.total
+    return Estimate(overhead=waited + code, fixed=code)
+
+
+def touched(graph: Graph) -> int:
+    """Bytes that a run of a graph touches, or little less: constants, and the most computed values that are
+    alive at one time."""
+    constants = {v: None for node in walk(graph) for v in node.inputs if v.constant is not None}
+    return sum(map(_value_bytes, constants)) + _alive(graph)
+
+
+def _alive(graph: Graph) -> int:
+    last = {value: number for number, node in enumerate(graph.nodes) for value in node.inputs}
+    alive, most = sum(map(_value_bytes, graph.inputs)), 0
+    for number, node in enumerate(graph.nodes):
+        alive += sum(map(_value_bytes, node.outputs))
+        most = max(most, alive + max(map(_alive, regions(node.op)), default=0))
+        ended = {v for v in node.inputs if v.constant is None and last[v] == number}
+        alive -= sum(map(_value_bytes, ended.difference(graph.outputs)))
+    return most
+
+
+def _value_bytes(value: Value) -> int:
+    return dims.typical(value.type.nbytes) if isinstance(value.type, TensorType) else 0
 
 
 def _computed_bytes(node: Node) -> int:
     """Of operands and results that are no constants."""
     values = {v for v in (*node.inputs, *node.outputs) if v.constant is None}
-    return sum(dims.typical(v.type.nbytes) for v in values if isinstance(v.type, TensorType))
+    return sum(map(_value_bytes, values))
 
 
 def _makers(value: Value) -> set[Node]:
@@ -242,10 +294,11 @@ def epilogue(target: Target, node: Node, dtype: str) -> Estimate:
 
 
 def stored(target: Target, nbytes: float) -> Estimate:
-    """Constants read: since the last run, all others of the graph were."""
-    among = max(nbytes, target.constant_bytes)
+    """Constants read: since the last run, all else that a run touches was."""
+    among = max(nbytes, target.run_bytes)
     begun = FAR * min(1.0, nbytes / AHEAD) * (1 - _fitting(among, target.facts.level2_bytes))
-    return Estimate(memory=nbytes / rate(target, among), overhead=begun)
+    waited = nbytes / rate(target, among)
+    return Estimate(memory=waited, overhead=begun, fixed=waited + begun)
 
 
 def step_time(target: Target, instructions: float, loads: float, chains: int = 1) -> float:
@@ -280,6 +333,8 @@ def _instructions(node: Expr) -> int:
         return 0
     if node.op == "pow" and node.args[1].op == "const" and 2 * node.args[1].value in range(-6, 9):
         return 2 if node.args[1].value > 0.5 else INSTRUCTIONS["div"]  # products, a root, a quotient
+    if node.op == "div" and node.args[1].op == "const":
+        return QUOTIENT
     return INSTRUCTIONS.get(node.op, 1)
 
 
@@ -287,10 +342,11 @@ def _instructions(node: Expr) -> int:
 
 
 def work(estimate: Estimate, count: Dimension) -> Dimension:
-    """The nanoseconds of a step, for Step: in proportion to `count`, whatever the run finds it to be, where
-    the estimate is for its typical number."""
-    each = estimate.total / dims.typical(count)
-    return dims.floor_divide(count * max(1, round(1000 * each)), 1000)
+    """The nanoseconds of a step, for Step: but for what is fixed in proportion to `count`, whatever the run
+    finds it to be, where the estimate is for its typical number."""
+    fixed = min(estimate.fixed, estimate.total)
+    each = (estimate.total - fixed) / dims.typical(count)
+    return round(fixed) + dims.floor_divide(count * max(1, round(1000 * each)), 1000)
 
 
 def parts_for(nanoseconds: float) -> int:

@@ -95,7 +95,7 @@ class Target:
     memory_operands: bool = False  # arithmetic reads an operand straight from memory
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     facts: Facts = field(default_factory=Facts)
-    constant_bytes: int = 0  # of the graph that is lowered: so much lies between two uses of a constant
+    run_bytes: int = 0  # that a run of the lowered graph touches: so much lies between two uses of a constant
     abilities: frozenset[Ability] = frozenset()
     dots: tuple[Dot, ...] = ()
     matrices: tuple[Matrix, ...] = ()

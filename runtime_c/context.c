@@ -112,6 +112,16 @@ static int32_t onnxc_recorded(onnxc_context *context, int32_t returned) {
     return context->status != ONNXC_OK ? context->status : onnxc_fail(context, -1, returned, 0);
 }
 
+/* What reading the clock takes: the least of some times, since more would make steps shorter than they are. */
+static int64_t onnxc_reading_ns(void) {
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < 32; k++) {
+        int64_t now = onnxc_now_ns(), taken = onnxc_now_ns() - now;
+        if (taken < least) least = taken;
+    }
+    return least;
+}
+
 /* Runs the model on the checked inputs. */
 static int32_t onnxc_execute(onnxc_context *context) {
     const onnxc_model *model = context->library->model;
@@ -122,9 +132,7 @@ static int32_t onnxc_execute(onnxc_context *context) {
     if (status != ONNXC_OK) return status;
     if (context->profile != NULL) {
         context->profile->count = 0;
-        onnxc_now_ns();
-        int64_t now = onnxc_now_ns();
-        context->clock_ns = onnxc_now_ns() - now;
+        context->clock_ns = onnxc_reading_ns();
     }
     status = context->lowered->run(context, context->inputs, context->outputs);
     context->run_count++;

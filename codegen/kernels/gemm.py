@@ -155,7 +155,8 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
     found += costs.again(target, m * depth * sizes[A], block) * max(0, sum(count for _, count in panels) - 1)
     found += Estimate(compute=inside, overhead=calls)
     if product.constant:
-        found += costs.stored(target, depth * n * sizes[B])
+        columns = sum(vectors * tiling.lanes * count for vectors, count in panels)
+        found += costs.stored(target, depth * columns * sizes[B])
     if tiling.source == "packed":
         found += packing(target, depth * n * sizes[B])
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
@@ -375,6 +376,11 @@ class Gemm:
         return Code((self.packing_step(), self.product_step()), (nbytes,), over)
 
     @property
+    def packed_bytes(self) -> Dimension:
+        """Of all matrices that are packed when it runs."""
+        return self.panel_rows * self.product.n.size * self.sizes[B]
+
+    @property
     def panel_rows(self) -> Dimension:
         """Rows of all packed matrices together."""
         axes = self.product.panels_axes
@@ -397,7 +403,8 @@ class Gemm:
             self.emit_part(f, self.places(f, rest), block, group)
         parts_ = p.repeats * blocks * groups
         steps = p.repeats * p.m.size * p.n.size * p.depth
-        return k.step(parts_, costs.work(self.cost, steps), scratch)
+        packed = packing(self.target, dims.typical(self.packed_bytes)) if t.source == "packed" else Estimate()
+        return k.step(parts_, costs.work(self.cost + packed * -1, steps), scratch)
 
     def blocks_and_groups(self) -> tuple[Dimension, Dimension]:
         """How many blocks of tiles there are, and how many groups of panels."""
@@ -501,7 +508,7 @@ class Gemm:
                 with f.when(wanted):
                     self.pack_nest(f, 0, source, target, vectors, present)
         parts_ = dims.product(axis.size for axis in p.panels_axes) * self.panels
-        nbytes = self.panel_rows * n * size
+        nbytes = self.packed_bytes
         return k.step(parts_, costs.work(packing(self.target, dims.typical(nbytes)), nbytes))
 
     def pack_nest(

@@ -65,7 +65,8 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[None]]:
     for layout, wanted in layouts:
         stages, _ = _stages(_stored(node, wanted, layout), target)
         cost = costs.total(piece.estimate for stage in stages for piece in stage)
-        cost += costs.step(target, len(stages)) + _stored_operands(node, target)
+        pieces = [-(-len(stage) // PIECES_A_STEP) for stage in stages]
+        cost += costs.step(target, sum(pieces)) + _stored_operands(node, target)
         yield Offer(cost, None, wanted, layout)
 
 
@@ -118,7 +119,8 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     """A step for each stage; long lists of pieces in several, so that no kernel is endless."""
     stages, temporaries = _stages(node, target)
     split = [stage[k : k + PIECES_A_STEP] for stage in stages for k in range(0, len(stage), PIECES_A_STEP)]
-    steps = [parts_step(target, pieces) for pieces in split]
+    stored = _stored_operands(node, target)
+    steps = [parts_step(target, pieces, None if k else stored) for k, pieces in enumerate(split)]
     over = elementwise.over(node) if isinstance(node.op, Map) else ()
     if isinstance(node.op, Scatter):
         over = (0,)

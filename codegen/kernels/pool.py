@@ -88,9 +88,12 @@ def _estimate(node: Node, target: Target, layout: Layout) -> Estimate:
     height, width = map(dims.typical, plane_axes(out.shape[2:], 1))
     win = _window(node.op)
     read = height * min(win.strides[0], win.extent[0])
-    taps = planes * width * (read * win.kernel[1] + height * win.kernel[0]) * registers
+    taps = planes * width * (read * win.kernel[1] + height * win.kernel[0])
+    each = (
+        costs.POOL_TAP + costs.POOL_VECTOR * layout.block * dtypes.itemsize(x.dtype) * 8 / target.vector_bits
+    )
     rows = planes * (read + height)
-    found = costs.compute(target, costs.POOL_TAP * taps) + costs.overhead(costs.POOL_ROW * rows)
+    found = costs.compute(target, each * taps) + costs.overhead(costs.POOL_ROW * rows)
     return found + moved + costs.step(target)
 
 

@@ -66,8 +66,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         return
     kernel = _Kernel(node, target, rows)
     if len(kernel.inner) == 1 or dims.typical(kernel.inner[-1]) >= SHORT_LINE:
-        cost = kernel.row * dims.typical(dims.product(kernel.outer)) + costs.step(target)
-        yield Offer(cost, Tiling(kernel.together, kernel.lanes))
+        yield Offer(kernel.estimate, Tiling(kernel.together, kernel.lanes))
 
 
 def pack(node: Node[Fused], choice: Choice[Tiling], operand: int) -> Constant | None:
@@ -139,6 +138,11 @@ class _Kernel:
         folds = costs.overhead(costs.FOLDED_ROW * (1 + len(self.rows.reduced)) / self.together)
         return costs.compute(target, effort) + costs.move(target, moved, among) + folds
 
+    @property
+    def estimate(self) -> Estimate:
+        """Of all rows."""
+        return self.row * dims.typical(dims.product(self.outer)) + costs.step(self.target)
+
     def place(self, key: tuple[str, int]) -> tuple[str, int]:
         """Where an operand, a result or what is kept lies."""
         return self.rows.homes[key[1]] if key[0] == "kept" else key
@@ -162,7 +166,7 @@ class _Kernel:
         with k.entry() as f, blocks.each(f) as block:
             self._block(f, blocks, block)
         count = dims.product(self.outer)
-        work = costs.work(self.row * dims.typical(count), count)
+        work = costs.work(self.estimate, count)
         return k.step(blocks.parts, work, self.kept_places()[1])
 
     def _block(self, f: KernelFunction, blocks: Blocks, block: Block) -> None:

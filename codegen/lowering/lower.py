@@ -19,6 +19,7 @@ from ...ir.verify import InvalidGraph, verify
 from ...records import dataclass
 from ...target import Target
 from .. import costs
+from ..costs import Estimate
 from ..kernel import Code
 from .check_plan import check_plan
 from .plan_memory import MemoryPlan, plan_memory
@@ -56,7 +57,7 @@ def lower(
     """graph for the target. stage is told what begins, dump gets the graph with its kernels. Raises
     UnsupportedError for an op that no kernel takes, LimitError for a static arena over ARENA_LIMIT."""
     stage("select kernels")
-    among = replace(target, constant_bytes=_constant_bytes(graph))
+    among = replace(target, run_bytes=costs.touched(graph))
     graph = select_kernels(graph, among)
     dump("select_kernels", graph)
     verify_kernels(graph)
@@ -70,12 +71,6 @@ def lower(
     return Lowered(target, graph, codes, plan)
 
 
-def _constant_bytes(graph: Graph) -> int:
-    """Of the constants that a run reads."""
-    constants = {v: None for node in walk(graph) for v in node.inputs if v.constant is not None}
-    return sum(dims.typical(v.type.nbytes) for v in constants if isinstance(v.type, TensorType))
-
-
 def emit_kernels(graph: Graph, target: Target) -> dict[Node, Code]:
     """The code of every node that a kernel runs; equal nodes have the same, emitted once."""
     codes: dict[Node, Code] = {}
@@ -83,25 +78,25 @@ def emit_kernels(graph: Graph, target: Target) -> dict[Node, Code]:
     for node in walk(graph):
         if node.choice is not None:
             key = node if regions(node.op) else _all_that_code_depends_on(node)
-            if key not in emitted:
+            new = key not in emitted
+            if new:
                 emitted[key] = node.choice.kernel.emit(node, node.choice, target)
-            expected = node.choice.cost + costs.distance(target, node)
-            codes[node] = _weighed(emitted[key], expected.total)
+            codes[node] = _delayed(emitted[key], node, costs.away(target, node, new))
     return codes
 
 
-def _weighed(code: Code, nanoseconds: float) -> Code:
-    """The code, its steps together taking about what the node is expected to, or more: of the nodes around it
-    they know nothing."""
-    known = sum(dims.typical(step.work) for step in code.steps)
-    if known < costs.STEP or nanoseconds < 1.05 * known:
+def _delayed(code: Code, node: Node, away: Estimate) -> Code:
+    """The code of a node whose first step waits for what is away, of which its kernel knows nothing."""
+    if not away.total:
         return code
-    more = round(1000 * nanoseconds / known)
+    computed = {v for v in (*node.inputs, *node.outputs) if v.constant is None}
+    first, *others = code.steps
     try:
-        steps = [replace(step, work=dims.floor_divide(step.work * more, 1000)) for step in code.steps]
+        count = sum((v.type.nbytes for v in computed if isinstance(v.type, TensorType)), 0)
+        first = replace(first, work=first.work + costs.work(away, count))
     except dims.TooComplex:
         return code  # less is reckoned with than it takes, of what has many sizes anyway
-    return replace(code, steps=tuple(steps))
+    return replace(code, steps=(first, *others))
 
 
 def _all_that_code_depends_on(node: Node) -> object:

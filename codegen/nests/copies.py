@@ -20,11 +20,12 @@ from ..costs import Estimate
 from ..kernel import KernelFunction
 from ..text.emitter import Function
 from .nest import LINE, Block, Blocks, Piece, View, address, block_rows, collapse, displaced, run_through
-from .row_copies import copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
+from .row_copies import UNROLLED, copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
 from .transposition import Transposition, deinterleave, interleave, tile_rows
 
 TILED = 64  # iterations of a block along both axes of a plane: its lines stay in the first-level cache
 FEW = 4  # rows or columns that are interleaved by shuffles of wide vectors
+EVERY = (2, 3, 4)  # of so many elements one that is copied by wide loads
 
 
 class Copy(Piece):
@@ -76,17 +77,40 @@ class Copy(Piece):
         return None
 
     @property
-    def cost(self) -> Estimate:
-        """Of an element."""
-        target, count = self.target, dims.typical(dims.product(self.sizes))
+    def estimate(self) -> Estimate:
+        """What is read and written, and the instructions that move it."""
         total = sum(run_through(view, self.sizes) for view in self.views)
-        brought = run_through(self.out, self.sizes)  # lines are brought in before they are written
-        short = isinstance(self.sizes[-1], int) and self.sizes[-1] * self.item * 8 <= target.vector_bits
-        row = (costs.SHORT_ROW if short else costs.ROW) / dims.typical(self.sizes[-1])
-        apart = any(v.strides[-1] not in (self.item, 0, -self.item) for v in self.views)
-        slow = costs.TRANSPOSED if self.across is not None else 1.0
-        moved = costs.move(target, (total + brought) * slow / count, total)
-        return moved + costs.overhead(row + costs.GATHER * (apart and self.across is None))
+        return costs.move(self.target, total) + costs.compute(self.target, self._instructions)
+
+    @property
+    def _instructions(self) -> float:
+        """On vectors: loads and stores, shuffles, beginning rows."""
+        rows, row = costs.rows_of(self.sizes)
+        lanes = self.target.vector_bits // (8 * self.item)
+        vectors = rows * -(-row // lanes)
+        begun = rows * costs.begun_row(self.sizes[-1], lanes * UNROLLED)
+        if self.across is not None:
+            return self._transposing(self.across)
+        strides = [v.strides[-1] for v in self.views]
+        if all(stride in (self.item, 0) for stride in strides):
+            return begun + len(strides) * vectors
+        if strides == [self.item, -self.item]:
+            return begun + 3 * vectors
+        if strides[0] == self.item and strides[1] in [apart * self.item for apart in EVERY]:
+            return begun + vectors * costs.EVERY
+        return begun + rows * row * costs.ELEMENT
+
+    def _transposing(self, across: int) -> float:
+        rows, columns = (dims.typical(self.sizes[axis]) for axis in (across, len(self.sizes) - 1))
+        planes = dims.typical(dims.product(self.sizes)) / (rows * columns)
+        if self.few:
+            return planes * rows * columns * costs.INTERLEAVED * self.item * 8 / self.target.vector_bits
+        found, covered = 0.0, 0
+        for tall, wide in self._tiles(across):  # those that fit, then smaller ones in what is left
+            now = rows // tall * tall * (columns // wide * wide)
+            found += (now - covered) / tall * costs.transposed(tall)
+            covered = now
+        return planes * found
 
     @property
     def blocks(self) -> Blocks:
@@ -155,7 +179,7 @@ class Copy(Piece):
             fill_bytes(f, to, repeated(f, f.load(f"i{8 * item}", source), item), f.mul(count, item))
         elif step_in == -item:
             copy_mirrored(f, item, to, source, count)
-        elif step_in in (2 * item, 3 * item, 4 * item):
+        elif step_in in [apart * item for apart in EVERY]:
             copy_every(f, item, to, source, step_in // item, count)
         else:
             copy_elements(f, item, to, str(item), source, str(step_in), 0, count)

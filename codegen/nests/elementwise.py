@@ -48,7 +48,6 @@ from .operands import (
     Reader,
     each_vector,
     evaluate,
-    evaluation,
     read_all,
     scratch_bytes,
     split_still,
@@ -117,26 +116,28 @@ class Elementwise(Piece):
         return together and vectors * costs.weight(self.body) <= MOST_CYCLIC, still
 
     @property
-    def cost(self) -> Estimate:
-        """Of an element."""
+    def estimate(self) -> Estimate:
+        """What is read and written, and the instructions of every vector of every row."""
+        rows, row = costs.rows_of(self.sizes)
         views = (self.out, *self.views.values())
-        gathered = sum(stride_kind(v, self.last) == "stride" for v in views)
-        count = dims.typical(dims.product(self.sizes))
-        nbytes = sum(run_through(v, self.sizes) for v in views)
-        return (
-            costs.move(self.target, nbytes / count, nbytes)
-            + costs.compute(self.target, len(views) / self.lanes)
-            + evaluation(self.target, self.body)
-            + costs.overhead(costs.GATHER * gathered + self._begun)
-        )
+        lanes, moved = self.lanes, sum(run_through(v, self.sizes) for v in views)
+        over = any(v.strides == self.out.strides and v.dtype == self.out.dtype for v in self.views.values())
+        among = moved - over * run_through(self.out, self.sizes)  # most often it is written over an operand
+        vectors = rows * (row / lanes if self.cycle else -(-max(row, self.blank) // lanes))
+        each = costs.weight(self.body) + sum(self._reading(v) for v in views)
+        begun = rows * costs.begun_row(self.sizes[-1], 0 if self.cycle else SHORT * lanes)
+        begun += rows * costs.weight(*self.still.values())
+        unknown = sum(not isinstance(v.strides[-2], int) for v in views if len(v.strides) > 1)
+        begun += rows * costs.VARYING * unknown
+        return costs.move(self.target, moved, among) + costs.compute(self.target, vectors * each + begun)
 
-    @property
-    def _begun(self) -> float:
-        """An element's share of what it takes to begin its row: much where the run says whether an operand
-        repeats."""
-        outer = [v.strides[-2] for v in self.views.values() if len(v.strides) > 1]
-        unknown = any(not isinstance(stride, int) for stride in outer)
-        return costs.ROW * unknown / dims.typical(self.sizes[-1])
+    def _reading(self, view: View) -> float:
+        """Instructions to bring a vector of an operand, or of the result to memory."""
+        if stride_kind(view, self.last) == "stride":
+            return costs.GATHERED * self.lanes
+        if stride_kind(view, self.last) == "same" or view.strides[-2:-1] == (0,):
+            return 0
+        return 1 + costs.CONVERTED * (view.dtype in NARROW)
 
     @property
     def blocks(self) -> Blocks:

@@ -126,13 +126,16 @@ class Lookup(Piece):
         self.in_rows = runs and self.index.strides[-1] == 0
 
     @property
-    def cost(self) -> Estimate:
-        """Of an element."""
-        item = self.plain.itemsize
-        each = costs.move(self.target, item, item * dims.typical(dims.product(self.sizes)))
-        each += costs.move(self.target, item, self.target.constant_bytes if self.stored else None)
-        alone = dims.typical(self.sizes[-1]) if self.in_rows else 1
-        return each + costs.overhead(costs.LOOKUP * len(self.components) / alone)
+    def estimate(self) -> Estimate:
+        """Places that are looked up, and what is moved there or from there."""
+        rows, row = costs.rows_of(self.sizes)
+        nbytes = rows * row * self.plain.itemsize
+        found = costs.move(self.target, nbytes)
+        found += costs.move(self.target, nbytes, self.target.run_bytes if self.stored else None)
+        looked = rows if self.in_rows else rows * row
+        vectors = rows * -(-row * self.plain.itemsize * 8 // self.target.vector_bits) if self.in_rows else 0
+        found += costs.compute(self.target, (2 + (self.operation is not None)) * vectors)
+        return found + costs.overhead(costs.LOOKUP * len(self.components) * looked)
 
     @property
     def blocks(self) -> Blocks:

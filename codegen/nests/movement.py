@@ -147,9 +147,12 @@ class Folded(Piece):
         self.target = target
 
     @property
-    def cost(self) -> Estimate:
-        """Of a run."""
-        return costs.move(self.target, 2 * dims.typical(self.run)) + costs.overhead(costs.FOLDED)
+    def estimate(self) -> Estimate:
+        """Runs that are found and copied."""
+        runs, run = dims.typical(dims.product(self.sizes)), dims.typical(self.run)
+        vectors = runs * -(-run * 8 // self.target.vector_bits)
+        found = costs.move(self.target, 2 * runs * run) + costs.compute(self.target, 2 * vectors)
+        return found + costs.overhead(costs.FOLDED * runs)
 
     @property
     def blocks(self) -> Blocks:

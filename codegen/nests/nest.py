@@ -205,8 +205,8 @@ class Piece(ABC):
 
     @property
     @abstractmethod
-    def cost(self) -> Estimate:
-        """Of one iteration."""
+    def estimate(self) -> Estimate:
+        """Of all iterations."""
 
     @property
     def scratch(self) -> Dimension:
@@ -218,14 +218,9 @@ class Piece(ABC):
         """Writes one block."""
 
     @property
-    def estimate(self) -> Estimate:
-        """Of all iterations."""
-        return self.cost * dims.typical(dims.product(self.sizes))
-
-    @property
     def elements(self) -> int:
         """How many iterations make a part."""
-        return costs.elements_per_part(self.cost.total)
+        return costs.elements_per_part(self.estimate.total / dims.typical(dims.product(self.sizes)))
 
 
 #: (what runs one after the other, each a list of pieces that do not depend on each other; sizes of
@@ -233,12 +228,12 @@ class Piece(ABC):
 Stages = tuple[Sequence[Sequence[Piece]], tuple[Dimension, ...]]
 
 
-def parts_step(target: Target, pieces: Sequence[Piece]) -> Step:
-    """One step for all pieces: their parts follow each other."""
+def parts_step(target: Target, pieces: Sequence[Piece], besides: Estimate | None = None) -> Step:
+    """One step for all pieces: their parts follow each other. besides: what it takes but for them."""
     k = KernelText(target)
     pieces = [piece for piece in pieces if 0 not in piece.sizes]
     before: Dimension = 0
-    work: Dimension = round(costs.STEP)
+    work: Dimension = round((costs.step(target) + (besides or Estimate())).total)
     scratch: Dimension = ERROR_BYTES
     with k.entry() as f:
         for piece in pieces:

@@ -47,7 +47,6 @@ from .operands import (
     Reads,
     each_vector,
     evaluate,
-    evaluation,
     nothing,
     read_all,
     scratch_bytes,
@@ -108,39 +107,40 @@ class Reduction(Piece):
         """The vectorised axis."""
         return len(self.kept) - 1 if self.vertical else len(self.kept) + len(self.reduced) - 1
 
-    def _effort(self, axis: int, length: Dimension) -> float:
-        """Steps for one element and lane when that axis is vectorised."""
-        kinds = [stride_kind(v, axis) for v in self.views.values()]
-        return (1 + sum({"stride": costs.GATHERED}.get(kind, 1) for kind in kinds)) * max(
-            1, self.lanes / max(1, dims.typical(length))
-        )
-
     def _is_vertical(self) -> bool:
         if not self.kept or not self.reduced:
             return bool(self.kept) or not self.reduced
-        total = dims.typical(dims.product(self.reduced))
-        across = self._effort(
-            len(self.kept) + len(self.reduced) - 1, self.reduced[-1]
-        ) + costs.FOLDING * self.lanes / max(1, total)
-        return self._effort(len(self.kept) - 1, self.kept[-1]) <= across
+        return self._steps(True).total <= self._steps(False).total
+
+    def _steps(self, vertical: bool) -> Estimate:
+        """All terms combined, with the innermost kept axis in the lanes or the innermost reduced one, and
+        each result's end."""
+        facts, lanes = self.target.facts, self.lanes
+        results, terms = (dims.typical(dims.product(sizes)) for sizes in (self.kept, self.reduced))
+        last = len(self.kept) - 1 if vertical else len(self.kept) + len(self.reduced) - 1
+        along = dims.typical((self.kept if vertical else self.reduced)[-1]) if results * terms > 1 else 1
+        kinds = [stride_kind(v, last) for v in self.views.values()]
+        each = sum(costs.GATHERED * lanes if kind == "stride" else kind != "same" for kind in kinds)
+        each += 1 + costs.weight(*self.terms) + costs.ARGMAX * self.state.finds_place
+        many, left = divmod(-(-along // lanes), ACCUMULATORS)
+        term = ACCUMULATORS * many * max(each / facts.instructions, facts.latency / ACCUMULATORS)
+        term += left * max(each / facts.instructions, facts.latency)
+        time = results * terms / along * term
+        ends = results * (costs.weight(self.finish) + 1) / facts.instructions
+        if vertical:
+            begun = costs.begun_row(0, 1) * results / along * terms * (many + left)
+            return Estimate(compute=time + ends / lanes) + costs.compute(self.target, begun)
+        rows = results * terms / along
+        return Estimate(compute=time + ends, overhead=costs.FOLDED_ROW * results + costs.REDUCED_ROW * rows)
 
     @property
-    def cost(self) -> Estimate:
-        """Of a result."""
+    def estimate(self) -> Estimate:
+        """The terms combined, and every operand brought in once."""
         if not self.kept and not self.reduced:
             return costs.overhead(costs.SIZE)
-        length = self.kept[-1] if self.vertical else self.reduced[-1]
-        steps = costs.compute(self.target, self._effort(self.last, length) / self.lanes)
-        term = steps + evaluation(self.target, *self.terms)
-        end = evaluation(self.target, self.finish) * (1 if self.vertical else self.lanes)
-        each = term * dims.typical(dims.product(self.reduced)) + end + costs.overhead(costs.REDUCTION)
-        return each + self._moved
-
-    @property
-    def _moved(self) -> Estimate:
-        """A result's share of bringing every operand in once."""
-        total = sum(run_through(view, (*self.kept, *self.reduced)) for view in self.views.values())
-        return costs.move(self.target, total / dims.typical(dims.product(self.kept)), total)
+        moved = sum(run_through(view, (*self.kept, *self.reduced)) for view in self.views.values())
+        moved += sum(run_through(view, self.kept) for view in (self.out, *self.extra.values()))
+        return self._steps(self.vertical) + costs.move(self.target, moved)
 
     @property
     def blocks(self) -> Blocks:

@@ -45,12 +45,12 @@ class Scan(Piece):
         self.lanes = vector_lanes(target, self.following)
 
     @property
-    def cost(self) -> Estimate:
-        """Of a line."""
-        length, moved = dims.typical(self.length), 2 * self.x.itemsize
-        step = costs.compute(self.target, costs.SCAN / (self.lanes if self.vectors else 1))
-        among = moved * length * dims.typical(dims.product(self.sizes))
-        return step * length + costs.move(self.target, moved * length, among)
+    def estimate(self) -> Estimate:
+        """Steps of all lines, each of which waits for the one before."""
+        length, lines = dims.typical(self.length), dims.typical(dims.product(self.sizes))
+        moved = 2 * self.x.itemsize * length * lines
+        steps = length * (lines / self.lanes if self.vectors else lines)
+        return costs.compute(self.target, costs.SCAN * steps) + costs.move(self.target, moved)
 
     @property
     def blocks(self) -> Blocks:
@@ -102,11 +102,13 @@ class Scan(Piece):
 class Sizes(Piece):
     """The elements of an Elements op, one after the other."""
 
-    cost = costs.overhead(costs.SIZE)
-
     def __init__(self, node: Node[Elements]):
         self.op, self.sizes = node.op, (len(node.op.dims),)
         self.out = View("output", 0, node.op.dtype, (dtypes.itemsize(node.op.dtype),))
+
+    @property
+    def estimate(self) -> Estimate:
+        return costs.overhead(costs.SIZE * len(self.op.dims))
 
     @property
     def blocks(self) -> Blocks:

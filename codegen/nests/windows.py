@@ -220,10 +220,11 @@ class Convolution(Windows):
         }
 
     @property
-    def cost(self) -> Estimate:
-        """Of a result."""
+    def estimate(self) -> Estimate:
+        """Products and what becomes of their sums."""
         taps = dims.typical(self.taps * self.channels_in)
-        return self.each_tap(costs.NEST_PRODUCT) * taps + evaluation(self.target, self.finish)
+        each = self.each_tap(costs.NEST_PRODUCT) * taps + evaluation(self.target, self.finish)
+        return each * dims.typical(dims.product(self.sizes))
 
     @property
     def scratch(self) -> int:
@@ -352,13 +353,12 @@ class Pooling(Windows):
         self.second = {"mean": "int32", "argmax": "int64"}.get(node.op.kind)
 
     @property
-    def cost(self) -> Estimate:
-        """Of a result."""
+    def estimate(self) -> Estimate:
+        """Taps, and every element read and written once."""
         places = costs.ARGMAX if self.second == "int64" else 1
         total = dims.typical(self.node.inputs[0].tensor.nbytes + self.node.outputs[0].tensor.nbytes)
-        moved = costs.move(self.target, total / dims.typical(dims.product(self.sizes)), total)
-        taps = self.each_tap(costs.NEST_TAP * places) * dims.typical(self.taps)
-        return taps + moved + costs.overhead(costs.POOLED)
+        each = self.each_tap(costs.NEST_TAP * places) * dims.typical(self.taps) + costs.overhead(costs.POOLED)
+        return each * dims.typical(dims.product(self.sizes)) + costs.move(self.target, total)
 
     @property
     def scratch(self) -> int:

@@ -46,7 +46,7 @@ def packing_estimate(node: Node, target: Target) -> Estimate:
     w = node.inputs[1]
     if w.constant is not None:
         return Estimate()
-    each = costs.PLACED if node.op.transposed else costs.SHUFFLED / target.lanes(w.dtype)
+    each = costs.PLACED if node.op.transposed else costs.transposed(target.block) / target.lanes(w.dtype)
     return costs.compute(target, each * dims.number(w.tensor.count)) + costs.step(target)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from onnxc.codegen import costs
 from onnxc.codegen.costs import Estimate
-from onnxc.codegen.kernel import chosen
+from onnxc.codegen.kernel import Choice, chosen
+from onnxc.codegen.kernels import gemm
 from onnxc.codegen.lowering.select_kernels import select_kernels
 from onnxc.codegen.tiles.panels import panel_tiling
 
@@ -69,12 +70,38 @@ def test_an_operand_is_farther_away_the_more_constants_its_producer_read():
         (x,) = parse(f"graph g(%x: float32[64, {depth}]) {{ return %x }}").inputs
         weights = constant_value(np.zeros((depth, 64), np.float32))
         made = make_node(Contract("mk", "kn", "mn", "float32"), (x, weights))
-        made = replace(made, choice=object())
+        made = replace(made, choice=offered)
         last = make_node(Contract("mk", "kn", "mn", "float32"), (made.outputs[0], weights_of_64))
-        return costs.distance(TARGET, last).memory
+        return costs.away(TARGET, replace(last, choice=offered), new=False).total
 
+    offered = Choice(Estimate(), None, kernel=gemm)
     weights_of_64 = constant_value(np.zeros((64, 64), np.float32))
     assert product(64) == 0 < product(40_000) < product(400_000)
+
+
+def test_code_that_was_not_used_since_the_last_run_is_away_where_a_run_touches_much():
+    (node,) = select_kernels(parse(CHAIN), TARGET).nodes
+    small, large = (replace(TARGET, run_bytes=times * TARGET.facts.level2_bytes) for times in (0, 2))
+    delays = [costs.away(t, node, new).overhead for t in (small, large) for new in (False, True)]
+    assert delays[0] == delays[1] and delays[3] == delays[2] + costs.CODE
+
+
+def test_what_no_size_changes_is_in_the_work_of_every_run():
+    estimate = Estimate(memory=1000.0) + costs.stored(TARGET, 1 << 20)
+    work = costs.work(estimate, dims.symbol("n"))
+    fixed, whole = (dims.evaluate(work, {"n": n}) for n in (0, dims.LENGTH))
+    assert fixed == pytest.approx(estimate.total - 1000, rel=0.01)
+    assert whole == pytest.approx(estimate.total, rel=0.01)
+
+
+def test_a_run_touches_its_constants_and_what_is_alive_at_one_time():
+    graph = parse(
+        """graph g(%x: float32[256]) {
+          %0 = map(%x) { exp($0) }
+          %1 = map(%0) { log($0) }
+          return %1 }"""
+    )
+    assert costs.touched(graph) == 2 * 256 * 4
 
 
 def test_a_number_as_exponent_is_cheaper_than_any_other():
