@@ -403,7 +403,8 @@ class Gemm:
             self.emit_part(f, self.places(f, rest), block, group)
         parts_ = p.repeats * blocks * groups
         steps = p.repeats * p.m.size * p.n.size * p.depth
-        packed = packing(self.target, dims.typical(self.packed_bytes)) if t.source == "packed" else Estimate()
+        packs = self.tiling.source == "packed"
+        packed = packing(self.target, dims.typical(self.packed_bytes)) if packs else Estimate()
         return k.step(parts_, costs.work(self.cost + packed * -1, steps), scratch)
 
     def blocks_and_groups(self) -> tuple[Dimension, Dimension]:
