@@ -16,7 +16,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, TensorType, Value, regions, walk
 from ..ir.ops import Gather
 from ..records import dataclass
-from ..target import Matrix, Target
+from ..target import Dot, Matrix, Target
 
 # Constants ---------------------------------------------------------------------------------------
 
@@ -321,6 +321,11 @@ def matrix_ends(target: Target, unit: Matrix, rows: float, vectors: int) -> floa
     registers = math.ceil(rows / unit.rows)
     vectors_of_sums = rows * vectors * unit.row_bytes * 8 / target.vector_bits
     return registers * vectors / target.facts.matrix_loads + vectors_of_sums / target.facts.loads
+
+
+def dot_rate(target: Target, dot: Dot | None) -> float:
+    """Of a multiply-add's rate, that of the products of a tile's step."""
+    return target.facts.bf16_dots if dot is not None and dot.lhs == "bfloat16" else 1.0
 
 
 def weight(*roots: Expr) -> int:

@@ -59,6 +59,7 @@ def compile(
     header: str | os.PathLike | None = None,
     weights: str | os.PathLike | None = None,
     typical: Mapping[str, int] | None = None,
+    precision: str = "float32",
     operators: Sequence[str | os.PathLike] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Path:
@@ -71,7 +72,9 @@ def compile(
     processor). name: prefix of its exported symbol (None: the output's stem). header: where to write the C
     header. weights: a file of their own for the weights, which the library then looks for at the same place
     beside it (None: the library itself, or `OUTPUT.weights` for more than 2 GB). typical: sizes that named
-    dimensions have most of the time: the library takes any, and is fastest there. operators: files with
+    dimensions have most of the time: the library takes any, and is fastest there. precision: "bf16" lets a
+    float32 model multiply weights, queries, keys and values as bfloat16s, where the processor is faster so;
+    sums stay float32. operators: files with
     operators that onnxc lacks: see docs/custom_operators.md. Raises ModelErrors with everything that is wrong
     with the model, or another OnnxcError; then nothing is written.
     """
@@ -92,6 +95,7 @@ def compile(
         header=header,
         weights=weights,
         typical=typical,
+        precision=precision,
         operators=operators,
         progress=progress,
     )

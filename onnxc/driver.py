@@ -54,6 +54,7 @@ from .passes import (
     integer_products,
     lift_reshapes,
     merge_movement,
+    narrow_products,
     sink_reshapes,
     store_unsigned,
     store_wide,
@@ -61,16 +62,20 @@ from .passes import (
 )
 from .passes.eliminate_dead import eliminate_dead
 from .records import dataclass
-from .target import Dot, Target, find_targets
+from .target import Target, find_targets
+
+#: In which numbers a float32 model multiplies: its own, or bfloat16s, whose products it adds in float32.
+PRECISIONS = ("float32", "bf16")
 
 
-def passes(target: Target) -> tuple[Callable[[Graph], Graph], ...]:
+def passes(target: Target, precision: str = "float32") -> tuple[Callable[[Graph], Graph], ...]:
     """Every pass on core ops, in order; some ask what the target multiplies. `eliminate_dead` follows each,
     so that all that reads a value is seen."""
 
     def told(step: Callable[[Graph, Target], Graph]) -> Callable[[Graph], Graph]:
         return wraps(step)(lambda graph: step(graph, target))
 
+    narrowing = (told(narrow_products.narrow_products), fold_constants.fold_constants, fuse_maps.fuse_maps)
     return (
         fold_constants.fold_constants,
         gather_stored.gather_stored,
@@ -90,6 +95,7 @@ def passes(target: Target) -> tuple[Callable[[Graph], Graph], ...]:
         sink_reshapes.sink_reshapes,
         fuse_maps.fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
         fold_affine.fold_affine,
+        *(narrowing if precision == "bf16" else ()),
         fuse_epilogues.fuse_epilogues,
         fuse_rows.fuse_rows,
         flush_subnormals.flush_subnormals,
@@ -188,6 +194,7 @@ def compile_model(
     name: str | None = None,
     overridable: bool = False,
     typical: Mapping[str, int] | None = None,
+    precision: str = "float32",
     dump_ir: str | os.PathLike | None = None,
     header: str | os.PathLike | None = None,
     weights: str | os.PathLike | None = None,
@@ -201,10 +208,10 @@ def compile_model(
     their next values (`frontend/states.py`). target: a name of `target.TARGETS`, "native", or several: the
     library then has code for each and uses the best that it finds. threads: how many the library uses unless
     told otherwise (None: one a processor). name: prefix of the exported symbol. typical: what named
-    dimensions are most of the time, for estimates. header: where to write the C header. weights: the side
-    file for the weights (None: they are in the library, or, over `LIBRARY_LIMIT`, in OUTPUT.weights). jobs:
-    child processes that generate code. What is written appears whole or not at all. Errors are of the
-    `OnnxcError` family.
+    dimensions are most of the time, for estimates. precision: one of PRECISIONS. header: where to write the
+    C header. weights: the side file for the weights (None: they are in the library, or, over `LIBRARY_LIMIT`,
+    in OUTPUT.weights). jobs: child processes that generate code. What is written appears whole or not at all.
+    Errors are of the `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
     outputs = Outputs(
@@ -216,6 +223,8 @@ def compile_model(
         files.check_output(path)
     outputs.refuse_overwriting(Path(model) if isinstance(model, (str, os.PathLike)) else None)
     targets = find_targets(target)
+    if precision not in PRECISIONS:
+        raise CompileError(f"unknown precision '{precision}'; known are {', '.join(PRECISIONS)}")
     report.target = ",".join(chosen.name for chosen in targets)
     workers.start(jobs)
     stages = _Stages(report, progress)
@@ -228,15 +237,16 @@ def compile_model(
         outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
         report.initializer_bytes = initializer_bytes(imported)
         lowered = []
-        optimised: dict[tuple[Dot, ...], Graph] = {}  # all that passes know of a target
+        optimised: dict[object, Graph] = {}
         for chosen in targets:
             each = dump if len(targets) == 1 else dump.of(chosen.name)
-            if chosen.dots not in optimised:
+            multiplied = chosen.dots, chosen.matrices  # all that passes know of a target
+            if multiplied not in optimised:
                 # a value knows one graph's nodes, so that other passes need it read anew
                 graph = import_model(model, options).graph if optimised else imported.graph
                 stages("optimise")
-                optimised[chosen.dots] = optimise(graph, chosen, each)
-            lowered.append(lower(optimised[chosen.dots], chosen, stages, each))
+                optimised[multiplied] = optimise(graph, chosen, each, precision)
+            lowered.append(lower(optimised[multiplied], chosen, stages, each))
         _build(
             imported,
             lowered,
@@ -307,13 +317,16 @@ def _run_python(path: Path) -> None:
 
 
 def optimise(
-    graph: Graph, target: Target, dump: Callable[[str, Graph], None] = lambda name, graph: None
+    graph: Graph,
+    target: Target,
+    dump: Callable[[str, Graph], None] = lambda name, graph: None,
+    precision: str = "float32",
 ) -> Graph:
     """graph after the passes for the target, cleaned and verified after each that changed it."""
     verify(graph)
     dump("import", graph)
     graph = eliminate_dead(graph)
-    for step in passes(target):
+    for step in passes(target, precision):
         before, graph = graph, step(graph)
         if graph is not before:
             graph = eliminate_dead(graph)

@@ -78,8 +78,13 @@ def is_plain(node: Node) -> TypeGuard[Node[Conv]]:
 
 
 def dot_of(node: Node[Conv], target: Target) -> Dot | None:
-    """The processor's dot product that adds up a Conv node of integers."""
-    return quantised.dot_of(node.op, node.inputs[0], node.inputs[1], target)
+    """The processor's dot product that adds up a Conv node of integers, or an ungrouped one of bfloat16s."""
+    op, x, w = node.op, node.inputs[0], node.inputs[1]
+    if not isinstance(op, Conv) or op.accumulate != "float32":
+        return quantised.dot_of(op, x, w, target)
+    plain = not op.transposed and op.groups == 1 and len(op.strides) <= 2 and isinstance(x.shape[1], int)
+    known = w.constant is not None and w.data.nbytes > 0
+    return target.dot(x.dtype, w.dtype, op.accumulate) if plain and known else None
 
 
 def is_summed(node: Node, target: Target) -> TypeGuard[Node[Conv]]:
@@ -127,7 +132,7 @@ def estimate(node: Node[Conv], target: Target, tiling: PanelTiling) -> Estimate:
     for pixels, count in _tiles(node, target, widest(target, kinds, sums), depth).items():
         for p in kinds:
             narrower = target.facts.narrow if p.lanes < target.lanes(sums) else 1
-            each = tile_estimate(target, depth, pixels, p.registers(target, sums))
+            each = tile_estimate(target, depth, pixels, p.registers(target, sums), dot_of(node, target))
             found += each * (count * p.count * narrower)
     found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
     return found + costs.stored(target, dims.number(w.nbytes))
@@ -154,10 +159,12 @@ def _steps(inside: Sequence[int], group: int) -> tuple[int, ...]:
     return (-(-inside[0] // group), *inside[1:])
 
 
-def tile_estimate(target: Target, depth: float, pixels: int, vectors: int) -> Estimate:
+def tile_estimate(
+    target: Target, depth: float, pixels: int, vectors: int, dot: Dot | None = None
+) -> Estimate:
     """Of one tile: its steps, its beginning and end, its call."""
     ends = costs.compute(target, costs.TILE_VECTOR * pixels * vectors)
-    steps = Estimate(compute=depth * step_time(target, pixels, vectors), overhead=costs.CONV_TILE)
+    steps = Estimate(compute=depth * step_time(target, pixels, vectors, 1, dot), overhead=costs.CONV_TILE)
     panel = depth * vectors * target.vector_bits // 8
     return steps + ends + costs.again(target, panel, panel)
 
@@ -192,7 +199,9 @@ def _packed_groups(node: Node[Conv], choice: Choice[PanelTiling], input_block: i
     def make() -> np.ndarray:
         array = weights.array
         idle = [(0, 0), (0, -array.shape[1] % group), *[(0, 0)] * (array.ndim - 2)]
-        start = array.sum(axis=tuple(range(1, array.ndim)), dtype=np.int32) * np.int32(-zero)
+        start = np.zeros(len(array), dtypes.numpy_dtype(node.op.accumulate))
+        if zero:
+            start = array.sum(axis=tuple(range(1, array.ndim)), dtype=np.int32) * np.int32(-zero)
         return in_dot_panels(by_depth(np.pad(array, idle), input_block), kinds, group, start)
 
     return Constant("uint8", (size,), make)

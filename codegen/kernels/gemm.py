@@ -98,7 +98,7 @@ def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: in
     """Tiles of that size with the parts that suit them, and where B comes from."""
     depth, tiles = dims.typical(product.depth), -(-dims.typical(product.m.size) // rows)
     group_of_k = 1 if dot is None else dot.group
-    tile_time = -(-depth // group_of_k) * mk.step_time(target, rows, vectors) + costs.TILE
+    tile_time = -(-depth // group_of_k) * mk.step_time(target, rows, vectors, 1, dot) + costs.TILE
     source = _source(product, target, tiles)
     if dot is not None and source == "direct":
         source = "packed"
@@ -141,12 +141,13 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
     if not isinstance(product.n.size, int):  # half of an edge is wasted on average
         panels = [(tiling.vectors, n / width + 0.5)]
     inside, calls, steps = 0.0, 0.0, -(-depth // tiling.dot)
+    dot = _dot(product, target) if tiling.dot > 1 else None
     found, sizes = Estimate(), itemsizes(product)
     for height, rows in mk.height_counts(m, tiling.rows).items():
         for vectors, count in panels:
             if count:
                 chains = mk.chains_for(target, height, tiling.vectors)
-                inside += rows * count * steps * mk.step_time(target, height, vectors, chains)
+                inside += rows * count * steps * mk.step_time(target, height, vectors, chains, dot)
                 calls += rows * count * costs.TILE
                 if m > tiling.rows:
                     panel = depth * vectors * tiling.lanes * sizes[B]

@@ -135,10 +135,10 @@ def most_rows(target: Target, vectors: int, dot: Dot | None = None) -> int:
     return max(1, (target.vector_registers - spare) // vectors)
 
 
-def step_time(target: Target, rows: int, vectors: int, chains: int = 1) -> float:
+def step_time(target: Target, rows: int, vectors: int, chains: int = 1, dot: Dot | None = None) -> float:
     """Estimated nanoseconds of one step of k."""
     if target.fused_multiply_add:
-        issue: float = rows * vectors
+        issue: float = rows * vectors / costs.dot_rate(target, dot)
     else:  # a copy, a product and a sum each, and a shuffle for each broadcast, four a cycle
         issue = (rows * (3 * vectors + 2) + vectors) / 2
     return costs.step_time(target, issue, rows + vectors, chains)

@@ -55,6 +55,7 @@ def compile_command(options: argparse.Namespace) -> int:
             name=options.name,
             overridable=options.overridable,
             typical=dict(options.typical),
+            precision=options.precision,
             dump_ir=options.dump_ir,
             header=header,
             weights=options.weights,

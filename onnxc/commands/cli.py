@@ -170,6 +170,13 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         help="the size that a dimension has most of the time: any may come, this one is served fastest",
     )
     command.add_argument(
+        "--precision",
+        choices=("float32", "bf16"),
+        default="float32",
+        help="bf16: float32 models multiply weights as bfloat16s, added up in float32, where the processor "
+        "is faster so (float32)",
+    )
+    command.add_argument(
         "--dump-ir", type=Path, metavar="DIR", help="write the IR text after every stage there"
     )
     command.add_argument(

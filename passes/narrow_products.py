@@ -1,0 +1,68 @@
+"""narrow_products: products of float32 numbers become products of bfloat16s, on request.
+
+conv(%x, W) accumulate=float32   →   conv(map(%x) { cast($0, bfloat16) }, W in bfloat16) accumulate=float32
+
+Sums, and all that is not multiplied with weights, stay float32. Only what the target multiplies faster so,
+and weights that are known: those of convolutions of at least 16 channels, and of products along the last
+axis.
+"""
+
+from __future__ import annotations
+
+from ..ir import dims, expr
+from ..ir.graph import Graph, Node, Rewriter, Value
+from ..ir.ops import Contract, Conv, Map
+from ..ir.regions import everywhere
+from ..target import Target
+
+WIDE, NARROW = "float32", "bfloat16"
+LEAST = 16  # channels or terms of a sum, for which it is worth it
+
+
+def narrow_products(graph: Graph, target: Target) -> Graph:
+    """graph with products of bfloat16s, where the target has them."""
+    if target.matrix(NARROW, NARROW, WIDE) is None and target.dot(NARROW, NARROW, WIDE) is None:
+        return graph
+    return everywhere(lambda inner: _narrowed(inner, target))(graph)
+
+
+def _narrowed(graph: Graph, target: Target) -> Graph:
+    rewriter = Rewriter(graph)
+    narrow: dict[Value, Value] = {}  # values, and what they are as bfloat16
+    for node in graph.nodes:
+        inputs = [rewriter.of(v) for v in node.inputs]
+        if _multiplies(node, inputs, target):
+            for k, value in enumerate(inputs[:2]):
+                if value not in narrow:
+                    body = expr.input_(0, WIDE).cast(NARROW)
+                    narrow[value] = rewriter.add(Map(body), [value], node.origin)[0]
+                inputs[k] = narrow[value]
+        rewriter.copy(node, tuple(inputs))
+    return rewriter.finish()
+
+
+def _multiplies(node: Node, inputs: list[Value], target: Target) -> bool:
+    """Whether a node is a sum of products with weights that narrower numbers make faster."""
+    op = node.op
+    if not isinstance(op, (Conv, Contract)) or op.accumulate != WIDE or op.exact:
+        return False
+    if {v.dtype for v in inputs[:2]} != {WIDE}:
+        return False
+    return _is_convolution(node, inputs, target) if isinstance(op, Conv) else _is_product(op, inputs)
+
+
+def _is_convolution(node: Node, inputs: list[Value], target: Target) -> bool:
+    op, (x, w) = node.op, inputs[:2]
+    sizes = (*x.shape[1:], *node.outputs[0].shape[1:], *op.pads)
+    known = dims.is_static(sizes) or target.matrix(NARROW, NARROW, WIDE) is None
+    plain = op.groups == 1 and not op.transposed and len(op.strides) <= 2
+    return known and plain and w.constant is not None and dims.number(w.shape[1]) >= LEAST
+
+
+def _is_product(op: Contract, inputs: list[Value]) -> bool:
+    """Whether one operand is constant, and the other's last axis is what is summed over."""
+    if (inputs[0].constant is None) == (inputs[1].constant is None):
+        return False
+    labels, x = (op.lhs, inputs[0]) if inputs[0].constant is None else (op.rhs, inputs[1])
+    summed = [(label, size) for label, size in zip(labels, x.shape) if label not in op.out]
+    return len(summed) == 1 and summed[0][0] == labels[-1] and dims.typical(summed[0][1]) >= LEAST

@@ -1,0 +1,94 @@
+"""narrow_products: weights are multiplied as bfloat16s, where the target does so and sums are long enough."""
+
+import numpy as np
+import pytest
+from onnxc.passes import narrow_products as narrowing
+from support import small_models
+from support.pass_text import becomes, stays
+
+import onnxc
+from onnxc.driver import PRECISIONS
+from onnxc.errors import CompileError
+from onnxc.target import TARGETS
+
+
+def narrow(graph, target="sapphirerapids"):
+    return narrowing.narrow_products(graph, TARGETS[target])
+
+
+CONVOLUTIONS = """graph g(%x: float32[1, 16, 9]) {
+    %w = constant float32[24, 16, 1] splat 0.25
+    %m = constant float32[16, 16, 1] splat 0.5
+    %0 = conv(%x, %w) strides=(1) pads=(0, 0) dilations=(1)
+    %1 = conv(%x, %m) strides=(1) pads=(0, 0) dilations=(1) epilogue={ max($0, 0.0) }
+    return %0, %1
+}"""
+
+
+def test_what_several_multiply_is_narrowed_once_and_sums_stay_wide():
+    found = becomes(
+        narrow,
+        CONVOLUTIONS,
+        """graph g(%x: float32[1, 16, 9]) {
+        %w = constant float32[24, 16, 1] splat 0.25
+        %m = constant float32[16, 16, 1] splat 0.5
+        %0 = map(%x) { cast($0, bfloat16) }
+        %1 = map(%w) { cast($0, bfloat16) }
+        %2 = conv(%0, %1) strides=(1) pads=(0, 0) dilations=(1)
+        %3 = map(%m) { cast($0, bfloat16) }
+        %4 = conv(%0, %3) strides=(1) pads=(0, 0) dilations=(1) epilogue={ max($0, 0.0) }
+        return %2, %4
+    }""",
+    )
+    assert [v.dtype for v in found.outputs] == ["float32", "float32"]
+
+
+def test_a_product_with_weights_along_the_last_axis():
+    becomes(
+        narrow,
+        """graph g(%x: float32[m, 32]) {
+        %w = constant float32[32, 8] splat 0.25
+        %0 = contract(%x, %w) lhs=mk rhs=kn out=mn accumulate=float32
+        return %0
+    }""",
+        """graph g(%x: float32[m, 32]) {
+        %w = constant float32[32, 8] splat 0.25
+        %0 = map(%x) { cast($0, bfloat16) }
+        %1 = map(%w) { cast($0, bfloat16) }
+        %2 = contract(%0, %1) lhs=mk rhs=kn out=mn accumulate=float32
+        return %2
+    }""",
+    )
+
+
+def test_a_target_without_such_products_multiplies_what_there_is():
+    for target in ("cascadelake", "alderlake", "neoverse-n1"):
+        stays(lambda graph, target=target: narrow(graph, target), CONVOLUTIONS)
+
+
+def test_few_channels_groups_and_operands_of_the_run_stay_wide():
+    stays(
+        narrow,
+        """graph g(%x: float32[1, 3, 9], %y: float32[1, 32, 9], %q: float32[m, 32]) {
+        %w = constant float32[24, 3, 1] splat 0.25
+        %d = constant float32[32, 1, 1] splat 0.25
+        %0 = conv(%x, %w) strides=(1) pads=(0, 0) dilations=(1)
+        %1 = conv(%y, %d) strides=(1) pads=(0, 0) dilations=(1) groups=32
+        %2 = contract(%q, %q) lhs=mk rhs=nk out=mn accumulate=float32
+        return %0, %1, %2
+    }""",
+    )
+
+
+def test_a_model_compiled_so_is_near_and_says_no_to_other_precisions(tmp_path):
+    model, sizes = small_models.images(), {"batch": 1, "height": 24, "width": 24}
+    feeds = {"image": np.random.default_rng(0).standard_normal((1, 3, 24, 24)).astype(np.float32)}
+    wide, narrow = (
+        onnxc.load(onnxc.compile(model, tmp_path / f"{precision}.so", dims=sizes, precision=precision)).run(
+            None, feeds
+        )[0]
+        for precision in PRECISIONS
+    )
+    np.testing.assert_allclose(narrow, wide, atol=0.02)
+    with pytest.raises(CompileError, match="unknown precision 'half'; known are float32, bf16"):
+        onnxc.compile(model, tmp_path / "none.so", precision="half")
