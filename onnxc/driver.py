@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 
 from .codegen.library import custom, files, header, images, link, objects, workers
@@ -229,7 +229,11 @@ def compile_model(
     workers.start(jobs)
     stages = _Stages(report, progress)
     dump = _Dump(dump_ir)
-    with tempfile.TemporaryDirectory(prefix="onnxc-") as work:
+    name = name or default_name(outputs.library)
+    with (
+        tempfile.TemporaryDirectory(prefix="onnxc-") as work,
+        objects.CodeGeneration(Path(work), jobs) as generation,
+    ):
         stages("import")
         given = given_operators(operators, Path(work), targets[0])
         options = Options(dims or {}, shapes or {}, overridable, typical or {}, states or {}, given.operators)
@@ -246,17 +250,17 @@ def compile_model(
                 graph = import_model(model, options).graph if optimised else imported.graph
                 stages("optimise")
                 optimised[multiplied] = optimise(graph, chosen, each, precision)
-            lowered.append(lower(optimised[multiplied], chosen, stages, each))
+            emitted = partial(generation.add_kernels, target=chosen, prefix=symbol_prefix(name))
+            lowered.append(lower(optimised[multiplied], chosen, stages, each, emitted))
         _build(
             imported,
             lowered,
-            Path(work),
+            generation,
             outputs,
             stages,
             report,
-            name=name or default_name(outputs.library),
+            name=name,
             threads=threads,
-            jobs=jobs,
             code=given.code,
         )
     stages("")
@@ -342,16 +346,17 @@ def optimise(
 def _build(
     imported: Imported,
     lowered: Sequence[Lowered],
-    work: Path,
+    generation: objects.CodeGeneration,
     outputs: Outputs,
     stages: _Stages,
     report: Report,
     *,
     name: str,
     threads: int | None,
-    jobs: int | None,
     code: Sequence[custom.CustomCode],
 ) -> None:
+    """The library of what is lowered, whose kernels are being compiled already."""
+    work = generation.directory
     prefix, kind = symbol_prefix(name), link.output_kind(outputs.library)
     plans, machine = [each.plan for each in lowered], lowered[0].target  # the same kind for all
     kernels = [objects.name_kernels(each, prefix) for each in lowered]
@@ -366,10 +371,7 @@ def _build(
     with (
         files.replacing(*outputs) as temporaries,
         start_runtime(work, machine, runtime_names, flags=[images.FLAG] if decodes else []) as runtime,
-        objects.CodeGeneration(work, jobs) as generation,
     ):
-        for each, names in zip(lowered, kernels):
-            generation.add_kernels(names, each.target)
         made = outputs.at(temporaries)
         stages("write weights")
         weights_path = made.weights or work / "weights.o"

@@ -1,4 +1,8 @@
-"""Turns IR text into object files, in child processes, while the caller goes on."""
+"""Turns IR text into object files, in child processes, while the caller goes on.
+
+LLVM takes two milliseconds for any module, however small: small ones are compiled together, in the order in
+which they come, so that a model gives the same bytes each time.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,13 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from ...errors import CompileError
 from ...target import Target
+from ..kernel import Code
 from ..lowering.lower import Lowered
 from ..text.emitter import ENTRY
 from . import worker as in_process
@@ -21,11 +27,20 @@ BASELINE = ""  # LLVM's name of the processor that every machine of a kind has
 TIMEOUT = 600  # seconds, for what is left of a model's code when nothing else is to be done
 
 
+GROUP = 16 << 10  # characters of text that are worth a module of their own
+
+_LAST = 1  # what sorts behind every module that waits
+
+
 def name_kernels(lowered: Lowered, prefix: str) -> dict[str, str]:
-    """The name of each distinct kernel text's entry in the library, made from its content and the target."""
+    """The name of each distinct kernel text's entry in the library."""
     texts = dict.fromkeys(step.text for code in lowered.codes.values() for step in code.steps)
-    digests = {text: hashlib.sha256(f"{lowered.target.name} {text}".encode()).hexdigest() for text in texts}
-    return {text: f"{prefix}__k{digest[:12]}" for text, digest in digests.items()}
+    return {text: _kernel_name(text, lowered.target, prefix) for text in texts}
+
+
+def _kernel_name(text: str, target: Target, prefix: str) -> str:
+    """Made from the content and the target."""
+    return f"{prefix}__k{hashlib.sha256(f'{target.name} {text}'.encode()).hexdigest()[:12]}"
 
 
 class CodeGeneration:
@@ -38,30 +53,52 @@ class CodeGeneration:
     def __init__(self, directory: Path, jobs: int | None = None):
         self.directory = directory
         self.jobs = (os.cpu_count() or 1) if jobs is None else jobs
-        self.objects: list[Path] = []  # in the order of `add`
-        self._modules: queue.SimpleQueue = queue.SimpleQueue()
+        self.objects: list[Path] = []  # in the order in which their modules came
+        self._names: set[str] = set()  # of kernels
+        self._small: dict[
+            tuple[str, str], dict[str, str]
+        ] = {}  # by processor: texts by name, to be one object
+        self._modules: queue.PriorityQueue = queue.PriorityQueue()  # the longest first
+        self._number = count()
         self._threads: list[threading.Thread] = []
         self._workers: list[workers.Worker] = []
         self._failures: list[BaseException] = []
         self._stopped = False
         self._lock = threading.Lock()  # of the workers
 
-    def add_kernels(self, kernels: Mapping[str, str], target: Target) -> None:
-        """Kernels by their text, each under its name; the longest first."""
-        for text, name in sorted(kernels.items(), key=lambda item: -len(item[0])):
-            self.add(name, text.replace(f"@{ENTRY}", f"@{name}"), target.triple, target.processor)
+    def add_kernels(self, code: Code, target: Target, prefix: str) -> None:
+        """The kernels of a node's steps, each distinct text once."""
+        for text in dict.fromkeys(step.text for step in code.steps):
+            name = _kernel_name(text, target, prefix)
+            if name not in self._names:
+                self._names.add(name)
+                self.add(name, text.replace(f"@{ENTRY}", f"@{name}"), target.triple, target.processor)
 
     def add(self, name: str, text: str, triple: str, processor: str) -> None:
         """A module's text for a processor in LLVM's words."""
+        if len(text) >= GROUP:
+            self._compile(name, [text], triple, processor)
+            return
+        small = self._small.setdefault((triple, processor), {})
+        small[name] = text
+        if sum(map(len, small.values())) >= GROUP:
+            self._compile_small(triple, processor)
+
+    def _compile_small(self, triple: str, processor: str) -> None:
+        small = self._small.pop((triple, processor))
+        self._compile(next(iter(small)), list(small.values()), triple, processor)
+
+    def _compile(self, name: str, texts: Sequence[str], triple: str, processor: str) -> None:
+        """Has the texts made into one object."""
         output = self.directory / f"{name}.o"
         self.objects.append(output)
         if self.jobs == 0:
             try:
-                output.write_bytes(in_process.compile_text(text, triple, processor))
+                output.write_bytes(in_process.compile_texts(texts, triple, processor))
             except RuntimeError as error:
                 raise CompileError(f"code generation failed: {error}") from None
             return
-        self._modules.put((output, text, triple, processor))
+        self._modules.put((-sum(map(len, texts)), next(self._number), (output, texts, triple, processor)))
         if len(self._threads) < self.jobs:
             self._threads.append(threading.Thread(target=self._serve, daemon=True))
             self._threads[-1].start()
@@ -78,7 +115,9 @@ class CodeGeneration:
         with self._lock:
             self._workers.append(worker)
         try:
-            while not self._failures and not self._stopped and (module := self._modules.get()) is not None:
+            while (
+                not self._failures and not self._stopped and (module := self._modules.get()[-1]) is not None
+            ):
                 output, *request = module
                 output.write_bytes(worker.compile(*request))
         except BaseException as error:
@@ -90,9 +129,10 @@ class CodeGeneration:
 
     def finish(self) -> list[Path]:
         """Waits for all; the first failure becomes the error."""
+        for machine in list(self._small):
+            self._compile_small(*machine)
         deadline = time.monotonic() + TIMEOUT
-        for _ in self._threads:
-            self._modules.put(None)
+        self._end()
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
@@ -112,10 +152,14 @@ class CodeGeneration:
     def stop(self) -> None:
         """Ends what is under way."""
         self._stopped = True
-        for _ in self._threads:
-            self._modules.put(None)
+        self._end()
         with self._lock:
             for worker in self._workers:
                 worker.process.kill()
         for thread in self._threads:
             thread.join()
+
+    def _end(self) -> None:
+        """Tells the threads that nothing comes after what waits."""
+        for _ in self._threads:
+            self._modules.put((_LAST, next(self._number), None))

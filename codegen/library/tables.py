@@ -244,7 +244,9 @@ def _size_of(name: str) -> str:
     return f"ptrtoint (ptr getelementptr (%{name}, ptr null, i32 1) to i32)"
 
 
+#: Bytes as they stand between the quotes of LLVM's c"...".
+_PLAIN = [chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in range(256)]
+
+
 def _escaped(data: bytes) -> str:
-    """Bytes as they stand between the quotes of LLVM's c"..."."""
-    plain = {byte: chr(byte) for byte in range(32, 127) if byte not in b'"\\'}
-    return "".join(plain.get(byte) or f"\\{byte:02X}" for byte in data)
+    return "".join(map(_PLAIN.__getitem__, data))

@@ -13,22 +13,27 @@ import os
 import select
 import struct
 import time
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-REQUEST = struct.Struct("<III")  # bytes of triple, processor and text, which follow
+REQUEST = struct.Struct("<III")  # bytes of triple, processor and texts, which follow
+SEPARATOR = "\0"  # between texts
 ANSWER = struct.Struct("<II")  # whether it is an object (1) or a message (0), and its bytes, which follow
 IDLE_SECONDS = 60
 
 
-def compile_text(text: str, triple: str, processor: str) -> bytes:
-    """The object file of a module's text, position-independent, for a `Target.processor`. RuntimeError where
-    LLVM does not take it."""
+def compile_texts(texts: Sequence[str], triple: str, processor: str) -> bytes:
+    """The object file of all modules' texts, position-independent, for a `Target.processor`. RuntimeError
+    where LLVM does not take one."""
     import llvmlite.binding as llvm
 
-    module = llvm.parse_assembly(f'target triple = "{triple}"\n{text}')
-    module.verify()
-    return _machine(triple, processor).emit_object(module)
+    modules = [llvm.parse_assembly(f'target triple = "{triple}"\n{text}') for text in texts]
+    for module in modules:
+        module.verify()
+    for module in modules[1:]:
+        modules[0].link_in(module)
+    return _machine(triple, processor).emit_object(modules[0])
 
 
 @cache
@@ -60,11 +65,11 @@ def write(channel: int, data: bytes) -> None:
 
 
 def answer(channel: int) -> None:
-    triple, processor, text = (
+    triple, processor, texts = (
         read(channel, count).decode() for count in REQUEST.unpack(read(channel, REQUEST.size))
     )
     try:
-        good, data = 1, compile_text(text, triple, processor)
+        good, data = 1, compile_texts(texts.split(SEPARATOR), triple, processor)
     except RuntimeError as error:
         good, data = 0, str(error).encode()
     write(channel, ANSWER.pack(good, len(data)) + data)

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import CompileError
@@ -41,10 +42,10 @@ class Worker:
                 start_new_session=True,  # an interrupt of the terminal is the parent's
             )
 
-    def compile(self, text: str, triple: str, processor: str) -> bytes:
-        """The object of a module's text. CompileError where LLVM does not take it, or the worker dies of
+    def compile(self, texts: Sequence[str], triple: str, processor: str) -> bytes:
+        """One object of modules' texts. CompileError where LLVM does not take them, or the worker dies of
         it."""
-        parts = [part.encode() for part in (triple, processor, text)]
+        parts = [part.encode() for part in (triple, processor, child.SEPARATOR.join(texts))]
         file = self.channel.fileno()
         try:
             child.write(file, b"".join((child.REQUEST.pack(*map(len, parts)), *parts)))

@@ -53,16 +53,18 @@ def lower(
     target: Target,
     stage: Callable[[str], None] = lambda name: None,
     dump: Callable[[str, Graph], None] = lambda name, graph: None,
+    emitted: Callable[[Code], None] = lambda code: None,
 ) -> Lowered:
-    """graph for the target. stage is told what begins, dump gets the graph with its kernels. Raises
-    UnsupportedError for an op that no kernel takes, LimitError for a static arena over ARENA_LIMIT."""
+    """graph for the target. stage is told what begins, dump gets the graph with its kernels, emitted each
+    distinct code as soon as it is written. Raises UnsupportedError for an op that no kernel takes,
+    LimitError for a static arena over ARENA_LIMIT."""
     stage("select kernels")
     among = replace(target, run_bytes=costs.touched(graph))
     graph = select_kernels(graph, among)
     dump("select_kernels", graph)
     verify_kernels(graph)
     stage("emit kernels")
-    codes = emit_kernels(graph, among)
+    codes = emit_kernels(graph, among, emitted)
     stage("plan memory")
     plan = plan_memory(graph, codes)
     _check_arena(plan)
@@ -71,17 +73,18 @@ def lower(
     return Lowered(target, graph, codes, plan)
 
 
-def emit_kernels(graph: Graph, target: Target) -> dict[Node, Code]:
+def emit_kernels(graph: Graph, target: Target, emitted: Callable[[Code], None]) -> dict[Node, Code]:
     """The code of every node that a kernel runs; equal nodes have the same, emitted once."""
     codes: dict[Node, Code] = {}
-    emitted: dict[object, Code] = {}
+    known: dict[object, Code] = {}
     for node in walk(graph):
         if node.choice is not None:
             key = node if regions(node.op) else _all_that_code_depends_on(node)
-            new = key not in emitted
+            new = key not in known
             if new:
-                emitted[key] = node.choice.kernel.emit(node, node.choice, target)
-            codes[node] = _delayed(emitted[key], node, costs.away(target, node, new))
+                known[key] = node.choice.kernel.emit(node, node.choice, target)
+                emitted(known[key])
+            codes[node] = _delayed(known[key], node, costs.away(target, node, new))
     return codes
 
 

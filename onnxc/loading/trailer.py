@@ -35,13 +35,12 @@ def _digest(file: int, head: bytes, length: int, weights: tuple[int, int]) -> by
 
 
 def append_trailer(path: str | os.PathLike, weights: tuple[int, int] = (0, 0)) -> None:
-    """Append the trailer to a library whose weights are at (offset, length), and flush it to disk."""
+    """Append the trailer to a library whose weights are at (offset, length)."""
     file = os.open(path, os.O_RDWR)
     try:
         length = os.fstat(file).st_size
         head = LAYOUT.pack(MAGIC, ABI_MAJOR, ABI_MINOR, length + LAYOUT.size, *weights, b"")[:-DIGEST_BYTES]
         os.pwrite(file, head + _digest(file, head, length, weights), length)
-        os.fsync(file)
     finally:
         os.close(file)
 

@@ -21,6 +21,12 @@ FATAL = 'module asm ".nonsense"\n'  # LLVM has no parser for it here, and aborts
 
 
 @pytest.fixture
+def apart(monkeypatch):
+    """Every module becomes an object of its own, however small."""
+    monkeypatch.setattr(objects, "GROUP", 0)
+
+
+@pytest.fixture
 def generate(tmp_path):
     def made(*texts, jobs=2):
         with objects.CodeGeneration(tmp_path, jobs) as generation:
@@ -42,7 +48,7 @@ def test_a_worker_is_used_again(generate):
     assert idle() == before and len(before) >= 1
 
 
-def test_objects_come_in_the_order_of_their_modules(generate):
+def test_objects_come_in_the_order_of_their_modules(generate, apart):
     made = generate(*(TEXT.format(k) for k in range(20)))
     assert [path.name for path in made] == [f"m{k}.o" for k in range(20)]
     assert len({path.read_bytes() for path in made}) == 20
@@ -62,7 +68,7 @@ def test_an_abort_of_llvm_ends_the_worker_alone(generate):
     assert len(generate(TEXT.format(1))) == 1
 
 
-def test_a_worker_that_was_killed_while_idle_is_replaced(generate):
+def test_a_worker_that_was_killed_while_idle_is_replaced(generate, apart):
     generate(TEXT.format(1))
     for worker in workers._idle:
         worker.process.kill()
@@ -92,7 +98,25 @@ def test_a_worker_that_takes_too_long_is_ended(generate, monkeypatch):
     assert stuck[0].process.poll() == -signal.SIGKILL
 
 
-def test_threads_compile_side_by_side(tmp_path):
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_small_modules_are_one_object_in_the_order_in_which_they_came(generate, jobs):
+    text = (
+        "@table = internal constant [1 x i32] [i32 {0}]\n"
+        "define internal i32 @help() {{\n  %1 = load i32, ptr @table\n  ret i32 %1\n}}\n"
+        "define i32 @f{0}() {{\n  %1 = call i32 @help()\n  ret i32 %1\n}}\n"
+    )
+    (made,) = generate(*(text.format(k) for k in range(5)), jobs=jobs)
+    before = made.read_bytes()
+    assert made.name == "m0.o"
+    assert [before.count(b"\0f%d\0" % k) for k in range(5)] == [1] * 5
+    (made,) = generate(*(text.format(k) for k in range(5)), jobs=jobs)
+    assert made.read_bytes() == before
+    long = "; " + "long " * objects.GROUP + "\n"
+    made = generate(*(TEXT.format(k) + long * (k == 1) for k in range(3)), jobs=jobs)
+    assert [path.name for path in made] == ["m1.o", "m0.o"]
+
+
+def test_threads_compile_side_by_side(tmp_path, apart):
     def compile_some(number):
         folder = tmp_path / str(number)
         folder.mkdir()
