@@ -28,7 +28,7 @@ from ..tiles import matrix
 from ..tiles.blocked import Window, displaced, equal_width, halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.matrix import MatrixTile
+from ..tiles.matrix import Ahead, MatrixTile
 from ..tiles.microkernel import plus
 from ..tiles.panels import Panels, by_depth, in_dot_panels, panels_of
 from .conv import clear_planes, window
@@ -224,6 +224,26 @@ class _Convolution:
         return MatrixTile(self.unit, kind.vectors, len(self.heights))
 
     @property
+    def tiles(self) -> int:
+        """Of a block of lines, at most."""
+        most = self.together[1]
+        if self.flat:
+            return -(-self.positions(most) // sum(self.heights))
+        if self.width <= self.unit.rows:
+            return -(-most // len(self.heights))
+        return most * -(-self.width // sum(self.heights))
+
+    def lines_ahead(self, kind: Panels) -> int:
+        """The lines of the next panel that a tile fetches in a step."""
+        blocks = -(-dims.number(self.lines.each) // self.tiling.lines)
+        return matrix.lines_ahead(self.tile(kind), self.tiles * blocks)
+
+    def share(self, kind: Panels) -> int:
+        """The bytes of the next panel that a tile fetches."""
+        steps = self.packed.blocks * self.window.taps
+        return steps * self.lines_ahead(kind) * matrix.LINE
+
+    @property
     def column_bytes(self) -> int:
         """Of the weights that one sum is made with, and what it starts from."""
         steps = self.packed.blocks * self.window.taps
@@ -307,10 +327,12 @@ class _Convolution:
         with f.loop(0, count) as loop:
             first = f.add(f.add(lines[0], f.mul(loop.index, low)), f.minimum(loop.index, more))
             extra = f.cast("zext", f.compare("slt", loop.index, more), "i64")
+            after = f.add(kind.width * self.column_bytes, f.mul(loop.index, self.share(kind) * self.tiles))
             words = [
                 "ptr %args",
                 f"ptr {f.offset(source, f.mul(first, f.size(x.row * win.strides[0])))}",
                 f"ptr {panel}",
+                f"ptr {f.offset(panel, after)}",
                 f"ptr {out.address(f, f.output(), n, block, first)}",
                 "ptr %scratch",
                 f"i64 {f.add(low, extra)}",
@@ -327,6 +349,7 @@ class _Convolution:
             "ptr %args",
             "ptr noalias %a",
             "ptr noalias %b",
+            "ptr noalias %ahead",
             "ptr %out",
             "ptr noalias %sums",
             "i64 %lines",
@@ -366,6 +389,7 @@ class _Convolution:
                 tile,
                 [f.offset(at, k * self.apart) for k in steps],
                 [f.offset(to, k * tile.line) for k in steps],
+                loop.index,
             )
 
     def emit_lines(self, f: KernelFunction, tile: MatrixTile) -> None:
@@ -380,27 +404,38 @@ class _Convolution:
                 tile,
                 [f.offset("%a", f.mul(line, row)) for line in lines],
                 [f.offset("%sums", f.mul(line, self.width * tile.line)) for line in lines],
+                loop.index,
             )
 
-    def emit_tile(self, f: KernelFunction, tile: MatrixTile, rows: list[str], sums: list[str]) -> None:
-        """The sums over blocks of channels and taps."""
+    def emit_tile(
+        self, f: KernelFunction, tile: MatrixTile, rows: list[str], sums: list[str], number: str
+    ) -> None:
+        """The sums over blocks of channels and taps, of a tile of that number in its block of lines."""
         x, (height, width), (dy, dx) = self.packed, self.window.kernel, self.window.dilations
         matrix.start(f, tile, "%b")
-        panel = f.offset("%b", tile.line)
+        kind = next(k for k in self.kinds if k.vectors == tile.vectors)
+        next_panel = f.offset("%ahead", f.mul(number, self.share(kind)))
 
-        def along(loops: list[tuple[int, Dimension]], rows: list[str], panel: str) -> str:
+        def along(
+            loops: list[tuple[int, Dimension]], rows: list[str], panel: str, ahead: str
+        ) -> tuple[str, str]:
             (count, step), *inner = loops
             if not inner:
-                return matrix.multiply_add(f, tile, rows, self.apart, f.size(step), panel, count)
-            kinds = ["ptr"] * (len(rows) + 1)
-            with f.loop(0, count, 1, list(zip(kinds, [*rows, panel]))) as loop:
-                *at, b = loop.carried
-                b = along(inner, at, b)
-                loop.carry(*(f.offset(p, f.size(step)) for p in at), b)
-            return loop.results[-1]
+                fetched = Ahead(ahead, self.lines_ahead(kind))
+                panel, after = matrix.multiply_add(
+                    f, tile, rows, self.apart, f.size(step), panel, count, fetched
+                )
+                return panel, after.pointer if after is not None else ahead
+            with f.loop(0, count, 1, [("ptr", p) for p in (*rows, panel, ahead)]) as loop:
+                *at, panel, ahead = loop.carried
+                panel, ahead = along(inner, at, panel, ahead)
+                loop.carry(*(f.offset(p, f.size(step)) for p in at), panel, ahead)
+            panel, ahead = loop.results[-2:]
+            return panel, ahead
 
         loops = [(x.blocks, x.plane), (height, x.row * dy), (width, x.pixel * dx)]
-        along([loop for loop in loops if loop[0] != 1] or loops[-1:], rows, panel)
+        loops = [loop for loop in loops if loop[0] != 1] or loops[-1:]
+        along(loops, rows, f.offset("%b", tile.line), next_panel)
         matrix.store(f, tile, sums, tile.line)
 
     def emit_epilogue(self, f: KernelFunction, kind: Panels, tile: MatrixTile) -> None:

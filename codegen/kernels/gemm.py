@@ -107,14 +107,14 @@ def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: in
 
 
 def parts_of_tiles(
-    product: Product, target: Target, rows: int, width: int, tile_time: float
+    product: Product, target: Target, rows: int, width: int, tile_time: float, by_rows: bool = True
 ) -> tuple[str, int, int]:
     """The order of tiles of so many rows and columns, how many of them make a part, and how many panels: by
     rows where B stays in the second-level cache, else by columns, with as many rows as leave A there."""
     depth, m, n = (dims.typical(d) for d in (product.depth, product.m.size, product.n.size))
     tiles, panels = -(-m // rows), -(-n // width)
     a_row, b_column = (max(1, depth * dtypes.itemsize(t)) for t in (product.lhs, product.rhs))
-    if b_column * n <= target.facts.level2_bytes // 2 and tiles >= panels:
+    if b_column * n <= target.facts.level2_bytes // 2 and tiles >= panels and by_rows:
         return "rows", max(1, min(tiles, math.ceil(costs.PART_NS / (tile_time * panels)))), ALL
     block = max(1, target.facts.level2_bytes // 2 // (a_row * rows))
     if isinstance(product.m.size, int) and tiles:

@@ -23,7 +23,7 @@ from ..tiles import epilogue as epilogues
 from ..tiles import matrix
 from ..tiles.contraction import A, B, Product, product_of
 from ..tiles.epilogue import Place
-from ..tiles.matrix import MatrixTile
+from ..tiles.matrix import Ahead, MatrixTile
 from .gemm import Gemm, Tiling, pack_product, packing, parts_of_tiles
 
 # Choosing ----------------------------------------------------------------------------------------
@@ -41,7 +41,9 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     steps = -(-dims.typical(product.depth) // unit.depth)
     time = steps * costs.matrix_step(target, unit, rows, vectors) + costs.TILE
     source = "constant" if product.constant else "packed"
-    order, block, group = parts_of_tiles(product, target, rows, vectors * unit.columns, time)
+    order, block, group = parts_of_tiles(
+        product, target, rows, vectors * unit.columns, time, by_rows=not product.constant
+    )
     tiling = Tiling(rows, vectors, unit.columns, order, block, group, source, unit.depth)
     packed = (product.operands[1],) if product.constant else ()
     yield Offer(estimate(node, product, tiling, unit, target), tiling, packed=packed)
@@ -123,6 +125,19 @@ class _Matrices(Gemm):
         self.lines = matrix.HIGH if tiling.rows > unit.rows else 1  # registers of rows
 
     @property
+    def together(self) -> int:
+        """The tiles that use a panel one after the other, most of the time."""
+        return max(1, min(dims.typical(self.tiles), self.tiling.block))
+
+    @property
+    def fetched(self) -> bool:
+        """Whether the tiles of a panel fetch the next one: constants come from far."""
+        return self.product.constant and self.tiling.order == "panels"
+
+    def lines_ahead(self, vectors: int) -> int:
+        return matrix.lines_ahead(MatrixTile(self.unit, vectors), self.together)
+
+    @property
     def row_bytes(self) -> Dimension:
         """From one row of A to the next, as tiles read it."""
         return self.depth * self.sizes[A] if self.copied else self.step_of(self.product.m, A)
@@ -136,13 +151,15 @@ class _Matrices(Gemm):
         p, tile = self.product, MatrixTile(self.unit, vectors, lines)
         pointers, numbers = self.parameters()
         parameters = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, "%rows")]
+        parameters += ["ptr %ahead"]
         with text.function(f"{name}.{lines}", parameters, attributes="nounwind noinline") as f:
             row = self.word(self.row_bytes)
             below = self.unit.rows
             matrix.clear(f, tile)
             rows = [f.offset("%a", f.mul(row, i * below)) for i in range(lines)]
             steps = dims.number(self.depth) // self.unit.depth
-            matrix.multiply_add(f, tile, rows, row, self.unit.row_bytes, "%b", steps)
+            ahead = Ahead("%ahead", self.lines_ahead(vectors)) if self.fetched else None
+            matrix.multiply_add(f, tile, rows, row, self.unit.row_bytes, "%b", steps, ahead)
             out = self.out()
             plain = self.body is None and p.result == p.accumulate and columns is None
             raw = out if plain else Place("%scratch", p.accumulate, tile.line)
@@ -204,10 +221,18 @@ class _Matrices(Gemm):
 
     def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         words = [f"i64 {f.size(word)}" for word in self.words]
+        steps = dims.number(self.depth) // self.unit.depth
+        panel_bytes = self.depth * self.width * self.sizes[B]
 
-        def tile(height: str, row: str, name: str, panel: str, columns: str) -> None:
-            at = [f"ptr {x}" for x in (*self.tile_places(f, places, row, panel), "%scratch")]
-            arguments = ", ".join([*at, *words, f"i64 {columns}", f"i64 {height}"])
+        def tile(height: str, row: str, number: str, name: str, panel: str, columns: str) -> None:
+            found = self.tile_places(f, places, row, panel)
+            at = [f"ptr {x}" for x in (*found, "%scratch")]
+            share = f.mul(
+                f.sub(number, f.mul(block, self.tiling.block)),
+                steps * self.lines_ahead(self.tiling.vectors) * matrix.LINE,
+            )
+            ahead = f.offset(found[1], f.add(f.size(panel_bytes), share)) if self.fetched else "null"
+            arguments = ", ".join([*at, *words, f"i64 {columns}", f"i64 {height}", f"ptr {ahead}"])
             for lines in range(1, self.lines + 1):
                 call = f"call void @{ENTRY}.{name}.{lines}({arguments})"
                 if height.isdigit():
@@ -218,22 +243,22 @@ class _Matrices(Gemm):
                 with f.when(high if lines == 2 else f.invert(high)):
                     f.statement(call)
 
-        def tiles(body: Callable[[str, str], None]) -> None:
-            """body(height, row) for the tiles of the block."""
+        def tiles(body: Callable[[str, str, str], None]) -> None:
+            """body(height, row, number) for the tiles of the block."""
             for height, skipped, start, stop in ranges:
                 with f.when(f.compare("slt", start, stop)):
                     if len(ranges) > 1:
                         matrix.set_rows(f, self.unit, height)
                     with f.loop(start, stop) as loop:
-                        body(height, f.add(f.mul(loop.index, height), skipped))
+                        body(height, f.add(f.mul(loop.index, height), skipped), loop.index)
 
         ranges = list(self.ranges(f, block))
         if len(ranges) == 1:
             matrix.set_rows(f, self.unit, ranges[0][0])
         if self.tiling.order == "panels":
-            self.for_panels(f, group, lambda *panel: tiles(lambda height, row: tile(height, row, *panel)))
+            self.for_panels(f, group, lambda *panel: tiles(lambda *where: tile(*where, *panel)))
         else:
-            tiles(lambda height, row: self.for_panels(f, group, lambda *panel: tile(height, row, *panel)))
+            tiles(lambda *where: self.for_panels(f, group, lambda *panel: tile(*where, *panel)))
 
     def ranges(self, f: KernelFunction, block: str) -> Iterator[tuple[str, str, str, str]]:
         """The tiles of a block, nearly equally high: (height, rows before those, first, behind the last)."""

@@ -11,11 +11,14 @@ any height. Operands are whole steps long: who packs them puts zeros behind.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...records import dataclass
 from ...target import MATRIX_LOAD, MATRIX_RELEASE, MATRIX_SIZES, MATRIX_STORE, MATRIX_ZERO, Matrix
 from ..text.emitter import Function
+from .panel import prefetch_line
 
+LINE = 64  # of the cache
 STEP_BYTES = 64  # of every row, in a step
 HIGH, WIDE = 2, 2  # registers of rows and of columns that a tile has at most
 _LHS, _RHS = HIGH * WIDE, HIGH * WIDE + HIGH  # the numbers of the operands' registers
@@ -51,6 +54,19 @@ class MatrixTile:
     def panel_step(self) -> int:
         """Bytes of a panel that a step takes."""
         return self.unit.depth // self.unit.group * self.line
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Memory to fetch while tiles multiply: in each step so many lines, one after the other."""
+
+    pointer: str
+    lines: int
+
+
+def lines_ahead(tile: MatrixTile, tiles: int) -> int:
+    """The lines that each of `tiles` tiles of a panel fetches in a step, so that together they fetch one."""
+    return -(-tile.panel_step // LINE // max(1, tiles))
 
 
 def set_rows(f: Function, unit: Matrix, rows: int | str) -> None:
@@ -102,17 +118,23 @@ def multiply_add(
     step: int | str,
     panel: str,
     steps: int | str,
-) -> str:
-    """Adds the products of `steps` steps of k to the sums; returns where the panel goes on. lhs: for each
-    register of rows the address of its first row; the rows lie `row` bytes apart, the next step `step` bytes
-    on."""
-    kinds = ["ptr"] * (tile.high + 1)
-    with f.loop(0, steps, 1, list(zip(kinds, [*lhs, panel]))) as loop:
-        *a, b = loop.carried
+    ahead: Ahead | None = None,
+) -> tuple[str, Ahead | None]:
+    """Adds the products of `steps` steps of k to the sums; returns where the panel, and what is ahead, go on.
+    lhs: for each register of rows the address of its first row; the rows lie `row` bytes apart, the next step
+    `step` bytes on."""
+    fetched = [ahead.pointer] if ahead is not None else []
+    pointers = [*fetched, *lhs, panel]
+    with f.loop(0, steps, 1, [("ptr", p) for p in pointers]) as loop:
+        *a, b = loop.carried[len(fetched) :]
         load_operands(f, tile, a, row, b)
+        if ahead is not None:
+            for line in range(ahead.lines):
+                prefetch_line(f, f.offset(loop.carried[0], line * LINE))
         add_products(f, tile)
-        loop.carry(*(f.offset(p, step) for p in a), f.offset(b, tile.panel_step))
-    return loop.results[-1]
+        moved = [f.offset(loop.carried[0], ahead.lines * LINE)] if ahead is not None else []
+        loop.carry(*moved, *(f.offset(p, step) for p in a), f.offset(b, tile.panel_step))
+    return loop.results[-1], ahead and replace(ahead, pointer=loop.results[0])
 
 
 def load_operands(f: Function, tile: MatrixTile, lhs: Sequence[str], row: int | str, panel: str) -> None:
