@@ -55,6 +55,7 @@ from .passes import (
     lift_reshapes,
     merge_movement,
     narrow_products,
+    requantise,
     sink_reshapes,
     store_unsigned,
     store_wide,
@@ -97,6 +98,7 @@ def passes(target: Target, precision: str = "float32") -> tuple[Callable[[Graph]
         fold_affine.fold_affine,
         *(narrowing if precision == "bf16" else ()),
         fuse_epilogues.fuse_epilogues,
+        requantise.requantise,
         fuse_rows.fuse_rows,
         flush_subnormals.flush_subnormals,
     )

@@ -112,7 +112,7 @@ SCALES = 2.0**-60, 2.0**60
 
 def quantised(v: Vectors, x: str, scale: float, zero: int, low: int, high: int) -> str:
     """round(x / scale) + zero between low and high, as v.dtype, of at most 16 bits; NaN gives 0. x is
-    float32, scale lies within SCALES, and the target has fused multiply-adds.
+    float32; unless it is 1, scale lies within SCALES, and the target has fused multiply-adds.
 
     Dividing would take longer than all else. Two corrections of x * (1 / scale) give the quotient rounded
     once: the first brings it within a unit of its last place, from where the second is exact, 1 / scale being
@@ -123,8 +123,8 @@ def quantised(v: Vectors, x: str, scale: float, zero: int, low: int, high: int) 
     inverse, minus = single.constant(1 / divisor), single.constant(-divisor)
     near = single.greater(x, single.constant((low - zero) * divisor))  # the bound where x is NaN
     near = single.smaller(near, single.constant((high - zero) * divisor))
-    quotient: str = single.mul(near, inverse)
-    for _ in range(_corrections(divisor, low - zero, high - zero)):
+    quotient: str = near if divisor == 1 else single.mul(near, inverse)
+    for _ in range(_corrections(divisor, low - zero, high - zero) if divisor != 1 else 0):
         quotient = single.fma(single.fma(quotient, minus, near), inverse, quotient)
     magic = 1.5 * 2**23
     whole = single.bits(single.add(quotient, single.constant(magic)))

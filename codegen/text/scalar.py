@@ -271,7 +271,7 @@ def _is_number(node: Expr) -> bool:
 
 def _on_floats(v: Vectors, node: Expr, args: list[str]) -> str:
     match node.op:
-        case "add" | "sub" | "mul" | "div" | "neg" | "abs" | "select":
+        case "add" | "sub" | "mul" | "div" | "neg" | "abs" | "select" | "fma":
             return getattr(v, node.op)(*args)
         case "min" | "max":
             extreme = v.minimum if node.op == "min" else v.maximum
@@ -324,10 +324,10 @@ class _Quantised:
 
 
 def _quantised(node: Expr, target: Target) -> _Quantised | None:
-    """What node is where it quantises a float32 by a constant scale, cast(clip(round(x / scale) + zero)), and
-    `quantised` can."""
+    """What node is where it rounds a float32, or its quotient by a constant scale, to an integer,
+    cast(clip(round(x / scale) + zero)), and `quantised` can."""
     kinds = dtypes.is_integer(node.dtype) and dtypes.bits(node.dtype) <= 16
-    if node.op != "cast" or not kinds or not target.fused_multiply_add:
+    if node.op != "cast" or not kinds:
         return None
     clip = _clip(node.args[0])
     if clip is None or not _within(node.args[0], *dtypes.integer_range(node.dtype)):
@@ -335,13 +335,15 @@ def _quantised(node: Expr, target: Target) -> _Quantised | None:
     (clipped, low, high), zero, total = clip, 0.0, clip[0]
     if clipped.op == "add" and clipped.args[1].op == "const":
         total, zero = clipped.args[0], clipped.args[1].value
-    quotient = total.args[0] if total.op == "round" else total
-    if total.op != "round" or quotient.op != "div" or quotient.args[1].op != "const":
+    whole = all(map(float.is_integer, (low, high, zero)))
+    if total.op != "round" or total.dtype != "float32" or not whole or abs(zero) > 1 << 16:
         return None
-    (x, scale), whole = quotient.args, all(map(float.is_integer, (low, high, zero)))
-    if x.dtype != "float32" or not whole or abs(zero) > 1 << 16 or not SCALES[0] < scale.value < SCALES[1]:
-        return None
-    return _Quantised(x, scale.value, int(zero), int(low), int(high))
+    x, scale = total.args[0], 1.0
+    if x.op == "div" and x.args[1].op == "const":
+        x, scale = x.args[0], x.args[1].value
+        if not target.fused_multiply_add or not SCALES[0] < scale < SCALES[1]:
+            return None
+    return _Quantised(x, scale, int(zero), int(low), int(high))
 
 
 _BOOLEAN: dict[str, Callable[..., str]] = {

@@ -38,9 +38,11 @@ CHEAP = frozenset(
         "gt",
         "ge",
         "cast",
+        "round",
+        "fma",
     )
 )
-MOST_IN_REGISTERS = 6  # instructions
+MOST_IN_REGISTERS = 8  # instructions
 
 
 @dataclass(frozen=True)

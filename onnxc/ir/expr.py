@@ -61,6 +61,10 @@ def _truncated_mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a - safe * _truncated_quotient(a, safe)
 
 
+def _fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    return (a.astype(np.float64) * b + c).astype(a.dtype)
+
+
 def _erf(x: np.ndarray) -> np.ndarray:
     return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
 
@@ -148,6 +152,7 @@ OPERATIONS: dict[str, Operation] = {
     "gt": Operation(2, np.greater, "bool"),
     "ge": Operation(2, np.greater_equal, "bool"),
     "select": Operation(3, np.where),
+    "fma": Operation(3, _fused),  # a * b + c of floats; rounded once where the target can
 }
 
 COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")

@@ -66,6 +66,15 @@ def test_bool(target):
 
 
 @targets
+def test_a_product_and_a_sum_are_within_a_rounding_of_both(target):
+    draw = np.random.default_rng(0)
+    x, y, z = (draw.standard_normal(100).astype(np.float32) for _ in range(3))
+    (got,) = run(target, [apply("fma", *(input_(k, "float32") for k in range(3)))], [x, y, z])
+    exact = x.astype(np.float64) * y + z
+    assert np.all(np.abs(got - exact) <= (np.abs(x.astype(np.float64) * y) + np.abs(exact)) * 2.0**-24)
+
+
+@targets
 def test_a_bool_in_memory_is_true_where_its_byte_is_not_zero(target):
     bytes_ = np.arange(256, dtype=np.uint8)
     (got,) = run(target, [input_(0, "bool").cast("uint8")], [bytes_.view(bool)])
