@@ -1,6 +1,9 @@
 """Gradients of every op with a rule are those that finite differences in float64 give."""
 
+import re
+
 import numpy as np
+import onnx.numpy_helper
 import onnx.parser
 import pytest
 
@@ -36,22 +39,115 @@ FORMULAS = {
     "padded": "a = Pad (x, pads) y = Exp (a)",
     "repeated": "a = Expand (w, shape) y = Mul (a, x)",
     "rows": "a = Gather <axis = 1> (x, picks) y = Exp (a)",
+    "steps": "a = Slice (x, two, zero, one, back) y = Exp (a)",
+    "mirrored": """t = Transpose (x) a = Pad <mode = "reflect"> (t, pads) b = Pad <mode = "edge"> (a, pads)
+        y = Exp (b)""",
+    "wrapped around": 'a = Pad <mode = "wrap"> (x, pads) y = Exp (a)',
+    "elements": """a = GatherElements <axis = 1> (x, picks) b = GatherND (x, twice)
+        c = MatMul (a, b) y = Exp (c)""",
+    "written": """a = ScatterElements <axis = 1> (x, picks, square) b = Exp (a)
+        c = ScatterND (b, twice, x) y = Mul (c, c)""",
+    "added": """a = ScatterElements <axis = 1, reduction = "add"> (x, picks, square)
+        b = ScatterND <reduction = "mul"> (a, twice, x) y = Mul (b, b)""",
+    "least and greatest": """a = ScatterElements <axis = 1, reduction = "max"> (x, picks, square)
+        b = ScatterND <reduction = "min"> (a, twice, x) y = Mul (b, b)""",
+    "running sums": """a = CumSum (x, one) b = CumSum <exclusive = 1> (a, one)
+        c = CumSum <reverse = 1> (b, zero) y = Mul (c, a)""",
+    "running products": """n = Sub (x, x) p = CumProd (x, one) q = CumProd <exclusive = 1> (x, one)
+        r = CumProd <reverse = 1> (n, one) s = CumProd <reverse = 1, exclusive = 1> (w, zero)
+        y = Sum (p, q, r, s)""",
+    "sorted": "a, i = TopK (x, two) b, j = TopK <largest = 0> (w, two) c = Mul (a, b) y = Mul (c, c)",
+    "convolutions": """a = Conv <pads = [1, 2], strides = [2], dilations = [2]> (image, kernels, w)
+        b = Conv <group = 3, pads = [1, 0]> (image, apart) c = ReduceSum <keepdims = 0> (b) y = Mul (a, c)""",
+    "convolutions backwards": """a = ConvTranspose <strides = [2], pads = [1, 0], output_padding = [1]>
+        (image, kernels)
+        b = ConvTranspose <group = 3, dilations = [2]> (image, apart) c = ReduceSum <keepdims = 0> (b)
+        d = Mul (a, c) y = Sin (d)""",
+    "convolutions of float16": """a = Cast <to = 10> (image) b = Cast <to = 10> (kernels) c = Conv (a, b)
+        d = Cast <to = 11> (c) e = Sub (d, d) f = Conv (image, kernels) y = Add (e, f)""",
+    "pools": """a = MaxPool <kernel_shape = [2], pads = [1, 0]> (image)
+        b = AveragePool <kernel_shape = [3], pads = [1, 1], strides = [2], ceil_mode = 1> (image)
+        c = AveragePool <kernel_shape = [2], count_include_pad = 1, pads = [1, 0]> (image)
+        d = LpPool <kernel_shape = [2]> (image) e = ReduceSum <keepdims = 0> (b)
+        f = Concat <axis = 2> (a, c, d) y = Mul (f, e)""",
+    "attention": "y = Attention <is_causal = 1, q_num_heads = 3, kv_num_heads = 1> (image, keys, keys)",
+    "a hidden query": "y = Attention <q_num_heads = 1, kv_num_heads = 1> (keys, keys, keys, hides)",
+    "an LSTM": """y, h, c = LSTM <hidden_size = 1, direction = "bidirectional">
+        (image, gates, gates_h, , lengths, , , gates_p)""",
+    "a GRU": """a = GRU <hidden_size = 2, direction = "reverse"> (image, gru, gru_h)
+        b = GRU <hidden_size = 2, linear_before_reset = 1> (image, gru, gru_h, gru_b) y = Mul (a, b)""",
+    "an RNN": "y, h = RNN <hidden_size = 3, clip = 0.9> (image, rnn, rnn_h, , , state)",
+    "a branch": """s = ReduceSum <keepdims = 0> (x) c = Less (s, s) y = If (c) <
+        then_branch = f () => (double[2, 3] o) { o = Exp (x) },
+        else_branch = g () => (double[2, 3] o) { t = Mul (x, w) u = If (c) <
+            then_branch = h () => (double[2, 3] p) { p = Exp (t) },
+            else_branch = i () => (double[2, 3] p) { p = Mul (t, w) }> o = Mul (t, u) }>""",
+    "a loop": """n = Constant <value = int64 {3}> () a, each = Loop (n, , x) <body = step
+            (int64 i, bool c, double[2, 3] v) => (bool c_out, double[2, 3] v_out, double[3] seen) {
+            t = Mul (v, w) f = Cast <to = 11> (i) u = Add (t, f) v_out = Tanh (u)
+            seen = ReduceSum <keepdims = 0> (v_out, zero) c_out = Identity (c) }>
+        b = ReduceSum <keepdims = 0> (each) y = Mul (a, b)""",
+    "a loop that its condition ends": """a = Loop (, go, x) <body = step
+            (int64 i, bool c, double[2, 3] v) => (bool c_out, double[2, 3] v_out) {
+            v_out = Mul (v, x) s = ReduceSum <keepdims = 0> (v_out) c_out = Less (least, s) }>
+        y = Mul (a, w)""",
+    "a scan": """a, each = Scan <num_scan_inputs = 1, body = step (double[3] s, double[3] r)
+            => (double[3] s_out, double[3] o) { t = Mul (s, r) s_out = Add (t, w) o = Exp (t) }> (w, x)
+        y = Mul (each, a)""",
 }
 CONSTANTS = """
     axes = Constant <value = int64[1] {1}> () one = Constant <value = int64[1] {1}> ()
     two = Constant <value = int64[1] {3}> () axis = Constant <value = int64[1] {0}> ()
+    zero = Constant <value = int64[1] {0}> () back = Constant <value = int64[1] {-2}> ()
     pads = Constant <value = int64[4] {1, 0, 2, 1}> () shape = Constant <value = int64[2] {2, 3}> ()
-    picks = Constant <value = int64[2, 2] {0, -1, 2, 0}> ()"""
+    picks = Constant <value = int64[2, 2] {0, -1, 2, 0}> () twice = Constant <value = int64[2, 1] {1, 1}> ()
+    lengths = Constant <value = int32[3] {2, 0, 1}> () go = Constant <value = bool {1}> ()
+    least = Constant <value = double {0.05}> ()
+    hides = Constant <value = bool[3, 3] {1, 0, 1, 0, 0, 0, 1, 1, 0}> ()"""
+
+#: Values made of x and w by products with numbers, where formulas name them.
+MADE = {
+    "square": ("x", (2, 2)),
+    "image": ("x", (2, 3, 6)),
+    "keys": ("x", (2, 3, 2)),
+    "kernels": ("w", (3, 3, 2)),
+    "apart": ("w", (3, 1, 3)),
+    "gates": ("w", (2, 4, 6)),
+    "gates_h": ("w", (2, 4, 1)),
+    "gates_p": ("w", (2, 3)),
+    "gru": ("w", (1, 6, 6)),
+    "gru_h": ("w", (1, 6, 2)),
+    "gru_b": ("w", (1, 12)),
+    "rnn": ("w", (1, 3, 6)),
+    "rnn_h": ("w", (1, 3, 3)),
+    "state": ("w", (1, 3, 3)),
+}
+
+
+def made(formula):
+    """What makes the values that the formula names, and the numbers for that."""
+    random, text, tensors = np.random.default_rng(3), "", []
+    for name, (source, shape) in MADE.items():
+        if re.search(rf"\b{name}\b", formula):
+            width = int(np.prod(shape)) // (2 if source == "x" else 1)
+            numbers = random.uniform(-0.9, 0.9, (3, width))
+            tensors.append(onnx.numpy_helper.from_array(numbers, f"{name}_by"))
+            tensors.append(onnx.numpy_helper.from_array(np.array(shape), f"{name}_to"))
+            text += f"{name}_flat = MatMul ({source}, {name}_by) {name} = Reshape ({name}_flat, {name}_to) "
+    return text, tensors
 
 
 def graph_of(formula, wanted):
     """The graph of y, or of its gradient by x and w."""
     gradient = 'dx, dw = ai.onnx.preview.training.Gradient <xs = ["x", "w"], y = "y"> (x, w)'
     outputs = "double[a,b] dx, double[c] dw" if wanted == "gradient" else "double[d,e] y"
-    text = f"""<ir_version: 10, opset_import: ["" : 21, {TRAINING}]>
+    before, tensors = made(formula)
+    text = f"""<ir_version: 10, opset_import: ["" : 26, {TRAINING}]>
         g (double[2,3] x, double[3] w, double[3,4] z) => ({outputs}) {{
-            {CONSTANTS} {formula} {gradient if wanted == "gradient" else ""} }}"""
-    return import_model(onnx.parser.parse_model(text)).graph
+            {CONSTANTS} {before} {formula} {gradient if wanted == "gradient" else ""} }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(tensors)
+    return import_model(model).graph
 
 
 def numerical(run, values, place, step=1e-6):
@@ -96,5 +192,5 @@ def test_sizes_may_be_for_the_run_to_tell():
 
 
 def test_an_op_without_a_rule_is_named():
-    with pytest.raises(ModelErrors, match="the gradient of Cumulate"):
-        graph_of("y = CumSum (x, one)", "gradient")
+    with pytest.raises(ModelErrors, match="the gradient of RuntimeCall"):
+        graph_of("y, i = Unique (x)", "gradient")

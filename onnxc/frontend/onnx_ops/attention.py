@@ -162,7 +162,7 @@ def attend(
     -inf everywhere give 0 where there may be such."""
     heads, groups = q.shape[1], k.shape[1]
     known = isinstance(heads, int) and isinstance(groups, int)
-    if heads != groups and known and (groups < 1 or heads % groups):
+    if heads != groups and known and (groups == 0 or dims.remainder(heads, groups) != 0):
         raise ops.TypeMismatch(f"{heads} heads of the query share {groups} of the key")
     q, factor = _scaled(b, q, scale)
     sharing = 1 if heads == groups else dims.floor_divide(heads, groups)
