@@ -4,14 +4,16 @@ conv(%x, W) accumulate=float32   →   conv(map(%x) { cast($0, bfloat16) }, W in
 
 Sums, and all that is not multiplied with weights, stay float32. Only what the target multiplies faster so,
 and weights that are known: those of convolutions of at least 16 channels, and of products along the last
-axis.
+axis. Attention may round its queries, keys, values and weights.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..ir import dims, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Contract, Conv, Map
+from ..ir.ops import Attention, Contract, Conv, Map
 from ..ir.regions import everywhere
 from ..target import Target
 
@@ -37,7 +39,11 @@ def _narrowed(graph: Graph, target: Target) -> Graph:
                     body = expr.input_(0, WIDE).cast(NARROW)
                     narrow[value] = rewriter.add(Map(body), [value], node.origin)[0]
                 inputs[k] = narrow[value]
-        rewriter.copy(node, tuple(inputs))
+        if isinstance(node.op, Attention) and inputs[0].dtype == WIDE:
+            found = rewriter.add(replace(node.op, narrow=True), inputs, node.origin, [node.outputs[0].name])
+            rewriter.replace(node.outputs, found)
+        else:
+            rewriter.copy(node, tuple(inputs))
     return rewriter.finish()
 
 

@@ -4,6 +4,7 @@ is last."""
 from ..kernel import Kernel
 from . import (
     attention,
+    attention_matrix,
     conv,
     conv_grouped,
     conv_matrix,
@@ -37,6 +38,7 @@ KERNELS: tuple[Kernel, ...] = (
     conv_transpose,
     pool,
     attention,
+    attention_matrix,
     rows,
     recurrent,
     reorder,

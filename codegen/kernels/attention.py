@@ -52,7 +52,7 @@ class Tiling:
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """float32 with known depths; rows of V, of the output and of the bias must be contiguous."""
-    shape = _shape_of(node)
+    shape = shape_of(node)
     if shape is None:
         return
     queries, keys, repeats = (dims.typical(d) for d in (shape.queries, shape.keys, shape.repeats))
@@ -79,7 +79,7 @@ def pack(node: Node[Attention], choice: Choice[Tiling], operand: int) -> None:
 
 
 def emit(node: Node[Attention], choice: Choice[Tiling], target: Target) -> Code:
-    return _Attention(node, offered(_shape_of(node), node), choice, target).code()
+    return _Attention(node, offered(shape_of(node), node), choice, target).code()
 
 
 # Shapes ------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ Q, K, V, OUT, BIAS = range(5)
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """Sizes, and strides in bytes: of each operand along the batch axes, the rows (of queries for Q,
     OUT and BIAS, of keys for K and V) and within a row."""
 
@@ -110,7 +110,7 @@ class _Shape:
         return len(self.row_steps) > BIAS
 
 
-def _shape_of(node: Node) -> _Shape | None:
+def shape_of(node: Node) -> Shape | None:
     op = node.op
     if not isinstance(op, Attention):
         return None
@@ -141,7 +141,7 @@ def _shape_of(node: Node) -> _Shape | None:
             steps[label] = broadcast_stride(step, size, sizes[label])
         strides.append(steps)
     rows, inner = "qkkqq", "ddeek"
-    result = _Shape(
+    result = Shape(
         tuple(sizes[label] for label in batch),
         sizes["q"],
         sizes["k"],
@@ -164,7 +164,7 @@ class _Attention:
     """Writes the one step. Distances are in bytes, words as in matrix products: numbers stand in the
     code, what only the run knows is handed to the functions."""
 
-    def __init__(self, node: Node[Attention], shape: _Shape, choice: Choice[Tiling], target: Target):
+    def __init__(self, node: Node[Attention], shape: Shape, choice: Choice[Tiling], target: Target):
         tiling = choice.tiling
         self.shape, self.target, self.scale, self.cost = shape, target, node.op.scale, choice.cost
         self.rows, self.lanes = tiling.rows, tiling.lanes
