@@ -17,7 +17,7 @@ import numpy as np
 
 from ..ir import dims, dtypes, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Contract, Conv, Map, Pool
+from ..ir.ops import Contract, Conv, Map, Pool, Recurrent
 from ..ir.quantised import dot_of
 from ..ir.ranges import value_range
 from ..ir.regions import everywhere
@@ -29,8 +29,8 @@ EXACT = (("float32", 1 << 24), ("float64", 1 << 53))
 
 
 def widen(graph: Graph, target: Target) -> Graph:
-    """graph with convolutions, products of matrices and pools in float32 or float64, but for what the target
-    multiplies as it is."""
+    """graph with convolutions, products of matrices, pools and recurrent layers in float32 or float64, but
+    for what the target multiplies as it is."""
     return everywhere(lambda inner: _of_wide(inner, target))(graph)
 
 
@@ -43,12 +43,8 @@ def _of_wide(graph: Graph, target: Target) -> Graph:
             rewriter.replace(node.outputs, _over_sums(rewriter, node, exact))
         elif wide is None:
             rewriter.copy(node)
-        elif isinstance(node.op, Pool):
-            pooled = rewriter.add(node.op, [_cast(rewriter, node.inputs[0], wide, node.origin)], node.origin)
-            body = expr.input_(0, wide).cast(node.outputs[0].dtype)
-            rewriter.replace(
-                node.outputs, rewriter.add(Map(body), pooled, node.origin, [node.outputs[0].name])
-            )
+        elif isinstance(node.op, (Pool, Recurrent)):
+            rewriter.replace(node.outputs, _between_casts(rewriter, node, wide))
         else:
             sums, results = _widened(rewriter, node, wide)
             rewriter.replace(node.outputs, results)
@@ -63,6 +59,21 @@ def _cast(rewriter: Rewriter, value: Value, dtype: str, origin: str) -> Value:
     if value.dtype == dtype:
         return value
     return rewriter.add(Map(expr.input_(0, value.dtype).cast(dtype)), [value], origin)[0]
+
+
+def _between_casts(rewriter: Rewriter, node: Node, wide: str) -> list[Value]:
+    """The results of a node over operands of the type `wide`, as the types that they had."""
+    narrow = [v.dtype in HALVES for v in node.inputs]
+    operands = [
+        _cast(rewriter, v, wide, node.origin) if half else rewriter.of(v)
+        for v, half in zip(node.inputs, narrow)
+    ]
+    results = rewriter.add(node.op, operands, node.origin)
+    found: list[Value] = []
+    for result, before in zip(results, node.outputs, strict=True):
+        body = expr.input_(0, wide).cast(before.dtype)
+        found += rewriter.add(Map(body), [result], node.origin, [before.name])
+    return found
 
 
 def _widened(rewriter: Rewriter, node: Node, wide: str) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
@@ -120,6 +131,8 @@ def _wide(node: Node) -> str | None:
     op = node.op
     if isinstance(op, Pool):
         return "float32" if op.kind != "argmax" and node.inputs[0].dtype in HALVES else None
+    if isinstance(op, Recurrent):
+        return "float32" if any(v.dtype in HALVES for v in node.inputs) else None
     if not isinstance(op, (Conv, Contract)):
         return None
     types = {v.dtype for v in node.inputs[:2]}

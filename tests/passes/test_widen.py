@@ -5,7 +5,7 @@ import pytest
 from onnxc.passes import widen as widening
 from support.pass_text import agrees, becomes, stays
 
-from onnxc.ir.ops import Contract, Conv
+from onnxc.ir.ops import Contract, Conv, Recurrent
 from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
@@ -137,3 +137,13 @@ def test_bytes_that_no_kernel_adds_up_are_widened(channels, accumulate):
     weights = {"w": draw.integers(-128, 128, (8, 6, 3, 3)).astype(np.int8)}
     found = agrees(lambda graph: widening.widen(graph, TARGETS["cascadelake"]), text, weights, c=6)
     assert [n.op.accumulate for n in found.nodes if isinstance(n.op, Conv)] == [accumulate]
+
+
+def test_half_recurrent_layers_are_computed_in_float():
+    text = """graph g(%x: float16[5, 2, 1, 4], %r: float16[1, 4, 4]) {
+        %0, %1 = recurrent(%x, %r) kind=rnn hidden=4 directions=(forward) activations=((tanh, 0.0, 0.0))
+        return %0, %1
+    }"""
+    found = agrees(widen, text, tolerance=2e-2)
+    (layer,) = [n for n in found.nodes if isinstance(n.op, Recurrent)]
+    assert {v.dtype for v in (*layer.inputs, *layer.outputs)} == {"float32"}
