@@ -58,11 +58,16 @@ static int onnxc_write_float(char *text, int32_t dtype, const char *element) {
     if (isnan(value)) return sprintf(text, "nan");
     if (isinf(value)) return sprintf(text, value < 0 ? "-inf" : "inf");
     char scientific[40];
-    for (int precision = 0; precision < 17; precision++) {
+    int low = 0, high = dtype == ONNXC_FLOAT64 ? 16 : 8; /* always enough; and more than enough is, too */
+    for (;;) {
+        int precision = (low + high) / 2;
         snprintf(scientific, sizeof scientific, "%.*e", precision, value);
-        if (onnxc_reads_as(dtype, scientific, element)) break;
         /* At a power of two, where the element below is nearer, the nearest digits may be too low. */
-        if (onnxc_next_digits(scientific) && onnxc_reads_as(dtype, scientific, element)) break;
+        bool reads = onnxc_reads_as(dtype, scientific, element)
+            || (onnxc_next_digits(scientific) && onnxc_reads_as(dtype, scientific, element));
+        if (low >= high) break;
+        if (reads) high = precision;
+        else low = precision + 1;
     }
     char digits[24];
     const char *from = scientific + (scientific[0] == '-');
@@ -115,10 +120,12 @@ ONNXC_OPERATOR(numbers_to_strings)(onnxc_context *context, const onnxc_value *in
         return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, bytes);
     }
     onnxc_string *strings = tensor->value.data;
+    char *text = tensor->text;
     for (int64_t i = 0; i < count; i++) {
-        char *text = tensor->text + ONNXC_NUMBER_BYTES * i;
         strings[i].data = text;
         strings[i].length = onnxc_write_number(text, in->dtype, (const char *)in->data + size * i);
+        text += strings[i].length;
+        *text++ = 0;
     }
     onnxc_leave_locale(before, plain);
     return onnxc_call_object(context, out, attributes[0], tensor);

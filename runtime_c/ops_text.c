@@ -31,7 +31,7 @@ ONNXC_OPERATOR(strings_joined)(onnxc_context *context, const onnxc_value *in, in
     int64_t count = onnxc_elements(in->rank, in->dims), bytes = 0;
     if (onnxc_elements(in[1].rank, in[1].dims) != count) return onnxc_raise(context, ONNXC_DIMS_MISMATCH, count);
     for (int64_t i = 0; i < 2 * count; i++)
-        if (!onnxc_add(bytes, onnxc_text_of(&in[i & 1], i / 2).length, &bytes))
+        if (!onnxc_add(bytes, onnxc_text_of(&in[i & 1], i / 2).length + (i & 1), &bytes))
             return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, i);
     onnxc_object *joined = onnxc_new_strings(context, in->rank, in->dims, bytes);
     if (joined == NULL) return context->status;
@@ -45,6 +45,7 @@ ONNXC_OPERATOR(strings_joined)(onnxc_context *context, const onnxc_value *in, in
             to += part.length;
         }
         strings[i].length = to - strings[i].data;
+        *to++ = 0;
     }
     return onnxc_call_object(context, out, attributes[0], joined);
 }

@@ -60,12 +60,13 @@ static onnxc_object *onnxc_new_tensor(int32_t dtype, int32_t rank, const int64_t
     return object;
 }
 
-/* Gives `count` strings bytes of their own, in one block; false when there is no memory. */
+/* Gives `count` strings bytes of their own, in one block and with a NUL behind each; false when there is no
+ * memory. */
 static bool onnxc_own_text(onnxc_string *strings, int64_t count, char **block) {
     int64_t total = 0;
     *block = NULL;
     for (int64_t i = 0; i < count; i++)
-        if (strings[i].length < 0 || !onnxc_add(total, strings[i].length, &total)) return false;
+        if (strings[i].length < 0 || !onnxc_add(total, strings[i].length + 1, &total)) return false;
     char *text = onnxc_allocate(total);
     if (text == NULL) return false;
     *block = text;
@@ -73,7 +74,8 @@ static bool onnxc_own_text(onnxc_string *strings, int64_t count, char **block) {
         size_t length = (size_t)strings[i].length;
         if (length > 0) memcpy(text, strings[i].data, length);
         strings[i].data = text;
-        text += length;
+        text[length] = 0;
+        text += length + 1;
     }
     return true;
 }

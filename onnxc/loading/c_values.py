@@ -261,7 +261,7 @@ def _set_tensor(target: CValue, slot: Slot, value: object, lent: list) -> None:
     target.kind, target.dtype, target.rank = TENSOR, number, array.ndim
     target.dims = ctypes.addressof(dims)
     if number == dtypes.NUMBERS["string"]:
-        target.data = ctypes.addressof(_strings(slot, array, lent))
+        target.data = _strings(slot, array, lent)
         target.bytes = array.size * ctypes.sizeof(CString)
     else:
         target.data, target.bytes = address_of(array), array.nbytes
@@ -299,9 +299,33 @@ def _from_python(slot: Slot, value: object) -> np.ndarray:
         raise RunError(f"input {quote(slot.port.name)}: {error}", status=WRONG_DTYPE) from None
 
 
-def _strings(slot: Slot, array: np.ndarray, lent: list) -> ctypes.Array:
-    """The structs of an array's strings."""
+def _strings(slot: Slot, array: np.ndarray, lent: list) -> int:
+    """The address of the structs of an array's strings."""
     texts = array.reshape(-1).tolist()
+    fields = np.empty((max(len(texts), 1), 2), np.int64)  # of a pointer and a length
+    block, ends = _joined(texts)
+    if len(ends) != len(texts):
+        block, ends = _joined_one_by_one(slot, texts)
+    fields[1 : len(texts), 0] = ends[:-1] + 1
+    fields[0, 0] = 0
+    fields[: len(texts), 1] = ends - fields[: len(texts), 0]
+    fields[:, 0] += block.ctypes.data
+    lent += [block, fields]
+    return address_of(fields)
+
+
+def _joined(texts: list) -> tuple[np.ndarray, np.ndarray]:
+    """The UTF-8 of texts with a NUL behind each, and where these are: too many or none where a text has one
+    or is none."""
+    try:
+        data = "\0".join([*texts, ""]).encode("utf-8", "surrogateescape")
+    except TypeError:
+        return np.empty(0, np.uint8), np.empty(0, np.int64)
+    block = np.frombuffer(data, np.uint8)
+    return block, np.flatnonzero(block == 0)
+
+
+def _joined_one_by_one(slot: Slot, texts: list) -> tuple[np.ndarray, np.ndarray]:
     for k, text in enumerate(texts):
         if isinstance(text, str):
             texts[k] = text.encode("utf-8", "surrogateescape")
@@ -310,15 +334,8 @@ def _strings(slot: Slot, array: np.ndarray, lent: list) -> ctypes.Array:
                 f"input {quote(slot.port.name)}: expected strings, got a {type(text).__name__}",
                 status=WRONG_DTYPE,
             )
-    block = ctypes.create_string_buffer(b"".join(texts))
-    strings = (CString * max(len(texts), 1))()
-    fields = np.frombuffer(memoryview(strings), np.int64).reshape(-1, 2)[
-        : len(texts)
-    ]  # of a pointer and a length
-    fields[:, 1] = np.fromiter(map(len, texts), np.int64, len(texts))
-    fields[:, 0] = ctypes.addressof(block) + np.cumsum(fields[:, 1]) - fields[:, 1]
-    lent += [block, strings]
-    return strings
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    return np.frombuffer(b"\0".join([*texts, b""]) or b"\0", np.uint8), np.cumsum(lengths + 1) - 1
 
 
 # From C -----------------------------------------------------------------------------------------------
@@ -401,6 +418,17 @@ def shape_of(value: CValue) -> tuple[int, ...]:
     return tuple(_DIMS[value.rank].from_address(value.dims)) if value.rank else ()
 
 
+def _split(fields: np.ndarray) -> list[str] | None:
+    """The texts that addresses and lengths describe, cut out of one where each stands right behind a NUL
+    that ends the one before and has none itself, as the runtime stores what it makes."""
+    starts, lengths = fields[:, 0], fields[:, 1]
+    if np.any(starts[1:] - starts[:-1] != lengths[:-1] + 1):
+        return None
+    first, end = int(starts[0]), int(starts[-1] + lengths[-1])
+    texts = ctypes.string_at(first, end - first).decode("utf-8", "surrogateescape").split("\0")
+    return texts if len(texts) == len(fields) else None
+
+
 def _to_array(value: CValue, owner: object) -> np.ndarray:
     shape, dtype = shape_of(value), dtypes.ALL[value.dtype - 1]
     if value.bytes == 0:
@@ -409,7 +437,7 @@ def _to_array(value: CValue, owner: object) -> np.ndarray:
         count = value.bytes // ctypes.sizeof(CString)
         fields = np.frombuffer((CString * count).from_address(value.data), np.int64).reshape(-1, 2)
         result = np.empty(count, object)
-        result[:] = [
+        result[:] = _split(fields) or [
             ctypes.string_at(data, length).decode("utf-8", "surrogateescape")
             for data, length in fields.tolist()
         ]
