@@ -2,7 +2,7 @@
 
 %0 = map(constant 2.0, constant 3.0) { mul($0, $1) }   →   constant 6.0
 
-A constant that repeats one value stays a splat. Of large ones a Map, a Reshape and a Transpose are only
+A constant that repeats one value stays a splat. Of large ones a Map, and what only moves elements, are only
 written down (`Constant.derivation`) and computed when a kernel packs them or the library writes them, one
 by one: weights behind a Cast or DequantizeLinear take no memory before. What would repeat stored elements (a
 Broadcast) stays a node, and so does one whose folding fails.
@@ -20,7 +20,7 @@ from ..ir.dims import is_static, number, numbers
 from ..ir.expr import contains
 from ..ir.graph import Constant, Derivation, Graph, Node, Rewriter, TensorType, Value
 from ..ir.interpret import VALUE_LIMIT
-from ..ir.ops import LOOKED_THROUGH, Broadcast, Map, Random, Reshape, Transpose
+from ..ir.ops import LOOKED_THROUGH, Broadcast, Map, Random, Reshape, Slice, Transpose
 from ..ir.regions import everywhere
 from ..records import dataclass
 
@@ -114,7 +114,7 @@ def _is_cheap(node: Node) -> bool:
         return number(node.outputs[0].tensor.nbytes) > SMALL and not contains(
             node.op.body, "check", "size", "index"
         )
-    return isinstance(node.op, (Reshape, Transpose))
+    return isinstance(node.op, (Reshape, Transpose, Slice))
 
 
 def _lazily(node: Node, constants: list[Constant]) -> Value:

@@ -73,7 +73,7 @@ class _Scores:
 
 def _match(node: Node, readers: Counter[Value]) -> _Found | None:
     """The attention that ends in a Contract of weights and values, if it is one."""
-    if node.op.epilogue is not None or node.outputs[0].dtype != "float32":
+    if node.op.epilogue is not None or node.op.rounded or node.outputs[0].dtype != "float32":
         return None
     sides = list(zip((node.op.lhs, node.op.rhs), node.inputs))
     for (weights, softmax), (values, value) in (sides, sides[::-1]):
@@ -189,7 +189,12 @@ def _scores(logits: Value, readers: Counter[Value]) -> _Scores | None:
     body, operands = _over(logits, 6)
     for k, value in enumerate(operands):
         host = value.producer
-        if host is None or not isinstance(host.op, Contract) or host.op.epilogue is not None:
+        if (
+            host is None
+            or not isinstance(host.op, Contract)
+            or host.op.epilogue is not None
+            or host.op.rounded
+        ):
             continue
         if readers[value] != (2 if value is logits else 1):  # the maximum and the exponential read the logits
             continue

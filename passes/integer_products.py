@@ -212,7 +212,8 @@ def _operands(node: Node, rewriter: Rewriter) -> tuple[Conv | Contract, Quantise
     op, (x, w) = node.op, (rewriter.of(v) for v in node.inputs[:2])
     if isinstance(op, Contract) and w.constant is None:
         op, x, w = replace(op, lhs=op.rhs, rhs=op.lhs), w, x
-    if w.constant is None or op.accumulate not in ("float32", "int32"):
+    rounded = isinstance(op, Contract) and op.rounded
+    if w.constant is None or rounded or op.accumulate not in ("float32", "int32"):
         return None
     image, kernels = quantised(x), weights(w.data)
     if image is None or kernels is None:

@@ -14,6 +14,7 @@ from . import (
     depthwise_integers,
     gemm,
     gemm_matrix,
+    gemm_stored,
     loop_nest,
     pool,
     random,
@@ -28,6 +29,7 @@ from . import (
 KERNELS: tuple[Kernel, ...] = (
     gemm,
     gemm_matrix,
+    gemm_stored,
     conv,
     conv_matrix,
     winograd,

@@ -30,6 +30,7 @@ from ..tiles.contraction import A, Axis, B, C, Product, itemsizes, product_of
 from ..tiles.epilogue import Epilogue, Operand, Place
 from ..tiles.packing import pack_columns, pack_panel, padded
 from ..tiles.panel import Panel
+from ..tiles.stored_panel import stored_form
 
 MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
@@ -60,8 +61,10 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     product = product_of(node)
     if product is None or not mk.supported(product.lhs, product.rhs, product.accumulate):
         return
-    if not epilogues.supported(node.op.epilogue):
+    if not epilogues.supported(node.op.epilogue) or node.op.rounded:
         return
+    if stored_form(node, product, target) is not None:
+        return  # gemm_stored's, so that the library is no larger than the model
     options = [(estimate(node, product, t, target), t) for t in _tilings(product, target)]
     cost, tiling = min(options, key=lambda option: (option[0].total, -option[1].rows))
     packed = (product.operands[1],) if product.constant else ()
@@ -247,6 +250,14 @@ class Gemm:
         n = self.product.n.size
         return padded(n, self.tiling.lanes) if isinstance(n, int) else self.panels * self.width
 
+    def panel_bytes(self) -> Dimension:
+        """Of a panel of whole width."""
+        return self.depth * (self.width * self.sizes[B])
+
+    def panels_bytes(self) -> Dimension:
+        """Of one matrix of panels."""
+        return self.depth * self.columns * self.sizes[B]
+
     def _words(self) -> list[Dim]:
         """What tiles must be told because only the run knows it."""
         p = self.product
@@ -422,7 +433,7 @@ class Gemm:
         packed = self.tiling.source == "packed"
         base: dict[int, str] = {A: f.input(a), B: f.temporary(0) if packed else f.input(b), C: f.output()}
         base |= {extra + 1: f.input(extra) for extra in self.extra}
-        matrix: Dimension = self.depth * self.columns * self.sizes[B]  # of one matrix of panels
+        matrix = self.panels_bytes()
         for axis in reversed(p.outer):
             index, here = f.divide(index, f.size(axis.size))
             for operand, pointer in base.items():
@@ -434,12 +445,9 @@ class Gemm:
 
     def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         """The tiles of a block and the panels of a group, in the tiling's order."""
-        words = [f"i64 {f.size(word)}" for word in self.words]
 
         def tile(height: int, row: str, name: str, panel: str, columns: str) -> None:
-            at = [f"ptr {x}" for x in (*self.tile_places(f, places, row, panel), "%scratch")]
-            arguments = ", ".join([*at, *words, f"i64 {columns}"])
-            f.statement(f"call void @{ENTRY}.{name}{height}({arguments})")
+            self.call_tile(f, places, height, row, name, panel, columns)
 
         if self.tiling.order == "panels":
             self.for_panels(
@@ -454,13 +462,32 @@ class Gemm:
                 lambda height, row: self.for_panels(f, group, lambda *panel: tile(height, row, *panel)),
             )
 
+    def call_tile(
+        self,
+        f: KernelFunction,
+        places: dict[int, str],
+        height: int,
+        row: str,
+        name: str,
+        panel: str,
+        columns: str,
+        b: str | None = None,
+    ) -> None:
+        """Calls the function of a kind of tile for the tile at a row and a panel; `b`: where the panel is, if
+        not in B."""
+        at = self.tile_places(f, places, row, panel)
+        at[B] = b or at[B]
+        arguments = [f"ptr {x}" for x in (*at, "%scratch")]
+        arguments += [f"i64 {x}" for x in (*(f.size(word) for word in self.words), columns)]
+        f.statement(f"call void @{ENTRY}.{name}{height}({', '.join(arguments)})")
+
     def tile_places(self, f: KernelFunction, places: dict[int, str], row: str, panel: str) -> list[str]:
         """The addresses of everything for the tile that begins at a row and a panel."""
         p, result = self.product, []
         for operand, pointer in places.items():
             down, across = self.step_of(p.m, operand), self.step_of(p.n, operand) * self.width
             if operand == B and not self.direct:
-                across = self.depth * (self.width * self.sizes[B])
+                across = self.panel_bytes()
             pointer = f.offset(pointer, f.mul(row, f.size(down)))
             result.append(f.offset(pointer, f.mul(panel, f.size(across))))
         return result

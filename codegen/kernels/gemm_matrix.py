@@ -33,7 +33,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     """One tiling, where the processor has such registers and neighbours along k lie together in A."""
     product = product_of(node) if target.matrices else None
     unit = unit_of(product, target) if product is not None else None
-    if product is None or unit is None or not epilogues.supported(node.op.epilogue):
+    if product is None or unit is None or node.op.rounded or not epilogues.supported(node.op.epilogue):
         return
     vectors = min(matrix.WIDE, -(-dims.typical(product.n.size) // unit.columns)) or 1
     m = product.m.size

@@ -56,7 +56,7 @@ PIECES_A_STEP = 16
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[None]]:
     """Dense operands and result for every op; for some also the blocked layouts that their operands have."""
-    if type(node.op) not in NESTS:
+    if type(node.op) not in NESTS or (isinstance(node.op, Contract) and node.op.rounded):
         return
     if isinstance(node.op, Reorder):
         layouts = [(node.outputs[0].tensor.layout, tuple(v.tensor.layout for v in node.inputs))]

@@ -1,19 +1,32 @@
-"""What stands for a fused group that no kernel takes: its nodes.
+"""What stands for a node that no kernel takes: the nodes of a fused group, or those that round the rows of a
+product.
 
 The only place where lowering rewrites ops; whatever else a kernel cannot do is LoopNest's.
 """
 
 from __future__ import annotations
 
-from ...ir.graph import Node, Value
-from ...ir.ops import Fused
+from dataclasses import replace
+
+import numpy as np
+
+from ...ir import dims, dtypes, expr
+from ...ir.graph import Node, Value, constant_value, make_node
+from ...ir.ops import Contract, Fused, Map, Op, Pad, Reduce, Reshape, Slice, Transpose
 
 
 def expanded(node: Node) -> list[Node]:
-    """Nodes that give what node gives, its outputs among theirs; none where there is no other way. Operands
-    and results of a group are its region's from then on."""
-    if not isinstance(node.op, Fused):
-        return []
+    """Nodes that give what node gives, its outputs among theirs; none where there is no other way."""
+    match node.op:
+        case Fused():
+            return _inlined(node)
+        case Contract() if node.op.rounded:
+            return _rounding(node)
+    return []
+
+
+def _inlined(node: Node) -> list[Node]:
+    """The nodes of a group; its operands and results are theirs from now on."""
     region = node.op.region
     stands = dict(zip(region.inputs, node.inputs))
     results = dict(zip(region.outputs, node.outputs))
@@ -23,3 +36,35 @@ def expanded(node: Node) -> list[Node]:
         nodes.append(Node(inner.op, tuple(stands.get(v, v) for v in inner.inputs), outputs, inner.origin))
         stands.update(zip(inner.outputs, outputs))
     return nodes
+
+
+def _rounding(node: Node[Contract]) -> list[Node]:
+    """Maps that round the left operand of a product block by block, and the product as it is."""
+    op, value, origin = node.op, node.inputs[0], node.origin
+    nodes: list[Node] = []
+
+    def add(step: Op, *inputs: Value) -> Value:
+        nodes.append(make_node(step, inputs, origin))
+        return nodes[-1].outputs[0]
+
+    axis, rank = op.lhs.index(op.summed), value.rank
+    order = (*(k for k in range(rank) if k != axis), axis)
+    rows = add(Transpose(order), value)
+    size = rows.shape[-1]
+    blocks = dims.ceil_divide(size, op.rounded)
+    whole = (*rows.shape[:-1], blocks * op.rounded)
+    if whole != rows.shape:
+        missing = (*(0,) * (rank - 1), whole[-1] - size)
+        zero = constant_value(np.zeros((), dtypes.numpy_dtype(value.dtype)))
+        rows = add(Pad("constant", (0,) * rank, missing), rows, zero)
+    parts = add(Reshape((*whole[:-1], blocks, op.rounded)), rows)
+    x = expr.input_(0, value.dtype)
+    greatest = add(Reduce("max", (rank,), True, abs(x)), parts)
+    step = expr.input_(1, value.dtype) / 127
+    steps = expr.round_(x * expr.where(step.equals(0), step, 1 / step)) * step
+    rounded = add(Reshape(whole), add(Map(steps), parts, greatest))
+    if rounded.shape[-1] != size:
+        rounded = add(Slice((0,) * rank, (*whole[:-1], size), (1,) * rank), rounded)
+    back = tuple(order.index(k) for k in range(rank))
+    rows = add(Transpose(back), rounded)
+    return [*nodes, Node(replace(op, rounded=0), (rows, *node.inputs[1:]), node.outputs, origin)]

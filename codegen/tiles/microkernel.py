@@ -339,15 +339,20 @@ def _step(
         for byte in range(0, tile.panel_step, 64):
             prefetch_line(f, f.offset(f.offset(here, byte), panel.prefetch))
     result = []
-    for r, (pointer, stride, scale, displacement) in enumerate(rows.places):
-        address = at[pointer]
-        if stride is not None:
-            address = f.value(f"getelementptr [{scale} x i8], ptr {address}, i64 {stride}", "ptr")
-        address = f.offset(address, f.add(displacement, f.mul(rows.step, k * tile.group)))
-        a = _broadcast(f, tile, address, present)
+    for r in range(tile.rows):
+        a = _broadcast(f, tile, row_address(f, rows, at, r, k * tile.group), present)
         for j in range(tile.vectors):
-            result.append(_product(f, tile, a, b[j], accumulators[r * tile.vectors + j]))
+            result.append(product(f, tile, a, b[j], accumulators[r * tile.vectors + j]))
     return result
+
+
+def row_address(f: Function, rows: Rows, at: Sequence[str], r: int, k: int) -> str:
+    """Where element k of row r lies, `at` being where the pointers of the rows are by now."""
+    pointer, stride, scale, displacement = rows.places[r]
+    address = at[pointer]
+    if stride is not None:
+        address = f.value(f"getelementptr [{scale} x i8], ptr {address}, i64 {stride}", "ptr")
+    return f.offset(address, f.add(displacement, f.mul(rows.step, k)))
 
 
 def _columns(f: Function, tile: Tile, panel: Panel, at: str) -> list[str]:
@@ -372,7 +377,7 @@ def _broadcast(f: Function, tile: Tile, address: str, present: Count) -> str:
     return f.broadcast(scalar_type(tile.accumulate), element, tile.lanes)
 
 
-def _product(f: Function, tile: Tile, a: str, b: str, total: str) -> str:
+def product(f: Function, tile: Tile, a: str, b: str, total: str) -> str:
     """total + a * b"""
     if tile.dot is None:
         return fused(f, tile.accumulate, tile.lanes, a, b, total)

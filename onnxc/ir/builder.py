@@ -313,13 +313,20 @@ class Builder:
         return x if target == x.shape else self.emit(ops.Broadcast(target), x)[0]
 
     def contract(
-        self, lhs: str, rhs: str, out: str, x: Value, y: Value, accumulate: str | None = None
+        self,
+        lhs: str,
+        rhs: str,
+        out: str,
+        x: Value,
+        y: Value,
+        accumulate: str | None = None,
+        rounded: int = 0,
     ) -> Value:
         """The einsum lhs, rhs -> out. 16-bit floats accumulate in float32, and the result is x's type
-        again."""
+        again. rounded: blocks of x in steps of their own (`Contract.rounded`)."""
         wide = accumulate or ("float32" if x.dtype in ("float16", "bfloat16") else x.dtype)
         epilogue = None if wide == x.dtype or accumulate else expr.input_(0, wide).cast(x.dtype)
-        return self.emit(ops.Contract(lhs, rhs, out, wide, epilogue), x, y)[0]
+        return self.emit(ops.Contract(lhs, rhs, out, wide, epilogue, rounded=rounded), x, y)[0]
 
     def call(
         self, symbol: str, inputs: Sequence[Value], types: Sequence[Type], attributes: Sequence[int] = ()

@@ -28,6 +28,7 @@ from .numpy_ops import (
     pad,
     pool,
     recurrent,
+    rounded_in_blocks,
     scatter,
     sorted_order,
     strided,
@@ -188,6 +189,7 @@ def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:
             return _reduce(op, inputs, env)
         case ops.Contract():
             x, y = (cast_to(a, op.accumulate) for a in inputs[:2])
+            x = rounded_in_blocks(x, op.lhs.index(op.summed), op.rounded) if op.rounded else x
             return _epilogue(op.epilogue, einsum(op.lhs, op.rhs, op.out, x, y), inputs[2:], env)
         case ops.Conv():
             x, w = (cast_to(a, op.accumulate) for a in inputs[:2])

@@ -195,7 +195,9 @@ class Contract(Op):
 
     Products and sums are of type `accumulate`; `epilogue` maps operand 0, the sum, and the node's inputs 2..
     to the result. `exact`: the operands are integers in a type that holds all sums without rounding, so
-    nothing may be multiplied into them before the sum or computed with fractions.
+    nothing may be multiplied into them before the sum or computed with fractions. `rounded`: lhs is in steps
+    of a 127th of the greatest magnitude of each block of so many elements along the only label that is summed
+    over (0: it is as it is).
     """
 
     lhs: str
@@ -204,8 +206,15 @@ class Contract(Op):
     accumulate: str
     epilogue: Expr | None = None
     exact: bool = False
+    rounded: int = 0
+
+    @property
+    def summed(self) -> str:
+        """The labels of lhs that are summed over."""
+        return "".join(label for label in self.lhs if label not in self.out)
 
     def infer(self, need: Need, x: TensorType, y: TensorType, *extra: TensorType) -> tuple[TensorType]:
+        need.that(not self.rounded or len(self.summed) == 1, "blocks along the labels {!r}", self.summed)
         sizes = _labelled(need, ((self.lhs, x), (self.rhs, y)))
         need.that(set(self.out) <= sizes.keys(), "{} has labels that no operand has", self.out)
         shape = tuple(sizes[label] for label in self.out)
@@ -715,7 +724,7 @@ class Reorder(Op):
 
 
 #: Of what a constant is made by one of these, it tells (`Constant.derivation`).
-LOOKED_THROUGH = (Map, Reshape, Transpose)
+LOOKED_THROUGH = (Map, Reshape, Transpose, Slice)
 
 
 def dimensions(op: Op) -> list[Dimension]:

@@ -19,7 +19,6 @@ from ...ir.expr import Expr
 from ...ir.graph import Constant, Value
 from ..onnx_ops.common import generate, one_of, zeros
 from ..onnx_ops.linear import product
-from ..onnx_ops.movement import padded
 from ..onnx_ops.quantization import DequantizeLinear
 from ..onnx_ops.rules import Types
 from ..tensors import unpacked
@@ -129,25 +128,10 @@ def MatMulNBits(
         weights = widened_blocks(b, q, scales, zero, bits, block_size)
     else:
         weights = _grouped(b, q, scales, zero, bits, g_idx)
-    if accuracy_level == 4 and g_idx is None and (zero is None or zero.dtype == q.dtype):
-        A = _rounded(b, A, K, block_size)
-    y = product(b, A, b.transpose(b.take(weights, 1, 0, K), (1, 0)))
+    eight = accuracy_level == 4 and g_idx is None and (zero is None or zero.dtype == q.dtype)
+    transposed = b.transpose(b.take(weights, 1, 0, K), (1, 0))
+    y = product(b, A, transposed, rounded=block_size if eight else 0)
     return y if bias is None else b.map(y, bias, lambda e, c: e + c)
-
-
-def _rounded(b: Builder, x: Value, count: int, block: int) -> Value:
-    """x in steps of a 127th of the greatest magnitude of each block along its last axis; the last block may
-    be short."""
-    missing = -count % block
-    whole = padded(b, x, (0,) * x.rank, (*(0,) * (x.rank - 1), missing))
-    parts = b.reshape(whole, (*x.shape[:-1], (count + missing) // block, block))
-    greatest = b.reduce("max", parts, [-1], True, abs)
-
-    def body(e: Expr, most: Expr) -> Expr:
-        e, step = e.cast("float32"), most.cast("float32") / 127
-        return (expr.round_(e * expr.where(step.equals(0), 0, 1 / step)) * step).cast(x.dtype)
-
-    return b.take(b.reshape(b.map(parts, greatest, body), whole.shape), x.rank - 1, 0, count)
 
 
 def _zero_points(b: Builder, zero: Value, bits: int, rows: int, blocks: int) -> Value:

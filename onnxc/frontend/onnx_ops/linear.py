@@ -21,9 +21,9 @@ from .rules import onnx_op
 # Products ----------------------------------------------------------------------------------------
 
 
-def product(b: Builder, x: Value, y: Value, accumulate: str | None = None) -> Value:
+def product(b: Builder, x: Value, y: Value, accumulate: str | None = None, rounded: int = 0) -> Value:
     """numpy's matmul: the last two axes are matrices, those before broadcast; a vector is a row
-    or a column."""
+    or a column. rounded: blocks of x in steps of their own (`Contract.rounded`)."""
     if not x.rank or not y.rank:
         raise ops.TypeMismatch(f"{x.type} and {y.type} are no matrices")
     batch = max(x.rank, y.rank, 2) - 2
@@ -37,7 +37,7 @@ def product(b: Builder, x: Value, y: Value, accumulate: str | None = None) -> Va
     if dims.equal(*inner) is False:
         raise ops.TypeMismatch(f"the sizes {inner[0]} and {inner[1]} of {x.type} and {y.type} do not match")
     (left, x), (right, y) = _agreed(b, [(left, x), (right, y)], letters)
-    return b.contract(left, right, out, x, y, accumulate)
+    return b.contract(left, right, out, x, y, accumulate, rounded)
 
 
 def _agreed(b: Builder, operands: Sequence[tuple[str, Value]], broadcasting: str) -> list[tuple[str, Value]]:

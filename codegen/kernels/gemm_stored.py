@@ -1,0 +1,289 @@
+"""Matrix products with weights that stay as they are stored: codes with scales for blocks, or halves.
+
+Panels are cut as those of `gemm`. Few rows stream through the weights: a tile decodes them in registers.
+Where many tiles share a panel, it is decoded once into scratch memory, and they multiply as if it were
+float32. Where the product rounds its rows to 8 bits (`Contract.rounded`), a step before writes them so; their
+products with codes are sums of integers where the target has an instruction for them, scaled block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field, replace
+
+import numpy as np
+
+from ...ir import dims
+from ...ir.dims import Dimension
+from ...ir.graph import Constant, Node
+from ...ir.ops import Contract
+from ...records import dataclass
+from ...target import Dot, Target
+from .. import costs
+from ..costs import Estimate
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
+from ..text.emitter import ENTRY, Function
+from ..tiles import epilogue as epilogues
+from ..tiles import microkernel as mk
+from ..tiles import stored_panel as panels
+from ..tiles.contraction import A, Axis, B, Product, product_of
+from ..tiles.rounded_rows import rounding_step, row_bytes
+from ..tiles.stored_panel import Form, stored_form, stored_operand
+from . import gemm
+from .gemm import Gemm
+
+DECODED = 4  # instructions that bring a vector of codes to numbers
+FEW = ".few"  # in the names of their tiles
+MOST_FEW = 8  # rows for which panels are decoded in registers
+
+
+@dataclass(frozen=True)
+class Tiling(gemm.Tiling):
+    """That of `gemm`; `form`: how panels are stored. `few`: so many rows at most are multiplied by what is
+    decoded in registers. `integers`: of rounded rows, whether they are integers."""
+
+    form: Form = field(kw_only=True)
+    few: int = field(kw_only=True)
+    integers: bool = field(kw_only=True)
+
+
+def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
+    """The fastest tiling by estimate, where B is stored in fewer bits than its numbers."""
+    product = product_of(node)
+    if product is None or not epilogues.supported(node.op.epilogue):
+        return
+    form = stored_form(node, product, target)
+    if form is None or (node.op.rounded and not _rounds(node, product)):
+        return
+    options = [(_estimate(node, product, t, target), t) for t in _tilings(node, product, form, target)]
+    cost, tiling = min(options, key=lambda option: (option[0].total, -option[1].rows))
+    yield Offer(cost, tiling, packed=(product.operands[1],))
+
+
+def _rounds(node: Node[Contract], product: Product) -> bool:
+    """Whether the rows of A lie one after the other, each contiguous."""
+    steps = product.k[0].strides[A], product.m.strides[A]
+    apart = product.m.size == 1 or dims.equal(steps[1], product.depth) is True
+    return product.operands[0] == 0 and not product.outer and steps[0] == 1 and apart
+
+
+def _tilings(node: Node[Contract], product: Product, form: Form, target: Target) -> Iterator[Tiling]:
+    integers = node.op.rounded != 0 and _dot(form, node.op.rounded, target) is not None
+    lanes, m = target.lanes("float32"), product.m.size
+    for vectors in range(1, 5):
+        if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
+            break
+        # Sums of a block, of all blocks, and what is decoded.
+        few = max(1, min(MOST_FEW, (target.vector_registers - vectors - 3) // (2 * vectors)))
+        most = few if integers else min(gemm.MOST_ROWS, mk.most_rows(target, vectors))
+        rows = max(1, min(most, m)) if isinstance(m, int) else most
+        tile_time = dims.typical(product.depth) * mk.step_time(target, rows, vectors) + costs.TILE
+        order, block, group = gemm.parts_of_tiles(product, target, rows, lanes * vectors, tile_time)
+        if order == "rows":  # each part would decode all panels
+            block, group = gemm.ALL, 1
+        yield Tiling(
+            *(rows, vectors, lanes, "panels", block, group, "constant"), form=form, few=few, integers=integers
+        )
+
+
+def _dot(form: Form, rounded: int, target: Target) -> Dot | None:
+    """The processor's product of rounded rows and codes, where blocks of both agree."""
+    agree = form.block == rounded or (form.blocks == 1 and form.depth <= rounded)
+    return target.dot("int8", "uint8", "int32") if agree and form.bits and not form.table else None
+
+
+def _estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
+    m, n = dims.typical(product.m.size), dims.typical(product.n.size)
+    form, depth = tiling.form, tiling.form.depth
+    vectors = n * depth / tiling.lanes
+    if tiling.integers:
+        # a product of four, half a broadcast, and for each block a conversion, a product and a sum
+        inside = m * vectors * (1 / 4 + 1 / (8 * tiling.vectors) + 3 / form.block)
+        inside += -(-m // tiling.rows) * vectors * 3 / 8
+        found = costs.compute(target, inside) + Estimate(overhead=costs.TILE * -(-n // tiling.lanes))
+        found += costs.epilogue(target, node, "float32") + costs.traffic(target, node) + costs.step(target)
+    else:
+        plain = replace(product, constant=False)
+        found = gemm.estimate(node, plain, replace(tiling, source="constant"), target)
+        times = 1 if m <= tiling.few else -(-m // (tiling.block * tiling.rows))
+        found += costs.compute(target, times * vectors * DECODED)
+    if node.op.rounded:
+        found += costs.compute(target, m * depth / tiling.lanes * 10) + costs.step(target)
+    return found + costs.stored(target, form.panel_bytes(n))
+
+
+# Packing -----------------------------------------------------------------------------------------
+
+
+def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant | None:
+    product = product_of(node)
+    if product is None or operand != product.operands[1]:
+        return None
+    tiling = choice.tiling
+    form, width, lanes = tiling.form, tiling.vectors * tiling.lanes, tiling.lanes
+    found = offered(stored_operand(node, product), node)
+
+    def make() -> np.ndarray:
+        return panels.pack_stored(form, found, width, lanes)
+
+    return Constant("uint8", (form.panel_bytes(-(-found.elements.shape[1] // lanes) * lanes),), make)
+
+
+# Emission ----------------------------------------------------------------------------------------
+
+
+def emit(node: Node[Contract], choice: Choice[Tiling], target: Target) -> Code:
+    return _Stored(node, offered(product_of(node), node), choice.tiling, choice.cost, target).code()
+
+
+class _Stored(Gemm):
+    """Writes the steps of one product. Rounded rows take the place of A."""
+
+    tiling: Tiling
+
+    def __init__(
+        self, node: Node[Contract], product: Product, tiling: Tiling, cost: Estimate, target: Target
+    ):
+        self.plain, self.block, self.form = product, node.op.rounded, tiling.form
+        self.decoded = False  # whether the tile being written reads numbers, rather than what is stored
+        if self.block:
+            product = _over_rounded(product, tiling.integers, self.row_bytes(tiling))
+        super().__init__(node, product, tiling, cost, target)
+
+    def row_bytes(self, tiling: Tiling) -> int:
+        return row_bytes(tiling.form, tiling.integers)
+
+    def panel_bytes(self) -> Dimension:
+        return self.form.panel_bytes(self.width)
+
+    def panels_bytes(self) -> Dimension:
+        return 0  # there is one
+
+    # Tiles ---------------------------------------------------------------------------------------
+
+    def tile(self, height: int, vectors: int) -> mk.Tile:
+        return mk.Tile(height, vectors, self.tiling.lanes)
+
+    def sums(
+        self,
+        f: Function,
+        tile: mk.Tile,
+        level: int,
+        a: str,
+        b: str,
+        start: Sequence[str],
+        columns: int | str | None,
+    ) -> list[str]:
+        if self.decoded:
+            return super().sums(f, tile, level, a, b, start, columns)
+        p = self.product
+        step = self.word(self.step_of(p.k[0], A))
+        rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, step)
+        if self.tiling.integers:
+            dot = _dot(self.form, self.block, self.target)
+            integers = replace(tile, lhs="int8", rhs="uint8", accumulate="int32", dot=dot)
+            return panels.multiply_add_rounded(f, integers, rows, b, self.form)
+        chains = mk.chains_for(self.target, tile.rows, self.tiling.vectors)
+        return panels.multiply_add_decoded(f, tile, rows, b, self.form, chains)
+
+    # The entry -----------------------------------------------------------------------------------
+
+    def code(self) -> Code:
+        over = tuple(self.extra) if epilogues.in_registers(self.body) else ()
+        product = self.product_step()
+        if not self.block:
+            return Code((product,), (), over)
+        p, t = self.plain, self.tiling
+        step = rounding_step(self.target, t.form, self.block, t.integers, p.operands[0], p.m.size)
+        return Code((step, product), (p.m.size * self.row_bytes(t),), over)
+
+    def places(self, f: KernelFunction, index: str) -> dict[int, str]:
+        found = super().places(f, index)
+        return {**found, A: f.temporary(0)} if self.block else found
+
+    def few_heights(self) -> list[int]:
+        """The heights of tiles that decode panels themselves."""
+        m, few = self.product.m.size, self.tiling.few
+        if self.tiling.integers:
+            return self.heights
+        return list(range(1, few + 1)) if not isinstance(m, int) else self.heights if m <= few else []
+
+    def many_heights(self) -> list[int]:
+        """The heights of tiles that read a panel after it is decoded."""
+        m = self.product.m.size
+        return [] if self.tiling.integers or (isinstance(m, int) and m <= self.tiling.few) else self.heights
+
+    def product_step(self) -> Step:
+        k, t, p = KernelText(self.target), self.tiling, self.product
+        scratch = 64
+        for name, vectors, columns in self.versions:
+            for kind, heights in ((FEW, self.few_heights()), ("", self.many_heights())):
+                self.decoded = kind != FEW
+                function = f"{ENTRY}.{name}{kind}"
+                for height in heights:
+                    tile = self.tile(height, vectors)
+                    scratch = max(scratch, epilogues.scratch_bytes(tile, self.body, p.result))
+                    self.emit_tile(k, function, tile, columns)
+                if heights and not epilogues.in_registers(self.body):
+                    self.emit_done(k, function, self.tile(1, vectors), columns)
+            if self.many_heights():
+                with k.function(f"{ENTRY}.{name}.decode", ["ptr %panel", "ptr %out"]) as f:
+                    panels.decode_panel(f, self.form, vectors, t.lanes, "%panel", "%out")
+                    f.statement("ret void")
+        self.panel_at = -(-scratch // 64) * 64
+        if self.many_heights():
+            scratch = self.panel_at + 4 * self.form.depth * self.width
+        blocks = dims.ceil_divide(self.tiles, t.block)
+        groups = 1 if t.group == gemm.ALL else dims.ceil_divide(self.panels, t.group)
+        with k.entry() as f, f.loop("%first", "%last") as parts:
+            rest, block = f.divide(parts.index, f.size(blocks))
+            rest, group = f.divide(rest, f.size(groups))
+            self.emit_part(f, self.places(f, rest), block, group)
+        steps = p.repeats * p.m.size * p.n.size * p.depth
+        return k.step(p.repeats * blocks * groups, costs.work(self.cost, steps), scratch)
+
+    def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
+        """Panels in turn, each through all tiles of the block."""
+        m, few = f.size(self.product.m.size), self.tiling.few
+
+        def streamed(name: str, panel: str, columns: str) -> None:
+            def tile(height: int, row: str) -> None:
+                self.call_tile(f, places, height, row, f"{name}{FEW}", panel, columns)
+
+            if self.tiling.integers:
+                self.for_tiles(f, block, tile)
+            else:
+                mk.for_equal_tiles(f, m, few, lambda height, row, _: tile(height, row))
+
+        def shared(name: str, panel: str, columns: str) -> None:
+            stored, numbers = self.tile_places(f, places, "0", panel)[B], f.offset("%scratch", self.panel_at)
+            f.run(f"@{ENTRY}.{name}.decode", f"ptr {stored}", f"ptr {numbers}")
+
+            def tile(height: int, row: str) -> None:
+                self.call_tile(f, places, height, row, name, panel, columns, numbers)
+
+            self.for_tiles(f, block, tile)
+
+        if self.few_heights() and self.many_heights():
+            is_few = f.compare("sle", m, few, "i64")
+            with f.when(is_few):
+                self.for_panels(f, group, streamed)
+            with f.when(f.invert(is_few)):
+                self.for_panels(f, group, shared)
+        else:
+            self.for_panels(f, group, shared if self.many_heights() else streamed)
+
+
+def _over_rounded(product: Product, integers: bool, row: int) -> Product:
+    """The product with its rows as the rounding step writes them, so many bytes apart."""
+    size = 1 if integers else 4
+
+    def over(axis: Axis, step: int) -> Axis:
+        return replace(axis, strides=(step, *axis.strides[1:]))
+
+    return replace(
+        product,
+        lhs="int8" if integers else "float32",
+        m=over(product.m, row // size),
+        k=(over(product.k[0], 1),),
+    )

@@ -1,0 +1,476 @@
+"""Panels of weights as they are stored, codes of 2, 4 or 8 bits or halves, and the tiles that decode them.
+
+    ┌────────┬───────┬───────────────────────────────┐  a block along k: the scales of its columns, their
+    │ scales │ zeros │ group 0 │ group 1 │ ...       │  zero points where not all have the same, its codes;
+    └────────┴───────┴───────────────────────────────┘  number = (code - zero) * scale
+A group is a word of 32 bits in the lane of each column: byte i has in its field f, from the lowest bit on,
+the code of k + 4 f + i. One shift and one mask bring four neighbours along k into bytes, as dot products
+want them. Halves lie [k][vectors][lanes].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ...ir import dims, dtypes
+from ...ir.graph import Node
+from ...ir.ops import Contract, Reshape, Transpose
+from ...ir.stored import HALVES, Stored, moved, stored_weights
+from ...records import dataclass
+from ...target import PERMUTE, Ability, Target
+from ..text.emitter import Function, literal, memory_type, vector_constant, vector_type
+from ..text.vectors import Vectors
+from .contraction import Product
+from .microkernel import Rows, Tile, product, row_address
+from .packing import padded
+from .panel import load_widened, prefetch_line, widened
+
+WORD = 4  # bytes
+AHEAD = 8192  # bytes: beyond a page, which the processor itself does not fetch ahead
+FEW_GROUPS, FEW_SUMS = 4, 4  # of a block, of a tile: written one after the other, without a loop
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a panel of `depth` rows holds its elements: `bits` of a code, or `half`, the type of a float.
+    `block`: rows that share parameters. `scaled`: whether there are scales (float32), of codes there always
+    are. `zero`: of all codes; None where zero points, of the type `zeros`, are with the scales. `table`: the
+    numbers of the codes, where they are not the integers."""
+
+    depth: int
+    block: int
+    bits: int = 0
+    half: str = ""
+    scaled: bool = True
+    zero: float | None = 0.0
+    zeros: str = ""
+    table: tuple[float, ...] = ()
+
+    @property
+    def group(self) -> int:
+        """Rows that one load brings."""
+        return 8 * WORD // self.bits if self.bits else 1
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.depth // self.block)
+
+    @property
+    def padded_depth(self) -> int:
+        """With the rows that fill the last group."""
+        return padded(self.depth, self.group)
+
+    def parameter_bytes(self, width: int) -> int:
+        """Of a block of so many columns, before its elements."""
+        return width * (4 * self.scaled + (dtypes.itemsize(self.zeros) if self.zeros else 0))
+
+    def group_bytes(self, width: int) -> int:
+        return width * (WORD if self.bits else dtypes.itemsize(self.half))
+
+    def block_bytes(self, width: int) -> int:
+        """Of a block that is not cut short."""
+        return self.parameter_bytes(width) + padded(self.block, self.group) // self.group * self.group_bytes(
+            width
+        )
+
+    def panel_bytes(self, width: int) -> int:
+        groups = self.padded_depth // self.group
+        return self.blocks * self.parameter_bytes(width) + groups * self.group_bytes(width)
+
+
+def stored_operand(node: Node[Contract], product: Product) -> Stored | None:
+    """What is stored behind a product's constant B, as [K, N]; None where it has nothing or another shape."""
+    if not product.constant or product.panels_axes or len(product.k) > 1:
+        return None
+    operand = product.operands[1]
+    found = stored_weights(node.inputs[operand].data)
+    if found is None:
+        return None
+    labels = node.op.lhs if operand == 0 else node.op.rhs
+    order = [labels.index(label) for axis in (*product.k, product.n) for label in axis.labels]
+    order += [axis for axis in range(len(labels)) if axis not in order]  # those of size 1
+    shape = tuple(found.elements.shape[axis] for axis in order)
+    crossed = moved(found, Transpose(tuple(order)), shape)
+    matrix = dims.numbers((product.depth, product.n.size))
+    return None if crossed is None else moved(crossed, Reshape(matrix), matrix)
+
+
+def stored_form(node: Node[Contract], product: Product, target: Target) -> Form | None:
+    """How B lies in panels as it is stored; None where tiles cannot decode it."""
+    if (product.lhs, product.accumulate) != ("float32", "float32"):
+        return None
+    found = stored_operand(node, product)
+    return None if found is None else form_of(found, target)
+
+
+def form_of(found: Stored, target: Target) -> Form | None:
+    """The form of weights whose rows, which are summed over, are their axis 0; None where they have none:
+    parameters vary within a group."""
+    depth = found.elements.shape[0]
+    block = min(found.block, depth) if found.block and found.scale.shape[0] > 1 else depth
+    several = max(found.scale.shape[0], found.zero.shape[0])
+    if several not in (1, -(-depth // block)):
+        return None
+    dtype = found.elements.dtype
+    if dtype in HALVES:
+        ones = found.scale.size == 1 and found.scale.item() == 1
+        return None if found.zero.any() else Form(depth, block, half=dtype, scaled=not ones)
+    bits = 8 if dtypes.bits(dtype) > 4 else dtypes.bits(dtype)
+    form = Form(depth, block, bits)
+    if block % form.group and block != depth:
+        return None
+    zero = found.zero + _offset(dtype)
+    if found.table:
+        has = Ability.PERMUTE in target.abilities
+        return Form(depth, block, bits, table=found.table) if bits <= 4 and has else None
+    if (zero == zero.flat[0]).all():
+        return Form(depth, block, bits, zero=float(zero.flat[0]))
+    whole = (zero == np.rint(zero)).all() and zero.min() >= 0 and zero.max() <= 255
+    return Form(depth, block, bits, zero=None, zeros="uint8" if whole else "float32")
+
+
+def _offset(dtype: str) -> int:
+    """What makes codes of integers without a sign."""
+    return -dtypes.integer_range(dtype)[0]
+
+
+# Packing -----------------------------------------------------------------------------------------
+
+
+def pack_stored(form: Form, found: Stored, width: int, lanes: int) -> np.ndarray:
+    """Weights [K, N] in panels of `width` columns, the last as wide as the lanes that it needs, as bytes."""
+    elements, columns = found.elements.array, found.elements.shape[1]
+    if form.bits and not found.table:
+        moved = elements.astype(np.int16) + _offset(found.elements.dtype)
+        elements = moved.astype(np.uint8)
+    elif form.bits:
+        elements = elements.view(np.uint8) & ((1 << form.bits) - 1)
+    shape = form.blocks, columns
+    scale = np.broadcast_to(_normal(found.scale), shape)
+    zero = np.broadcast_to(found.zero + (_offset(found.elements.dtype) if form.zeros else 0), shape)
+    parts = []
+    for first in range(0, columns, width):
+        wide = padded(min(width, columns - first), lanes)
+        each = slice(first, first + width)
+        whole = form.depth // form.block
+        for begin, count, size in (
+            (0, whole, form.block),
+            (whole, form.blocks - whole, form.depth % form.block),
+        ):
+            rows = slice(begin * form.block, begin * form.block + count * size)
+            if count:
+                codes = elements[rows, each].reshape(count, size, -1)
+                blocks = slice(begin, begin + count)
+                parts.append(_packed(form, codes, scale[blocks, each], zero[blocks, each], wide))
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+
+
+def _packed(form: Form, elements: np.ndarray, scale: np.ndarray, zero: np.ndarray, wide: int) -> np.ndarray:
+    """Blocks [blocks, k, columns] as their bytes."""
+    count, size, columns = elements.shape
+    grown = np.zeros((count, padded(size, form.group), wide), elements.dtype)
+    grown[:, :size, :columns] = elements
+    beside = np.zeros((2, count, wide), np.float32)
+    beside[0, :, :columns], beside[1, :, :columns] = scale, zero
+    parts = [beside[0]] if form.scaled else []
+    parts += [beside[1].astype(form.zeros)] if form.zeros else []
+    if form.bits:
+        fields = 8 // form.bits
+        split = grown.reshape(count, -1, fields, 4, wide)
+        grown = np.zeros_like(split[:, :, 0])
+        for field in range(fields):
+            grown |= split[:, :, field] << (field * form.bits)
+        grown = grown.swapaxes(-1, -2)
+    parts.append(grown.reshape(count, -1))
+    return np.concatenate([np.ascontiguousarray(p).view(np.uint8) for p in parts], axis=1).reshape(-1)
+
+
+def _normal(scale: np.ndarray) -> np.ndarray:
+    """Scales with 0 in the place of those too small to be normal numbers, as all weights are packed."""
+    return np.where(np.abs(scale) < np.finfo(np.float32).tiny, np.float32(0), scale).astype(np.float32)
+
+
+# Decoding ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads a panel of `vectors` * `lanes` columns."""
+
+    f: Function
+    form: Form
+    vectors: int
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def number(self) -> Vectors:
+        return Vectors(self.f, "float32", self.lanes)
+
+    def scales(self, block: str) -> list[str]:
+        step = 4 * self.lanes
+        found = [self.f.offset(block, j * step) for j in range(self.vectors)] if self.form.scaled else []
+        return [self.f.load(self.number.type, at) for at in found]
+
+    def zeros(self, block: str) -> list[str]:
+        if not self.form.zeros:
+            return []
+        step = self.lanes * dtypes.itemsize(self.form.zeros)
+        base = self.f.offset(block, 4 * self.width * self.form.scaled)
+        places = [self.f.offset(base, j * step) for j in range(self.vectors)]
+        return [load_widened(self.f, self.form.zeros, "float32", self.lanes, at) for at in places]
+
+    def elements(self, block: str) -> str:
+        """The address of a block's first group."""
+        return self.f.offset(block, self.form.parameter_bytes(self.width))
+
+    def group(self, at: str, stream: bool = False) -> list[str]:
+        """What is stored of a group, of each vector. stream: it is read once, and what follows is fetched."""
+        step = self.form.group_bytes(self.lanes)
+        for byte in range(0, self.form.group_bytes(self.width) if stream else 0, 64):
+            prefetch_line(self.f, self.f.offset(at, byte + AHEAD))
+        kind = "i32" if self.form.bits else memory_type(self.form.half)
+        return [
+            self.f.load(vector_type(kind, self.lanes), self.f.offset(at, j * step))
+            for j in range(self.vectors)
+        ]
+
+    def numbers(self, group: Sequence[str], k: int, zeros: Sequence[str]) -> list[str]:
+        """(element - zero) of row k of a group, of each vector."""
+        if not self.form.bits:
+            return [widened(self.f, x, self.form.half, "float32", self.lanes) for x in group]
+        shift = 8 * (k % 4) + self.form.bits * (k // 4)
+        found = [self._looked_up(x, shift) or self._converted(x, shift) for x in group]
+        return [self.number.sub(x, z) for x, z in zip(found, zeros)] if zeros else found
+
+    def _converted(self, word: str, shift: int) -> str:
+        words = Vectors(self.f, "uint32", self.lanes)
+        code = words.shift_right(word, shift) if shift else word
+        if shift + self.form.bits < 32:
+            code = words.bit_and(code, words.constant((1 << self.form.bits) - 1))
+        found = self.f.cast("sitofp", code, self.number.type, words.type)
+        return self.number.sub(found, self.number.constant(self.form.zero)) if self.form.zero else found
+
+    def _looked_up(self, word: str, shift: int) -> str | None:
+        """By a permutation of the numbers of all codes, of which instructions read the four lowest bits."""
+        if self.form.bits > 4 or self.lanes != 16 or Ability.PERMUTE not in self.f.target.abilities:
+            return None
+        codes = range(1 << self.form.bits)
+        values = self.form.table or [code - (self.form.zero or 0.0) for code in codes]
+        table = vector_constant("float", [literal(values[i % len(values)], "float32") for i in range(16)])
+        words = Vectors(self.f, "uint32", self.lanes)
+        place = words.shift_right(word, shift) if shift else word
+        kind = self.number.type
+        name = self.f.text.declare(PERMUTE, kind, [kind, words.type, kind])
+        return self.f.call(kind, name, f"{kind} {table}", f"{words.type} {place}", f"{kind} {table}")
+
+    def codes(self, word: str, field: int) -> str:
+        """The codes of four neighbours along k in the bytes of every lane."""
+        words = Vectors(self.f, "uint32", self.lanes)
+        shift = field * self.form.bits
+        code = words.shift_right(word, shift) if shift else word
+        if self.form.bits < 8:
+            code = words.bit_and(code, words.constant(((1 << self.form.bits) - 1) * 0x01010101))
+        return self.f.cast("bitcast", code, vector_type("i8", 4 * self.lanes), words.type)
+
+
+def decode_panel(f: Function, form: Form, vectors: int, lanes: int, panel: str, out: str) -> None:
+    """Writes the numbers of a panel [depth][vectors][lanes] of float32."""
+    reader = _Reader(f, form, vectors, lanes)
+    row, v = 4 * reader.width, reader.number
+
+    def block(index: int | str, size: int) -> None:
+        at = f.offset(panel, f.mul(index, form.block_bytes(reader.width)))
+        to = f.offset(out, f.mul(index, form.block * row))
+        scales, zeros, base = reader.scales(at), reader.zeros(at), reader.elements(at)
+
+        def group(number: int | str, present: int) -> None:
+            loaded = reader.group(f.offset(base, f.mul(number, form.group_bytes(reader.width))))
+            place = f.offset(to, f.mul(number, form.group * row))
+            for k in range(present):
+                found = reader.numbers(loaded, k, zeros)
+                found = [v.mul(x, s) for x, s in zip(found, scales)] if scales else found
+                for j, x in enumerate(found):
+                    f.store(v.type, x, f.offset(place, k * row + 4 * j * lanes), 4 * lanes)
+
+        whole, rest = divmod(size, form.group)
+        if whole:
+            with f.loop(0, whole) as loop:
+                group(loop.index, form.group)
+        if rest:
+            group(whole, rest)
+
+    _for_blocks(f, form, block)
+
+
+def _for_blocks(f: Function, form: Form, block: Callable[[int | str, int], None]) -> None:
+    """block(index, rows) for every block."""
+    whole, rest = divmod(form.depth, form.block)
+    if whole == 1:
+        block(0, form.block)
+    elif whole:
+        with f.loop(0, whole) as loop:
+            block(loop.index, form.block)
+    if rest:
+        block(whole, rest)
+
+
+# Tiles that decode -------------------------------------------------------------------------------
+
+
+def multiply_add_decoded(
+    f: Function, tile: Tile, rows: Rows, panel: str, form: Form, chains: int = 1
+) -> list[str]:
+    """The sums over the panel of float32 rows, in which elements are decoded in registers; each block is
+    summed by itself, in `chains` sums side by side, and then scaled."""
+    reader = _Reader(f, form, tile.vectors, tile.lanes)
+    v, width = reader.number, tile.rows * tile.vectors
+    sources = len(rows.pointers)
+    kinds = ["ptr"] * (sources + 1) + [v.type] * (width * chains)
+
+    def group(values: Sequence[str], present: int, first: int = 0) -> list[str]:
+        """One group from the pointers and sums in values; `first`: rows of its block before it."""
+        at, sums = values[: sources + 1], list(values[sources + 1 :])
+        loaded = reader.group(at[-1], stream=True)
+        for k in range(present):
+            numbers = reader.numbers(loaded, k, zeros)
+            for r in range(tile.rows):
+                a = f.load("float", row_address(f, rows, at, r, k), 4)
+                a = f.broadcast("float", a, tile.lanes)
+                for j in range(tile.vectors):
+                    s = (first + k) % chains * width + r * tile.vectors + j
+                    sums[s] = v.fma(a, numbers[j], sums[s])
+        steps = [f.mul(rows.step, form.group)] * sources + [form.group_bytes(reader.width)]
+        return [*(f.offset(p, step) for p, step in zip(at, steps)), *sums]
+
+    zeros: list[str] = []
+
+    def block(index: int | str, size: int, totals: Sequence[str]) -> list[str]:
+        nonlocal zeros
+        at = f.offset(panel, f.mul(index, form.block_bytes(reader.width)))
+        scales, zeros = reader.scales(at), reader.zeros(at)
+        forward = f.mul(index, f.mul(rows.step, form.block))
+        begun = ["zeroinitializer" if scales else x for x in totals]
+        begun += ["zeroinitializer"] * (width * (chains - 1))
+        values: Sequence[str] = [*(f.offset(p, forward) for p in rows.pointers), reader.elements(at), *begun]
+        whole, rest = divmod(size, form.group)
+        unroll = 1 if form.group > 1 else 4
+        if whole <= FEW_GROUPS and width <= FEW_SUMS:
+            for number in range(whole):
+                values = group(values, form.group, number * form.group)
+        else:
+            with f.loop(0, whole // unroll, 1, list(zip(kinds, values, strict=True))) as loop:
+                current: Sequence[str] = loop.carried
+                for number in range(unroll):
+                    current = group(current, form.group, number * form.group)
+                loop.carry(*current)
+            values = loop.results
+            for number in range(whole % unroll):
+                values = group(values, form.group, number * form.group)
+        if rest:
+            values = group(values, rest)
+        sums = _added(v, values[sources + 1 :], width)
+        if not scales:
+            return sums
+        return [v.fma(x, scales[k % tile.vectors], t) for k, (x, t) in enumerate(zip(sums, totals))]
+
+    return _over_blocks(f, form, v.type, tile.zeros(), block)
+
+
+def multiply_add_rounded(f: Function, tile: Tile, rows: Rows, panel: str, form: Form) -> list[str]:
+    """The sums over the panel of rows of int8 in blocks, `padded_depth` bytes, behind which for each block
+    its step (float32) and what zero points add to its sums: -zero times the sum of the row's integers
+    (int32), or, where columns have their own, minus that sum (float32)."""
+    reader = _Reader(f, form, tile.vectors, tile.lanes)
+    v, words, width = reader.number, Vectors(f, "int32", tile.lanes), tile.rows * tile.vectors
+    sources = len(rows.pointers)
+    kinds = ["ptr"] * (sources + 1) + [words.type] * width
+    fields = 8 // form.bits
+
+    def group(values: Sequence[str], present: int = fields) -> list[str]:
+        at, sums = values[: sources + 1], list(values[sources + 1 :])
+        loaded = reader.group(at[-1], stream=True)
+        for field in range(present):
+            codes = [reader.codes(word, field) for word in loaded]
+            for r in range(tile.rows):
+                four = f.load("i32", row_address(f, rows, at, r, 4 * field), 4)
+                a = f.cast(
+                    "bitcast",
+                    f.broadcast("i32", four, tile.lanes),
+                    vector_type("i8", 4 * tile.lanes),
+                    words.type,
+                )
+                for j in range(tile.vectors):
+                    s = r * tile.vectors + j
+                    sums[s] = product(f, tile, a, codes[j], sums[s])
+        steps = [form.group] * sources + [form.group_bytes(reader.width)]
+        return [*(f.offset(p, step) for p, step in zip(at, steps)), *sums]
+
+    def block(index: int | str, size: int, totals: Sequence[str]) -> list[str]:
+        at = f.offset(panel, f.mul(index, form.block_bytes(reader.width)))
+        beside = [f.offset(p, f.add(f.mul(index, 8), form.padded_depth)) for p in rows.pointers]
+        sums: list[str] = []
+        for r in range(tile.rows):
+            begun = "zeroinitializer"
+            if form.zero:
+                begun = f.broadcast("i32", f.load("i32", row_address(f, rows, beside, r, 4), 4), tile.lanes)
+            sums += [begun] * tile.vectors
+        forward = f.mul(index, form.block)
+        values: Sequence[str] = [*(f.offset(p, forward) for p in rows.pointers), reader.elements(at), *sums]
+        groups = -(-size // form.group)
+        if groups <= FEW_GROUPS and width <= FEW_SUMS:
+            for _ in range(groups):
+                values = group(values)
+        else:
+            with f.loop(0, groups, 1, list(zip(kinds, values, strict=True))) as loop:
+                loop.carry(*group(loop.carried))
+            values = loop.results
+        scales, zeros = reader.scales(at), reader.zeros(at)
+        found = []
+        for r in range(tile.rows):
+            step = f.broadcast("float", f.load("float", row_address(f, rows, beside, r, 0), 4), tile.lanes)
+            minus = None
+            if zeros:
+                minus = f.broadcast(
+                    "float", f.load("float", row_address(f, rows, beside, r, 4), 4), tile.lanes
+                )
+            for j in range(tile.vectors):
+                k = r * tile.vectors + j
+                x = f.cast("sitofp", values[sources + 1 + k], v.type, words.type)
+                x = x if minus is None else v.fma(minus, zeros[j], x)
+                found.append(v.fma(x, v.mul(scales[j], step), totals[k]))
+        return found
+
+    return _over_blocks(f, form, v.type, tile.zeros(), block)
+
+
+def _over_blocks(
+    f: Function,
+    form: Form,
+    kind: str,
+    totals: Sequence[str],
+    block: Callable[[int | str, int, Sequence[str]], list[str]],
+) -> list[str]:
+    """totals after block(index, size, totals) of each block."""
+    whole, rest = divmod(form.depth, form.block)
+    found = list(totals)
+    if whole == 1:
+        found = block(0, form.block, found)
+    elif whole:
+        with f.loop(0, whole, 1, [(kind, x) for x in found]) as loop:
+            loop.carry(*block(loop.index, form.block, loop.carried))
+        found = list(loop.results)
+    return block(whole, rest, found) if rest else found
+
+
+def _added(v: Vectors, sums: Sequence[str], width: int) -> list[str]:
+    """The chains of sums added pairwise."""
+    parts = [list(sums[k : k + width]) for k in range(0, len(sums), width)]
+    while len(parts) > 1:
+        parts = [[v.add(x, y) for x, y in zip(a, b)] for a, b in zip(parts[::2], parts[1::2])]
+    return parts[0]

@@ -1,0 +1,145 @@
+"""Products with weights that stay stored as codes, with scales for blocks, or as halves."""
+
+import numpy as np
+import pytest
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import gemm, gemm_stored
+from support import harness
+from support.guarded import guarded
+
+from onnxc.ir import dims, dtypes, expr
+from onnxc.ir.graph import Constant, Derivation, TensorType, Value, make_node
+from onnxc.ir.interpret import run_node, run_op
+from onnxc.ir.ops import Contract, Map, Reshape, Slice
+from onnxc.target import find_target, runs_here
+
+VNNI = [t for t in map(find_target, ("x86-64-v4+avx512vnni", "x86-64-v3+avxvnni")) if runs_here(t)]
+TARGETS = pytest.mark.parametrize("target", [*harness.RUNNABLE, *VNNI], ids=str)
+
+
+@pytest.fixture(autouse=True)
+def forbid_the_memory_behind_operands(monkeypatch):
+    monkeypatch.setattr(harness, "aligned", guarded)
+
+
+def derived(op, *operands):
+    """A constant that is made of others by an op, as fold_constants leaves it."""
+    (array,) = run_op(op, [c.array for c in operands], {})
+    constant = Constant.of(array)
+    constant.derivation = Derivation(op, operands)
+    return constant
+
+
+def blocks_of(bits, n, k, block, zero, seed=0):
+    """Weights [n, k] of `bits` in blocks along k: (code - zero) * scale, of zero points as `zero` says."""
+    rng, count = np.random.default_rng([seed, bits, n, k]), -(-k // block)
+    kind = dtypes.numpy_dtype("uint8" if bits == 8 else f"uint{bits}")
+    codes = Constant.of(rng.integers(0, 1 << bits, (n, count, block)).astype(kind))
+    scale = Constant.of(rng.uniform(0.01, 0.1, (n, count, 1)).astype(np.float32))
+    e, s = expr.input_(0, codes.dtype), expr.input_(1, "float32")
+    operands = [codes, scale]
+    if zero == "middle":
+        body = (e.cast("int32") - (1 << (bits - 1))).cast("float32") * s
+    else:
+        points = rng.integers(0, 1 << bits, (n, count, 1)).astype(kind)
+        points = points.astype(np.float32) + 0.25 if zero == "float" else points
+        operands.append(Constant.of(points))
+        z = expr.input_(2, operands[2].dtype)
+        body = (e.cast("float32") - z.cast("float32")) * s
+    wide = derived(Reshape((n, count * block)), derived(Map(body), *operands))
+    return derived(Slice((0, 0), (n, k), (1, 1)), wide) if k % block else wide
+
+
+def product(weights, rows, symbolic=False, rounded=0, bias=False, form="mk,nk->mn"):
+    """(node, arrays, sizes) of `rows` rows times the weights' transpose."""
+    n, k = weights.shape if form.endswith("nk->mn") else weights.shape[::-1]
+    x = np.random.default_rng(rows).standard_normal((rows, k)).astype(np.float32)
+    b = np.linspace(-1, 1, n, dtype=np.float32)
+    lhs, (rhs, out) = form.split(",")[0], form.split(",")[1].split("->")
+    m = dims.symbol("m") if symbolic else rows
+    values = [Value(TensorType("float32", (m, k))), Value(TensorType("float32", weights.shape), "", weights)]
+    body = expr.input_(0, "float32") + expr.input_(1, "float32") if bias else None
+    values += [Value(TensorType("float32", (n,)))] * bias
+    node = make_node(Contract(lhs, rhs, out, "float32", body, rounded=rounded), values)
+    return node, [x, weights.array, *[b] * bias], {"m": rows} if symbolic else {}
+
+
+def check(target, weights, rows, **more):
+    node, arrays, sizes = product(weights, rows, **more)
+    (choice,) = choices_of(gemm_stored, node, target)
+    assert not choices_of(gemm, node, target)
+    ((got, _),) = harness.run_choice(node, choice, arrays, target, sizes)
+    (expected,) = run_node(node, arrays, sizes)
+    # each product is within a few roundings of the sum of magnitudes
+    matrix = arrays[1] if more.get("form", "").endswith("kn->mn") else arrays[1].T
+    near = 1e-6 * (np.abs(arrays[0]) @ np.abs(matrix) + 1) * 8
+    if more.get("rounded"):  # where a quotient lies at a tie a step apart is as good
+        near = near + 1e-6 * np.abs(expected)
+    assert (np.abs(got - expected) <= near).all()
+    return choice
+
+
+FORMS = [(bits, zero) for bits in (2, 4, 8) for zero in ("middle", "each", "float")]
+
+
+@TARGETS
+@pytest.mark.parametrize("bits,zero", FORMS, ids=str)
+def test_codes_in_blocks(target, bits, zero):
+    check(target, blocks_of(bits, 33, 100, 16, zero), 1)
+    check(target, blocks_of(bits, 40, 200, 64, zero), 3, bias=True)
+    check(target, blocks_of(bits, 35, 40, 32, zero), 17)
+
+
+@TARGETS
+@pytest.mark.parametrize("bits,zero", FORMS[::2], ids=str)
+def test_rows_rounded_to_bytes(target, bits, zero):
+    check(target, blocks_of(bits, 33, 100, 16, zero), 1, rounded=16)
+    check(target, blocks_of(bits, 40, 200, 128, zero), 3, rounded=128, bias=True)
+    check(target, blocks_of(bits, 35, 40, 32, zero), 17, rounded=32)
+
+
+@TARGETS
+def test_few_weights_and_blocks_that_do_not_agree(target):
+    check(target, blocks_of(4, 2, 5, 16, "middle"), 2)
+    check(target, blocks_of(4, 2, 5, 16, "each"), 2, rounded=16)
+    check(target, blocks_of(4, 20, 64, 16, "middle"), 4, rounded=32)
+
+
+@TARGETS
+@pytest.mark.parametrize("rounded", [0, 32])
+def test_rows_that_only_the_run_knows(target, rounded):
+    weights = blocks_of(4, 50, 72, 32, "middle")
+    for rows in (1, 5, 9, 30):
+        check(target, weights, rows, symbolic=True, rounded=rounded)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("form", ["mk,nk->mn", "mk,kn->mn"])
+def test_halves_with_and_without_scales(target, dtype, form):
+    rng = np.random.default_rng(3)
+    shape = (37, 70) if form.endswith("nk->mn") else (70, 37)
+    stored = Constant.of(rng.standard_normal(shape).astype(dtypes.numpy_dtype(dtype)))
+    wide = derived(Map(expr.input_(0, dtype).cast("float32")), stored)
+    check(target, wide, 1, form=form)
+    axis = (37, 1) if form.endswith("nk->mn") else (1, 37)
+    factors = Constant.of(rng.uniform(1, 2, axis).astype(np.float32))
+    scaled = derived(Map(expr.input_(0, "float32") * expr.input_(1, "float32")), wide, factors)
+    check(target, scaled, 20, form=form)
+
+
+@TARGETS
+def test_codes_by_a_table_of_their_numbers(target):
+    """Where vectors are not permuted the product is that of the numbers."""
+    codes = Constant.of(
+        np.random.default_rng(4).integers(0, 16, (20, 3, 16)).astype(dtypes.numpy_dtype("uint4"))
+    )
+    scale = Constant.of(np.full((20, 3, 1), 0.5, np.float32))
+    code = expr.input_(0, "uint4").cast("float32")
+    wide = derived(Map(code * code * expr.input_(1, "float32")), codes, scale)
+    weights = derived(Reshape((20, 48)), wide)
+    node, *_ = product(weights, 2)
+    if choices_of(gemm_stored, node, target):
+        check(target, weights, 2)
+    else:
+        assert choices_of(gemm, node, target)
