@@ -19,7 +19,7 @@ from .. import costs
 from ..text.emitter import Function, memory_type, scalar_type, vector_type
 from ..text.memory import Count, load_first, store_first
 from ..text.vectors import Vectors
-from .panel import Decode, Panel, decoded, load_group, load_widened, prefetch_line, widened
+from .panel import Panel, load_group, load_widened, prefetch_line, widened
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,7 @@ class Tile:
 
     def step_of(self, panel: Panel) -> int | str:
         """Bytes from one step of k to the next."""
-        if panel.step is not None:
-            return panel.step
-        return panel.decode.step(self.vectors, self.lanes) if panel.decode else self.panel_step
+        return self.panel_step if panel.step is None else panel.step
 
     def zeros(self) -> list[str]:
         return ["zeroinitializer"] * (self.rows * self.vectors)
@@ -285,43 +283,6 @@ def multiply_add(
     return _combine(f, tile, values[sources:], chains)
 
 
-def multiply_add_scaled(
-    f: Function,
-    tile: Tile,
-    accumulators: Sequence[str],
-    rows: Rows,
-    panel: str,
-    depth: int,
-    block: int,
-    decode: Decode,
-) -> list[str]:
-    """`multiply_add` with a scale for every column and `block` steps of k: the panel begins each block with
-    its scales, [vectors][lanes] of the type of the sums, and what `decode` says of the rest."""
-    size = tile.lanes * dtypes.itemsize(tile.accumulate)
-    # Scales and elements begin at multiples of 64 bytes.
-    head, body = (
-        -(-n // 64) * 64 for n in (tile.vectors * size, block * decode.step(tile.vectors, tile.lanes))
-    )
-    whole, rest = divmod(depth, block)
-
-    def part(values: Sequence[str], index: int | str, count: int) -> list[str]:
-        at = f.offset(panel, f.mul(index, head + body))
-        scales = tuple(
-            f.load(tile.vector, f.offset(at, j * size), min(64, size)) for j in range(tile.vectors)
-        )
-        forward = f.mul(index, f.mul(rows.step, block))
-        moved = replace(rows, pointers=tuple(f.offset(p, forward) for p in rows.pointers))
-        stored = Panel(f.offset(at, head), decode=replace(decode, scales=scales))
-        return multiply_add(f, tile, values, moved, stored, count)
-
-    values = list(accumulators)
-    if whole:
-        with f.loop(0, whole, 1, [(tile.vector, v) for v in values]) as loop:
-            loop.carry(*part(loop.carried, loop.index, block))
-        values = list(loop.results)
-    return part(values, whole, rest) if rest else values
-
-
 def _step(
     f: Function,
     tile: Tile,
@@ -362,11 +323,13 @@ def _columns(f: Function, tile: Tile, panel: Panel, at: str) -> list[str]:
         kind = vector_type(memory_type(tile.rhs), tile.lanes * tile.group)
         size = tile.lanes * tile.group * dtypes.itemsize(tile.rhs)
         return [f.load(kind, f.offset(at, j * size), min(64, size)) for j in range(tile.vectors)]
-    decode = panel.decode or Decode(tile.rhs)
-    counts = [lanes_left(f, tile, panel.columns, j) for j in range(tile.vectors)]
-    size = dtypes.itemsize(decode.dtype)
+    size, found = dtypes.itemsize(tile.rhs), []
     align = min(64, tile.lanes * size) if packed else size
-    return decoded(f, decode, tile.accumulate, tile.lanes, at, counts, align)
+    for j in range(tile.vectors):
+        count, place = lanes_left(f, tile, panel.columns, j), f.offset(at, j * tile.lanes * size)
+        stored = load_first(f, tile.rhs, tile.lanes, place, count, align) if count != 0 else "zeroinitializer"
+        found.append(widened(f, stored, tile.rhs, tile.accumulate, tile.lanes))
+    return found
 
 
 def _broadcast(f: Function, tile: Tile, address: str, present: Count) -> str:

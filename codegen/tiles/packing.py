@@ -46,31 +46,6 @@ def _grouped(matrix: np.ndarray, group: int) -> np.ndarray:
     return groups.reshape(*batch, -1, columns * group)
 
 
-def pack_scaled(matrix: np.ndarray, scales: np.ndarray, width: int, lanes: int, block: int) -> np.ndarray:
-    """Panels for `multiply_add_scaled`, as bytes: matrix [K, N] of elements of 4 bits, one a byte, scales
-    [ceil(K / block), N]. Blocks follow each other at multiples of 64 bytes; each begins with its scales, also
-    up to a multiple of 64."""
-    parts = []
-    for first in range(0, matrix.shape[1], width):
-        lane_count = padded(min(width, matrix.shape[1] - first), lanes)
-        codes = np.zeros((len(matrix), padded(lane_count, 2 * lanes)), np.uint8)
-        present = matrix[:, first : first + width].astype(np.int8).view(np.uint8) & 15
-        codes[:, : present.shape[1]] = present
-        pairs = codes.reshape(len(matrix), -1, 2, lanes)
-        nibbles = (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(len(matrix), -1)
-        for k in range(0, len(matrix), block):
-            head = np.zeros(lane_count, scales.dtype)
-            head[: present.shape[1]] = scales[k // block, first : first + width]
-            parts += [_in_lines(head), _in_lines(nibbles[k : k + block])]
-    return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
-
-
-def _in_lines(array: np.ndarray) -> np.ndarray:
-    """The bytes of an array, with zeros up to a multiple of 64."""
-    data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-    return np.pad(data, (0, -len(data) % 64))
-
-
 def pack_panel(
     f: Function,
     dtype: str,

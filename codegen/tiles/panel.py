@@ -1,93 +1,32 @@
-"""The panel operand of a register tile: where it lies, and how numbers are made of what is stored.
+"""The panel operand of a register tile: where it lies, and how its elements are loaded.
 
 stored              a step of k takes
 as numbers          [vectors][lanes]; narrower ones are widened as they are loaded
-uint4, int4         [vectors / 2][lanes] bytes: the low half of each belongs to a vector, the high half to
-                    the next
 for dot products    [vectors][lanes][group]: `group` neighbours along k make one lane (`Tile.dot`)
+
+Weights that stay stored as codes or halves have panels of their own: `stored_panel.py`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from ...ir import dtypes
 from ...records import dataclass
 from ..text.conversion import cast, to_computed
 from ..text.emitter import Function, memory_type, vector_type
-from ..text.memory import Count, load_first
+from ..text.memory import Count
 from ..text.vectors import Vectors
-
-NIBBLES = ("uint4", "int4")
-
-
-@dataclass(frozen=True)
-class Decode:
-    """number = (element - zero) * scale, the elements stored as `dtype`, two of 4 bits in a byte. `scales`: a
-    vector for each of the tile's, of the type of its sums; none is 1."""
-
-    dtype: str
-    zero: int = 0
-    scales: tuple[str, ...] = ()
-
-    def step(self, vectors: int, lanes: int) -> int:
-        """Bytes of the panel that one step of k takes."""
-        if self.dtype in NIBBLES:
-            return -(-vectors // 2) * lanes
-        return vectors * lanes * dtypes.itemsize(self.dtype)
 
 
 @dataclass(frozen=True)
 class Panel:
     """`step` bytes from one step of k to the next; None: the panel is packed, and begins at a multiple of 64
     bytes. `columns`: how many are in memory, where it is not. `prefetch`: bytes ahead of its lines to fetch,
-    such as the next panel. `decode`: how it is stored, None being as the tile's `rhs`."""
+    such as the next panel."""
 
     pointer: str
     step: int | str | None = None
     columns: Count = None
     prefetch: int | str | None = None
-    decode: Decode | None = None
-
-
-def decoded(
-    f: Function,
-    decode: Decode,
-    accumulate: str,
-    lanes: int,
-    at: str,
-    counts: Sequence[Count],
-    align: int | None,
-) -> list[str]:
-    """The vectors of one step of k as numbers of the type `accumulate`; of each as many as `counts` says are
-    in memory."""
-    found, wide = [], Vectors(f, accumulate, lanes)
-    for j, stored in enumerate(_stored(f, decode, lanes, at, counts, align)):
-        number = widened(f, stored, decode.dtype, accumulate, lanes)
-        if decode.zero:
-            number = wide.sub(number, wide.constant(decode.zero))
-        found.append(wide.mul(number, decode.scales[j]) if decode.scales else number)
-    return found
-
-
-def _stored(
-    f: Function, decode: Decode, lanes: int, at: str, counts: Sequence[Count], align: int | None
-) -> Sequence[str]:
-    """The elements as they are, those of 4 bits in bytes."""
-    if decode.dtype not in NIBBLES:
-        size = lanes * dtypes.itemsize(decode.dtype)
-        return [
-            load_first(f, decode.dtype, lanes, f.offset(at, j * size), count, align)
-            if count != 0
-            else "zeroinitializer"
-            for j, count in enumerate(counts)
-        ]
-    found: list[str] = []
-    v = Vectors(f, "int8" if decode.dtype == "int4" else "uint8", lanes)
-    for pair in range(-(-len(counts) // 2)):
-        both = f.load(v.type, f.offset(at, pair * lanes), min(64, lanes))
-        found += [v.shift_right(v.shift_left(both, 4), 4), v.shift_right(both, 4)]
-    return found[: len(counts)]
 
 
 def load_group(f: Function, dtype: str, group: int, lanes: int, pointer: str, count: Count = None) -> str:

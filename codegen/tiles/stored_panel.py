@@ -431,7 +431,7 @@ def multiply_add_rounded(f: Function, tile: Tile, rows: Rows, panel: str, form: 
                 loop.carry(*group(loop.carried))
             values = loop.results
         scales, zeros = reader.scales(at), reader.zeros(at)
-        found = []
+        found: list[str] = []
         for r in range(tile.rows):
             step = f.broadcast("float", f.load("float", row_address(f, rows, beside, r, 0), 4), tile.lanes)
             minus = None

@@ -46,7 +46,9 @@ def stored_weights(constant: Constant) -> Stored | None:
         return None
     if isinstance(made.op, Map):
         return _mapped(made.op.body, made.operands, constant.shape)
-    found = stored_weights(made.operands[0]) if isinstance(made.op, (Reshape, Transpose, Slice)) else None
+    if not isinstance(made.op, (Reshape, Transpose, Slice)):
+        return None
+    found = stored_weights(made.operands[0])
     return None if found is None else moved(found, made.op, constant.shape)
 
 

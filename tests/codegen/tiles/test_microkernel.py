@@ -9,8 +9,8 @@ import pytest
 from onnxc.codegen.text.emitter import Text
 from onnxc.codegen.text.memory import load_first, store_first
 from onnxc.codegen.tiles import microkernel as mk
-from onnxc.codegen.tiles.packing import pack_columns, pack_panel, pack_scaled
-from onnxc.codegen.tiles.panel import Decode, Panel
+from onnxc.codegen.tiles.packing import pack_columns, pack_panel
+from onnxc.codegen.tiles.panel import Panel
 from support.assembly import commented, inner_loops, spills
 from support.guarded import guarded
 from support.harness import RUNNABLE, aligned, compiled
@@ -291,63 +291,3 @@ def test_code_packs_groups_as_the_compiler_does(target, columns_first, group, dt
             called(str(text), target, source, out, depth=depth)
             got = out.view(kind).reshape(expected.shape)
             np.testing.assert_array_equal(got[:, :columns], expected[:, :columns])
-
-
-# Stored otherwise --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("target", RUNNABLE, ids=str)
-@pytest.mark.parametrize(
-    "dtype, zero", [("float16", 0), ("bfloat16", 0), ("int8", 0), ("uint8", 128), ("int4", 0), ("uint4", 8)]
-)
-def test_panels_are_decoded_as_they_are_loaded(target, dtype, zero):
-    lanes, kind = target.lanes("float32"), dtypes.numpy_dtype(dtype)
-    for rows, vectors, depth in ((3, 2, 13), (2, 3, 4), (1, 1, 5)):
-        random, columns = np.random.default_rng(depth), vectors * lanes
-        low, high = (-8, 8) if zero == 0 else (0, 16)
-        b = random.integers(low, high, (depth, columns))
-        a = random.integers(-4, 5, (rows, depth)).astype(np.float32)
-        decode, tile = Decode(dtype, zero), mk.Tile(rows, vectors, lanes)
-        text = Text(target)
-        with text.function("KERNEL", [*(f"ptr noalias %{p}" for p in "abc"), "i64 %k"], linkage="") as f:
-            places = mk.fixed_rows("%a", [r * depth * 4 for r in range(rows)], 4)
-            sums = mk.multiply_add(f, tile, tile.zeros(), places, Panel("%b", decode=decode), "%k")
-            mk.store_tile(f, tile, sums, partial(in_rows, f, tile))
-            f.statement("ret void")
-        if dtype in ("int4", "uint4"):
-            panel = pack_scaled(b, np.ones((1, columns), np.float32), columns, lanes, depth)[
-                -(-columns * 4 // 64) * 64 :
-            ]
-        else:
-            panel = pack_columns(b.astype(kind), columns, lanes).view(np.uint8)
-        left, packed, out = aligned(a.nbytes), aligned(panel.nbytes), aligned(rows * columns * 4)
-        left[:], packed[:] = a.view(np.uint8).reshape(-1), panel
-        called(str(text), target, left, packed, out, depth=depth)
-        np.testing.assert_array_equal(out.view(np.float32).reshape(rows, columns), a @ (b - zero))
-
-
-@pytest.mark.parametrize("target", RUNNABLE, ids=str)
-@pytest.mark.parametrize("block", [16, 32])
-def test_blocks_of_a_depth_have_scales_of_their_own(target, block):
-    lanes = target.lanes("float32")
-    for rows, vectors, depth, present in ((4, 2, 64, 2 * lanes), (2, 3, 75, 3 * lanes - 3), (1, 1, 7, 1)):
-        random, columns = np.random.default_rng(depth), vectors * lanes
-        codes, a = (
-            random.integers(0, 16, (depth, present)),
-            random.integers(-4, 5, (rows, depth)).astype(np.float32),
-        )
-        scales = 2.0 ** random.integers(-3, 3, (-(-depth // block), present)).astype(np.float32)
-        tile, text = mk.Tile(rows, vectors, lanes), Text(target)
-        with text.function("KERNEL", [*(f"ptr noalias %{p}" for p in "abc"), "i64 %k"], linkage="") as f:
-            places = mk.fixed_rows("%a", [r * depth * 4 for r in range(rows)], 4)
-            sums = mk.multiply_add_scaled(
-                f, tile, tile.zeros(), places, "%b", depth, block, Decode("uint4", 8)
-            )
-            mk.store_tile(f, tile, sums, partial(in_rows, f, tile))
-            f.statement("ret void")
-        panel = pack_scaled(codes, scales, columns, lanes, block)
-        left, packed, out = aligned(a.nbytes), aligned(panel.nbytes), aligned(rows * columns * 4)
-        left[:], packed[:] = a.view(np.uint8).reshape(-1), panel
-        called(str(text), target, left, packed, out, depth=depth)
-        expected = a @ ((codes - 8) * np.repeat(scales, block, axis=0)[:depth])
-        np.testing.assert_array_equal(out.view(np.float32).reshape(rows, columns)[:, :present], expected)
