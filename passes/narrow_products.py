@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import dims, expr
+from ..ir import dims, dtypes, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Attention, Contract, Conv, Map
 from ..ir.regions import everywhere
+from ..ir.stored import stored_weights
 from ..target import Target
 
 WIDE, NARROW = "float32", "bfloat16"
@@ -52,9 +53,15 @@ def _multiplies(node: Node, inputs: list[Value], target: Target) -> bool:
     op = node.op
     if not isinstance(op, (Conv, Contract)) or op.accumulate != WIDE or op.exact:
         return False
-    if {v.dtype for v in inputs[:2]} != {WIDE}:
+    if {v.dtype for v in inputs[:2]} != {WIDE} or any(map(_is_narrower, inputs[:2])):
         return False
     return _is_convolution(node, inputs, target) if isinstance(op, Conv) else _is_product(op, inputs)
+
+
+def _is_narrower(value: Value) -> bool:
+    """Whether a value is made of integers of few bits, which are read faster than bfloat16s."""
+    found = None if value.constant is None else stored_weights(value.constant)
+    return found is not None and dtypes.is_integer(found.elements.dtype)
 
 
 def _is_convolution(node: Node, inputs: list[Value], target: Target) -> bool:
