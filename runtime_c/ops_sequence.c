@@ -174,6 +174,17 @@ ONNXC_OPERATOR(with_rank)(onnxc_context *context, const onnxc_value *in, int32_t
     return onnxc_return_item(context, out, attributes[0], in);
 }
 
+/* elements_of: tensor of numbers -> its elements along one axis. No attributes. */
+ONNXC_OPERATOR(elements_of)(onnxc_context *context, const onnxc_value *in, int32_t in_count, onnxc_value *out,
+                            int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t count = onnxc_elements(in->rank, in->dims);
+    void *elements = onnxc_call_output(context, out, attributes[0], in->dtype, 1, &count);
+    if (elements == NULL) return context->status;
+    memcpy(elements, in->data, (size_t)(count * onnxc_dtype_bytes(in->dtype)));
+    return ONNXC_OK;
+}
+
 /* The result's memory: strings need an object, which keeps their characters. */
 static char *onnxc_joined_output(onnxc_context *context, onnxc_value *out, int64_t slot, int32_t dtype,
                                  int32_t rank, const int64_t *dims) {

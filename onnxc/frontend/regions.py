@@ -234,6 +234,13 @@ def as_type(b: Builder, value: Value, type_: Type) -> Value:
     return value
 
 
+def only_element(b: Builder, value: Value) -> Value:
+    """A tensor of one element, whatever its rank, as one without axes."""
+    if isinstance(value.type, UnrankedType):
+        value = b.call("elements_of", [value], [TensorType(value.type.dtype, (b.fresh("n"),))])[0]
+    return b.reshape(value, ())
+
+
 def common_type(b: Builder, left: Type, right: Type) -> Type:
     """The type that covers both: sizes that may differ become fresh variables, ranks that do unknown."""
     match left, right:

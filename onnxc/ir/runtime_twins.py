@@ -264,6 +264,11 @@ def rank_of(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.
     return [np.asarray(inputs[0].ndim, np.int64)]
 
 
+def elements_of(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x -> its elements along one axis."""
+    return [inputs[0].reshape(-1)]
+
+
 def same(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
     """x -> x, of which more or less is known."""
     return [inputs[0]]
@@ -388,6 +393,7 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "determinant": determinant,
     "inverse": inverse,
     "rank_of": rank_of,
+    "elements_of": elements_of,
     "with_any_rank": same,
     "with_rank": same,
     "numbers_to_strings": numbers_to_strings,

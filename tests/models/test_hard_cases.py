@@ -435,6 +435,17 @@ ANY_RANK = {
                 d = Identity (c) e = Sin (h) k = Unsqueeze (e, first) }> }""",
         [{"n": int64(n), "x": floats(3)} for n in (0, 2, 5)],
     ),
+    "of the condition of a loop": (
+        """g (int64 n, int64 k, bool go) => (int64[] y, int64 rounds) {
+            none = Constant <value = int64 {0}> ()
+            first = Constant <value = int64[1] {0}> ()
+            y, rounds = Loop (n, go, k, none) <body = b (int64 i, bool c, int64[] h, int64 r) => (
+                    bool[] d, int64[] left, int64 more) {
+                one = Constant <value = int64 {1}> () zero = Constant <value = int64 {0}> ()
+                m = Sub (h, one) left = Unsqueeze (m, first) more = Add (r, one)
+                d = Greater (left, zero) }> }""",
+        [{"n": int64(n), "k": int64(k), "go": np.array(n != 4)} for n, k in ((5, 2), (2, 4), (4, 3), (0, 2))],
+    ),
 }
 
 

@@ -43,6 +43,7 @@ SYMBOLS = (
     "determinant",
     "inverse",
     "rank_of",
+    "elements_of",
     "with_any_rank",
     "with_rank",
     "numbers_to_strings",

@@ -16,7 +16,7 @@ from ...errors import UnsupportedError
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dim, Dimension
-from ...ir.graph import OptionalType, SequenceType, TensorType, Type, Value
+from ...ir.graph import OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
 from ..regions import (
     RanksDiffer,
     Region,
@@ -27,6 +27,7 @@ from ..regions import (
     emit_if,
     facts_of,
     is_visible,
+    only_element,
 )
 from .common import zeros
 from .rules import onnx_op
@@ -51,8 +52,8 @@ def If(b, cond, *, then_branch, else_branch):
             lambda scope, graph=graph: site.body(scope.builder, graph, ())
             for graph in (then_branch, else_branch)
         ]
-        raise RanksDiffer(b.reshape(cond, ()), facts, (takes[0], takes[1]))
-    return emit_if(b, b.reshape(cond, ()), then, otherwise, types)
+        raise RanksDiffer(only_element(b, cond), facts, (takes[0], takes[1]))
+    return emit_if(b, only_element(b, cond), then, otherwise, types)
 
 
 # Loops -------------------------------------------------------------------------------------------
@@ -60,8 +61,8 @@ def If(b, cond, *, then_branch, else_branch):
 
 @onnx_op(since=1, any_rank=True)
 def Loop(b, M=None, cond=None, *v_initial, body):
-    trips = b.constant(_FOREVER, "int64") if M is None else b.reshape(M, ())
-    condition = b.constant(True) if cond is None else b.reshape(cond, ())
+    trips = b.constant(_FOREVER, "int64") if M is None else only_element(b, M)
+    condition = b.constant(True) if cond is None else only_element(b, cond)
 
     def region(carried: Sequence[Type]) -> Region:
         return b.site.region(body, [TensorType("int64", ()), TensorType("bool", ()), *carried])
@@ -83,9 +84,9 @@ def loop(
         if len(found.outputs) < 1 + len(initial):
             raise ops.TypeMismatch(f"its body has {len(found.outputs)} outputs, fewer than what it carries")
         goes_on = found.outputs[0]
-        if not isinstance(goes_on.type, TensorType) or goes_on.dtype != "bool":
+        if not isinstance(goes_on.type, (TensorType, UnrankedType)) or goes_on.type.dtype != "bool":
             raise ops.TypeMismatch(f"the condition that its body gives is {goes_on.type}")
-        found.outputs[0] = found.builder.reshape(goes_on, ())
+        found.outputs[0] = only_element(found.builder, goes_on)
         after = [v.type for v in found.outputs[1 : 1 + len(initial)]]
         wider = [_widened(b, before, now, v.type) for before, now, v in zip(carried, after, initial)]
         if wider == carried:

@@ -103,7 +103,10 @@ def _dft_17(b, input, dft_length=None, *, axis=1, inverse=0, onesided=0):
 
 @onnx_op(since=17)
 def STFT(b, signal, frame_step, window=None, frame_length=None, *, onesided=1):
-    """The transform of each frame of the signal, times the window."""
+    """The transform of each frame of the signal, times the window. A signal without an axis for real and
+    imaginary parts, which ONNX Runtime and exporters allow, is real."""
+    if signal.rank == 2:
+        signal = b.reshape(signal, (*signal.shape, 1))
     if signal.rank != 3:
         raise ops.TypeMismatch(f"{signal.type} is no batch of signals")
     step = scalar(b, frame_step)
