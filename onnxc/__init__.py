@@ -8,24 +8,44 @@ Loading and running need numpy and the standard library only: the compiler is im
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from .custom import operator
-from .errors import (
-    CompileError,
-    LimitError,
-    LoadError,
-    ModelError,
-    ModelErrors,
-    OnnxcError,
-    RunError,
-    UnsupportedError,
-)
-from .loading.loader import Model, load
-from .loading.session import InferenceSession
 from .version import __version__
+
+if _TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from .custom import operator
+    from .errors import (
+        CompileError,
+        LimitError,
+        LoadError,
+        ModelError,
+        ModelErrors,
+        OnnxcError,
+        RunError,
+        UnsupportedError,
+    )
+    from .loading.loader import Model, load
+    from .onnxruntime.session import InferenceSession
+
+#: Where each public name is: it is imported when it is first asked for.
+_PLACES = {
+    "CompileError": "errors",
+    "InferenceSession": "onnxruntime.session",
+    "LimitError": "errors",
+    "LoadError": "errors",
+    "Model": "loading.loader",
+    "ModelError": "errors",
+    "ModelErrors": "errors",
+    "OnnxcError": "errors",
+    "RunError": "errors",
+    "UnsupportedError": "errors",
+    "load": "loading.loader",
+    "operator": "custom",
+}
 
 __all__ = [
     "CompileError",
@@ -44,6 +64,20 @@ __all__ = [
     "load",
     "operator",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f".{_PLACES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def compile(
@@ -78,6 +112,8 @@ def compile(
     operators that onnxc lacks: see docs/custom_operators.md. Raises ModelErrors with everything that is wrong
     with the model, or another OnnxcError; then nothing is written.
     """
+    from pathlib import Path
+
     from .codegen.library import workers
 
     workers.start()  # first, so that LLVM is loaded beside the rest of the compiler
@@ -104,6 +140,8 @@ def compile(
 
 def get_include() -> str:
     """The folder of the C headers: onnxc.h, and onnxc_operator.h for operators of your own."""
+    from pathlib import Path
+
     from . import runtime_c
 
     return str(Path(runtime_c.__file__).parent)

@@ -94,7 +94,9 @@ def load_entry_points() -> None:
 
 
 def digest() -> str:
-    """Of all that is registered: what the library of a model may depend on."""
+    """Of all that is registered: what the library of a model may depend on; empty without any."""
+    if not _registered:
+        return ""
     found = hashlib.sha256()
     for key, rule in sorted(_registered.items()):
         try:

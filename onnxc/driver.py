@@ -10,7 +10,7 @@ import os
 import runpy
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -194,7 +194,7 @@ def compile_model(
     target: str | Sequence[str] = "native",
     threads: int | None = None,
     name: str | None = None,
-    overridable: bool = False,
+    overridable: bool | Collection[str] = False,
     typical: Mapping[str, int] | None = None,
     precision: str = "float32",
     dump_ir: str | os.PathLike | None = None,

@@ -7,12 +7,9 @@ that finds many problems reports them together as `Diagnostic`s, raised at once 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, replace
-
-from .records import dataclass
+from typing import NamedTuple
 
 NAME_LIMIT = 80
 PATH_LIMIT = 200
@@ -49,8 +46,7 @@ def one_line(text: str, limit: int = MESSAGE_LIMIT) -> str:
     return encoded.decode("utf-8", "ignore")
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """The place in a model that something stems from; every field may be empty.
 
     `index` is the node's position in its graph, which names a node that has no name."""
@@ -60,14 +56,16 @@ class Origin:
     op_type: str = ""
     domain: str = ""
     opset: int | None = None
-    index: int | None = None
+    index: int | None = None  # type: ignore[assignment]  # in the place of a tuple's method
 
     def filled_from(self, other: Origin) -> Origin:
         """This origin with what it leaves empty taken from `other`."""
         empty = {
-            name: getattr(other, name) for name, value in vars(self).items() if value is None or value == ""
+            name: getattr(other, name)
+            for name, value in self._asdict().items()
+            if value is None or value == ""
         }
-        return replace(self, **empty)
+        return self._replace(**empty)
 
     def operator(self) -> str:
         """`Conv of opset 13`, `com.microsoft.Gelu of opset 1`, or nothing."""
@@ -153,8 +151,7 @@ class LoadError(OnnxcError):
     kind = "load"
 
 
-@dataclass(frozen=True)
-class Diagnostic:
+class Diagnostic(NamedTuple):
     """One problem of a model. `kind` is "invalid", "unsupported" or "limit"."""
 
     reason: str
@@ -163,7 +160,7 @@ class Diagnostic:
     op_type: str = ""
     domain: str = ""
     opset: int | None = None
-    index: int | None = None
+    index: int | None = None  # type: ignore[assignment]  # in the place of a tuple's method
     remedy: str = ""
 
     @property
@@ -193,7 +190,8 @@ class Diagnostic:
     def to_dict(self) -> dict[str, object]:
         """The fields for JSON, names shortened as they are in messages."""
         return {
-            name: one_line(value) if isinstance(value, str) else value for name, value in asdict(self).items()
+            name: one_line(value) if isinstance(value, str) else value
+            for name, value in self._asdict().items()
         }
 
 
@@ -215,6 +213,8 @@ class DiagnosticList(list[Diagnostic]):
         return "\n".join(str(diagnostic) for diagnostic in self)
 
     def to_json(self) -> str:
+        import json
+
         return json.dumps([diagnostic.to_dict() for diagnostic in self], indent=2)
 
 

@@ -33,6 +33,7 @@ ROOMS = (
     ("codegen.library",),
     ("driver",),
     ("loading",),
+    ("onnxruntime",),
     ("",),  # onnxc itself: compile, load, InferenceSession
     ("demo",),
     ("commands",),

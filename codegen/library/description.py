@@ -77,9 +77,10 @@ def _port(name: str, value: Value, dim_names: Mapping[str, str]) -> Port:
     element = element_type(value.type)
     shape = tuple(_size(d, dim_names) for d in value.shape) if isinstance(value.type, TensorType) else None
     kind, optional = value.type.kind, isinstance(value.type, OptionalType)
+    of = value.type.element.kind if isinstance(value.type, OptionalType) and value.type.element else None
     if isinstance(element, MapType):
-        return Port(name, element.value, shape, kind, optional, key=element.key)
-    return Port(name, element.dtype if element is not None else None, shape, kind, optional)
+        return Port(name, element.value, shape, kind, optional, key=element.key, of=of)
+    return Port(name, element.dtype if element is not None else None, shape, kind, optional, of=of)
 
 
 def _size(size: Dimension, dim_names: Mapping[str, str]) -> int | str | None:

@@ -30,6 +30,7 @@ class Port:
     optional: bool = False  # an input that may be left out
     state: int | None = None  # of an input: the number of the output that is its next value
     key: str | None = None
+    of: str | None = None  # of an optional: the kind of what it holds
 
     @property
     def static(self) -> bool:
@@ -51,6 +52,7 @@ class Port:
         }
         entry |= {"optional": True} if self.optional else {}
         entry |= {"key": self.key} if self.key else {}
+        entry |= {"of": self.of} if self.of else {}
         return entry | ({"state": outputs[self.state].name} if self.state is not None else {})
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import LimitError, ModelError, ModelErrors, Origin, RunError, UnsupportedError, shorten
+from ..loading.cached import Settings, cached_library, is_library
 from ..loading.loader import load
-from ..loading.session import cached_library, is_library
 from . import console
 
 if TYPE_CHECKING:
@@ -351,7 +351,7 @@ def bench_command(options: argparse.Namespace) -> int:
     }
     if options.nodes:
         steps = model.profile(inputs.feeds, options.runs or PROFILED_RUNS)
-        found["nodes"] = [vars(step) for step in steps]
+        found["nodes"] = [step._asdict() for step in steps]
     if options.json:
         console.print_json(found)
         return OK
@@ -468,7 +468,8 @@ def library_of(
     if is_library(path):
         return path
     with compiling(path) as progress:
-        return cached_library(path, sizes, shapes, target, progress, operators=operators)
+        settings = Settings(sizes or {}, shapes or {}, target=target, operators=tuple(map(str, operators)))
+        return cached_library(path, settings, progress=progress)
 
 
 @contextlib.contextmanager

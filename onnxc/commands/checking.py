@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,4 +53,4 @@ def check_model(
 
 def advised(diagnostic: Diagnostic) -> Diagnostic:
     """diagnostic with what to do about it, if only in general."""
-    return diagnostic if diagnostic.remedy else replace(diagnostic, remedy=ADVICE[diagnostic.kind])
+    return diagnostic if diagnostic.remedy else diagnostic._replace(remedy=ADVICE[diagnostic.kind])

@@ -22,11 +22,32 @@ def library_details(imported: Imported, graph: Graph) -> dict[str, object]:
     return {
         "graph": graph.name,
         "producer": proto.producer_name,
-        "model_version": proto.model_version,
+        "model_version": proto.model_version if proto.HasField("model_version") else None,
         "domain": proto.domain,
         "doc": proto.doc_string[:1000],
+        "graph_doc": proto.graph.doc_string[:1000],
+        "overridable": overridable(proto),
         **figures(imported, graph),
     }
+
+
+def overridable(proto: onnx.ModelProto) -> list[dict[str, object]]:
+    """Initializers that are also inputs, so that runs may give them: since IR version 4, before which all
+    initializers had to be inputs."""
+    if proto.ir_version < 4:
+        return []
+    stored = {t.name for t in proto.graph.initializer}
+    return [
+        {
+            "name": port.name,
+            "dtype": DTYPE_NAMES.get(port.type.tensor_type.elem_type),
+            "shape": [
+                d.dim_value if d.HasField("dim_value") else None for d in port.type.tensor_type.shape.dim
+            ],
+        }
+        for port in proto.graph.input
+        if port.name in stored
+    ]
 
 
 def figures(imported: Imported, graph: Graph) -> dict[str, Any]:

@@ -9,7 +9,7 @@ are passed over in silence.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any, TypeVar
@@ -58,13 +58,13 @@ MOST_AXES = 5
 
 @dataclass
 class Options:
-    """What the caller fixes: sizes of named dimensions, shapes of inputs, whether initializers that are
-    also inputs may be given by the run, the sizes that named dimensions have most of the time, inputs
-    with the outputs that are their next values, and the operators given beside the model."""
+    """What the caller fixes: sizes of named dimensions, shapes of inputs, whether initializers that are also
+    inputs, or which of them, are given by the run, the sizes that named dimensions have most of the time,
+    inputs with the outputs that are their next values, and the operators given beside the model."""
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
-    overridable: bool = False
+    overridable: bool | Collection[str] = False
     typical: Mapping[str, int] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     operators: Operators = field(default_factory=Operators)
@@ -109,7 +109,7 @@ class Importer:
             return builder.input(self._input_type(information), information.name)
 
         for information in proto.input:
-            if information.name in stored and not self.options.overridable:
+            if information.name in stored and not self._may_be_given(information.name):
                 continue
             origin = Origin(self.file, f"input {information.name}")
             scope.values[information.name] = self._guarded(origin, partial(input_of, information))
@@ -126,6 +126,11 @@ class Importer:
         names = [o.name for o in proto.output]
         graph = builder.finish([self._named(*pair) for pair in zip(outputs, names)], proto.name, metadata)
         return with_states(graph, names, self.options.states)
+
+    def _may_be_given(self, name: str) -> bool:
+        """Whether the run gives an initializer that is also an input."""
+        asked = self.options.overridable
+        return asked if isinstance(asked, bool) else name in asked
 
     def _known_dims(self, proto: onnx.GraphProto) -> set[str]:
         return {d.dim_param for i in proto.input for d in i.type.tensor_type.shape.dim if d.dim_param}

@@ -10,13 +10,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import RunError, quote
 from ..ir import dtypes
-from ..records import dataclass
 
 NONE, TENSOR, SEQUENCE, OPTIONAL, MAP = range(5)
 KINDS = {"tensor": TENSOR, "sequence": SEQUENCE, "optional": OPTIONAL, "map": MAP}
@@ -115,12 +114,12 @@ class CModel(ctypes.Structure):
 # Ports ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Port:
+class Port(NamedTuple):
     """An input or output. `shape` has numbers, names of symbolic dimensions, and None for unnamed ones;
     it is None itself where the rank is unknown. `dtype` is a name such as "float32" (of a sequence its
     items'), or None. `optional` inputs may be left out. `state`: the output that is an input's next value.
-    `key`: the type of the keys of a map, or of maps in a sequence, whose values are of type `dtype`."""
+    `key`: the type of the keys of a map, or of maps in a sequence, whose values are of type `dtype`.
+    `of`: the kind of what an optional holds."""
 
     name: str
     shape: tuple[int | str | None, ...] | None
@@ -129,6 +128,7 @@ class Port:
     optional: bool = False
     state: str | None = None
     key: str | None = None
+    of: str | None = None
 
 
 def read_ports(entries: Sequence[Mapping]) -> tuple[Port, ...]:
@@ -142,13 +142,13 @@ def read_ports(entries: Sequence[Mapping]) -> tuple[Port, ...]:
             bool(e.get("optional")),
             e.get("state"),
             e.get("key"),
+            e.get("of"),
         )
         for e in entries
     )
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """What filling a struct for a port needs, worked out once."""
 
     port: Port
@@ -372,7 +372,6 @@ def _elements(vector: CValue) -> list:
 
 
 FEW_MAPS = 4  # that are read one by one, which is quicker then
-_VALUES = np.dtype(CValue)
 
 
 def _alike_maps(value: CValue, count: int) -> list[dict] | None:
@@ -388,11 +387,12 @@ def _alike_maps(value: CValue, count: int) -> list[dict] | None:
         memory: Any = (ctypes.c_char * nbytes).from_address(address)
         return np.ndarray(shape, dtype, memory, 0, strides)
 
-    items = at(value.data, (count,), _VALUES, (_VALUES.itemsize,))
+    struct = np.dtype(CValue)
+    items = at(value.data, (count,), struct, (struct.itemsize,))
     step = distance(items["data"])
     if not np.all(items["kind"] == MAP) or step <= 0:
         return None
-    parts = at(int(items["data"][0]), (count, 2), _VALUES, (step, _VALUES.itemsize))
+    parts = at(int(items["data"][0]), (count, 2), struct, (step, struct.itemsize))
     numbers = parts[:, 1]
     step, dtype, length = distance(numbers["data"]), int(numbers["dtype"][0]), int(numbers["bytes"][0])
     same = np.ptp(parts["data"][:, 0]) == 0 and np.all(numbers["bytes"] == length)
@@ -411,11 +411,13 @@ def _alike_maps(value: CValue, count: int) -> list[dict] | None:
     return [dict(zip(keys, row)) for row in rows.tolist()]
 
 
-_DIMS = tuple(ctypes.c_int64 * rank for rank in range(33))
+@cache
+def _dims(rank: int) -> Any:
+    return ctypes.c_int64 * rank
 
 
 def shape_of(value: CValue) -> tuple[int, ...]:
-    return tuple(_DIMS[value.rank].from_address(value.dims)) if value.rank else ()
+    return tuple(_dims(value.rank).from_address(value.dims)) if value.rank else ()
 
 
 def _split(fields: np.ndarray) -> list[str] | None:

@@ -11,18 +11,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-import json
 import os
 import sys
-import tempfile
-import threading
+from _thread import allocate_lock
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..errors import LoadError, Origin, RunError, quote
-from ..records import dataclass
 from .c_values import (
     BUSY,
     KINDS,
@@ -43,8 +41,10 @@ from .c_values import (
     shape_of,
     to_python,
 )
-from .stateful import Stateful
 from .trailer import ABI_MAJOR, check_trailer
+
+if TYPE_CHECKING:
+    from .stateful import Stateful
 
 dlclose: Callable[[int], None] | None
 try:
@@ -55,8 +55,7 @@ except ImportError:  # no way to unload: libraries stay until the process ends
 __all__ = ["Bound", "Model", "Port", "Timing", "load"]
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(NamedTuple):
     """A step of a run: the node that it belongs to, into how many parts it was cut, the nanoseconds that the
     compiler expected of one thread (0 where it expected nothing) and those that it took."""
 
@@ -71,9 +70,11 @@ def load(
     threads: int | None = None,
     weights: str | os.PathLike | None = None,
     target: str | None = None,
+    *,
+    known: dict[str, Any] | None = None,
 ) -> Model:
     """Loads a compiled library; see `Model`. Raises LoadError."""
-    return Model(path, threads, weights, target)
+    return Model(path, threads, weights, target, known=known)
 
 
 class Model:
@@ -88,12 +89,15 @@ class Model:
         threads: int | None = None,
         weights: str | os.PathLike | None = None,
         target: str | None = None,
+        *,
+        known: dict[str, Any] | None = None,
     ):
         """`threads`: how many a call uses (None: as compiled, else one a processor). `weights`: the
         side file of weights, if not beside the library. `target`: one of those that the library was
-        compiled for (None: the first that this machine can run). Raises LoadError."""
+        compiled for (None: the first that this machine can run). `known`: the description of a library that
+        was found whole before and is not checked again. Raises LoadError."""
         self._closed = True
-        self._library = _Library(Path(path), threads, weights, target)
+        self._library = _Library(Path(path), threads, weights, target, known)
         self.path = self._library.path
         self.description = self._library.description
         self.name: str = self.description["name"]
@@ -102,7 +106,7 @@ class Model:
         self.metadata: dict[str, str] = self.description["metadata"]
         self._output_index = {port.name: k for k, port in enumerate(self.outputs)}
         self._input_names = tuple(port.name for port in self.inputs)
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._running = 0
         self._free = [Context(self._library)]
         self.target = self._library.target_of(self._free[0].handle)
@@ -112,15 +116,21 @@ class Model:
         """The outputs named, or all, for inputs by name. Arrays are fresh; sequences are lists.
 
         Raises RunError, whose `status` is the library's, for wrong inputs and for failures."""
+        wanted = None if output_names is None else self.output_numbers(output_names)
+        results = self._call(self.in_order(feeds))
+        return results if wanted is None else [results[k] for k in wanted]
+
+    def output_numbers(self, names: Sequence[str] | None) -> list[int]:
+        """The places among the outputs of those named, or of all."""
+        if isinstance(names, str):
+            raise RunError("the names of outputs are a list, not a text", status=WRONG_COUNT)
         try:
-            wanted = None if output_names is None else [self._output_index[n] for n in output_names]
-        except KeyError as error:
+            return [self._output_index[n] for n in (self._output_index if names is None else names)]
+        except (KeyError, TypeError) as error:
             raise RunError(
                 f"there is no output {quote(str(error.args[0]))}; outputs are {_names(self.outputs)}",
                 status=WRONG_COUNT,
             ) from None
-        results = self._call(self._in_order(feeds))
-        return results if wanted is None else [results[k] for k in wanted]
 
     def __call__(self, *arguments: object, **feeds: object) -> object:
         """Inputs by position or by name; the output itself when there is only one, else a tuple."""
@@ -132,11 +142,11 @@ class Model:
             by_position = dict(zip(self._input_names, arguments))
             if twice := by_position.keys() & feeds.keys():
                 raise RunError(f"input {quote(min(twice))} is given twice", status=WRONG_COUNT)
-            arguments = tuple(self._in_order({**by_position, **feeds}))
+            arguments = tuple(self.in_order({**by_position, **feeds}))
         results = self._call(arguments)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _in_order(self, feeds: Mapping[str, object]) -> list:
+    def in_order(self, feeds: Mapping[str, object]) -> list:
         """The values of the inputs; None for one that may be left out."""
         try:
             values = [feeds[name] for name in self._input_names]
@@ -164,13 +174,14 @@ class Model:
         return [feeds.get(name) for name in self._input_names]
 
     def _call(self, values: Sequence[object]) -> list:
-        context = self._acquire()
+        context = self.acquire()
         try:
             return context.run(values)
         finally:
-            self._give_back(context)
+            self.give_back(context)
 
-    def _acquire(self) -> Context:
+    def acquire(self) -> Context:
+        """A context of the caller's own until `give_back`."""
         with self._lock:
             if self._closed:
                 raise RunError("the model is closed", status=NULL_POINTER)
@@ -184,7 +195,7 @@ class Model:
                 self._running -= 1
             raise
 
-    def _give_back(self, context: Context) -> None:
+    def give_back(self, context: Context) -> None:
         with self._lock:
             self._running -= 1
             self._free.append(context)
@@ -192,11 +203,11 @@ class Model:
     def profile(self, feeds: Mapping[str, object], runs: int = 1) -> list[Timing]:
         """What each step of a run on these inputs takes, in their order: the least of `runs` runs. Where data
         decides which steps run, those of the last."""
-        values, context = self._in_order(feeds), self._acquire()
+        values, context = self.in_order(feeds), self.acquire()
         try:
             return context.profile(values, runs)
         finally:
-            self._give_back(context)
+            self.give_back(context)
 
     def bind(self) -> Bound:
         """Fixed input and output arrays, for static models. See `Bound`."""
@@ -210,20 +221,22 @@ class Model:
         Raises RunError where the model has no states or their sizes are not known."""
         if all(port.state is None for port in self.inputs):
             raise RunError("the model has no states", status=WRONG_KIND)
-        context = self._acquire()
+        from .stateful import Stateful
+
+        context = self.acquire()
         try:
-            return Stateful(context, self._give_back, capacity, initial or {})
+            return Stateful(context, self.give_back, capacity, initial or {})
         except BaseException:
-            self._give_back(context)
+            self.give_back(context)
             raise
 
     def workspace_bytes(self, shapes: Mapping[str, Sequence[int]] | None = None) -> int:
         """Bytes of arena and scratch that a run on inputs of these shapes takes."""
-        context = self._acquire()
+        context = self.acquire()
         try:
             return context.workspace_bytes(shapes or {})
         finally:
-            self._give_back(context)
+            self.give_back(context)
 
     def cancel(self) -> None:
         """Makes the calls under way in other threads stop soon; they raise RunError."""
@@ -274,7 +287,7 @@ class Bound:
                     f"{quote(slot.port.name)} has no fixed shape: only static models can be bound",
                     status=WRONG_KIND,
                 )
-        self._model, self._context = model, model._acquire()
+        self._model, self._context = model, model.acquire()
         self.inputs = {s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_in}  # all have shapes
         self.outputs = {s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_out}
         for slot in slots_in:  # a state and its next value are one
@@ -294,7 +307,7 @@ class Bound:
     def close(self) -> None:
         """Ends the calls; the arrays stay."""
         if self._context is not None:
-            self._model._give_back(self._context)
+            self._model.give_back(self._context)
             self._context = None
 
     def __del__(self) -> None:
@@ -347,6 +360,7 @@ class Context:
         self.inputs = tuple(map(_Input, inputs, library.slots_in))
         self.outputs = tuple(zip(outputs, library.slots_out))
         self.arrays = (inputs, outputs)
+        self.steps = 1024  # of a run that is timed, for which there is room
         self.arguments = (
             self.handle,
             ctypes.addressof(inputs),
@@ -388,28 +402,39 @@ class Context:
             array if owner is None else to_python(owner.value, owner) for array, owner in zip(results, owners)
         ]
 
+    def cancel(self) -> None:
+        """Makes the call under way in another thread stop soon."""
+        self.library.table.cancel(self.handle)
+
     def profile(self, values: Sequence[object], runs: int) -> list[Timing]:
-        set_profile = self.library.table.set_profile
+        """What each step takes: the least of the runs that took the same steps as the last."""
         best: list[Timing] = []
-        room = 0
-        while True:  # the first run tells how much room it takes
-            timings = (CTiming * max(room, 1))()
-            profile = CProfile(ctypes.sizeof(CProfile), 0, ctypes.addressof(timings), room, 0)
+        for _ in range(runs):
+            _, found = self.run_timed(values)
+            alike = [(t.node, t.parts) for t in best] == [(t.node, t.parts) for t in found]
+            best = [min(a, b, key=lambda t: t.ns) for a, b in zip(best, found)] if alike else found
+        return best
+
+    def run_timed(
+        self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None
+    ) -> tuple[list, list[Timing]]:
+        """A run, and what each of its steps took. It is run again where the steps are more than there was
+        room for."""
+        set_profile = self.library.table.set_profile
+        while True:
+            timings = (CTiming * self.steps)()
+            profile = CProfile(ctypes.sizeof(CProfile), 0, ctypes.addressof(timings), self.steps, 0)
             set_profile(self.handle, ctypes.addressof(profile))
             try:
-                for _ in range(runs if room else 1):
-                    self.run(values)
-                    found = [
-                        Timing((t.node or b"").decode("utf-8", "replace"), t.parts, t.estimated_ns, t.ns)
-                        for t in timings[: min(profile.count, room)]
-                    ]
-                    alike = [(t.node, t.parts) for t in best] == [(t.node, t.parts) for t in found]
-                    best = [min(a, b, key=lambda t: t.ns) for a, b in zip(best, found)] if alike else found
+                results = self.run(values, memory)
             finally:
                 set_profile(self.handle, None)
-            if profile.count <= room:
-                return best
-            room = profile.count
+            if profile.count <= self.steps:
+                return results, [
+                    Timing((t.node or b"").decode("utf-8", "replace"), t.parts, t.estimated_ns, t.ns)
+                    for t in timings[: profile.count]
+                ]
+            self.steps = profile.count
 
     def call(self) -> None:
         """Runs the model on the structs as they are; RunError when it fails."""
@@ -465,7 +490,12 @@ class _Library:
     reference cycle go in any order."""
 
     def __init__(
-        self, path: Path, threads: int | None, weights: str | os.PathLike | None, target: str | None
+        self,
+        path: Path,
+        threads: int | None,
+        weights: str | os.PathLike | None,
+        target: str | None,
+        known: dict[str, Any] | None,
     ):
         self.path = path
         self.handles: list[int] = []  # of contexts
@@ -473,10 +503,10 @@ class _Library:
         self.results = 0
         self.dll: ctypes.CDLL | None = None
         self.table: CModel  # once the library is open and is one
-        self.file, self.dll = _open(path)
+        self.file, self.dll = _open(path, checked=known is not None)
         self.table = _entry(self.dll, path)
         self.release = self.table.release
-        self.description = json.loads(self.table.description)
+        self.description = self._described() if known is None else known
         self.slots_in = tuple(map(Slot.of, read_ports(self.description["inputs"])))
         self.slots_out = tuple(map(Slot.of, read_ports(self.description["outputs"])))
         side = self.description.get("weights_file")
@@ -485,6 +515,11 @@ class _Library:
         self.threads = threads or self.description.get("threads") or 0
         if self.threads != 1:
             self._check(self.table.pool_create(self.threads, ctypes.addressof(self.pool)))
+
+    def _described(self) -> dict[str, Any]:
+        import json
+
+        return json.loads(self.table.description)
 
     def _check(self, status: int) -> None:
         if status:
@@ -545,13 +580,14 @@ class _File:
             os.close(self.number)
 
 
-def _open(path: Path) -> tuple[_File, ctypes.CDLL]:
-    """The checked file, and the library mapped from it: opened by descriptor, not by path, it is what
-    was checked, and not an older one that had the same path."""
+def _open(path: Path, checked: bool) -> tuple[_File, ctypes.CDLL]:
+    """The file, which is checked now unless it was, and the library mapped from it: opened by descriptor, not
+    by path, it is what was checked, and not an older one that had the same path."""
     file = _File(path)
     name = _fresh_name("/proc/self/fd", str(file.number))
     try:
-        check_trailer(file.number, path)
+        if not checked:
+            check_trailer(file.number, path)
         if not os.path.exists(name):
             return file, _open_copy(path, file.number)
         with contextlib.suppress(OSError):
@@ -579,6 +615,8 @@ def _fresh_name(folder: str, name: str) -> str:
 
 def _open_copy(path: Path, number: int) -> ctypes.CDLL:
     """Where descriptors have no path: the library mapped from a copy of its own."""
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         name = os.path.join(folder, path.name)
         with open(name, "wb") as copy, os.fdopen(os.dup(number), "rb") as source:

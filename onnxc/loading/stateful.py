@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import RunError, quote
-from ..records import dataclass
 from .c_values import NULL_POINTER, WRONG_COUNT, WRONG_SHAPE, Slot
 
 if TYPE_CHECKING:
     from .loader import Context
 
 
-@dataclass
 class _State:
     """A state's memory, with room along the axis that grows, and the shape of what it holds now."""
 
-    name: str
-    memory: np.ndarray
-    shape: tuple[int, ...]
+    def __init__(self, name: str, memory: np.ndarray, shape: tuple[int, ...]):
+        self.name, self.memory, self.shape = name, memory, shape
 
     @property
     def array(self) -> np.ndarray:

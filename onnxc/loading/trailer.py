@@ -8,7 +8,6 @@ offset and length of the weights, SHA-256 of all that lies outside them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import struct
@@ -23,6 +22,8 @@ ABI_MAJOR, ABI_MINOR = 1, 1
 
 def _digest(file: int, head: bytes, length: int, weights: tuple[int, int]) -> bytes:
     """SHA-256 of the trailer's head and of the first `length` bytes but the weights'."""
+    import hashlib  # loads a cryptographic library, which opening what is known to be whole does without
+
     hasher = hashlib.sha256(head)
     for begin, end in ((0, weights[0]), (sum(weights), length)):
         while begin < end:

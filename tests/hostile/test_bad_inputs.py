@@ -441,7 +441,7 @@ def test_results_made_before_a_failure_are_given_back(tmp_path):
 
 def test_strings_without_text_or_of_negative_length_are_refused(tmp_path):
     model = compiled(parsed("g (string[N] s) => (float[N] y) { y = Cast <to = 1> (s) }"), tmp_path)
-    text, context = np.array(["1", "2"], object), model._acquire()
+    text, context = np.array(["1", "2"], object), model.acquire()
     for length, data in ((-1, b"2"), (-(1 << 63), b"2"), (1, None)):
         lent = []
         context.inputs[0].fill(text, lent)
@@ -449,7 +449,7 @@ def test_strings_without_text_or_of_negative_length_are_refused(tmp_path):
         second.length, second.data = length, ctypes.cast(data, ctypes.c_void_p) if data else None
         with pytest.raises(RunError, match="input 's': string 1 has a negative length or no text"):
             context.call()
-    model._give_back(context)
+    model.give_back(context)
     assert list(model(text)) == [1, 2]
 
 

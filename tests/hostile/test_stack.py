@@ -26,14 +26,14 @@ def stack_of_run(tmp_path_factory):
 
 
 def used(stack_of_run, model, feeds):
-    context, lent = model._acquire(), []
+    context, lent = model.acquire(), []
     for target, port in zip(context.inputs, model.inputs):
         target.fill(feeds[port.name], lent)
     for struct, _ in context.outputs:
         struct.data = None
     bytes_used = stack_of_run(ctypes.cast(context.function, ctypes.c_void_p), *context.arguments)
     context.taken([None] * len(context.outputs))
-    model._give_back(context)
+    model.give_back(context)
     return bytes_used
 
 

@@ -293,12 +293,12 @@ def test_callers_share_one_mapping_of_the_side_file(apart, tmp_path):
     side = tmp_path / "model.weights"
     model = load(apart, threads=1)
     assert mapped(side) == 1
-    contexts = [model._acquire() for _ in range(3)]
+    contexts = [model.acquire() for _ in range(3)]
     assert mapped(side) == 1
     side.unlink()  # a model in use has what it needs
     assert len(contexts) == 3 and model(*ONE) == 6
     for context in contexts:
-        model._give_back(context)
+        model.give_back(context)
     model.close()
     assert mapped(side) == 0
 

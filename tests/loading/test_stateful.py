@@ -139,13 +139,13 @@ def test_states_of_unknown_size_need_a_first_value(compiled):
 def overlapping(compiled, at):
     """A call whose memory for `present_k` begins `at` bytes behind the state's."""
     room = np.zeros((64, 1, HEADS, DEPTH), np.float32)
-    context = compiled._acquire()
+    context = compiled.acquire()
     try:
         values = [tokens(1, 1, 0), room[:4], np.zeros((4, 1, HEADS, DEPTH), np.float32)]
         memory = room.reshape(-1)[at // 4 :]
         context.run(values, {1: memory})
     finally:
-        compiled._give_back(context)
+        compiled.give_back(context)
 
 
 def test_only_the_very_memory_of_a_state_may_be_its_next_values(compiled):

@@ -190,9 +190,9 @@ def state_differences(case: Case, folder: Path) -> list[str]:
     for feed in case.feeds:
         given = {name: array.copy() if name in states else array for name, array in feed.items()}
         memory = {numbers[new]: given[old] for old, new in states.items()}
-        context = model._acquire()
+        context = model.acquire()
         in_place = context.run([given[port.name] for port in model.inputs], memory)
-        model._give_back(context)
+        model.give_back(context)
         for port, one, other in zip(model.outputs, model.run(None, feed), in_place, strict=True):
             if one.shape != other.shape or one.tobytes() != other.tobytes():
                 found.append(f"{port.name} is another in place, states {states}")

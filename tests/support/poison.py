@@ -38,7 +38,7 @@ def unlike_poisoned(path, feeds, fills=FILLS, threads=(1, 2), plan=None):
 
 def _unlike(path, feeds, expected, fill, threads, plan):
     with loader.load(path, threads=threads) as model:
-        context, lent = model._acquire(), []
+        context, lent = model.acquire(), []
         try:
             odd = threads % 2 == 0  # once at addresses that are multiples of the elements' size, once not
             values = [_elsewhere(feeds.get(port.name), lent, odd) for port in model.inputs]
@@ -56,7 +56,7 @@ def _unlike(path, feeds, expected, fill, threads, plan):
             return _touched(context, memory, plan, fill) if plan is not None else ""
         finally:
             context.library.table.set_workspace(context.handle, None, 0)
-            model._give_back(context)
+            model.give_back(context)
 
 
 def _elsewhere(value, lent, odd):

@@ -17,7 +17,8 @@ import onnxc.demo
 from onnxc import InferenceSession, LoadError, ModelErrors, OnnxcError, RunError
 from onnxc.cache import cache_folder
 from onnxc.facts import Facts
-from onnxc.loading.session import cached_library
+from onnxc.loading import cached
+from onnxc.loading.cached import Settings, cached_library
 from onnxc.target import find_target
 
 DIGITS = str(Path(onnxc.demo.__file__).parent / "digits.onnx")
@@ -41,7 +42,7 @@ def path(tmp_path):
 
 
 def libraries(folder):
-    return sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("runtime-"))
+    return sorted(entry.name for entry in folder.glob("*.so"))
 
 
 # The interface
@@ -70,8 +71,10 @@ def test_it_tells_the_metadata_that_onnx_runtime_tells(path):
 
 def test_it_takes_what_onnx_runtime_takes(path, monkeypatch):
     seen = []
-    monkeypatch.setattr("onnxc.loading.session._library", lambda *_: path)
-    monkeypatch.setattr("onnxc.loading.session.load", lambda path, threads: seen.append(threads))
+    load = onnxc.load
+    monkeypatch.setattr(
+        "onnxc.onnxruntime.session.load", lambda path, n, **k: seen.append(n) or load(path, 1, **k)
+    )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 3
     session = InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -145,14 +148,16 @@ def test_the_same_model_under_another_name_is_the_same_entry(path, tmp_path):
 
 def test_what_the_library_depends_on_makes_an_entry_of_its_own(path, cache, monkeypatch):
     cached_library(path)
-    cached_library(path, shapes={"x": (2,)})
-    cached_library(path, target="x86-64-v2")
+    cached_library(path, Settings(shapes={"x": (2,)}))
+    cached_library(path, Settings(target="x86-64-v2"))
     other = replace(find_target(), facts=Facts(level2_bytes=3 << 20))
     monkeypatch.setattr("onnxc.target.find_target", lambda name: other)
+    monkeypatch.setattr(cached, "_surroundings", lambda: "other facts")
     cached_library(path)
     onnx.save(model(node("Abs", "x", "y")), path)
     cached_library(path)
-    monkeypatch.setattr("onnxc.loading.session._compiler_hash", lambda: "another compiler")
+    monkeypatch.setattr(cached, "_compiler_hash", lambda: "another compiler")
+    monkeypatch.setattr(cached, "_surroundings", lambda: "another compiler")
     cached_library(path)
     assert len(libraries(cache)) == 6
 
@@ -163,7 +168,7 @@ def test_a_typical_size_makes_an_entry_of_its_own(tmp_path, cache):
     open_size.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
     onnx.save(open_size, path)
     for typical in (None, {"n": 128}):
-        cached_library(path, typical=typical)
+        cached_library(path, Settings(typical=typical or {}))
     assert len(libraries(cache)) == 2
 
 

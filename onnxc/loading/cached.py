@@ -1,0 +1,345 @@
+"""The cache of compiled models: which library a model has, found without reading the model where it can be.
+
+A library is named by the content of all that it depends on: the model with its external files, the settings,
+the compiler, the runtime and the target. Two kinds of small files lead to it. One is named by the model's
+path and says of each file what it was (device, number, size, times): if that still holds, and the compiler
+and the machine are the same, the library is the one. The other is named by the model's content."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..cache import after_failure, folders, locked, temporary_name, writable_folder
+from ..errors import CompileError, LoadError
+
+USED_AGAIN = 3600  # seconds after which a use of a library is written down anew
+
+
+#: The settings that a session takes as keywords.
+KEYWORDS = ("dims", "shapes", "typical", "target", "precision", "operators")
+
+
+class Settings(NamedTuple):
+    """What of a model is fixed for its library: dims, shapes, typical, target, precision and operators are as
+    for `onnxc.compile`. overridable: initializers that runs give. free: what else decides sizes, for the
+    library's name."""
+
+    dims: Mapping[str, int] = {}
+    shapes: Mapping[str, Any] = {}
+    typical: Mapping[str, int] = {}
+    target: Any = "native"
+    precision: str = "float32"
+    operators: tuple[str, ...] = ()
+    overridable: frozenset[str] = frozenset()
+    free: tuple[Mapping[str, int], ...] = ()
+
+    def with_(self, **changes: Any) -> Settings:
+        return self._replace(**changes)
+
+    def text(self) -> str:
+        """The settings as a text that is the same for equal ones, and for the same operators beside those
+        that onnxc has: those in files, and those that this process has registered."""
+        custom = sys.modules.get(f"{__package__.partition('.')[0]}.custom")
+        registered = custom.digest() if custom is not None else ""
+        if self == Settings() and not registered:
+            return ""
+        shapes = sorted((name, tuple(shape)) for name, shape in (self.shapes or {}).items())
+        target = self.target if isinstance(self.target, str) else tuple(self.target)
+        tables = (self.dims, self.typical, *self.free)
+        files = [(os.fspath(path), _digest_if_there(os.fspath(path))) for path in self.operators]
+        others = (self.precision, files, registered, sorted(self.overridable))
+        return repr((shapes, target, others, [sorted((t or {}).items()) for t in tables]))
+
+
+def is_library(path: str | os.PathLike) -> bool:
+    """Whether to take a file for a library: by what it begins with, or else by its name."""
+    named_so = os.fspath(path).endswith(".so")
+    try:
+        if not os.path.isfile(path):
+            return named_so
+        with open(path, "rb") as file:
+            return named_so or file.read(4) == b"\x7fELF"
+    except (OSError, ValueError):
+        return named_so
+
+
+class Found(NamedTuple):
+    """A library, and its description where it is known to be whole."""
+
+    path: Path
+    known: dict[str, Any] | None = None
+
+
+def cached_library(source: Any, settings: Settings = Settings(), **how: Any) -> Path:  # noqa: B008
+    """The path that `find_library` finds."""
+    return find_library(source, settings, **how).path
+
+
+def find_library(
+    source: Any,
+    settings: Settings = Settings(),  # noqa: B008 (it never changes)
+    *,
+    progress: Callable[[str], None] | None = None,
+    fix: Callable[[Any], tuple[dict, dict]] | None = None,
+) -> Found:
+    """The compiled library of a model (a path, bytes or an onnx.ModelProto), from the cache or newly made; a
+    large one has its weights in a file beside it. One process compiles it, others wait.
+
+    progress: as for `compile`. fix: what gives sizes and shapes of the opened model beside those in the
+    settings. Raises what `compile` raises, and LoadError where there is no folder to keep a library in."""
+    path = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else None
+    text = settings.text()
+    if path is not None and (entry := _read("path", path + text, _stamp)):
+        return Found(entry.library, entry.description)
+    content = _content(source)
+    folder = os.path.dirname(path or "")
+    entry = _read("content", content + text, _digest_of, folder) if content else None
+    if entry is None:
+        library, files = _compiled(source, settings, progress, fix)
+        entry = Entry(library, _description(library), [(file, _digest_of(file)) for file in files])
+        if content and (path is not None or not files):
+            beside = [(os.path.relpath(file, folder), digest) for file, digest in entry.files]
+            _write("content", content + text, entry._replace(files=beside))
+    if path is not None:
+        files = [path, *(os.path.join(folder, file) for file, _ in entry.files)]
+        _write("path", path + text, entry._replace(files=[(file, _stamp(file)) for file in files]))
+    return Found(entry.library, entry.description)
+
+
+# What leads to a library ------------------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """A library with its description, and the files that it was made of, each with what tells whether it is
+    the same."""
+
+    library: Path
+    description: dict[str, Any]
+    files: list[tuple[str, str]]
+
+
+def _stamp(path: str) -> str:
+    s = os.stat(path)
+    return f"{s.st_dev} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}"
+
+
+def _name(kind: str, key: str) -> str:
+    """`path-…` or `content-…` and a digest (FNV-1a) of the key, which stands in the file, too."""
+    number = 0xCBF29CE484222325
+    for byte in key.encode("utf-8", "surrogateescape"):
+        number = (number ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{kind}-{number:016x}"
+
+
+def _read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> Entry | None:
+    """The entry of that key, if it was written by this compiler on such a machine, its library is there, and
+    of every file `told` says what it said then."""
+    for place in folders():
+        try:
+            with open(place / _name(kind, key), "rb") as file:
+                found, surroundings, library, size, description, files = marshal.load(file)
+            path = place / library
+            status = os.stat(path)
+            same = (found, surroundings, size) == (key, _surroundings(), status.st_size)
+            if same and all(told(os.path.join(folder, name)) == then for name, then in files):
+                _use(path, status)
+                return Entry(path, description, files)
+        except (OSError, ValueError, EOFError, TypeError):  # gone, or cut off
+            continue
+    return None
+
+
+def _use(library: Path, status: os.stat_result) -> None:
+    """Writes down that a library is used, for what the cache gives up first."""
+    if time.time() - status.st_mtime > USED_AGAIN:
+        with suppress(OSError):  # of a cache that can only be read
+            os.utime(library)
+
+
+def _write(kind: str, key: str, entry: Entry) -> None:
+    """Writes an entry beside its library, or where that cannot be in a temporary folder that is there."""
+    for folder in dict.fromkeys((entry.library.parent, *folders())):
+        library = os.path.relpath(entry.library, folder)
+        size = entry.library.stat().st_size
+        place = folder / _name(kind, key)
+        temporary = temporary_name(place)
+        try:
+            content = (key, _surroundings(), library, size, entry.description, entry.files)
+            temporary.write_bytes(marshal.dumps(content))
+            os.replace(temporary, place)
+            return
+        except OSError:
+            temporary.unlink(missing_ok=True)
+
+
+def _description(library: Path) -> dict[str, Any]:
+    from .loader import load
+
+    with load(library, threads=1) as model:
+        return model.description
+
+
+def _content(source: Any) -> str:
+    """A digest of the model's own file or bytes; empty where it cannot be read."""
+    if isinstance(source, (str, os.PathLike)):
+        try:
+            return _digest_of(os.fspath(source)) if os.path.isfile(source) else ""
+        except (OSError, ValueError):
+            return ""
+    import hashlib
+
+    if not isinstance(source, (bytes, bytearray, memoryview)):
+        if not hasattr(source, "SerializeToString"):
+            return ""
+        try:
+            source = source.SerializeToString(deterministic=True)
+        except ValueError:  # over 2 GB, which compiling refuses with a sentence
+            return ""
+    return hashlib.sha256(source).hexdigest()
+
+
+def _digest_if_there(path: str) -> str:
+    """A digest of a file; empty where it cannot be read, which is reported when it is needed."""
+    with suppress(OSError):
+        return _digest_of(path)
+    return ""
+
+
+def _digest_of(path: str) -> str:
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache
+def _surroundings() -> str:
+    """What tells whether the compiler or the machine is another than the one that wrote an entry: when the
+    compiler's files were changed, the processor, and what was measured of it."""
+    here = Path(__file__).parents[1]
+    beside = [here.parent / name for name in ("codegen", "passes", "runtime_c")]  # of a checkout
+    newest, count, pending = (
+        0,
+        0,
+        [os.fspath(f) for f in (here, *beside) if f == here or not (here / f.name).is_dir()],
+    )
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith((".py", ".c", ".h")):
+                    newest, count = max(newest, entry.stat().st_mtime_ns), count + 1
+                elif entry.is_dir() and entry.name != "__pycache__":
+                    pending.append(entry.path)
+    return f"{sys.implementation.cache_tag} {newest} {count} {_machine()}"
+
+
+def _machine() -> str:
+    """The processor's name and features, and when it was calibrated."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            lines = file.read(8192).partition(b"\n\n")[0].split(b"\n")
+    except OSError:
+        lines = []
+    kinds = (b"model name", b"flags", b"CPU part", b"Features")
+    told = [line for line in lines if line.startswith(kinds)]
+    facts = []
+    for folder in folders():
+        names = [name for name in os.listdir(folder) if name.startswith("facts-")]
+        facts += [f"{name} {os.stat(folder / name).st_mtime_ns}" for name in sorted(names)]
+    return _name("", repr((told, facts)))
+
+
+# Compilation ------------------------------------------------------------------------------------------
+
+
+def _compiled(
+    source: Any,
+    settings: Settings,
+    progress: Callable[[str], None] | None,
+    fix: Callable[[Any], tuple[dict, dict]] | None,
+) -> tuple[Path, list[str]]:
+    """The library by its name, compiled if it is not there, and the model's external files."""
+    import hashlib
+
+    from ..frontend.model_file import open_model
+    from ..target import find_targets
+
+    model = open_model(source)
+    if fix is not None:
+        dims, shapes = fix(model.proto)
+        settings = settings.with_(dims={**dims, **settings.dims}, shapes={**shapes, **settings.shapes})
+    key = hashlib.sha256()
+    for part in (model.content_hash, settings.text(), repr(find_targets(settings.target)), _compiler_hash()):
+        key.update(part.encode("utf-8", "surrogateescape"))
+    name = f"{key.hexdigest()[:40]}.so"
+    for folder in folders():
+        if _is_whole(folder / name):
+            return folder / name, _external(model)
+    try:
+        path = _compile_once(writable_folder() / name, model, settings, progress)
+    except CompileError as error:
+        cause = error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        folder = after_failure(writable_folder(), cause.strerror or str(cause))
+        path = _compile_once(folder / name, model, settings, progress)
+    return path, _external(model)
+
+
+def _external(model: Any) -> list[str]:
+    return [os.fspath(file.path) for file in model.external.opened()]
+
+
+def _compile_once(path: Path, model: Any, settings: Settings, progress: Any) -> Path:
+    with locked(path, "another process compiles the model"):
+        if not _is_whole(path):
+            from ..driver import compile_model
+
+            compile_model(
+                model,
+                path,
+                name="model",
+                progress=progress,
+                dims=settings.dims,
+                shapes=settings.shapes,
+                target=settings.target,
+                typical=settings.typical,
+                precision=settings.precision,
+                operators=settings.operators,
+                overridable=settings.overridable,
+            )
+    return path
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether an entry of the cache is there and can be loaded, its side file of weights included."""
+    from .loader import load
+
+    try:
+        load(path, threads=1).close()
+        return True
+    except LoadError:
+        return False
+
+
+def _compiler_hash() -> str:
+    """A digest of the compiler and the runtime: their sources."""
+    import hashlib
+
+    from .. import codegen, passes, runtime_c
+
+    digest = hashlib.sha256()
+    packages = [Path(__file__).parents[1], *(Path(p.__path__[0]) for p in (codegen, passes, runtime_c))]
+    for folder in packages:
+        for file in sorted(folder.rglob("*")):
+            if file.suffix in (".py", ".c", ".h"):
+                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,176 @@
+"""What is done to a model before it is compiled: sizes of free dimensions, initializers of the program's.
+
+Here `onnx` is imported, which opening a compiled model does without.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ModelError, OnnxcError
+from .enumerations import GraphOptimizationLevel, OrtCompileApiFlags
+from .failures import InvalidArgument, made, translated
+
+if TYPE_CHECKING:
+    import onnx
+
+    from .devices import OrtEpContextData
+    from .options import SessionOptions
+
+
+def edited(source: str | bytes | onnx.ModelProto, options: SessionOptions) -> onnx.ModelProto:
+    """The model with the initializers that the options give."""
+    import onnx
+    from onnx import numpy_helper
+
+    model = _loaded(source, options._files, options._external)
+    given = {**options._external, **options._initializers}
+    for tensor in model.graph.initializer:
+        if tensor.name in given:
+            value = numpy_helper.from_array(given[tensor.name].numpy(), tensor.name)
+            if value.data_type != tensor.data_type or list(value.dims) != list(tensor.dims):
+                raise made(
+                    InvalidArgument, f"the initializer '{tensor.name}' is given with another type or shape"
+                )
+            tensor.CopyFrom(value)
+    absent = given.keys() - {tensor.name for tensor in model.graph.initializer}
+    if absent & options._external.keys():
+        raise made(InvalidArgument, f"the model has no initializer '{min(absent)}'")
+    for name in sorted(absent):
+        model.graph.initializer.append(numpy_helper.from_array(given[name].numpy(), name))
+    assert isinstance(model, onnx.ModelProto)
+    return model
+
+
+def _loaded(
+    source: str | bytes | onnx.ModelProto, files: Mapping[str, bytes], values: Mapping[str, Any]
+) -> onnx.ModelProto:
+    """The model in memory, its external data too, of which `files` has some by name and `values` others."""
+    import onnx
+    from google.protobuf.message import DecodeError
+    from onnx.external_data_helper import load_external_data_for_tensor
+
+    from ..frontend.external_data import read_reference
+    from ..frontend.walk import all_tensors
+
+    folder = Path(source).parent if isinstance(source, (str, os.PathLike)) else Path()
+    model = onnx.ModelProto()
+    try:
+        if isinstance(source, onnx.ModelProto):
+            model.CopyFrom(source)
+        else:
+            model.ParseFromString(source if isinstance(source, bytes) else Path(source).read_bytes())
+        for tensor in all_tensors(model):
+            if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.name in values:
+                continue
+            reference = read_reference(tensor.external_data)
+            if reference.location in files:
+                data = files[reference.location][reference.offset or 0 :]
+                tensor.raw_data = data if reference.length is None else data[: reference.length]
+            else:
+                load_external_data_for_tensor(tensor, str(folder))
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+    except OnnxcError as error:
+        raise translated(error, source) from None
+    except (OSError, DecodeError, onnx.checker.ValidationError) as error:
+        raise translated(ModelError(f"cannot be read: {error}"), source) from None
+    return model
+
+
+def free_dimensions(
+    by_name: Mapping[str, int], by_denotation: Mapping[str, int]
+) -> Callable[[onnx.ModelProto], tuple[dict[str, int], dict[str, list[int | None]]]]:
+    """Of a model: sizes of the named dimensions that it has, and shapes of inputs with nameless ones."""
+
+    def found(model: onnx.ModelProto) -> tuple[dict[str, int], dict[str, list[int | None]]]:
+        dims: dict[str, int] = {}
+        shapes: dict[str, list[int | None]] = {}
+        for port in model.graph.input:
+            sizes = port.type.tensor_type.shape.dim
+            for axis, dim in enumerate(sizes):
+                if dim.dim_param in by_name:
+                    dims[dim.dim_param] = by_name[dim.dim_param]
+                elif dim.denotation in by_denotation and not dim.HasField("dim_value"):
+                    if dim.dim_param:
+                        dims[dim.dim_param] = by_denotation[dim.denotation]
+                    else:
+                        shape = shapes.setdefault(port.name, [None] * len(sizes))
+                        shape[axis] = by_denotation[dim.denotation]
+        return dims, shapes
+
+    return found
+
+
+def write_model(
+    source: str | bytes | onnx.ModelProto,
+    path: str | os.PathLike,
+    dims: Mapping[str, int],
+    shapes: Mapping[str, Any],
+) -> None:
+    """Writes the model with the sizes of its inputs' dimensions as an ONNX file."""
+    model = _loaded(source, {}, {})
+    for port in model.graph.input:
+        for axis, dim in enumerate(port.type.tensor_type.shape.dim):
+            size = dims.get(dim.dim_param, (shapes.get(port.name) or {axis: None})[axis])
+            if size is not None:
+                dim.dim_value = size
+    Path(path).write_bytes(model.SerializeToString())
+
+
+class ModelCompiler:
+    """Writes a model as it would be run. For other devices ONNX Runtime stores what it made for them in it;
+    for the processor it is the model itself, with its external data inside."""
+
+    def __init__(
+        self,
+        sess_options: SessionOptions,
+        input_model_path_or_bytes: str | os.PathLike | bytes,
+        embed_compiled_data_into_model: bool = False,
+        external_initializers_file_path: str | os.PathLike | None = None,
+        external_initializers_size_threshold: int = 1024,
+        flags: int = OrtCompileApiFlags.NONE,
+        graph_optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_DISABLE_ALL,
+        get_initializer_location_func: Callable[..., Any] | None = None,
+    ):
+        """Of the options those count that change the model; initializers are always in the model's file."""
+        if not isinstance(input_model_path_or_bytes, (str, os.PathLike, bytes)):
+            raise TypeError(f"Unable to load from type '{type(input_model_path_or_bytes)}'")
+        if not input_model_path_or_bytes:
+            what = "bytes array" if isinstance(input_model_path_or_bytes, bytes) else "path"
+            raise ValueError(f"Input model {what} is empty")
+        if external_initializers_file_path and get_initializer_location_func is not None:
+            raise ValueError(
+                "Cannot initialize ModelCompiler with both `external_initializers_file_path` "
+                "and `get_initializer_location_func`"
+            )
+        self._options, self._flags = sess_options, flags
+        source = input_model_path_or_bytes
+        self._source = source if isinstance(source, bytes) else os.fspath(source)
+
+    def compile_to_file(self, output_model_path: str | None = None) -> None:
+        """Writes to the path, or to that of the model with `_ctx` behind its stem."""
+        if output_model_path is None:
+            if isinstance(self._source, bytes):
+                raise made(InvalidArgument, "a model of bytes needs a path to be written to")
+            output_model_path = str(Path(self._source).with_suffix("")) + "_ctx.onnx"
+        if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and os.path.exists(output_model_path):
+            raise made(InvalidArgument, f"Output model path already exists: {output_model_path}")
+        Path(output_model_path).write_bytes(self.compile_to_bytes())
+
+    def compile_to_bytes(self) -> bytes:
+        if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED:
+            raise made(InvalidArgument, "no node was compiled for another device than the processor")
+        return edited(self._source, self._options).SerializeToString()
+
+    def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
+        write_function(self.compile_to_bytes())
+
+    def set_ep_context_data_write_func(self, write_func: Callable[[str, OrtEpContextData], None]) -> None:
+        """Without effect: no provider has data of its own."""
+
+    def clear_ep_context_data_write_func(self) -> None:
+        """Without effect: no provider has data of its own."""

@@ -1,0 +1,507 @@
+"""InferenceSession: ONNX Runtime's interface over compiled libraries.
+
+A model is compiled when it is first opened and kept in the user's cache (`onnxc/loading/cached.py`). What the
+library is not compiled for is compiled when a run first needs it: initializers that a run gives in the place
+of the model's."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OnnxcError, RunError
+from ..loading.cached import KEYWORDS, Found, Settings, find_library, is_library
+from ..loading.loader import Model, Timing, load
+
+if TYPE_CHECKING:
+    from .binding import IOBinding
+    from .devices import NativeDevice, OrtEpAssignedSubgraph, OrtEpDevice, OrtMemoryInfo
+    from .enumerations import OrtDeviceVendorId
+    from .options import RunOptions, SessionOptions
+    from .ports import ModelMetadata, NodeArg
+    from .providers import Providers
+    from .values import NativeValue, OrtValue, OrtValueVector
+
+
+class Session:
+    """What a session can do; `InferenceSession` opens one."""
+
+    _model: Model  # that serves runs which ask for nothing special
+    _source: Any
+    _open: Callable[..., Model]
+
+    def __init__(self, enable_fallback: bool = True):
+        self._enable_fallback = enable_fallback
+        self._given: SessionOptions | None = None  # options
+        self._overriding: dict[frozenset[str], Model] = {}  # by the initializers that runs give
+        self._profile: list[dict[str, object]] | None = None
+        self._profile_start = 0
+
+    # What it tells ------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Model:
+        """The compiled model behind the session."""
+        return self._model
+
+    @property
+    def _sess(self) -> Session:
+        return self
+
+    def get_session_options(self) -> SessionOptions:
+        """The options that the session was made with."""
+        from .options import SessionOptions
+
+        if self._given is None:
+            self._given = SessionOptions()
+        return self._given
+
+    def get_inputs(self) -> list[NodeArg]:
+        from .ports import NodeArg
+
+        return [NodeArg._of(port) for port in self._model.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        from .ports import NodeArg
+
+        return [NodeArg._of(port) for port in self._model.outputs]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Initializers that are also inputs: runs may give them."""
+        from .ports import NodeArg, type_text
+
+        entries = self._model.description.get("overridable", ())
+        return [NodeArg(e["name"], type_text(e["dtype"]), list(e["shape"])) for e in entries]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        from .ports import ModelMetadata
+
+        return ModelMetadata(self._model)
+
+    def get_providers(self) -> list[str]:
+        return ["CPUExecutionProvider"]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return {"CPUExecutionProvider": {}}
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        from .devices import processor_memory
+
+        return [processor_memory() for _ in self._model.inputs]
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        from .devices import processor_memory
+
+        return [processor_memory() for _ in self._model.outputs]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice]:
+        from .devices import OrtEpDevice
+
+        return [OrtEpDevice() for _ in self._model.inputs]
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """One subgraph with the model's operators, where the session's configuration asks for it."""
+        from .devices import OrtEpAssignedNode, OrtEpAssignedSubgraph
+        from .failures import Fail, made
+
+        key = "session.record_ep_graph_assignment_info"
+        if self.get_session_options()._entries.get(key) != "1":
+            raise made(Fail, f"Session configuration entry '{key}' must be set to \"1\" to retrieve it.")
+        counts = self._model.description.get("operators", {})
+        nodes = [
+            OrtEpAssignedNode("", name.rpartition(".")[0], name.rpartition(".")[2])
+            for name, count in counts.items()
+            for _ in range(count)
+        ]
+        return [OrtEpAssignedSubgraph(nodes)]
+
+    def get_tuning_results(self) -> list:
+        """None: nothing is tuned when a model runs."""
+        return []
+
+    # What it is told ----------------------------------------------------------------------------------
+
+    def set_providers(
+        self, providers: Providers = None, provider_options: Sequence[dict[Any, Any]] | None = None
+    ) -> None:
+        """Warns of providers that are not there; the processor stays the one."""
+        from .providers import require_known
+
+        require_known(providers, provider_options, self._enable_fallback)
+
+    def disable_fallback(self) -> None:
+        """Makes providers that are unknown an error."""
+        self._enable_fallback = False
+
+    def enable_fallback(self) -> None:
+        """Makes the processor take the place of providers that are unknown."""
+        self._enable_fallback = True
+
+    def set_ep_dynamic_options(self, options: dict[str, str]) -> None:
+        """Without effect: the processor has none."""
+        if not options:
+            raise RuntimeError("No options were provided")
+
+    def set_tuning_results(self, results: list, *, error_on_invalid: bool = False) -> None:
+        """Without effect: nothing is tuned when a model runs."""
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Without effect: nothing is captured."""
+
+    # Runs ---------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+    ) -> list:
+        """The outputs named (none: all) for the inputs fed, by name."""
+        try:
+            if run_options is None and self._profile is None:
+                return self._model.run(output_names or None, input_feed)
+            for adapter in getattr(run_options, "_adapters", ()):
+                parameters = {name: value._value for name, value in adapter.parameters.items()}
+                input_feed = {**parameters, **input_feed}
+            return self._run(self._model, output_names, input_feed, run_options)
+        except RunError as error:
+            return self._run_otherwise(error, output_names, input_feed, run_options)
+
+    def _run_otherwise(
+        self,
+        error: RunError,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None,
+    ) -> list:
+        """The run again where it only needs other code, else the error as ONNX Runtime has it."""
+        from .failures import missing_inputs, translated
+
+        if not isinstance(input_feed, Mapping):
+            raise translated(error) from None
+        optional = {port.name for port in self._model.inputs if port.optional or port.kind == "optional"}
+        missing = [p.name for p in self._model.inputs if p.name not in input_feed and p.name not in optional]
+        if missing:
+            raise missing_inputs(error, missing, list(input_feed)) from None
+        given = frozenset(p.name for p in self.get_overridable_initializers() if p.name in input_feed)
+        if not given:
+            raise translated(error) from None
+        try:
+            if given not in self._overriding:
+                self._overriding[given] = self._open(overridable=given)
+            return self._run(self._overriding[given], output_names, input_feed, run_options)
+        except OnnxcError as again:
+            raise translated(again) from None
+
+    def _run(
+        self,
+        model: Model,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Any],
+        options: RunOptions | None,
+        memory: Mapping[str, Any] | None = None,
+    ) -> list:
+        """A run that can be ended and is written down where the session profiles."""
+        from .failures import Fail, made
+        from .options import RunOptions
+
+        if options is None:
+            options = RunOptions()
+        elif not isinstance(options, RunOptions):
+            raise TypeError(f"run_options is of type RunOptions, not {type(options).__name__}")
+        wanted = model.output_numbers(output_names or None)
+        values = model.in_order(feeds)
+        context = model.acquire()
+        options._running.append(context)
+        try:
+            if options.terminate:
+                raise made(Fail, "Exiting due to terminate flag being set to true.")
+            given = {model.output_numbers([name])[0]: array for name, array in (memory or {}).items()}
+            if self._profile is None:
+                results = context.run(values, given)
+            else:
+                results, timings = context.run_timed(values, given)
+                self._record(timings)
+            for number, array in given.items():
+                if (shape := context.output_shape(number)) != array.shape:
+                    name = model.outputs[number].name
+                    raise RuntimeError(
+                        f"Error in execution: Got invalid dimensions for output: {name}: the memory has "
+                        f"shape {list(array.shape)}, the result {list(shape)}"
+                    )
+        finally:
+            options._running.remove(context)
+            model.give_back(context)
+        return [results[k] for k in wanted]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list, Any, str], None],
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Runs in a thread, which then calls callback(results, user_data, error): an empty text, or what went
+        wrong and no results."""
+        import threading
+
+        missing = {port.name for port in self._model.inputs if not port.optional and port.kind != "optional"}
+        if absent := sorted(missing - input_feed.keys()):
+            raise ValueError(f"Required inputs ({absent}) are missing from input feed ({list(input_feed)}).")
+
+        def work() -> None:
+            try:
+                results, problem = self.run(output_names, input_feed, run_options), ""
+            except Exception as error:
+                results, problem = [], str(error)
+            callback(results, user_data, problem)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, NativeValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """As `run`, of OrtValues to OrtValues."""
+        from .values import OrtValue
+
+        feeds = {name: value._value for name, value in input_dict_ort_values.items()}
+        results = self.run(output_names, feeds, run_options)
+        return [OrtValue(value) for value in self._values(output_names, results)]
+
+    def _values(self, output_names: Sequence[str] | None, results: Sequence[Any]) -> list[NativeValue]:
+        from .ports import type_of
+        from .values import NativeValue
+
+        ports = {port.name: port for port in self._model.outputs}
+        named = [ports[name] for name in output_names] if output_names else self._model.outputs
+        return [NativeValue._of(value, type_of(port)) for value, port in zip(results, named)]
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: OrtValueVector,
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[Any],
+    ) -> None:
+        """As `run`, of a vector of OrtValues; the results are put behind each other into `fetches`."""
+        named = {name: value._value for name, value in zip(feed_names, feeds)}
+        for value in self._values(fetch_names, self.run(fetch_names, named, run_options)):
+            fetches.push_back(value)
+
+    def io_binding(self) -> IOBinding:
+        """An object to bind inputs and outputs with."""
+        from .binding import IOBinding
+
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        """Runs on the inputs that are bound, and leaves the results where outputs are bound."""
+        from .values import NativeValue, OrtValueVector
+
+        if iobinding._session is not self:
+            raise ValueError("IOBinding must be used with the session that created it.")
+        bound = iobinding._iobinding
+        if not bound.outputs:
+            raise RuntimeError("Error in execution: At least one output should be requested.")
+        feeds = {n: v._value if isinstance(v, NativeValue) else v for n, v in bound.inputs.items()}
+        memory = {name: value._value for name, value in bound.outputs.items() if value is not None}
+        names = list(bound.outputs)
+        try:
+            results = self._run(self._model, names, feeds, run_options, memory)
+        except RunError as error:
+            raise RuntimeError(f"Error in execution: {error}") from error
+        bound.results = OrtValueVector()
+        for name, value in zip(names, self._values(names, results)):
+            bound.results.push_back(bound.outputs[name] or value)
+
+    def create_ortvalue_from_shape_and_type(
+        self,
+        shape: Sequence[int],
+        element_type: object,
+        device_type: str,
+        device_id: int = 0,
+        vendor_id: int | OrtDeviceVendorId = -1,
+    ) -> OrtValue:
+        """Memory for a tensor; see `OrtValue.ortvalue_from_shape_and_type`."""
+        from .values import OrtValue
+
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
+
+    # Profiles -----------------------------------------------------------------------------------------
+
+    def _record(self, timings: Sequence[Timing]) -> None:
+        """Adds a run that has just ended to the profile."""
+        assert self._profile is not None
+        ns = time.monotonic_ns() - self._profile_start - sum(timing.ns for timing in timings)
+        for timing in timings:
+            event = {"name": timing.node, "cat": "Node", "ph": "X", "pid": os.getpid(), "tid": 0}
+            arguments = {"parts": timing.parts, "expected_us": timing.estimated_ns / 1000}
+            self._profile.append({**event, "ts": ns // 1000, "dur": timing.ns / 1000, "args": arguments})
+            ns += timing.ns
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When profiling began, by `time.monotonic_ns`; 0 without it."""
+        return self._profile_start
+
+    def end_profiling(self) -> str:
+        """Writes what runs took, in the format of Chrome's traces; the name of the file."""
+        import json
+
+        if self._profile is None:
+            return ""
+        events, self._profile = self._profile, None
+        now = time.time()
+        stamp = f"{time.strftime('%Y-%m-%d_%H-%M-%S', time.localtime(now))}_{int(now * 1000) % 1000:03}"
+        name = f"{self.get_session_options().profile_file_prefix}_{stamp}.json"
+        Path(name).write_text(json.dumps(events))
+        return name
+
+
+class InferenceSession(Session):
+    """A model ready to run."""
+
+    def __init__(
+        self,
+        path_or_bytes: str | bytes | os.PathLike,
+        sess_options: SessionOptions | None = None,
+        providers: Providers = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """path_or_bytes: the path of a model or of a compiled library, or a model as bytes or an
+        onnx.ModelProto. Keywords beside ONNX Runtime's: threads, as for `onnxc.load`, and dims, shapes,
+        typical, target and progress, as for `onnxc.compile`. Raises what ONNX Runtime raises, which is also
+        an onnxc.OnnxcError."""
+        super().__init__(enable_fallback=int(kwargs.pop("enable_fallback", 1)) == 1)
+        for ignored in ("disabled_optimizers", "read_config_from_model"):
+            kwargs.pop(ignored, None)
+        threads, progress = kwargs.pop("threads", None), kwargs.pop("progress", None)
+        settings = Settings(**{n: kwargs.pop(n) for n in KEYWORDS if n in kwargs})
+        if kwargs:
+            raise TypeError(f"InferenceSession has no argument '{min(kwargs)}'")
+        _require_source(path_or_bytes)
+        if sess_options is not None and not hasattr(sess_options, "intra_op_num_threads"):
+            raise TypeError(f"sess_options is of type SessionOptions, not {type(sess_options).__name__}")
+        self._given = sess_options._copy() if sess_options and hasattr(sess_options, "_copy") else None
+        if providers is not None:
+            self.set_providers(providers, provider_options)
+        threads = threads or _threads(sess_options) or None
+        self._source = path_or_bytes
+
+        def open_model(**further: Any) -> Model:
+            found = _library(path_or_bytes, self._given, settings.with_(**further), progress)
+            return load(found.path, threads, known=found.known)
+
+        self._open = open_model
+        try:
+            self._model = open_model()
+        except OnnxcError as error:
+            from .failures import translated
+
+            raise translated(error, path_or_bytes) from None
+        if self._given is not None and self._given.enable_profiling:
+            self._profile, self._profile_start = [], time.monotonic_ns()
+
+
+def _require_source(source: object) -> None:
+    """TypeError unless a model may be of this type."""
+    if isinstance(source, (str, bytes, os.PathLike)):
+        return
+    onnx = sys.modules.get("onnx")
+    if onnx is None or not isinstance(source, onnx.ModelProto):
+        raise TypeError(f"Unable to load from type '{type(source)}'")
+
+
+def _threads(options: Any) -> int:
+    """How many threads the options ask for; 0 where they leave it open."""
+    if options is None:
+        return 0
+    if not getattr(options, "use_per_session_threads", True):
+        from . import environment
+
+        return max(environment.global_threads, 0)
+    return max(options.intra_op_num_threads, 0)
+
+
+def _library(source: Any, options: SessionOptions | None, settings: Settings, progress: Any) -> Found:
+    """The library to load for a path, bytes or ModelProto."""
+    if getattr(options, "_cancelled", False):
+        from .failures import ModelLoadCanceled
+
+        raise ModelLoadCanceled("Loading the model was cancelled by the session's options.")
+    if isinstance(source, (str, os.PathLike)) and is_library(source):
+        return Found(Path(source))
+    if options is None:
+        return find_library(source, settings, progress=progress)
+    fix = None
+    if options._initializers or options._external or options._files:
+        from .offline import edited
+
+        source = edited(source, options)
+    if options._sizes or options._denoted:
+        from .offline import free_dimensions
+
+        fix = free_dimensions(options._sizes, options._denoted)
+        settings = settings.with_(free=(options._sizes, options._denoted))
+    found = find_library(source, settings, progress=progress, fix=fix)
+    if options.optimized_model_filepath:
+        _write_optimized(source, found.path, options, settings)
+    return found
+
+
+def _write_optimized(source: Any, library: Path, options: SessionOptions, settings: Settings) -> None:
+    path = Path(options.optimized_model_filepath)
+    if path.suffix == ".so":
+        path.write_bytes(library.read_bytes())
+        return
+    from .offline import write_model
+
+    write_model(source, path, {**settings.dims, **options._sizes}, settings.shapes)
+
+
+class NativeSession(InferenceSession):
+    """The session behind a session, as ONNX Runtime has one: opened by `initialize_session`."""
+
+    def __init__(
+        self, options: SessionOptions, source: str | bytes, is_path: bool, read_config: bool, /
+    ) -> None:
+        self._arguments = (source, options)
+
+    def initialize_session(
+        self, providers: Sequence[str], provider_options: Sequence[dict], disabled_optimizers: set[str], /
+    ) -> None:
+        """Opens the model."""
+        source, options = self._arguments
+        super().__init__(source, options, list(providers) or None, list(provider_options) or None)
+
+    def run_with_ort_values(  # type: ignore[override]
+        self, feeds: Mapping[str, NativeValue], output_names: Sequence[str], options: RunOptions | None, /
+    ) -> OrtValueVector:
+        """As that of `InferenceSession`, its arguments in another order."""
+        from .values import OrtValueVector
+
+        found = OrtValueVector()
+        for value in super().run_with_ort_values(output_names, feeds, options):
+            found.push_back(value)
+        return found
+
+    def create_ortvalue_from_shape_and_type(  # type: ignore[override]
+        self, shape: Sequence[int], element_type: object, device: NativeDevice, /
+    ) -> NativeValue:
+        """As that of `OrtValue`."""
+        from .values import NativeValue
+
+        return NativeValue.ortvalue_from_shape_and_type(shape, element_type, device)
+
+
+NativeSession.__name__ = NativeSession.__qualname__ = "InferenceSession"

@@ -1,0 +1,268 @@
+"""Programs written for ONNX Runtime get what they would get there: each is run with both."""
+
+import json
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as theirs
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxc
+import onnxc.onnxruntime as ours
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def small_model() -> onnx.ModelProto:
+    """y = x + w, z = relu(-y), for any number of rows; w may be given by a run."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"]), helper.make_node("Neg", ["y"], ["m"]),
+         helper.make_node("Relu", ["m"], ["z"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3]),
+         helper.make_tensor_value_info("w", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in "yz"],
+        [numpy_helper.from_array(np.array([-1, -2, -3], np.float32), "w")],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "small.onnx"
+    onnx.save(small_model(), path)
+    return str(path)
+
+
+@pytest.fixture(scope="module", params=[ours, theirs], ids=["onnxc", "onnxruntime"])
+def ort(request):
+    return request.param
+
+
+@pytest.fixture
+def session(ort, path):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+Y = X + np.array([-1, -2, -3], np.float32)
+Z = np.maximum(-Y, 0)
+
+
+@pytest.mark.parametrize("names", [None, [], (), ["y", "z"]])
+def test_no_names_are_all_outputs(session, names):
+    y, z = session.run(names, {"x": X})
+    np.testing.assert_array_equal(y, Y)
+    np.testing.assert_array_equal(z, Z)
+
+
+def test_outputs_come_in_the_order_of_their_names(session):
+    found = session.run(["z", "y", "z"], {"x": X})
+    for array, expected in zip(found, (Z, Y, Z)):
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_an_initializer_that_is_an_input_may_be_given(session):
+    assert [str(arg) for arg in session.get_overridable_initializers()] == [
+        "NodeArg(name='w', type='tensor(float)', shape=[3])"
+    ]
+    np.testing.assert_array_equal(session.run(["y"], {"x": X, "w": np.ones(3, np.float32)})[0], X + 1)
+    np.testing.assert_array_equal(session.run(["y"], {"x": X})[0], Y)
+
+
+def test_it_tells_of_itself(session):
+    assert [str(arg) for arg in (*session.get_inputs(), *session.get_outputs())] == [
+        f"NodeArg(name='{name}', type='tensor(float)', shape=['n', 3])" for name in "xyz"
+    ]
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    assert session.get_provider_options() == {"CPUExecutionProvider": {}}
+    meta = session.get_modelmeta()
+    assert (meta.graph_name, meta.version, meta.custom_metadata_map) == ("small", 2**63 - 1, {})
+    assert session.get_profiling_start_time_ns() == 0 and session.end_profiling() == ""
+    assert session.get_session_options().intra_op_num_threads == 2
+    assert [info.name for info in session.get_input_memory_infos()] == ["Cpu"]
+    assert session.get_tuning_results() == []
+
+
+@pytest.mark.parametrize(
+    "feeds, kind",
+    [
+        ({}, ValueError),
+        ({"x": X.astype(np.float64)}, "InvalidArgument"),
+        ({"x": X[0]}, "InvalidArgument"),
+        ({"x": X[:, :2]}, "InvalidArgument"),
+        ({"x": X, "q": X}, "InvalidArgument"),
+    ],
+    ids=["missing", "type", "rank", "shape", "unknown"],
+)
+def test_wrong_inputs_raise_what_they_raise_there(ort, session, feeds, kind):
+    expected = kind if isinstance(kind, type) else getattr(ort.capi._pybind_state, kind)
+    with pytest.raises(expected) as caught:
+        session.run(None, feeds)
+    if expected is not ValueError:
+        assert "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "source, kind",
+    [("gone.onnx", "NoSuchFile"), (b"abc", "InvalidProtobuf"), (None, TypeError), (3, TypeError)],
+)
+def test_wrong_models_raise_what_they_raise_there(ort, source, kind):
+    with pytest.raises(kind if isinstance(kind, type) else getattr(ort.capi._pybind_state, kind)):
+        ort.InferenceSession(source)
+
+
+def test_what_is_raised_is_an_error_of_onnxc_too(path):
+    session = ours.InferenceSession(path)
+    for feeds in ({}, {"x": X[0]}):
+        with pytest.raises(onnxc.RunError):
+            session.run(None, feeds)
+    with pytest.raises(onnxc.OnnxcError, match="No such file"):
+        ours.InferenceSession("gone.onnx")
+
+
+def test_a_free_dimension_takes_the_first_size_that_it_is_given(ort, path):
+    options = ort.SessionOptions()
+    for size in (2, 7):
+        options.add_free_dimension_override_by_name("n", size)
+    options.add_free_dimension_override_by_name("no such dimension", 4)
+    session = ort.InferenceSession(path, options)
+    assert session.get_inputs()[0].shape == [2, 3]
+
+
+def test_an_initializer_of_the_program_takes_the_models_place(ort, path):
+    options = ort.SessionOptions()
+    value = ort.OrtValue.ortvalue_from_numpy(np.full(3, 5, np.float32))
+    options.add_initializer("w", value)
+    session = ort.InferenceSession(path, options)
+    np.testing.assert_array_equal(session.run(["y"], {"x": X})[0], X + 5)
+
+
+def test_the_model_is_written_where_it_is_asked_for(ort, path, tmp_path):
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "out.onnx")
+    ort.InferenceSession(path, options)
+    again = theirs.InferenceSession(tmp_path / "out.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(again.run(["z"], {"x": X})[0], Z)
+
+
+def test_a_profile_is_a_list_of_events(ort, path, tmp_path):
+    options = ort.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "p")
+    session = ort.InferenceSession(path, options)
+    session.run(None, {"x": X})
+    name = session.end_profiling()
+    assert Path(name).parent == tmp_path and Path(name).name.startswith("p_")
+    events = [event for event in json.loads(Path(name).read_text()) if event.get("cat") == "Node"]
+    assert events and all({"name", "ph", "ts", "dur", "args"} <= event.keys() for event in events)
+
+
+def test_a_run_that_is_terminated_fails(ort, session):
+    options = ort.RunOptions()
+    options.terminate = True
+    with pytest.raises(ort.capi._pybind_state.Fail, match="terminate"):
+        session.run(None, {"x": X}, options)
+    options.terminate = False
+    assert len(session.run(None, {"x": X}, options)) == 2
+
+
+def test_a_run_in_another_thread_calls_back(session):
+    done, seen = threading.Event(), []
+
+    def callback(results, data, error):
+        seen.append((results, data, error))
+        done.set()
+
+    session.run_async(["y"], {"x": X}, callback, "data")
+    assert done.wait(30)
+    (results, data, error), *_ = seen
+    np.testing.assert_array_equal(results[0], Y)
+    assert (data, error) == ("data", "")
+    done.clear()
+    session.run_async(["y"], {"x": X[0]}, callback, None)
+    assert done.wait(30)
+    assert seen[1][0] == [] and "rank" in seen[1][2]
+
+
+def test_values_go_in_and_come_out(ort, session):
+    (y,) = session.run_with_ort_values(["y"], {"x": ort.OrtValue.ortvalue_from_numpy(X)})
+    np.testing.assert_array_equal(y.numpy(), Y)
+    assert (y.shape(), y.data_type(), y.element_type(), y.device_name()) == (
+        [2, 3],
+        "tensor(float)",
+        1,
+        "cpu",
+    )
+    assert (y.is_tensor(), y.has_value(), y.is_tensor_sequence(), y.tensor_size_in_bytes()) == (1, 1, 0, 24)
+    np.testing.assert_array_equal(np.from_dlpack(y), Y)
+    np.testing.assert_array_equal(np.asarray(y, np.float64), Y)
+    value = ort.OrtValue.from_dlpack(X.copy())
+    value.update_inplace(X + 1)
+    np.testing.assert_array_equal(session.run(["y"], {"x": value})[0], Y + 1)
+
+
+def test_bound_memory_is_read_and_written(ort, session):
+    binding, out = session.io_binding(), np.zeros_like(X)
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y", "cpu", 0, np.float32, (2, 3), out.ctypes.data)
+    binding.bind_output("z")
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(out, Y)
+    y, z = binding.get_outputs()
+    assert y.data_ptr() == out.ctypes.data
+    np.testing.assert_array_equal(z.numpy(), Z)
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[1], Z)
+    value = ort.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32)
+    binding.clear_binding_outputs()
+    binding.bind_ortvalue_output("z", value)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(value.numpy(), Z)
+
+
+def test_memory_of_another_shape_is_refused(ort, session):
+    binding, out = session.io_binding(), np.zeros((3, 2), np.float32)
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y", "cpu", 0, np.float32, (3, 2), out.ctypes.data)
+    with pytest.raises(RuntimeError, match="y"):
+        session.run_with_iobinding(binding)
+    with pytest.raises(RuntimeError, match="nowhere"):
+        binding.bind_cpu_input("nowhere", X)
+
+
+def test_a_provider_that_is_not_there_warns(ort, path):
+    with pytest.warns(UserWarning, match="'CUDAExecutionProvider' is not in available provider names"):
+        session = ort.InferenceSession(path, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ort.InferenceSession(path, providers=[("CPUExecutionProvider", {"option": 1})])
+
+
+def test_an_unknown_provider_is_an_error_without_fallback(ort, path):
+    with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="Unknown Provider Type: Foo"):
+        ort.InferenceSession(path, providers=["Foo"], enable_fallback=0)
+
+
+def test_an_adapters_parameters_are_fed(path, tmp_path):
+    file = str(tmp_path / "a.onnx_adapter")
+    for writer, reader in ((ours, theirs), (theirs, ours)):
+        adapter = writer.AdapterFormat()
+        adapter.set_adapter_version(3)
+        values = {"w": np.ones(3, np.float32), "another": np.arange(8).reshape(2, 4)}
+        adapter.set_parameters({n: writer.OrtValue.ortvalue_from_numpy(v) for n, v in values.items()})
+        adapter.export_adapter(file)
+        read = reader.AdapterFormat.read_adapter(file)
+        assert (read.get_adapter_version(), read.get_format_version()) == (3, 1)
+        for name, value in read.get_parameters().items():
+            np.testing.assert_array_equal(value.numpy(), values[name])
+    adapter = ours.LoraAdapter()
+    adapter.Load(file)
+    options = ours.RunOptions()
+    adapter.parameters.pop("another")
+    options.add_active_adapter(adapter)
+    np.testing.assert_array_equal(ours.InferenceSession(path).run(["y"], {"x": X}, options)[0], X + 1)
