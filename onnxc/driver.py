@@ -296,7 +296,7 @@ def given_operators(paths: Iterable[str | os.PathLike], directory: Path, target:
             else:
                 sets.append(read_operator_set(path))
         except OnnxcError as error:
-            error.origin = replace(error.origin, file=os.fspath(path))
+            error.origin = error.origin._replace(file=os.fspath(path))
             raise
     for known in rules.values():
         known.sort(key=lambda rule: -rule.since)
