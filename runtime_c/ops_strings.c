@@ -52,12 +52,56 @@ static bool onnxc_reads_as(int32_t dtype, const char *text, const char *element)
     return memcmp(back, element, (size_t)onnxc_dtype_bytes(dtype)) == 0;
 }
 
+/* 10 to the power of 0 to 27, which this type holds exactly. */
+static const long double onnxc_powers[] = {
+    1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L,  1e8L,  1e9L,  1e10L, 1e11L, 1e12L, 1e13L,
+    1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L, 1e20L, 1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
+
+static long double onnxc_scaled(long double value, int power) {
+    for (; power > 27; power -= 27) value *= onnxc_powers[27];
+    for (; power < -27; power += 27) value /= onnxc_powers[27];
+    return power < 0 ? value / onnxc_powers[-power] : value * onnxc_powers[power];
+}
+
+/* The fewest digits of a positive float32 or float64, found in whole numbers of 18 digits: how many there are, d.ddd
+ * times 10 to *exponent; 0 where the last bits of these decide, or the type is not wide enough. */
+static int onnxc_few_digits(int32_t dtype, double value, char *digits, int *exponent) {
+    enum { ERROR = 4 }; /* of such a number, generously */
+    int binary, bits = dtype == ONNXC_FLOAT32 ? 24 : 53, least = dtype == ONNXC_FLOAT32 ? -149 : -1074;
+    if (LDBL_MANT_DIG < 64) return 0;
+    bool narrow = frexp(value, &binary) == 0.5 && binary - bits > least; /* the element below is nearer */
+    long double half = ldexpl(0.5L, binary - bits > least ? binary - bits : least);
+    int tens = (int)floor(log10(value));
+    long double scaled = onnxc_scaled(value, 17 - tens);
+    if (scaled >= 1e18L) scaled = onnxc_scaled(value, 17 - ++tens);
+    if (scaled < 1e17L) scaled = onnxc_scaled(value, 17 - --tens);
+    if (scaled < 1e17L || scaled >= 1e18L) return 0;
+    int64_t whole = llroundl(scaled), above = (int64_t)onnxc_scaled(half, 17 - tens), unit = 100000000000000000;
+    int64_t below = narrow ? above / 2 : above;
+    for (int count = 1; unit > 10; count++, unit /= 10) {
+        int64_t nearest = (whole + unit / 2) / unit, off = nearest * unit - whole;
+        if (off > ERROR - below && off < above - ERROR) {
+            if (unit / 2 - llabs(off) <= ERROR) return 0; /* as near as another */
+            *exponent = tens + (nearest * unit == 1000000000000000000);
+            sprintf(digits, "%lld", (long long)nearest);
+            return *exponent > tens ? 1 : count;
+        }
+        if (off > -below - ERROR && off < above + ERROR) return 0;
+        if (off < 0 && off + unit < above + ERROR) return 0;
+    }
+    return 0;
+}
+
 /* Writes a float element, of any of the four types, and returns the length. */
 static int onnxc_write_float(char *text, int32_t dtype, const char *element) {
     double value = onnxc_to_double(dtype, element);
     if (isnan(value)) return sprintf(text, "nan");
     if (isinf(value)) return sprintf(text, value < 0 ? "-inf" : "inf");
-    char scientific[40];
+    char scientific[40], digits[24];
+    int count = 0, tens;
+    if ((dtype == ONNXC_FLOAT32 || dtype == ONNXC_FLOAT64) && value != 0)
+        count = onnxc_few_digits(dtype, fabs(value), digits, &tens);
+    if (count > 0) return onnxc_lay_out_digits(text, signbit(value), digits, count, tens);
     int low = 0, high = dtype == ONNXC_FLOAT64 ? 16 : 8; /* always enough; and more than enough is, too */
     for (;;) {
         int precision = (low + high) / 2;
@@ -69,9 +113,7 @@ static int onnxc_write_float(char *text, int32_t dtype, const char *element) {
         if (reads) high = precision;
         else low = precision + 1;
     }
-    char digits[24];
     const char *from = scientific + (scientific[0] == '-');
-    int count = 0;
     for (; *from != 'e'; from++)
         if (*from != '.') digits[count++] = *from;
     return onnxc_lay_out_digits(text, signbit(value), digits, count, atoi(from + 1));
@@ -154,6 +196,29 @@ static bool onnxc_read_integer(int32_t dtype, const char *text, char *element) {
     return true;
 }
 
+/* Reads a plain decimal number of few digits, which one rounding gives exactly; false where it is another. */
+static bool onnxc_read_plain(int32_t dtype, const char *text, char *element) {
+    bool negative = *text == '-';
+    const char *from = text += negative || *text == '+';
+    int64_t digits = 0;
+    int point = -1, count = 0;
+    for (; (*text >= '0' && *text <= '9') || (*text == '.' && point < 0); text++) {
+        if (*text == '.') point = count;
+        else if (++count > 15) return false;
+        else digits = 10 * digits + (*text - '0');
+    }
+    if (*text != 0 || count == 0 || text - from > 16) return false;
+    double value = (double)digits / (point < 0 ? 1 : (double)onnxc_powers[count - point]);
+    if (negative) value = -value;
+    if (dtype == ONNXC_FLOAT32) {
+        uint64_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        if ((bits & 0x1fffffff) == 0x10000000) return false; /* half way: what was rounded off decides */
+    }
+    onnxc_from_double(dtype, value, element);
+    return true;
+}
+
 /* Reads a number of the type from a terminated text; false when it is none. */
 static bool onnxc_read_number(int32_t dtype, char *text, char *element) {
     size_t length = strlen(text);
@@ -162,6 +227,7 @@ static bool onnxc_read_number(int32_t dtype, char *text, char *element) {
     if (*text == 0) return false;
     if (dtype != ONNXC_FLOAT32 && dtype != ONNXC_FLOAT64 && dtype != ONNXC_FLOAT16 && dtype != ONNXC_BFLOAT16)
         return onnxc_read_integer(dtype, text, element);
+    if (onnxc_read_plain(dtype, text, element)) return true;
     char *end;
     strtod(text, &end);
     if (*end != 0 || strpbrk(text, "xX(") != NULL) return false; /* hexadecimal, nan(...) */

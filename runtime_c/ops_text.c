@@ -94,6 +94,9 @@ static bool onnxc_is_space(int32_t character) {
 static int64_t onnxc_span(onnxc_string text, bool spaces) {
     int64_t at = 0;
     int size;
+    while (at < text.length && (unsigned char)text.data[at] < 0x80
+           && onnxc_is_space((unsigned char)text.data[at]) == spaces)
+        at++;
     while (at < text.length
            && onnxc_is_space(onnxc_character(text.data + at, text.length - at, &size)) == spaces)
         at += size;
@@ -195,6 +198,12 @@ static int64_t onnxc_change(onnxc_string text, const onnxc_value *table, char *t
         return text.length;
     }
     for (int size; text.length > 0; text = onnxc_behind(text, size)) {
+        unsigned char first = (unsigned char)*text.data;
+        if (first < 0x80 && !(first >= 'A' && first <= 'Z') && !(first >= 'a' && first <= 'z')) {
+            *to++ = *text.data; /* such a character has no case */
+            size = 1;
+            continue;
+        }
         int32_t character = onnxc_character(text.data, text.length, &size);
         if (character < 0) *to++ = *text.data;
         else to += onnxc_put_character(to, onnxc_changed(table, character));

@@ -438,12 +438,11 @@ def _to_array(value: CValue, owner: object) -> np.ndarray:
     if dtype == "string":
         count = value.bytes // ctypes.sizeof(CString)
         fields = np.frombuffer((CString * count).from_address(value.data), np.int64).reshape(-1, 2)
-        result = np.empty(count, object)
-        result[:] = _split(fields) or [
+        texts = _split(fields) or [
             ctypes.string_at(data, length).decode("utf-8", "surrogateescape")
             for data, length in fields.tolist()
         ]
-        return result.reshape(shape)
+        return np.fromiter(texts, object, count).reshape(shape)
     memory = (ctypes.c_char * value.bytes).from_address(value.data)
     memory.owner = owner
     return np.frombuffer(memory, element_type(dtype)).reshape(shape)
