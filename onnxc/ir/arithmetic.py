@@ -7,11 +7,18 @@ from .dims import Dimension
 from .graph import Graph, Node, TensorType
 from .ops import Attention, Contract, Conv, Fused, If, Loop, Recurrent
 
+MOST_TRIPS = 1 << 31  # a loop with a greater number of iterations is ended by its condition
+
 
 def multiply_adds(graph: Graph) -> Dimension:
     """Multiply-adds of products, convolutions, attention and recurrent ops in one run. Of a branch
-    the more expensive side counts; a loop counts as often as it is known to run, else once."""
-    return sum((_of_node(node) for node in graph.nodes), 0)
+    the more expensive side counts; a loop counts as often as it is known to run, else once. Where the
+    formula would be too large, their number at typical sizes."""
+    counts = [_of_node(node) for node in graph.nodes]
+    try:
+        return sum(counts, 0)
+    except dims.TooComplex:
+        return sum(map(dims.typical, counts))
 
 
 def _of_node(node: Node) -> Dimension:
@@ -40,5 +47,6 @@ def _of_node(node: Node) -> Dimension:
             return dims.maximum(multiply_adds(then), multiply_adds(otherwise))
         case Loop(body=body):
             trips = node.inputs[0].constant
-            return multiply_adds(body) * (max(int(trips.array), 0) if trips is not None else 1)
+            known = 1 if trips is None else max(int(trips.array), 0)
+            return multiply_adds(body) * (known if known < MOST_TRIPS else 1)
     return 0

@@ -1,0 +1,22 @@
+"""How much a graph computes, as a formula over its sizes."""
+
+import pytest
+
+from onnxc.ir.arithmetic import multiply_adds
+from onnxc.ir.text_parser import parse
+
+LOOP = """graph g(%c: bool[], %x: float32[n, 4], %w: float32[4, 4]) {
+    %trips = constant int64[] (TRIPS)
+    %0 = loop(%trips, %c, %x, %w) carried=1
+        body=(%i: int64[], %d: bool[], %a: float32[n, 4], %b: float32[4, 4]) {
+        %1 = contract(%a, %b) lhs=nk rhs=km out=nm accumulate=float32
+        return %d, %1
+    } : float32[n, 4]
+    return %0
+}"""
+
+
+@pytest.mark.parametrize("trips, rounds", [(3, 3), (0, 0), ((1 << 63) - 1, 1)])
+def test_a_loop_counts_as_often_as_it_is_known_to_run(trips, rounds):
+    graph = parse(LOOP.replace("TRIPS", str(trips)))
+    assert str(multiply_adds(graph)) == (f"{16 * rounds}*n" if rounds else "0")
