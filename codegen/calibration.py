@@ -86,8 +86,8 @@ def _matrix_rates(target: Target) -> tuple[float, float]:
     tile = matrix.MatrixTile(target.matrices[0], matrix.WIDE)
     loads = tile.high + tile.vectors
     loading = 1 / _rate(_compiled(target, _matrix_steps(tile, False)), 20_000) / loads
-    step = 1 / _rate(_compiled(target, _matrix_steps(tile, True)), 20_000)
-    return tile.high * tile.vectors / max(step - loads * loading, step / 4), 1 / loading
+    products = tile.high * tile.vectors * _rate(_compiled(target, _matrix_steps(tile, True)), 20_000)
+    return products, 1 / loading
 
 
 # Loops: functions of (memory, half of its bytes, iterations) -------------------------------------
@@ -123,15 +123,16 @@ def _dots(dot: Dot) -> Body:
 
 
 def _matrix_steps(tile: matrix.MatrixTile, products: bool) -> Body:
-    """Steps of a tile on registers that hold matrices, with its products or only its loads."""
+    """The products of steps of a tile on registers that hold matrices, or the loads."""
 
     def body(f: Function, v: Vectors) -> None:
         matrix.set_rows(f, tile.unit, tile.rows)
         matrix.clear(f, tile)
         with f.loop(0, "%count"):
-            matrix.load_operands(f, tile, ["%memory"] * tile.high, tile.unit.row_bytes, "%memory")
             if products:
                 matrix.add_products(f, tile)
+            else:
+                matrix.load_operands(f, tile, ["%memory"] * tile.high, tile.unit.row_bytes, "%memory")
         matrix.release(f)
 
     return body

@@ -309,11 +309,11 @@ def step_time(target: Target, instructions: float, loads: float, chains: int = 1
 
 
 def matrix_step(target: Target, unit: Matrix, rows: float, vectors: int) -> float:
-    """Nanoseconds of a step of k of a tile on registers that hold matrices: of its loads and its products,
-    which wait for each other."""
+    """Nanoseconds of a step of k of a tile on registers that hold matrices: the greater of the times of its
+    loads and its products."""
     full, registers = rows / unit.rows, math.ceil(rows / unit.rows)
     high = MATRIX_ROWS * full + (1 - MATRIX_ROWS) * registers
-    return high * vectors / target.facts.matrix_products + (high + vectors) / target.facts.matrix_loads
+    return max(high * vectors / target.facts.matrix_products, (high + vectors) / target.facts.matrix_loads)
 
 
 def matrix_ends(target: Target, unit: Matrix, rows: float, vectors: int) -> float:

@@ -235,6 +235,9 @@ _INTRINSICS = {
     ("aarch64", Ability.DOT_BF16): "llvm.aarch64.neon.bfdot.v4f32.v8bf16",
 }
 
+#: What is known of the speed of processors with an extension, until it is measured on one.
+_FACTS: dict[str, dict[str, float]] = {"amx-bf16": {"bf16_dots": 0.25}}
+
 _DOTS = {
     Ability.DOT_U8S8: ("uint8", "int8", "int32", 4),
     Ability.DOT_S8S8: ("int8", "int8", "int32", 4),
@@ -304,6 +307,7 @@ def _extended(level: str, extensions: tuple[str, ...], name: str = "") -> Target
         features=(*base.features, *extensions),
         abilities=abilities,
         dots=dots,
+        facts=replace(base.facts, **{k: v for x in extensions for k, v in _FACTS.get(x, {}).items()}),
         matrices=tuple(
             m for ability in Ability if ability in abilities for m in _MATRICES.get((level, ability), ())
         ),

@@ -32,20 +32,42 @@ def narrow_products(graph: Graph, target: Target) -> Graph:
 def _narrowed(graph: Graph, target: Target) -> Graph:
     rewriter = Rewriter(graph)
     narrow: dict[Value, Value] = {}  # values, and what they are as bfloat16
+
+    def narrowed(value: Value, node: Node) -> Value:
+        if value not in narrow:
+            body = expr.input_(0, WIDE).cast(NARROW)
+            narrow[value] = rewriter.add(Map(body), [value], node.origin)[0]
+        return narrow[value]
+
+    wide = _read_wide(graph, target)
     for node in graph.nodes:
         inputs = [rewriter.of(v) for v in node.inputs]
+        op = node.op
         if _multiplies(node, inputs, target):
-            for k, value in enumerate(inputs[:2]):
-                if value not in narrow:
-                    body = expr.input_(0, WIDE).cast(NARROW)
-                    narrow[value] = rewriter.add(Map(body), [value], node.origin)[0]
-                inputs[k] = narrow[value]
-        if isinstance(node.op, Attention) and inputs[0].dtype == WIDE:
-            found = rewriter.add(replace(node.op, narrow=True), inputs, node.origin, [node.outputs[0].name])
-            rewriter.replace(node.outputs, found)
+            if isinstance(op, Conv) and node.inputs[0] in wide:
+                op = replace(op, narrow=True)
+            else:
+                inputs[0] = narrowed(inputs[0], node)
+            inputs[1] = narrowed(inputs[1], node)
+        elif isinstance(op, Attention) and inputs[0].dtype == WIDE:
+            op = replace(op, narrow=True)
+        if op != node.op:
+            names = [value.name for value in node.outputs]
+            rewriter.replace(node.outputs, rewriter.add(op, inputs, node.origin, names))
         else:
-            rewriter.copy(node, tuple(inputs))
+            rewriter.copy(node, inputs)
     return rewriter.finish()
+
+
+def _read_wide(graph: Graph, target: Target) -> set[Value]:
+    """The images that are also read as float32, which a convolution then narrows itself."""
+    if target.matrix(NARROW, NARROW, WIDE) is None:
+        return set()
+    found = set(graph.outputs)
+    for node in graph.nodes:
+        multiplies = _multiplies(node, list(node.inputs), target)
+        found.update(node.inputs[2:] if multiplies else node.inputs)
+    return found
 
 
 def _multiplies(node: Node, inputs: list[Value], target: Target) -> bool:

@@ -23,7 +23,9 @@ from ...target import Matrix, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
+from ..text.conversion import from_computed
 from ..text.emitter import ENTRY, memory_type, vector_type
+from ..text.vectors import Vectors
 from ..tiles import matrix
 from ..tiles.blocked import Window, displaced, equal_width, halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
@@ -81,7 +83,7 @@ def unit_of(node: Node, target: Target) -> Matrix | None:
     if not dims.is_static(sizes) or 0 in (*x.shape[1:], *out.shape[1:]) or out.shape[-1] > LONGEST_LINE:
         return None
     known = w.constant is not None and w.data.nbytes > 0
-    return target.matrix(x.dtype, w.dtype, op.accumulate) if known else None
+    return target.matrix(w.dtype if op.narrow else x.dtype, w.dtype, op.accumulate) if known else None
 
 
 def tiling_of(node: Node[Conv], target: Target, unit: Matrix) -> MatrixTiling:
@@ -134,9 +136,10 @@ def estimate(node: Node[Conv], target: Target, tiling: MatrixTiling, unit: Matri
 def packing_estimate(node: Node[Conv], target: Target, unit: Matrix) -> Estimate:
     """Of the step that brings channels together."""
     x = node.inputs[0].tensor
-    vectors = dims.typical(x.nbytes) / unit.row_bytes
-    blocks = unit.depth // target.block
-    return costs.compute(target, 2 * blocks * vectors) + costs.move(target, 2 * dims.typical(x.nbytes))
+    count = dims.typical(x.count)
+    read, written = dims.typical(x.nbytes), count * dtypes.itemsize(unit.lhs)
+    each = 2 + costs.CONVERTED * (x.dtype != unit.lhs)
+    return costs.compute(target, each * count / target.block) + costs.move(target, read + written)
 
 
 # Weights -----------------------------------------------------------------------------------------
@@ -179,7 +182,7 @@ class _Convolution:
         self.unit = offered(unit_of(node, target), node)
         self.window: Window = window(node)
         self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
-        self.packed = replace(self.x, block=self.unit.depth)
+        self.packed = replace(self.x, block=self.unit.depth, dtype=self.unit.lhs)
         self.epilogue = Epilogue(node, self.out.block)
         self.dtype = node.op.accumulate
         self.kinds = panels_of(self.out.channels, self.out.block, self.tiling.vectors)
@@ -260,7 +263,15 @@ class _Convolution:
         """Brings the channels together that one step of k multiplies; a part is a row of pixels."""
         k, x, packed = KernelText(self.target), self.x, self.packed
         rows = dims.number(x.plane) // dims.number(x.row)
-        lanes = vector_type(memory_type(x.dtype), x.block)
+        element = f"i{8 * packed.itemsize}"  # only moved, once it is narrow
+        lanes, whole = vector_type(element, x.block), vector_type(element, packed.block)
+
+        def load(pointer: str) -> str:
+            if x.dtype == packed.dtype:
+                return f.load(lanes, pointer, x.align)
+            wide = f.load(vector_type(memory_type(x.dtype), x.block), pointer, x.align)
+            return f.cast("bitcast", from_computed(Vectors(f, packed.dtype, x.block), wide), lanes)
+
         with k.entry() as f, f.loop("%first", "%last") as part:
             rest, row = f.divide(part.index, rows)
             n, group = f.divide(rest, packed.blocks)
@@ -271,12 +282,8 @@ class _Convolution:
                     at = f.offset(source, f.mul(group, packed.block // x.block * dims.number(x.plane)))
                     with f.loop(0, dims.number(x.row) // x.pixel) as pixel:
                         place = f.offset(at, f.mul(pixel.index, x.pixel))
-                        parts = [
-                            f.load(lanes, f.offset(place, j * dims.number(x.plane)), x.align)
-                            for j in range(blocks)
-                        ]
+                        parts = [load(f.offset(place, j * dims.number(x.plane))) for j in range(blocks)]
                         joined = _joined(f, parts, packed.block // x.block, lanes)
-                        whole = vector_type(memory_type(x.dtype), packed.block)
                         out = f.offset(to, f.mul(pixel.index, packed.pixel))
                         f.store(whole, joined, out, packed.align)
         parts_ = packed.batch * packed.blocks * rows

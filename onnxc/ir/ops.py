@@ -227,7 +227,7 @@ class Conv(Op):
     and may be negative or symbolic. `transposed`: w is [C, O/groups, kernel...] and the output grows by
     strides, the extra rows and columns `output_padding` counted in. Epilogue and `exact` as in Contract;
     operands 1.. broadcast to the output. `zero`: the integer of x that stands for 0, so that the products are
-    those of x - zero."""
+    those of x - zero. `narrow`: x may be rounded to bfloat16, which w is."""
 
     strides: tuple[int, ...]
     pads: Shape
@@ -239,6 +239,7 @@ class Conv(Op):
     epilogue: Expr | None = None
     exact: bool = False
     zero: int = 0
+    narrow: bool = False
 
     def infer(self, need: Need, x: TensorType, w: TensorType, *extra: TensorType) -> tuple[TensorType]:
         rank = len(self.strides)

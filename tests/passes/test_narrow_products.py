@@ -43,6 +43,25 @@ def test_what_several_multiply_is_narrowed_once_and_sums_stay_wide():
     assert [v.dtype for v in found.outputs] == ["float32", "float32"]
 
 
+def test_an_image_that_is_also_read_wide_is_narrowed_by_the_convolution():
+    becomes(
+        narrow,
+        """graph g(%x: float32[1, 16, 9]) {
+        %w = constant float32[16, 16, 1] splat 0.25
+        %0 = map(%x) { exp($0) }
+        %1 = conv(%0, %w, %0) strides=(1) pads=(0, 0) dilations=(1) epilogue={ add($0, $1) }
+        return %1
+    }""",
+        """graph g(%x: float32[1, 16, 9]) {
+        %w = constant float32[16, 16, 1] splat 0.25
+        %0 = map(%x) { exp($0) }
+        %1 = map(%w) { cast($0, bfloat16) }
+        %2 = conv(%0, %1, %0) strides=(1) pads=(0, 0) dilations=(1) epilogue={ add($0, $1) } narrow=true
+        return %2
+    }""",
+    )
+
+
 def test_a_product_with_weights_along_the_last_axis():
     becomes(
         narrow,

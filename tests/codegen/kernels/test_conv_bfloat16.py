@@ -1,0 +1,65 @@
+"""Convolutions of bfloat16s, by dot products and on registers that hold matrices: whole numbers, whose sums
+are exact; where the machine lacks the instructions, their assembly."""
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnxc.codegen.kernels import conv, conv_matrix
+from support import harness
+from support.blocked_cases import Case, check, choices, laid_out
+
+from onnxc.ir.expr import input_
+from onnxc.ir.ops import Conv
+from onnxc.target import TARGETS, runs_here
+
+KERNELS = [(conv, "cooperlake", "vdpbf16ps"), (conv_matrix, "sapphirerapids", "tdpbf16ps")]
+BOTH = pytest.mark.parametrize("kernel, target, instruction", KERNELS, ids=("dots", "matrices"))
+
+
+def halves(x_shape, w_shape, strides=1, pads=0, epilogue=None, extra=()):
+    draw = np.random.default_rng([*x_shape, *w_shape])
+    x, w = (draw.integers(-9, 9, shape).astype(ml_dtypes.bfloat16) for shape in (x_shape, w_shape))
+    op = Conv((strides,) * 2, (pads,) * 4, (1, 1), epilogue=epilogue)
+    return Case(op, [x, w, *extra], (1,))
+
+
+def exact(case, kernel, target, instruction, **options):
+    target = TARGETS[target]
+    if runs_here(target):
+        check(case, kernel, target, tolerance=0, **options)
+        return
+    node, (choice,) = choices(case, kernel, target)
+    *_, step = kernel.emit(laid_out(node, choice), choice, target).steps
+    assert instruction in harness.assembly(step.text, target)
+
+
+@BOTH
+def test_channels_windows_and_strides(kernel, target, instruction):
+    for channels, outputs, size, taps, strides in (
+        (16, 20, 5, 1, 1),
+        (33, 40, 9, 3, 1),
+        (64, 16, 7, 3, 1),
+        (70, 64, 14, 1, 2),
+        (32, 33, 40, 3, 2),
+        (40, 48, 17, 3, 2),
+    ):
+        case = halves((2, channels, size, size), (outputs, channels, taps, taps), strides, taps // 2)
+        exact(case, kernel, target, instruction)
+
+
+@BOTH
+def test_a_residual_and_a_bias(kernel, target, instruction):
+    bias, residual = np.arange(40, dtype=np.float32).reshape(40, 1, 1), np.ones((1, 40, 14, 14), np.float32)
+    body = ((input_(0, "float32") + input_(1, "float32")) + input_(2, "float32")).maximum(0.0)
+    case = halves((1, 32, 14, 14), (40, 32, 3, 3), 1, 1, body, [bias, residual])
+    exact(replace(case, constant=(1, 2)), kernel, target, instruction, output_halo=1)
+
+
+def test_an_image_of_float32_is_narrowed_on_the_way():
+    case = halves((1, 70, 9, 9), (16, 70, 3, 3), 1, 1)
+    wide = [case.arrays[0].astype(np.float32), case.arrays[1]]
+    case = replace(case, op=replace(case.op, narrow=True), arrays=wide)
+    exact(case, *KERNELS[1], wider=1)
+    assert not choices(case, conv, TARGETS["sapphirerapids"])[1]
