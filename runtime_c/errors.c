@@ -70,7 +70,7 @@ static void onnxc_failure_text(char *text, size_t room, int32_t code, int64_t va
     case ONNXC_WRONG_DTYPE: format = "a value is of type %lld, which is not allowed here"; break;
     case ONNXC_WRONG_SHAPE: format = "a dimension is %lld, which does not fit"; break;
     case ONNXC_DIMS_MISMATCH: format = "dimensions do not match: %lld"; break;
-    case ONNXC_RANK_MISMATCH: format = "a value has rank %lld, which is not allowed here"; break;
+    case ONNXC_RANK_MISMATCH: format = "a value has rank or size %lld, which is not allowed here"; break;
     case ONNXC_INDEX_OUT_OF_RANGE: format = "index %lld is out of range"; break;
     case ONNXC_DIVISION_BY_ZERO: format = "integer division by zero"; break;
     case ONNXC_INVALID_VALUE: format = "%lld is not a valid value"; break;

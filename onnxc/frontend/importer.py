@@ -285,8 +285,8 @@ class Importer:
         if known is None:
             self.diagnostics.extend(refused)
             raise Refused
-        then = then or failing(scope.builder, known)
-        otherwise = otherwise or failing(scope.builder, known)
+        then = then or failing(scope.builder, known, differ.condition)
+        otherwise = otherwise or failing(scope.builder, known, differ.condition)
         types = common_types(scope.builder, then, otherwise)
         if types is None:
             if scope.inlined:
@@ -455,7 +455,7 @@ class Importer:
             case "tensor_type":
                 tensor = proto.tensor_type
                 if not tensor.HasField("shape") and name not in self.options.shapes:
-                    raise UnsupportedError("an input without a shape", f"give its shape: --shape {name}=...")
+                    return UnrankedType(self._dtype(tensor.elem_type))
                 return TensorType(
                     self._dtype(tensor.elem_type),
                     tuple(
@@ -464,7 +464,7 @@ class Importer:
                     ),
                 )
             case "sequence_type":
-                return SequenceType(self._element_type(proto.sequence_type.elem_type, name))
+                return SequenceType(self.type_of(proto.sequence_type.elem_type, name))
             case "map_type":
                 codes = proto.map_type.key_type, proto.map_type.value_type.tensor_type.elem_type
                 key, value = (tensors.DTYPE_NAMES.get(code, "nothing") for code in codes)
@@ -472,7 +472,7 @@ class Importer:
                     raise UnsupportedError(f"a map from {key} to {value}")
                 return MapType(key, value)
             case "optional_type":
-                return OptionalType(self._element_type(proto.optional_type.elem_type, name))
+                return OptionalType(self.type_of(proto.optional_type.elem_type, name))
         raise UnsupportedError(f"values of type {proto.WhichOneof('value') or 'nothing'}")
 
     def _dtype(self, code: int) -> str:
@@ -482,11 +482,6 @@ class Importer:
         if dtype not in dtypes.ALL:
             raise UnsupportedError(f"element type {dtype}")
         return dtype
-
-    def _element_type(self, proto: onnx.TypeProto, name: str) -> Type | None:
-        if proto.WhichOneof("value") == "tensor_type" and not proto.tensor_type.HasField("shape"):
-            return UnrankedType(self._dtype(proto.tensor_type.elem_type))
-        return self.type_of(proto, name)
 
     def _dimension(self, proto: onnx.TensorShapeProto.Dimension, hint: str, usual: int) -> Dimension:
         if proto.HasField("dim_value") and proto.dim_value >= 0:

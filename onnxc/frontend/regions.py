@@ -142,12 +142,7 @@ class RanksDiffer(Exception):
 def facts_of(condition: Value) -> tuple[dict[str, Dimension], dict[str, Dimension]]:
     """What either branch knows of dimensions where the condition is one: `n == 1` makes n 1, its negation
     leaves n open but decides the same question asked again."""
-    if condition.elements is None:
-        return {}, {}
-    (truth,) = condition.elements.flat
-    atom, negated = dims.single_atom(truth), False
-    if atom is None:
-        atom, negated = dims.single_atom(1 - truth), True
+    atom, negated = _asked(condition)
     if atom is None:
         return {}, {}
     holds: dict[str, Dimension] = {atom.key: 1}
@@ -155,6 +150,15 @@ def facts_of(condition: Value) -> tuple[dict[str, Dimension], dict[str, Dimensio
         holds |= _root(atom.left - atom.right)
     fails: dict[str, Dimension] = {atom.key: 0}
     return (fails, holds) if negated else (holds, fails)
+
+
+def _asked(condition: Value) -> tuple[dims.Symbol | dims.Apply | None, bool]:
+    """The question of value 0 or 1 about sizes that a condition is, and whether it is the negation of it."""
+    if condition.elements is None:
+        return None, False
+    (truth,) = condition.elements.flat
+    atom = dims.single_atom(truth)
+    return (atom, False) if atom is not None else (dims.single_atom(1 - truth), True)
 
 
 def _root(difference: Dimension) -> dict[str, Dimension]:
@@ -212,14 +216,18 @@ def common_types(b: Builder, then: Region, otherwise: Region) -> list[Type] | No
     return [common_type(b, x, y) for x, y in pairs]
 
 
-def failing(b: Builder, other: Region) -> Region:
-    """A branch that fails the run, with results of the ranks and types of the other branch."""
+def failing(b: Builder, other: Region, condition: Value) -> Region:
+    """A branch that fails the run, with results of the ranks and types of the other branch. Where the
+    condition compares a rank or size, the run tells it."""
+    atom, asked = _asked(condition)[0], expr.const(0, "int64")
+    if isinstance(atom, dims.Apply):
+        asked = expr.size(atom.left)
     builder = b.inner()
     outputs: list[Value] = []
     for value in other.outputs:
         tensor = isinstance(value.type, TensorType)
         dtype = value.dtype if tensor else "float32"
-        nothing = expr.check(expr.const(False, "bool"), expr.const(0, dtype), "rank_mismatch")
+        nothing = expr.check(expr.const(False, "bool"), asked, "rank_mismatch").cast(dtype)
         result = builder.emit(ops.Map(nothing, (1,) * (value.rank if tensor else 0)))
         outputs += result if tensor else builder.call("sequence_construct", result, [value.type])
     return Region(builder, outputs, [])

@@ -422,6 +422,20 @@ ANY_RANK = {
             else_branch = b () => (float[] q) { q = ReduceSum <keepdims = 0> (x) }> }""",
         [{"c": np.array(c), "x": floats(2, 3)} for c in (True, False)],
     ),
+    "of an input": (
+        """g (float[] x, int64[K] axes) => (float[] y, int64[R] sizes, float[] w) {
+            y = Transpose (x) sizes = Shape (x) w = Reshape (y, axes) }""",
+        [
+            {"x": floats(*shape), "axes": int64(axes)}
+            for shape, axes in (
+                ((), []),
+                ((6,), [2, 1, 3]),
+                ((2, 3), [6]),
+                ((2, 1, 3), [-1, 2]),
+                ((0, 4), [-1]),
+            )
+        ],
+    ),
     "of an element": (
         """g (seq(float[]) s, int64 i) => (float[] y, float total, float[] same) {
             x = SequenceAt (s, i) y = Exp (x) total = ReduceSum <keepdims = 0> (y) same = Identity (x) }""",
@@ -464,7 +478,7 @@ def test_a_rank_may_be_for_the_run_to_tell(name, tmp_path):
 def test_more_axes_than_are_foreseen_are_an_error_of_the_run(tmp_path):
     text, (feeds, *_) = ANY_RANK["of an element"]
     compiled = onnxc.load(onnxc.compile(any_rank(text), tmp_path / "model.so"))
-    with pytest.raises(RunError, match="rank"):
+    with pytest.raises(RunError, match="rank or size 6, which is not allowed"):
         compiled.run(None, {**feeds, "s": [floats(1, 1, 1, 1, 1, 2)]})
 
 

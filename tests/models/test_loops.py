@@ -1,0 +1,124 @@
+"""Loops whose values change in size, nest and hold strings, at several sizes, against onnx.reference or, as
+that scans in one direction only, ONNX Runtime."""
+
+import numpy as np
+import onnx.parser
+import onnx.reference
+import onnxruntime
+import pytest
+
+import onnxc
+
+
+def floats(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def strings(*items):
+    return [np.array(item, object) for item in items]
+
+
+LOOPS = {
+    "what a body finds is appended to what it carries": (
+        """g (float[N] x, int64 n)
+            => (float[A] found, int64[B] places, int64[T, 1] counts, int64[1, K] last) {
+            none = Constant <value = float[0] {}> () nowhere = Constant <value = int64[0] {}> ()
+            flat = Constant <value = int64[1] {-1}> ()
+            go = Constant <value = bool {1}> ()
+            found, places, counts = Loop (n, go, none, nowhere) <body = b
+                (int64 i, bool c, float[H] h, int64[P] p)
+                => (bool d, float[J] k, int64[Q] q, int64[1] count) {
+                d = Identity (c) least = Cast <to = 1> (i) more = Greater (x, least) at = NonZero (more)
+                flat_at = Reshape (at, flat) own = Gather (x, flat_at) k = Concat <axis = 0> (h, own)
+                q = Concat <axis = 0> (flat_at, p) count = Shape (k) }>
+            none_less = Less (found, found) not_less = Not (none_less) last = NonZero (not_less) }""",
+        [{"x": floats(k) * 3, "n": np.int64(n)} for k, n in ((5, 3), (0, 2), (40, 4), (1, 1))],
+    ),
+    "a loop ends when what it found is as long as asked": (
+        """g (float[N, M] x, int64 most) => (float[A, M] rows, int64[B, 2] places, int64 steps) {
+            zero = Constant <value = int64 {0}> () one = Constant <value = int64 {1}> ()
+            go = Constant <value = bool {1}> () axis = Constant <value = int64[1] {0}> ()
+            empty = Slice (x, axis, axis)
+            rows, steps = Loop (, go, empty, zero) <body = b (int64 i, bool c, float[H, M] h, int64 s)
+                => (bool d, float[J, M] k, int64 t) {
+                k = Concat <axis = 0> (h, x) t = Add (s, one) size = Shape <end = 1> (k)
+                count = Squeeze (size) short = Less (count, most) few = Less (t, most) d = And (short, few) }>
+            zeros = Constant <value = float {0}> () positive = Greater (rows, zeros)
+            found = NonZero (positive) places = Transpose (found) }""",
+        [
+            {"x": floats(n, m), "most": np.int64(k)}
+            for n, m, k in ((2, 3, 5), (1, 1, 1), (0, 2, 3), (7, 4, 30))
+        ],
+    ),
+    "two axes are scanned in opposite directions, with a branch in each step": (
+        """g (float[N, L] a, float[L, N] z, float[L] start)
+            => (float[L] last, float[L, N] out, float[N] sums) {
+            last, out, sums = Scan <num_scan_inputs = 2, scan_input_axes = [0, -1],
+                scan_input_directions = [0, 1], scan_output_axes = [1, 0], scan_output_directions = [1, 0],
+                body = b (float[L] s, float[L] p, float[L] q) => (float[L] t, float[L] o, float sum) {
+                    sum = ReduceSum <keepdims = 0> (p) zero = Constant <value = float {0}> ()
+                    c = Less (sum, zero)
+                    t = If (c) <then_branch = yes () => (float[L] u) { u = Add (s, p) },
+                        else_branch = no () => (float[L] v) {
+                            large = Less (s, q)
+                            w = Where (large, s, q)
+                            last_of = ReduceMax <keepdims = 0> (q) d = Less (last_of, sum)
+                            v = If (d) <then_branch = yes_2 () => (float[L] m) { m = Neg (w) },
+                                else_branch = no_2 () => (float[L] k) { k = Mul (w, sum) }> }>
+                    o = Sub (t, q) }> (start, a, z) }""",
+        [
+            {"a": floats(n, k), "z": floats(k, n, seed=1), "start": floats(k, seed=2)}
+            for n, k in ((4, 3), (1, 1), (9, 17))
+        ],
+    ),
+    "a sequence of strings is walked and another one built": (
+        """g (seq(string[M]) words, string[K] before)
+            => (string[A] all, seq(string[B]) longer, int64[T, 1] sizes) {
+            n = SequenceLength (words) first = SequenceEmpty <dtype = 8> ()
+            go = Constant <value = bool {1}> ()
+            all, longer, sizes = Loop (n, go, before, first) <body = b
+                (int64 i, bool c, string[H] h, seq(string[P]) s)
+                => (bool d, string[J] k, seq(string[Q]) t, int64[1] size) {
+                d = Identity (c) word = SequenceAt (words, i) k = Concat <axis = 0> (h, word)
+                mark = Constant <value = string[1] {"!"}> () loud = StringConcat (word, mark)
+                t = SequenceInsert (s, loud) size = Shape (k) }> }""",
+        [
+            {"words": strings(*words), "before": np.array(before, object)}
+            for words, before in (
+                ([["a", "bc"], ["", "def", "é"]], ["x"]),
+                ([["only"]], []),
+                ([[]], ["y", "z"]),
+            )
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_agree_with_the_reference(name, tmp_path):
+    text, runs = LOOPS[name]
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{text}')
+    compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so"), threads=2)
+    reference = (
+        onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        if "Scan" in text
+        else onnx.reference.ReferenceEvaluator(model)
+    )
+    for feeds in runs:
+        for got, expected in zip(compiled.run(None, feeds), reference.run(None, feeds), strict=True):
+            same(got, expected)
+
+
+def same(got, expected):
+    if isinstance(expected, list):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            same(one, other)
+        return
+    expected = np.asarray(expected)
+    assert got.shape == expected.shape
+    if got.dtype == object:
+        assert got.tolist() == expected.tolist()
+    else:
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
