@@ -64,9 +64,7 @@ def element_types(allowed: Iterable[str]) -> str:
         for start, name in (("seq(", "sequence"), ("optional(", "optional"), ("map(", "map"))
         if any(start in text for text in allowed)
     ]
-    return ", ".join(
-        [*found, *({"seq": "sequences", "optional": "optionals", "map": "maps"}[k] for k in kinds)]
-    )
+    return ", ".join([*found, *(f"{kind}s" for kind in kinds)])
 
 
 def versions(domain: str, op_type: str) -> list[int]:
