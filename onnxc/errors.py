@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from .records import Record
 
 NAME_LIMIT = 80
 PATH_LIMIT = 200
@@ -46,7 +47,7 @@ def one_line(text: str, limit: int = MESSAGE_LIMIT) -> str:
     return encoded.decode("utf-8", "ignore")
 
 
-class Origin(NamedTuple):
+class Origin(Record):
     """The place in a model that something stems from; every field may be empty.
 
     `index` is the node's position in its graph, which names a node that has no name."""
@@ -56,7 +57,7 @@ class Origin(NamedTuple):
     op_type: str = ""
     domain: str = ""
     opset: int | None = None
-    index: int | None = None  # type: ignore[assignment]  # in the place of a tuple's method
+    index: int | None = None
 
     def filled_from(self, other: Origin) -> Origin:
         """This origin with what it leaves empty taken from `other`."""
@@ -151,7 +152,7 @@ class LoadError(OnnxcError):
     kind = "load"
 
 
-class Diagnostic(NamedTuple):
+class Diagnostic(Record):
     """One problem of a model. `kind` is "invalid", "unsupported" or "limit"."""
 
     reason: str
@@ -160,7 +161,7 @@ class Diagnostic(NamedTuple):
     op_type: str = ""
     domain: str = ""
     opset: int | None = None
-    index: int | None = None  # type: ignore[assignment]  # in the place of a tuple's method
+    index: int | None = None
     remedy: str = ""
 
     @property

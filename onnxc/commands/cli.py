@@ -18,7 +18,7 @@ from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
 from . import actions as commands
-from . import console
+from . import caching, console
 
 FAULT, ENVIRONMENT, INTERRUPTED, PIPE_CLOSED = 1, 3, 130, 141
 EXIT_CODES = textwrap.dedent("""\
@@ -93,7 +93,8 @@ def make_parser() -> argparse.ArgumentParser:
 
     def add(name: str, summary: str) -> argparse.ArgumentParser:
         command = group.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        command.set_defaults(command=getattr(commands, f"{name}_command"))
+        module = caching if name == "cache" else commands
+        command.set_defaults(command=getattr(module, f"{name}_command"))
         command.add_argument("--json", action="store_true", help="print JSON, of errors too")
         return command
 
@@ -104,6 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
     _verify_arguments(add("verify", "compare a model's outputs with another implementation's"))
     _bench_arguments(add("bench", "measure the latency of a model, alone or against others"))
     _calibrate_arguments(add("calibrate", "measure how fast this machine is, for the compiler's estimates"))
+    _cache_arguments(add("cache", "show, fill and empty the cache of compiled models"))
     _demo_arguments(add("demo", "compile a digit classifier, run it from Python and from C"))
     return parser
 
@@ -258,6 +260,34 @@ def _bench_arguments(command: argparse.ArgumentParser) -> None:
 
 def _calibrate_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dry-run", action="store_true", help="measure and print, but keep nothing")
+
+
+def _cache_arguments(command: argparse.ArgumentParser) -> None:
+    actions = command.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
+
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        action = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        action.add_argument("--json", action="store_true", help="print JSON, of errors too")
+        return action
+
+    add("path", "where the cache is")
+    add("list", "the libraries in the cache, those used last first")
+    prune = add("prune", "remove what was not used for longest, and what was left by processes that ended")
+    prune.add_argument("--to", type=_bytes, metavar="SIZE", help="how much may stay: 500M, 20G")
+    add("clear", "remove all compiled models")
+    warm = add("warm", "compile models into the cache, as they will be opened")
+    warm.add_argument("models", nargs="+", type=Path, metavar="MODEL")
+    _size_arguments(warm, "pin")
+    _target_argument(warm)
+
+
+def _bytes(text: str) -> int:
+    from ..loading.housekeeping import size_of
+
+    try:
+        return size_of(text)
+    except OnnxcError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _demo_arguments(command: argparse.ArgumentParser) -> None:

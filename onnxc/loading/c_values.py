@@ -10,12 +10,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..errors import RunError, quote
 from ..ir import dtypes
+from ..records import Record
 
 NONE, TENSOR, SEQUENCE, OPTIONAL, MAP = range(5)
 KINDS = {"tensor": TENSOR, "sequence": SEQUENCE, "optional": OPTIONAL, "map": MAP}
@@ -114,7 +115,7 @@ class CModel(ctypes.Structure):
 # Ports ----------------------------------------------------------------------------------------------
 
 
-class Port(NamedTuple):
+class Port(Record):
     """An input or output. `shape` has numbers, names of symbolic dimensions, and None for unnamed ones;
     it is None itself where the rank is unknown. `dtype` is a name such as "float32" (of a sequence its
     items'), or None. `optional` inputs may be left out. `state`: the output that is an input's next value.
@@ -148,7 +149,7 @@ def read_ports(entries: Sequence[Mapping]) -> tuple[Port, ...]:
     )
 
 
-class Slot(NamedTuple):
+class Slot(Record):
     """What filling a struct for a port needs, worked out once."""
 
     port: Port

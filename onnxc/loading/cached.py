@@ -7,6 +7,7 @@ and the machine are the same, the library is the one. The other is named by the 
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
 import sys
@@ -15,11 +16,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..cache import after_failure, folders, locked, temporary_name, writable_folder
 from ..errors import CompileError, LoadError
+from ..records import Record
 
+#: Errors of a folder that nothing more can be written to.
+_NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 USED_AGAIN = 3600  # seconds after which a use of a library is written down anew
 
 
@@ -27,7 +31,7 @@ USED_AGAIN = 3600  # seconds after which a use of a library is written down anew
 KEYWORDS = ("dims", "shapes", "typical", "target", "precision", "operators")
 
 
-class Settings(NamedTuple):
+class Settings(Record):
     """What of a model is fixed for its library: dims, shapes, typical, target, precision and operators are as
     for `onnxc.compile`. overridable: initializers that runs give. free: what else decides sizes, for the
     library's name."""
@@ -71,7 +75,7 @@ def is_library(path: str | os.PathLike) -> bool:
         return named_so
 
 
-class Found(NamedTuple):
+class Found(Record):
     """A library, and its description where it is known to be whole."""
 
     path: Path
@@ -117,7 +121,7 @@ def find_library(
 # What leads to a library ------------------------------------------------------------------------------
 
 
-class Entry(NamedTuple):
+class Entry(Record):
     """A library with its description, and the files that it was made of, each with what tells whether it is
     the same."""
 
@@ -225,12 +229,13 @@ def _surroundings() -> str:
     """What tells whether the compiler or the machine is another than the one that wrote an entry: when the
     compiler's files were changed, the processor, and what was measured of it."""
     here = Path(__file__).parents[1]
-    beside = [here.parent / name for name in ("codegen", "passes", "runtime_c")]  # of a checkout
-    newest, count, pending = (
-        0,
-        0,
-        [os.fspath(f) for f in (here, *beside) if f == here or not (here / f.name).is_dir()],
-    )
+    if (here / "codegen").is_dir():  # installed: what replaces files changes the folder
+        return f"{sys.implementation.cache_tag} {_stamp(os.fspath(here))} {_machine()}"
+    newest, count = 0, 0
+    pending = [
+        os.fspath(here),
+        *(os.fspath(here.parent / name) for name in ("codegen", "passes", "runtime_c")),
+    ]
     while pending:
         with os.scandir(pending.pop()) as entries:
             for entry in entries:
@@ -277,7 +282,12 @@ def _compiled(
         dims, shapes = fix(model.proto)
         settings = settings.with_(dims={**dims, **settings.dims}, shapes={**shapes, **settings.shapes})
     key = hashlib.sha256()
-    for part in (model.content_hash, settings.text(), repr(find_targets(settings.target)), _compiler_hash()):
+    # Not the targets as they are: sets are written in another order by every process.
+    targets = [
+        (target.name, target.triple, target.features, target.facts)
+        for target in find_targets(settings.target)
+    ]
+    for part in (model.content_hash, settings.text(), repr(targets), _compiler_hash()):
         key.update(part.encode("utf-8", "surrogateescape"))
     name = f"{key.hexdigest()[:40]}.so"
     for folder in folders():
@@ -285,9 +295,9 @@ def _compiled(
             return folder / name, _external(model)
     try:
         path = _compile_once(writable_folder() / name, model, settings, progress)
-    except CompileError as error:
-        cause = error.__cause__
-        if not isinstance(cause, OSError):
+    except (CompileError, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
+        if not isinstance(cause, OSError) or cause.errno not in _NO_PLACE:
             raise
         folder = after_failure(writable_folder(), cause.strerror or str(cause))
         path = _compile_once(folder / name, model, settings, progress)
@@ -302,20 +312,24 @@ def _compile_once(path: Path, model: Any, settings: Settings, progress: Any) -> 
     with locked(path, "another process compiles the model"):
         if not _is_whole(path):
             from ..driver import compile_model
+            from .housekeeping import limit, prune
+            from .progress import told
 
-            compile_model(
-                model,
-                path,
-                name="model",
-                progress=progress,
-                dims=settings.dims,
-                shapes=settings.shapes,
-                target=settings.target,
-                typical=settings.typical,
-                precision=settings.precision,
-                operators=settings.operators,
-                overridable=settings.overridable,
-            )
+            prune(path.parent, limit())  # before, so that what is made now stays
+            with told(os.path.basename(model.name) or "a model", progress) as tell:
+                compile_model(
+                    model,
+                    path,
+                    name="model",
+                    progress=tell,
+                    dims=settings.dims,
+                    shapes=settings.shapes,
+                    target=settings.target,
+                    typical=settings.typical,
+                    precision=settings.precision,
+                    operators=settings.operators,
+                    overridable=settings.overridable,
+                )
     return path
 
 

@@ -16,11 +16,12 @@ import sys
 from _thread import allocate_lock
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import LoadError, Origin, RunError, quote
+from ..records import Record
 from .c_values import (
     BUSY,
     KINDS,
@@ -55,7 +56,7 @@ except ImportError:  # no way to unload: libraries stay until the process ends
 __all__ = ["Bound", "Model", "Port", "Timing", "load"]
 
 
-class Timing(NamedTuple):
+class Timing(Record):
     """A step of a run: the node that it belongs to, into how many parts it was cut, the nanoseconds that the
     compiler expected of one thread (0 where it expected nothing) and those that it took."""
 

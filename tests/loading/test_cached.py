@@ -1,0 +1,209 @@
+"""The cache of compiled models: what is found without being read, what is compiled once, what is given up."""
+
+import errno
+import json
+import marshal
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import onnx
+import pytest
+from support.bad_models import external, model, node, relu
+
+import onnxc
+from onnxc import cache
+from onnxc.cache import cache_folder
+from onnxc.commands.cli import main
+from onnxc.errors import CompileError
+from onnxc.loading import cached, housekeeping
+from onnxc.loading.cached import Settings, cached_library, find_library
+
+X = np.array([-1, 2], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A cache that has the runtime alone."""
+    usual = cache_folder()
+    monkeypatch.setenv("ONNXC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for entry in usual.glob("runtime-*"):
+        shutil.copy(entry, cache_folder())
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def path(tmp_path):
+    onnx.save(relu(), tmp_path / "relu.onnx")
+    return tmp_path / "relu.onnx"
+
+
+def run(library) -> list:
+    with onnxc.load(library) as loaded:
+        return loaded.run(None, {"x": X})[0].tolist()
+
+
+def test_a_file_that_did_not_change_is_not_read_again(path, monkeypatch):
+    first = cached_library(path)
+    monkeypatch.setattr(cached, "_content", None)
+    assert cached_library(path) == first
+    assert find_library(path).known["name"] == "model"
+
+
+def test_a_file_with_the_same_content_is_not_imported_again(path, tmp_path, monkeypatch):
+    first = cached_library(path)
+    shutil.copy(path, tmp_path / "copy.onnx")
+    os.utime(path)
+    monkeypatch.setattr(cached, "_compiled", None)
+    assert cached_library(path) == cached_library(tmp_path / "copy.onnx") == first
+    assert cached_library(path.read_bytes()) == first
+
+
+def test_a_file_of_the_same_size_and_time_is_another_one(path):
+    first, status = cached_library(path), path.stat()
+    changed = path.read_bytes().replace(b"Relu", b"Ceil")
+    path.write_bytes(changed)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert cached_library(path) != first
+
+
+def test_a_change_of_external_data_is_seen_by_either_entry(tmp_path, monkeypatch):
+    path = external(data=np.array([1, 2], np.float32).tobytes())(tmp_path)
+    assert run(cached_library(path)) == [0, 4]
+    shutil.copytree(path.parent, tmp_path / "moved", ignore=lambda *_: ["cache", "moved"], dirs_exist_ok=True)
+    monkeypatch.setattr(cached, "_compiled", lambda *_: pytest.fail("compiled again"))
+    assert run(cached_library(tmp_path / "moved" / path.name)) == [0, 4]
+    monkeypatch.undo()
+    (path.parent / "w.bin").write_bytes(np.array([5, 5], np.float32).tobytes())
+    assert run(cached_library(path)) == [4, 7]
+
+
+@pytest.mark.parametrize("damage", [b"", b"abc", marshal.dumps((1, 2, 3))])
+def test_a_damaged_entry_is_as_good_as_none(path, folder, damage):
+    first = cached_library(path)
+    for entry in (*folder.glob("path-*"), *folder.glob("content-*")):
+        entry.write_bytes(damage)
+    assert cached_library(path) == first
+
+
+def test_a_warm_open_imports_neither_onnx_nor_the_compiler(path):
+    cached_library(path)
+    program = (
+        "import sys, numpy, onnxc.onnxruntime as ort; s = ort.InferenceSession(sys.argv[1]); "
+        "s.run(None, {'x': numpy.zeros(2, numpy.float32)}); "
+        "print([m for m in ('onnx', 'llvmlite', 'google.protobuf', 'onnxc.driver', 'json', 'hashlib') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program, path], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.slow
+def test_four_processes_compile_a_model_once(path):
+    program = (
+        "import sys, logging; logging.basicConfig(level='INFO'); import onnxc; "
+        "onnxc.InferenceSession(sys.argv[1])"
+    )
+    command = [sys.executable, "-P", "-c", program, path]
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    told = [process.communicate()[1] for process in started]
+    assert [process.returncode for process in started] == [0] * 4, told
+    assert "".join(told).count("INFO:onnxc:compiled ") == 1, told
+
+
+def test_a_full_cache_leads_to_the_temporary_folder(path, tmp_path, monkeypatch):
+    from onnxc import driver
+
+    compile_model, tries = driver.compile_model, []
+
+    def full_once(model, output, **options):
+        tries.append(output.parent)
+        if len(tries) == 1:
+            raise CompileError("cannot be written") from OSError(errno.ENOSPC, "No space left on device")
+        return compile_model(model, output, **options)
+
+    monkeypatch.setattr(driver, "compile_model", full_once)
+    monkeypatch.setattr(cache, "_fallback", None)
+    with pytest.warns(RuntimeWarning, match="No space left on device"):
+        library = cached_library(path)
+    assert library.parent == tmp_path / f"onnxc-{os.getuid()}" and run(library) == [0, 2]
+    monkeypatch.setattr(driver, "compile_model", None)
+    assert cached_library(path) == library  # found there again
+
+
+# What is given up
+
+
+@pytest.fixture
+def filled(folder, tmp_path):
+    """Three models' libraries, `a` used last."""
+    made = {}
+    for age, name in enumerate(("Relu", "Abs", "Neg")):
+        onnx.save(model(node(name, "x", "y")), tmp_path / f"{name}.onnx")
+        made[name] = cached_library(tmp_path / f"{name}.onnx")
+        os.utime(made[name], (time.time() - 1000 * age,) * 2)
+    return made
+
+
+def test_what_was_not_used_for_longest_goes_first(filled, folder):
+    sizes = {name: path.stat().st_size for name, path in filled.items()}
+    removed = housekeeping.prune(folder, sizes["Relu"] + sizes["Abs"])
+    assert [each.path for each in removed] == [filled["Neg"]]
+    assert [each.path for each in housekeeping.kept(folder)] == [filled["Relu"], filled["Abs"]]
+    assert len(list(folder.glob("path-*"))) == len(list(folder.glob("content-*"))) == 2
+
+
+def test_a_use_is_written_down(filled, tmp_path):
+    os.utime(filled["Neg"], (1, 1))
+    cached_library(tmp_path / "Neg.onnx")
+    assert filled["Neg"].stat().st_mtime > 1
+
+
+def test_a_limit_holds_when_more_is_compiled(filled, folder, path, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONNXC_CACHE_LIMIT", "1K")
+    onnx.save(model(node("Ceil", "x", "y")), path)
+    last = cached_library(path)
+    assert [each.path for each in housekeeping.kept(folder)] == [last]
+
+
+def test_what_ended_processes_left_is_removed_and_what_is_new_is_not(folder):
+    for name in (".a.so.1.tmp", ".a.so.lock"):
+        (folder / name).write_text("")
+        (folder / f"{name[:2]}new{name[2:]}").write_text("")
+        os.utime(folder / name, (1, 1))
+    housekeeping.prune(folder, 1 << 30)
+    assert sorted(entry.name for entry in folder.glob(".*")) == [".anew.so.1.tmp", ".anew.so.lock"]
+
+
+@pytest.mark.parametrize("text, size", [("500M", 500 << 20), ("1.5k", 1536), ("12", 12), ("2G", 2 << 30)])
+def test_sizes_have_units(text, size):
+    assert housekeeping.size_of(text) == size
+
+
+# The command
+
+
+def test_the_command_fills_shows_and_empties_the_cache(path, folder, capsys):
+    def answer(*arguments: str):
+        assert main(["cache", *arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert answer("path")["folder"] == str(folder)
+    (warm,) = answer("warm", str(path))
+    assert find_library(path).path == folder / warm["library"].rpartition("/")[2]
+    (entry,) = answer("list")
+    assert (entry["library"], entry["models"]) == (warm["library"], [str(path)])
+    assert answer("prune", "--to", "1G") == []
+    assert [each["library"] for each in answer("clear")] == [warm["library"]]
+    assert answer("list") == [] and list(folder.glob("runtime-*"))
+    assert main(["cache", "list"]) == 0
+    assert "0 libraries" in capsys.readouterr().out
+
+
+def test_settings_that_are_equal_have_one_text():
+    assert Settings(dims={"a": 1, "b": 2}).text() == Settings(dims={"b": 2, "a": 1}).text()
+    assert Settings().text() == "" != Settings(target="x86-64-v3").text()
