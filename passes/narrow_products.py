@@ -3,8 +3,8 @@
 conv(%x, W) accumulate=float32   →   conv(map(%x) { cast($0, bfloat16) }, W in bfloat16) accumulate=float32
 
 Sums, and all that is not multiplied with weights, stay float32. Only what the target multiplies faster so,
-and weights that are known: those of convolutions of at least 16 channels, and of products along the last
-axis. Attention may round its queries, keys, values and weights.
+and weights that are known: those of convolutions of at least 16 channels, or of a few where a row of a window
+is as long, and of products along the last axis. Attention may round its queries, keys, values and weights.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..target import Target
 
 WIDE, NARROW = "float32", "bfloat16"
 LEAST = 16  # channels or terms of a sum, for which it is worth it
+FEW = 4  # channels of an image as it comes
 
 
 def narrow_products(graph: Graph, target: Target) -> Graph:
@@ -44,7 +45,7 @@ def _narrowed(graph: Graph, target: Target) -> Graph:
         inputs = [rewriter.of(v) for v in node.inputs]
         op = node.op
         if _multiplies(node, inputs, target):
-            if isinstance(op, Conv) and node.inputs[0] in wide:
+            if isinstance(op, Conv) and (node.inputs[0] in wide or _is_first(node, target)):
                 op = replace(op, narrow=True)
             else:
                 inputs[0] = narrowed(inputs[0], node)
@@ -90,8 +91,18 @@ def _is_convolution(node: Node, inputs: list[Value], target: Target) -> bool:
     op, (x, w) = node.op, inputs[:2]
     sizes = (*x.shape[1:], *node.outputs[0].shape[1:], *op.pads)
     known = dims.is_static(sizes) or target.matrix(NARROW, NARROW, WIDE) is None
-    plain = op.groups == 1 and not op.transposed and len(op.strides) <= 2
-    return known and plain and w.constant is not None and dims.number(w.shape[1]) >= LEAST
+    plain = op.groups == 1 and not op.transposed and len(op.strides) <= 2 and w.constant is not None
+    return known and plain and (dims.number(w.shape[1]) >= LEAST or _is_first(node, target))
+
+
+def _is_first(node: Node, target: Target) -> bool:
+    """Whether a convolution has few channels, of which a row of its window fills a matrix register."""
+    op, (_, channels, *taps) = node.op, node.inputs[1].shape
+    unit = target.matrix(NARROW, NARROW, WIDE)
+    if unit is None or len(taps) != 2 or not isinstance(channels, int) or channels > FEW:
+        return False
+    columns = dims.number(taps[1])
+    return op.dilations[1] == 1 and LEAST // 2 <= channels * columns <= unit.depth
 
 
 def _is_product(op: Contract, inputs: list[Value]) -> bool:

@@ -9,7 +9,7 @@ memory for the epilogue.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +27,7 @@ from ..text.conversion import from_computed
 from ..text.emitter import ENTRY, memory_type, vector_type
 from ..text.vectors import Vectors
 from ..tiles import matrix
-from ..tiles.blocked import Window, displaced, equal_width, halo_layout, image_of, without_halo
+from ..tiles.blocked import Image, Window, displaced, equal_width, halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.matrix import Ahead, MatrixTile
@@ -113,22 +113,30 @@ def _heights(positions: int, unit: Matrix) -> tuple[int, ...]:
 
 
 def estimate(node: Node[Conv], target: Target, tiling: MatrixTiling, unit: Matrix) -> Estimate:
-    """Bringing channels together, the tiles of all panels, the epilogue, and moving everything once."""
-    w, out = node.inputs[1].tensor, node.outputs[0].tensor
-    outputs, channels, *taps = dims.numbers(w.shape)
+    """Bringing channels together, and all else."""
+    _, channels, *taps = dims.numbers(node.inputs[1].shape)
     steps = -(-channels // unit.depth) * dims.product(taps)
+    found = products_estimate(node, target, tiling, unit, steps)
+    return found + packing_estimate(node, target, unit) + costs.step(target, 2)
+
+
+def products_estimate(
+    node: Node[Conv], target: Target, tiling: MatrixTiling, unit: Matrix, steps: int
+) -> Estimate:
+    """The tiles of all panels, of so many steps of k, the epilogue, and moving everything once."""
+    w, out = node.inputs[1].tensor, node.outputs[0].tensor
+    outputs, _, *taps = dims.numbers(w.shape)
     pixels = dims.typical(out.count) / outputs
+    rows = sum(tiling.rows)
     wide = 1.0
     if node.op.strides == (1,) * len(taps):
         wide = (dims.number(out.shape[-1]) + taps[-1] - 1) / dims.number(out.shape[-1])
-    rows = sum(tiling.rows)
     tiles = max(1.0, pixels * wide / rows) * -(-outputs // unit.columns) / tiling.vectors
     each = steps * costs.matrix_step(target, unit, rows, tiling.vectors)
     each += costs.matrix_ends(target, unit, rows, tiling.vectors)
     panel = steps * unit.depth * tiling.vectors * unit.columns * dtypes.itemsize(w.dtype)
     found = Estimate(compute=each * tiles, overhead=costs.CONV_TILE * tiles)
     found += costs.again(target, panel, panel) * tiles
-    found += packing_estimate(node, target, unit) + costs.step(target, 2)
     found += costs.epilogue(target, node, node.op.accumulate) + costs.traffic(target, node)
     return found + costs.stored(target, dims.number(w.nbytes))
 
@@ -149,20 +157,33 @@ def pack(node: Node[Conv], choice: Choice[MatrixTiling], operand: int) -> Consta
     """[panel]: what the sums start from, then [input block][tap][channel / group][vectors][lanes][group]."""
     if operand != 1:
         return pack_operand(node.inputs[operand], node.outputs[0].rank, choice.block)
+    weights = node.inputs[1].data
+    whole = matrix.STEP_BYTES // dtypes.itemsize(weights.dtype)
+    steps = -(-weights.shape[1] // whole) * dims.product(weights.shape[2:])
+
+    def ordered(array: np.ndarray) -> np.ndarray:
+        idle = [(0, 0), (0, -array.shape[1] % whole), *[(0, 0)] * (array.ndim - 2)]
+        return by_depth(np.pad(array, idle), whole)
+
+    return pack_steps(node, choice, steps, ordered)
+
+
+def pack_steps(
+    node: Node[Conv], choice: Choice[MatrixTiling], steps: int, ordered: Callable[[np.ndarray], np.ndarray]
+) -> Constant:
+    """The panels of weights that `ordered` brings into [outputs, steps of k], each whole."""
     weights, zero, accumulate = node.inputs[1].data, node.op.zero, node.op.accumulate
     kinds = panels_of(weights.shape[0], choice.block, choice.tiling.vectors)
-    size = dtypes.itemsize(weights.dtype)
-    group, whole = dtypes.itemsize(accumulate) // size, matrix.STEP_BYTES // size
-    depth = -(-weights.shape[1] // whole) * whole * dims.product(weights.shape[2:])
-    nbytes = sum(p.count * p.width for p in kinds) * (depth * size + dtypes.itemsize(accumulate))
+    size = dtypes.itemsize(accumulate)
+    group = size // dtypes.itemsize(weights.dtype)
+    nbytes = sum(p.count * p.width for p in kinds) * (steps * matrix.STEP_BYTES + size)
 
     def make() -> np.ndarray:
         array = weights.array
-        idle = [(0, 0), (0, -array.shape[1] % whole), *[(0, 0)] * (array.ndim - 2)]
         start = np.zeros(len(array), dtypes.numpy_dtype(accumulate))
         if zero:
             start = array.sum(axis=tuple(range(1, array.ndim)), dtype=np.int32) * np.int32(-zero)
-        return in_dot_panels(by_depth(np.pad(array, idle), whole), kinds, group, start)
+        return in_dot_panels(ordered(array), kinds, group, start)
 
     return Constant("uint8", (nbytes,), make)
 
@@ -171,18 +192,18 @@ def pack(node: Node[Conv], choice: Choice[MatrixTiling], operand: int) -> Consta
 
 
 def emit(node: Node[Conv], choice: Choice[MatrixTiling], target: Target) -> Code:
-    return _Convolution(node, choice, target).code()
+    return Convolution(node, choice, target).code()
 
 
-class _Convolution:
-    """One convolution: `x` as it is stored, `packed` with its channels brought together."""
+class Convolution:
+    """One convolution over an image that is packed before; by default with the channels of each step of k
+    together."""
 
     def __init__(self, node: Node[Conv], choice: Choice[MatrixTiling], target: Target):
         self.node, self.tiling, self.target, self.cost = node, choice.tiling, target, choice.cost
         self.unit = offered(unit_of(node, target), node)
         self.window: Window = window(node)
-        self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
-        self.packed = replace(self.x, block=self.unit.depth, dtype=self.unit.lhs)
+        self.out, self.packed = image_of(node.outputs[0].tensor), self.packed_image()
         self.epilogue = Epilogue(node, self.out.block)
         self.dtype = node.op.accumulate
         self.kinds = panels_of(self.out.channels, self.out.block, self.tiling.vectors)
@@ -194,6 +215,11 @@ class _Convolution:
         self.heights = self._heights()
 
     # Sizes ---------------------------------------------------------------------------------------
+
+    def packed_image(self) -> Image:
+        """What tiles read."""
+        x = image_of(self.node.inputs[0].tensor)
+        return replace(x, block=self.unit.depth, dtype=self.unit.lhs)
 
     def _lines(self) -> Lines:
         """What a part does of a plane."""
@@ -256,12 +282,15 @@ class _Convolution:
 
     def code(self) -> Code:
         over = tuple(r.index for r in self.epilogue.readings)
-        nbytes = self.packed.batch * self.packed.image
-        return Code((self.packing_step(), self.product_step()), (nbytes,), over)
+        return Code((self.packing_step(), self.product_step()), (self.packed_bytes,), over)
+
+    @property
+    def packed_bytes(self) -> Dimension:
+        return self.packed.batch * self.packed.image
 
     def packing_step(self) -> Step:
         """Brings the channels together that one step of k multiplies; a part is a row of pixels."""
-        k, x, packed = KernelText(self.target), self.x, self.packed
+        k, x, packed = KernelText(self.target), image_of(self.node.inputs[0].tensor), self.packed
         rows = dims.number(x.plane) // dims.number(x.row)
         element = f"i{8 * packed.itemsize}"  # only moved, once it is narrow
         lanes, whole = vector_type(element, x.block), vector_type(element, packed.block)
@@ -292,8 +321,8 @@ class _Convolution:
 
     def _groups(self) -> list[tuple[int, int, int]]:
         """(blocks of channels that there are, first, behind the last) for the blocks of the packed image."""
-        most = self.packed.block // self.x.block
-        whole, rest = divmod(self.x.blocks, most)
+        most = self.packed.block // self.out.block
+        whole, rest = divmod(-(-self.packed.channels // self.out.block), most)
         return [(most, 0, whole)] * (whole > 0) + [(rest, whole, whole + 1)] * (rest > 0)
 
     def product_step(self) -> Step:

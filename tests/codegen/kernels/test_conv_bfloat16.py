@@ -6,7 +6,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from onnxc.codegen.kernels import conv, conv_matrix
+from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem
 from support import harness
 from support.blocked_cases import Case, check, choices, laid_out
 
@@ -63,3 +63,12 @@ def test_an_image_of_float32_is_narrowed_on_the_way():
     case = replace(case, op=replace(case.op, narrow=True), arrays=wide)
     exact(case, *KERNELS[1], wider=1)
     assert not choices(case, conv, TARGETS["sapphirerapids"])[1]
+
+
+def test_a_first_convolution_of_few_channels():
+    for channels, taps, strides, size in ((3, 7, 2, 33), (1, 3, 1, 17), (4, 5, 1, 9), (2, 1, 1, 40)):
+        case = halves((2, channels, size, size), (24, channels, taps, taps), strides, taps // 2)
+        exact(case, conv_matrix_stem, *KERNELS[1][1:])
+        wide = [case.arrays[0].astype(np.float32), case.arrays[1]]
+        narrow = replace(case, op=replace(case.op, narrow=True), arrays=wide)
+        exact(narrow, conv_matrix_stem, *KERNELS[1][1:], output_halo=1)

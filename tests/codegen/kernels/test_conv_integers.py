@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernels import conv, conv_matrix
+from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem
 from support.blocked_cases import WITH_DOTS, check, choices, integers, symbols
 
 from onnxc.ir.expr import input_
@@ -13,6 +13,8 @@ def exact(case, target, **options):
     check(case, conv, target, tolerance=0, **options)
     if target.matrices and not case.shapes:
         check(case, conv_matrix, target, tolerance=0, **options)
+        if choices(case, conv_matrix_stem, target)[1]:
+            check(case, conv_matrix_stem, target, tolerance=0, **options)
 
 
 @WITH_DOTS
