@@ -1,12 +1,13 @@
 """The import rules of what ONNX Runtime's optimisers, quantisers and model builders write: the domains
-com.microsoft and com.microsoft.nchwc, and one operator that they put into ai.onnx. One file a family, all
-named in this list."""
+com.microsoft and com.microsoft.nchwc, and what they put, or ONNX once had, into ai.onnx. One file a family,
+all named in this list."""
 
 from . import (
     activations,
     attention,
     blocked,
     decoding,
+    experimental,
     experts,
     fused,
     integer_products,
@@ -22,6 +23,7 @@ FAMILIES = (
     attention,
     blocked,
     decoding,
+    experimental,
     experts,
     fused,
     integer_products,
