@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ class Difference:
 def compare(
     name: str, expected: object, actual: object, rtol: float | None = None, atol: float | None = None
 ) -> Difference:
-    """The difference of two values: arrays, or lists of them."""
+    """The difference of two values: arrays, lists of them, or maps, whose keys must be the same."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return _compare_maps(name, expected, actual, rtol, atol)
     if isinstance(expected, (list, tuple)) or isinstance(actual, (list, tuple)):
         return _compare_lists(name, expected, actual, rtol, atol)
     if expected is None or actual is None:
@@ -97,6 +100,21 @@ def _compare_lists(
         bad is None,
         f"{bad.name}: {bad.reason}" if bad else "",
     )
+
+
+def _compare_maps(
+    name: str, expected: dict, actual: dict, rtol: float | None, atol: float | None
+) -> Difference:
+    """The values are held against each other as one array of the type that maps have, float32 or int64."""
+    if list(expected) != list(actual):
+        return Difference(name, "map", np.inf, np.inf, None, False, "other keys are expected")
+    found = compare(name, *(_values(side) for side in (expected, actual)), rtol, atol)
+    return replace(found, type=f"map of {len(actual)}")
+
+
+def _values(given: dict) -> np.ndarray:
+    values = np.array(list(given.values()))
+    return values.astype(np.float32) if values.dtype == np.float64 else values
 
 
 def _type_name(array: np.ndarray) -> str:

@@ -145,3 +145,13 @@ def test_every_float_of_the_main_graph_becomes_an_output_in_the_order_of_the_nod
     proto, nodes = with_all_outputs(path)
     assert [output.name for output in proto.graph.output] == ["y", "a"]
     assert [(n.op_type, name) for n, name in nodes] == [("Abs", "a"), ("Relu", "y")]
+
+
+@pytest.mark.parametrize(
+    ("actual", "agrees"),
+    [({"a": 0.1, "b": 0.9000001}, True), ({"a": 0.1, "b": 0.8}, False), ({"a": 0.1, "c": 0.9}, False)],
+)
+def test_maps_are_compared_by_their_values(actual, agrees):
+    assert compare("y", [{"a": 0.1, "b": 0.9}], [actual]).agrees == agrees
+    assert compare("y", {1: 2}, {1: 2}).agrees
+    assert not compare("y", {1: 2}, {1: 3}).agrees
