@@ -8,13 +8,13 @@ that says what it stands for. `benchmarks/calibrate.py` holds all of it against 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..ir import dims, expr
 from ..ir.dims import Dimension
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, TensorType, Value, regions, walk
-from ..ir.ops import Gather
+from ..ir.ops import Gather, Map
 from ..records import dataclass
 from ..target import Dot, Matrix, Target
 
@@ -36,7 +36,7 @@ INSTRUCTIONS = {
 
 QUOTIENT = 3  # instructions of a quotient by a number, which is a product that is corrected
 
-HIDDEN = 0.6  # how much of the shorter of compute and memory the longer hides
+HIDDEN = 0.7  # how much of the shorter of compute and memory the longer hides
 
 # Instructions, on whole vectors.
 WINOGRAD = 2.5  # times as many as a transform has: operands lie in t * t matrices apart
@@ -59,7 +59,7 @@ ARGMAX = 3  # times as many where places are kept too
 CELL = 60  # that the gates of a recurrent cell take, a vector
 SOFTMAX = 24  # from a row's maximum to its sum, a vector of attention's weights
 TILE_VECTOR = 2  # to begin and store one vector of a tile
-WHOLE_POOL = 2  # a vector of an image that is pooled as a whole: loaded and added
+WHOLE_POOL = 1.3  # a vector of an image that is pooled as a whole: loaded and added
 POOL_TAP = 0.5  # a tap of a pooling window along one axis, of any number of bytes
 POOL_VECTOR = 2.5  # the same for each vector of bytes
 UNALIGNED = 14  # of a vector stored across two lines of the cache, by turns with those of other channels
@@ -71,14 +71,16 @@ SPREAD = 0.6  # a product of a transposed convolution whose results are channels
 FAR = 300.0  # to begin reading constants beyond the second-level cache, until they are fetched ahead
 AHEAD = 4096  # bytes: no more is fetched ahead than a page
 STEP = 45.0  # to begin and end a step on one thread
+PART = 8.0  # to find out where a part of a nest lies
+SIZED_PART = 15.0  # the same where sizes are divided by that the run tells
 CODE = 150.0  # to bring its code from beyond the second-level cache
 TILE = 12.0  # of a tile's function: the call, the misprediction where its loop ends
 DEPTHWISE_TILE = 7.0  # of some pixels of a depthwise convolution: the latency of a window's sum
-POOL_ROW = 15.0  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
+POOL_ROW = 7.0  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
 POOL_PLANE = 5.0  # of a plane that is pooled as a whole: its sums combined
 CONV_TILE = 10.0  # the same in a convolution, whose tiles follow each other in a loop
-LOOKUP = 4.0  # an index looked up, checked and followed
-REDUCED_ROW = 3.0  # to begin and end the loops along a row whose terms are in the lanes
+LOOKUP = 1.2  # an index looked up, checked and followed
+REDUCED_ROW = 3.0  # to begin and end the loops along a row whose terms are in the lanes, and combine these
 POOLED = 0.3  # the same, of a window
 FOLDED = 2.0  # to find the place that a mirrored border repeats
 FOLDED_ROW = 12.0  # to combine the lanes of a row, waiting for each halving
@@ -97,7 +99,8 @@ BIT_FOUND = 3.0  # the lowest bit of each of a vector's words
 LEAF_ADDED = 5.0  # what a vector's leaves add to a column of its sums, looked up
 
 # Bytes moved, for each byte that a kernel stores or reads.
-READ = 0.6  # where it stores none: rates are those of copies
+READ = 0.8  # that it reads: rates are those of copies, which read as much as they write
+WRITTEN = 2 - READ  # that it writes, whose line is read before
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
 TRANSPOSED = 2.0  # times the time of a copy
 
@@ -186,6 +189,11 @@ def begun_row(length: Dimension, straight: int) -> float:
     return BEGUN if isinstance(length, int) and length <= straight else LOOPED
 
 
+def begun_parts(count: int, known: bool) -> Estimate:
+    """To begin parts of a nest but the first, in which no size is divided by."""
+    return overhead((PART if known else SIZED_PART) * (count - 1))
+
+
 def overhead(nanoseconds: float) -> Estimate:
     return Estimate(overhead=nanoseconds)
 
@@ -198,7 +206,12 @@ def step(target: Target, count: int = 1) -> Estimate:
 def rate(target: Target, among: float) -> float:
     """Bytes a nanosecond of what is used in turns with `among` bytes."""
     facts, left, time = target.facts, 1.0, 0.0
-    for size, speed in ((facts.level2_bytes, facts.level2_rate), (facts.level3_bytes, facts.level3_rate)):
+    first = facts.loads * target.vector_bits / 8
+    for size, speed in (
+        (facts.level1_bytes, first),
+        (facts.level2_bytes, facts.level2_rate),
+        (facts.level3_bytes, facts.level3_rate),
+    ):
         share = left * _fitting(among, size)
         left, time = left - share, time + share / speed
     return 1 / (time + left / facts.memory_rate)
@@ -220,23 +233,84 @@ def again(target: Target, nbytes: float, among: float) -> Estimate:
 
 def traffic(target: Target, node: Node) -> Estimate:
     """To read what a node reads that was computed, and to write its results."""
-    return move(target, _computed_bytes(node))
+    read, written = (sum(map(_value_bytes, values)) for values in (_operands(node), node.outputs))
+    return move(target, READ * read + WRITTEN * written, read + written)
 
 
-def away(target: Target, node: Node, new: bool) -> Estimate:
-    """How much longer a chosen node takes because of what else went through the caches before it. Operands
-    are away since they were written: on average over a result half the constants of the nodes that computed
-    it came after; since the caller wrote an input all that a run touches. Code that is new was not used since
-    the last run."""
+def _operands(node: Node) -> set[Value]:
+    """Those that are tensors and no constants."""
+    return {v for v in node.inputs if v.constant is None and isinstance(v.type, TensorType)}
+
+
+def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -> Estimate:
+    """How much longer a chosen node takes because of what else went through the caches before it: since
+    operands were used so much has `passed`. Code that is new was not used since the last run."""
     nbytes, longer = _computed_bytes(node), 0.0
-    for value in {v for v in node.inputs if v.constant is None and isinstance(v.type, TensorType)}:
-        makers = _makers(value)
-        since = sum(map(_constant_bytes, makers)) / 2 if makers else target.run_bytes
+    for value, since in passed.items():
         its = _value_bytes(value)
         longer += its / rate(target, nbytes + since) - its / rate(target, nbytes)
     cost, code = node.choice.cost, CODE * new * (1 - _fitting(target.run_bytes, target.facts.level2_bytes))
     waited = (cost + Estimate(memory=longer)).total - cost.total
     return Estimate(overhead=waited + code, fixed=code)
+
+
+def passed(graph: Graph) -> dict[Node, dict[Value, float]]:
+    """For every node that a kernel runs how many bytes went through the caches since the memory of its
+    operands and results was last used. Operands were computed or read, on average over a value while half of
+    that went through which that node brought; results are where the values were that were needed last of all
+    that are needed no more."""
+    found: dict[Node, dict[Value, float]] = {}
+    needed, whole = _last_readers(graph), touched(graph)
+    used: dict[Value, float] = {}
+    free: list[tuple[float, float]] = []  # bytes, and when they were used: the last ones last
+    clock = 0.0
+    for node in (*graph.nodes, *graph.nodes):  # the second run finds what the first has left
+        operands = _operands(node)
+        if node.choice is None:
+            latest = max((used[v] for v in operands if v in used), default=clock)
+            used.update(dict.fromkeys(node.outputs, latest))
+            continue
+        ended = sum(map(_value_bytes, needed.get(node, ())))
+        made = sum(map(_value_bytes, node.outputs))
+        over = min(ended, made) if isinstance(node.op, Map) else 0  # written over an operand
+        since = _taken(free, made - over, clock) / max(1, made)
+        found[node] = {value: min(whole, clock - used.get(value, -whole)) for value in operands}
+        found[node] |= dict.fromkeys(node.outputs, min(whole, since))
+        new = made + _constant_bytes(node)  # what it reads was there already
+        used.update(dict.fromkeys((*operands, *node.outputs), clock + new / 2))
+        clock += new
+        free.append((ended - over, clock))
+    for node in graph.nodes:
+        for region in regions(node.op):
+            found |= passed(region)
+    return found
+
+
+def _taken(free: list[tuple[float, float]], wanted: float, now: float) -> float:
+    """Takes so many bytes of free memory, those used last; the sum over them of how long that is ago."""
+    since = 0.0
+    while wanted and free:
+        nbytes, then = free.pop()
+        taken = min(wanted, nbytes)
+        since, wanted = since + taken * (now - then), wanted - taken
+        if nbytes > taken:
+            free.append((nbytes - taken, then))
+    return since
+
+
+def _last_readers(graph: Graph) -> dict[Node, list[Value]]:
+    """The values that kernels compute, by the last node that reads them or what shows them."""
+    owners: dict[Value, tuple[Value, ...]] = {}  # of the memory that a value is in
+    last: dict[Value, Node] = {}
+    for node in graph.nodes:
+        read = [owner for v in node.inputs for owner in owners.get(v, ())]
+        owners |= {v: (v,) if node.choice is not None else tuple(read) for v in node.outputs}
+        last |= dict.fromkeys((*read, *node.outputs), node)
+    found: dict[Node, list[Value]] = {}
+    for value, node in last.items():
+        if owners[value] == (value,):
+            found.setdefault(node, []).append(value)
+    return found
 
 
 def touched(graph: Graph) -> int:
@@ -263,20 +337,7 @@ def _value_bytes(value: Value) -> int:
 
 def _computed_bytes(node: Node) -> int:
     """Of operands and results that are no constants."""
-    values = {v for v in (*node.inputs, *node.outputs) if v.constant is None}
-    return sum(map(_value_bytes, values))
-
-
-def _makers(value: Value) -> set[Node]:
-    """The nodes whose kernels computed a value, behind views and joins."""
-    found: set[Node] = set()
-    pending = [value.producer]
-    while pending:
-        maker = pending.pop()
-        if maker is not None and maker not in found:
-            found.add(maker)
-            pending += [v.producer for v in maker.inputs] if maker.choice is None else []
-    return found
+    return sum(map(_value_bytes, {*_operands(node), *node.outputs}))
 
 
 def _constant_bytes(node: Node) -> int:

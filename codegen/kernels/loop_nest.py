@@ -64,7 +64,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[None]]:
         layouts = [(None, (None,) * len(node.inputs)), *_blocked_layouts(node)]
     for layout, wanted in layouts:
         stages, _ = _stages(_stored(node, wanted, layout), target)
-        cost = costs.total(piece.estimate for stage in stages for piece in stage)
+        cost = costs.total(piece.cost for stage in stages for piece in stage if 0 not in piece.sizes)
         pieces = [-(-len(stage) // PIECES_A_STEP) for stage in stages]
         cost += costs.step(target, sum(pieces)) + _stored_operands(node, target)
         yield Offer(cost, None, wanted, layout)

@@ -84,7 +84,7 @@ def _estimate(node: Node, target: Target, layout: Layout) -> Estimate:
     if _is_whole(node):
         vectors = planes * dims.typical(dims.product(x.shape[2:])) * registers
         found = costs.compute(target, costs.WHOLE_POOL * vectors) + costs.overhead(costs.POOL_PLANE * planes)
-        return found + moved * costs.READ + costs.step(target)
+        return found + moved + costs.step(target)
     height, width = map(dims.typical, plane_axes(out.shape[2:], 1))
     win = _window(node.op)
     read = height * min(win.strides[0], win.extent[0])

@@ -77,6 +77,7 @@ def emit_kernels(graph: Graph, target: Target, emitted: Callable[[Code], None]) 
     """The code of every node that a kernel runs; equal nodes have the same, emitted once."""
     codes: dict[Node, Code] = {}
     known: dict[object, Code] = {}
+    passed = costs.passed(graph)
     for node in walk(graph):
         if node.choice is not None:
             key = node if regions(node.op) else _all_that_code_depends_on(node)
@@ -84,7 +85,7 @@ def emit_kernels(graph: Graph, target: Target, emitted: Callable[[Code], None]) 
             if new:
                 known[key] = node.choice.kernel.emit(node, node.choice, target)
                 emitted(known[key])
-            codes[node] = _delayed(known[key], node, costs.away(target, node, new))
+            codes[node] = _delayed(known[key], node, costs.away(target, node, new, passed[node]))
     return codes
 
 

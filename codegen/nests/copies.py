@@ -19,7 +19,7 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import KernelFunction
 from ..text.emitter import Function
-from .nest import LINE, Block, Blocks, Piece, View, address, block_rows, collapse, displaced, run_through
+from .nest import LINE, Block, Blocks, Piece, View, address, block_rows, collapse, displaced, moving
 from .row_copies import UNROLLED, copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
 from .transposition import Transposition, deinterleave, interleave, tile_rows
 
@@ -79,8 +79,8 @@ class Copy(Piece):
     @property
     def estimate(self) -> Estimate:
         """What is read and written, and the instructions that move it."""
-        total = sum(run_through(view, self.sizes) for view in self.views)
-        return costs.move(self.target, total) + costs.compute(self.target, self._instructions)
+        moved = moving(self.target, self.views[1:], self.out, self.sizes)
+        return moved + costs.compute(self.target, self._instructions)
 
     @property
     def _instructions(self) -> float:

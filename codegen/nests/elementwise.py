@@ -39,9 +39,9 @@ from .nest import (
     broadcasting,
     collapse,
     displaced,
+    moving,
     output_view,
     rank_aligned,
-    run_through,
 )
 from .operands import (
     Indices,
@@ -120,16 +120,14 @@ class Elementwise(Piece):
         """What is read and written, and the instructions of every vector of every row."""
         rows, row = costs.rows_of(self.sizes)
         views = (self.out, *self.views.values())
-        lanes, moved = self.lanes, sum(run_through(v, self.sizes) for v in views)
-        over = any(v.strides == self.out.strides and v.dtype == self.out.dtype for v in self.views.values())
-        among = moved - over * run_through(self.out, self.sizes)  # most often it is written over an operand
+        lanes, moved = self.lanes, moving(self.target, self.views.values(), self.out, self.sizes, over=True)
         vectors = rows * (row / lanes if self.cycle else -(-max(row, self.blank) // lanes))
         each = costs.weight(self.body) + sum(self._reading(v) for v in views)
         begun = rows * costs.begun_row(self.sizes[-1], 0 if self.cycle else SHORT * lanes)
         begun += rows * costs.weight(*self.still.values())
         unknown = sum(not isinstance(v.strides[-2], int) for v in views if len(v.strides) > 1)
         begun += rows * costs.VARYING * unknown
-        return costs.move(self.target, moved, among) + costs.compute(self.target, vectors * each + begun)
+        return moved + costs.compute(self.target, vectors * each + begun)
 
     def _reading(self, view: View) -> float:
         """Instructions to bring a vector of an operand, or of the result to memory."""

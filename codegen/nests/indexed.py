@@ -103,8 +103,8 @@ def named(
 class Lookup(Piece):
     """The nest as code. `combine`: None for a Gather, else what a Scatter does at each place."""
 
-    def __init__(self, target: Target, nest: Named, combine: str | None = None, stored: bool = False):
-        self.stored = stored  # whether elements are looked up in a constant
+    def __init__(self, target: Target, nest: Named, combine: str | None = None, stored: int = 0):
+        self.stored = stored  # bytes of the constant in which elements are looked up
         sizes, views = nest.sizes, (nest.plain, nest.whole, nest.index)
         if nest.plain.itemsize == 16:  # pairs of words
             sizes = (*sizes, 2)
@@ -131,7 +131,8 @@ class Lookup(Piece):
         rows, row = costs.rows_of(self.sizes)
         nbytes = rows * row * self.plain.itemsize
         found = costs.move(self.target, nbytes)
-        found += costs.move(self.target, nbytes, self.target.run_bytes if self.stored else None)
+        read, among = (min(nbytes, self.stored), self.target.run_bytes) if self.stored else (nbytes, None)
+        found += costs.move(self.target, read, among)
         looked = rows if self.in_rows else rows * row
         vectors = rows * -(-row * self.plain.itemsize * 8 // self.target.vector_bits) if self.in_rows else 0
         found += costs.compute(self.target, (2 + (self.operation is not None)) * vectors)
@@ -240,7 +241,7 @@ def gather(node: Node, target: Target) -> Lookup:
         indices.shape,
         dense("output", 0, out.tensor),
     )
-    return Lookup(target, nest, stored=node.inputs[0].constant is not None)
+    return Lookup(target, nest, stored=x.constant.nbytes if x.constant is not None else 0)
 
 
 def scatter(node: Node, target: Target) -> Lookup:

@@ -10,7 +10,7 @@ block's first iteration and extents.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -62,6 +62,18 @@ def run_through(view: View, sizes: Sequence[Dimension]) -> int:
     least = min((abs(s) for s, n in moving if isinstance(s, int) and n != 1), default=0)
     each = max(view.itemsize, min(LINE, least))
     return each * dims.typical(dims.product(n for _, n in moving))
+
+
+def moving(
+    target: Target, read: Iterable[View], out: View, sizes: Sequence[Dimension], over: bool = False
+) -> Estimate:
+    """To bring what views read through the caches and write the result, in a nest of those sizes; over: the
+    result takes an operand's place where it lies as that does."""
+    views = list(read)
+    nread, written = sum(run_through(v, sizes) for v in views), run_through(out, sizes)
+    alike = over and any(v.strides == out.strides and v.dtype == out.dtype for v in views)
+    among = nread + (0 if alike else written)
+    return costs.move(target, costs.READ * nread + costs.WRITTEN * written, among)
 
 
 def dense(kind: str, index: int, type_: TensorType) -> View:
@@ -218,6 +230,13 @@ class Piece(ABC):
         """Writes one block."""
 
     @property
+    def cost(self) -> Estimate:
+        """Of all iterations and of beginning the parts."""
+        blocks = self.blocks
+        known = all(isinstance(size, int) for size in blocks.grid)
+        return self.estimate + costs.begun_parts(dims.typical(blocks.parts), known)
+
+    @property
     def elements(self) -> int:
         """How many iterations make a part."""
         return costs.elements_per_part(self.estimate.total / dims.typical(dims.product(self.sizes)))
@@ -245,7 +264,7 @@ def parts_step(target: Target, pieces: Sequence[Piece], besides: Estimate | None
             with piece.blocks.each(f, first, last) as block:
                 piece.emit(f, block)
             before = before + parts
-            work = work + costs.work(piece.estimate, dims.product(piece.sizes))
+            work = work + costs.work(piece.cost, dims.product(piece.sizes))
             scratch = dims.maximum(scratch, piece.scratch)
     return k.step(before, work, scratch)
 

@@ -39,6 +39,7 @@ from .nest import (
     collapse,
     dense,
     displaced,
+    moving,
     run_through,
 )
 from .operands import (
@@ -131,16 +132,16 @@ class Reduction(Piece):
             begun = costs.begun_row(0, 1) * results / along * terms * (many + left)
             return Estimate(compute=time + ends / lanes) + costs.compute(self.target, begun)
         rows = results * terms / along
-        return Estimate(compute=time + ends, overhead=costs.FOLDED_ROW * results + costs.REDUCED_ROW * rows)
+        return Estimate(compute=time + ends, overhead=costs.REDUCED_ROW * rows)
 
     @property
     def estimate(self) -> Estimate:
         """The terms combined, and every operand brought in once."""
         if not self.kept and not self.reduced:
             return costs.overhead(costs.SIZE)
-        moved = sum(run_through(view, (*self.kept, *self.reduced)) for view in self.views.values())
-        moved += sum(run_through(view, self.kept) for view in (self.out, *self.extra.values()))
-        return self._steps(self.vertical) + costs.move(self.target, moved)
+        read = sum(run_through(view, (*self.kept, *self.reduced)) for view in self.views.values())
+        moved = moving(self.target, self.extra.values(), self.out, self.kept)
+        return self._steps(self.vertical) + moved + costs.move(self.target, costs.READ * read, read)
 
     @property
     def blocks(self) -> Blocks:

@@ -2,18 +2,14 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from onnxc.codegen import costs
 from onnxc.codegen.costs import Estimate
-from onnxc.codegen.kernel import Choice, chosen
-from onnxc.codegen.kernels import gemm
+from onnxc.codegen.kernel import chosen
 from onnxc.codegen.lowering.select_kernels import select_kernels
 from onnxc.codegen.tiles.panels import panel_tiling
 
 from onnxc.ir import dims, expr
-from onnxc.ir.graph import constant_value, make_node
-from onnxc.ir.ops import Contract
 from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
@@ -65,24 +61,25 @@ def test_what_is_read_in_turns_is_waited_for_where_it_leaves_the_first_level_cac
     assert costs.again(TARGET, size, 2 * size).memory > costs.again(TARGET, size, size).memory > 0
 
 
-def test_an_operand_is_farther_away_the_more_constants_its_producer_read():
-    def product(depth):
-        (x,) = parse(f"graph g(%x: float32[64, {depth}]) {{ return %x }}").inputs
-        weights = constant_value(np.zeros((depth, 64), np.float32))
-        made = make_node(Contract("mk", "kn", "mn", "float32"), (x, weights))
-        made = replace(made, choice=offered)
-        last = make_node(Contract("mk", "kn", "mn", "float32"), (made.outputs[0], weights_of_64))
-        return costs.away(TARGET, replace(last, choice=offered), new=False).total
+def test_an_operand_is_farther_away_the_more_went_through_the_caches_since():
+    def waits(columns):
+        """The last of three Maps, which reads what the first has computed."""
+        graph = parse(f"""graph g(%x: float32[4096], %y: float32[{columns}]) {{
+            %0 = map(%x) {{ exp($0) }}
+            %1 = map(%y) {{ exp($0) }}
+            %2 = map(%0) {{ log($0) }}
+            return %1, %2 }}""")
+        lowered = select_kernels(graph, TARGET)
+        node = lowered.nodes[2]
+        return costs.away(TARGET, node, False, costs.passed(lowered)[node]).total
 
-    offered = Choice(Estimate(), None, kernel=gemm)
-    weights_of_64 = constant_value(np.zeros((64, 64), np.float32))
-    assert product(64) == 0 < product(40_000) < product(400_000)
+    assert waits(16) < waits(1_000_000) < waits(10_000_000)
 
 
 def test_code_that_was_not_used_since_the_last_run_is_away_where_a_run_touches_much():
     (node,) = select_kernels(parse(CHAIN), TARGET).nodes
     small, large = (replace(TARGET, run_bytes=times * TARGET.facts.level2_bytes) for times in (0, 2))
-    delays = [costs.away(t, node, new).overhead for t in (small, large) for new in (False, True)]
+    delays = [costs.away(t, node, new, {}).overhead for t in (small, large) for new in (False, True)]
     assert delays[0] == delays[1] and delays[3] == delays[2] + costs.CODE
 
 
