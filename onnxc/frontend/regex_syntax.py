@@ -1,8 +1,7 @@
 """Regular expressions in RE2's syntax as trees of characters, sequences, choices, repetitions and assertions.
 
-What RE2 refuses is refused, with its words; of what it takes only scripts (`\\p{Greek}`) are missing, which
-Python's Unicode data does not have. Groups capture nothing and repetitions are neither greedy nor lazy:
-asked is only whether a whole text matches. See https://github.com/google/re2/wiki/Syntax.
+What RE2 refuses is refused, with its words. Groups capture nothing and repetitions are neither greedy nor
+lazy: asked is only whether a whole text matches. See https://github.com/google/re2/wiki/Syntax.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from ..errors import LimitError, ModelError, UnsupportedError, shorten
+from ..errors import LimitError, ModelError, shorten
 from .text_tables import cased_characters, lower, upper
+from .unicode_scripts import scripts
 
 REPEAT_LIMIT = 1000
 NESTING_LIMIT = 100
@@ -119,9 +119,14 @@ _ESCAPES = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 @cache
 def _category(name: str) -> Ranges | None:
-    """The characters of a general category ("Lu") or of a group of them ("L"); None where there is none."""
+    """The characters of a general category ("Lu"), of a group of them ("L") or of a script ("Greek"); None
+    where there is none."""
     if name == "Any":
         return ((0, LAST),)
+    if name in scripts():
+        return scripts()[name]
+    if not name or len(name) > 2:
+        return None
     found = ranges_of((c, c) for c in range(LAST + 1) if unicodedata.category(chr(c)).startswith(name))
     return found or None
 
@@ -343,15 +348,14 @@ class _Parser:
         if letter not in ("p", "P"):
             return None
         self.at += 1
+        begin = self.at - 2
         name = self.next("invalid character class range")
         if name == "{":
             name = self.until("}", "invalid character class range")
         inverted = name.startswith("^")
         found = _category(name.removeprefix("^"))
         if found is None:
-            raise UnsupportedError(
-                f"the class \\p{{{shorten(name)}}} of a regular expression, which is no category"
-            )
+            raise self.refuse("invalid character class range", self.pattern[begin : self.at])
         return negated(found) if inverted != (letter == "P") else found
 
     def escaped(self) -> int:
@@ -426,8 +430,8 @@ def _is_number(text: str) -> bool:
 
 
 def parse_regex(pattern: str) -> Regex:
-    """The tree of a pattern; ModelError where it is none, UnsupportedError and LimitError where it is
-    beyond what can be compiled."""
+    """The tree of a pattern; ModelError where it is none, LimitError where it is beyond what can be
+    compiled."""
     parser = _Parser(pattern)
     if any(0xD800 <= ord(c) < 0xE000 for c in pattern):
         raise parser.refuse("invalid UTF-8")
