@@ -65,9 +65,12 @@ class Offer(Generic[TilingT]):
 
 @dataclass(frozen=True)
 class Choice(Offer[TilingT]):
-    """An offer and the kernel that made it."""
+    """An offer and the kernel that made it. For dumps: what a node computes in, and why no faster kernel
+    does."""
 
     kernel: Kernel = field(kw_only=True)
+    arithmetic: str = field(default="", kw_only=True)
+    why: str = field(default="", kw_only=True)
 
     @property
     def name(self) -> str:
@@ -76,7 +79,9 @@ class Choice(Offer[TilingT]):
     def __str__(self) -> str:
         tiling = {} if self.tiling is None else {k: v for k, v in vars(self.tiling).items() if v is not None}
         estimates = {k: round(v) for k, v in {"ns": self.time, **vars(self.cost)}.items()}
-        return f"{self.name}({', '.join(f'{k}={v}' for k, v in (*tiling.items(), *estimates.items()))})"
+        told = {k: v for k, v in (("arithmetic", self.arithmetic), ("why", self.why)) if v}
+        facts = (*tiling.items(), *estimates.items(), *told.items())
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in facts)})"
 
 
 def choices_of(kernel: Kernel, node: Node, target: Target) -> list[Choice]:

@@ -23,6 +23,7 @@ from .codegen.library.objects import BASELINE
 from .codegen.library.runtime import runtime_prefix, start_runtime
 from .codegen.library.tables import entry_points, tables_text
 from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, weights_object, write_weights
+from .codegen.lowering.arithmetic import summary
 from .codegen.lowering.lower import Lowered, lower
 from .errors import CompileError, OnnxcError, Origin, one_line, quote
 from .frontend.c_operators import declared_operators
@@ -390,7 +391,7 @@ def _build(
             modules,
             output_names=[o.name for o in imported.model.proto.graph.output],
             dim_names=imported.dim_names,
-            details=library_details(imported, lowered[0].graph),
+            details=library_details(imported, lowered[0].graph) | summary(lowered[0].graph),
             prefix=prefix,
             name=name,
             threads=threads,

@@ -35,6 +35,7 @@ from ...target import Target
 from .. import costs
 from ..kernel import Choice, choices_of, chosen
 from ..kernels import KERNELS, loop_nest
+from .arithmetic import arithmetic_of, reason_of
 from .expand import expanded
 from .plan_memory import known_at_entry, states_of
 from .views import insides, may_be, parts_of, view_of
@@ -229,7 +230,10 @@ class _Selection:
                 outputs.append(_stored(value, layout))
             if _is_join(node):
                 inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
-            nodes.append(Node(node.op, inputs, tuple(outputs), node.origin, node.choice))
+            choice = node.choice
+            if choice is not None:
+                choice = replace(choice, arithmetic=arithmetic_of(node), why=reason_of(node))
+            nodes.append(Node(node.op, inputs, tuple(outputs), node.origin, choice))
             new.update(zip(node.outputs, outputs))
         results = [as_wanted(v, None, False) for v in graph.outputs]
         for k, value in enumerate(results):

@@ -121,7 +121,9 @@ def inspect_command(options: argparse.Namespace) -> int:
     if is_library(options.file):
         figures = inspect_library(options.file, sizes, shapes)
     else:
-        figures = inspect_model(options.file, sizes, shapes, options.target, options.operators)
+        figures = inspect_model(
+            options.file, sizes, shapes, options.target, options.operators, options.precision
+        )
     if options.json:
         console.print_json(vars(figures))
     else:

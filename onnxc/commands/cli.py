@@ -171,13 +171,7 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         metavar="NAME=N",
         help="the size that a dimension has most of the time: any may come, this one is served fastest",
     )
-    command.add_argument(
-        "--precision",
-        choices=("float32", "bf16"),
-        default="float32",
-        help="bf16: float32 models multiply weights as bfloat16s, added up in float32, where the processor "
-        "is faster so (float32)",
-    )
+    _precision_argument(command)
     command.add_argument(
         "--dump-ir", type=Path, metavar="DIR", help="write the IR text after every stage there"
     )
@@ -193,11 +187,22 @@ def _check_arguments(command: argparse.ArgumentParser) -> None:
     _target_argument(command)
 
 
+def _precision_argument(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--precision",
+        choices=("float32", "bf16"),
+        default="float32",
+        help="bf16: float32 models multiply weights as bfloat16s, added up in float32, where the processor "
+        "is faster so (float32)",
+    )
+
+
 def _inspect_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help=".onnx or a compiled library")
     _size_arguments(command, "compute arithmetic and peak memory at")
     _operators_argument(command)
     _target_argument(command)
+    _precision_argument(command)
 
 
 def _run_arguments(command: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import UnsupportedError
 from ..ir import dims
 from ..ir.dims import Dimension
 from ..records import dataclass
@@ -56,8 +57,9 @@ def inspect_model(
     shapes: Shapes | None = None,
     target: str = "native",
     operators: Sequence[str | os.PathLike] = (),
+    precision: str = "float32",
 ) -> Figures:
-    """The figures of an .onnx file. sizes, shapes: as for compiling; arithmetic is given both as a
+    """The figures of an .onnx file. sizes, shapes, precision: as for compiling; arithmetic is given both as a
     formula and at these sizes."""
     from ..driver import given_operators, optimise
     from ..frontend import figures
@@ -71,13 +73,12 @@ def inspect_model(
     imported = import_model(path, Options(operators=given))
     names = [output.name for output in imported.model.proto.graph.output]
     outputs = list(zip(names, imported.graph.outputs))
-    optimised = optimise(imported.graph, chosen)
+    optimised = optimise(imported.graph, chosen, precision=precision)
     found = figures.figures(imported, optimised)
     pinned = optimised
     if sizes or shapes:
-        pinned = optimise(
-            import_model(path, Options(sizes or {}, shapes or {}, operators=given)).graph, chosen
-        )
+        again = import_model(path, Options(sizes or {}, shapes or {}, operators=given)).graph
+        pinned = optimise(again, chosen, precision=precision)
     here = multiply_adds(pinned)
     proto = imported.model.proto
     return Figures(
@@ -98,8 +99,20 @@ def inspect_model(
             "ir_version": proto.ir_version,
             "opsets": figures.opsets(imported.model),
             "target": chosen.name,
+            **_arithmetic(pinned, chosen),
         },
     )
+
+
+def _arithmetic(graph: Graph, target: Target) -> dict[str, object]:
+    """How many nodes run in which arithmetic on the target, and those that fell back with the reason."""
+    from ..codegen.lowering.arithmetic import summary
+    from ..codegen.lowering.select_kernels import select_kernels
+
+    try:
+        return summary(select_kernels(graph, target))
+    except UnsupportedError as error:  # figures are for models that do not compile yet, too
+        return {"arithmetic": str(error)}
 
 
 def peak_bytes(graph: Graph, target: Target) -> int | None:
@@ -191,6 +204,7 @@ def inspect_library(
                         "weights_file",
                     )
                 },
+                **{key: found[key] for key in ("arithmetic", "fallbacks") if key in found},
                 **_targets(model),
                 "threads": found["threads"] or "one a processor",
                 "library_bytes": Path(path).stat().st_size,
