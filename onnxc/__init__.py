@@ -91,7 +91,8 @@ def compile(
     threads: int | None = None,
     name: str | None = None,
     header: str | os.PathLike | None = None,
-    weights: str | os.PathLike | None = None,
+    weights: str | None = None,
+    weights_file: str | os.PathLike | None = None,
     typical: Mapping[str, int] | None = None,
     precision: str = "float32",
     operators: Sequence[str | os.PathLike] = (),
@@ -104,7 +105,9 @@ def compile(
     "present"}` or, for many, `{"past.*": "present.*"}`: see `Model.stateful`. target: "native" or a name that
     `onnxc compile --help` lists. threads: how many the library uses unless told otherwise (None: one a
     processor). name: prefix of its exported symbol (None: the output's stem). header: where to write the C
-    header. weights: a file of their own for the weights, which the library then looks for at the same place
+    header. weights: "f16", "bf16", "int8" or "int4": float32 weights of products, and tables, are stored so,
+    whatever their outputs lose by it (`onnxc compile --weights` measures that). weights_file: a file of their
+    own for the weights, which the library then looks for at the same place
     beside it (None: the library itself, or `OUTPUT.weights` for more than 2 GB). typical: sizes that named
     dimensions have most of the time: the library takes any, and is fastest there. precision: "bf16" lets a
     float32 model multiply weights, queries, keys and values as bfloat16s, where the processor is faster so;
@@ -130,6 +133,7 @@ def compile(
         name=name,
         header=header,
         weights=weights,
+        weights_file=weights_file,
         typical=typical,
         precision=precision,
         operators=operators,

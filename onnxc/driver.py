@@ -56,6 +56,7 @@ from .passes import (
     lift_reshapes,
     merge_movement,
     narrow_products,
+    narrow_weights,
     requantise,
     sink_reshapes,
     store_unsigned,
@@ -63,6 +64,7 @@ from .passes import (
     widen,
 )
 from .passes.eliminate_dead import eliminate_dead
+from .passes.narrow_weights import Narrowing
 from .records import dataclass
 from .target import Target, find_targets
 
@@ -70,16 +72,23 @@ from .target import Target, find_targets
 PRECISIONS = ("float32", "bf16")
 
 
-def passes(target: Target, precision: str = "float32") -> tuple[Callable[[Graph], Graph], ...]:
+def passes(
+    target: Target, precision: str = "float32", weights: Narrowing | None = None
+) -> tuple[Callable[[Graph], Graph], ...]:
     """Every pass on core ops, in order; some ask what the target multiplies. `eliminate_dead` follows each,
     so that all that reads a value is seen."""
 
     def told(step: Callable[[Graph, Target], Graph]) -> Callable[[Graph], Graph]:
         return wraps(step)(lambda graph: step(graph, target))
 
+    @wraps(narrow_weights.narrow_weights)
+    def stored(graph: Graph) -> Graph:
+        return narrow_weights.narrow_weights(graph, weights) if weights is not None else graph
+
     narrowing = (told(narrow_products.narrow_products), fold_constants.fold_constants, fuse_maps.fuse_maps)
     return (
         fold_constants.fold_constants,
+        *((stored, fold_constants.fold_constants) if weights is not None else ()),
         gather_stored.gather_stored,
         inline_scalars.inline_scalars,
         told(store_unsigned.store_unsigned),
@@ -200,7 +209,8 @@ def compile_model(
     precision: str = "float32",
     dump_ir: str | os.PathLike | None = None,
     header: str | os.PathLike | None = None,
-    weights: str | os.PathLike | None = None,
+    weights: Narrowing | str | None = None,
+    weights_file: str | os.PathLike | None = None,
     operators: Sequence[str | os.PathLike] = (),
     jobs: int | None = None,
     progress: Progress | None = None,
@@ -212,16 +222,18 @@ def compile_model(
     library then has code for each and uses the best that it finds. threads: how many the library uses unless
     told otherwise (None: one a processor). name: prefix of the exported symbol. typical: what named
     dimensions are most of the time, for estimates. precision: one of PRECISIONS. header: where to write the
-    C header. weights: the side file for the weights (None: they are in the library, or, over `LIBRARY_LIMIT`,
-    in OUTPUT.weights). jobs: child processes that generate code. What is written appears whole or not at all.
-    Errors are of the `OnnxcError` family.
+    C header. weights: one of `narrow_weights.FORMATS`, in which the weights of products and tables are
+    stored, or which of them are. weights_file: the side file for the weights (None: they are in the library,
+    or, over `LIBRARY_LIMIT`, in OUTPUT.weights). jobs: child processes that generate code. What is written
+    appears whole or not at all. Errors are of the `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
     outputs = Outputs(
         Path(output),
         header if header is None else Path(header),
-        weights if weights is None else Path(weights),
+        weights_file if weights_file is None else Path(weights_file),
     )
+    narrowing = Narrowing(weights) if isinstance(weights, str) else weights
     for path in outputs:
         files.check_output(path)
     outputs.refuse_overwriting(Path(model) if isinstance(model, (str, os.PathLike)) else None)
@@ -252,7 +264,7 @@ def compile_model(
                 # a value knows one graph's nodes, so that other passes need it read anew
                 graph = import_model(model, options).graph if optimised else imported.graph
                 stages("optimise")
-                optimised[multiplied] = optimise(graph, chosen, each, precision)
+                optimised[multiplied] = optimise(graph, chosen, each, precision, narrowing)
             emitted = partial(generation.add_kernels, target=chosen, prefix=symbol_prefix(name))
             lowered.append(lower(optimised[multiplied], chosen, stages, each, emitted))
         _build(
@@ -328,12 +340,13 @@ def optimise(
     target: Target,
     dump: Callable[[str, Graph], None] = lambda name, graph: None,
     precision: str = "float32",
+    weights: Narrowing | None = None,
 ) -> Graph:
     """graph after the passes for the target, cleaned and verified after each that changed it."""
     verify(graph)
     dump("import", graph)
     graph = eliminate_dead(graph)
-    for step in passes(target, precision):
+    for step in passes(target, precision, weights):
         before, graph = graph, step(graph)
         if graph is not before:
             graph = eliminate_dead(graph)

@@ -44,6 +44,11 @@ def compile_command(options: argparse.Namespace) -> int:
     beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"
     header = options.header or beside
     with compiling(options.model) as progress:
+        narrowed = None
+        if options.weights:
+            from .narrowing import choose_layers
+
+            narrowed = choose_layers(options, progress)
         report = compile_model(
             options.model,
             options.output,
@@ -58,13 +63,15 @@ def compile_command(options: argparse.Namespace) -> int:
             precision=options.precision,
             dump_ir=options.dump_ir,
             header=header,
-            weights=options.weights,
+            weights=None if narrowed is None else narrowed.narrowing,
+            weights_file=options.weights_file,
             operators=options.operators,
             jobs=options.jobs,
             progress=progress,
         )
     if options.json:
-        console.print_json({**report.as_json(), "header": str(header)})
+        found = {"narrowed": narrowed.as_json()} if narrowed else {}
+        console.print_json({**report.as_json(), "header": str(header), **found})
         return OK
     stages = "\n".join(f"{name:16} {console.time_text(seconds)}" for name, seconds in report.seconds.items())
     workspace = (
@@ -83,6 +90,7 @@ def compile_command(options: argparse.Namespace) -> int:
                 + (f" in {report.weights_file}" if report.weights_file else ""),
             ),
             ("initializers", console.bytes_text(report.initializer_bytes)),
+            *(narrowed.fields() if narrowed else ()),
             ("workspace", workspace),
             ("time", f"{console.time_text(sum(report.seconds.values()))}\n{stages}"),
         ]

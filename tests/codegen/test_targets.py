@@ -191,7 +191,7 @@ def test_registers_that_the_system_refuses_are_as_if_there_were_none(tmp_path):
 @pytest.mark.slow
 def test_several_targets_may_have_their_weights_in_one_side_file(tmp_path):
     names, model = [target.name for target in RUNNABLE], small_models.images()
-    library = onnxc.compile(model, tmp_path / "m.so", target=names, weights=tmp_path / "w")
+    library = onnxc.compile(model, tmp_path / "m.so", target=names, weights_file=tmp_path / "w")
     feeds = feeds_of(SIZES["images"][0])
     models = [onnxc.load(library, target=name) for name in names]
     results = [each.run(None, feeds)[0] for each in models]

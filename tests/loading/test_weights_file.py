@@ -38,7 +38,7 @@ def compiled(model):
     """The library with its weights in it, and the one with a side file, compiled once."""
     folder = model.parent
     onnxc.compile(model, folder / "whole.so")
-    onnxc.compile(model, folder / "images.so", weights=folder / "images.weights")
+    onnxc.compile(model, folder / "images.so", weights_file=folder / "images.weights")
     return folder
 
 
@@ -77,7 +77,14 @@ def test_the_weights_are_in_the_side_file_alone(compiled):
 
 @pytest.mark.slow
 def test_the_command_line_writes_and_reports_the_side_file(model, tmp_path, capsys):
-    arguments = ["compile", str(model), "-o", str(tmp_path / "a.so"), "--weights", str(tmp_path / "a.bin")]
+    arguments = [
+        "compile",
+        str(model),
+        "-o",
+        str(tmp_path / "a.so"),
+        "--weights-file",
+        str(tmp_path / "a.bin"),
+    ]
     assert main([*arguments, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["weights_file"] == str(tmp_path / "a.bin")
@@ -108,7 +115,7 @@ def test_more_weights_than_a_library_holds_go_to_a_side_file(model, tmp_path, mo
 
 
 def test_equal_models_give_equal_pairs(model, compiled, tmp_path):
-    onnxc.compile(model, tmp_path / "images.so", weights=tmp_path / "images.weights")
+    onnxc.compile(model, tmp_path / "images.so", weights_file=tmp_path / "images.weights")
     for name in ("images.so", "images.weights"):
         assert (tmp_path / name).read_bytes() == (compiled / name).read_bytes()
 
@@ -127,7 +134,7 @@ def test_the_pair_may_be_moved_together(pair, tmp_path):
 def test_the_side_file_may_be_in_another_folder(model, tmp_path, weights):
     for folder in ("lib/deep", "elsewhere", str(Path(weights).parent)):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    onnxc.compile(model, tmp_path / "lib" / "a.so", weights=tmp_path / weights)
+    onnxc.compile(model, tmp_path / "lib" / "a.so", weights_file=tmp_path / weights)
     tmp_path.rename(tmp_path.with_name("moved"))
     assert answer(tmp_path.with_name("moved") / "lib" / "a.so").shape == (2, 10)
     tmp_path.with_name("moved").rename(tmp_path)
@@ -151,7 +158,7 @@ def test_a_missing_side_file_is_one_sentence(pair, capsys):
 def test_weights_of_another_build_are_refused(pair, tmp_path):
     other = small_models.images()
     other.graph.initializer[0].raw_data = bytes(len(other.graph.initializer[0].raw_data))
-    onnxc.compile(other, tmp_path / "other.so", weights=tmp_path / "images.weights")
+    onnxc.compile(other, tmp_path / "other.so", weights_file=tmp_path / "images.weights")
     with pytest.raises(LoadError, match="does not hold the weights of this build of model 'images'"):
         onnxc.load(pair)
 
@@ -176,7 +183,7 @@ def test_a_failure_leaves_the_old_pair(pair, model, tmp_path, monkeypatch):
     old = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
     monkeypatch.setenv("CC", "false")
     with pytest.raises(CompileError, match="'false' failed"):
-        onnxc.compile(small_models.text(), pair, weights=pair.with_name("images.weights"))
+        onnxc.compile(small_models.text(), pair, weights_file=pair.with_name("images.weights"))
     assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == old
 
 
@@ -190,7 +197,7 @@ def test_weights_for_which_there_is_no_room_are_one_sentence(model, tmp_path):
         model,
         "-o",
         tmp_path / "a.so",
-        "--weights",
+        "--weights-file",
         tmp_path / "w",
     ]
     done = subprocess.run(
@@ -254,15 +261,15 @@ def test_weights_are_not_written_over_what_is_read_or_written_besides(tmp_path, 
     folder = path.parent
     before = {name: (folder / name).read_bytes() for name in names(folder)}
     with pytest.raises(CompileError, match="would be written over"):
-        onnxc.compile(path, folder / "a.so", header=folder / "a.h", weights=folder / weights)
+        onnxc.compile(path, folder / "a.so", header=folder / "a.h", weights_file=folder / weights)
     assert {name: (folder / name).read_bytes() for name in names(folder)} == before
 
 
 def test_a_place_that_cannot_be_written_is_refused(model, tmp_path):
     with pytest.raises(CompileError, match="does not exist"):
-        onnxc.compile(model, tmp_path / "a.so", weights=tmp_path / "missing" / "w")
+        onnxc.compile(model, tmp_path / "a.so", weights_file=tmp_path / "missing" / "w")
     with pytest.raises(CompileError, match="is a folder"):
-        onnxc.compile(model, tmp_path / "a.so", weights=tmp_path)
+        onnxc.compile(model, tmp_path / "a.so", weights_file=tmp_path)
     assert names(tmp_path) == []
 
 
@@ -292,7 +299,9 @@ def program(request, model, tmp_path):
     """A C program with the model in it, or with its library beside it."""
     output = tmp_path / request.param
     pinned = [f"--dim={name}" for name in ("batch=1", "height=32", "width=32")]
-    assert main(["compile", str(model), "-o", str(output), "--weights", str(tmp_path / "w"), *pinned]) == 0
+    assert (
+        main(["compile", str(model), "-o", str(output), "--weights-file", str(tmp_path / "w"), *pinned]) == 0
+    )
     (tmp_path / "main.c").write_text(PROGRAM)
     subprocess.run(
         [

@@ -61,7 +61,7 @@ def feeds(decision, rounds):
 def test_every_operand_may_be_a_constant_string(side_file, tmp_path):
     model = parsed(OPERANDS)
     weights = tmp_path / "model.weights" if side_file else None
-    compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so", weights=weights))
+    compiled = onnxc.load(onnxc.compile(model, tmp_path / "model.so", weights_file=weights))
     reference = onnx.reference.ReferenceEvaluator(model)
     for given in (feeds(True, 0), feeds(False, 2)):
         for port, got, expected in zip(

@@ -1,0 +1,136 @@
+"""Which layers' weights are stored in fewer bits: by what that does to the model's outputs.
+
+One library, in which the weights of all layers are inputs, runs the model with any of them narrowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtypes import is_float
+from ..passes.narrow_weights import Layer, Narrowing
+from ..records import dataclass
+from . import console
+from .inputs import make_inputs
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """What was chosen: how many layers are narrowed, their bytes before and after, the errors of the outputs
+    relative to their largest magnitudes, and the inputs with which these were measured."""
+
+    narrowing: Narrowing
+    count: int
+    bytes_before: int
+    bytes_after: int
+    errors: Mapping[str, float]
+    inputs: str
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "format": self.narrowing.format,
+            "layers": self.count,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "errors": dict(self.errors),
+            "kept": sorted(self.narrowing.kept),
+        }
+
+    def fields(self) -> list[tuple[str, str]]:
+        before, after = map(console.bytes_text, (self.bytes_before, self.bytes_after))
+        errors = "\n".join(f"{name}  {error:.2g}" for name, error in self.errors.items())
+        kept = "\n".join(sorted(self.narrowing.kept)) or "none"
+        return [
+            (f"as {self.narrowing.format}", f"{before} → {after} in {self.count} layers"),
+            ("relative error", f"{errors}\nof {self.inputs}"),
+            ("kept in float32", kept),
+        ]
+
+
+def choose_layers(options: argparse.Namespace, progress: Callable[[str], None]) -> Narrowed:
+    """The narrowing of a model as `compile`'s options ask for it: the layers that alone cost most are kept
+    until no output loses more than `weights_error`."""
+    from ..driver import compile_model
+    from ..loading.loader import load
+
+    found: list[Layer] = []
+    with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
+        library = Path(folder) / "float.so"
+        compile_model(
+            options.model,
+            library,
+            dims=dict(options.dim),
+            shapes=dict(options.shape),
+            overridable=options.overridable,
+            typical=dict(options.typical),
+            weights=Narrowing(options.weights, given=found.extend),
+            operators=options.operators,
+            jobs=options.jobs,
+            progress=lambda stage: progress(f"{stage}, to measure"),
+        )
+        return _chosen(_Measured(load(library), found, options), options.weights_error)
+
+
+class _Measured:
+    """A model whose layers' weights are inputs, its outputs with those in float32, and the inputs."""
+
+    def __init__(self, model: Any, found: list[Layer], options: argparse.Namespace):
+        self.model, self.format = model, options.weights
+        self.layers = {layer.name: layer for layer in found}
+        ports = [port for port in model.inputs if port.name not in self.layers]
+        made = make_inputs(ports, options.calibration, dict(options.dim), dict(options.shape))
+        self.feeds, self.inputs = dict(made.feeds), made.describe()
+        self.expected = self._outputs(())
+
+    def _outputs(self, narrowed: Collection[str]) -> dict[str, np.ndarray]:
+        weights = {
+            name: layer.narrowed(self.format) if name in narrowed else np.ascontiguousarray(layer.array)
+            for name, layer in self.layers.items()
+        }
+        values = self.model.run(None, {**self.feeds, **weights})
+        return {
+            port.name: np.asarray(value)
+            for port, value in zip(self.model.outputs, values)
+            if port.kind == "tensor" and port.dtype is not None and is_float(port.dtype)
+        }
+
+    def errors(self, narrowed: Collection[str]) -> dict[str, float]:
+        """What each output loses with these layers narrowed, relative to its largest magnitude."""
+        errors = {}
+        for name, got in self._outputs(narrowed).items():
+            want = self.expected[name].astype(np.float64)
+            whole = max(float(np.abs(want).max(initial=0)), float(np.finfo(np.float32).tiny))
+            difference = float(np.abs(got - want).max(initial=0)) if got.shape == want.shape else np.inf
+            errors[name] = difference / whole if np.isfinite(difference) else np.inf
+        return errors
+
+    def worst(self, narrowed: Collection[str]) -> float:
+        return max(self.errors(narrowed).values(), default=0.0)
+
+
+def _chosen(measured: _Measured, most: float) -> Narrowed:
+    names = list(measured.layers)
+    kept = 0
+    if measured.worst(names) > most:
+        alone = {name: measured.worst([name]) for name in names}
+        names.sort(key=lambda name: -alone[name])
+        low, high = 0, len(names)  # keeping `high` is enough, keeping `low` is not
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if measured.worst(names[middle:]) <= most else (middle, high)
+        kept = high
+    stored = [measured.layers[name] for name in names[kept:]]
+    return Narrowed(
+        Narrowing(measured.format, frozenset(names[:kept])),
+        len(stored),
+        sum(layer.nbytes(None) for layer in stored),
+        sum(layer.nbytes(measured.format) for layer in stored),
+        measured.errors(names[kept:]),
+        measured.inputs,
+    )

@@ -1,0 +1,177 @@
+"""narrow_weights: on request float32 weights of products, and tables of embeddings, are stored in fewer bits.
+
+contract(%x, W: float32[n, k])
+    →   contract(%x, map(%q: int8[n, k], %s: float32[n, 1]) { mul(cast($0, float32), $1) })
+
+f16 and bf16 round each weight, int8 has a scale for each sum (of a table: each row), int4 one for every 32
+terms, where these divide. Kernels read what is stored; those of convolutions would not, so theirs stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import CompileError
+from ..ir import dims, dtypes, expr
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.interpret import run_op
+from ..ir.ops import Contract, Gather, Map, Op, Reshape, Transpose
+from ..ir.stored import stored_weights
+from ..records import dataclass
+
+#: The formats, and the types in which they are stored.
+FORMATS = {"f16": "float16", "bf16": "bfloat16", "int8": "int8", "int4": "int4"}
+LEAST = 4096  # elements of weights for which it is worth it
+BLOCK = 32  # weights of int4 that share a scale
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """In which of FORMATS weights are stored. `kept`: the layers whose weights stay as they are. `given`: is
+    told all layers, of which then none is narrowed: their weights are inputs, by the names of the layers."""
+
+    format: str
+    kept: frozenset[str] = frozenset()
+    given: Callable[[list[Layer]], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise CompileError(f"unknown weights '{self.format}'; known are {', '.join(FORMATS)}")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights that may be narrowed: `axes` are those that a product sums over, or that make a table's row."""
+
+    name: str
+    value: Value
+    axes: tuple[int, ...]
+
+    @property
+    def array(self) -> np.ndarray:
+        return self.value.data.array
+
+    def stored(self, format: str) -> list[tuple[Op, list[Value]]]:
+        """The steps that make the weights of what is stored, each of the constants beside the step before."""
+        source, dtype = self.value.data, FORMATS[format]
+        shape, axis = source.shape, self.axes[-1]
+        if format in ("f16", "bf16"):
+            narrow = _constant(dtype, shape, lambda: source.array.astype(dtypes.numpy_dtype(dtype)))
+            return [(Map(expr.input_(0, dtype).cast("float32")), [narrow])]
+        if format == "int4" and shape[axis] % BLOCK == 0:
+            order = (*(k for k in range(len(shape)) if k != axis), axis)
+            moved = tuple(shape[k] for k in order)
+            blocks = (*moved[:-1], moved[-1] // BLOCK, BLOCK)
+            steps = _quantised(source, "int4", lambda a: a.transpose(order).reshape(blocks), (-1,))
+            back = tuple(order.index(k) for k in range(len(shape)))
+            return [*steps, (Reshape(moved), []), (Transpose(back), [])]
+        return _quantised(source, "int8", lambda a: a, self.axes)
+
+    def narrowed(self, format: str) -> np.ndarray:
+        """The numbers that the weights become."""
+        found: list[np.ndarray] = []
+        for op, constants in self.stored(format):
+            found = run_op(op, [*found, *(v.data.array for v in constants)], {})
+        return found[0]
+
+    def nbytes(self, format: str | None) -> int:
+        """Of what is stored, as panels hold it; None: as they are."""
+        if format is None:
+            return self.value.data.nbytes
+        parts = [v.data for _, constants in self.stored(format) for v in constants]
+        return sum(-(-dims.product(c.shape) * dtypes.bits(c.dtype) // 8) for c in parts)
+
+
+def narrow_weights(graph: Graph, narrowing: Narrowing) -> Graph:
+    """graph with its weights stored so."""
+    found = {layer.value: layer for layer in layers(graph, narrowing.format)}
+    if narrowing.given is not None:
+        narrowing.given(list(found.values()))
+        inputs = {v: Value(v.type, layer.name) for v, layer in found.items()}
+        nodes = [replace(n, inputs=tuple(inputs.get(v, v) for v in n.inputs)) for n in graph.nodes]
+        return replace(graph, inputs=(*graph.inputs, *inputs.values()), nodes=tuple(nodes))
+    rewriter = Rewriter(graph)
+    made: dict[Value, Value] = {}
+    for node in graph.nodes:
+        inputs = [rewriter.of(v) for v in node.inputs]
+        for k, value in enumerate(inputs):
+            layer = found.get(value)
+            if layer is not None and layer.name not in narrowing.kept:
+                if value not in made:
+                    made[value] = _written(rewriter, layer, narrowing.format, node.origin)
+                inputs[k] = made[value]
+        rewriter.copy(node, tuple(inputs))
+    return rewriter.finish()
+
+
+def layers(graph: Graph, format: str) -> list[Layer]:
+    """The weights that may be narrowed, named as the model or its node names them."""
+    found: dict[Value, Layer] = {}
+    names: set[str] = set()
+    for node in graph.nodes:
+        for value, axes in _weights(node):
+            plain = value.constant is not None and value.data.splat is None
+            known = plain and value.dtype == "float32" and stored_weights(value.data) is None
+            if not known or value in found or value.tensor.count < LEAST:
+                continue
+            if format == "f16" and not np.abs(value.data.array).max() <= np.finfo(np.float16).max:
+                continue
+            name = value.name or node.origin
+            while name in names:
+                name += "'"
+            names.add(name)
+            found[value] = Layer(name, value, axes)
+    return list(found.values())
+
+
+def _weights(node: Node) -> Iterator[tuple[Value, tuple[int, ...]]]:
+    """The operands that may be weights of a layer, with their axes (`Layer`)."""
+    match node.op:
+        case Contract(lhs=lhs, rhs=rhs, out=out, accumulate="float32") if not node.op.exact:
+            for labels, other, value in ((lhs, rhs, node.inputs[0]), (rhs, lhs, node.inputs[1])):
+                axes = tuple(k for k, c in enumerate(labels) if c not in out and c in other)
+                if axes:
+                    yield value, axes
+        case Gather(form="axis") if node.inputs[0].rank > 1 and node.op.axis != node.inputs[0].rank - 1:
+            yield node.inputs[0], (node.inputs[0].rank - 1,)
+
+
+def _written(rewriter: Rewriter, layer: Layer, format: str, origin: str) -> Value:
+    found: list[Value] = []
+    for op, constants in layer.stored(format):
+        found = list(rewriter.add(op, [*found, *constants], origin))
+    return found[0]
+
+
+# Quantising --------------------------------------------------------------------------------------
+
+
+def _quantised(
+    source: Constant, dtype: str, view: Callable[[np.ndarray], np.ndarray], axes: tuple[int, ...]
+) -> list[tuple[Op, list[Value]]]:
+    """Integers and the scales that elements along `axes` share: the number of the greatest magnitude is the
+    least integer of int4, and of int8 127 either way."""
+    array = view(source.array)
+    low, high = dtypes.integer_range(dtype)
+    greatest = np.abs(array).max(axis=axes, keepdims=True)
+    if dtype == "int4":
+        place = np.abs(array).argmax(axis=axes[0], keepdims=True)
+        greatest = np.take_along_axis(array, place, axes[0])
+    scale = greatest / np.float32(low if dtype == "int4" else high)
+    scale[(scale == 0) | ~np.isfinite(scale)] = 1
+
+    def make() -> np.ndarray:
+        steps = np.rint(view(source.array) / scale)
+        return np.clip(steps, low, high).astype(dtypes.numpy_dtype(dtype))
+
+    stored = _constant(dtype, array.shape, make)
+    scales = _constant("float32", scale.shape, lambda: scale)
+    body = expr.input_(0, dtype).cast("int32").cast("float32") * expr.input_(1, "float32")
+    return [(Map(body), [stored, scales])]
+
+
+def _constant(dtype: str, shape: tuple[int, ...], make: Callable[[], np.ndarray]) -> Value:
+    return Value(TensorType(dtype, shape), "", Constant(dtype, shape, make))

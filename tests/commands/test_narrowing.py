@@ -1,0 +1,58 @@
+"""`onnxc compile --weights`: what outputs lose is measured, and layers that cost too much stay."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from support import small_models
+
+import onnxc
+from onnxc.commands.cli import main
+
+MODEL = """g (float[n, 64] x) => (float[n, 80] y)
+    { h = MatMul (x, a)  r = Relu (h)  y = MatMul (r, b) }"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A model of two layers, and inputs for it."""
+    folder, w = tmp_path_factory.mktemp("narrow"), small_models.Weights(3)
+    w.add("a", 64, 96)
+    w.add("b", 96, 80)
+    onnx.save(small_models.parsed(MODEL, w), folder / "m.onnx")
+    np.savez(folder / "x.npz", x=w.rng.standard_normal((5, 64)).astype(np.float32))
+    return folder
+
+
+def narrowed(files, capsys, *options):
+    out = ["-o", str(files / "m.so"), "--calibration", str(files / "x.npz"), "--json"]
+    assert main(["compile", str(files / "m.onnx"), *out, *options]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_the_error_that_is_told_is_that_of_the_library(files, capsys):
+    report = narrowed(files, capsys, "--weights", "int4", "--weights-error", "0.5")
+    found = report["narrowed"]
+    assert (found["layers"], found["kept"]) == (2, [])
+    assert found["bytes_before"] == 4 * 64 * 96 + 4 * 96 * 80 > 6 * found["bytes_after"]
+    assert report["weights_bytes"] < found["bytes_before"] / 5
+    x = np.load(files / "x.npz")["x"]
+    exact = onnxc.load(onnxc.compile(files / "m.onnx", files / "exact.so")).run(None, {"x": x})[0]
+    got = onnxc.load(files / "m.so").run(None, {"x": x})[0]
+    assert np.abs(got - exact).max() / np.abs(exact).max() == pytest.approx(found["errors"]["y"], rel=0.01)
+
+
+@pytest.mark.slow
+def test_layers_stay_until_no_output_loses_too_much(files, capsys):
+    for error, kept in ((1e-9, ["a", "b"]), (1.0, [])):
+        found = narrowed(files, capsys, "--weights", "int8", "--weights-error", str(error))["narrowed"]
+        assert found["kept"] == kept and found["errors"]["y"] <= error
+
+
+def test_calibration_that_is_not_there_is_one_sentence(files, capsys):
+    arguments = ["compile", str(files / "m.onnx"), "-o", str(files / "n.so"), "--weights", "int8"]
+    assert main([*arguments, "--calibration", str(files / "none.npz")]) == 1
+    assert capsys.readouterr().err.strip().endswith("none.npz: no such file")
+    assert not (files / "n.so").exists()
