@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..ir import dims, expr
+from ..ir import dims, dtypes, expr
 from ..ir.dims import Dimension
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, TensorType, Value, regions, walk
@@ -164,13 +164,15 @@ def move(target: Target, nbytes: float, among: float | None = None) -> Estimate:
 def reordering(target: Target, type_: TensorType) -> Estimate:
     """To bring a value into another layout."""
     nbytes = dims.typical(type_.nbytes)
-    return move(target, 2 * nbytes) + transposing(target, nbytes)
+    return move(target, 2 * nbytes) + transposing(target, nbytes, dtypes.itemsize(type_.dtype))
 
 
-def transposing(target: Target, nbytes: float, split: bool = False) -> Estimate:
+def transposing(target: Target, nbytes: float, itemsize: int, split: bool = False) -> Estimate:
     """The instructions that bring an image from blocks of channels to rows of pixels, or back. split: what is
     stored begins anywhere in a line of the cache."""
-    return compute(target, (transposed(target.block) + UNALIGNED * split) * nbytes * 8 / target.vector_bits)
+    square = min(target.block, target.vector_bits // (8 * itemsize))
+    vectors = nbytes / (square * itemsize)
+    return compute(target, (transposed(square) + UNALIGNED * split) * vectors)
 
 
 def transposed(rows: int) -> float:
@@ -249,6 +251,8 @@ def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -
     for value, since in passed.items():
         its = _value_bytes(value)
         longer += its / rate(target, nbytes + since) - its / rate(target, nbytes)
+    if node.choice is None:
+        return Estimate()
     cost, code = node.choice.cost, CODE * new * (1 - _fitting(target.run_bytes, target.facts.level2_bytes))
     waited = (cost + Estimate(memory=longer)).total - cost.total
     return Estimate(overhead=waited + code, fixed=code)

@@ -38,7 +38,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     if x.layout is None or out.layout is None:
         plane = dims.typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
         split = out.layout is None and plane * 8 % target.vector_bits != 0
-        cost += costs.transposing(target, dims.typical(blocked[0].nbytes), split)
+        nbytes, item = dims.typical(blocked[0].nbytes), dtypes.itemsize(x.dtype)
+        cost += costs.transposing(target, nbytes, item, split)
     elif x.layout.block != out.layout.block:
         cost += costs.reordering(target, x) + costs.reordering(target, out) + costs.step(target)
     yield Offer(cost, None, (x.layout,), out.layout)
@@ -61,14 +62,14 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
         return f.temporary(0)
 
     if x.layout is None:
-        return Code((_transposed(target, _image(out), source, result, True),))
+        return Code((_transposed(target, _image(out), source, result, True, choice.cost),))
     if out.layout is None:
-        return Code((_transposed(target, _image(x), result, source, False),))
+        return Code((_transposed(target, _image(x), result, source, False, choice.cost),))
     if x.layout.block == out.layout.block:
-        return Code((_moved(target, _image(x), _image(out), source, result),))
+        return Code((_moved(target, _image(x), _image(out), source, result, choice.cost),))
     steps = (
-        _transposed(target, _image(x), between, source, False),
-        _transposed(target, _image(out), between, result, True),
+        _transposed(target, _image(x), between, source, False, choice.cost * 0.5),
+        _transposed(target, _image(out), between, result, True, choice.cost * 0.5),
     )
     return Code(steps, (x.count * dtypes.itemsize(x.dtype),))
 
@@ -97,7 +98,11 @@ def _cut(image: Image, target: Target, step: int) -> Lines:
 def _moving(image: Image, target: Target) -> Estimate:
     """To read and write an image once."""
     nbytes = dims.typical(image.batch * image.image)
-    return costs.move(target, 2 * nbytes) + costs.transposing(target, nbytes) + costs.step(target)
+    return (
+        costs.move(target, 2 * nbytes)
+        + costs.transposing(target, nbytes, image.itemsize)
+        + costs.step(target)
+    )
 
 
 def _clear(f: KernelFunction, image: Image, plane: str, first: str, last: str) -> None:
@@ -110,7 +115,7 @@ def _clear(f: KernelFunction, image: Image, plane: str, first: str, last: str) -
 # Between halos -----------------------------------------------------------------------------------
 
 
-def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> Step:
+def _moved(target: Target, old: Image, new: Image, source: End, result: End, cost: Estimate) -> Step:
     """Rows of pixels as they are."""
     cut = _cut(new, target, 1)
     k = KernelText(target)
@@ -130,14 +135,16 @@ def _moved(target: Target, old: Image, new: Image, source: End, result: End) -> 
             with f.loop(*columns) as column:
                 at = f.mul(column.index, new.pixel)
                 f.store(kind, f.load(kind, f.offset(begin, at), 1), f.offset(end, at), new.align)
-    work = costs.work(_moving(new, target), new.batch * new.image)
+    work = costs.work(cost, new.batch * new.image)
     return k.step(new.batch * new.blocks * cut.count, work)
 
 
 # Between dense and blocked -----------------------------------------------------------------------
 
 
-def _transposed(target: Target, image: Image, dense: End, blocked: End, to_blocks: bool) -> Step:
+def _transposed(
+    target: Target, image: Image, dense: End, blocked: End, to_blocks: bool, cost: Estimate
+) -> Step:
     """Dense rows to blocked pixels of `image`, or back."""
     square = min(image.block, target.vector_bits // (8 * image.itemsize))
     image = image.flat if image.halo == (0, 0) else image
@@ -163,7 +170,7 @@ def _transposed(target: Target, image: Image, dense: End, blocked: End, to_block
             _call_line(f, image, square, channel, [line, pixels, *columns])
     for count in _counts(image, square):
         _line(k, image, square, count, widths, to_blocks)
-    work = costs.work(_moving(image, target), image.batch * image.image)
+    work = costs.work(cost, image.batch * image.image)
     return k.step(image.batch * image.blocks * cut.count, work)
 
 
