@@ -90,9 +90,9 @@ def narrow_weights(graph: Graph, narrowing: Narrowing) -> Graph:
     found = {layer.value: layer for layer in layers(graph, narrowing.format)}
     if narrowing.given is not None:
         narrowing.given(list(found.values()))
-        inputs = {v: Value(v.type, layer.name) for v, layer in found.items()}
-        nodes = [replace(n, inputs=tuple(inputs.get(v, v) for v in n.inputs)) for n in graph.nodes]
-        return replace(graph, inputs=(*graph.inputs, *inputs.values()), nodes=tuple(nodes))
+        given = {v: Value(v.type, layer.name) for v, layer in found.items()}
+        nodes = [replace(n, inputs=tuple(given.get(v, v) for v in n.inputs)) for n in graph.nodes]
+        return replace(graph, inputs=(*graph.inputs, *given.values()), nodes=tuple(nodes))
     rewriter = Rewriter(graph)
     made: dict[Value, Value] = {}
     for node in graph.nodes:
@@ -115,7 +115,7 @@ def layers(graph: Graph, format: str) -> list[Layer]:
         for value, axes in _weights(node):
             plain = value.constant is not None and value.data.splat is None
             known = plain and value.dtype == "float32" and stored_weights(value.data) is None
-            if not known or value in found or value.tensor.count < LEAST:
+            if not known or value in found or dims.product(value.data.shape) < LEAST:
                 continue
             if format == "f16" and not np.abs(value.data.array).max() <= np.finfo(np.float16).max:
                 continue

@@ -52,7 +52,9 @@ def fields(
 ) -> Value:
     """The bytes x in this shape [..., n] as [..., 8 n / bits] numbers of so many bits, the lowest or the
     highest of a byte first; of each row the first `count`."""
-    one_of(bits, (2, 4, 8), "bits")
+    one_of(bits, (2, 3, 4, 8), "bits")
+    if bits == 3:
+        return _stream_of_three(b, x, shape, count)
     *before, size = shape
     each = 8 // bits
     whole = size * each
@@ -75,6 +77,24 @@ def fields(
         return parts.reshape(*rows, -1)[..., :kept].view(dtypes.numpy_dtype(dtype))
 
     return b.constant(Constant(dtype, (*rows, kept), make))
+
+
+def _stream_of_three(b: Builder, x: Value, shape: Sequence[Dimension], count: Dimension | None) -> Value:
+    """The same of 3 bits, which cross bytes: each row is a stream, the lowest bit first."""
+    data = b.known(x)
+    if data is None or not dims.is_static((*shape, *(() if count is None else (count,)))):
+        raise UnsupportedError("numbers of 3 bits that only the run knows", "store them in the model")
+    *rows, size = dims.numbers(shape)
+    kept = 8 * size // 3 if count is None else dims.number(count)
+    if data.size != dims.product((*rows, size)) or 3 * kept > 8 * size:
+        raise ops.TypeMismatch(f"{x.type} are no {dims.product((*rows, kept))} numbers of 3 bits")
+
+    def make() -> np.ndarray:
+        bits = np.unpackbits(data.reshape(*rows, size), axis=-1, bitorder="little")[..., : 3 * kept]
+        codes = np.packbits(bits.reshape(*rows, kept, 3), axis=-1, bitorder="little")
+        return codes.reshape(*rows, kept).astype(dtypes.numpy_dtype("uint4"))
+
+    return b.constant(Constant("uint4", (*rows, kept), make))
 
 
 def widened_blocks(b: Builder, q: Value, scales: Value, zero: Value | None, bits: int, block: int) -> Value:
@@ -124,7 +144,12 @@ def MatMulNBits(
     q = fields(b, B, bits, (N, blocks * block_size * bits // 8))
     scales = b.reshape(scales, (N, blocks))
     zero = None if zero_points is None else _zero_points(b, zero_points, bits, N, blocks)
-    if g_idx is None:
+    order = None if g_idx is None else _in_blocks(b.known(g_idx), K, blocks, block_size)
+    if order is not None:  # columns and what they are multiplied with, block by block
+        columns = np.concatenate([order, np.arange(K, blocks * block_size)])
+        q = b.emit(ops.Gather("axis", 1), q, b.constant(columns))[0]
+        A = b.emit(ops.Gather("axis", A.rank - 1), A, b.constant(order))[0]
+    if g_idx is None or order is not None:
         weights = widened_blocks(b, q, scales, zero, bits, block_size)
     else:
         weights = _grouped(b, q, scales, zero, bits, g_idx)
@@ -132,6 +157,16 @@ def MatMulNBits(
     transposed = b.transpose(b.take(weights, 1, 0, K), (1, 0))
     y = product(b, A, transposed, rounded=block_size if eight else 0)
     return y if bias is None else b.map(y, bias, lambda e, c: e + c)
+
+
+def _in_blocks(group: np.ndarray | None, depth: int, blocks: int, block: int) -> np.ndarray | None:
+    """The order in which the columns of each block follow each other, `group` naming the block of each; None
+    where that is not known, or blocks are not full but for the last."""
+    if group is None or group.shape != (depth,):
+        return None
+    order = np.argsort(group, kind="stable").astype(np.int64)
+    whole = np.repeat(np.arange(blocks), block)[:depth]
+    return order if np.array_equal(group[order], whole) else None
 
 
 def _zero_points(b: Builder, zero: Value, bits: int, rows: int, blocks: int) -> Value:

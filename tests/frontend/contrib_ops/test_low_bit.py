@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from support.contrib import Case, check, check_compiled
+from support.contrib import Case, check, check_compiled, interpreted
 
 rng = np.random.default_rng(7)
 
@@ -103,3 +103,16 @@ def test_the_results_are_those_of_onnxruntime(case):
 
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
     check_compiled([*PRODUCTS[1:4], PRODUCTS[11], *BITSANDBYTES[1:3], TABLES[0], TABLES[5]], tmp_path)
+
+
+def test_numbers_of_three_bits_are_a_stream():
+    """ONNX Runtime has no kernel for them: the reference is written out."""
+    n, k, block = 6, 40, 16
+    codes = rng.integers(0, 8, (n, 3 * block))
+    stream = np.unpackbits(codes[..., None].astype(np.uint8), axis=-1, bitorder="little")[..., :3]
+    packed = np.packbits(stream.reshape(n, 3, 3 * block), axis=-1, bitorder="little")
+    scales, x = np.abs(floats(n, 3)), floats(2, k)
+    attributes = {"K": k, "N": n, "bits": 3, "block_size": block}
+    case = Case("MatMulNBits", [x, packed, scales], attributes, stored=(1, 2), tolerance=1e-4)
+    weights = ((codes - 4) * np.repeat(scales, block, axis=1))[:, :k]
+    np.testing.assert_allclose(interpreted(case)[0], x @ weights.T, rtol=1e-4, atol=1e-4)
