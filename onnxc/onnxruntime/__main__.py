@@ -36,7 +36,8 @@ def main() -> None:
             print(f"onnxc: error: there is no program '{first}'", file=sys.stderr)
             raise SystemExit(2)
         sys.argv = [path, *arguments[1:]]
-        sys.path[0] = os.path.dirname(os.path.abspath(path))
+        if not sys.flags.safe_path:
+            sys.path[0] = os.path.dirname(os.path.abspath(path))
         runpy.run_path(path, run_name="__main__")
 
 
