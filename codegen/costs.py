@@ -99,7 +99,7 @@ BIT_FOUND = 3.0  # the lowest bit of each of a vector's words
 LEAF_ADDED = 5.0  # what a vector's leaves add to a column of its sums, looked up
 
 # Bytes moved, for each byte that a kernel stores or reads.
-READ = 0.8  # that it reads: rates are those of copies, which read as much as they write
+READ = 0.7  # that it reads: rates are those of copies, which read as much as they write
 WRITTEN = 2 - READ  # that it writes, whose line is read before
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
 TRANSPOSED = 2.0  # times the time of a copy

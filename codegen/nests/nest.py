@@ -72,8 +72,9 @@ def moving(
     views = list(read)
     nread, written = sum(run_through(v, sizes) for v in views), run_through(out, sizes)
     alike = over and any(v.strides == out.strides and v.dtype == out.dtype for v in views)
-    among = nread + (0 if alike else written)
-    return costs.move(target, costs.READ * nread + costs.WRITTEN * written, among)
+    if alike:
+        return costs.move(target, costs.READ * nread + (costs.WRITTEN - costs.READ) * written, nread)
+    return costs.move(target, costs.READ * nread + costs.WRITTEN * written, nread + written)
 
 
 def dense(kind: str, index: int, type_: TensorType) -> View:
