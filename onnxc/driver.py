@@ -23,6 +23,7 @@ from .codegen.library.objects import BASELINE
 from .codegen.library.runtime import runtime_prefix, start_runtime
 from .codegen.library.tables import entry_points, tables_text
 from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, weights_object, write_weights
+from .codegen.library.worker import DATA
 from .codegen.lowering.arithmetic import summary
 from .codegen.lowering.lower import Lowered, lower
 from .errors import CompileError, OnnxcError, Origin, one_line, quote
@@ -413,7 +414,7 @@ def _build(
         )
         report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
         tables = tables_text(description, runtime_names, kind == "so")
-        generation.add("tables", tables, machine.triple, BASELINE)
+        generation.add("tables", tables, machine.triple, BASELINE, DATA)
         if made.header is not None:
             made.header.write_text(header.model_header(description), encoding="utf-8")
         parts = [*generation.finish(), runtime.wait(), *(part for c in code for part in c.parts(kind))]

@@ -22,6 +22,7 @@ from ..lowering.lower import Lowered
 from ..text.emitter import ENTRY
 from . import worker as in_process
 from . import workers
+from .worker import CODE
 
 BASELINE = ""  # LLVM's name of the processor that every machine of a kind has
 TIMEOUT = 600  # seconds, for what is left of a model's code when nothing else is to be done
@@ -30,6 +31,7 @@ TIMEOUT = 600  # seconds, for what is left of a model's code when nothing else i
 GROUP = 16 << 10  # characters of text that are worth a module of their own
 
 _LAST = 1  # what sorts behind every module that waits
+_Machine = tuple[str, str, int]  # triple, processor and level
 
 
 def name_kernels(lowered: Lowered, prefix: str) -> dict[str, str]:
@@ -74,31 +76,32 @@ class CodeGeneration:
                 self._names.add(name)
                 self.add(name, text.replace(f"@{ENTRY}", f"@{name}"), target.triple, target.processor)
 
-    def add(self, name: str, text: str, triple: str, processor: str) -> None:
+    def add(self, name: str, text: str, triple: str, processor: str, level: int = CODE) -> None:
         """A module's text for a processor in LLVM's words."""
+        machine = triple, processor, level
         if len(text) >= GROUP:
-            self._compile(name, [text], triple, processor)
+            self._compile(name, [text], machine)
             return
-        small = self._small.setdefault((triple, processor), {})
+        small = self._small.setdefault(machine, {})
         small[name] = text
         if sum(map(len, small.values())) >= GROUP:
-            self._compile_small(triple, processor)
+            self._compile_small(machine)
 
-    def _compile_small(self, triple: str, processor: str) -> None:
-        small = self._small.pop((triple, processor))
-        self._compile(next(iter(small)), list(small.values()), triple, processor)
+    def _compile_small(self, machine: _Machine) -> None:
+        small = self._small.pop(machine)
+        self._compile(next(iter(small)), list(small.values()), machine)
 
-    def _compile(self, name: str, texts: Sequence[str], triple: str, processor: str) -> None:
+    def _compile(self, name: str, texts: Sequence[str], machine: _Machine) -> None:
         """Has the texts made into one object."""
         output = self.directory / f"{name}.o"
         self.objects.append(output)
         if self.jobs == 0:
             try:
-                output.write_bytes(in_process.compile_texts(texts, triple, processor))
+                output.write_bytes(in_process.compile_texts(texts, *machine))
             except RuntimeError as error:
                 raise CompileError(f"code generation failed: {error}") from None
             return
-        self._modules.put((-sum(map(len, texts)), next(self._number), (output, texts, triple, processor)))
+        self._modules.put((-sum(map(len, texts)), next(self._number), (output, texts, *machine)))
         if len(self._threads) < self.jobs:
             self._threads.append(threading.Thread(target=self._serve, daemon=True))
             self._threads[-1].start()
@@ -130,7 +133,7 @@ class CodeGeneration:
     def finish(self) -> list[Path]:
         """Waits for all; the first failure becomes the error."""
         for machine in list(self._small):
-            self._compile_small(*machine)
+            self._compile_small(machine)
         deadline = time.monotonic() + TIMEOUT
         self._end()
         for thread in self._threads:

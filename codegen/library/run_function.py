@@ -15,6 +15,10 @@ from ..text.emitter import Function
 from .function_body import Tables
 from .run_regions import Regions
 
+#: Operands between fences that keep LLVM, not the processor, from looking at all stores of a call together:
+#: it compares each with each.
+FENCED = 8
+
 
 class RunFunction(Regions):
     """`run`: the nodes in order."""
@@ -184,6 +188,8 @@ class RunFunction(Regions):
         place = results + len(node.outputs) * abi.VALUE_BYTES
         for k, value in enumerate(node.inputs):
             place = self._fill_value(k * abi.VALUE_BYTES, value, place)
+            if k % FENCED == FENCED - 1:
+                f.statement('fence syncscope("singlethread") seq_cst')
         attributes = place
         for number in (*(self.plan.locations[v].index for v in node.outputs), *op.attributes):
             f.store("i64", str(number), f.offset("%words", place), 8)

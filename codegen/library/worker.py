@@ -17,13 +17,14 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-REQUEST = struct.Struct("<III")  # bytes of triple, processor and texts, which follow
+REQUEST = struct.Struct("<IIII")  # the level, and bytes of triple, processor and texts, which follow
 SEPARATOR = "\0"  # between texts
 ANSWER = struct.Struct("<II")  # whether it is an object (1) or a message (0), and its bytes, which follow
 IDLE_SECONDS = 60
+CODE, DATA = 2, 0  # LLVM's levels, of functions and of tables
 
 
-def compile_texts(texts: Sequence[str], triple: str, processor: str) -> bytes:
+def compile_texts(texts: Sequence[str], triple: str, processor: str, level: int = CODE) -> bytes:
     """The object file of all modules' texts, position-independent, for a `Target.processor`. RuntimeError
     where LLVM does not take one."""
     import llvmlite.binding as llvm
@@ -33,18 +34,18 @@ def compile_texts(texts: Sequence[str], triple: str, processor: str) -> bytes:
         module.verify()
     for module in modules[1:]:
         modules[0].link_in(module)
-    return _machine(triple, processor).emit_object(modules[0])
+    return _machine(triple, processor, level).emit_object(modules[0])
 
 
 @cache
-def _machine(triple: str, processor: str) -> Any:
+def _machine(triple: str, processor: str, level: int) -> Any:
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(triple)
     cpu, _, features = processor.partition(",")
-    return target.create_target_machine(cpu, features, opt=2, reloc="pic", codemodel="small")
+    return target.create_target_machine(cpu, features, opt=level, reloc="pic", codemodel="small")
 
 
 def read(channel: int, count: int) -> bytes:
@@ -65,11 +66,10 @@ def write(channel: int, data: bytes) -> None:
 
 
 def answer(channel: int) -> None:
-    triple, processor, texts = (
-        read(channel, count).decode() for count in REQUEST.unpack(read(channel, REQUEST.size))
-    )
+    level, *counts = REQUEST.unpack(read(channel, REQUEST.size))
+    triple, processor, texts = (read(channel, count).decode() for count in counts)
     try:
-        good, data = 1, compile_texts(texts.split(SEPARATOR), triple, processor)
+        good, data = 1, compile_texts(texts.split(SEPARATOR), triple, processor, level)
     except RuntimeError as error:
         good, data = 0, str(error).encode()
     write(channel, ANSWER.pack(good, len(data)) + data)

@@ -42,13 +42,13 @@ class Worker:
                 start_new_session=True,  # an interrupt of the terminal is the parent's
             )
 
-    def compile(self, texts: Sequence[str], triple: str, processor: str) -> bytes:
+    def compile(self, texts: Sequence[str], triple: str, processor: str, level: int) -> bytes:
         """One object of modules' texts. CompileError where LLVM does not take them, or the worker dies of
         it."""
         parts = [part.encode() for part in (triple, processor, child.SEPARATOR.join(texts))]
         file = self.channel.fileno()
         try:
-            child.write(file, b"".join((child.REQUEST.pack(*map(len, parts)), *parts)))
+            child.write(file, b"".join((child.REQUEST.pack(level, *map(len, parts)), *parts)))
             good, count = child.ANSWER.unpack(child.read(file, child.ANSWER.size))
             data = child.read(file, count)
         except (OSError, EOFError):

@@ -83,7 +83,7 @@ def light_model(name: str) -> onnx.ModelProto:
 
 def randomised(name: str) -> onnx.ModelProto:
     """A light model with seeded random weights, its last softmax removed, since random logits are far
-    apart."""
+    apart. The 4096 units of hidden layers, most of what there is to multiply and store, are 512."""
     model = light_model(name)
     graph, rng = model.graph, np.random.default_rng(0)
     known = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
@@ -97,6 +97,8 @@ def randomised(name: str) -> onnx.ModelProto:
             kept.append(node)
             continue
         shape = tuple(known[node.input[0]].astype(int))
+        if len(shape) <= 2:
+            shape = tuple(512 if size == 4096 else size for size in shape)
         made.append(numpy_helper.from_array(_weights(rng, shape, roles.get(node.output[0])), node.output[0]))
     del graph.node[:]
     graph.node.extend(kept)
@@ -122,5 +124,5 @@ def _weights(rng: np.random.Generator, shape: tuple[int, ...], role: str | None)
     elif role in ("mean", "bias") or len(shape) == 1:
         data = rng.normal(0, 0.1, shape)
     else:
-        data = rng.normal(0, 1, shape) * np.sqrt(2 / max(1, np.prod(shape[1:])))
+        data = rng.standard_normal(shape, np.float32) * np.float32(np.sqrt(2 / max(1, np.prod(shape[1:]))))
     return data.astype(np.float32)
