@@ -26,8 +26,6 @@ from .worker import CODE
 
 BASELINE = ""  # LLVM's name of the processor that every machine of a kind has
 TIMEOUT = 600  # seconds, for what is left of a model's code when nothing else is to be done
-
-
 GROUP = 16 << 10  # characters of text that are worth a module of their own
 
 _LAST = 1  # what sorts behind every module that waits
@@ -57,9 +55,7 @@ class CodeGeneration:
         self.jobs = (os.cpu_count() or 1) if jobs is None else jobs
         self.objects: list[Path] = []  # in the order in which their modules came
         self._names: set[str] = set()  # of kernels
-        self._small: dict[
-            tuple[str, str], dict[str, str]
-        ] = {}  # by processor: texts by name, to be one object
+        self._small: dict[_Machine, dict[str, str]] = {}  # texts by name, to be one object
         self._modules: queue.PriorityQueue = queue.PriorityQueue()  # the longest first
         self._number = count()
         self._threads: list[threading.Thread] = []

@@ -142,9 +142,18 @@ class Dim:
         return isinstance(other, Dim) and self._hash == other._hash and self.terms == other.terms
 
     def __add__(self, other: int | Dim) -> int | Dim:
+        if isinstance(other, int):  # the last of all terms
+            *rest, (monomial, number) = self.terms
+            if monomial != ():
+                return Dim((*self.terms, ((), other))) if other else self
+            return Dim((*rest, ((), number + other)) if number + other else tuple(rest))
         return _from_terms(itertools.chain(self.terms, _terms(other)))
 
     def __mul__(self, other: int | Dim) -> int | Dim:
+        if isinstance(other, int):  # the terms stay in order, and maxima joined
+            if other == 0 or other == 1:
+                return self if other else 0
+            return Dim(tuple((monomial, coefficient * other) for monomial, coefficient in self.terms))
         factor = _terms(other)
         if isinstance(other, Dim) and max(len(self.terms), len(factor)) > 1:
             written = len(factor) * self.size + len(self.terms) * other.size
