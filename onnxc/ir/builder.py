@@ -31,6 +31,9 @@ EAGER_FOLD_BYTES = 4096
 #: A tensor of more elements than this is not read as sizes.
 SIZES_LIMIT = 4096
 
+#: As many operands are joined at a time where the size of all is a large formula.
+JOINED = 16
+
 RANK_LIMIT = 32
 
 #: A tensor of more elements than this, of the widest type, would have more bytes than 63 bits count.
@@ -151,6 +154,12 @@ class Builder:
     def emit(self, op: ops.Op, *inputs: Value) -> tuple[Value, ...]:
         """Appends op over inputs; returns its outputs, folded where they are small and known."""
         operands = [self.capture(v) for v in inputs]
+        if isinstance(op, ops.Concat) and _joins_much(op, operands):
+            groups = [operands[k : k + JOINED] for k in range(0, len(operands), JOINED)]
+            operands = [
+                self._renamed(self.emit(op, *group)[0], lambda d: not isinstance(d, int)) for group in groups
+            ]
+            return self.emit(op, *operands)
         try:
             node = make_node(op, operands, self.origin)
         except dims.TooComplex:
@@ -427,6 +436,17 @@ _FOLDABLE = (
     ops.TreeEnsemble,
     ops.RuntimeCall,
 )
+
+
+def _joins_much(op: ops.Concat, operands: Sequence[Value]) -> bool:
+    """Whether a Concat of many operands has a size that is a large formula."""
+    shapes = [v.shape for v in operands if isinstance(v.type, TensorType)]
+    if len(operands) <= JOINED or not all(0 <= op.axis < len(shape) for shape in shapes):
+        return False
+    try:
+        return dims.is_large(dims.total(shape[op.axis] for shape in shapes))
+    except dims.TooComplex:
+        return True
 
 
 def _check_size(type_: Type) -> None:

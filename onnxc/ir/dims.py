@@ -273,6 +273,10 @@ def product(dims: Iterable[Dimension]) -> Dimension:
     return reduce(operator.mul, dims, 1)
 
 
+def total(dims: Iterable[Dimension]) -> Dimension:
+    return _from_terms(itertools.chain.from_iterable(map(_terms, dims)))
+
+
 def is_large(value: Dimension) -> bool:
     """Whether a formula has grown so large that a variable should stand for it."""
     return isinstance(value, Dim) and (

@@ -476,9 +476,7 @@ class Concat(Op):
             fits = other.rank == first.rank and other.dtype == first.dtype
             need.that(fits, "{} does not continue {}", other, first)
             for axis, size in enumerate(other.shape):
-                if axis == self.axis:
-                    shape[axis] = shape[axis] + size
-                else:
+                if axis != self.axis:
                     need.equal(
                         first.shape[axis],
                         size,
@@ -488,6 +486,7 @@ class Concat(Op):
                         self.axis,
                     )
                     shape[axis] = size if isinstance(size, int) else shape[axis]
+        shape[self.axis] = dims.total(x.shape[self.axis] for x in (first, *others))
         return (TensorType(first.dtype, tuple(shape)),)
 
 

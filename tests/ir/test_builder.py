@@ -1,0 +1,33 @@
+"""What the builder makes of many operands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnxc.ir import dims, ops
+from onnxc.ir.builder import Builder
+from onnxc.ir.graph import TensorType, walk
+from onnxc.ir.interpret import run_graph
+from onnxc.ir.verify import verify
+
+
+def joined(count):
+    """A graph that joins as many operands, each of a size of its own."""
+    b = Builder()
+    values = [b.input(TensorType("float32", (dims.symbol(f"n{k}"),)), f"x{k}") for k in range(count)]
+    return b.finish(b.emit(ops.Concat(0), *values))
+
+
+@pytest.mark.parametrize("count", [17, 300])
+def test_operands_of_any_number_of_sizes_are_joined_in_their_order(count):
+    arrays = [np.full(k % 3, k, np.float32) for k in range(count)]
+    (found,) = run_graph(joined(count), arrays)
+    np.testing.assert_array_equal(found, np.concatenate(arrays))
+
+
+@pytest.mark.slow
+def test_no_size_is_too_large_a_formula():
+    graph = joined(9000)
+    verify(graph)
+    assert not any(dims.is_large(size) for node in walk(graph) for v in node.outputs for size in v.shape)
