@@ -23,10 +23,11 @@ from . import console
 
 if TYPE_CHECKING:
     from ..loading.loader import Model
-    from .comparison import Difference, NodeDifference
+    from .comparison import Difference
     from .inputs import Inputs
     from .inspection import Figures
     from .measure import Engine
+    from .nodes import NodeDifference
 
 OK, FAULT = 0, 1
 PROFILED_RUNS = 20
@@ -247,7 +248,8 @@ def _summary_row(entry: dict) -> list[str]:
 
 
 def verify_command(options: argparse.Namespace) -> int:
-    from .comparison import compare, compare_nodes, reference
+    from .comparison import compare, reference
+    from .nodes import compare_nodes
 
     against = options.against or default_reference()
     pinned = sizes_to_pin(options)

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxc.commands.comparison import compare, reference, ulp_distance, with_all_outputs
+from onnxc.commands.comparison import compare, reference, ulp_distance
 from onnxc.errors import CompileError
 
 NAN, INF = np.nan, np.inf
@@ -134,17 +134,6 @@ def test_both_others_give_the_same(tmp_path):
     feeds = {"x": floats(-1, 2)}
     for other in ("onnxruntime", "reference"):
         assert np.array_equal(reference(path, other)(feeds)[0], floats(0, 2))
-
-
-def test_every_float_of_the_main_graph_becomes_an_output_in_the_order_of_the_nodes(tmp_path):
-    import onnx
-    from support.bad_models import model, node
-
-    path = tmp_path / "chain.onnx"
-    onnx.save(model(node("Shape", "x", "s"), node("Relu", "a", "y"), node("Abs", "x", "a")), path)
-    proto, nodes = with_all_outputs(path)
-    assert [output.name for output in proto.graph.output] == ["y", "a"]
-    assert [(n.op_type, name) for n, name in nodes] == [("Abs", "a"), ("Relu", "y")]
 
 
 @pytest.mark.parametrize(
