@@ -20,6 +20,7 @@ from ..target import Target
 
 WIDE, NARROW = "float32", "bfloat16"
 LEAST = 16  # channels or terms of a sum, for which it is worth it
+LARGE = 1 << 18  # elements of an image that leave the nearer caches
 FEW = 4  # channels of an image as it comes
 
 
@@ -50,6 +51,8 @@ def _narrowed(graph: Graph, target: Target) -> Graph:
             else:
                 inputs[0] = narrowed(inputs[0], node)
             inputs[1] = narrowed(inputs[1], node)
+        elif _is_depthwise(node) and node.inputs[0] not in wide:
+            inputs[0] = narrowed(inputs[0], node)  # which is what is read from memory
         elif isinstance(op, Attention) and inputs[0].dtype == WIDE:
             op = replace(op, narrow=True)
         if op != node.op:
@@ -66,8 +69,8 @@ def _read_wide(graph: Graph, target: Target) -> set[Value]:
         return set()
     found = set(graph.outputs)
     for node in graph.nodes:
-        multiplies = _multiplies(node, list(node.inputs), target)
-        found.update(node.inputs[2:] if multiplies else node.inputs)
+        narrows = _multiplies(node, list(node.inputs), target) or _is_depthwise(node)
+        found.update(node.inputs[2:] if narrows else node.inputs)
     return found
 
 
@@ -103,6 +106,17 @@ def _is_first(node: Node, target: Target) -> bool:
         return False
     columns = dims.number(taps[1])
     return op.dilations[1] == 1 and LEAST // 2 <= channels * columns <= unit.depth
+
+
+def _is_depthwise(node: Node) -> bool:
+    """Whether a convolution multiplies each channel alone, an image so large that reading it is most of the
+    work."""
+    op = node.op
+    if not isinstance(op, Conv) or op.transposed or op.accumulate != WIDE or op.groups < LEAST:
+        return False
+    x, w = node.inputs[:2]
+    alone = w.constant is not None and w.shape[1] == 1 and w.shape[0] == op.groups and len(op.strides) <= 2
+    return alone and {x.dtype, w.dtype} == {WIDE} and dims.typical(x.tensor.count) >= LARGE
 
 
 def _is_product(op: Contract, inputs: list[Value]) -> bool:

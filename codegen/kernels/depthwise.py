@@ -46,6 +46,7 @@ from ..tiles.blocked_epilogue import (
 )
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import fused
+from ..tiles.panel import load_widened
 from ..tiles.panels import Panels
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import is_plain, window
@@ -85,7 +86,7 @@ class Tiling:
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     """One, for groups that divide a block of output channels and read no more than a block."""
-    if not is_plain(node) or node.op.transposed or node.op.groups == 1:
+    if not (is_plain(node) or _is_narrow(node)) or node.op.transposed or node.op.groups == 1:
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     block, win, rank = target.block, window(node), x.rank - 2
@@ -102,6 +103,16 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         without_halo(block, rank),
         (1, *packed_operands(node)),
     )
+
+
+def _is_narrow(node: Node) -> bool:
+    """Whether images of bfloat16s are multiplied with constant weights of float32."""
+    op = node.op
+    if not isinstance(op, Conv) or len(op.strides) > 2 or not isinstance(node.inputs[0].shape[1], int):
+        return False
+    x, w = node.inputs[0], node.inputs[1]
+    types = (x.dtype, w.dtype, op.accumulate)
+    return types == ("bfloat16", "float32", "float32") and w.constant is not None and w.data.nbytes > 0
 
 
 def lanes_of(node: Node[Conv], block: int) -> Lanes | None:
@@ -137,12 +148,14 @@ def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Es
     span = [(n - 1) * stride + extent for n, stride, extent in zip((rows, columns), win.strides, win.extent)]
     weights = 0 if products < target.vector_registers // 2 else rows * columns * products  # read each time
     shuffles = 0 if lanes.plain else span[0] * span[1] * lanes.inside
-    registers = target.registers(x.dtype, lanes.block)
-    instructions = rows * columns * (products + 1) + shuffles
+    sums = node.op.accumulate
+    registers = target.registers(sums, lanes.block)
+    converted = 0 if x.dtype == sums else span[0] * span[1]
+    instructions = rows * columns * (products + 1) + shuffles + converted
     time = costs.step_time(target, instructions * registers, (span[0] * span[1] + weights) * registers)
     found = Estimate(compute=time * tiles, overhead=costs.DEPTHWISE_TILE * tiles)
     found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
-    found += costs.epilogue(target, node, x.dtype)
+    found += costs.epilogue(target, node, sums)
     return found + costs.traffic(target, node) + costs.step(target)
 
 
@@ -191,7 +204,7 @@ class DepthwisePlan:
     @property
     def block_bytes(self) -> int:
         """Of the weights of a block of output channels."""
-        return self.products * self.out.block * self.x.itemsize
+        return self.products * self.out.block * dtypes.itemsize(self.epilogue.sums)
 
     @property
     def weight_bytes(self) -> int:
@@ -303,9 +316,10 @@ class _Strip:
     """The function of a strip at work: weights that stay in registers, where each line of taps begins."""
 
     def __init__(self, f: KernelFunction, plan: DepthwisePlan):
-        self.f, self.plan, self.size = f, plan, plan.out.block * plan.x.itemsize
+        self.f, self.plan, self.dtype = f, plan, plan.epilogue.sums
+        self.size = plan.out.block * dtypes.itemsize(self.dtype)
         win, x, out = plan.window, plan.x, plan.out
-        element = scalar_type(x.dtype)
+        element = scalar_type(self.dtype)
         self.kind, self.source = vector_type(element, out.block), vector_type(element, plan.lanes.span)
         self.weights = [self.weight(p) for p in range(plan.products)] if self.resident else None
         self.initial = plan.epilogue.start(f, 1)[0]
@@ -319,7 +333,7 @@ class _Strip:
         plan, win, target = self.plan, self.plan.window, self.f.target
         open_ = plan.rows * -(-win.extent[1] // win.strides[1])
         vectors = plan.products + open_ + plan.lanes.inside + 4
-        return vectors * target.registers(plan.x.dtype, plan.out.block) < target.vector_registers
+        return vectors * target.registers(self.dtype, plan.out.block) < target.vector_registers
 
     def weight(self, product: int) -> str:
         return self.f.load(self.kind, self.f.offset("%b", product * self.size), min(64, self.size))
@@ -339,7 +353,8 @@ class _Strip:
     def load(self, lines: Sequence[str], iy: int, ix: int) -> list[str]:
         """The vectors of one tap, one for each channel inside of a group."""
         f, x, lanes = self.f, self.plan.x, self.plan.lanes
-        value = f.load(self.source, f.offset(lines[iy], ix * x.pixel), min(64, lanes.span * x.itemsize))
+        place, align = f.offset(lines[iy], ix * x.pixel), min(64, lanes.span * x.itemsize)
+        value = load_widened(f, x.dtype, self.dtype, lanes.span, place, align)
         if lanes.plain:
             return [value]
         return [_permuted(f, self.source, value, lanes.permutation(c)) for c in range(lanes.inside)]
@@ -351,7 +366,7 @@ class _Strip:
         first = (ky * plan.window.kernel[1] + kx) * plan.lanes.inside
         for p, value in enumerate(values, first):
             tap = self.weights[p] if self.weights else self.weight(p)
-            state = fused(f, plan.x.dtype, plan.out.block, value, tap, state)
+            state = fused(f, self.dtype, plan.out.block, value, tap, state)
         return state
 
 

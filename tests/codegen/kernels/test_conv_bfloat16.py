@@ -6,7 +6,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem
+from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem, depthwise
 from support import harness
 from support.blocked_cases import Case, check, choices, laid_out
 
@@ -72,3 +72,13 @@ def test_a_first_convolution_of_few_channels():
         wide = [case.arrays[0].astype(np.float32), case.arrays[1]]
         narrow = replace(case, op=replace(case.op, narrow=True), arrays=wide)
         exact(narrow, conv_matrix_stem, *KERNELS[1][1:], output_halo=1)
+
+
+@pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+def test_a_depthwise_convolution_reads_them_and_computes_in_float32(target):
+    for size, strides in ((9, 1), (14, 2)):
+        draw = np.random.default_rng(size)
+        x = draw.integers(-9, 9, (2, 40, size, size)).astype(ml_dtypes.bfloat16)
+        w = draw.integers(-9, 9, (40, 1, 3, 3)).astype(np.float32)
+        op = Conv((strides,) * 2, (1,) * 4, (1, 1), groups=40)
+        check(Case(op, [x, w], (1,)), depthwise, target, tolerance=0, output_halo=1)
