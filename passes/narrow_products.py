@@ -41,12 +41,13 @@ def _narrowed(graph: Graph, target: Target) -> Graph:
             narrow[value] = rewriter.add(Map(body), [value], node.origin)[0]
         return narrow[value]
 
-    wide = _read_wide(graph, target)
+    wide, images = _read_wide(graph, target), _images(graph, target)
     for node in graph.nodes:
         inputs = [rewriter.of(v) for v in node.inputs]
         op = node.op
         if _multiplies(node, inputs, target):
-            if isinstance(op, Conv) and (node.inputs[0] in wide or _is_first(node, target)):
+            kept = node.inputs[0] in wide and node.inputs[0] not in images
+            if isinstance(op, Conv) and (kept or _is_first(node, target)):
                 op = replace(op, narrow=True)
             else:
                 inputs[0] = narrowed(inputs[0], node)
@@ -60,6 +61,11 @@ def _narrowed(graph: Graph, target: Target) -> Graph:
             rewriter.replace(node.outputs, rewriter.add(op, inputs, node.origin, names))
         else:
             rewriter.copy(node, inputs)
+        for value in images.intersection(node.outputs):
+            stored = narrowed(rewriter.of(value), node)
+            body = expr.input_(0, NARROW).cast(WIDE)
+            rewriter.replace([value], rewriter.add(Map(body), [stored], node.origin, [value.name]))
+            narrow[rewriter.of(value)] = stored
     return rewriter.finish()
 
 
@@ -72,6 +78,23 @@ def _read_wide(graph: Graph, target: Target) -> set[Value]:
         narrows = _multiplies(node, list(node.inputs), target) or _is_depthwise(node)
         found.update(node.inputs[2:] if narrows else node.inputs)
     return found
+
+
+def _images(graph: Graph, target: Target) -> set[Value]:
+    """The images that only convolutions, which narrow them, and Maps read: they are stored narrow."""
+    read: dict[Value, set[bool]] = {value: {False} for value in graph.inputs}
+    taken: set[Value] = set(graph.outputs)
+    for node in graph.nodes:
+        narrows = isinstance(node.op, Conv) and _multiplies(node, list(node.inputs), target)
+        for k, value in enumerate(node.inputs):
+            if narrows and k == 0 and not _is_first(node, target):
+                read.setdefault(value, set()).add(True)
+            elif isinstance(node.op, Map):
+                read.setdefault(value, set()).add(False)
+            else:
+                taken.add(value)
+    found = {value for value, kinds in read.items() if kinds == {True, False} and value not in taken}
+    return {value for value in found if value.producer is not None and value.dtype == WIDE}
 
 
 def _multiplies(node: Node, inputs: list[Value], target: Target) -> bool:

@@ -62,6 +62,29 @@ def test_an_image_that_is_also_read_wide_is_narrowed_by_the_convolution():
     )
 
 
+def test_an_image_between_convolutions_and_maps_is_stored_narrow():
+    becomes(
+        narrow,
+        """graph g(%x: float32[1, 16, 9]) {
+        %w = constant float32[16, 16, 1] splat 0.25
+        %0 = map(%x) { exp($0) }
+        %1 = conv(%0, %w) strides=(1) pads=(0, 0) dilations=(1)
+        %2 = map(%1, %0) { add($0, $1) }
+        return %2
+    }""",
+        """graph g(%x: float32[1, 16, 9]) {
+        %w = constant float32[16, 16, 1] splat 0.25
+        %0 = map(%x) { exp($0) }
+        %1 = map(%0) { cast($0, bfloat16) }
+        %2 = map(%1) { cast($0, float32) }
+        %3 = map(%w) { cast($0, bfloat16) }
+        %4 = conv(%1, %3) strides=(1) pads=(0, 0) dilations=(1)
+        %5 = map(%4, %2) { add($0, $1) }
+        return %5
+    }""",
+    )
+
+
 def test_a_product_with_weights_along_the_last_axis():
     becomes(
         narrow,
