@@ -1,4 +1,5 @@
-"""Sort: lines by a radix sort of keys whose unsigned order is the order wanted; short ones by rank.
+"""Sort: lines by a radix sort of keys whose unsigned order is the order wanted; short ones by rank, and a few
+elements of long ones by a sorted vector of those that are first so far.
 
     key      a float's bits, all turned over when negative, else with the sign set; -0 is 0, NaN the
              greatest; for a descending order all bits turned over
@@ -9,7 +10,7 @@ A digit that is the same everywhere is skipped. Every line is a part of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node
@@ -20,9 +21,10 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Offer, single
 from ..nests.nest import ERROR_BYTES, displaced
-from ..text.emitter import Function, vector_constant
+from ..text.emitter import Function, vector_constant, vector_type
 
 SHORT = 64  # elements of a line that are ranked by comparing each with each
+FEW = 64  # elements that are wanted of a line and fit in vectors
 LANES = 16  # compared at once
 DIGITS = 256
 KEYED = (*dtypes.FLOATS, *dtypes.SIGNED, *dtypes.UNSIGNED, "bool")
@@ -43,11 +45,17 @@ def _cost(node: Node[Sort], target: Target) -> Estimate:
     counts."""
     x = node.inputs[0]
     length, digits = dims.typical(x.shape[node.op.axis]) if x.rank else 1, dtypes.itemsize(x.dtype)
-    if length <= SHORT:
+    if length > SHORT and _few(node):
+        each = costs.COMPARED * 3 / LANES + 3 * costs.RANK * dims.typical(node.op.count) / length
+    elif length <= SHORT:
         each = costs.RANK + costs.COMPARED * length / LANES
     else:
         each = costs.KEY + digits * (costs.DIGIT + costs.COUNTED * DIGITS / length)
     return costs.overhead(each * dims.typical(x.tensor.count)) + costs.step(target)
+
+
+def _few(node: Node[Sort]) -> bool:
+    return isinstance(node.op.count, int) and 0 < node.op.count <= FEW
 
 
 def emit(node: Node[Sort], choice: Choice[None], target: Target) -> Code:
@@ -59,14 +67,16 @@ def emit(node: Node[Sort], choice: Choice[None], target: Target) -> Code:
     k = KernelText(target)
     with k.entry() as f:
         n, stride = f.size(length), f.size(inner)
+        count = n if node.op.count is None else f.size(node.op.count)
         memory = Memory.at(f, n, item)
         with f.loop("%first", "%last") as line:
             outer, lane = f.divide(line.index, stride)
             start = f.add(f.mul(outer, f.mul(n, stride)), lane)
             elements = displaced(f, f.input(0), start, item)
-            results = [displaced(f, f.output(i), start, size) for i, size in enumerate((item, 8))]
-            writer = Line(f, x.dtype, node.op.descending, n, stride, memory, elements, *results)
-            writer.emit(isinstance(length, int))
+            to = f.add(f.mul(outer, f.mul(count, stride)), lane)
+            results = [displaced(f, f.output(i), to, size) for i, size in enumerate((item, 8))]
+            writer = Line(f, x.dtype, node.op.descending, n, count, stride, memory, elements, *results)
+            writer.emit(isinstance(length, int), _few(node), inner == 1)
     scratch = ERROR_BYTES + item * DIGITS * 8 + (length + LANES) * (2 * item + 16)
     return single(k.step(lines, costs.work(choice.cost, lines * length), scratch))
 
@@ -91,8 +101,8 @@ class Memory:
 
 
 class Line:
-    """One line being sorted: `x`, its elements, and `values` and `places`, the results; `stride` elements
-    lie between two."""
+    """One line being sorted: `x`, its `n` elements, and `values` and `places`, the `count` results; `stride`
+    elements lie between two."""
 
     def __init__(
         self,
@@ -100,33 +110,34 @@ class Line:
         dtype: str,
         descending: bool,
         n: str,
+        count: str,
         stride: str,
         memory: Memory,
         x: str,
         values: str,
         places: str,
     ):
-        self.f, self.dtype, self.descending, self.n, self.stride, self.memory = (
-            f,
-            dtype,
-            descending,
-            n,
-            stride,
-            memory,
-        )
+        self.f, self.dtype, self.descending = f, dtype, descending
+        self.n, self.count, self.stride, self.memory = n, count, stride, memory
         self.x, self.values, self.places = x, values, places
         self.item = dtypes.itemsize(dtype)
         self.word = f"i{8 * self.item}"
 
-    def emit(self, known: bool) -> None:
+    def emit(self, known: bool, few: bool, dense: bool) -> None:
+        """known: how long the line is. few: no more than FEW are wanted, a known number. dense: elements lie
+        side by side."""
+
+        def long() -> None:
+            self._first_few(dense) if few else self._by_radix()
+
         if known:
-            self._by_rank() if int(self.n) <= SHORT else self._by_radix()
+            self._by_rank() if int(self.n) <= SHORT else long()
             return
         short = self.f.compare("sle", self.n, SHORT)
         with self.f.when(short):
             self._by_rank()
         with self.f.when(self.f.invert(short)):
-            self._by_radix()
+            long()
 
     # Keys --------------------------------------------------------------------------------------
 
@@ -135,19 +146,29 @@ class Line:
 
     def _key(self, index: str) -> str:
         """The unsigned number that stands for an element."""
-        f, word, bits = self.f, self.word, self.f.load(self.word, self._element(index))
+        return self._keys(index, 1)
+
+    def _keys(self, index: str, lanes: int) -> str:
+        """The keys of elements side by side."""
+        f, type_ = self.f, vector_type(self.word, lanes)
+        bits = f.load(type_, self._element(index))
         sign = 1 << (8 * self.item - 1)
+
+        def all_(value: int) -> str:
+            return str(value) if lanes == 1 else f"splat ({self.word} {value})"
+
         if self.dtype == "bool":
-            bits = f.cast("zext", f.compare("ne", bits, 0), "i8")
+            bits = f.cast("zext", f.compare("ne", bits, all_(0)), type_)
         elif dtypes.is_signed(self.dtype):
-            bits = f.binary("xor", bits, -sign)
+            bits = f.binary("xor", bits, all_(-sign))
         elif self.dtype in INFINITY:
-            magnitude = f.binary("and", bits, sign - 1)
-            negative = f.binary("ashr", bits, 8 * self.item - 1)
-            turned = f.binary("xor", bits, f.binary("or", negative, -sign))
-            turned = f.select(f.compare("eq", magnitude, 0), word, str(-sign), turned)
-            bits = f.select(f.compare("ugt", magnitude, INFINITY[self.dtype]), word, "-1", turned)
-        return f.binary("xor", bits, -1) if self.descending else bits
+            magnitude = f.binary("and", bits, all_(sign - 1))
+            negative = f.binary("ashr", bits, all_(8 * self.item - 1))
+            turned = f.binary("xor", bits, f.binary("or", negative, all_(-sign)))
+            turned = f.select(f.compare("eq", magnitude, all_(0)), type_, all_(-sign), turned)
+            nan = f.compare("ugt", magnitude, all_(INFINITY[self.dtype]))
+            bits = f.select(nan, type_, all_(-1), turned)
+        return f.binary("xor", bits, all_(-1)) if self.descending else bits
 
     def _store_result(self, index: str, place: str) -> None:
         """Element `index` of the line at `place` of the sorted one."""
@@ -178,7 +199,78 @@ class Line:
                 mask = f.binary("or", f.compare("ult", others, own), both)
                 count = f.intrinsic("ctpop", f"i{LANES}", f.cast("bitcast", mask, f"i{LANES}"))
                 loop.carry(f.add(loop.carried[0], f.cast("zext", count, "i64")))
-            self._store_result(one.index, loop.results[0])
+            if self.count == self.n:
+                self._store_result(one.index, loop.results[0])
+            else:
+                with f.when(f.compare("slt", loop.results[0], self.count)):
+                    self._store_result(one.index, loop.results[0])
+
+    # A few of a long line ----------------------------------------------------------------------
+
+    def _first_few(self, dense: bool) -> None:
+        """The keys that are first so far stand in order in vectors, with their indices: a key goes behind
+        those that are not greater, and the last drops out. Of a vector of elements only those are looked at
+        that come before the last that is wanted."""
+        f, count = self.f, int(self.count)
+        lanes = max(4, 1 << (count - 1).bit_length())
+        kinds = [vector_type(self.word, lanes), vector_type("i64", lanes)]
+        start = [f"splat ({self.word} -1)", "splat (i64 -1)"]
+        if dense:
+            filled = f.minimum(-(-count // LANES) * LANES, self.n)
+            best = self._inserted("0", filled, kinds, start, lanes)
+            best, done = self._looked_through(filled, kinds, best, lanes)
+            _, places = self._inserted(done, self.n, kinds, best, lanes)
+        else:
+            _, places = self._inserted("0", self.n, kinds, start, lanes)
+        for place in range(count):
+            self._store_result(f.extract(places, place, kinds[1]), str(place))
+
+    def _looked_through(
+        self, start: str, kinds: list[str], best: Sequence[str], lanes: int
+    ) -> tuple[Sequence[str], str]:
+        """The first so far after whole vectors of elements from `start` on, and where these end."""
+        f, count = self.f, int(self.count)
+        whole = f.binary("and", f.sub(self.n, start), -LANES, "i64")
+        done = f.add(start, whole)
+        with f.loop(start, done, LANES, carried=list(zip(kinds, best))) as loop:
+            keys, last = self._keys(loop.index, LANES), f.extract(loop.carried[0], count - 1, kinds[0])
+            before = f.compare("ult", keys, f.broadcast(self.word, last, LANES))
+            mask = f.cast("zext", f.cast("bitcast", before, f"i{LANES}"), "i64")
+            carried = [("i64", mask), *zip(kinds, loop.carried)]
+            with f.loop(0, f.intrinsic("ctpop", "i64", mask), carried=carried) as inner:
+                bits, *known = inner.carried
+                trailing = f.text.declare("llvm.cttz.i64", "i64", ["i64", "i1"])
+                lane = f.call("i64", trailing, f"i64 {bits}", "i1 true")
+                inner.carry(
+                    f.binary("and", bits, f.sub(bits, 1)),
+                    *self._insert(f.add(loop.index, lane), known, kinds, lanes),
+                )
+            loop.carry(*inner.results[1:])
+        return loop.results, done
+
+    def _inserted(
+        self, start: str, stop: str, kinds: list[str], best: Sequence[str], lanes: int
+    ) -> Sequence[str]:
+        """The first so far after the elements of a range, one by one."""
+        with self.f.loop(start, stop, carried=list(zip(kinds, best))) as loop:
+            loop.carry(*self._insert(loop.index, loop.carried, kinds, lanes))
+        return loop.results
+
+    def _insert(self, index: str, best: Sequence[str], kinds: list[str], lanes: int) -> list[str]:
+        """The first so far with one more element; the index -1 is where there is none yet."""
+        f, (keys, places) = self.f, best
+        own = f.broadcast(self.word, self._key(index), lanes)
+        there = f.compare("sge", places, "zeroinitializer", kinds[1])
+        equal = f.binary("and", f.compare("eq", keys, own, kinds[0]), there)
+        stays = f.binary("or", f.compare("ult", keys, own, kinds[0]), equal)
+        shift = [lanes, *range(lanes - 1)]
+        after = f.shuffle(stays, "splat (i1 true)", shift, vector_type("i1", lanes))
+
+        def placed(old: str, new: str, type_: str) -> str:
+            moved = f.shuffle(old, new, shift, type_)
+            return f.select(stays, type_, old, f.select(after, type_, new, moved))
+
+        return [placed(keys, own, kinds[0]), placed(places, f.broadcast("i64", index, lanes), kinds[1])]
 
     # Long lines --------------------------------------------------------------------------------
 
@@ -208,7 +300,7 @@ class Line:
         source, to = [memory.keys[0], memory.indices[0]], [memory.keys[1], memory.indices[1]]
         for byte in range(self.item):
             source, to = self._pass(byte, source, to)
-        with f.loop(0, self.n) as loop:
+        with f.loop(0, self.count) as loop:
             self._store_result(f.load("i64", displaced(f, source[1], loop.index, 8)), loop.index)
 
     def _pass(self, byte: int, source: list[str], to: list[str]) -> tuple[list[str], list[str]]:

@@ -220,8 +220,10 @@ def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:
             return scatter(op, *inputs)
         case ops.Cumulate():
             return cumulate(op, x)
-        case ops.Sort(axis, descending):
+        case ops.Sort(axis, descending, count):
             order = sorted_order(x, axis, descending)
+            if count is not None:
+                order = np.take(order, np.arange(sizes((count,), env)[0]), axis)
             return [np.take_along_axis(x, order, axis), order]
         case ops.TreeEnsemble():
             return tree_ensemble(op, *inputs)

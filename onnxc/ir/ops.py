@@ -558,14 +558,20 @@ class Cumulate(Op):
 
 @dataclass(frozen=True)
 class Sort(Op):
-    """x sorted along an axis, and the int64 index that each element had; stable; NaN is the greatest."""
+    """x sorted along an axis, and the int64 index that each element had; stable; NaN is the greatest. count:
+    how many of the sorted elements are wanted, from the first (None: all)."""
 
     axis: int
     descending: bool = False
+    count: Dimension | None = None
 
     def infer(self, need: Need, x: TensorType) -> tuple[TensorType, TensorType]:
         _axis(need, self.axis, x)
-        return x, TensorType("int64", x.shape)
+        shape = list(x.shape)
+        if self.count is not None:
+            need.least(shape[self.axis], self.count, "{} are wanted of {}", self.count, x)
+            shape[self.axis] = self.count
+        return TensorType(x.dtype, tuple(shape)), TensorType("int64", tuple(shape))
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ def _routing(b: Builder, logits: Value, count: int, normalized: bool) -> Value:
     experts = logits.shape[1]
     if count < 1 or (isinstance(experts, int) and count > experts):
         raise ops.TypeMismatch(f"{count} of {experts} experts are asked for")
-    _, order = b.emit(ops.Sort(1, descending=True), logits)
-    chosen = b.reshape(b.take(order, 1, 0, count), (logits.shape[0], count, 1))
+    _, order = b.emit(ops.Sort(1, descending=True, count=count), logits)
+    chosen = b.reshape(order, (logits.shape[0], count, 1))
     here = expr.input_(0, "int64").equals(expr.index(2)).cast("float32")
     member = b.reduce("sum", generate(b, (logits.shape[0], count, experts), here, chosen), [1])
     weights = b.map(softmax(b, widened(b, logits), [1]), member, lambda p, m: p * m)

@@ -109,3 +109,20 @@ def test_equal_elements_keep_their_order():
 @given(st.lists(st.floats(width=32), max_size=150), st.booleans())
 def test_any_floats(values, descending):
     check(NATIVE, Sort(0, descending), np.array(values, np.float32), is_symbolic=True)
+
+
+@TARGETS
+@pytest.mark.parametrize("count", [0, 1, 5, 32, 100])
+def test_the_first_of_a_line_are_those_of_the_whole_line_sorted(target, count):
+    check(target, Sort(1, True, count), numbers((3, 200), "float32"))
+    check(target, Sort(0, True, count), numbers((200, 3), "int8"))
+    check(target, Sort(0, False, count), numbers((117,), low=0, high=3), is_symbolic=True)
+
+
+def test_the_first_of_short_lines_nans_and_signed_zeros():
+    odd = np.float32([np.nan, -0.0, 0.0, -np.nan, np.inf, 1.0, 1.0, -np.inf] * 10)
+    for descending in (False, True):
+        check(NATIVE, Sort(0, descending, 3), odd[:20])
+        for count in (3, 64):
+            check(NATIVE, Sort(0, descending, count), odd)
+            check(NATIVE, Sort(0, descending, count), np.sort(odd))
