@@ -45,7 +45,8 @@ Every operator that onnxc compiles; `python benchmarks/operator_table.py` makes 
 on finds its form. *Types* are the element types of all inputs. *Reaches* names the kernels
 (`codegen/kernels/`) that compute a node of it which stands alone in a model, in float32 where it can be, for
 x86-64-v4, at the sizes of `benchmarks/operator_cases.py`; in quotes what is a function of the runtime
-(`runtime_c/`); *memory* where nothing is computed. In a model its neighbours may take it in.
+(`runtime_c/`); *memory* where nothing is computed. `loop_nest` stands there only where nothing else does. In
+a model its neighbours may take a node in.
 """
 
 
@@ -87,7 +88,8 @@ def types(domain: str, op_type: str) -> str:
 
 
 def reached(graph: Graph) -> list[str]:
-    """What computes the nodes of a graph with kernels, in order, each once."""
+    """What computes the nodes of a graph with kernels: `loop_nest` only where nothing else does, and nothing
+    that only moves values to another layout."""
     found: dict[str, None] = {}
     grouped = {inner for n in walk(graph) if isinstance(n.op, ops.Fused) for inner in walk(n.op.region)}
     for node in walk(graph):
@@ -99,7 +101,8 @@ def reached(graph: Graph) -> list[str]:
             found[type(node.op).__name__] = None
         elif runs_kernel(node) and node not in grouped:
             found["?"] = None
-    return [*found] or ["memory"]
+    work = found.keys() - {"reorder", "loop_nest"} or found.keys() - {"reorder"}
+    return sorted(work) or ["memory"]
 
 
 def kernels() -> dict[tuple[str, str], list[str]]:
@@ -111,6 +114,7 @@ def kernels() -> dict[tuple[str, str], list[str]]:
         chosen = reached(select_kernels(optimise(graph, target), target))
         known = found.setdefault((case.domain, case.op), [])
         known += [name for name in chosen if name not in known]
+        known.sort()
     return found
 
 
