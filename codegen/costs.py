@@ -52,6 +52,7 @@ INTERLEAVED = 5  # of a vector of few rows that become columns, or the other way
 BEGUN = 1  # to begin a row that is written without loops
 LOOPED = 12  # the same with loops over whole vectors and what is left
 VARYING = 25  # of an operand of which the run says whether it repeats along rows
+WIDENED = 5  # of a dot product of bytes by two products of 16 bits: these, two sums, a share of the words
 CONVERTED = 3  # to bring a vector from or to 16 bits
 PLACED = 2  # to put an element of weights into its lane of a panel
 SCAN = 4  # of a step of a running total, which waits for the one before
@@ -390,6 +391,8 @@ def matrix_ends(target: Target, unit: Matrix, rows: float, vectors: int) -> floa
 
 def dot_rate(target: Target, dot: Dot | None) -> float:
     """Of a multiply-add's rate, that of the products of a tile's step."""
+    if dot is not None and dot.widened:
+        return 1 / WIDENED if dot.group > 1 else 1.0
     return target.facts.bf16_dots if dot is not None and dot.lhs == "bfloat16" else 1.0
 
 

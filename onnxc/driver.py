@@ -260,7 +260,7 @@ def compile_model(
         optimised: dict[object, Graph] = {}
         for chosen in targets:
             each = dump if len(targets) == 1 else dump.of(chosen.name)
-            multiplied = chosen.dots, chosen.matrices  # all that passes know of a target
+            multiplied = chosen.dots, chosen.widening, chosen.matrices  # all that passes know of a target
             if multiplied not in optimised:
                 # a value knows one graph's nodes, so that other passes need it read anew
                 graph = import_model(model, options).graph if optimised else imported.graph

@@ -42,7 +42,8 @@ class Ability(StrEnum):
 class Dot:
     """An instruction that adds to each lane of `accumulate` the products of `group` neighbours of lhs and
     rhs, without saturation. LLVM's intrinsic takes vectors (sums, lhs, rhs), where `swapped` (sums, rhs,
-    lhs)."""
+    lhs). Where it multiplies a wider type alone, both are `widened` to that, and it takes (lhs, rhs): what it
+    gives is added, of a group of four in two products."""
 
     lhs: str
     rhs: str
@@ -50,6 +51,12 @@ class Dot:
     group: int
     intrinsic: str
     swapped: bool = False
+    widened: str | None = None
+
+    @property
+    def stored(self) -> str:
+        """The type of rhs in panels."""
+        return self.widened or self.rhs
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,7 @@ class Target:
     run_bytes: int = 0  # that a run of the lowered graph touches: so much lies between two uses of a constant
     abilities: frozenset[Ability] = frozenset()
     dots: tuple[Dot, ...] = ()
+    widening: Dot | None = None  # what multiplies bytes for which there is no dot product
     matrices: tuple[Matrix, ...] = ()
     level: str = ""  # the name of its level, where it is none itself
     extensions: tuple[str, ...] = ()  # features beyond the level's, in LLVM's names, which are the runtime's
@@ -124,6 +132,14 @@ class Target:
                 return replace(dot, lhs=lhs, rhs=rhs, swapped=True)
         return None
 
+    def integer_dot(self, lhs: str, rhs: str, accumulate: str) -> Dot | None:
+        """The instructions for sums of products of integers: a dot product, else products of wider ones."""
+        found, wider = self.dot(lhs, rhs, accumulate), self.widening
+        known = wider is not None and {lhs, rhs} <= {"uint8", "int8"} and accumulate == wider.accumulate
+        if found is not None or wider is None or not known:
+            return found
+        return replace(wider, lhs=lhs, rhs=rhs)
+
     def matrix(self, lhs: str, rhs: str, accumulate: str) -> Matrix | None:
         """The instruction for sums of such products of small matrices."""
         wanted = (lhs, rhs, accumulate)
@@ -149,6 +165,7 @@ _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _X86_64 = partial(Target, triple="x86_64-unknown-linux-gnu", memory_operands=True)
+_WIDENING = partial(Dot, "int16", "int16", "int32", widened="int16")
 
 #: What differs in more than instructions, the best of each architecture first.
 LEVELS: dict[str, Target] = {
@@ -165,6 +182,7 @@ LEVELS: dict[str, Target] = {
             abilities=frozenset(
                 (Ability.SCALE_EXPONENT, Ability.CONVERT_HALF, Ability.GATHER, Ability.PERMUTE)
             ),
+            widening=_WIDENING(4, "llvm.x86.avx512.pmaddw.d.512"),
         ),
         _X86_64(
             "x86-64-v3",
@@ -175,6 +193,7 @@ LEVELS: dict[str, Target] = {
             masked=False,
             fused_multiply_add=True,
             abilities=frozenset((Ability.CONVERT_HALF,)),
+            widening=_WIDENING(4, "llvm.x86.avx2.pmadd.wd"),
         ),
         _X86_64(
             "x86-64-v2",
@@ -184,6 +203,7 @@ LEVELS: dict[str, Target] = {
             vector_registers=16,
             masked=False,
             fused_multiply_add=False,
+            widening=_WIDENING(4, "llvm.x86.sse2.pmadd.wd"),
         ),
         Target(
             "aarch64",
@@ -196,6 +216,7 @@ LEVELS: dict[str, Target] = {
             fused_multiply_add=True,
             broadcasts=4,
             abilities=frozenset((Ability.CONVERT_HALF,)),
+            widening=_WIDENING(1, "llvm.aarch64.neon.smull.v4i32"),
         ),
     )
 }

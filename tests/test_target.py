@@ -93,6 +93,30 @@ def test_the_runtime_checks_every_feature():
     assert {feature for t in TARGETS.values() for feature in t.features} <= known
 
 
+def test_bytes_without_a_dot_product_are_widened():
+    assert TARGETS["cascadelake"].integer_dot("uint8", "int8", "int32").widened is None
+    assert TARGETS["cascadelake"].integer_dot("int8", "int8", "int32").widened == "int16"
+    assert TARGETS["cascadelake"].integer_dot("int16", "int8", "int32") is None
+    assert all(level.integer_dot("uint8", "int8", "int32").widened for level in LEVELS.values())
+
+
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
+def test_products_of_widened_bytes_are_few_instructions(target):
+    dot = target.widening
+    sums = f"<{target.lanes('int32')} x i32>"
+    operands = f"<{target.lanes('int32') * min(2, dot.group)} x i16>"
+    text = (
+        f"declare {sums} @{dot.intrinsic}({operands}, {operands})\n"
+        f"define {sums} @f({sums} %c, {operands} %a, {operands} %b) {{\n"
+        f"  %p = call {sums} @{dot.intrinsic}({operands} %a, {operands} %b)\n"
+        f"  %r = add {sums} %c, %p\n"
+        f"  ret {sums} %r\n}}\n"
+    )
+    code = re.findall(r"^\t([a-z]\S*)", assembly(text, target), re.M)
+    assert any(word in line for line in code for word in ("madd", "smlal"))
+    assert len(code) <= 4
+
+
 @pytest.mark.parametrize("target", [t for t in TARGETS.values() if t.dots], ids=str)
 def test_every_dot_product_is_one_instruction(target):
     for dot in target.dots:

@@ -192,9 +192,9 @@ def _packed_groups(node: Node[Conv], choice: Choice[PanelTiling], input_block: i
     """The panels of a convolution by dot products, as bytes."""
     weights, tiling, zero = node.inputs[1].data, choice.tiling, node.op.zero
     kinds = panels_of(weights.shape[0], choice.block, tiling.vectors, tiling.tail)
-    group = tiling.group or 1
-    depth = dims.product(_steps(weights.shape[1:], group)) * group
-    size = sum(p.count * p.width for p in kinds) * (depth + dtypes.itemsize(node.op.accumulate))
+    group, stored = tiling.group or 1, tiling.stored or weights.dtype
+    column = dims.product(_steps(weights.shape[1:], group)) * group * dtypes.itemsize(stored)
+    size = sum(p.count * p.width for p in kinds) * (column + dtypes.itemsize(node.op.accumulate))
 
     def make() -> np.ndarray:
         array = weights.array
@@ -202,7 +202,7 @@ def _packed_groups(node: Node[Conv], choice: Choice[PanelTiling], input_block: i
         start = np.zeros(len(array), dtypes.numpy_dtype(node.op.accumulate))
         if zero:
             start = array.sum(axis=tuple(range(1, array.ndim)), dtype=np.int32) * np.int32(-zero)
-        return in_dot_panels(by_depth(np.pad(array, idle), input_block), kinds, group, start)
+        return in_dot_panels(by_depth(np.pad(array, idle), input_block), kinds, group, start, tiling.stored)
 
     return Constant("uint8", (size,), make)
 
@@ -237,7 +237,7 @@ class ConvPlan:
         if self.dot is None:
             return self.x.channels * self.window.taps * dtypes.itemsize(self.dtype)
         channels = -(-self.x.channels // self.dot.group) * self.dot.group
-        size = channels * self.window.taps * dtypes.itemsize(self.dot.rhs)
+        size = channels * self.window.taps * dtypes.itemsize(self.dot.stored)
         return size + dtypes.itemsize(self.dtype)
 
     @property
@@ -299,7 +299,7 @@ class ConvPlan:
         return f.add(before * size, f.mul(panel, panels.width * size))
 
     def tile(self, pixels: int, panels: Panels) -> Tile:
-        lhs, rhs = (self.dtype, self.dtype) if self.dot is None else (self.dot.lhs, self.dot.rhs)
+        lhs, rhs = (self.dtype, self.dtype) if self.dot is None else (self.dot.lhs, self.dot.stored)
         return Tile(pixels, panels.vectors, panels.lanes, lhs, rhs, self.dtype, self.dot)
 
     def accumulate(

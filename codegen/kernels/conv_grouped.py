@@ -25,7 +25,7 @@ from ..text.emitter import ENTRY
 from ..tiles.blocked import without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.microkernel import Tile, most_rows
-from ..tiles.panels import Panels, PanelTiling
+from ..tiles.panels import Panels, PanelTiling, bytes_of, in_groups
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import (
     ConvPlan,
@@ -58,7 +58,10 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     yield Offer(
         cost + packing_estimate(node, target),
         PanelTiling(
-            vectors, most_rows(target, vectors * wide, dot), group=None if dot is None else dot.group
+            vectors,
+            most_rows(target, vectors * wide, dot),
+            group=None if dot is None else dot.group,
+            stored=None if dot is None else dot.widened,
         ),
         (padded_layout(node, halo, block), None, *operands),
         without_halo(block, rank),
@@ -109,6 +112,7 @@ def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constan
     if operand != 1:
         return pack_operand(node.inputs[operand], node.outputs[0].rank, block)
     weights, ranges = node.inputs[1].data, _ranges(node, block, vectors, group)
+    stored = choice.tiling.stored or weights.dtype
     outputs, taps = weights.shape[0], dims.product(weights.shape[2:])
     sizes = _panel_sizes(ranges, outputs, taps, block, vectors)
 
@@ -120,15 +124,16 @@ def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constan
                 yield panel.reshape(-1)
                 continue
             start = panel.sum(axis=0, dtype=np.int32) * np.int32(-node.op.zero)
-            yield start.view(np.uint8)
-            lanes = panel.shape[1]
-            grouped = panel.reshape(-1, group, lanes).swapaxes(1, 2)
-            yield np.ascontiguousarray(grouped).reshape(-1).view(np.uint8)
+            grouped = panel.reshape(-1, group, panel.shape[1]).swapaxes(1, 2)
+            yield bytes_of(start)
+            yield bytes_of(in_groups(grouped, block, choice.tiling.stored))
 
     if group is None:
         return Constant(weights.dtype, (sum(sizes),), lambda: np.concatenate([*panels()]))
     starts = -(-outputs // block) * block * dtypes.itemsize(node.op.accumulate)
-    return Constant("uint8", (sum(sizes) + starts,), lambda: np.concatenate([*panels()]))
+    return Constant(
+        "uint8", (sum(sizes) * dtypes.itemsize(stored) + starts,), lambda: np.concatenate([*panels()])
+    )
 
 
 def _panel_sizes(
@@ -183,7 +188,9 @@ class GroupedPlan(ConvPlan):
             return [count * dtypes.itemsize(self.dtype) for count in counts]
         widths = [p.width for p in self.kinds for _ in range(p.count)]
         start = dtypes.itemsize(self.dtype)
-        return [count * dtypes.itemsize(self.dot.rhs) + width * start for count, width in zip(counts, widths)]
+        return [
+            count * dtypes.itemsize(self.dot.stored) + width * start for count, width in zip(counts, widths)
+        ]
 
     def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
         start, low, high = self.panel_place(f, panels, panel)

@@ -33,6 +33,8 @@ from ..tiles.blocked_epilogue import (
     packed_operands,
 )
 from ..tiles.microkernel import dot_product, plus
+from ..tiles.panel import widened
+from ..tiles.panels import bytes_of, in_groups
 from .conv import dot_of, padded_layout, window
 from .depthwise import MOST_PRODUCTS, DepthwisePlan, Lanes, emit_strips, lanes_of, strip_rows, widths_of
 
@@ -91,10 +93,12 @@ def arranged(win: Window, lanes: Lanes, rows: int, group: int) -> Arrangement:
 
 @dataclass(frozen=True)
 class Tiling:
-    """`rows` output rows of a strip; `group`: products of a lane that one instruction adds up."""
+    """`rows` output rows of a strip; `group`: products of a lane that one instruction adds up; `stored`: the
+    type of weights, where that is wider than theirs."""
 
     rows: int
     group: int
+    stored: str | None = None
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
@@ -114,7 +118,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     )
     yield Offer(
         cost,
-        Tiling(rows, dot.group),
+        Tiling(rows, dot.group, dot.widened),
         (padded_layout(node, win.halo, block), None, *operands),
         without_halo(block, node.inputs[0].rank - 2),
         (1, *packed_operands(node)),
@@ -138,7 +142,8 @@ def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes, dot: 
     loads = span * sum(len(source.rows) for source in strip.sources)
     shuffles = loads + span * len(strip.sources) * (INTERLEAVE - 1)
     products = columns * sum(len(source.uses) for source in strip.sources)
-    time = costs.step_time(target, products + shuffles + rows * columns, loads)
+    instructions = products / costs.dot_rate(target, dot) + shuffles + rows * columns
+    time = costs.step_time(target, instructions, loads)
     found = Estimate(compute=time * tiles, overhead=costs.DEPTHWISE_TILE * tiles)
     found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
     found += costs.epilogue(target, node, dot.accumulate)
@@ -157,6 +162,7 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
     weights, zero, strip = node.inputs[1].data, node.op.zero, _strip_of(node, choice)
     turned = strip.window.kernel != plane_axes(weights.shape[2:], 1)
     outputs, count = weights.shape[0], len(strip.arrangement.taps)
+    stored = choice.tiling.stored or weights.dtype
     blocks = -(-outputs // block)
 
     def make() -> np.ndarray:
@@ -170,13 +176,11 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
             if tap is not None:
                 ky, kx, channel = tap
                 vectors[:outputs, number, element] = taps[:, channel, ky, kx]
-        parts = (start.reshape(blocks, -1), vectors.reshape(blocks, block, count, group).swapaxes(1, 2))
-        flat = [np.ascontiguousarray(part).reshape(blocks, -1).view(np.uint8) for part in parts]
-        return np.concatenate(flat, axis=1)
+        numbered = vectors.reshape(blocks, block, count, group).swapaxes(1, 2).reshape(-1, block, group)
+        parts = start, in_groups(numbered, block, choice.tiling.stored)
+        return np.concatenate([bytes_of(part).reshape(blocks, -1) for part in parts], axis=1)
 
-    size = block * dtypes.itemsize(node.op.accumulate) + count * block * group * dtypes.itemsize(
-        weights.dtype
-    )
+    size = dtypes.itemsize(node.op.accumulate) + count * group * dtypes.itemsize(stored)
     return Constant("uint8", (blocks, block * size), make)
 
 
@@ -217,7 +221,7 @@ class DotPlan(DepthwisePlan):
 
     @property
     def vector_bytes(self) -> int:
-        return self.out.block * self.dot.group * dtypes.itemsize(self.dot.rhs)
+        return self.out.block * self.dot.group * dtypes.itemsize(self.dot.stored)
 
     @property
     def block_bytes(self) -> int:
@@ -240,7 +244,7 @@ class _Strip:
         sums = vector_type(scalar_type(dot.accumulate), block)
         start, (bias,) = f.load(sums, "%b", min(64, size)), plan.epilogue.start(f, 1)
         self.start = start if bias == "zeroinitializer" else plus(f, dot.accumulate, block, start, bias)
-        self.kind = vector_type(memory_type(dot.rhs), block * dot.group)
+        self.kind = vector_type(memory_type(dot.stored), block * dot.group)
         count = len(plan.strip.taps)
         open_ = plan.rows * -(-plan.window.extent[1] // plan.window.strides[1])
         resident = count + open_ + dot.group + 4 < f.target.vector_registers
@@ -287,11 +291,18 @@ class _Strip:
         kind, align = vector_type(memory_type(x.dtype), lanes.span), min(64, lanes.span * x.itemsize)
         values = [f.load(kind, f.offset(at[row], ix * x.pixel), align) for row in source.rows]
         if lanes.plain:
-            return interleaved(f, [*values, *["zeroinitializer"] * (group - len(values))], lanes.block, kind)
+            absent = ["zeroinitializer"] * (group - len(values))
+            return self.widened(interleaved(f, [*values, *absent], lanes.block, kind))
         first = source.chunk * group
         places = [
             lane // lanes.made * lanes.inside + min(first + k, lanes.inside - 1)
             for lane in range(lanes.block)
             for k in range(group)
         ]
-        return f.shuffle(values[0], "poison", places, kind)
+        return self.widened(f.shuffle(values[0], "poison", places, kind))
+
+    def widened(self, value: str) -> str:
+        """An operand of dot products as these take it."""
+        dot = self.plan.dot
+        wide = dot.stored if dot.widened and dot.group == 1 else dot.lhs
+        return widened(self.f, value, dot.lhs, wide, self.plan.out.block * dot.group)

@@ -44,7 +44,7 @@ ALL = 1 << 30  # panels or tiles: as many as there are
 class Tiling:
     """Tiles of `rows` x (`vectors` * `lanes`); `block` tiles and `group` panels make a part. B's
     `source` is `constant` (packed when compiling), `packed` (by the run) or `direct` (as it is). `dot`
-    steps of k are one product of the processor's."""
+    steps of k are one product of the processor's, for which B is `stored` wider than it is."""
 
     rows: int
     vectors: int
@@ -54,6 +54,7 @@ class Tiling:
     group: int
     source: str
     dot: int = 1
+    stored: str | None = None
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
@@ -73,7 +74,8 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
 
 def _tilings(product: Product, target: Target) -> Iterator[Tiling]:
     lanes, m = target.lanes(product.accumulate), product.m.size
-    for dot in dict.fromkeys((None, _dot(product, target))):
+    found = _dot(product, target)
+    for dot in [found] if found is not None and found.widened else dict.fromkeys((None, found)):
         for vectors in range(1, 5):
             if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
                 break
@@ -85,7 +87,9 @@ def _tilings(product: Product, target: Target) -> Iterator[Tiling]:
 def _dot(product: Product, target: Target) -> Dot | None:
     """The processor's dot product for these types, where neighbours along k lie together in A."""
     together = len(product.k) == 1 and product.k[0].strides[A] == 1
-    return target.dot(product.lhs, product.rhs, product.accumulate) if together else None
+    types = product.lhs, product.rhs, product.accumulate
+    found = target.integer_dot(*types) if product.constant else target.dot(*types)
+    return found if together and found is not None and found.group > 1 else None
 
 
 def _most_rows(product: Product) -> int:
@@ -106,7 +110,8 @@ def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: in
     if dot is not None and source == "direct":
         source = "packed"
     order, block, group = parts_of_tiles(product, target, rows, lanes * vectors, tile_time)
-    return Tiling(rows, vectors, lanes, order, block, group, source, group_of_k)
+    stored = None if dot is None else dot.widened
+    return Tiling(rows, vectors, lanes, order, block, group, source, group_of_k, stored)
 
 
 def parts_of_tiles(
@@ -145,7 +150,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
         panels = [(tiling.vectors, n / width + 0.5)]
     inside, calls, steps = 0.0, 0.0, -(-depth // tiling.dot)
     dot = _dot(product, target) if tiling.dot > 1 else None
-    found, sizes = Estimate(), itemsizes(product)
+    found, sizes = Estimate(), itemsizes(product, tiling.stored)
     for height, rows in mk.height_counts(m, tiling.rows).items():
         for vectors, count in panels:
             if count:
@@ -195,15 +200,15 @@ def pack_product(node: Node[Contract], product: Product, tiling: Tiling, group: 
     shape = [dims.product(sizes[label] for label in group) for group in groups]
     order = [labels.index(label) for group in groups for label in group]
     order += [axis for axis in range(len(value.shape)) if axis not in order]  # those of size 1
-    lanes, depth = tiling.lanes, padded(shape[1], whole)
+    lanes, depth, stored = tiling.lanes, padded(shape[1], whole), tiling.stored or value.dtype
 
     def make() -> np.ndarray:
-        matrix = value.array.transpose(order).reshape(shape)
+        matrix = value.array.transpose(order).reshape(shape).astype(dtypes.numpy_dtype(stored), copy=False)
         if whole > group:
             matrix = np.pad(matrix, [(0, 0), (0, depth - shape[1]), (0, 0)])
-        return pack_columns(matrix, tiling.vectors * lanes, lanes, group)
+        return pack_columns(matrix, tiling.vectors * lanes, lanes, group, tiling.stored is not None)
 
-    return Constant(value.dtype, (shape[0], depth * padded(shape[2], lanes)), make)
+    return Constant(stored, (shape[0], depth * padded(shape[2], lanes)), make)
 
 
 # Emission ----------------------------------------------------------------------------------------
@@ -223,7 +228,7 @@ class Gemm:
         self.cost = cost
         self.product, self.tiling, self.target = product, tiling, target
         self.body = node.op.epilogue
-        self.sizes = itemsizes(product)
+        self.sizes = itemsizes(product, tiling.stored)
         self.width = tiling.vectors * tiling.lanes
         self.direct = tiling.source == "direct"
         self.dot = _dot(product, target) if tiling.dot > 1 else None
@@ -297,7 +302,8 @@ class Gemm:
 
     def tile(self, height: int, vectors: int) -> mk.Tile:
         p = self.product
-        return mk.Tile(height, vectors, self.tiling.lanes, p.lhs, p.rhs, p.accumulate, self.dot)
+        stored = self.tiling.stored or p.rhs
+        return mk.Tile(height, vectors, self.tiling.lanes, p.lhs, stored, p.accumulate, self.dot)
 
     def parameters(self) -> tuple[list[str], list[str]]:
         """Pointers and numbers that a tile's function takes."""

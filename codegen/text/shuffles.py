@@ -26,7 +26,10 @@ def transpose(f: Function, rows: Sequence[str], type_: str = "") -> list[str]:
 
 
 def interleaved(f: Function, vectors: Sequence[str], lanes: int, type_: str) -> str:
-    """Lane 0 of each of the vectors, lane 1 of each and so on, in one vector: of two, four, ... of them."""
+    """Lane 0 of each of the vectors, lane 1 of each and so on, in one vector: of one, two, four, ... of
+    them."""
+    if len(vectors) == 1:
+        return vectors[0]
     parts, wide, (element, _) = vectors, lanes, shape_of(type_)
     while len(parts) > 2:
         pairs = zip(parts[::2], parts[1::2])

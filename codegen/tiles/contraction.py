@@ -185,7 +185,7 @@ def _tile_axis(rows: Sequence[Axis]) -> int:
     return max(range(len(rows)), key=lambda k: (dims.typical(rows[k].size), k))
 
 
-def itemsizes(product: Product) -> tuple[int, ...]:
-    """Bytes of the elements of A, B, C and the epilogue's operands."""
-    names = (product.lhs, product.rhs, product.result, *product.extra)
+def itemsizes(product: Product, stored: str | None = None) -> tuple[int, ...]:
+    """Bytes of the elements of A, B, C and the epilogue's operands; of B as it is `stored` in panels."""
+    names = (product.lhs, stored or product.rhs, product.result, *product.extra)
     return tuple(dtypes.itemsize(name) for name in names)

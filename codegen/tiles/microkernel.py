@@ -125,10 +125,12 @@ def most_rows(target: Target, vectors: int, dot: Dot | None = None) -> int:
     """The greatest tile height that leaves registers for the panel's vectors, the broadcasts in
     flight and, without a fused multiply-add, one product: of 32 registers 14 x 2, 9 x 3 or 6 x 4, of
     16 registers 6 x 2 or 4 x 3. Dot products read no broadcast from memory: twice as many are in flight,
-    one more where all registers but one hold sums."""
+    one more where all registers but one hold sums. Widened ones have two vectors for one."""
     spare = vectors + target.broadcasts
     if dot is not None:
         spare += target.broadcasts + (vectors == 1)
+    if dot is not None and dot.widened and dot.group > 1:
+        spare += vectors + 1
     spare += 0 if target.fused_multiply_add else 1
     return max(1, (target.vector_registers - spare) // vectors)
 
@@ -138,7 +140,7 @@ def step_time(target: Target, rows: int, vectors: int, chains: int = 1, dot: Dot
     if target.fused_multiply_add:
         issue: float = rows * vectors / costs.dot_rate(target, dot)
     else:  # a copy, a product and a sum each, and a shuffle for each broadcast, four a cycle
-        issue = (rows * (3 * vectors + 2) + vectors) / 2
+        issue = (rows * ((3 if dot is None else 5) * vectors + 2) + vectors) / 2
     return costs.step_time(target, issue, rows + vectors, chains)
 
 
@@ -335,6 +337,9 @@ def _columns(f: Function, tile: Tile, panel: Panel, at: str) -> list[str]:
 def _broadcast(f: Function, tile: Tile, address: str, present: Count) -> str:
     """An element of A, or a group, in every lane."""
     if tile.dot is not None:
+        if tile.group == 1:
+            element = load_widened(f, tile.lhs, tile.rhs, 1, address, dtypes.itemsize(tile.lhs))
+            return f.broadcast(scalar_type(tile.rhs), element, tile.lanes)
         return load_group(f, tile.lhs, tile.group, tile.lanes, address, present)
     element = load_widened(f, tile.lhs, tile.accumulate, 1, address, dtypes.itemsize(tile.lhs))
     return f.broadcast(scalar_type(tile.accumulate), element, tile.lanes)
@@ -349,12 +354,36 @@ def product(f: Function, tile: Tile, a: str, b: str, total: str) -> str:
 
 def dot_product(f: Function, dot: Dot, lanes: int, a: str, b: str, total: str) -> str:
     """total and, in each lane, the products of its group of a and b."""
+    sums = vector_type(scalar_type(dot.accumulate), lanes)
+    if dot.widened:
+        kind = vector_type(memory_type(dot.widened), lanes * min(dot.group, 2))
+        name = f.text.declare(dot.intrinsic, sums, [kind, kind])
+        for x, y in _widened_pairs(f, dot, lanes, a, b):
+            product = f.call(sums, name, f"{kind} {x}", f"{kind} {y}")
+            total = plus(f, dot.accumulate, lanes, total, product)
+        return total
     operands = [vector_type(memory_type(t), lanes * dot.group) for t in (dot.lhs, dot.rhs)]
     pairs = [f"{kind} {value}" for kind, value in zip(operands, (a, b))]
     pairs = pairs[::-1] if dot.swapped else pairs
-    sums = vector_type(scalar_type(dot.accumulate), lanes)
     name = f.text.declare(dot.intrinsic, sums, [sums, *operands])
     return f.call(sums, name, f"{sums} {total}", *pairs)
+
+
+def _widened_pairs(f: Function, dot: Dot, lanes: int, a: str, b: str) -> list[tuple[str, str]]:
+    """The operands of products of 16 bits. Of a lane's four bytes the elements 0 and 2 are the low halves of
+    two words and 1 and 3 the high ones; the panel has its own in that order (`packing.in_pairs`)."""
+    if dot.group == 1:
+        return [(a, b)]
+    words = Vectors(f, dot.widened or "", 2 * lanes)
+    pairs = f.cast("bitcast", a, words.type, vector_type(memory_type(dot.lhs), 4 * lanes))
+    if dtypes.is_signed(dot.lhs):
+        low, high = words.shift_right(words.shift_left(pairs, 8), 8), words.shift_right(pairs, 8)
+    else:
+        bits = Vectors(f, "uint16", 2 * lanes)
+        low, high = bits.bit_and(pairs, bits.constant(255)), bits.shift_right(pairs, 8)
+    whole = vector_type(memory_type(dot.stored), 4 * lanes)
+    halves = [f.shuffle(b, "poison", range(k * 2 * lanes, (k + 1) * 2 * lanes), whole) for k in range(2)]
+    return [(low, halves[0]), (high, halves[1])]
 
 
 def _combine(f: Function, tile: Tile, values: Sequence[str], chains: int) -> list[str]:

@@ -21,11 +21,14 @@ def padded(columns: int, lanes: int) -> int:
     return -(-columns // lanes) * lanes
 
 
-def pack_columns(matrix: np.ndarray, width: int, lanes: int, group: int = 1) -> np.ndarray:
+def pack_columns(
+    matrix: np.ndarray, width: int, lanes: int, group: int = 1, widened: bool = False
+) -> np.ndarray:
     """matrix [..., K, N] as [..., K' * N'] in panels of `width` columns, N' being N rounded up to lanes, K'
-    being K rounded up to groups."""
+    being K rounded up to groups, whose elements stand in pairs where dot products have `widened` operands."""
     if group > 1:
-        return pack_columns(_grouped(matrix, group), width * group, lanes * group)
+        rows = _grouped(matrix, group)
+        return pack_columns(in_pairs(rows, lanes) if widened else rows, width * group, lanes * group)
     *batch, depth, columns = matrix.shape
     total = padded(columns, lanes)
     result = np.zeros((*batch, depth * total), matrix.dtype)
@@ -44,6 +47,16 @@ def _grouped(matrix: np.ndarray, group: int) -> np.ndarray:
     rows[..., :depth, :] = matrix
     groups = rows.reshape(*batch, -1, group, columns).swapaxes(-1, -2)
     return groups.reshape(*batch, -1, columns * group)
+
+
+def in_pairs(rows: np.ndarray, lanes: int) -> np.ndarray:
+    """[..., columns * 4], where a column has four elements, as [..., vectors, 2, lanes, 2]: of each vector
+    the elements 0 and 2 of its columns, then the elements 1 and 3; zeros behind the last column."""
+    *batch, count = rows.shape
+    vectors = -(-count // (4 * lanes))
+    padding = [(0, 0)] * len(batch) + [(0, 4 * lanes * vectors - count)]
+    fours = np.pad(rows, padding).reshape(*batch, vectors, lanes, 2, 2)
+    return np.moveaxis(fours, -1, -3).reshape(*batch, 4 * lanes * vectors)
 
 
 def pack_panel(

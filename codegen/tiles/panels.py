@@ -12,21 +12,25 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...ir import dtypes
 from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
 from .microkernel import most_rows, step_time
+from .packing import in_pairs
 
 
 @dataclass(frozen=True)
 class PanelTiling:
     """Panels of `vectors` blocks of channels, the last of `tail` lanes (None: of whole blocks), and tiles of
-    at most `rows` pixels. `group`: channels that one dot product adds up, where the processor's do."""
+    at most `rows` pixels. `group`: channels that one dot product adds up, where the processor's do; `stored`:
+    the type of its weights, where that is wider than theirs."""
 
     vectors: int
     rows: int
     tail: int | None = None
     group: int | None = None
+    stored: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def panel_tiling(
     def time(vectors: int, tail: int) -> float:
         rows, total = height(vectors), 0.0
         for p in panels_of(channels, block, vectors, tail):
-            step = step_time(target, rows, p.registers(target, dtype))
+            step = step_time(target, rows, p.registers(target, dtype), 1, dot)
             narrower = 1.0 if p.vectors == vectors else costs.NARROW_PANEL
             total += p.count * step * (target.facts.narrow if p.lanes < target.lanes(dtype) else narrower)
         return total / rows
@@ -96,7 +100,8 @@ def panel_tiling(
         (v, t) for t in tails for v in range(1, min(blocks, 4) + 1) if v <= blocks - (t > 0) or blocks == 1
     ]
     vectors, tail = min(options, key=lambda o: (round(time(*o), 6), o[1], abs(o[0] - 2)))
-    return PanelTiling(vectors, height(vectors), tail or None, None if dot is None else dot.group)
+    group, stored = (None, None) if dot is None else (dot.group, dot.widened)
+    return PanelTiling(vectors, height(vectors), tail or None, group, stored)
 
 
 # Weights ------------------------------------------------------------------------------------------
@@ -118,14 +123,29 @@ def in_panels(rows: np.ndarray, kinds: Sequence[Panels]) -> np.ndarray:
     return np.concatenate([part.T.reshape(-1) for part in _parts(rows, kinds)])
 
 
-def in_dot_panels(rows: np.ndarray, kinds: Sequence[Panels], group: int, start: np.ndarray) -> np.ndarray:
+def in_dot_panels(
+    rows: np.ndarray, kinds: Sequence[Panels], group: int, start: np.ndarray, stored: str | None = None
+) -> np.ndarray:
     """[O, depth] → the bytes of the panels, one after the other: what the sums start from [width], then
-    [depth / group][width][group]; channels beyond O are zero."""
+    [depth / group][width][group], of a wider type where they are `stored` so; channels beyond O are zero."""
     parts = []
-    for first, part in zip(_parts(start.reshape(-1, 1), kinds), _parts(rows, kinds)):
+    lanes = [p.lanes for p in kinds for _ in range(p.count)]
+    for first, part, wide in zip(_parts(start.reshape(-1, 1), kinds), _parts(rows, kinds), lanes):
         groups = part.reshape(len(part), -1, group).swapaxes(0, 1)
-        parts += [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in (first, groups)]
+        parts += [bytes_of(first), bytes_of(in_groups(groups, wide, stored))]
     return np.concatenate(parts)
+
+
+def in_groups(groups: np.ndarray, lanes: int, stored: str | None) -> np.ndarray:
+    """[steps, width, group] as dot products read it."""
+    if stored is None:
+        return groups
+    wide = groups.astype(dtypes.numpy_dtype(stored))
+    return in_pairs(wide.reshape(len(wide), -1), lanes) if groups.shape[2] > 1 else wide
+
+
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _parts(rows: np.ndarray, kinds: Sequence[Panels]) -> Iterator[np.ndarray]:

@@ -71,7 +71,7 @@ def dot_of(op: Op, x: Value, w: Value, target: Target) -> Dot | None:
         pads = all(isinstance(p, int) and p <= WIDEST_PAD for p in op.pads)
         if op.transposed or len(op.strides) > 2 or not pads or not isinstance(x.shape[1], int):
             return None
-    return target.dot(x.dtype, w.dtype, op.accumulate)
+    return target.integer_dot(x.dtype, w.dtype, op.accumulate)
 
 
 def quantised(value: Value) -> Quantised | None:

@@ -72,17 +72,16 @@ def test_constant_weights_may_be_the_first_operand():
     assert (node.op.lhs, node.op.rhs, node.inputs[0].dtype) == ("kn", "mk", "uint8")
 
 
-@pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v2"])
-def test_a_target_without_dot_products_is_left_alone(target):
-    stays(
-        lambda graph: passes.integer_products(graph, TARGETS[target]),
-        """graph g(%x: uint8[1, 6, 5, 5]) {
+@pytest.mark.parametrize("target", ["x86-64-v2", "cascadelake", "aarch64"])
+def test_every_target_multiplies_bytes(target):
+    text = """graph g(%x: int8[1, 6, 5, 5]) {
         %w = constant int8[8, 6, 3, 3] #w
-        %0 = conv(%x, %w) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) accumulate=int32
-        return %0
-    }""",
-        WEIGHTS,
-    )
+        %0 = map(%x) { sub(cast($0, int32), 7) }
+        %1 = conv(%0, %w) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) accumulate=int32
+        return %1
+    }"""
+    found = agrees(lambda graph: passes.integer_products(graph, TARGETS[target]), text, WEIGHTS)
+    assert found.nodes[-1].op.zero == 7
 
 
 def dequantised(stored, zero, scale):

@@ -84,8 +84,9 @@ def test_weights_that_are_known_tell_how_great_sums_become():
     def accumulate(weights):
         text = """graph g(%x: uint8[1, 64, 8, 8]) {
             %w = constant int8[8, 64, 3, 3] #w
-            %0 = conv(%x, %w) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1) accumulate=int32
-            return %0
+            %0 = map(%x) { cast($0, int32) }
+            %1 = conv(%0, %w) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1) accumulate=int32
+            return %1
         }"""
         found = widen(parse(text, {"w": weights}))
         return next(n.op.accumulate for n in found.nodes if isinstance(n.op, Conv))

@@ -12,7 +12,7 @@ from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, Node, TensorType, Value, make_node
 from onnxc.ir.interpret import run_op
 from onnxc.ir.ops import Conv, Op
-from onnxc.target import TARGETS, runs_here
+from onnxc.target import LEVELS, TARGETS, runs_here
 
 
 @dataclass
@@ -136,7 +136,7 @@ def transposed(x_shape, w_shape, strides, pads=0, dilations=1, output_padding=()
     )
 
 
-DOTS = {t.level: t for t in TARGETS.values() if t.dot("uint8", "int8", "int32") and runs_here(t)}.values()
+DOTS = [t for t in (*LEVELS.values(), TARGETS["alderlake"], TARGETS["sapphirerapids"]) if runs_here(t)]
 WITH_DOTS = pytest.mark.parametrize("target", DOTS, ids=str)
 
 

@@ -6,7 +6,6 @@ from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem
 from support.blocked_cases import WITH_DOTS, check, choices, integers, symbols
 
 from onnxc.ir.expr import input_
-from onnxc.target import LEVELS
 
 
 def exact(case, target, **options):
@@ -65,8 +64,3 @@ def test_an_epilogue_makes_bytes_again(target):
     real = (input_(0, "int32").cast("float32") * input_(1, "float32")).clip(-128, 127)
     body = (real.maximum(0.0) + 3.0).clip(0, 255).cast("uint8")
     exact(integers((1, 24, 9, 8), (40, 24, 3, 3), 1, 1, 4, body, [scale]), target, output_halo=1)
-
-
-@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
-def test_without_dot_products_there_is_no_offer(target):
-    assert not choices(integers((1, 16, 9, 9), (16, 16, 3, 3)), conv, target)[1]

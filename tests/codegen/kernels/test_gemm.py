@@ -276,6 +276,16 @@ def test_products_in_groups(target, types, constant, size):
         case.check(target, choice)
 
 
+@pytest.mark.parametrize("target", [t for t in LEVELS.values() if runs_here(t)], ids=str)
+@pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")], ids=str)
+def test_products_of_bytes_that_are_widened(target, types):
+    for size in ((2, 64, 8), (3, 17, 129), (15, 33, 65), (5, 3, 0), (29, 97, 700)):
+        case = Case("mk,kn->mn", matrix(*size), 1, (*types, "int32"))
+        choice = case.choice(target)
+        assert choice.tiling.stored == "int16"
+        case.check(target, choice)
+
+
 @pytest.mark.parametrize("target, types", IN_GROUPS, ids=str)
 @pytest.mark.parametrize("size", [(1, 1, 1), (15, 33, 66)], ids=str)
 def test_products_in_groups_of_sizes_that_only_the_run_knows(target, types, size):
@@ -303,9 +313,8 @@ def test_a_large_product_is_one_of_groups(target, types):
 def test_other_types_and_targets_multiply_one_by_one():
     product = matrix(64, 256, 512)
     for name, types in (
-        ("x86-64-v4", ("uint8", "int8", "int32")),
+        ("x86-64-v4", ("uint16", "uint16", "int32")),
         ("sapphirerapids", ("float32",) * 3),
-        ("sapphirerapids", ("int8", "int8", "int32")),
         ("sapphirerapids", ("float16", "float16", "float32")),
     ):
         assert Case("mk,kn->mn", product, 1, types).choice(TARGETS[name]).tiling.dot == 1
