@@ -113,7 +113,7 @@ def _compare_maps(
     """The values are held against each other as one array of the type that maps have, float32 or int64."""
     if list(expected) != list(actual):
         return Difference(name, "map", np.inf, np.inf, None, False, "other keys are expected")
-    found = compare(name, *(_values(side) for side in (expected, actual)), rtol, atol)
+    found = compare(name, _values(expected), _values(actual), rtol, atol)
     return replace(found, type=f"map of {len(actual)}")
 
 

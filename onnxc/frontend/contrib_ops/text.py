@@ -36,7 +36,7 @@ def Tokenizer(
         raise ops.TypeMismatch(f"mincharnum is {mincharnum}")
     if not separators and not tokenexp:
         raise ops.TypeMismatch("one of the attributes separators and tokenexp is needed")
-    patterns, mode = (separators, BETWEEN) if separators else ([tokenexp], MATCHES)
+    patterns, mode = (separators, BETWEEN) if separators else ([tokenexp or ""], MATCHES)
     if separators and list(separators) == [""]:
         patterns, mode, mincharnum = [], CHARACTERS, 1
     automata = [regex_automaton(pattern, search=True) for pattern in patterns]
