@@ -124,6 +124,8 @@ def _drop_unusable() -> None:
 def stop() -> None:
     """Ends the idle ones; the next who needs one starts it anew."""
     with _lock:
+        for worker in _idle:
+            worker.process.kill()  # all at once, so that they end side by side
         while _idle:
             _idle.pop().stop()
 

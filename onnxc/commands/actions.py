@@ -103,7 +103,12 @@ def check_command(options: argparse.Namespace) -> int:
     from .checking import check_model
 
     nodes, problems = check_model(
-        options.model, dict(options.dim), dict(options.shape), options.target, options.operators
+        options.model,
+        dict(options.dim),
+        dict(options.shape),
+        options.target,
+        options.operators,
+        dict(options.state),
     )
     if options.json:
         console.print_json(
@@ -131,7 +136,13 @@ def inspect_command(options: argparse.Namespace) -> int:
         figures = inspect_library(options.file, sizes, shapes)
     else:
         figures = inspect_model(
-            options.file, sizes, shapes, options.target, options.operators, options.precision
+            options.file,
+            sizes,
+            shapes,
+            options.target,
+            options.operators,
+            options.precision,
+            dict(options.state),
         )
     if options.json:
         console.print_json(vars(figures))

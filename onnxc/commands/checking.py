@@ -30,6 +30,7 @@ def check_model(
     shapes: Shapes | None = None,
     target: str = "native",
     operators: Sequence[str | os.PathLike] = (),
+    states: Mapping[str, str] | None = None,
 ) -> tuple[int, DiagnosticList]:
     """(number of nodes, problems): what `compile` would refuse, each problem with what to do about it."""
     from ..codegen.lowering.lower import lower
@@ -42,7 +43,9 @@ def check_model(
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         given = given_operators(operators, Path(folder), chosen).operators
     try:
-        imported = import_model(path, Options(sizes or {}, shapes or {}, operators=given))
+        imported = import_model(
+            path, Options(sizes or {}, shapes or {}, states=states or {}, operators=given)
+        )
         lower(optimise(imported.graph, chosen), chosen)
     except ModelErrors as errors:
         return 0, DiagnosticList(map(advised, errors.diagnostics))

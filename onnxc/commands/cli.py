@@ -133,16 +133,7 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         metavar="OUT",
         help="the library: .so, or .o for static linking",
     )
-    _size_arguments(command, "pin")
-    _operators_argument(command)
-    command.add_argument(
-        "--state",
-        type=_state,
-        action="append",
-        default=[],
-        metavar="INPUT=OUTPUT",
-        help="the output is the input's next value and may have its memory; * in both stands for any text",
-    )
+    _model_arguments(command, "pin")
     _target_argument(command, several=True)
     command.add_argument(
         "--threads",
@@ -202,8 +193,7 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
 
 def _check_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", type=Path, metavar="MODEL.onnx")
-    _size_arguments(command, "pin")
-    _operators_argument(command)
+    _model_arguments(command, "pin")
     _target_argument(command)
 
 
@@ -219,8 +209,7 @@ def _precision_argument(command: argparse.ArgumentParser) -> None:
 
 def _inspect_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help=".onnx or a compiled library")
-    _size_arguments(command, "compute arithmetic and peak memory at")
-    _operators_argument(command)
+    _model_arguments(command, "compute arithmetic and peak memory at")
     _target_argument(command)
     _precision_argument(command)
 
@@ -318,6 +307,20 @@ def _bytes(text: str) -> int:
 def _demo_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--keep", type=Path, metavar="DIR", help="write the library, its header and the C program there"
+    )
+
+
+def _model_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
+    """What a model is read with."""
+    _size_arguments(command, purpose)
+    _operators_argument(command)
+    command.add_argument(
+        "--state",
+        type=_state,
+        action="append",
+        default=[],
+        metavar="INPUT=OUTPUT",
+        help="the output is the input's next value and may have its memory; * in both stands for any text",
     )
 
 

@@ -58,9 +58,10 @@ def inspect_model(
     target: str = "native",
     operators: Sequence[str | os.PathLike] = (),
     precision: str = "float32",
+    states: Mapping[str, str] | None = None,
 ) -> Figures:
-    """The figures of an .onnx file. sizes, shapes, precision: as for compiling; arithmetic is given both as a
-    formula and at these sizes."""
+    """The figures of an .onnx file. sizes, shapes, precision, states: as for compiling; arithmetic is given
+    both as a formula and at these sizes."""
     from ..driver import given_operators, optimise
     from ..frontend import figures
     from ..frontend.importer import Options, import_model
@@ -70,14 +71,15 @@ def inspect_model(
     chosen = find_target(target)
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         given = given_operators(operators, Path(folder), chosen).operators
-    imported = import_model(path, Options(operators=given))
+    imported = import_model(path, Options(states=states or {}, operators=given))
     names = [output.name for output in imported.model.proto.graph.output]
     outputs = list(zip(names, imported.graph.outputs))
     optimised = optimise(imported.graph, chosen, precision=precision)
     found = figures.figures(imported, optimised)
     pinned = optimised
     if sizes or shapes:
-        again = import_model(path, Options(sizes or {}, shapes or {}, operators=given)).graph
+        options = Options(sizes or {}, shapes or {}, states=states or {}, operators=given)
+        again = import_model(path, options).graph
         pinned = optimise(again, chosen, precision=precision)
     here = multiply_adds(pinned)
     proto = imported.model.proto

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 
 from ..errors import LimitError
+from ..records import dataclass
 from .regex_syntax import AnyByte, Assertion, Chain, Characters, Choice, Regex, Repeat, parse_regex
 
 PARTS_LIMIT = 50_000

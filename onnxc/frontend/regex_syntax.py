@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Literal
 
 from ..errors import LimitError, ModelError, shorten
+from ..records import dataclass
 from .text_tables import cased_characters, lower, upper
 from .unicode_scripts import scripts
 

@@ -313,3 +313,13 @@ def test_the_command_line_names_states(tmp_path, capsys):
     assert "no input 'meen' to be a state" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([*command, "--state", "mean"])
+
+
+def test_check_and_inspect_take_the_states_that_compile_takes(tmp_path, capsys):
+    onnx.save(parsed(AVERAGE), tmp_path / "m.onnx")
+    for command in ("check", "inspect"):
+        assert main([command, str(tmp_path / "m.onnx"), "--state", "mean=next"]) == 0
+        capsys.readouterr()
+        assert main([command, str(tmp_path / "m.onnx"), "--state", "meen=next"]) == 1
+        said = capsys.readouterr()
+        assert "no input 'meen' to be a state" in said.out + said.err

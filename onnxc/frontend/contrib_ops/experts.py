@@ -5,7 +5,6 @@ All experts compute all tokens, and those that a token is not routed to weigh no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from ...errors import UnsupportedError
@@ -13,6 +12,7 @@ from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.expr import Expr
 from ...ir.graph import Value
+from ...records import dataclass
 from ..onnx_ops.activations import tanh_gelu
 from ..onnx_ops.common import generate, insert_axes, one_of, widened
 from ..onnx_ops.reductions import softmax
