@@ -131,6 +131,16 @@ class Port(Record):
     key: str | None = None
     of: str | None = None
 
+    def type_text(self) -> str:
+        """The type as people read it: `float32[n, 3]`, `sequence of float32`."""
+        element = f"{self.key} to {self.dtype}" if self.key else self.dtype or "any type"
+        if self.kind == "tensor":
+            sizes = (
+                "..." if self.shape is None else ", ".join("?" if d is None else str(d) for d in self.shape)
+            )
+            return f"{element}[{sizes}]"
+        return f"{self.kind} of {element}"
+
 
 def read_ports(entries: Sequence[Mapping]) -> tuple[Port, ...]:
     """The ports in a library's description."""
@@ -288,9 +298,9 @@ def _as_array(slot: Slot, value: object) -> np.ndarray:
 
 
 def _from_python(slot: Slot, value: object) -> np.ndarray:
-    """A number or a list, which take the slot's type if they fit it."""
+    """A number or a list, which take the slot's type if they fit it, or a tensor of another library."""
     try:
-        array = np.asarray(value)
+        array = _shared(value) if hasattr(value, "__dlpack__") else np.asarray(value)
         if slot.numpy is None or slot.numpy.kind == "O" or array.dtype == slot.numpy:
             return array
         if array.dtype.kind in "biufc" and np.can_cast(array.dtype, slot.numpy, "same_kind"):
@@ -298,6 +308,15 @@ def _from_python(slot: Slot, value: object) -> np.ndarray:
         return array
     except (TypeError, ValueError, OverflowError) as error:
         raise RunError(f"input {quote(slot.port.name)}: {error}", status=WRONG_DTYPE) from None
+
+
+def _shared(value: Any) -> np.ndarray:
+    """A tensor by the DLPack protocol, without a copy where it lies in the processor's memory; what cannot be
+    given so (one that gradients are computed of, another element type) by numpy's."""
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return np.asarray(value.detach() if hasattr(value, "detach") else value)
 
 
 def _strings(slot: Slot, array: np.ndarray, lent: list) -> int:

@@ -28,7 +28,9 @@ from .c_values import (
     NULL_POINTER,
     TENSOR,
     WRONG_COUNT,
+    WRONG_DTYPE,
     WRONG_KIND,
+    WRONG_SHAPE,
     CModel,
     COptions,
     CProfile,
@@ -98,6 +100,7 @@ class Model:
         compiled for (None: the first that this machine can run). `known`: the description of a library that
         was found whole before and is not checked again. Raises LoadError."""
         self._closed = True
+        self._opened_with = (os.path.abspath(path), threads, weights, target)
         self._library = _Library(Path(path), threads, weights, target, known)
         self.path = self._library.path
         self.description = self._library.description
@@ -113,13 +116,46 @@ class Model:
         self.target = self._library.target_of(self._free[0].handle)
         self._closed = False
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, object]) -> list:
-        """The outputs named, or all, for inputs by name. Arrays are fresh; sequences are lists.
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, object],
+        out: Mapping[str, np.ndarray] | None = None,
+    ) -> list:
+        """The outputs named, or all, for inputs by name: arrays, whatever follows the DLPack protocol (torch
+        tensors, without copies), numbers, lists. Results are fresh arrays; sequences are lists. out: arrays
+        to write outputs to, by name, which are then the results: C-ordered, of the output's type and shape.
 
         Raises RunError, whose `status` is the library's, for wrong inputs and for failures."""
         wanted = None if output_names is None else self.output_numbers(output_names)
-        results = self._call(self.in_order(feeds))
+        memory = self._memory(out) if out else None
+        results = self._call(self.in_order(feeds), memory)
         return results if wanted is None else [results[k] for k in wanted]
+
+    async def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, object],
+        out: Mapping[str, np.ndarray] | None = None,
+    ) -> list:
+        """As `run`, in a thread of the event loop's, which goes on meanwhile: `await
+        model.run_async(...)`."""
+        import asyncio
+
+        return await asyncio.to_thread(self.run, output_names, feeds, out)
+
+    def _memory(self, out: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
+        """Where outputs are to be written, by their number."""
+        found = dict(zip(self.output_numbers(list(out)), out.values()))
+        for number, array in found.items():
+            slot = self._library.slots_out[number]
+            usable = isinstance(array, np.ndarray) and array.flags.c_contiguous and array.flags.writeable
+            if not usable or array.dtype != slot.numpy or slot.rank < 0:
+                raise RunError(
+                    f"output {quote(slot.port.name)}: its memory is no C-ordered, writable array of its type",
+                    status=WRONG_DTYPE,
+                )
+        return found
 
     def output_numbers(self, names: Sequence[str] | None) -> list[int]:
         """The places among the outputs of those named, or of all."""
@@ -174,10 +210,18 @@ class Model:
                 )
         return [feeds.get(name) for name in self._input_names]
 
-    def _call(self, values: Sequence[object]) -> list:
+    def _call(self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None) -> list:
         context = self.acquire()
         try:
-            return context.run(values)
+            results = context.run(values, memory)
+            for number, array in (memory or {}).items():
+                if (shape := context.output_shape(number)) != array.shape:
+                    raise RunError(
+                        f"output {quote(self.outputs[number].name)}: its memory has shape "
+                        f"{list(array.shape)}, the result {list(shape)}",
+                        status=WRONG_SHAPE,
+                    )
+            return results
         finally:
             self.give_back(context)
 
@@ -261,8 +305,27 @@ class Model:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as the path of the library, which is opened again."""
+        return load, self._opened_with
+
     def __repr__(self) -> str:
-        return f"<onnxc model {quote(self.name)} of {os.fspath(self.path)!r}>"
+        def ports(several: Sequence[Port]) -> str:
+            return ", ".join(f"{port.name}: {port.type_text()}" for port in several)
+
+        what = f"({ports(self.inputs)}) -> ({ports(self.outputs)})"
+        return f"<onnxc model {quote(self.name)} {what} of {os.fspath(self.path)!r}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the inputs and outputs."""
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{what}</td><td>{escape(port.name)}</td><td>{escape(port.type_text())}</td></tr>"
+            for what, several in (("input", self.inputs), ("output", self.outputs))
+            for port in several
+        )
+        return f"<b>{escape(self.name)}</b> ({escape(self.target)})<table>{rows}</table>"
 
 
 def _names(ports: Sequence[Port]) -> str:

@@ -32,6 +32,7 @@ class Session:
 
     _model: Model  # that serves runs which ask for nothing special
     _source: Any
+    _keywords: dict[str, Any]
     _open: Callable[..., Model]
 
     def __init__(self, enable_fallback: bool = True):
@@ -397,6 +398,7 @@ class InferenceSession(Session):
             self.set_providers(providers, provider_options)
         threads = threads or _threads(sess_options) or None
         self._source = path_or_bytes
+        self._keywords = {"threads": threads, **settings._asdict()}
 
         def open_model(**further: Any) -> Model:
             found = _library(path_or_bytes, self._given, settings.with_(**further), progress)
@@ -411,6 +413,31 @@ class InferenceSession(Session):
             raise translated(error, path_or_bytes) from None
         if self._given is not None and self._given.enable_profiling:
             self._profile, self._profile_start = [], time.monotonic_ns()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as what it was opened of, which is opened again."""
+        keywords = {n: v for n, v in self._keywords.items() if n == "threads" or n in KEYWORDS}
+        return _reopened, (type(self), self._source, self._given, keywords)
+
+    def __enter__(self) -> InferenceSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Frees contexts and threads."""
+        for model in (self._model, *self._overriding.values()):
+            model.close()
+
+    def __repr__(self) -> str:
+        return f"<InferenceSession of {self._model!r}>"
+
+    def _repr_html_(self) -> str:
+        return self._model._repr_html_()
+
+
+def _reopened(
+    kind: type[InferenceSession], source: Any, options: SessionOptions | None, keywords: dict[str, Any]
+) -> InferenceSession:
+    return kind(source, options, **keywords)
 
 
 def _require_source(source: object) -> None:

@@ -1,0 +1,167 @@
+"""Models as people expect them from Python: pickled, awaited, shown, fed and written to without copies."""
+
+import asyncio
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnxc
+from onnxc.errors import RunError
+
+X = np.array([1, 2, 3], np.float32)
+
+
+@pytest.fixture
+def model(affine_path):
+    with onnxc.load(affine_path) as loaded:
+        yield loaded
+
+
+def feeds(model) -> dict:
+    rng = np.random.default_rng(0)
+    return {"x": rng.random(3, np.float32), "b": rng.random(3, np.float32), "fail_at": np.array(1000)}
+
+
+def test_a_model_is_pickled_as_its_path(model):
+    again = pickle.loads(pickle.dumps(model))
+    assert again.inputs == model.inputs
+    for mine, other in zip(again.run(None, feeds(model)), model.run(None, feeds(model))):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_a_session_is_pickled_as_what_it_was_opened_of(affine_path):
+    session = onnxc.InferenceSession(affine_path, threads=1)
+    again = pickle.loads(pickle.dumps(session))
+    assert again.model.path == session.model.path
+    with again:
+        assert again.run([], feeds(again.model))
+    with pytest.raises(RunError, match="closed"):
+        again.run([], feeds(session.model))
+
+
+def test_a_run_may_be_awaited(model):
+    async def several():
+        return await asyncio.gather(*(model.run_async(None, feeds(model)) for _ in range(4)))
+
+    expected = model.run(None, feeds(model))
+    for results in asyncio.run(several()):
+        for mine, other in zip(results, expected):
+            np.testing.assert_array_equal(mine, other)
+
+
+def test_results_are_written_where_the_caller_wants_them(model):
+    expected = model.run(None, feeds(model))
+    name = model.outputs[0].name
+    memory = np.zeros_like(expected[0])
+    results = model.run([name], feeds(model), out={name: memory})
+    assert results[0] is memory
+    np.testing.assert_array_equal(memory, expected[0])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda a: a.astype(np.int64), lambda a: a.reshape(-1)[::2], lambda a: a.tolist(), lambda a: a[None]],
+)
+def test_memory_that_does_not_fit_is_refused(model, spoil):
+    name = model.outputs[0].name
+    expected = model.run([name], feeds(model))[0]
+    with pytest.raises(RunError, match=r"its memory|bytes are needed"):
+        model.run(None, feeds(model), out={name: spoil(expected)})
+    np.testing.assert_array_equal(model.run([name], feeds(model))[0], expected)
+
+
+class Tensor:
+    """A tensor of another library."""
+
+    def __init__(self, array):
+        self.array, self.asked = array, 0
+
+    def __dlpack__(self, **how):
+        self.asked += 1
+        return self.array.__dlpack__(**how)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_tensors_of_other_libraries_are_read_where_they_are(model):
+    tensors = {name: Tensor(array) for name, array in feeds(model).items()}
+    for mine, other in zip(model.run(None, tensors), model.run(None, feeds(model))):
+        np.testing.assert_array_equal(mine, other)
+    assert all(tensor.asked for tensor in tensors.values())
+
+
+def test_a_model_shows_what_it_takes_and_gives(model):
+    for port in (*model.inputs, *model.outputs):
+        assert f"{port.name}: {port.type_text()}" in repr(model)
+        assert port.type_text() in model._repr_html_()
+
+
+def test_the_package_shows_its_public_names_alone():
+    assert dir(onnxc) == sorted(onnxc.__all__)
+    assert all(getattr(onnxc, name) is not None for name in onnxc.__all__)
+
+
+PROGRAM = """
+import numpy as np
+import onnxc
+import onnxc.onnxruntime as ort
+
+def use(path: str) -> list[object]:
+    model: onnxc.Model = onnxc.load(onnxc.compile(path, "out.so", dims={"n": 1}))
+    with model:
+        print(model.inputs[0].name, model.run(None, {"x": np.zeros(3)}), onnxc.__version__)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    run_options = ort.RunOptions()
+    run_options.terminate = False
+    value: ort.OrtValue = ort.OrtValue.ortvalue_from_numpy(np.zeros(3))
+    binding: ort.IOBinding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    session.run_with_iobinding(binding)
+    names: list[str] = [argument.name for argument in session.get_inputs()]
+    try:
+        return session.run(names, {"x": value.numpy()}, run_options)
+    except (onnxc.RunError, onnxc.LoadError, onnxc.ModelErrors, onnxc.CompileError) as error:
+        print(error.reason, ort.get_available_providers(), ort.install().__name__)
+        raise onnxc.OnnxcError("no") from error
+"""
+
+
+@pytest.mark.slow
+def test_a_program_with_types_passes_the_strict_checker(tmp_path):
+    """With the package as it is installed: its rooms are folders of their own in a checkout."""
+    from onnxc import codegen, passes, runtime_c
+
+    tree = tmp_path / "tree" / "onnxc"
+    tree.mkdir(parents=True)
+    for entry in Path(onnxc.__file__).parent.iterdir():
+        (tree / entry.name).symlink_to(entry)
+    for package in (codegen, passes, runtime_c):
+        place = tree / package.__name__.rpartition(".")[2]
+        if not place.exists():
+            place.symlink_to(Path(package.__file__).parent)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "mypy", "--strict", "--follow-imports=silent", "program.py"],
+        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(tree.parent)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _sum(model) -> float:
+    return float(sum(np.sum(result) for result in model.run(None, feeds(model))))
+
+
+@pytest.mark.slow
+def test_processes_share_a_model_by_pickling(model):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(_sum, [model, model]) == [_sum(model)] * 2
