@@ -111,6 +111,11 @@ static onnxc_string onnxc_behind(onnxc_string text, int64_t bytes) {
 
 /* The text without the spaces around it. */
 static onnxc_string onnxc_stripped(onnxc_string text) {
+    while (text.length > 0 && (unsigned char)text.data[text.length - 1] < 0x80
+           && onnxc_is_space(text.data[text.length - 1]))
+        text.length--;
+    if (text.length > 0 && (unsigned char)text.data[text.length - 1] < 0x80)
+        return onnxc_behind(text, onnxc_span(text, true));
     onnxc_string rest = text = onnxc_behind(text, onnxc_span(text, true));
     int64_t end = 0;
     while (rest.length > 0) {

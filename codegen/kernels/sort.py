@@ -46,7 +46,7 @@ def _cost(node: Node[Sort], target: Target) -> Estimate:
     x = node.inputs[0]
     length, digits = dims.typical(x.shape[node.op.axis]) if x.rank else 1, dtypes.itemsize(x.dtype)
     if length > SHORT and _few(node):
-        each = costs.COMPARED * 3 / LANES + 3 * costs.RANK * dims.typical(node.op.count) / length
+        each = costs.COMPARED * 3 / LANES + 3 * costs.RANK * dims.typical(node.op.count or 0) / length
     elif length <= SHORT:
         each = costs.RANK + costs.COMPARED * length / LANES
     else:
