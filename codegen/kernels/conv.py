@@ -19,6 +19,7 @@ from ...ir import dims, dtypes, quantised
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Layout, Node
 from ...ir.ops import Conv
+from ...ir.stored import half_weights
 from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
@@ -135,7 +136,7 @@ def estimate(node: Node[Conv], target: Target, tiling: PanelTiling) -> Estimate:
             each = tile_estimate(target, depth, pixels, p.registers(target, sums), dot_of(node, target))
             found += each * (count * p.count * narrower)
     found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
-    return found + costs.stored(target, dims.number(w.nbytes))
+    return found + costs.stored(target, dims.number((half_weights(node.inputs[1].constant) or w).nbytes))
 
 
 def _tiles(node: Node[Conv], target: Target, vectors: int, depth: int) -> dict[int, int]:
@@ -178,11 +179,14 @@ def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constan
     out = node.outputs[0].tensor
     if operand != 1:
         return pack_operand(node.inputs[operand], out.rank, choice.block)
-    return (packed_panels if choice.tiling.group is None else _packed_groups)(node, choice, choice.block)
+    if choice.tiling.group is not None:
+        return _packed_groups(node, choice, choice.block)
+    return packed_panels(half_weights(node.inputs[1].data) or node.inputs[1].data, choice, choice.block)
 
 
-def packed_panels(node: Node[Conv], choice: Choice[PanelTiling], input_block: int) -> Constant:
-    weights, tiling = node.inputs[1].data, choice.tiling
+def packed_panels(weights: Constant, choice: Choice[PanelTiling], input_block: int) -> Constant:
+    """Weights in panels, as they are stored."""
+    tiling = choice.tiling
     kinds = panels_of(weights.shape[0], choice.block, tiling.vectors, tiling.tail)
     size = sum(p.count * p.width for p in kinds) * dims.product(weights.shape[1:])
     return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.array, input_block), kinds))
@@ -226,6 +230,7 @@ class ConvPlan:
     rows: int
     widths: tuple[int, ...]
     dot: Dot | None = None
+    stored: str = ""  # the type of the weights, where it is not that of sums
 
     @property
     def panels(self) -> int:
@@ -235,7 +240,7 @@ class ConvPlan:
     def column_bytes(self) -> int:
         """Of the weights that one sum is made with, and what it starts from."""
         if self.dot is None:
-            return self.x.channels * self.window.taps * dtypes.itemsize(self.dtype)
+            return self.x.channels * self.window.taps * dtypes.itemsize(self.stored or self.dtype)
         channels = -(-self.x.channels // self.dot.group) * self.dot.group
         size = channels * self.window.taps * dtypes.itemsize(self.dot.stored)
         return size + dtypes.itemsize(self.dtype)
@@ -299,7 +304,9 @@ class ConvPlan:
         return f.add(before * size, f.mul(panel, panels.width * size))
 
     def tile(self, pixels: int, panels: Panels) -> Tile:
-        lhs, rhs = (self.dtype, self.dtype) if self.dot is None else (self.dot.lhs, self.dot.stored)
+        lhs, rhs = self.dtype, self.stored or self.dtype
+        if self.dot is not None:
+            lhs, rhs = self.dot.lhs, self.dot.stored
         return Tile(pixels, panels.vectors, panels.lanes, lhs, rhs, self.dtype, self.dot)
 
     def accumulate(
@@ -332,7 +339,9 @@ def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     kinds, dot = panels_of(out.channels, out.block, tiling.vectors, tiling.tail), dot_of(node, target)
     depth = x.channels * win.taps // node.op.groups // (1 if dot is None else dot.group)
     tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth, dot)
-    return ConvPlan(x, out, win, start, epilogue, node.op.accumulate, tuple(kinds), *tiles, dot)
+    halves = half_weights(node.inputs[1].constant) if dot is None and node.op.groups == 1 else None
+    stored = "" if halves is None else halves.dtype
+    return ConvPlan(x, out, win, start, epilogue, node.op.accumulate, tuple(kinds), *tiles, dot, stored)
 
 
 def tile_shape(

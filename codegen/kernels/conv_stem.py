@@ -56,7 +56,7 @@ def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constan
     """Weights as [panel][channel][tap][vectors * block]."""
     if operand != 1:
         return pack_operand(node.inputs[operand], node.outputs[0].tensor.rank, choice.block)
-    return packed_panels(node, choice, 1)
+    return packed_panels(node.inputs[1].data, choice, 1)
 
 
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:

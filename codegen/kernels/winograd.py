@@ -21,6 +21,7 @@ from math import prod
 from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node, TensorType
 from ...ir.ops import Conv
+from ...ir.stored import half_weights
 from ...records import dataclass
 from ...target import Target
 from .. import costs
@@ -43,7 +44,7 @@ from ..tiles.microkernel import (
     step_time,
     store_tile,
 )
-from ..tiles.panel import Panel
+from ..tiles.panel import Panel, load_widened
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import clear_planes, is_plain, window
@@ -195,7 +196,8 @@ def estimate(node: Node[Conv], target: Target, m: int, vectors: int, block: int)
     weights = parts * groups * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
     results = parts * pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t)
     found += costs.compute(target, costs.WINOGRAD * (data + results) + costs.WINOGRAD_WEIGHTS * weights)
-    found += costs.epilogue(target, node, x.dtype) + costs.stored(target, dims.number(w.nbytes))
+    found += costs.epilogue(target, node, x.dtype)
+    found += costs.stored(target, dims.number((half_weights(node.inputs[1].constant) or w).nbytes))
     return found + costs.traffic(target, node)
 
 
@@ -212,7 +214,7 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
     """Weights as [panel][channel][tap][vectors * block]."""
     if operand != 1:
         return pack_operand(node.inputs[operand], 4, choice.block)
-    weights = node.inputs[1].data
+    weights = half_weights(node.inputs[1].data) or node.inputs[1].data
     kinds = panels_of(weights.shape[0], choice.block, choice.tiling.vectors)
     size = sum(p.count * p.width for p in kinds) * prod(weights.shape[1:])
     return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.array, 1), kinds))
@@ -243,6 +245,8 @@ class _Winograd:
         self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
         self.block, self.window = self.out.block, window(node)
         self.dtype, self.size = node.op.accumulate, dtypes.itemsize(node.op.accumulate)
+        halves = half_weights(node.inputs[1].constant)
+        self.stored = self.dtype if halves is None else halves.dtype  # of weights
         self.vector = self.block * self.size  # bytes of a vector of sums
         self.lanes = min(self.block, target.lanes(self.dtype))  # that are transformed at once
         self.parts = [part * self.lanes * self.size for part in range(self.block // self.lanes)]
@@ -300,7 +304,7 @@ class _Winograd:
     @property
     def panel_bytes(self) -> int:
         """Bytes of the weights of one column of panels."""
-        return self.x.channels * 9 * self.size
+        return self.x.channels * 9 * dtypes.itemsize(self.stored)
 
     @property
     def weight_bytes(self) -> int:
@@ -441,11 +445,11 @@ class _Winograd:
     def emit_chunk(
         self, f: Function, kind: Panels, weights: str, u: str, m: str, count: str, first: str, depth: int
     ) -> None:
-        row = kind.width * self.size
-        source = f.offset(weights, f.mul(first, 9 * row))
-        with f.loop(0, depth) as channels, f.loop(0, row, self.lanes * self.size) as place:
-            at = f.add(f.mul(channels.index, 9 * row), place.index)
-            to = f.add(f.mul(channels.index, row), place.index)
+        row, size = kind.width * self.size, dtypes.itemsize(self.stored)
+        source = f.offset(weights, f.mul(first, 9 * kind.width * size))
+        with f.loop(0, depth) as channels, f.loop(0, kind.width, self.lanes) as column:
+            at = f.add(f.mul(channels.index, 9 * kind.width * size), f.mul(column.index, size))
+            to = f.add(f.mul(channels.index, row), f.mul(column.index, self.size))
             arguments = f"ptr {f.offset(source, at)}, ptr {f.offset(u, to)}"
             f.statement(f"call void @{ENTRY}.weights{kind.vectors}({arguments})")
         with f.loop(0, self.t**2) as matrices:
@@ -477,12 +481,16 @@ class _Winograd:
 
     def emit_weights(self, k: KernelText, kind: Panels) -> None:
         """G w G' of some lanes of output channels, from nine vectors at %w to %u."""
-        row, align = kind.width * self.size, min(self.lanes * self.size, LINE)
+        row, align = kind.width * dtypes.itemsize(self.stored), min(self.lanes * self.size, LINE)
         with self.function(k, f"weights{kind.vectors}", ["ptr noalias %w", "ptr noalias %u"]) as f:
             v = Vectors(f, self.dtype, self.lanes)
-            grid = [
-                [f.load(v.type, f.offset("%w", (3 * y + x) * row), align) for x in range(3)] for y in range(3)
-            ]
+
+            def weight(y: int, x: int) -> str:
+                place = f.offset("%w", (3 * y + x) * row)
+                near = min(self.lanes * dtypes.itemsize(self.stored), LINE)
+                return load_widened(f, self.stored, self.dtype, self.lanes, place, near)
+
+            grid = [[weight(y, x) for x in range(3)] for y in range(3)]
             done = both_ways(by_rows, v, self.matrices.weights, grid)
             for i, value in enumerate(value for line in done for value in line):
                 f.store(v.type, value, f.offset("%u", i * self.u_step), align)

@@ -52,6 +52,14 @@ def stored_weights(constant: Constant) -> Stored | None:
     return None if found is None else moved(found, made.op, constant.shape)
 
 
+def half_weights(constant: Constant | None) -> Constant | None:
+    """The 16-bit floats that constant weights are, if they are nothing else."""
+    found = None if constant is None else stored_weights(constant)
+    if found is None or found.elements.dtype not in HALVES or found.zero.any() or (found.scale != 1).any():
+        return None
+    return found.elements
+
+
 # What a Map computes -----------------------------------------------------------------------------
 
 
