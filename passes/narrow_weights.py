@@ -4,7 +4,7 @@ contract(%x, W: float32[n, k])
     →   contract(%x, map(%q: int8[n, k], %s: float32[n, 1]) { mul(cast($0, float32), $1) })
 
 f16 and bf16 round each weight, int8 has a scale for each sum (of a table: each row), int4 one for every 32
-terms, where these divide. Kernels read what is stored; those of convolutions would not, so theirs stay.
+terms, where these divide. Kernels read what is stored; those of convolutions only halves.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from ..errors import CompileError
 from ..ir import dims, dtypes, expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.interpret import run_op
-from ..ir.ops import Contract, Gather, Map, Op, Reshape, Transpose
+from ..ir.ops import Contract, Conv, Gather, Map, Op, Reshape, Transpose
 from ..ir.stored import stored_weights
 from ..records import dataclass
 
 #: The formats, and the types in which they are stored.
 FORMATS = {"f16": "float16", "bf16": "bfloat16", "int8": "int8", "int4": "int4"}
+HALVES = ("f16", "bf16")
 LEAST = 4096  # elements of weights for which it is worth it
 BLOCK = 32  # weights of int4 that share a scale
 
@@ -58,7 +59,7 @@ class Layer:
         """The steps that make the weights of what is stored, each of the constants beside the step before."""
         source, dtype = self.value.data, FORMATS[format]
         shape, axis = source.shape, self.axes[-1]
-        if format in ("f16", "bf16"):
+        if format in HALVES:
             narrow = _constant(dtype, shape, lambda: source.array.astype(dtypes.numpy_dtype(dtype)))
             return [(Map(expr.input_(0, dtype).cast("float32")), [narrow])]
         if format == "int4" and shape[axis] % BLOCK == 0:
@@ -112,7 +113,7 @@ def layers(graph: Graph, format: str) -> list[Layer]:
     found: dict[Value, Layer] = {}
     names: set[str] = set()
     for node in graph.nodes:
-        for value, axes in _weights(node):
+        for value, axes in _weights(node, format):
             plain = value.constant is not None and value.data.splat is None
             known = plain and value.dtype == "float32" and stored_weights(value.data) is None
             if not known or value in found or dims.product(value.data.shape) < LEAST:
@@ -127,7 +128,7 @@ def layers(graph: Graph, format: str) -> list[Layer]:
     return list(found.values())
 
 
-def _weights(node: Node) -> Iterator[tuple[Value, tuple[int, ...]]]:
+def _weights(node: Node, format: str) -> Iterator[tuple[Value, tuple[int, ...]]]:
     """The operands that may be weights of a layer, with their axes (`Layer`)."""
     match node.op:
         case Contract(lhs=lhs, rhs=rhs, out=out, accumulate="float32") if not node.op.exact:
@@ -135,6 +136,8 @@ def _weights(node: Node) -> Iterator[tuple[Value, tuple[int, ...]]]:
                 axes = tuple(k for k, c in enumerate(labels) if c not in out and c in other)
                 if axes:
                     yield value, axes
+        case Conv(groups=1, transposed=False, accumulate="float32", exact=False) if format in HALVES:
+            yield node.inputs[1], tuple(range(1, node.inputs[1].rank))
         case Gather(form="axis") if node.inputs[0].rank > 1 and node.op.axis != node.inputs[0].rank - 1:
             yield node.inputs[0], (node.inputs[0].rank - 1,)
 

@@ -61,6 +61,7 @@ from ..tiles.panels import (
     widest,
 )
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
+from ..tiles.stored_panel import stored_halves
 from ..tiles.strides import continues
 
 # What is offered ---------------------------------------------------------------------------------
@@ -108,6 +109,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     if halo is None or operands is None:
         return
     tiling = panel_tiling(target, dims.number(out.shape[1]), block, node.op.accumulate, dot_of(node, target))
+    if is_plain(node):
+        tiling = replace(tiling, stored=stored_halves(node.inputs[1].constant, target))
     padded = padded_layout(node, halo, block)
     yield Offer(
         estimate(node, target, tiling) + packing_estimate(node, target),
@@ -136,7 +139,7 @@ def estimate(node: Node[Conv], target: Target, tiling: PanelTiling) -> Estimate:
             each = tile_estimate(target, depth, pixels, p.registers(target, sums), dot_of(node, target))
             found += each * (count * p.count * narrower)
     found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
-    return found + costs.stored(target, dims.number((half_weights(node.inputs[1].constant) or w).nbytes))
+    return found + costs.stored(target, dims.number(w.count) * dtypes.itemsize(tiling.stored or w.dtype))
 
 
 def _tiles(node: Node[Conv], target: Target, vectors: int, depth: int) -> dict[int, int]:
@@ -181,7 +184,8 @@ def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constan
         return pack_operand(node.inputs[operand], out.rank, choice.block)
     if choice.tiling.group is not None:
         return _packed_groups(node, choice, choice.block)
-    return packed_panels(half_weights(node.inputs[1].data) or node.inputs[1].data, choice, choice.block)
+    halves = half_weights(node.inputs[1].data) if choice.tiling.stored else None
+    return packed_panels(halves or node.inputs[1].data, choice, choice.block)
 
 
 def packed_panels(weights: Constant, choice: Choice[PanelTiling], input_block: int) -> Constant:
@@ -230,7 +234,7 @@ class ConvPlan:
     rows: int
     widths: tuple[int, ...]
     dot: Dot | None = None
-    stored: str = ""  # the type of the weights, where it is not that of sums
+    stored: str | None = None  # the type of the weights, where it is not that of sums
 
     @property
     def panels(self) -> int:
@@ -339,9 +343,8 @@ def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     kinds, dot = panels_of(out.channels, out.block, tiling.vectors, tiling.tail), dot_of(node, target)
     depth = x.channels * win.taps // node.op.groups // (1 if dot is None else dot.group)
     tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth, dot)
-    halves = half_weights(node.inputs[1].constant) if dot is None and node.op.groups == 1 else None
-    stored = "" if halves is None else halves.dtype
-    return ConvPlan(x, out, win, start, epilogue, node.op.accumulate, tuple(kinds), *tiles, dot, stored)
+    sums, stored = node.op.accumulate, tiling.stored
+    return ConvPlan(x, out, win, start, epilogue, sums, tuple(kinds), *tiles, dot, stored)
 
 
 def tile_shape(

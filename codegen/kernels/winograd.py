@@ -47,6 +47,7 @@ from ..tiles.microkernel import (
 from ..tiles.panel import Panel, load_widened
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
+from ..tiles.stored_panel import stored_halves
 from .conv import clear_planes, is_plain, window
 
 PIECES = (2, 4)  # the values of m
@@ -140,11 +141,13 @@ def both_ways(
 
 @dataclass(frozen=True)
 class Tiling:
-    """Pieces of m x m; panels of `vectors` blocks of channels and tiles of at most `rows` pieces."""
+    """Pieces of m x m; panels of `vectors` blocks of channels and tiles of at most `rows` pieces. `stored`:
+    the type of the weights, where it is not that of sums."""
 
     m: int
     vectors: int
     rows: int
+    stored: str | None = None
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
@@ -161,11 +164,12 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     operands = operand_layouts(node, block)
     if operands is None:
         return
+    stored = stored_halves(node.inputs[1].constant, target)
     for m in PIECES:
         panels = panel_tiling(target, outputs, block, x.dtype)
         yield Offer(
             estimate(node, target, m, panels.vectors, block) + packing_estimate(node, target),
-            Tiling(m, panels.vectors, panels.rows),
+            Tiling(m, panels.vectors, panels.rows, stored),
             (halo_layout(wide_enough(halo, out, m), block, 2), None, *operands),
             without_halo(block, 2),
             (1, *packed_operands(node)),
@@ -197,7 +201,7 @@ def estimate(node: Node[Conv], target: Target, m: int, vectors: int, block: int)
     results = parts * pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t)
     found += costs.compute(target, costs.WINOGRAD * (data + results) + costs.WINOGRAD_WEIGHTS * weights)
     found += costs.epilogue(target, node, x.dtype)
-    found += costs.stored(target, dims.number((half_weights(node.inputs[1].constant) or w).nbytes))
+    found += costs.stored(target, dims.number(w.nbytes))
     return found + costs.traffic(target, node)
 
 
@@ -214,7 +218,8 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
     """Weights as [panel][channel][tap][vectors * block]."""
     if operand != 1:
         return pack_operand(node.inputs[operand], 4, choice.block)
-    weights = half_weights(node.inputs[1].data) or node.inputs[1].data
+    halves = half_weights(node.inputs[1].data) if choice.tiling.stored else None
+    weights = halves or node.inputs[1].data
     kinds = panels_of(weights.shape[0], choice.block, choice.tiling.vectors)
     size = sum(p.count * p.width for p in kinds) * prod(weights.shape[1:])
     return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.array, 1), kinds))
@@ -245,8 +250,7 @@ class _Winograd:
         self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
         self.block, self.window = self.out.block, window(node)
         self.dtype, self.size = node.op.accumulate, dtypes.itemsize(node.op.accumulate)
-        halves = half_weights(node.inputs[1].constant)
-        self.stored = self.dtype if halves is None else halves.dtype  # of weights
+        self.stored = tiling.stored or self.dtype  # of weights
         self.vector = self.block * self.size  # bytes of a vector of sums
         self.lanes = min(self.block, target.lanes(self.dtype))  # that are transformed at once
         self.parts = [part * self.lanes * self.size for part in range(self.block // self.lanes)]

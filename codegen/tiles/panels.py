@@ -23,8 +23,8 @@ from .packing import in_pairs
 @dataclass(frozen=True)
 class PanelTiling:
     """Panels of `vectors` blocks of channels, the last of `tail` lanes (None: of whole blocks), and tiles of
-    at most `rows` pixels. `group`: channels that one dot product adds up, where the processor's do; `stored`:
-    the type of its weights, where that is wider than theirs."""
+    at most `rows` pixels. `group`: channels that one dot product adds up, where the processor's do. `stored`:
+    the type of the weights in panels, where it is not theirs."""
 
     vectors: int
     rows: int

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...ir import dims, dtypes
-from ...ir.graph import Node
+from ...ir.graph import Constant, Node
 from ...ir.ops import Contract, Reshape, Transpose
-from ...ir.stored import HALVES, Stored, moved, stored_weights
+from ...ir.stored import HALVES, Stored, half_weights, moved, stored_weights
 from ...records import dataclass
 from ...target import PERMUTE, Ability, Target
 from ..text.emitter import Function, literal, memory_type, vector_constant, vector_type
@@ -115,6 +115,8 @@ def form_of(found: Stored, target: Target) -> Form | None:
         return None
     dtype = found.elements.dtype
     if dtype in HALVES:
+        if not converts(dtype, target):
+            return None
         ones = found.scale.size == 1 and found.scale.item() == 1
         return None if found.zero.any() else Form(depth, block, half=dtype, scaled=not ones)
     bits = 8 if dtypes.bits(dtype) > 4 else dtypes.bits(dtype)
@@ -129,6 +131,17 @@ def form_of(found: Stored, target: Target) -> Form | None:
         return Form(depth, block, bits, zero=float(zero.flat[0]))
     whole = (zero == np.rint(zero)).all() and zero.min() >= 0 and zero.max() <= 255
     return Form(depth, block, bits, zero=None, zeros="uint8" if whole else "float32")
+
+
+def converts(dtype: str, target: Target) -> bool:
+    """Whether halves become numbers by an instruction or two."""
+    return dtype == "bfloat16" or Ability.CONVERT_HALF in target.abilities
+
+
+def stored_halves(constant: Constant | None, target: Target) -> str | None:
+    """The type of the halves that weights are, where tiles read them as they are stored."""
+    found = half_weights(constant)
+    return found.dtype if found is not None and converts(found.dtype, target) else None
 
 
 def _offset(dtype: str) -> int:

@@ -8,7 +8,7 @@ from onnxc.passes.narrow_weights import FORMATS, Narrowing, layers, narrow_weigh
 from onnxc.errors import CompileError
 from onnxc.ir.graph import Constant, Graph, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
-from onnxc.ir.ops import Contract, Gather
+from onnxc.ir.ops import Contract, Conv, Gather
 from onnxc.ir.stored import stored_weights
 
 ERRORS = {"f16": 2**-11, "bf16": 2**-8, "int8": 1 / 250, "int4": 1 / 7.9}
@@ -54,6 +54,14 @@ def test_rows_of_tables_are_stored_in_fewer_bits(format):
     )
     assert 0 < np.abs(got - exact).max() <= ERRORS[format] * np.abs(exact).max() * 1.5
     assert stored_weights(node.inputs[0].data) is not None
+
+
+def test_convolutions_read_halves_alone():
+    x = Value(TensorType("float32", (1, 24, 5, 5)), "x")
+    graph = graph_of(make_node(Conv((1, 1), (0, 0, 0, 0), (1, 1)), [x, weights(32, 24, 3, 3)]))
+    assert layers(graph, "int8") == []
+    (node,) = fold_constants(narrow_weights(graph, Narrowing("bf16"))).nodes
+    assert stored_weights(node.inputs[1].data).elements.dtype == "bfloat16"
 
 
 def test_layers_that_are_kept_and_small_weights_stay():

@@ -9,10 +9,10 @@ from onnxc.codegen.kernel import choices_of
 from support import harness
 
 from onnxc.ir import dims, dtypes, expr
-from onnxc.ir.graph import Constant, Node, TensorType, Value, make_node
+from onnxc.ir.graph import Constant, Derivation, Node, TensorType, Value, make_node
 from onnxc.ir.interpret import run_op
-from onnxc.ir.ops import Conv, Op
-from onnxc.target import LEVELS, TARGETS, runs_here
+from onnxc.ir.ops import Conv, Map, Op
+from onnxc.target import LEVELS, TARGETS, Ability, runs_here
 
 
 @dataclass
@@ -71,6 +71,36 @@ def check(case, kernel, target, wider=0, output_halo=0, tolerance=2e-5):
         worst = float(np.max(np.abs(got.astype(np.float64) - expected), initial=0))
         assert worst <= tolerance * scale, f"{choice}: off by {worst}"
         assert border_clear, f"{choice}: halo or padding lanes are not zero"
+
+
+def of_halves(case, dtype):
+    """(node, node): the case with weights that are 16-bit floats, as a cast of these and by themselves."""
+    halves = case.arrays[1].astype(dtypes.numpy_dtype(dtype))
+    case.arrays[1] = halves.astype(np.float32)
+    plain, node = case.node(), case.node()
+    stored = node.inputs[1].constant
+    stored.derivation = Derivation(Map(expr.input_(0, dtype).cast("float32")), (Constant.of(halves),))
+    return node, plain
+
+
+def check_halves(case, kernel, target, dtype):
+    """Every choice packs the weights as they are stored, where the target converts such numbers, and gives
+    the bits that it gives of float32."""
+    node, plain = of_halves(case, dtype)
+    env = harness.bind(node, case.arrays)
+    offered = [choices_of(kernel, n, target) for n in (node, plain)]
+    assert offered[0]
+    for choice, other in zip(*offered, strict=True):
+        packed, wide = choice.kernel.pack(node, choice, 1), other.kernel.pack(plain, other, 1)
+        if dtype == "bfloat16" or Ability.CONVERT_HALF in target.abilities:
+            assert (packed.dtype, 2 * packed.nbytes) == (dtype, wide.nbytes)
+        else:
+            assert packed.dtype == "float32"
+        got, expected = (
+            harness.run_choice(laid_out(n, c), c, case.arrays, target, env)[0][0]
+            for n, c in ((node, choice), (plain, other))
+        )
+        np.testing.assert_array_equal(got, expected)
 
 
 def random(*shape, seed=0, dtype=np.float32):

@@ -11,6 +11,7 @@ from support import harness
 from support.blocked_cases import (
     bias,
     check,
+    check_halves,
     choices,
     convolution,
     laid_out,
@@ -58,6 +59,13 @@ def test_strides_and_dilations(target, strides, dilations):
 @TARGETS
 def test_strided_pointwise_convolutions(target):
     check(convolution((2, 24, 9, 10), (40, 24, 1, 1), 2), conv, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_are_read_as_they_are_stored(target, dtype):
+    check_halves(convolution((1, 21, 6, 5), (37, 21, 3, 2), 2, pads=1), conv, target, dtype)
+    check_halves(convolution((2, 24, 5, 9), (40, 24, 1, 1)), conv, target, dtype)
 
 
 @TARGETS

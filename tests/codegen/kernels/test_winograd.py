@@ -7,7 +7,16 @@ import pytest
 from onnxc.codegen.kernels import winograd
 from support import harness
 from support.assembly import spills
-from support.blocked_cases import check, choices, convolution, laid_out, random, relu_of_bias, symbols
+from support.blocked_cases import (
+    check,
+    check_halves,
+    choices,
+    convolution,
+    laid_out,
+    random,
+    relu_of_bias,
+    symbols,
+)
 from support.guarded import guarded
 
 from onnxc.ir import expr
@@ -51,6 +60,12 @@ def test_the_transforms_compute_exactly_what_a_window_does(m):
 def test_images_of_any_size(target, size):
     case = convolution((1, 16, *size), (32, 16, 3, 3), pads=1)
     check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_are_read_as_they_are_stored(target, dtype):
+    check_halves(convolution((1, 35, 7, 9), (40, 35, 3, 3), pads=1), winograd, target, dtype)
 
 
 @TARGETS
