@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -47,7 +47,7 @@ from .regions import (
     holds,
     is_visible,
 )
-from .states import with_states
+from .states import sizes_of_states, with_states
 from .walk import all_node_lists, topological_order
 
 T = TypeVar("T")
@@ -123,9 +123,8 @@ class Importer:
         if self.diagnostics:
             raise ModelErrors(self.diagnostics, self.file)
         metadata = {p.key: p.value for p in self.model.proto.metadata_props}
-        names = [o.name for o in proto.output]
-        graph = builder.finish([self._named(*pair) for pair in zip(outputs, names)], proto.name, metadata)
-        return with_states(graph, names, self.options.states)
+        named = [self._named(value, o.name) for value, o in zip(outputs, proto.output)]
+        return builder.finish(named, proto.name, metadata)
 
     def _may_be_given(self, name: str) -> bool:
         """Whether the run gives an initializer that is also an input."""
@@ -581,9 +580,16 @@ def import_model(source: Any, options: Options | None = None) -> Imported:
     found = structure.check_structure(model, options.operators)
     if found:
         raise ModelErrors(found, model.name)
-    importer = Importer(model, functions.inline_functions(model.proto), options)
+    inlined = functions.inline_functions(model.proto)
+    names = [o.name for o in inlined.graph.output]
+    importer = Importer(model, inlined, options)
     try:
         graph = importer.run()
+        sizes = sizes_of_states(graph, names, options.states)
+        pinned = {importer.dim_names[k]: size for k, size in sizes.items() if importer.dim_names.get(k)}
+        if pinned:
+            importer = Importer(model, inlined, replace(options, dims={**options.dims, **pinned}))
+            graph = importer.run()
     except Refused:
         raise ModelErrors(importer.diagnostics, model.name) from None
-    return Imported(graph, importer.dim_names, model)
+    return Imported(with_states(graph, names, options.states), importer.dim_names, model)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import ModelError, quote
+from ..ir import dims
 from ..ir.graph import Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Concat, Transpose
 from ..ir.verify import growing_axis
@@ -22,12 +23,7 @@ def with_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str])
 
     outputs: the names of the graph's outputs. Raises ModelError for names and types that do not fit."""
     inputs = [value.name for value in graph.inputs]
-    pairs: dict[int, int] = {}
-    for old, new in _expanded(wanted, inputs):
-        k, r = _find(old, inputs, "input"), _find(new, outputs, "output")
-        if k in pairs or r in pairs.values():
-            raise ModelError(f"the state {quote(old)} = {quote(new)}: one of the two has another already")
-        pairs[k] = r
+    pairs = _pairs(graph, outputs, wanted)
     for k, r in pairs.items():
         before, after = graph.inputs[k].type, graph.outputs[r].type
         try:
@@ -38,6 +34,31 @@ def with_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str])
         if axis is not None and any(d != 1 for d in graph.inputs[k].shape[:axis]):
             graph = _axis_first(graph, k, r, axis)
     return replace(graph, states=tuple(pairs.items()))
+
+
+def sizes_of_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str]) -> dict[str, int]:
+    """The variables of inputs that must be numbers: those of axes that the next value has a number for."""
+    found: dict[str, int] = {}
+    for k, r in _pairs(graph, outputs, wanted).items():
+        before, after = graph.inputs[k].type, graph.outputs[r].type
+        if isinstance(before, TensorType) and isinstance(after, TensorType):
+            for size, following in zip(before.shape, after.shape):
+                atom = dims.single_atom(size)
+                if isinstance(atom, dims.Symbol) and isinstance(following, int):
+                    found[atom.name] = following
+    return found
+
+
+def _pairs(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str]) -> dict[int, int]:
+    """The number of each state's input and that of its output."""
+    inputs = [value.name for value in graph.inputs]
+    pairs: dict[int, int] = {}
+    for old, new in _expanded(wanted, inputs):
+        k, r = _find(old, inputs, "input"), _find(new, outputs, "output")
+        if k in pairs or r in pairs.values():
+            raise ModelError(f"the state {quote(old)} = {quote(new)}: one of the two has another already")
+        pairs[k] = r
+    return pairs
 
 
 def _expanded(wanted: Mapping[str, str], inputs: Sequence[str]) -> list[tuple[str, str]]:

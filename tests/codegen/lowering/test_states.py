@@ -12,9 +12,10 @@ from onnxc.codegen.lowering.plan_memory import Location
 from support.planned import Planned
 from support.random_control import EVERY
 from support.random_graphs import random_case
+from support.small_models import parsed
 
 from onnxc.driver import optimise
-from onnxc.frontend.importer import import_model
+from onnxc.frontend.importer import Options, import_model
 from onnxc.ir.verify import InvalidGraph, growing_axis
 from onnxc.target import TARGETS
 
@@ -160,3 +161,13 @@ def test_states_of_any_graph_are_safe_in_place(seed):
     graph = with_random_states(import_model(random_case(rng, EVERY, 12).model).graph, rng)
     lowered = lower(optimise(graph, TARGETS["x86-64-v3"]), TARGETS["x86-64-v3"])
     check_plan(lowered.graph, lowered.codes, lowered.plan)
+
+
+def test_an_axis_that_the_next_value_has_a_number_for_has_that_number_in_the_state():
+    model = parsed("""
+        step (float[1, 2, n, d] past, float[1, 2, m, 8] more) => (float[1, 2, k, 8] present) {
+            present = Concat <axis = 2> (past, more)
+        }""")
+    graph = import_model(model, Options(states={"past": "present"})).graph
+    assert str(graph.inputs[0].type) == "float32[n, 1, 2, 8]"
+    assert graph.states == ((0, 0),)
