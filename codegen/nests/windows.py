@@ -57,7 +57,7 @@ from .states import accumulator, neutral
 LONGEST_ROW = 4096  # results that a row of sums holds
 
 
-class Axis:
+class WindowAxis:
     """One spatial axis of a window: where taps of a result lie in the image."""
 
     def __init__(
@@ -144,11 +144,13 @@ class Windows(Piece):
         longest = self.blocks.row
         return -(-(longest if isinstance(longest, int) else LONGEST_ROW) * dtypes.itemsize(dtype) // 64) * 64
 
-    def axes(self, f: KernelFunction) -> list[Axis]:
+    def axes(self, f: KernelFunction) -> list[WindowAxis]:
         op = self.node.op
         spatial = self.node.outputs[0].shape[2:]
         return [
-            Axis(f, self.image[a], spatial[a], self.kernel[a], op.strides[a], op.dilations[a], op.pads[a])
+            WindowAxis(
+                f, self.image[a], spatial[a], self.kernel[a], op.strides[a], op.dilations[a], op.pads[a]
+            )
             for a in range(self.rank)
         ]
 
@@ -164,7 +166,7 @@ class Windows(Piece):
 
     @contextmanager
     def inside(
-        self, f: Function, axes: Sequence[Axis], results: Sequence[str], carried: bool = False
+        self, f: Function, axes: Sequence[WindowAxis], results: Sequence[str], carried: bool = False
     ) -> Iterator[tuple]:
         """Loops over the taps of all axes but the last; gives (taps, indices in the image) where all lie
         inside."""
@@ -269,7 +271,7 @@ class Convolution(Windows):
     def _tap(
         self,
         f: KernelFunction,
-        axis: Axis,
+        axis: WindowAxis,
         tap: str,
         line: str,
         weight: str,
@@ -393,7 +395,7 @@ class Pooling(Windows):
     def _tap(
         self,
         f: KernelFunction,
-        axis: Axis,
+        axis: WindowAxis,
         tap: str,
         line: str,
         flat: str,

@@ -2,34 +2,23 @@
 com.microsoft and com.microsoft.nchwc, and what they put, or ONNX once had, into ai.onnx. One file a family,
 all named in this list."""
 
-from . import (
-    activations,
-    attention,
-    blocked,
-    decoding,
-    experimental,
-    experts,
-    fused,
-    integer_products,
-    low_bit,
-    normalization,
-    others,
-    quantized,
-    text,
-)
+from importlib import import_module
 
-FAMILIES = (
-    activations,
-    attention,
-    blocked,
-    decoding,
-    experimental,
-    experts,
-    fused,
-    integer_products,
-    low_bit,
-    normalization,
-    others,
-    quantized,
-    text,
-)
+FAMILIES = [
+    import_module(f"{__name__}.{family}")
+    for family in (
+        "activations",
+        "attention",
+        "blocked",
+        "decoding",
+        "experimental",
+        "experts",
+        "fused",
+        "integer_products",
+        "low_bit",
+        "normalization",
+        "others",
+        "quantized",
+        "text",
+    )
+]

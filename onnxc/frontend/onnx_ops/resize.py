@@ -42,7 +42,7 @@ _COORDINATES = (
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResizedAxis:
     """One axis to resample: sizes before and after; scale, and the region's start and end, as
     float32 scalars."""
 
@@ -102,7 +102,7 @@ class Axis:
 # Interpolation -----------------------------------------------------------------------------------
 
 
-def _nearest(b: Builder, x: Value, axis: Axis, mode: str, rounding: str) -> Value:
+def _nearest(b: Builder, x: Value, axis: ResizedAxis, mode: str, rounding: str) -> Value:
     index = axis.along(b, mode, lambda c, s: axis.clamped(_NEAREST[rounding](c, s)))
     return b.emit(ops.Gather("axis", axis.place), x, index)[0]
 
@@ -123,7 +123,7 @@ _KERNELS = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}  # the function and 
 
 
 def _weighed(
-    b: Builder, x: Value, axis: Axis, mode: str, kind: str, a: float, exclude_outside: bool
+    b: Builder, x: Value, axis: ResizedAxis, mode: str, kind: str, a: float, exclude_outside: bool
 ) -> Value:
     """The neighbours of each coordinate, weighed by their distance."""
     kernel, reach = _KERNELS[kind]
@@ -146,12 +146,12 @@ def _weighed(
     return b.map(*terms, lambda *e: expr.sum_of(e[k] * e[k + 1] for k in range(0, len(e), 2)))
 
 
-def _last(axis: Axis) -> Expr:
+def _last(axis: ResizedAxis) -> Expr:
     return expr.size(axis.length - 1).cast("float32")
 
 
 def _antialiased(
-    b: Builder, x: Value, axis: Axis, mode: str, kind: str, a: float, exclude_outside: bool
+    b: Builder, x: Value, axis: ResizedAxis, mode: str, kind: str, a: float, exclude_outside: bool
 ) -> Value:
     """x times weights [output, input], where the kernel is stretched by 1 / scale; borders
     repeat unless excluded."""
@@ -175,7 +175,7 @@ def _antialiased(
 def resampled(
     b: Builder,
     x: Value,
-    axes: Sequence[Axis],
+    axes: Sequence[ResizedAxis],
     mode: str,
     kind: str,
     *,
@@ -248,7 +248,7 @@ def _axes(
     sizes: Value | None,
     roi: Value | None,
     policy: str,
-) -> list[Axis]:
+) -> list[ResizedAxis]:
     count = len(places)
     for value, name, wanted in ((scales, "scales", count), (sizes, "sizes", count), (roi, "roi", 2 * count)):
         if value is not None and dims.equal(value.tensor.count, wanted) is False:
@@ -279,7 +279,9 @@ def _axes(
         raise ops.TypeMismatch("it needs either scales or sizes")
     if any(isinstance(o, int) and o < 0 for o in found):
         raise ops.TypeMismatch("a size is negative")
-    return [Axis(p, x.shape[p], o, f, s, e) for p, o, f, s, e in zip(places, found, factors, starts, ends)]
+    return [
+        ResizedAxis(p, x.shape[p], o, f, s, e) for p, o, f, s, e in zip(places, found, factors, starts, ends)
+    ]
 
 
 def _ratio(b: Builder, size: Dimension, length: Dimension) -> Value:
