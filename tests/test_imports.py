@@ -31,6 +31,7 @@ ROOMS = (
     ("codegen.kernels",),
     ("codegen.lowering",),
     ("codegen.library",),
+    ("given",),
     ("driver",),
     ("loading",),
     ("onnxruntime",),

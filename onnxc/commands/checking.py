@@ -34,9 +34,10 @@ def check_model(
 ) -> tuple[int, DiagnosticList]:
     """(number of nodes, problems): what `compile` would refuse, each problem with what to do about it."""
     from ..codegen.lowering.lower import lower
-    from ..driver import given_operators, optimise
+    from ..driver import optimise
     from ..frontend.figures import node_count
     from ..frontend.importer import Options, import_model
+    from ..given import given_operators
     from ..target import find_target
 
     chosen = find_target(target)

@@ -62,9 +62,10 @@ def inspect_model(
 ) -> Figures:
     """The figures of an .onnx file. sizes, shapes, precision, states: as for compiling; arithmetic is given
     both as a formula and at these sizes."""
-    from ..driver import given_operators, optimise
+    from ..driver import optimise
     from ..frontend import figures
     from ..frontend.importer import Options, import_model
+    from ..given import given_operators
     from ..ir.arithmetic import multiply_adds
     from ..target import find_target
 
