@@ -234,6 +234,7 @@ def compile_model(
     for path in outputs:
         files.check_output(path)
     outputs.refuse_overwriting(Path(model) if isinstance(model, (str, os.PathLike)) else None)
+    link.output_kind(outputs.library)  # refuses a name that says something else
     targets = find_targets(target)
     if precision not in PRECISIONS:
         raise CompileError(f"unknown precision '{precision}'; known are {', '.join(PRECISIONS)}")

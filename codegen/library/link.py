@@ -7,11 +7,12 @@ trailer that loaders check; or it makes one object for static linking, in which 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import CompileError
+from ...errors import CompileError, Origin
 from ...loading.trailer import append_trailer
 from ...records import dataclass
 from ...target import Target
@@ -57,8 +58,21 @@ def link(
         _link_shared(objects, output, prefix, tools, libraries)
 
 
+#: What names of files that are neither objects nor libraries end in.
+_MODELS = (".onnx", ".ort", ".pb")
+_LIBRARIES = (".a", ".lib", ".obj", ".dll", ".pyd", ".dylib", ".exe", ".wasm")
+_TEXTS = (".c", ".h", ".cc", ".cpp", ".hpp", ".py", ".txt", ".json")
+_DATA = (".npz", ".npy", ".zip")
+
+
 def output_kind(output: Path) -> str:
-    """`o` for one object, `so` for a shared library."""
+    """`o` for one object, `so` for a shared library. Raises CompileError for a name that says otherwise."""
+    if output.suffix.lower() in (*_MODELS, *_LIBRARIES, *_TEXTS, *_DATA):
+        raise CompileError(
+            f"would be a library under a name that ends in {output.suffix}",
+            "a shared library is called OUT.so, one object for static linking OUT.o",
+            origin=Origin(os.fspath(output)),
+        )
     return "o" if output.suffix == ".o" else "so"
 
 

@@ -18,7 +18,16 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
-from ..errors import Diagnostic, DiagnosticList, ModelError, ModelErrors, OnnxcError, Origin, UnsupportedError
+from ..errors import (
+    Diagnostic,
+    DiagnosticList,
+    ModelError,
+    ModelErrors,
+    OnnxcError,
+    Origin,
+    UnsupportedError,
+    quote,
+)
 from ..ir import dims as dimension
 from ..ir import dtypes
 from ..ir.builder import Builder, Session, identifier
@@ -118,7 +127,10 @@ class Importer:
                 self.diagnostics.add(f"the model has no input '{missing}' to give a shape", Origin(self.file))
         known, asked = self._known_dims(proto), (*self.options.dims, *self.options.typical)
         for missing in [d for d in dict.fromkeys(asked) if d not in known]:
-            self.diagnostics.add(f"no input of the model has a dimension '{missing}'", Origin(self.file))
+            there = ", ".join(map(quote, sorted(known))) or "none"
+            self.diagnostics.add(
+                f"no input of the model has a dimension {quote(missing)}; there is {there}", Origin(self.file)
+            )
         outputs = self._body(scope, proto, [o.name for o in proto.output])
         if self.diagnostics:
             raise ModelErrors(self.diagnostics, self.file)

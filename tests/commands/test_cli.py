@@ -561,3 +561,15 @@ def test_the_module_runs_as_a_program(tmp_path):
     process = onnxc_process("check", path, stdout=subprocess.PIPE)
     out, errors = process.communicate()
     assert (process.returncode, out, errors) == (0, "1 nodes, all supported\n", "")
+
+
+@pytest.mark.parametrize("name", ["out.onnx", "out.a", "out.DLL"])
+def test_a_name_of_another_kind_of_file_is_refused(command, tmp_path, name):
+    status, _, errors = command("compile", DIGITS, "-o", tmp_path / name)
+    assert status == 3 and f"ends in {name[3:]}; a shared library is called OUT.so" in errors[0]
+    assert not (tmp_path / name).exists()
+
+
+def test_an_unknown_dimension_is_told_with_those_that_there_are(command, tmp_path):
+    status, _, errors = command("compile", DIGITS, "-o", tmp_path / "out.so", "--dim", "bach=1")
+    assert status == 1 and "no input of the model has a dimension 'bach'; there is 'batch'" in errors[0]
