@@ -412,7 +412,7 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
         source = f.offset(image, f.size(plan.start))
         emit_panel(f, plan, source, n, panel, lines.at(f, chunk))
     emit_tiles(k, plan)
-    work = costs.work(cost, plan.out.batch * plan.length)
+    work = costs.work(cost, plan.out.batch * plan.out.height * plan.out.width)
     return single(k.step(plan.out.batch * plan.panels * lines.count, work), over=plan.over)
 
 

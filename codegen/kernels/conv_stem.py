@@ -79,7 +79,7 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
         with f.loop(0, plan.panels) as panel:
             emit_panel(f, plan, source, n, panel.index, (first, last))
     emit_tiles(k, plan)
-    work = costs.work(choice.cost, out.batch * plan.length)
+    work = costs.work(choice.cost, out.batch * out.height * out.width)
     code = single(k.step(out.batch * cut.count, work, dims.maximum(64, plan.x.image)))
     return packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
 

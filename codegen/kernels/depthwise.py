@@ -258,7 +258,7 @@ def emit_strips(
     with k.entry() as f, f.loop("%first", "%last") as part:
         _part(f, plan, cut, part.index)
     _emit_strip(k, plan, strip)
-    work = costs.work(cost, plan.out.batch * plan.length)
+    work = costs.work(cost, plan.out.batch * plan.out.height * plan.out.width)
     return single(k.step(plan.out.batch * plan.out.blocks * cut.count, work))
 
 

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from onnxc.codegen import costs
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import chosen
+from onnxc.codegen.lowering.lower import lower
 from onnxc.codegen.lowering.select_kernels import select_kernels
 from onnxc.codegen.tiles.panels import panel_tiling
 
 from onnxc.ir import dims, expr
+from onnxc.ir.ops import Conv
 from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
@@ -33,6 +36,21 @@ def test_bytes_that_fit_no_cache_take_longer():
 def test_a_steps_work_follows_the_sizes_of_the_run():
     work = costs.work(Estimate(compute=640.0), dims.symbol("n"))
     assert [dims.evaluate(work, {"n": n}) for n in (0, 64, 6400)] == [0, 640, 64_000]
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(16, 1), (3, 1), (16, 16)])
+def test_the_work_of_a_convolution_follows_both_sizes_of_its_image(channels, groups):
+    text = f"""graph g(%x: float32[1, {channels}, h, w]) {{
+        %k = constant float32[16, {channels // groups}, 3, 3] #k
+        %0 = conv(%x, %k) strides=(2, 2) pads=(1, 1, 1, 1) dilations=(1, 1) groups={groups}
+        return %0 }}"""
+    lowered = lower(parse(text, {"k": np.ones((16, channels // groups, 3, 3), np.float32)}), TARGET)
+    (code,) = (code for node, code in lowered.codes.items() if isinstance(node.op, Conv))
+    small, wide, high = (
+        sum(dims.evaluate(step.work, {"h": h, "w": w}) for step in code.steps)
+        for h, w in ((200, 200), (200, 2000), (2000, 200))
+    )
+    assert wide == pytest.approx(10 * small, rel=0.2) and high == pytest.approx(10 * small, rel=0.2)
 
 
 def test_a_size_is_typical_where_the_user_says_so():
