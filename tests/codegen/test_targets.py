@@ -65,6 +65,7 @@ def undefined(texts, target, folder):
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", RUNNABLE, ids=str)
 @pytest.mark.parametrize("name", SIZES)
 def test_whole_models_agree_with_onnx_runtime(name, target, tmp_path):

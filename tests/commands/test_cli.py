@@ -74,6 +74,7 @@ def onnxc_process(*arguments, **settings):
 # compile
 
 
+@pytest.mark.slow
 def test_compile_writes_the_library_and_its_header_and_nothing_else(command, tmp_path):
     status, out, errors = command("compile", DIGITS, "-o", tmp_path / "a.so")
     assert status == 0

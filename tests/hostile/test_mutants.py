@@ -58,12 +58,14 @@ def checked(tmp_path_factory):
     return folder, run_confined(lambda: check(range(200), folder), seconds=60)
 
 
+@pytest.mark.slow
 def test_mutants_are_refused_in_a_line_or_accepted(checked):
     _, ended = checked
     assert ended.status == 0, ended.output
     assert len(ended.output.splitlines()) == 200
 
 
+@pytest.mark.slow
 def test_what_is_accepted_compiles_and_runs(checked):
     folder, ended = checked
     accepted = [int(line.split()[0]) for line in ended.output.splitlines() if line.endswith("accepted")]

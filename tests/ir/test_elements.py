@@ -302,6 +302,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(TREES)
 def test_random_expressions_agree_with_the_interpreter(tree):

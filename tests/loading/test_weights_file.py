@@ -62,6 +62,7 @@ def names(folder):
 # What is compiled
 
 
+@pytest.mark.slow
 def test_a_library_beside_its_weights_gives_the_bits_of_a_whole_one(compiled):
     assert np.array_equal(answer(compiled / "images.so"), answer(compiled / "whole.so"))
 

@@ -47,6 +47,7 @@ def test_graphs_keep_their_meaning_through_the_passes(chosen):
     assert pass_differences(case(*chosen)) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=60, **SAME)
 @given(seeds(), st.lists(st.booleans(), min_size=PASSES, max_size=PASSES))
 def test_any_of_the_passes_may_be_left_out(chosen, some):
@@ -74,6 +75,7 @@ def test_states_have_the_same_bits_in_place(tmp_path_factory, chosen):
     assert state_differences(case(*chosen), tmp_path_factory.mktemp("graph")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [name for name, t in LEVELS.items() if runs_here(t)])
 @settings(max_examples=2, **SAME)
 @given(seeds())

@@ -583,6 +583,7 @@ def automata():
     return [regex_automaton(pattern, search=True) for pattern in ("a*.", r"\b\w(\W|\pL)*", r"(?i)k+|\C{2}")]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(x=TEXTS)
 def test_texts_are_matched_and_found(run, automata, x):

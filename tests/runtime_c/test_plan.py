@@ -107,6 +107,7 @@ def test_a_buffer_takes_the_lowest_place_that_holds_it(plan):
     assert offsets == [0, 640, 1152, 1600, 1856, 640]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=500)
 @given(buffers=st.lists(lifetime, max_size=40))
 def test_the_compiler_and_the_run_place_alike(plan, buffers):

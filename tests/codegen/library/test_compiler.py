@@ -93,6 +93,7 @@ def test_the_end_of_what_a_failing_compiler_printed_is_in_the_error(monkeypatch,
     assert os.listdir(tmp_path) == ["failing"]
 
 
+@pytest.mark.slow
 def test_a_compiler_that_is_killed_or_makes_nothing_is_an_error(monkeypatch, parts, tmp_path):
     monkeypatch.setenv("CC", script(tmp_path / "killed", "kill -9 $$"))
     with pytest.raises(CompileError, match="'killed' was ended by signal 9: it printed nothing"):
