@@ -44,7 +44,7 @@ def least(ours: object, theirs: object, seconds: float) -> tuple[float, float]:
 
 
 def session(case: Case) -> onnxruntime.InferenceSession | None:
-    """ONNX Runtime's, None where it lacks the operator."""
+    """ONNX Runtime's, None where it refuses the node."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
@@ -76,7 +76,7 @@ def measured(case: Case, seconds: float) -> dict[str, object]:
     rival = session(case)
     row: dict[str, object] = {"name": case.name}
     if rival is None:
-        return row | {"note": "not in ONNX Runtime"}
+        return row | {"note": "ONNX Runtime does not run it"}
     try:
         row["note"] = apart(ours.run(None, feeds), rival.run(None, feeds)) if "Random" not in case.op else ""
     except Exception as error:
