@@ -257,7 +257,7 @@ _INTRINSICS = {
 }
 
 #: What is known of the speed of processors with an extension, until it is measured on one.
-_FACTS: dict[str, dict[str, float]] = {"amx-bf16": {"bf16_dots": 0.25}}
+_FACTS = {"amx-bf16": Facts(bf16_dots=0.25)}
 
 _DOTS = {
     Ability.DOT_U8S8: ("uint8", "int8", "int32", 4),
@@ -328,7 +328,7 @@ def _extended(level: str, extensions: tuple[str, ...], name: str = "") -> Target
         features=(*base.features, *extensions),
         abilities=abilities,
         dots=dots,
-        facts=replace(base.facts, **{k: v for x in extensions for k, v in _FACTS.get(x, {}).items()}),
+        facts=next((_FACTS[x] for x in extensions if x in _FACTS), base.facts),
         matrices=tuple(
             m for ability in Ability if ability in abilities for m in _MATRICES.get((level, ability), ())
         ),

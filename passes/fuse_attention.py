@@ -277,4 +277,5 @@ def _attention(lhs: str, rhs: str, scores: str, weights: str, values: str, out: 
         return None
     letters = iter("abcfghijlmnop")
     names = {queries[0]: "q", keys: "k", depth: "d", extent[0]: "e", **{c: next(letters) for c in batch}}
-    return Attention(1.0, *("".join(names[c] for c in side) for side in sides))
+    q, k, v, result = ("".join(names[c] for c in side) for side in sides)
+    return Attention(1.0, q, k, v, result)

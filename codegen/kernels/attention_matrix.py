@@ -200,8 +200,8 @@ class _Attention:
             for pair in range(0, self.depth // 2, self.lanes):
                 square = []
                 for lane in range(self.lanes):
-                    key = f.minimum(f.add(some.index, lane), self.keys - 1)
-                    square.append(f.load(kind, f.offset(f.offset(rows, f.mul(key, row)), pair * SIZE), 64))
+                    place = f.mul(f.minimum(f.add(some.index, lane), self.keys - 1), row)
+                    square.append(f.load(kind, f.offset(f.offset(rows, place), pair * SIZE), 64))
                 for k, words in enumerate(transpose(f, square)):
                     f.store(kind, words, f.offset(to, (pair + k) * self.line), 64)
 

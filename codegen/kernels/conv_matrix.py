@@ -80,7 +80,9 @@ def unit_of(node: Node, target: Target) -> Matrix | None:
         return None
     x, w, out = node.inputs[0].tensor, node.inputs[1], node.outputs[0].tensor
     sizes = (*x.shape[1:], *out.shape[1:], *op.pads)
-    if not dims.is_static(sizes) or 0 in (*x.shape[1:], *out.shape[1:]) or out.shape[-1] > LONGEST_LINE:
+    if not dims.is_static(sizes) or 0 in (*x.shape[1:], *out.shape[1:]):
+        return None
+    if dims.number(out.shape[-1]) > LONGEST_LINE:
         return None
     known = w.constant is not None and w.data.nbytes > 0
     return target.matrix(w.dtype if op.narrow else x.dtype, w.dtype, op.accumulate) if known else None

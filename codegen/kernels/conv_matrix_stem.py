@@ -21,7 +21,7 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step
 from ..text.conversion import from_computed
-from ..text.emitter import literal, memory_type
+from ..text.emitter import Reg, literal, memory_type
 from ..text.memory import load_first, store_first
 from ..text.vectors import Vectors
 from ..tiles import matrix
@@ -152,7 +152,7 @@ class _Stem(Convolution):
         if width % lanes:
             pixels(width // lanes * lanes, width % lanes)
 
-    def moved(self, f: KernelFunction, value: str) -> str:
+    def moved(self, f: KernelFunction, value: str) -> Reg:
         """A vector of the image's elements as the packed ones' bits."""
         x, packed, lanes = self.node.inputs[0].tensor, self.packed, self.target.block
         kind = f"<{lanes} x i{8 * packed.itemsize}>"
@@ -161,13 +161,13 @@ class _Stem(Convolution):
         return f.cast("bitcast", value, kind, f"<{lanes} x {memory_type(packed.dtype)}>")
 
 
-def _together(f: KernelFunction, vectors: list[str]) -> str:
+def _together(f: KernelFunction, vectors: list[Reg]) -> str:
     """Lane 0 of each, lane 1 of each and so on, of one to four vectors."""
     if len(vectors) == 1:
         return vectors[0]
-    lanes = int(vectors[0].type[1:].split()[0])  # type: ignore[attr-defined]
-    if len(vectors) == 2:
-        return f.shuffle(*vectors, [k * lanes + lane for lane in range(lanes) for k in range(2)])
-    pairs = [f.shuffle(vectors[k], vectors[min(k + 1, len(vectors) - 1)], range(2 * lanes)) for k in (0, 2)]
+    lanes = f.target.block
     picks = [k * lanes + lane for lane in range(lanes) for k in range(len(vectors))]
-    return f.shuffle(*pairs, picks)
+    low, high = vectors[0], vectors[1]
+    if len(vectors) > 2:
+        low, high = (f.shuffle(a, b, range(2 * lanes)) for a, b in ((low, high), (vectors[2], vectors[-1])))
+    return f.shuffle(low, high, picks)

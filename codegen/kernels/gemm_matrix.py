@@ -210,7 +210,8 @@ class _Matrices(Gemm):
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
         found = super().places(f, index)
         if self.copied:
-            at, before = f.temporary(1 if self.tiling.source == "packed" else 0), self.product.m.size
+            at: str = f.temporary(1 if self.tiling.source == "packed" else 0)
+            before = self.product.m.size
             for axis in reversed(self.product.outer):
                 index, here = f.divide(index, f.size(axis.size))
                 if axis in self.outer_of_a:
@@ -297,7 +298,7 @@ class _Matrices(Gemm):
             with f.loop(0, depth // unit.depth) as loop:
                 at = f.mul(loop.index, unit.row_bytes)
                 f.store(kind, f.load(kind, f.offset(source, at)), f.offset(to, at), unit.row_bytes)
-            at = depth // unit.depth * unit.row_bytes
-            rest = load_first(f, element, unit.depth, f.offset(source, at), depth % unit.depth)
-            f.store(kind, rest, f.offset(to, at), unit.row_bytes)
+            whole = depth // unit.depth * unit.row_bytes
+            rest = load_first(f, element, unit.depth, f.offset(source, whole), depth % unit.depth)
+            f.store(kind, rest, f.offset(to, whole), unit.row_bytes)
         return k.step(self.rows_of_a, costs.work(costs.move(self.target, 2 * dims.typical(nbytes)), nbytes))
