@@ -16,6 +16,9 @@ from pathlib import Path
 from .cache import usable_cache_folder
 from .records import dataclass
 
+#: A file of the cache's folder that is as old as the last facts that were kept there.
+CALIBRATED = "calibrated"
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -54,6 +57,7 @@ def keep_facts(target: str, facts: Facts) -> Path | None:
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         temporary.write_text(json.dumps(asdict(facts)))
         temporary.replace(path)
+        (path.parent / CALIBRATED).touch()
     return path
 
 
