@@ -11,7 +11,6 @@ import argparse
 from pathlib import Path
 
 from onnxc.codegen.lowering.lower import lower
-
 from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
 from onnxc.ir import dims

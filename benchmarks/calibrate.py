@@ -21,10 +21,10 @@ from pathlib import Path
 
 import grid
 import numpy as np
-from onnxc.codegen.calibration import multiply_adds
-from onnxc.codegen.lowering.lower import Lowered, lower
 from table import ROWS
 
+from onnxc.codegen.calibration import multiply_adds
+from onnxc.codegen.lowering.lower import Lowered, lower
 from onnxc.commands.inputs import make_inputs
 from onnxc.driver import compile_model, optimise
 from onnxc.errors import OnnxcError

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from onnxc.codegen.library import workers
 
+from onnxc.codegen.library import workers
 from onnxc.driver import compile_model
 
 BARS = {"command line": 0.6, "warm": 0.2}  # seconds

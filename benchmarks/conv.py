@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import KERNELS, loop_nest
-
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import Node, TensorType, Value, constant_value, make_node
 from onnxc.ir.ops import Conv

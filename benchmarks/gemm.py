@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import llvmlite.binding as llvm
 import numpy as np
+
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm
 from onnxc.codegen.text.emitter import ENTRY
-
 from onnxc.ir import dims
 from onnxc.ir.graph import TensorType, Value, constant_value, make_node
 from onnxc.ir.ops import Contract

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import onnx
-from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
 
+from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
 from onnxc.driver import optimise
 from onnxc.frontend import schemas
 from onnxc.frontend.importer import import_model

@@ -21,10 +21,10 @@ from statistics import NormalDist
 import numpy as np
 import onnxruntime
 from onnx import ModelProto, TensorProto, helper
-from onnxc.codegen.library.compiler import find_compiler
-from onnxc.codegen.library.runtime import SOURCES
 
 import onnxc
+from onnxc.codegen.library.compiler import find_compiler
+from onnxc.codegen.library.runtime import SOURCES
 
 CASES = "100,1024,10,3 100,200,10,3 1000,64,6,1 1000,31,12,1 600,31,12,1"
 FEATURES, ROWS = 20, 10_000

@@ -4,8 +4,8 @@ import json
 from dataclasses import astuple, replace
 
 import pytest
-from onnxc.codegen import calibration
 
+from onnxc.codegen import calibration
 from onnxc.facts import Facts, cache_sizes, keep_facts, known_facts
 from onnxc.target import TARGETS, find_target
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import llvmlite.binding as llvm
 import pytest
-from onnxc.codegen.library.runtime import SOURCES
 from support.harness import assembly
 
 from onnxc import target as targets
+from onnxc.codegen.library.runtime import SOURCES
 from onnxc.errors import CompileError
 from onnxc.facts import Facts
 from onnxc.target import LEVELS, TARGETS, Ability, find_target, runs_here

@@ -6,11 +6,11 @@ import ctypes
 import subprocess
 
 import pytest
-from onnxc.codegen import abi
-from onnxc.codegen.library import tables
 from support.handmade_models import cc
 from support.harness import machine
 
+from onnxc.codegen import abi
+from onnxc.codegen.library import tables
 from onnxc.ir import dtypes
 from onnxc.loading import c_values, trailer
 from onnxc.target import find_target

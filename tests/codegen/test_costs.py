@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from onnxc.codegen import costs
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import chosen
 from onnxc.codegen.lowering.lower import lower
 from onnxc.codegen.lowering.select_kernels import select_kernels
 from onnxc.codegen.tiles.panels import panel_tiling
-
 from onnxc.ir import dims, expr
 from onnxc.ir.ops import Conv
 from onnxc.ir.text_parser import parse

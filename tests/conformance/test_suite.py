@@ -5,8 +5,9 @@ beside this file names the cases that do not pass, one a line with its reason; i
 from __future__ import annotations
 
 import pytest
-from onnxc.codegen.library import images
 from support import suite
+
+from onnxc.codegen.library import images
 
 LEAST_PASSING = 2020  # may only grow
 SHARDS = 256

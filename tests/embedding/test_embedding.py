@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnxc.codegen.library.compiler import find_compiler
 from support import small_models
 from support.handmade_models import sanitizing_compiler
 
+from onnxc.codegen.library.compiler import find_compiler
 from onnxc.commands.cli import main
 
 HERE = Path(__file__).parent

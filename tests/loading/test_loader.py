@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnxc.codegen.library.weights import side_file_head
 from support.handmade_models import AFFINE, HERE, NOWHERE, Parts, cc, scale_bytes
 
+from onnxc.codegen.library.weights import side_file_head
 from onnxc.errors import LoadError
 from onnxc.loading import trailer
 from onnxc.loading.loader import load

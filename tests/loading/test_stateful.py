@@ -9,14 +9,14 @@ import subprocess
 import numpy as np
 import onnx
 import pytest
-from onnxc.codegen.abi import ERRORS
-from onnxc.codegen.library.compiler import find_compiler
 from support.agreement import rival, same
 from support.confined import run_confined
 from support.small_models import Weights, parsed
 
 import onnxc
 from onnxc import ModelError, RunError
+from onnxc.codegen.abi import ERRORS
+from onnxc.codegen.library.compiler import find_compiler
 from onnxc.commands.cli import main
 
 HEADS, DEPTH, WIDTH = 3, 8, 24

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnxc.codegen.library.compiler import find_compiler
-from onnxc.codegen.library.files import replacing
 from support import small_models
 from support.bad_models import external
 
 import onnxc
 from onnxc import CompileError, InferenceSession, LoadError
+from onnxc.codegen.library.compiler import find_compiler
+from onnxc.codegen.library.files import replacing
 from onnxc.commands.cli import main
 from onnxc.commands.console import bytes_text
 from onnxc.driver import compile_model

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnxc.codegen.library.compiler import find_compiler
 
 import onnxc
 from onnxc import custom
+from onnxc.codegen.library.compiler import find_compiler
 from onnxc.commands.cli import main
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph

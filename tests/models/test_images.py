@@ -6,11 +6,11 @@ import zlib
 import numpy as np
 import pytest
 from onnx.backend.test.case.node import _image_decoder_data
-from onnxc.codegen.library import images
-from onnxc.codegen.library.compiler import find_compiler
 from support.small_models import parsed
 
 import onnxc
+from onnxc.codegen.library import images
+from onnxc.codegen.library.compiler import find_compiler
 from onnxc.errors import CompileError
 
 DECODE = """images (uint8[N] file) => (uint8[A,B,3] rgb, uint8[C,D,3] bgr, uint8[E,F,1] grey) {

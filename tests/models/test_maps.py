@@ -7,9 +7,9 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from onnxc.codegen.library.compiler import find_compiler
 
 import onnxc
+from onnxc.codegen.library.compiler import find_compiler
 from onnxc.errors import RunError
 
 

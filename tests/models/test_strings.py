@@ -6,10 +6,10 @@ import subprocess
 import numpy as np
 import onnx.reference
 import pytest
-from onnxc.codegen.library.compiler import find_compiler
 from support.small_models import parsed
 
 import onnxc
+from onnxc.codegen.library.compiler import find_compiler
 
 OPERANDS = """
     strings (string[N] x, int64[M] at, bool[N] chosen, bool decision, int64[2] sizes, int64 rounds) => (

@@ -1,8 +1,9 @@
 """absorb_transposes: contractions read and write transposed tensors in place."""
 
 import pytest
-from onnxc.passes.absorb_transposes import absorb_transposes
 from support.pass_text import agrees, becomes, clean, stays
+
+from onnxc.passes.absorb_transposes import absorb_transposes
 
 
 def test_a_transposed_operand_is_a_change_of_labels():

@@ -1,7 +1,8 @@
 """eliminate_common: equal nodes over equal operands become one, and nothing else does."""
 
-from onnxc.passes.eliminate_common import eliminate_common
 from support.pass_text import becomes, stays
+
+from onnxc.passes.eliminate_common import eliminate_common
 
 
 def test_equal_nodes_become_one():

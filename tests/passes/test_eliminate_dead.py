@@ -1,7 +1,8 @@
 """eliminate_dead: what nobody reads goes, what binds a needed size stays."""
 
-from onnxc.passes.eliminate_dead import eliminate_dead
 from support.pass_text import becomes, stays
+
+from onnxc.passes.eliminate_dead import eliminate_dead
 
 
 def test_what_nobody_reads_goes_with_what_only_it_reads():

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from onnxc.passes.flush_subnormals import flush_subnormals, normal_or_zero
 from support.pass_text import agrees
 
 from onnxc.ir.ops import Contract
 from onnxc.ir.text_parser import parse
+from onnxc.passes.flush_subnormals import flush_subnormals, normal_or_zero
 
 PRODUCT = """graph g(%x: float32[2, 3]) {
     %w = constant float32[3, 2] #w

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from onnxc.passes.fold_affine import fold_affine
 from support.pass_text import agrees, clean, ops, stays
+
+from onnxc.passes.fold_affine import fold_affine
 
 CONVOLUTION = """graph g(%x: float32[b, 3, 5, 5], %y: float32[b, 4, 5, 5]) {
     %k = constant float32[4, 3, 3, 3] #k

@@ -2,11 +2,11 @@
 written."""
 
 import numpy as np
-from onnxc.passes import fold_constants as module
-from onnxc.passes.fold_constants import fold_constants
 from support.pass_text import agrees, becomes, clean, stays
 
 from onnxc.ir.text_parser import parse
+from onnxc.passes import fold_constants as module
+from onnxc.passes.fold_constants import fold_constants
 
 
 def test_constants_are_computed():

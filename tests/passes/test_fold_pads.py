@@ -1,8 +1,9 @@
 """fold_pads: padding with zeros enters the convolution that reads it, other padding does not."""
 
 import pytest
-from onnxc.passes.fold_pads import fold_pads
 from support.pass_text import agrees, becomes, clean, stays
+
+from onnxc.passes.fold_pads import fold_pads
 
 PADDED = """graph g(%x: float32[1, 3, h, w], %k: float32[8, 3, 3, 3]) {
     %value = constant float32[] (VALUE)

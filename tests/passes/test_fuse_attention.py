@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 import pytest
-from onnxc.passes.fuse_attention import fuse_attention
 from support.pass_text import agrees, array, becomes, clean, ops, stays
 
 from onnxc.ir.text_parser import parse
+from onnxc.passes.fuse_attention import fuse_attention
 
 ATTENTION = """graph g(%q: float32[b, s, 4, 8], %k: float32[b, t, 4, 8], %v: float32[b, t, 4, 16],
                         %mask: bool[b, 1, 1, t], %bias: float32[4, s, t]) {

@@ -1,9 +1,10 @@
 """fuse_epilogues: a Map over the result of a convolution or contraction becomes its epilogue."""
 
 import pytest
+from support.pass_text import agrees, becomes, stays
+
 from onnxc.passes.fuse_epilogues import fuse_epilogues
 from onnxc.passes.fuse_maps import MAX_INSTRUCTIONS
-from support.pass_text import agrees, becomes, stays
 
 
 def test_a_map_becomes_an_epilogue():

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from onnxc.passes.fuse_maps import MAX_INSTRUCTIONS, MAX_OPERANDS, fuse_maps
 from support.pass_text import agrees, becomes, clean, ops, stays
+
+from onnxc.passes.fuse_maps import MAX_INSTRUCTIONS, MAX_OPERANDS, fuse_maps
 
 
 def test_a_chain_becomes_one_map():

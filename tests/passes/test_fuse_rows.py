@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from onnxc.passes.fuse_rows import MAX_OPERANDS, fuse_rows
 from support.pass_text import agrees, becomes, ops, stays
 
 from onnxc.ir import interpret
 from onnxc.ir.text_parser import parse
+from onnxc.passes.fuse_rows import MAX_OPERANDS, fuse_rows
 
 SOFTMAX = """graph g(%x: float32[b, n]) {
     %0 = reduce(%x) kind=max axes=(1) keepdims=true

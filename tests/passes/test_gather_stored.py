@@ -1,12 +1,12 @@
 """gather_stored: rows of a widened table are gathered as they are stored."""
 
 import numpy as np
-from onnxc.passes.fold_constants import fold_constants
-from onnxc.passes.gather_stored import gather_stored
 from support.pass_text import agrees, clean, stays
 
 from onnxc.ir.ops import Gather
 from onnxc.ir.text_parser import parse
+from onnxc.passes.fold_constants import fold_constants
+from onnxc.passes.gather_stored import gather_stored
 
 BYTES = np.random.default_rng(0).integers(-128, 127, (512, 32)).astype(np.int8)
 INDEX = [np.array([[3, -1, 0], [511, 5, 5]])]

@@ -1,8 +1,9 @@
 """inline_scalars: numbers move into the bodies that read them."""
 
 import numpy as np
-from onnxc.passes.inline_scalars import inline_scalars
 from support.pass_text import agrees, becomes, stays
+
+from onnxc.passes.inline_scalars import inline_scalars
 
 
 def test_scalars_enter_bodies():

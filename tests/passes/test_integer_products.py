@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from onnxc.passes import integer_products as passes
-from onnxc.passes.fold_constants import fold_constants
 from support.pass_text import agrees, becomes, clean, ops, stays
 
 from onnxc.ir.ops import Contract, Conv, Pool
 from onnxc.ir.quantised import weights
 from onnxc.ir.text_parser import parse
+from onnxc.passes import integer_products as passes
+from onnxc.passes.fold_constants import fold_constants
 from onnxc.target import TARGETS
 
 WEIGHTS = {"w": np.random.default_rng(0).integers(-128, 128, (8, 6, 3, 3)).astype(np.int8)}

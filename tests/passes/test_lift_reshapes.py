@@ -1,8 +1,9 @@
 """lift_reshapes: Reshapes around products, before reductions' readers and in rows vanish; others stay."""
 
 import pytest
-from onnxc.passes.lift_reshapes import DEPTH, lift_reshapes
 from support.pass_text import agrees, becomes, clean, ops, stays
+
+from onnxc.passes.lift_reshapes import DEPTH, lift_reshapes
 
 
 def test_two_reshapes_become_one():

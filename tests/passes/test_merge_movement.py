@@ -1,8 +1,9 @@
 """merge_movement: movement that moves nothing vanishes, and two moves in a row become one."""
 
 import pytest
-from onnxc.passes.merge_movement import MAX_PARTS, merge_movement
 from support.pass_text import agrees, becomes, clean, stays
+
+from onnxc.passes.merge_movement import MAX_PARTS, merge_movement
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from onnxc.passes import narrow_products as narrowing
 from support import small_models
 from support.pass_text import becomes, stays
 
 import onnxc
 from onnxc.driver import PRECISIONS
 from onnxc.errors import CompileError
+from onnxc.passes import narrow_products as narrowing
 from onnxc.target import TARGETS
 
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from onnxc.passes.fold_constants import fold_constants
-from onnxc.passes.narrow_weights import FORMATS, Narrowing, layers, narrow_weights
 
 from onnxc.errors import CompileError
 from onnxc.ir.graph import Constant, Graph, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Contract, Conv, Gather
 from onnxc.ir.stored import stored_weights
+from onnxc.passes.fold_constants import fold_constants
+from onnxc.passes.narrow_weights import FORMATS, Narrowing, layers, narrow_weights
 
 ERRORS = {"f16": 2**-11, "bf16": 2**-8, "int8": 1 / 250, "int4": 1 / 7.9}
 

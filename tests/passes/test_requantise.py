@@ -2,12 +2,12 @@
 quantum."""
 
 import numpy as np
-from onnxc.passes.requantise import requantise
 from support.pass_text import becomes, stays
 
 from onnxc.ir import expr
 from onnxc.ir.interpret import run_graph
 from onnxc.ir.text_parser import parse
+from onnxc.passes.requantise import requantise
 
 SCALES = {"s": np.array([0.01, 0.02, 0.04], np.float32).reshape(3, 1, 1)}
 QUANTISED = "cast(min(max(add(round({}), {:.1f}), 0.0), 255.0), uint8)"

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from support.pass_text import agrees, becomes, clean, ops, stays
+
 from onnxc.passes.fuse_epilogues import fuse_epilogues
 from onnxc.passes.sink_reshapes import sink_reshapes
-from support.pass_text import agrees, becomes, clean, ops, stays
 
 SIGNAL = """graph g(%x: float32[b, 2, n + 2, 1], %k: float32[3, 2, 3, 1], %c: float32[3, 1],
                      %r: float32[b, 3, n], %z: float32[2, 1, 1, 1]) {

@@ -1,9 +1,9 @@
 """store_unsigned: signed bytes are stored as unsigned ones where only those are multiplied."""
 
 import pytest
-from onnxc.passes import store_unsigned as passes
 from support.pass_text import agrees, becomes, stays
 
+from onnxc.passes import store_unsigned as passes
 from onnxc.target import TARGETS
 
 DEQUANTISE = "mul(cast(sub(cast($0, int32), 3), float32), 0.125)"

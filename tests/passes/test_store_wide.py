@@ -1,7 +1,8 @@
 """store_wide: 16-bit floats that somebody reads as float32 are stored as float32, rounded."""
 
-from onnxc.passes.store_wide import store_wide
 from support.pass_text import agrees, becomes, clean, stays
+
+from onnxc.passes.store_wide import store_wide
 
 
 def test_what_is_read_wide_is_moved_and_stored_wide():

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from onnxc.passes import widen as widening
 from support.pass_text import agrees, becomes, stays
 
 from onnxc.ir.ops import Contract, Conv, Recurrent
 from onnxc.ir.text_parser import parse
+from onnxc.passes import widen as widening
 from onnxc.target import TARGETS
 
 

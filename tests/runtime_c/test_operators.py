@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from onnxc.codegen.abi import ERRORS
-from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port
 from support.handmade_models import HERE, build
 
+from onnxc.codegen.abi import ERRORS
+from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port
 from onnxc.errors import RunError
 from onnxc.frontend import text_tables
 from onnxc.frontend.automaton import regex_automaton

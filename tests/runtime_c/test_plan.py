@@ -8,8 +8,9 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnxc.codegen.lowering.plan_memory import Buffer, place
 from support.handmade_models import HERE, cc
+
+from onnxc.codegen.lowering.plan_memory import Buffer, place
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import threading
 
 import numpy as np
 import pytest
-from onnxc.codegen.abi import ERRORS
 from support.handmade_models import NOWHERE
 
+from onnxc.codegen.abi import ERRORS
 from onnxc.errors import RunError
 from onnxc.loading.loader import load
 

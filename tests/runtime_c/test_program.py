@@ -9,9 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from onnxc.codegen.library import runtime
-from onnxc.codegen.library.header import model_header
-from onnxc.codegen.library.interface import symbol_prefix
 from support.handmade_models import (
     AFFINE,
     DIVIDE,
@@ -24,6 +21,10 @@ from support.handmade_models import (
     tables_object,
 )
 from support.shared import shared
+
+from onnxc.codegen.library import runtime
+from onnxc.codegen.library.header import model_header
+from onnxc.codegen.library.interface import symbol_prefix
 
 FIRST, SECOND = renamed(AFFINE, "first"), renamed(AFFINE, "second")
 COUNTED = """

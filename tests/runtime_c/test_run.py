@@ -6,9 +6,9 @@ import threading
 
 import numpy as np
 import pytest
-from onnxc.codegen.abi import ERRORS
 from support.handmade_models import NOWHERE
 
+from onnxc.codegen.abi import ERRORS
 from onnxc.errors import RunError
 
 N = 100

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
 from support import harness
 
+from onnxc.codegen.kernel import choices_of
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, Derivation, Node, TensorType, Value, make_node
 from onnxc.ir.interpret import run_op

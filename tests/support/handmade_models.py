@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+
 from onnxc.codegen.library import link, objects, runtime, tables
 from onnxc.codegen.library.compiler import TIMEOUT, find_compiler
 from onnxc.codegen.library.files import replacing
 from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port
 from onnxc.codegen.library.weights import HEAD_BYTES, weights_object
-
 from onnxc.target import find_target
 
 HERE = Path(__file__).parents[1] / "runtime_c"

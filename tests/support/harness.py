@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import llvmlite.binding as llvm
 import numpy as np
-from onnxc.codegen.text.emitter import ENTRY
 
+from onnxc.codegen.text.emitter import ENTRY
 from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import Constant, Node, TensorType, Value
 from onnxc.target import LEVELS, runs_here

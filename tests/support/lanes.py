@@ -4,11 +4,11 @@ import ctypes
 
 import numpy as np
 import pytest
+from support import harness
+
 from onnxc.codegen.kernel import KernelText
 from onnxc.codegen.text import scalar
 from onnxc.codegen.text.memory import load_lanes, store_lanes
-from support import harness
-
 from onnxc.ir import dtypes, expr
 
 INTEGERS = (*dtypes.SIGNED, *dtypes.UNSIGNED)

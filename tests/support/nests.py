@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import loop_nest
 from support import harness
 from support.guarded import guarded
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import loop_nest
 from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import Constant, Node, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node

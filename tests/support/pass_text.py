@@ -1,11 +1,11 @@
 """Tests of passes: IR text in, IR text out, and the same results of both."""
 
 import numpy as np
-from onnxc.passes.eliminate_dead import eliminate_dead
 
 from onnxc.ir import dims, dtypes, interpret
 from onnxc.ir.text_parser import parse
 from onnxc.ir.verify import verify
+from onnxc.passes.eliminate_dead import eliminate_dead
 
 
 def clean(step):

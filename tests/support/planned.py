@@ -1,12 +1,12 @@
 """Graphs from IR text with kernels and a memory plan, and models that are run in any memory."""
 
 import numpy as np
-from onnxc.codegen.lowering.check_plan import check_plan
-from onnxc.codegen.lowering.lower import lower
 from support.agreement import rival, same
 from support.poison import unlike_poisoned
 
 import onnxc
+from onnxc.codegen.lowering.check_plan import check_plan
+from onnxc.codegen.lowering.lower import lower
 from onnxc.ir.graph import walk
 from onnxc.ir.ops import Loop
 from onnxc.ir.text_parser import parse

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from unittest import mock
 
 import numpy as np
+from support.guarded import guarded
+
 from onnxc.codegen import abi
 from onnxc.codegen.lowering import lower
 from onnxc.codegen.lowering import plan_memory as planning
-from support.guarded import guarded
-
 from onnxc.loading import loader
 
 GAP = 4096  # bytes after each buffer of a plan made apart

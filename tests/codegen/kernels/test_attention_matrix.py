@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import attention, attention_matrix
 from support import harness
 from support.guarded import guarded
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import attention, attention_matrix
 from onnxc.ir import dims
 from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.interpret import run_node

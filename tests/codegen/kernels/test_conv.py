@@ -5,8 +5,6 @@ import re
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose
 from support import harness
 from support.blocked_cases import (
     bias,
@@ -21,6 +19,8 @@ from support.blocked_cases import (
     transposed,
 )
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose
 from onnxc.ir import expr
 from onnxc.ir.expr import input_, sigmoid
 from onnxc.target import LEVELS

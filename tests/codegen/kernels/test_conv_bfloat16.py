@@ -6,10 +6,10 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem, depthwise
 from support import harness
 from support.blocked_cases import Case, check, choices, laid_out
 
+from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem, depthwise
 from onnxc.ir.expr import input_
 from onnxc.ir.ops import Conv
 from onnxc.target import TARGETS, runs_here

@@ -1,9 +1,10 @@
 """Convolutions of groups of channels against the interpreter."""
 
 import pytest
-from onnxc.codegen.kernels import conv_grouped
 from support import harness
 from support.blocked_cases import WITH_DOTS, bias, check, convolution, integers, relu_of_bias, symbols
+
+from onnxc.codegen.kernels import conv_grouped
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 

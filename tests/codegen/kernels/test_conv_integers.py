@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem
 from support.blocked_cases import WITH_DOTS, check, choices, integers, symbols
 
+from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem
 from onnxc.ir.expr import input_
 
 

@@ -1,9 +1,10 @@
 """Stems, which read dense images of few channels, against the interpreter."""
 
 import pytest
-from onnxc.codegen.kernels import conv_stem
 from support import harness
 from support.blocked_cases import bias, check, convolution, relu_of_bias, symbols
+
+from onnxc.codegen.kernels import conv_stem
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 

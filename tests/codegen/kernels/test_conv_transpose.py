@@ -1,10 +1,10 @@
 """Transposed convolutions against the interpreter."""
 
 import pytest
-from onnxc.codegen.kernels import conv_transpose
 from support import harness
 from support.blocked_cases import bias, check, random, relu_of_bias, symbols, transposed
 
+from onnxc.codegen.kernels import conv_transpose
 from onnxc.ir.expr import input_, sigmoid
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)

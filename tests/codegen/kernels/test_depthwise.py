@@ -1,11 +1,11 @@
 """Depthwise convolutions over blocked channels against the interpreter."""
 
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import depthwise
 from support import harness
 from support.blocked_cases import check, convolution, random, relu_of_bias, symbols
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import depthwise
 from onnxc.ir.expr import input_, sigmoid
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)

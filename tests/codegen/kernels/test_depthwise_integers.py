@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernels import depthwise_integers
 from support.blocked_cases import WITH_DOTS, check, integers, symbols
 
+from onnxc.codegen.kernels import depthwise_integers
 from onnxc.ir.expr import input_
 
 

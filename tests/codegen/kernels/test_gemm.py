@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnxc.codegen.costs import Estimate
-from onnxc.codegen.kernel import Choice, choices_of
-from onnxc.codegen.kernels import gemm
-from onnxc.codegen.tiles import contraction
 from support import harness
 from support.assembly import spills
 from support.guarded import guarded
 
+from onnxc.codegen.costs import Estimate
+from onnxc.codegen.kernel import Choice, choices_of
+from onnxc.codegen.kernels import gemm
+from onnxc.codegen.tiles import contraction
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node

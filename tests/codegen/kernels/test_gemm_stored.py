@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import gemm, gemm_stored
 from support import harness
 from support.guarded import guarded
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import gemm, gemm_stored
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, Derivation, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node, run_op

@@ -6,10 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnxc.codegen import abi
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import loop_nest
-from onnxc.codegen.text.emitter import ENTRY
 from support import harness
 from support.nests import (
     TARGETS,
@@ -23,6 +19,10 @@ from support.nests import (
     symbolic,
 )
 
+from onnxc.codegen import abi
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import loop_nest
+from onnxc.codegen.text.emitter import ENTRY
 from onnxc.ir import dims, expr
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import Layout, TensorType

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import pool
 from support import harness
 from support.blocked_cases import Case, check, laid_out, random, symbols
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import pool
 from onnxc.ir import dims, expr
 from onnxc.ir.ops import Pool, Reduce
 

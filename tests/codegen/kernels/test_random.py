@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import random
 from support import harness
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import random
 from onnxc.ir.graph import make_node
 from onnxc.ir.ops import Random
 

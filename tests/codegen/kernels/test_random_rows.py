@@ -5,11 +5,11 @@ from random import Random
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import rows
 from support.nests import TARGETS, compare
 from support.rows import group, symbolic_types
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import rows
 from onnxc.ir import dtypes, expr
 from onnxc.ir.graph import TensorType
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import recurrent
 from support import harness
 from support.assembly import spills
 from support.guarded import guarded
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import recurrent
 from onnxc.ir import cells, dims
 from onnxc.ir.graph import TensorType, Value, make_node
 from onnxc.ir.interpret import run_node

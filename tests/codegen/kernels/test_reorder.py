@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import reorder
 from support import harness
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import reorder
 from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import Layout, Node, TensorType, Value
 from onnxc.ir.ops import Reorder

@@ -4,14 +4,14 @@ import re
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import loop_nest, rows
-from onnxc.codegen.lowering.select_kernels import select_kernels
-from onnxc.codegen.nests.row_passes import analysed
 from support import harness
 from support.nests import TARGETS, compare, dense_choice, run
 from support.rows import Rows, group, symbolic_types
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import loop_nest, rows
+from onnxc.codegen.lowering.select_kernels import select_kernels
+from onnxc.codegen.nests.row_passes import analysed
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.expr import apply
 from onnxc.ir.graph import Graph, TensorType

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import sort
 from support import harness
 from support.nests import TARGETS, node_of, numbers, run, symbolic
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import sort
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Sort
 

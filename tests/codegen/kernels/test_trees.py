@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import trees
 from support import harness
 from support.nests import TARGETS, compare, node_of
 
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import trees
 from onnxc.ir import dims
 from onnxc.ir.graph import TensorType
 from onnxc.ir.ops import TreeEnsemble

@@ -4,7 +4,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernels import winograd
 from support import harness
 from support.assembly import spills
 from support.blocked_cases import (
@@ -19,6 +18,7 @@ from support.blocked_cases import (
 )
 from support.guarded import guarded
 
+from onnxc.codegen.kernels import winograd
 from onnxc.ir import expr
 from onnxc.ir.expr import input_, sigmoid
 from onnxc.target import LEVELS

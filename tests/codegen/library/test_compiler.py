@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from onnxc.codegen.library import compiler
 from support.handmade_models import AFFINE, HERE, NOWHERE, Parts, scale_bytes
 
+from onnxc.codegen.library import compiler
 from onnxc.errors import CompileError
 from onnxc.loading.loader import load
 from onnxc.target import TARGETS

@@ -6,9 +6,9 @@ import os
 import stat
 
 import pytest
-from onnxc.codegen.library import files
 from support.handmade_models import AFFINE, HERE, Parts, scale_bytes
 
+from onnxc.codegen.library import files
 from onnxc.errors import CompileError
 
 

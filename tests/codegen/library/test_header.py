@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.handmade_models import DIVIDE, HERE, Parts, renamed
+
 from onnxc.codegen.library.compiler import find_compiler
 from onnxc.codegen.library.header import model_header
 from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port, symbol_prefix
-from support.handmade_models import DIVIDE, HERE, Parts, renamed
-
 from onnxc.ir import dtypes
 
 #: Names with a meaning in C, in C++, in headers, in the wrapper, or in none.

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnxc.codegen.library.header import c_string, model_header
-from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port, symbol_prefix
 from support.handmade_models import AFFINE, HERE, NOWHERE, Parts, cc, scale_bytes
 
+from onnxc.codegen.library.header import c_string, model_header
+from onnxc.codegen.library.interface import LibraryDescription, LoweredDescription, Port, symbol_prefix
 from onnxc.loading.loader import load
 
 

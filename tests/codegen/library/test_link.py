@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.handmade_models import AFFINE, HERE, NOWHERE, Parts, scale_bytes
+
 from onnxc.codegen.library import runtime
 from onnxc.codegen.library.elf import section_range
 from onnxc.codegen.library.weights import WEIGHTS_SECTION
-from support.handmade_models import AFFINE, HERE, NOWHERE, Parts, scale_bytes
-
 from onnxc.loading.loader import load
 
 

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from onnxc.codegen.library import runtime
 
+from onnxc.codegen.library import runtime
 from onnxc.errors import CompileError
 from onnxc.target import find_target
 

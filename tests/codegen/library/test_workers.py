@@ -10,8 +10,8 @@ import threading
 import time
 
 import pytest
-from onnxc.codegen.library import objects, workers
 
+from onnxc.codegen.library import objects, workers
 from onnxc.errors import CompileError
 from onnxc.target import find_target
 

@@ -1,9 +1,9 @@
 """What a node computes in, and why it is not a faster kernel's: told by dumps and by inspect."""
 
 import pytest
+
 from onnxc.codegen.lowering.arithmetic import arithmetic_of, reason_of, summary
 from onnxc.codegen.lowering.select_kernels import select_kernels
-
 from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from onnxc.codegen import costs
-from onnxc.codegen.lowering.lower import lower
 from support import small_models
 from support.small_models import Weights, parsed
 
+from onnxc.codegen import costs
+from onnxc.codegen.lowering.lower import lower
 from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
 from onnxc.target import find_target

@@ -3,9 +3,9 @@
 from functools import lru_cache
 
 import pytest
-from onnxc.codegen.lowering.select_kernels import select_kernels
 from support import storage_models as storage
 
+from onnxc.codegen.lowering.select_kernels import select_kernels
 from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
 from onnxc.ir.graph import walk

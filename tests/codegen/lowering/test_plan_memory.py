@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnxc.codegen.lowering.check_plan import check_plan
-from onnxc.codegen.lowering.plan_memory import Buffer, place, plan_memory
 from support.planned import POINTWISE, Planned, agrees_in_any_memory, apart, convolved, floats
 from support.small_models import Weights, parsed
 
+from onnxc.codegen.lowering.check_plan import check_plan
+from onnxc.codegen.lowering.plan_memory import Buffer, place, plan_memory
 from onnxc.ir.dims import evaluate
 from onnxc.ir.verify import InvalidGraph
 

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.pass_text import operands, ops
+
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import Offer
 from onnxc.codegen.kernels import reorder
 from onnxc.codegen.lowering.lower import verify_kernels
 from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
-from support.pass_text import operands, ops
-
 from onnxc.errors import UnsupportedError
 from onnxc.ir import interpret
 from onnxc.ir.graph import Layout, TensorType, walk

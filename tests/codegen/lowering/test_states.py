@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnxc.codegen.lowering.check_plan import check_plan
-from onnxc.codegen.lowering.lower import lower
-from onnxc.codegen.lowering.plan_memory import Location
 from support.planned import Planned
 from support.random_control import EVERY
 from support.random_graphs import random_case
 from support.small_models import parsed
 
+from onnxc.codegen.lowering.check_plan import check_plan
+from onnxc.codegen.lowering.lower import lower
+from onnxc.codegen.lowering.plan_memory import Location
 from onnxc.driver import optimise
 from onnxc.frontend.importer import Options, import_model
 from onnxc.ir.verify import InvalidGraph, growing_axis

@@ -3,9 +3,9 @@ of range."""
 
 import numpy as np
 import pytest
-from onnxc.codegen import abi
 from support.nests import TARGETS, check, dense_choice, node_of, numbers, run, symbolic
 
+from onnxc.codegen import abi
 from onnxc.ir.graph import TensorType
 from onnxc.ir.ops import Gather, Scatter
 

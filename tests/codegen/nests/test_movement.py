@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnxc.codegen import abi
 from support import harness
 from support.nests import TARGETS, check, check_blocked, compare, dense_choice, node_of, numbers, run
 
+from onnxc.codegen import abi
 from onnxc.ir import dims
 from onnxc.ir.graph import Layout, TensorType
 from onnxc.ir.ops import Broadcast, Concat, Gather, Pad, Reorder, Reshape, Slice, Transpose

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernel import KernelText
-from onnxc.codegen.text import scalar
-from onnxc.codegen.text.memory import load_lanes
 from support import harness
 from support.lanes import INTEGERS, check_exact, meaning, pair, run, same, samples, targets
 
+from onnxc.codegen.kernel import KernelText
+from onnxc.codegen.text import scalar
+from onnxc.codegen.text.memory import load_lanes
 from onnxc.ir import dtypes, expr
 from onnxc.ir.expr import apply, input_
 from onnxc.target import TARGETS, Ability, runs_here

@@ -1,10 +1,10 @@
 """Registers know their types: what does not agree is refused where it is written."""
 
 import pytest
+
 from onnxc.codegen.text.emitter import Function, Text, splat, vector_constant
 from onnxc.codegen.text.memory import first_lanes, store_lanes
 from onnxc.codegen.text.shuffles import transpose
-
 from onnxc.target import find_target
 
 

@@ -3,13 +3,13 @@ number of lanes."""
 
 import numpy as np
 import pytest
+from support import harness
+from support.lanes import INTEGERS, NARROW, check_exact, pair, run, samples, targets
+
 from onnxc.codegen import abi
 from onnxc.codegen.kernel import KernelText
 from onnxc.codegen.text import scalar
 from onnxc.codegen.text.memory import load_lanes, store_lanes
-from support import harness
-from support.lanes import INTEGERS, NARROW, check_exact, pair, run, samples, targets
-
 from onnxc.ir import dtypes, expr
 from onnxc.ir.expr import apply, const, input_
 

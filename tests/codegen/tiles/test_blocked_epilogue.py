@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose, depthwise, winograd
 from support import harness
 from support.blocked_cases import check, choices, convolution, laid_out, random, symbols
 
+from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose, depthwise, winograd
 from onnxc.ir.expr import apply, input_
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)

@@ -6,15 +6,15 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support.assembly import commented, inner_loops, spills
+from support.guarded import guarded
+from support.harness import RUNNABLE, aligned, compiled
+
 from onnxc.codegen.text.emitter import Text
 from onnxc.codegen.text.memory import load_first, store_first
 from onnxc.codegen.tiles import microkernel as mk
 from onnxc.codegen.tiles.packing import pack_columns, pack_panel
 from onnxc.codegen.tiles.panel import Panel
-from support.assembly import commented, inner_loops, spills
-from support.guarded import guarded
-from support.harness import RUNNABLE, aligned, compiled
-
 from onnxc.ir import dtypes
 from onnxc.target import LEVELS, TARGETS, runs_here
 

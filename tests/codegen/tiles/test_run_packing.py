@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose, depthwise, winograd
 from support import harness
 from support.blocked_cases import check, convolution, symbols, transposed
+
+from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose, depthwise, winograd
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
