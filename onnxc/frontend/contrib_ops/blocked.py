@@ -2,9 +2,9 @@
 optimiser saves them (level 3 and above).
 
 How many channels a block has is no part of a model: it is what ONNX Runtime has on the machine that it runs
-on: 16 where vectors have 512 bits, 8 where they have 256, else 4. Here the values between are plain images whose channels are
-padded with zeros to whole blocks, which all that stands between in such models treats alike; only the
-weights, which are stored in blocks, are put back in order.
+on, 16 where vectors have 512 bits, 8 where they have 256, else 4. Here the values between are plain images
+whose channels are padded with zeros to whole blocks, which all that stands between in such models treats
+alike; only the weights, which are stored in blocks, are put back in order.
 """
 
 from __future__ import annotations
