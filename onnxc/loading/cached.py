@@ -144,8 +144,8 @@ def _name(kind: str, key: str) -> str:
 
 
 def _read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> Entry | None:
-    """The entry of that key, if it was written by this compiler on such a machine, its library is there, and
-    of every file `told` says what it said then."""
+    """The entry of that key, if it was written by this compiler on such a machine, its library is there, the
+    weights that may lie beside it too, and of every file `told` says what it said then."""
     for place in folders():
         try:
             with open(place / _name(kind, key), "rb") as file:
@@ -153,6 +153,8 @@ def _read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> 
             path = place / library
             status = os.stat(path)
             same = (found, surroundings, size) == (key, _surroundings(), status.st_size)
+            if weights := description.get("weights_file"):
+                os.stat(path.parent / weights)
             if same and all(told(os.path.join(folder, name)) == then for name, then in files):
                 _use(path, status)
                 return Entry(path, description, files)
