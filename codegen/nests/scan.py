@@ -1,13 +1,16 @@
 """Cumulate, a running total along one axis, and Elements, the tensor whose elements are sizes.
 
     for vectors of the axes around:  total = 0;  for i along the axis:  total += x[i];  out[i] = total
-Where the axis is the innermost one, rows are summed element by element; totals of 16-bit floats are float32.
+Several vectors of neighbours go along the axis together: their totals do not wait for each other, and a step
+reads whole stretches of memory. Where the axis is the innermost one, rows are summed element by element;
+totals of 16-bit floats are float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...ir import dims, dtypes, expr
 from ...ir.graph import Node
@@ -22,6 +25,9 @@ from ..text.scalar import lower
 from .nest import Block, Blocks, Piece, Stages, View, address, block_rows, collapse, dense, displaced, loops
 from .operands import each_vector, evaluate, vector_lanes
 from .states import accumulator
+
+BESIDE = 8  # vectors of totals that go along the axis together, at most
+FEWEST_PARTS = 4  # that stay to be shared by threads where there are enough lines
 
 
 class Scan(Piece):
@@ -43,18 +49,26 @@ class Scan(Piece):
         kind = op.kind if x.dtype != "bool" else {"sum": "or", "prod": "and"}[op.kind]
         self.following = expr.apply({"sum": "add", "prod": "mul"}.get(kind, kind), total, element)
         self.lanes = vector_lanes(target, self.following)
+        self.beside = self._beside() if self.vectors else 1
+
+    def _beside(self) -> int:
+        """How many vectors go along the axis together."""
+        lines, neighbours = dims.typical(dims.product(self.sizes)), dims.typical(self.sizes[-1])
+        shared = min(lines // (FEWEST_PARTS * self.lanes), neighbours // self.lanes)
+        return max(1, min(BESIDE, shared))
 
     @property
     def estimate(self) -> Estimate:
-        """Steps of all lines, each of which waits for the one before."""
+        """Steps of all lines, each of which waits for the one before it but not for those beside it."""
         length, lines = dims.typical(self.length), dims.typical(dims.product(self.sizes))
         moved = 2 * self.x.itemsize * length * lines
         steps = length * (lines / self.lanes if self.vectors else lines)
-        return costs.compute(self.target, costs.SCAN * steps) + costs.move(self.target, moved)
+        each = max(1, costs.SCAN / self.beside)
+        return costs.compute(self.target, each * steps) + costs.move(self.target, moved)
 
     @property
     def blocks(self) -> Blocks:
-        return block_rows(self.sizes, self.elements, self.lanes if self.vectors else 1)
+        return block_rows(self.sizes, self.elements, self.lanes * self.beside if self.vectors else 1)
 
     def emit(self, f: KernelFunction, block: Block) -> None:
         """One block of lines."""
@@ -62,41 +76,54 @@ class Scan(Piece):
         with loops(f, block.extents[:-1]) as at:
             pointers = [self._along(f, p, at) for p in starts]
             if self.vectors:
-                each_vector(
-                    f,
-                    block.extents[-1],
-                    self.lanes,
-                    1,
-                    lambda indices, lanes, mask, _: self._line(
-                        f, [displaced(f, p, indices[0], self.x.itemsize) for p in pointers], lanes, mask
-                    ),
-                )
+
+                def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
+                    self._lines(f, pointers, self.x.itemsize, indices, lanes, mask)
+
+                each_vector(f, block.extents[-1], self.lanes, self.beside, vectors)
                 return
             with f.loop(0, block.extents[-1]) as loop:
-                self._line(
-                    f, [displaced(f, p, loop.index, f.size(self.x.strides[-1])) for p in pointers], 1, None
-                )
+                self._lines(f, pointers, f.size(self.x.strides[-1]), [loop.index], 1, None)
 
     def _along(self, f: KernelFunction, pointer: str, at: Sequence[str]) -> str:
         for index, stride in zip(at, self.x.strides):
             pointer = displaced(f, pointer, index, f.size(stride))
         return pointer
 
-    def _line(self, f: KernelFunction, pointers: Sequence[str], lanes: int, mask: str | None) -> None:
-        """Neighbouring lines, from one end of the axis to the other."""
+    def _lines(
+        self,
+        f: KernelFunction,
+        pointers: Sequence[str],
+        apart: str | int,
+        indices: Sequence[str],
+        lanes: int,
+        mask: str | None,
+    ) -> None:
+        """Vectors of neighbouring lines, from one end of the axis to the other: one from each index on, in
+        steps of so many bytes."""
         length, stride = f.size(self.length), f.size(self.stride)
         kind = vector_type(scalar_type(self.wide), lanes)
         first = splat(int(self.op.kind == "prod"), self.wide, lanes)
-        with f.loop(0, length, carried=[(kind, first)]) as loop:
+        body = expr.cast(expr.input_(0, self.wide), self.dtype)
+        starts = [[displaced(f, p, index, apart) for p in pointers] for index in indices]
+        with f.loop(0, length, carried=[(kind, first)] * len(starts)) as loop:
             place = f.sub(f.sub(length, 1), loop.index) if self.op.reverse else loop.index
-            source, to = (displaced(f, p, place, stride) for p in pointers)
-            reads = {0: lambda: load_lanes(f, self.dtype, source, lanes, mask), 1: lambda: loop.carried[0]}
-            (total,) = evaluate(f, [self.following], reads, lanes, None, mask)
-            result = loop.carried[0] if self.op.exclusive else total
-            body = expr.cast(expr.input_(0, self.wide), self.dtype)
-            (value,) = lower(f, [body], lambda _: result, lanes)
-            store_lanes(f, self.dtype, value, to, lanes, mask)
-            loop.carry(total)
+            step = f.mul(place, stride)
+            places = [[f.offset(p, step) for p in both] for both in starts]
+            elements = [load_lanes(f, self.dtype, source, lanes, mask) for source, _ in places]
+            totals = []
+            for element, before, (_, to) in zip(elements, loop.carried, places):
+                reads = {0: partial(_given, element), 1: partial(_given, before)}
+                (total,) = evaluate(f, [self.following], reads, lanes, None, mask)
+                totals.append(total)
+                result = before if self.op.exclusive else total
+                (value,) = lower(f, [body], lambda _, result=result: result, lanes)
+                store_lanes(f, self.dtype, value, to, lanes, mask)
+            loop.carry(*totals)
+
+
+def _given(register: str) -> str:
+    return register
 
 
 class Sizes(Piece):
