@@ -54,13 +54,14 @@ def ReverseSequence(b, input, sequence_lens, *, batch_axis=1, time_axis=0):
     if {batch_axis, time_axis} != {0, 1} or input.rank < 2:
         raise ops.TypeMismatch(f"batch axis {batch_axis} and time axis {time_axis} of {input.type}")
     length(sequence_lens, input.shape[batch_axis], "sequence_lens")
-    batch_first = (batch_axis, time_axis, *range(2, input.rank))
-    rows = b.transpose(input, batch_first)
-    count, at, steps = expr.input_(0, "int64"), expr.index(1), expr.size(rows.shape[1])
-    count = expr.check((count >= 0) & (count <= steps), count, "invalid_value")
-    lengths = along(b, b.cast(sequence_lens, "int64"), 0, 3)
-    places = generate(b, (*rows.shape[:2], 1), expr.where(at < count, count - 1 - at, at), lengths)
-    return b.transpose(b.emit(ops.Gather("nd", 0, 1), rows, places)[0], batch_first)
+    steps, batch = input.shape[time_axis], input.shape[batch_axis]
+    count, at = expr.input_(0, "int64"), expr.index(time_axis)
+    count = expr.check((count >= 0) & (count <= expr.size(steps)), count, "invalid_value")
+    place, own = expr.where(at < count, count - 1 - at, at), expr.index(batch_axis)
+    row = own * expr.size(steps) + place if time_axis else place * expr.size(batch) + own
+    lengths = along(b, b.cast(sequence_lens, "int64"), batch_axis, 2)
+    rows = b.reshape(input, (steps * batch, *input.shape[2:]))
+    return b.emit(ops.Gather("axis"), rows, generate(b, input.shape[:2], row, lengths))[0]
 
 
 # Writing -----------------------------------------------------------------------------------------
