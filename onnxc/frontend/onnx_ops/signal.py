@@ -183,15 +183,15 @@ def MelWeightMatrix(
     def mel(hertz: Expr) -> Expr:
         return 2595 * expr.log(1 + hertz / 700) / math.log(10)
 
-    def bin_of(edge: Expr) -> Expr:
-        step = (mel(high) - mel(low)) / expr.size(mels + 2).cast("float64")
-        hertz = 700 * (expr.exp((edge.cast("float64") * step + mel(low)) * (math.log(10) / 2595)) - 1)
-        return expr.floor(expr.size(period + 1).cast("float64") * hertz / rate)
-
-    j, i = expr.index(0).cast("float64"), expr.index(1)
-    left, centre, right = (bin_of(i + k) for k in range(3))
+    step = (mel(high) - mel(low)) / expr.size(mels + 2).cast("float64")
+    hertz = 700 * (expr.exp((expr.index(0).cast("float64") * step + mel(low)) * (math.log(10) / 2595)) - 1)
+    bin_of_edge = expr.floor(expr.size(period + 1).cast("float64") * hertz / rate)
+    bins = generate(b, (mels + 2,), bin_of_edge, *edges)
+    j = expr.index(0).cast("float64")
+    left, centre, right = (expr.input_(k, "float64") for k in range(3))
     rising = expr.where((j >= left) & (j <= centre), (j - left) / (centre - left), 0)
     rising = expr.where(left.equals(centre), expr.where(j.equals(centre), 1, rising * 0), rising)
     value = expr.where((j >= centre) & (j < right), (right - j) / (right - centre), rising)
     shape = (dims.floor_divide(period, 2) + 1, mels)
-    return generate(b, shape, value.cast(element_type(output_datatype)), *edges)
+    corners = [b.take(bins, 0, k, mels) for k in range(3)]
+    return generate(b, shape, value.cast(element_type(output_datatype)), *corners)
