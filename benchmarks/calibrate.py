@@ -24,12 +24,12 @@ import numpy as np
 from table import ROWS
 
 from onnxc.codegen.calibration import multiply_adds
-from onnxc.codegen.lowering.lower import Lowered, lower
+from onnxc.codegen.lowering.lower import lower
 from onnxc.commands.inputs import make_inputs
+from onnxc.commands.steps import Expected, expectations, matched
 from onnxc.driver import compile_model, optimise
 from onnxc.errors import OnnxcError
 from onnxc.frontend.importer import import_model
-from onnxc.ir.graph import walk
 from onnxc.loading.loader import Model, Timing, load
 from onnxc.target import find_target
 
@@ -63,19 +63,6 @@ class Row:
         return max(self.ratio, 1 / max(self.ratio, 1e-9))
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What was estimated of a node that a kernel runs, once for each of its steps."""
-
-    node: str
-    kernel: str
-    choice: str
-    compute: float
-    memory: float
-    overhead: float
-    steps: int
-
-
 @dataclass
 class Measurement:
     """A compiled model and the least times of its steps so far."""
@@ -107,7 +94,7 @@ def prepared(name: str, model: object, folder: Path) -> Measurement:
         target = find_target()
         compile_model(model, library, threads=1)
         lowered = lower(optimise(import_model(model).graph, target), target)
-        notes.write_bytes(pickle.dumps(list(expectations(lowered))))
+        notes.write_bytes(pickle.dumps(list(expectations(lowered, target))))
     measurement = Measurement(name, library, pickle.loads(notes.read_bytes()), {})
     row = next((row for row in ROWS if Path(row.file).stem == name), None)
     try:
@@ -118,15 +105,6 @@ def prepared(name: str, model: object, folder: Path) -> Measurement:
         measurement.sizes = {"dims": dict(row.dims), "shapes": dict(row.shapes)}
         measurement.run(1)
     return measurement
-
-
-def expectations(lowered: Lowered) -> Iterator[Expected]:
-    for node in walk(lowered.graph):
-        if node in lowered.codes:
-            choice, steps = node.choice, len(lowered.codes[node].steps)
-            cost = choice.cost
-            parts = (cost.compute, cost.memory, cost.overhead)
-            yield Expected(node.origin, choice.name, str(choice), *parts, steps)
 
 
 def usual_inputs(library: Model, sizes: dict[str, dict]) -> dict[str, object]:
@@ -140,15 +118,10 @@ def usual_inputs(library: Model, sizes: dict[str, dict]) -> dict[str, object]:
 
 def rows(name: str, expected: Sequence[Expected], timings: Sequence[Timing]) -> Iterator[Row]:
     """A row for every node that a kernel ran, its steps added up."""
-    steps = [k for k, node in enumerate(expected) for _ in range(node.steps)]
     found: dict[int, list[Timing]] = {}
-    place = 0
-    for timing in timings:
-        order = [*range(place, len(steps)), *range(place)]  # a loop begins again
-        at = next((k for k in order if expected[steps[k]].node == timing.node), None)
-        if at is not None:
-            found.setdefault(steps[at], []).append(timing)
-            place = at + 1
+    for k, timing in zip(matched(expected, timings), timings):
+        if k is not None:
+            found.setdefault(k, []).append(timing)
     for k, its in found.items():
         node = expected[k]
         estimated, measured = (float(sum(getattr(t, kind) for t in its)) for kind in ("estimated_ns", "ns"))

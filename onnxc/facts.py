@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import platform
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from .cache import usable_cache_folder
@@ -41,13 +41,17 @@ class Facts:
 
 def known_facts(target: str, otherwise: Facts) -> Facts:
     """What `onnxc calibrate` measured for code of the target on this machine, else what the system says."""
+    return measured_facts(target) or replace(otherwise, **cache_sizes())
+
+
+def measured_facts(target: str) -> Facts | None:
+    """Those that `onnxc calibrate` kept; None where there are none, or none of this release."""
     path = _path(target)
     try:
         found = json.loads(path.read_text()) if path is not None else {}
-        kinds = {field.name: type(getattr(otherwise, field.name)) for field in fields(Facts)}
-        return Facts(**{name: kind(found[name]) for name, kind in kinds.items()})
+        return Facts(**{name: type(value)(found[name]) for name, value in asdict(Facts()).items()})
     except (OSError, ValueError, TypeError, KeyError):
-        return replace(otherwise, **cache_sizes())
+        return None
 
 
 def keep_facts(target: str, facts: Facts) -> Path | None:

@@ -18,7 +18,7 @@ from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
 from . import actions as commands
-from . import caching, console
+from . import caching, console, profile
 
 FAULT, ENVIRONMENT, INTERRUPTED, PIPE_CLOSED = 1, 3, 130, 141
 EXIT_CODES = textwrap.dedent("""\
@@ -93,7 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
 
     def add(name: str, summary: str) -> argparse.ArgumentParser:
         command = group.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        module = caching if name == "cache" else commands
+        module = {"cache": caching, "profile": profile}.get(name, commands)
         command.set_defaults(command=getattr(module, f"{name}_command"))
         command.add_argument("--json", action="store_true", help="print JSON, of errors too")
         return command
@@ -104,6 +104,7 @@ def make_parser() -> argparse.ArgumentParser:
     _run_arguments(add("run", "run a model or a library on files or generated inputs"))
     _verify_arguments(add("verify", "compare a model's outputs with another implementation's"))
     _bench_arguments(add("bench", "measure the latency of a model, alone or against others"))
+    _profile_arguments(add("profile", "show where the time of a run goes, by nodes and kernels"))
     _calibrate_arguments(add("calibrate", "measure how fast this machine is, for the compiler's estimates"))
     _cache_arguments(add("cache", "show, fill and empty the cache of compiled models"))
     _demo_arguments(add("demo", "compile a digit classifier, run it from Python and from C"))
@@ -269,6 +270,26 @@ def _bench_arguments(command: argparse.ArgumentParser) -> None:
     limit.add_argument("--runs", type=_positive, metavar="N", help="timed runs of each engine")
     limit.add_argument(
         "--seconds", type=float, default=3.0, metavar="S", help="about how long each engine is timed (3)"
+    )
+
+
+def _profile_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", type=Path, metavar="FILE", help=".onnx or a compiled library")
+    command.add_argument(
+        "--model", type=Path, metavar="MODEL.onnx", help="what FILE was compiled from, when it is a library"
+    )
+    command.add_argument("--pin", action="store_true", help="compile for the sizes given, instead of for any")
+    _input_arguments(command)
+    command.add_argument("--threads", type=_positive, default=1, metavar="N", help="of the run (1)")
+    command.add_argument(
+        "--runs",
+        type=_positive,
+        default=commands.PROFILED_RUNS,
+        metavar="N",
+        help=f"of which the least time of each step counts ({commands.PROFILED_RUNS})",
+    )
+    command.add_argument(
+        "--trace", type=Path, metavar="OUT.json", help="write the steps there, for Perfetto or Chrome"
     )
 
 

@@ -14,14 +14,15 @@ def multiply_adds(graph: Graph) -> Dimension:
     """Multiply-adds of products, convolutions, attention and recurrent ops in one run. Of a branch
     the more expensive side counts; a loop counts as often as it is known to run, else once. Where the
     formula would be too large, their number at typical sizes."""
-    counts = [_of_node(node) for node in graph.nodes]
+    counts = [multiply_adds_of(node) for node in graph.nodes]
     try:
         return sum(counts, 0)
     except dims.TooComplex:
         return sum(map(dims.typical, counts))
 
 
-def _of_node(node: Node) -> Dimension:
+def multiply_adds_of(node: Node) -> Dimension:
+    """Those of one node; see `multiply_adds`."""
     types = [v.type for v in node.inputs if isinstance(v.type, TensorType)]  # all, of what is counted
     match node.op:
         case Contract(lhs=lhs, rhs=rhs):

@@ -67,6 +67,12 @@ class Timing(Record):
     estimated_ns: int
     ns: int
 
+    def event(self, began_ns: int, **told: object) -> dict[str, object]:
+        """The step as an event of a Chrome trace, in microseconds; told: further arguments."""
+        arguments = {"parts": self.parts, "expected_us": self.estimated_ns / 1000, **told}
+        event = {"name": self.node, "cat": "Node", "ph": "X", "pid": os.getpid(), "tid": 0}
+        return {**event, "ts": began_ns / 1000, "dur": self.ns / 1000, "args": arguments}
+
 
 def load(
     path: str | os.PathLike,

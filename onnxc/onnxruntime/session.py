@@ -345,9 +345,7 @@ class Session:
         assert self._profile is not None
         ns = time.monotonic_ns() - self._profile_start - sum(timing.ns for timing in timings)
         for timing in timings:
-            event = {"name": timing.node, "cat": "Node", "ph": "X", "pid": os.getpid(), "tid": 0}
-            arguments = {"parts": timing.parts, "expected_us": timing.estimated_ns / 1000}
-            self._profile.append({**event, "ts": ns // 1000, "dur": timing.ns / 1000, "args": arguments})
+            self._profile.append(timing.event(ns))
             ns += timing.ns
 
     def get_profiling_start_time_ns(self) -> int:

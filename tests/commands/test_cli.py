@@ -358,14 +358,14 @@ def test_inputs_that_do_not_fit_are_refused(command, library, arguments, words):
 def test_a_file_that_is_no_library_is_refused(command, tmp_path, content):
     path = tmp_path / "a.so"
     path.write_bytes(content)
-    for name in ("run", "inspect", "bench"):
+    for name in ("run", "inspect", "bench", "profile"):
         status, out, errors = command(name, path)
         assert (status, out, len(errors)) == (1, "", 1)
         assert str(path) in errors[0]
 
 
 def test_a_missing_file_is_refused(command, tmp_path):
-    for name in ("check", "run", "inspect", "verify", "bench"):
+    for name in ("check", "run", "inspect", "verify", "bench", "profile"):
         for file in ("gone.onnx", "gone.so"):
             status, out, errors = command(name, tmp_path / file)
             assert status == 1
@@ -450,6 +450,47 @@ def test_per_node_tells_when_all_agree(command):
     status, out, _ = command("verify", DIGITS, "--per-node")
     assert status == 0
     assert "8 values of nodes, all agree" in out
+
+
+# profile
+
+
+def test_profile_tells_of_every_node_its_kernel_its_work_and_how_near_it_is_to_its_bound(
+    command, library, tmp_path
+):
+    trace = tmp_path / "trace.json"
+    arguments = ("--model", DIGITS, "--dim", "batch=2", "--runs", 2, "--trace", trace)
+    status, out, _ = command("profile", library, *arguments, "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert sum(each["multiply_adds"] for each in found["nodes"]) == 2 * 6464
+    assert sum(each["share"] for each in found["nodes"]) == pytest.approx(1)
+    for each in filter(lambda each: each["ns"], found["nodes"]):
+        assert each["bytes"] > 0 and each["gbytes"] == pytest.approx(each["bytes"] / each["ns"])
+        assert each["of_peak"] == pytest.approx(each["bound_ns"] / each["ns"])
+    kernels = {kernel["kernel"]: kernel for kernel in found["kernels"]}
+    assert set(kernels) == {each["kernel"] for each in found["nodes"]}
+    assert sum(kernel["nodes"] for kernel in kernels.values()) == len(found["nodes"])
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {event["name"] for event in events} == {each["node"] for each in found["nodes"]}
+    for event, later in zip(events, events[1:]):
+        assert later["ts"] == pytest.approx(event["ts"] + event["dur"])
+    assert {event["args"]["kernel"] for event in events} == set(kernels)
+
+
+def test_profile_of_a_library_alone_has_times_and_says_what_the_rest_needs(command, library):
+    status, out, _ = command("profile", library, "--runs", 1)
+    assert status == 0
+    assert "Gemm" in out and "gemm" not in out
+    assert out.splitlines()[-1].endswith("--model")
+
+
+def test_profile_refuses_the_model_of_another_library(command, library, tmp_path):
+    other = tmp_path / "other.onnx"
+    other.write_bytes(saved(relu()))
+    status, _, errors = command("profile", library, "--model", other)
+    assert (status, len(errors)) == (1, 1)
+    assert "no step of the library" in errors[0]
 
 
 # bench

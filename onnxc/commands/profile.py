@@ -1,0 +1,240 @@
+"""`onnxc profile`: where the time of a run goes, by nodes and kernels, and how near each is to its bound.
+
+Steps are timed in the library as it is, as `onnxc bench --nodes` does; what they compute and move comes from
+the model (`steps.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import RunError, shorten
+from ..loading.cached import is_library
+from ..loading.loader import Model, Timing, load
+from ..records import dataclass
+from . import console
+from .actions import OK, compiling, inputs_of, library_of, sizes_to_pin
+
+if TYPE_CHECKING:
+    from .steps import Expected, Work
+
+
+@dataclass(frozen=True)
+class Part:
+    """A node of a run: its time, what the compiler expected (nanoseconds), into how many parts it was cut at
+    most, and its work, with the bound of as many threads as ran. What is not known is None."""
+
+    name: str
+    kernel: str | None
+    ns: int
+    estimated_ns: int
+    parts: int
+    work: Work | None
+
+    def as_json(self, total: int) -> dict[str, object]:
+        return {
+            "node": self.name,
+            "kernel": self.kernel,
+            "ns": self.ns,
+            "share": self.ns / max(1, total),
+            "estimated_ns": self.estimated_ns,
+            "parts": self.parts,
+            **rates([self]),
+        }
+
+
+def profile_command(options: argparse.Namespace) -> int:
+    library = library_of(options.file, operators=options.operators, **sizes_to_pin(options))
+    model = load(library, options.threads)
+    inputs = inputs_of(model, options)
+    source = options.model or (None if is_library(options.file) else options.file)
+    expected = [] if source is None else expected_of(source, model, inputs.feeds, options)
+    timings = model.profile(inputs.feeds, options.runs)
+    places = matched_steps(expected, timings)
+    if options.trace:
+        options.trace.write_text(json.dumps(trace(expected, places, timings)))
+    nodes = parts_of(expected, places, timings, options.threads)
+    total = _time(nodes)
+    kernels = by_kernel(nodes) if expected else {}
+    peak = machine_peak(options.threads)
+    if options.json:
+        console.print_json(
+            {
+                "file": str(options.file),
+                "target": model.target,
+                "threads": options.threads,
+                "runs": options.runs,
+                "inputs": inputs.describe(),
+                "peak": peak,
+                "ns": total,
+                "nodes": [node.as_json(total) for node in nodes],
+                "kernels": [kernel_json(name, its, total) for name, its in kernels.items()],
+            }
+        )
+        return OK
+    print(f"inputs: {inputs.describe()}\n{options.threads} thread{'s' if options.threads > 1 else ''}")
+    order = sorted(nodes, key=lambda node: -node.ns)
+    if expected:
+        rows = [(shorten(node.name), node.kernel or "", *_cells([node], total)) for node in order]
+        console.print_table(("node", "kernel", *_HEADS), rows, 2)
+        rows = [(name, str(len(its)), *_cells(its, total)) for name, its in kernels.items()]
+        rows.append(("all", str(len(nodes)), *_cells(nodes, total)))
+        print()
+        console.print_table(("kernel", "nodes", *_HEADS), rows)
+        measured = "" if peak["measured"] else ", but for no machine in particular: run `onnxc calibrate`"
+        print(f"peak: {peak['gflops']:.0f} GFLOP/s of float32, {peak['gbytes']:.1f} GB/s of memory{measured}")
+    else:
+        console.print_table(("node", *_HEADS[:2]), [(n.name, *_cells([n], total)[:2]) for n in order])
+        print("kernels and rates need the model that the library came from: --model")
+    return OK
+
+
+def expected_of(
+    source: Path, model: Model, feeds: Mapping[str, object], options: argparse.Namespace
+) -> list[Expected]:
+    """The nodes of the model, lowered as for the library's target, at the sizes of these inputs."""
+    import tempfile
+
+    from ..codegen.lowering.lower import lower
+    from ..driver import optimise
+    from ..frontend.importer import Options, import_model
+    from ..given import given_operators
+    from ..target import find_target
+    from .steps import expectations, input_sizes
+
+    machine = find_target()
+    target = machine if model.target == machine.name else find_target(model.target)
+    pinned = sizes_to_pin(options)
+    with compiling(source) as progress, tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
+        progress("import")
+        given = given_operators(options.operators, Path(folder), target).operators
+        settings = Options(pinned.get("sizes", {}), pinned.get("shapes", {}), operators=given)
+        imported = import_model(source, settings).graph
+        progress("optimise")
+        lowered = lower(optimise(imported, target), target, progress)
+        return list(expectations(lowered, machine, input_sizes(lowered.graph, feeds)))
+
+
+def machine_peak(threads: int) -> dict[str, object]:
+    """What so many threads of this machine can do, and whether that was measured."""
+    from ..facts import measured_facts
+    from ..target import find_target
+
+    machine = find_target()
+    adds = machine.facts.instructions * machine.lanes("float32")
+    return {
+        "gflops": 2 * adds * threads,
+        "gbytes": machine.facts.memory_rate * threads,
+        "measured": measured_facts(machine.name) is not None,
+    }
+
+
+def matched_steps(expected: Sequence[Expected], timings: Sequence[Timing]) -> list[int | None]:
+    """The place among `expected` of each step. Raises RunError where the model is another one."""
+    from .steps import matched
+
+    places = matched(expected, timings)
+    if expected and timings and all(place is None for place in places):
+        raise RunError("no step of the library is of a node of the model", remedy="give the one it came from")
+    return places
+
+
+def parts_of(
+    expected: Sequence[Expected], places: Sequence[int | None], timings: Sequence[Timing], threads: int
+) -> list[Part]:
+    """The nodes in the order of their first steps; one that a loop repeats has the work of all its runs."""
+    found: dict[object, list[Timing]] = {}
+    for place, timing in zip(places, timings):
+        found.setdefault(timing.node if place is None else place, []).append(timing)
+    nodes = []
+    for key, its in found.items():
+        kernel = work = None
+        if isinstance(key, int):
+            kernel, work = expected[key].kernel, expected[key].work
+            if work is not None:
+                work = shared(work * max(1, len(its) // expected[key].steps), threads)
+        estimated, parts = sum(t.estimated_ns for t in its), max(t.parts for t in its)
+        nodes.append(Part(its[0].node, kernel, _time(its), estimated, parts, work))
+    return nodes
+
+
+def by_kernel(nodes: Iterable[Part]) -> dict[str, list[Part]]:
+    """The nodes of each kernel, the one that takes most time first."""
+    kernels: dict[str, list[Part]] = {}
+    for node in nodes:
+        kernels.setdefault(node.kernel or "unknown", []).append(node)
+    return dict(sorted(kernels.items(), key=lambda item: -_time(item[1])))
+
+
+def shared(work: Work, threads: int) -> Work:
+    """The work of a node that so many threads do together."""
+    return replace(work, bound=work.bound / threads)
+
+
+def kernel_json(name: str, nodes: Sequence[Part], total: int) -> dict[str, object]:
+    ns = _time(nodes)
+    share = {"kernel": name, "nodes": len(nodes), "ns": ns, "share": ns / max(1, total)}
+    return {**share, **rates(nodes)}
+
+
+def rates(nodes: Sequence[Part]) -> dict[str, float | None]:
+    """What nodes compute and move, in all and in a nanosecond, and their bounds beside what they took; None
+    where it is not known of all of them, or they took no time."""
+    ns, works = _time(nodes), [node.work for node in nodes if node.work is not None]
+    if len(works) < len(nodes) or not ns:
+        names = ("multiply_adds", "bytes", "gflops", "gbytes", "bound_ns", "of_peak")
+        return dict.fromkeys(names)
+    adds, nbytes = sum(work.multiply_adds for work in works), sum(work.nbytes for work in works)
+    bound = sum(work.bound for work in works)
+    return {
+        "multiply_adds": adds,
+        "bytes": nbytes,
+        "gflops": 2 * adds / ns,
+        "gbytes": nbytes / ns,
+        "bound_ns": bound,
+        "of_peak": bound / ns,
+    }
+
+
+def trace(
+    expected: Sequence[Expected], places: Sequence[int | None], timings: Sequence[Timing]
+) -> dict[str, object]:
+    """A run in Chrome's format, which Perfetto reads: an event a step, one behind the other."""
+    events, began = [], 0
+    for place, timing in zip(places, timings):
+        told: dict[str, object] = {}
+        if place is not None:
+            node, work = expected[place], expected[place].work
+            told = {
+                "kernel": node.kernel,
+                "choice": node.choice,
+                **({"multiply_adds": work.multiply_adds, "bytes": work.nbytes} if work is not None else {}),
+            }
+        events.append(timing.event(began, **told))
+        began += timing.ns
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+_HEADS = ("time", "share", "GFLOP/s", "GB/s", "of peak")
+
+
+def _time(its: Iterable[Part | Timing]) -> int:
+    return sum(each.ns for each in its)
+
+
+def _cells(nodes: Sequence[Part], total: int) -> tuple[str, ...]:
+    """What a row says of these nodes, under _HEADS."""
+    ns, found = _time(nodes), rates(nodes)
+    gflops, gbytes, of_peak = found["gflops"], found["gbytes"], found["of_peak"]
+    return (
+        console.time_text(ns * 1e-9),
+        f"{ns / max(1, total):.1%}",
+        f"{gflops:.1f}" if gflops else "",
+        f"{gbytes:.1f}" if gbytes else "",
+        f"{of_peak:.0%}" if of_peak is not None else "",
+    )

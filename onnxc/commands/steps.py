@@ -1,0 +1,181 @@
+"""What the steps of a run are: the node and the kernel behind each, what it computes, moves, and is bound by.
+
+A library tells how long each of its steps took and of which node it is. The rest is found by lowering the
+model once more: `expectations` are its nodes in order, `matched` finds the one of each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ir import dims
+from ..ir.dims import Dimension
+from ..records import dataclass
+
+if TYPE_CHECKING:
+    from ..codegen.lowering.lower import Lowered
+    from ..ir.graph import Graph, Node
+    from ..loading.loader import Timing
+    from ..target import Target
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a node computes, and the bytes that it reads, constants included, and writes. bound: a thread of
+    this machine takes at least so many nanoseconds for the products, or for the bytes, whichever is more."""
+
+    multiply_adds: int
+    nbytes: int
+    bound: float
+
+    def __mul__(self, times: int) -> Work:
+        return Work(self.multiply_adds * times, self.nbytes * times, self.bound * times)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A node that a kernel runs, in that many steps: what was estimated of it (nanoseconds, in one thread, at
+    typical sizes), and its work at the sizes asked for, None where these do not tell."""
+
+    node: str
+    kernel: str
+    choice: str
+    compute: float
+    memory: float
+    overhead: float
+    steps: int
+    work: Work | None
+
+
+def expectations(
+    lowered: Lowered, machine: Target, sizes: Mapping[str, int] | None = None
+) -> Iterator[Expected]:
+    """The nodes that kernels run, in their order. machine: the target whose facts make the bounds; sizes: of
+    symbols, as `input_sizes` finds them."""
+    from ..codegen.costs import touched
+    from ..ir.graph import walk
+
+    among = touched(lowered.graph)
+    for node in walk(lowered.graph):
+        if node in lowered.codes and node.choice is not None:
+            cost, steps = node.choice.cost, len(lowered.codes[node].steps)
+            parts = (cost.compute, cost.memory, cost.overhead)
+            try:
+                work = _work(node, machine, sizes or {}, among)
+            except (KeyError, dims.TooComplex):
+                work = None
+            yield Expected(node.origin, node.choice.name, str(node.choice), *parts, steps, work)
+
+
+def input_sizes(graph: Graph, feeds: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes of the graph's symbols that these inputs have."""
+    from ..ir.graph import TensorType
+
+    return {
+        atom.name: number
+        for value in graph.inputs
+        if isinstance(value.type, TensorType)
+        for size, number in zip(value.shape, np.shape(feeds.get(value.name, ())))
+        if isinstance(atom := dims.single_atom(size), dims.Symbol)
+    }
+
+
+def matched(expected: Sequence[Expected], timings: Iterable[Timing]) -> list[int | None]:
+    """Of every step of a run the place of its node among those expected, None where none has its name."""
+    steps = [k for k, node in enumerate(expected) for _ in range(node.steps)]
+    known = {node.node for node in expected}
+    found: list[int | None] = []
+    place = 0
+    for timing in timings:
+        order = (
+            [*range(place, len(steps)), *range(place)] if timing.node in known else ()
+        )  # a loop begins again
+        at = next((k for k in order if expected[steps[k]].node == timing.node), None)
+        found.append(None if at is None else steps[at])
+        place = place if at is None else at + 1
+    return found
+
+
+# Work and bounds ---------------------------------------------------------------------------------
+
+
+def _work(node: Node, machine: Target, sizes: Mapping[str, int], among: int) -> Work:
+    from ..ir.arithmetic import multiply_adds_of
+
+    read, constant, written = (_bytes(values, sizes) for values in _moved(node))
+    read, constant = _read(node, read, written), _read(node, constant, written)
+    bound = max(_products_ns(node, machine, sizes), _memory_ns(machine, read, constant, written, among))
+    return Work(_number(multiply_adds_of(node), sizes), read + constant + written, bound)
+
+
+def _number(size: Dimension, sizes: Mapping[str, int]) -> int:
+    return dims.evaluate(size, sizes)
+
+
+def _moved(node: Node) -> tuple[set, set, set]:
+    """What a node reads that was computed, what it reads of constants, and what it writes: its tensors."""
+    from ..ir.graph import TensorType
+
+    tensors = {v for v in node.inputs if isinstance(v.type, TensorType)}
+    constants = {v for v in tensors if v.constant is not None}
+    return tensors - constants, constants, {v for v in node.outputs if isinstance(v.type, TensorType)}
+
+
+def _bytes(values: Iterable, sizes: Mapping[str, int]) -> int:
+    return sum(_number(v.type.nbytes, sizes) for v in values)
+
+
+def _read(node: Node, nbytes: int, written: int) -> int:
+    """Of a table no more is read than what is found there."""
+    from ..ir.ops import Gather
+
+    return min(nbytes, written) if isinstance(node.op, Gather) else nbytes
+
+
+def _memory_ns(machine: Target, read: int, constant: int, written: int, among: int) -> float:
+    """Computed values are as near as can be; between two uses of a constant lies all that a run touches."""
+    from ..codegen.costs import READ, WRITTEN, rate
+
+    near = (READ * read + WRITTEN * written) / rate(machine, read + written)
+    return near + READ * constant / rate(machine, max(constant, among))
+
+
+def _products_ns(node: Node, machine: Target, sizes: Mapping[str, int]) -> float:
+    """The time of a node's products, by the fastest instructions for them; of Winograd's, which are fewer."""
+    from ..codegen.kernels import winograd
+    from ..ir.arithmetic import multiply_adds_of
+    from ..ir.ops import Fused
+
+    if isinstance(node.op, Fused):
+        return sum(_products_ns(inner, machine, sizes) for inner in node.op.region.nodes)
+    count: float = _number(multiply_adds_of(node), sizes)
+    if node.choice is not None and node.choice.kernel is winograd:
+        m = node.choice.tiling.m
+        count *= (m + 2) ** 2 / (9 * m**2)
+    return count / _products_rate(node, machine) if count else 0.0
+
+
+def _products_rate(node: Node, machine: Target) -> float:
+    """Multiply-adds a nanosecond of the fastest instruction that a thread of the machine has for a node's."""
+    from ..codegen.costs import dot_rate
+    from ..codegen.kernels import attention_matrix
+    from ..ir.ops import Contract, Conv
+
+    if isinstance(node.op, (Contract, Conv)):
+        types = node.inputs[0].dtype, node.inputs[1].dtype, node.op.accumulate
+        if isinstance(node.op, Conv) and node.op.narrow:
+            types = types[1], types[1], types[2]
+    elif node.choice is not None and node.choice.kernel is attention_matrix:
+        types = "bfloat16", "bfloat16", "float32"
+    else:
+        types = (node.outputs[0].dtype,) * 3
+    facts, lanes = machine.facts, machine.lanes(types[2])
+    rates = [facts.instructions * lanes]
+    if dot := machine.integer_dot(*types):
+        rates.append(facts.instructions * lanes * dot.group * dot_rate(machine, dot))
+    if matrix := machine.matrix(*types):
+        rates.append(facts.matrix_products * matrix.rows * matrix.columns * matrix.depth)
+    return max(rates)

@@ -1,0 +1,64 @@
+"""Which node is behind each step of a run, and what bounds it."""
+
+from dataclasses import replace
+
+import pytest
+
+from onnxc.codegen.costs import READ, WRITTEN
+from onnxc.codegen.lowering.lower import lower
+from onnxc.commands.steps import Expected, Work, expectations, input_sizes, matched
+from onnxc.facts import Facts
+from onnxc.ir.text_parser import parse
+from onnxc.loading.loader import Timing
+from onnxc.target import find_target
+
+#: One whose caches and memory are alike, so that bounds can be told by hand.
+ALIKE = Facts(instructions=4.0, loads=0.5, level2_rate=32.0, level3_rate=32.0, memory_rate=32.0)
+TARGET = replace(find_target("x86-64-v4"), facts=ALIKE)
+
+
+def expected(text, **sizes):
+    return list(expectations(lower(parse(text), TARGET), TARGET, sizes))
+
+
+PRODUCT = """graph g(%x: float32[n, 512], %w: float32[512, 512]) {
+    %0 = contract(%x, %w) lhs=nk rhs=km out=nm accumulate=float32
+    return %0
+}"""
+
+
+def test_a_product_is_bound_by_its_multiply_adds_where_they_are_many():
+    (node,) = expected(PRODUCT, n=512)
+    assert node.work == Work(512**3, 3 * 4 * 512**2, 512**3 / (4 * 16))
+
+
+def test_a_product_of_one_row_is_bound_by_the_bytes_of_its_matrix():
+    (node,) = expected(PRODUCT, n=1)
+    assert node.work.bound == pytest.approx(4 * (READ * (512 + 512**2) + WRITTEN * 512) / 32)
+
+
+def test_work_of_a_size_that_is_not_known_is_not_known():
+    (node,) = expected(PRODUCT)
+    assert node.work is None
+
+
+def test_sizes_are_those_of_the_inputs():
+    assert input_sizes(parse(PRODUCT), {"x": [[0.0] * 512] * 7}) == {"n": 7}
+
+
+def node(name, steps=1):
+    return Expected(name, "kernel", "", 0.0, 0.0, 0.0, steps, None)
+
+
+@pytest.mark.parametrize(
+    ("run", "places"),
+    [
+        ("abbc", [0, 1, 1, 2]),
+        ("abbabb", [0, 1, 1, 0, 1, 1]),  # a loop
+        ("ac", [0, 2]),  # a branch that is not taken
+        ("axbb", [0, None, 1, 1]),
+    ],
+)
+def test_a_step_is_of_the_next_node_with_its_name(run, places):
+    nodes = [node("a"), node("b", 2), node("c")]
+    assert matched(nodes, [Timing(name, 1, 0, 1) for name in run]) == places
