@@ -23,6 +23,7 @@ from ...ir.ops import (
     Elements,
     Gather,
     Map,
+    OverlapAdd,
     Pad,
     Pool,
     Reduce,
@@ -36,7 +37,17 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, Offer
-from ..nests import blocked_moves, elementwise, indexed, movement, reduction, scan, softmax_attention, windows
+from ..nests import (
+    blocked_moves,
+    elementwise,
+    indexed,
+    movement,
+    overlaps,
+    reduction,
+    scan,
+    softmax_attention,
+    windows,
+)
 from ..nests.nest import Stages, parts_step
 
 #: The module that writes each op's nest.
@@ -44,6 +55,7 @@ NESTS: dict[type, ModuleType] = {
     Map: elementwise,
     **dict.fromkeys((Reduce, Contract), reduction),
     **dict.fromkeys((Conv, Pool), windows),
+    OverlapAdd: overlaps,
     Attention: softmax_attention,
     **dict.fromkeys((Reshape, Transpose, Slice, Pad, Broadcast, Concat, Reorder), movement),
     **dict.fromkeys((Gather, Scatter), indexed),

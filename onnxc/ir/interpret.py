@@ -25,6 +25,7 @@ from .numpy_ops import (
     einsum,
     gather,
     neutral,
+    overlap_add,
     pad,
     pool,
     recurrent,
@@ -198,6 +199,8 @@ def _run(op: ops.Op, inputs: Sequence, env: Env) -> np.ndarray | list:
             return _epilogue(op.epilogue, sums, inputs[2:], env)
         case ops.Pool():
             return pool(op, x, numbers(op.pads, env), sizes(op.sizes, env))
+        case ops.OverlapAdd():
+            return overlap_add(op, x, sizes(op.kernel, env), sizes(op.sizes, env))
         case ops.Attention():
             return attention(op, *inputs)
         case ops.Recurrent():

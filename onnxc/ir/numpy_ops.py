@@ -215,6 +215,24 @@ def pool(op: ops.Pool, x: Array, pads: Sequence[int], counts: Sequence[int]) -> 
     return (best / found if op.kind == "mean" else best).astype(x.dtype)
 
 
+def overlap_add(op: ops.OverlapAdd, x: Array, kernel: Sequence[int], counts: Sequence[int]) -> Array:
+    """Visits the elements of the kernel in order, for all blocks at once."""
+    channels = x.shape[1] // math.prod(kernel)
+    taps = widened(x).reshape(x.shape[0], channels, *kernel, *x.shape[2:])
+    sums = np.zeros((x.shape[0], channels, *counts), taps.dtype)
+    for offset in np.ndindex(*kernel):
+        read: list[Any] = []
+        write: list[Any] = []
+        for a, (size, blocks, stride) in enumerate(zip(counts, x.shape[2:], op.strides, strict=True)):
+            shift = offset[a] * op.dilations[a] - op.pads[a]
+            low = max(0, -(shift // stride))
+            high = max(low, min(blocks, -((shift - size) // stride)))
+            read.append(slice(low, high))
+            write.append(slice(low * stride + shift, high * stride + shift, stride))
+        sums[(..., *write)] += taps[(slice(None), slice(None), *offset, *read)]
+    return sums.astype(x.dtype)
+
+
 def _flat_place(grid: Sequence[Array], image: Sequence[int], column_major: bool) -> Array:
     """The index of a position of the image in its flattened axes."""
     flat = np.zeros((), np.int64)

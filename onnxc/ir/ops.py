@@ -295,6 +295,31 @@ class Pool(Op):
 
 
 @dataclass(frozen=True)
+class OverlapAdd(Op):
+    """Adds the blocks x [N, C * taps, counts...] to images [N, C, sizes...], where they overlap too; taps are
+    the elements of `kernel`, row by row. Block i's tap k is added at i * stride + k * dilation - pad of each
+    axis, or to nothing where that is outside of the image."""
+
+    kernel: Shape
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    sizes: Shape
+
+    def infer(self, need: Need, x: TensorType) -> tuple[TensorType]:
+        rank = len(self.sizes)
+        need.that(rank > 0 and x.rank == rank + 2, "{} are no blocks of {} axes", x, rank)
+        given = {len(v) for v in (self.kernel, self.strides, self.pads, self.dilations)}
+        need.that(given == {rank}, "one kernel, stride, pad and dilation for each axis")
+        need.that(min(*self.strides, *self.dilations) > 0, "a stride or dilation below 1")
+        taps = dims.product(self.kernel)
+        need.that(taps != 0, "a kernel without elements")
+        channels = dims.floor_divide(x.shape[1], taps)
+        need.equal(x.shape[1], channels * taps, "{} has no multiple of {} channels", x, taps)
+        return (TensorType(x.dtype, (x.shape[0], channels, *self.sizes)),)
+
+
+@dataclass(frozen=True)
 class Attention(Op):
     """softmax(scale * q k + bias) v with the axes named as in Contract: `q` labels the queries "bhqd", `k`
     the keys "bhkd", `v` the values "bhke", `out` the result "bhqe"; letters other than q, k, d, e are batch

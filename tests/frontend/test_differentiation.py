@@ -70,6 +70,8 @@ FORMULAS = {
         c = AveragePool <kernel_shape = [2], count_include_pad = 1, pads = [1, 0]> (image)
         d = LpPool <kernel_shape = [2]> (image) e = ReduceSum <keepdims = 0> (b)
         f = Concat <axis = 2> (a, c, d) y = Mul (f, e)""",
+    "columns": """size = Constant <value = int64[1] {6}> () a = Col2Im <pads = [1, 1]> (image, size, two)
+        y = Mul (a, a)""",
     "attention": "y = Attention <is_causal = 1, q_num_heads = 3, kv_num_heads = 1> (image, keys, keys)",
     "a hidden query": "y = Attention <q_num_heads = 1, kv_num_heads = 1> (keys, keys, keys, hides)",
     "an LSTM": """y, h, c = LSTM <hidden_size = 1, direction = "bidirectional">

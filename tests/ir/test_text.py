@@ -142,6 +142,8 @@ EVERY_OP = {
     "gather nd": "%x: float32[n, 4, 5], %i: int64[n, 2, 1] | gather(%x, %i) form=nd batch=1",
     "scatter": "%x: float32[n, 4], %i: int64[k, 4], %u: float32[k, 4] "
     "| scatter(%x, %i, %u) form=elements reduction=add",
+    "overlap add": "%x: float32[n, 12, h, 5] | overlap_add(%x) kernel=(2, 3) strides=(1, 2) pads=(0, 1) "
+    "dilations=(1, 1) sizes=(h + 1, 11)",
     "cumulate": "%x: float32[n, 4] | cumulate(%x) kind=sum axis=1 exclusive=true reverse=true",
     "sort": "%x: float32[n, 4] | %y, %i = sort(%x) axis=1 descending=true",
     "trees": "%x: float32[n, 4], %f: int32[5], %t: float32[5], %l: int32[5], %r: int32[5], %m: bool[5], "

@@ -26,6 +26,7 @@ _RULES: dict[type[ops.Op], Rule] = {
     ops.Contract: sums.of_contract,
     ops.Conv: sums.of_conv,
     ops.Pool: sums.of_pool,
+    ops.OverlapAdd: sums.of_overlap_add,
     ops.Reshape: lambda b, node, g, operand: b.reshape(g, node.inputs[0].shape),
     ops.Transpose: movement.of_transpose,
     ops.Broadcast: lambda b, node, g, operand: sums.summed(b, g, node.inputs[0].shape),

@@ -1,4 +1,4 @@
-"""Gradients of Maps, and of what sums, compares or multiplies: Reduce, Contract, Conv and Pool."""
+"""Gradients of Maps, and of what sums, compares or multiplies: Reduce, Contract, Conv, Pool, OverlapAdd."""
 
 from __future__ import annotations
 
@@ -160,3 +160,21 @@ def of_pool(b: Builder, node: Node[Any], g: Value, operand: int) -> Value | None
     ones = b.broadcast(b.constant(1, wide), (1, 1, *op.kernel))
     single = b.reshape(b.cast(g, wide), (batch * channels, 1, *op.sizes))
     return b.cast(b.reshape(_spread(b, single, ones, back, sizes), x.shape), x.dtype)
+
+
+def of_overlap_add(b: Builder, node: Node[Any], g: Value, operand: int) -> Value | None:
+    """Blocks taken out of the cotangent, as by a convolution with weights of one 1 each."""
+    op, (x,) = node.op, node.inputs
+    taps = dims.product(op.kernel)
+    wide = "float32" if dtypes.bits(x.dtype) < 32 else x.dtype
+    flat = expr.const(0, "int64")
+    for axis, size in enumerate(op.kernel, 2):
+        flat = flat * expr.size(size) + expr.index(axis)
+    one = flat.equals(expr.index(0)).cast(wide)
+    weights = b.emit(ops.Map(one, (taps, 1, *op.kernel)))[0]
+    axes = zip(x.shape[2:], op.strides, op.kernel, op.dilations)
+    reach = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in axes]
+    border = (*op.pads, *(r - p - size for r, p, size in zip(reach, op.pads, op.sizes)))
+    single = b.reshape(b.cast(g, wide), (dims.product(g.shape[:2]), 1, *op.sizes))
+    found = b.emit(ops.Conv(op.strides, border, op.dilations, accumulate=wide), single, weights)[0]
+    return b.cast(b.reshape(found, x.shape), x.dtype)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from ...errors import LimitError
+from ...errors import LimitError, UnsupportedError
 from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
@@ -251,14 +251,15 @@ def DeformConv(
 
 @onnx_op(since=18)
 def Col2Im(b, input, image_shape, block_shape, *, dilations=None, pads=None, strides=None):
-    """Adds the columns of blocks to the image: a transposed convolution with weights of one 1
-    each."""
+    """Adds the columns of blocks to the image, where they overlap too."""
     image, block = b.dimensions(image_shape, 0, "image"), b.dimensions(block_shape, 0, "block")
     if input.rank != 3 or len(image) != len(block):
         raise ops.TypeMismatch(
             f"{input.type} are no columns of blocks of {len(block)} axes in {len(image)} axes"
         )
-    rank, taps = len(image), dims.product(block)
+    if not dtypes.is_float(input.dtype) and not dtypes.is_integer(input.dtype) and input.dtype != "bool":
+        raise UnsupportedError(f"a Col2Im of {input.dtype}", "add its parts apart, as real numbers")
+    rank = len(image)
     strides, dilations = (
         integers(strides, rank, 1, "strides", 1),
         integers(dilations, rank, 1, "dilations", 1),
@@ -270,15 +271,6 @@ def Col2Im(b, input, image_shape, block_shape, *, dilations=None, pads=None, str
         dims.floor_divide(size + p + q - extent, stride) + 1
         for size, p, q, extent, stride in zip(image, before, after, extents, strides)
     ]
-    channels = dims.floor_divide(input.shape[1], taps)
-    x = b.reshape(input, (input.shape[0] * channels, taps, *blocks))
-    flat = expr.const(0, "int64")
-    for axis, size in enumerate(block):
-        flat = flat * expr.size(size) + expr.index(axis + 2)
-    weights = generate(b, (taps, 1, *block), flat.equals(expr.index(0)).cast(x.dtype))
-    reach = [(n - 1) * s + e for n, s, e in zip(blocks, strides, extents)]
-    border = (*before, *(r - p - size for r, p, size in zip(reach, before, image)))
-    exact = wide(x.dtype)
-    epilogue = None if exact == x.dtype else expr.input_(0, exact).cast(x.dtype)
-    op = ops.Conv(strides, border, dilations, 1, True, (), exact, epilogue)
-    return b.reshape(b.emit(op, x, weights)[0], (input.shape[0], channels, *image))
+    x = b.reshape(input, (*input.shape[:2], *blocks))
+    op = ops.OverlapAdd(tuple(block), strides, tuple(before), dilations, tuple(image))
+    return b.cast(b.emit(op, b.cast(x, wide(input.dtype)))[0], input.dtype)

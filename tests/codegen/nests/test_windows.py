@@ -7,7 +7,7 @@ from support.nests import TARGETS, check, numbers
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import TensorType
-from onnxc.ir.ops import Attention, Conv, Pool
+from onnxc.ir.ops import Attention, Conv, OverlapAdd, Pool
 
 CONVOLVED = [  # image, weights, strides, pads, dilations, groups, transposed, output padding
     ((1, 3, 8, 9), (4, 3, 3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, False, ()),
@@ -109,6 +109,30 @@ def test_a_window_wholly_in_the_padding_is_empty(target):
     x = numbers((1, 1, 3, 3))
     for kind in ("max", "sum", "argmax"):
         check(target, Pool(kind, (2, 2), (2, 2), (0, 0, 4, 4), (1, 1), (3, 3)), x, only="static")
+
+
+OVERLAPPING = [  # blocks, kernel, strides, pads, dilations, sizes
+    ((2, 18, 8, 40), (3, 3), (1, 1), (1, 1), (1, 1), (8, 40)),
+    ((1, 12, 5, 7), (2, 3), (2, 3), (0, 1), (1, 2), (10, 20)),
+    ((3, 4, 33), (4,), (1,), (2,), (3,), (38,)),
+    ((1, 8, 2, 3, 9), (2, 1, 2), (1, 2, 1), (0, 0, 3), (1, 1, 1), (3, 5, 4)),
+    ((1, 4, 0, 3), (2, 2), (1, 1), (0, 0), (1, 1), (1, 4)),
+    ((1, 4, 3, 3), (2, 2), (1, 1), (0, 0), (1, 1), (0, 4)),
+]
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int8"])
+def test_overlapping_blocks(target, dtype):
+    for blocks, kernel, strides, pads, dilations, sizes in OVERLAPPING:
+        x = numbers(blocks, dtype, -9, 9)
+        if dtype == "float32" and x.size:
+            x.flat[5] = np.inf
+        check(target, OverlapAdd(kernel, strides, pads, dilations, sizes), x, only="static")
+        if dtype == "float32":
+            (k, some), (s, others) = variable("k", kernel, 1), variable("s", sizes, 0)
+            env = {**some, **others}
+            check(target, OverlapAdd(k, strides, pads, dilations, s), x, env=env, only="symbolic")
 
 
 ATTENDED = [  # labels of q, k, v, out; sizes
