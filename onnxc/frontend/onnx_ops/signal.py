@@ -186,12 +186,14 @@ def MelWeightMatrix(
     step = (mel(high) - mel(low)) / expr.size(mels + 2).cast("float64")
     hertz = 700 * (expr.exp((expr.index(0).cast("float64") * step + mel(low)) * (math.log(10) / 2595)) - 1)
     bin_of_edge = expr.floor(expr.size(period + 1).cast("float64") * hertz / rate)
-    bins = generate(b, (mels + 2,), bin_of_edge, *edges)
-    j = expr.index(0).cast("float64")
-    left, centre, right = (expr.input_(k, "float64") for k in range(3))
-    rising = expr.where((j >= left) & (j <= centre), (j - left) / (centre - left), 0)
-    rising = expr.where(left.equals(centre), expr.where(j.equals(centre), 1, rising * 0), rising)
-    value = expr.where((j >= centre) & (j < right), (right - j) / (right - centre), rising)
+    countable = isinstance(period, int) and period < 1 << 24  # float32 holds every bin
+    dtype = "float32" if countable and element_type(output_datatype) != "float64" else "float64"
+    bins = generate(b, (mels + 2,), bin_of_edge.cast(dtype), *edges)
+    j = expr.index(0).cast(dtype)
+    left, centre, right = (expr.input_(k, dtype) for k in range(3))
+    rises, falls = (j >= left) & (j <= centre), (j >= centre) & (j < right)
+    slope = expr.where(falls, right - j, j - left) / expr.where(falls, right - centre, centre - left)
+    value = expr.where(falls | rises, expr.where(~falls & left.equals(centre), 1, slope), 0)
     shape = (dims.floor_divide(period, 2) + 1, mels)
     corners = [b.take(bins, 0, k, mels) for k in range(3)]
     return generate(b, shape, value.cast(element_type(output_datatype)), *corners)
