@@ -8,7 +8,7 @@ totals of 16-bit floats are float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -117,13 +117,17 @@ class Scan(Piece):
                 (total,) = evaluate(f, [self.following], reads, lanes, None, mask)
                 totals.append(total)
                 result = before if self.op.exclusive else total
-                (value,) = lower(f, [body], lambda _, result=result: result, lanes)
+                (value,) = lower(f, [body], _always(result), lanes)
                 store_lanes(f, self.dtype, value, to, lanes, mask)
             loop.carry(*totals)
 
 
 def _given(register: str) -> str:
     return register
+
+
+def _always(register: str) -> Callable[[int], str]:
+    return lambda operand: register
 
 
 class Sizes(Piece):
