@@ -9,6 +9,9 @@ through the Maps and Reshapes that `fold_constants` wrote down, as far as they k
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ..ir import expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Gather, Map, Reshape
 from ..ir.regions import everywhere
@@ -54,8 +57,8 @@ def _passes(table: Constant, axis: int) -> bool:
     if table.derivation is None or axis < 0 or table.shape[axis] == 1:
         return False
     match table.derivation.op:
-        case Map():
-            return True
+        case Map(body=body):
+            return not expr.contains(body, "index")
         case Reshape():
             (source,) = table.derivation.operands
             return source.shape[: axis + 1] == table.shape[: axis + 1]
@@ -78,8 +81,8 @@ def _gathered(rewriter: Rewriter, node: Node, table: Constant, index: Value) -> 
             return rewriter.add(Gather("axis", axis), [value, index], origin)[0]
         op, operands = constant.derivation.op, constant.derivation.operands
         inner = [rows(c, _axis_in(c, constant, axis)) for c in operands]
-        if isinstance(op, Reshape):
-            op = Reshape((*constant.shape[:axis], *index.shape, *constant.shape[axis + 1 :]))
+        if isinstance(op, Reshape) or op.shape is not None:
+            op = replace(op, shape=(*constant.shape[:axis], *index.shape, *constant.shape[axis + 1 :]))
         return rewriter.add(op, inner, origin)[0]
 
     return rows(table, axis)

@@ -91,7 +91,7 @@ def emit_kernels(graph: Graph, target: Target, emitted: Callable[[Code], None]) 
 
 def _delayed(code: Code, node: Node, away: Estimate) -> Code:
     """The code of a node whose first step waits for what is away, of which its kernel knows nothing."""
-    if not away.total:
+    if not away.total or not code.steps:
         return code
     computed = {v for v in (*node.inputs, *node.outputs) if v.constant is None}
     first, *others = code.steps

@@ -89,3 +89,29 @@ def test_a_table_that_is_no_wider_than_what_is_stored_is_read_as_it_is():
         {"q": np.ones((64, 32), np.float32)},
     )
     assert len(clean(gather_stored)(fold_constants(graph)).nodes) == 1
+
+
+def test_a_table_that_states_its_shape_has_the_rows_of_another():
+    found = gathered(
+        """graph g(%i: int64[2, 3]) {
+        %q = constant int8[512, 32] #data
+        %w = map(%q) shape=(512, 32) { cast($0, float32) }
+        %0 = gather(%w, %i) form=axis axis=0
+        return %0
+    }""",
+        {"q": BYTES},
+    )
+    assert found == ["int8[512, 32]"]
+
+
+def test_what_counts_rows_is_gathered_itself():
+    found = gathered(
+        """graph g(%i: int64[2, 3]) {
+        %q = constant int8[512, 32] #data
+        %w = map(%q) { add(cast($0, float32), cast(index(0), float32)) }
+        %0 = gather(%w, %i) form=axis axis=0
+        return %0
+    }""",
+        {"q": BYTES},
+    )
+    assert found == ["float32[512, 32]"]

@@ -44,5 +44,6 @@ def test_weights_that_are_stored_narrow_cost_the_run_nothing(operator, form):
     if form in storage.forms(operator):
         wide = selected(operator, "float32", False, "x86-64-v3")
         narrow = selected(operator, form, False, "x86-64-v3")
-        assert [n.choice.name for n in narrow] == [n.choice.name for n in wide]
+        kernels = [n.choice.name.removesuffix("_stored") for n in narrow]
+        assert kernels == [n.choice.name for n in wide]
         assert not any(isinstance(n.op, Map) for n in narrow)

@@ -35,8 +35,8 @@ CASES = [
     ),
     (Case("MatMulNBits", [X[0], WEIGHTS, SCALES], {"K": 8, "N": 6, "block_size": 12}), "in blocks of 12"),
     (
-        Case("MatMulNBits", [X[0], WEIGHTS, SCALES], {"K": 32, "N": 6, "block_size": 16, "bits": 3}),
-        "bits is 3",
+        Case("MatMulNBits", [X[0], WEIGHTS, SCALES], {"K": 32, "N": 6, "block_size": 16, "bits": 5}),
+        "bits is 5",
     ),
     (Case("MoE", [X, X[0, :, :2], W, None, W], {"use_sparse_mixer": 1}), "a sparse mixer"),
     (Case("FusedConv", [X, X[:1, :, :1]], {"activation": "Gelu"}), "the activation Gelu is none of"),
