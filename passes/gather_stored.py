@@ -81,7 +81,7 @@ def _gathered(rewriter: Rewriter, node: Node, table: Constant, index: Value) -> 
             return rewriter.add(Gather("axis", axis), [value, index], origin)[0]
         op, operands = constant.derivation.op, constant.derivation.operands
         inner = [rows(c, _axis_in(c, constant, axis)) for c in operands]
-        if isinstance(op, Reshape) or op.shape is not None:
+        if isinstance(op, Reshape) or (isinstance(op, Map) and op.shape is not None):
             op = replace(op, shape=(*constant.shape[:axis], *index.shape, *constant.shape[axis + 1 :]))
         return rewriter.add(op, inner, origin)[0]
 
