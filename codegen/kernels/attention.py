@@ -160,6 +160,17 @@ def shape_of(node: Node) -> Shape | None:
 # Emission ----------------------------------------------------------------------------------------
 
 
+def places_of(f: KernelFunction, shape: Shape, index: str) -> list[str]:
+    """The addresses of the operands for an index of the batch axes."""
+    base: list[str] = [f.input(0), f.input(1), f.input(2), f.output()]
+    base += [f.input(3)] if shape.biased else []
+    for axis in reversed(range(len(shape.batch))):
+        index, here = f.divide(index, f.size(shape.batch[axis]))
+        for operand, steps in enumerate(shape.batch_steps):
+            base[operand] = f.offset(base[operand], f.mul(here, f.size(steps[axis])))
+    return base
+
+
 class _Attention:
     """Writes the one step. Distances are in bytes, words as in matrix products: numbers stand in the
     code, what only the run knows is handed to the functions."""
@@ -210,7 +221,7 @@ class _Attention:
         groups = dims.ceil_divide(self.tiles, self.part)
         with k.entry() as f, f.loop("%first", "%last") as parts:
             index, group = f.divide(parts.index, f.size(groups))
-            self.emit_part(f, self.places(f, index), group)
+            self.emit_part(f, places_of(f, self.shape, index), group)
         parts_ = shape.repeats * groups
         work = costs.work(self.cost, shape.repeats * shape.queries * shape.keys)
         return single(k.step(parts_, work, self.scratch()["end"]))
@@ -228,18 +239,6 @@ class _Attention:
         for name, size in sizes.items():
             places[name], total = total, total + padded(size, 64)
         return places | {"end": total}
-
-    def places(self, f: KernelFunction, index: str) -> list[str]:
-        """The addresses of the operands for an index of the batch axes."""
-        shape = self.shape
-        base: list[str] = [f.input(0), f.input(1), f.input(2), f.output()]
-        base += [f.input(3)] if shape.biased else []
-        for axis in reversed(range(len(shape.batch))):
-            index, here = f.divide(index, f.size(shape.batch[axis]))
-            for operand, steps in enumerate(shape.batch_steps):
-                distance = f.mul(here, f.size(steps[axis]))
-                base[operand] = f.offset(base[operand], distance)
-        return base
 
     def emit_part(self, f: KernelFunction, places: list[str], group: str) -> None:
         """Blocks of keys, for each the tiles of query rows."""

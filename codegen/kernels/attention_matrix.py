@@ -30,7 +30,7 @@ from ..tiles import microkernel as mk
 from ..tiles.matrix import MatrixTile
 from ..tiles.packing import padded
 from ..tiles.softmax import Softmax
-from .attention import BIAS, FLOAT, OUT, SIZE, K, Q, Shape, V, shape_of
+from .attention import BIAS, FLOAT, OUT, SIZE, K, Q, Shape, V, places_of, shape_of
 
 MOST_KEYS = 1024  # whose weights for one tile the second-level cache holds beside keys and values
 PART_ROWS = 128  # query rows that pay for packing keys and values once more
@@ -141,21 +141,10 @@ class _Attention:
         with k.entry() as f:
             with f.loop("%first", "%last") as parts:
                 index, group = f.divide(parts.index, groups)
-                self.emit_part(f, self.places(f, index), group)
+                self.emit_part(f, places_of(f, self.shape, index), group)
             matrix.release(f)
         work = costs.work(self.cost, shape.repeats * self.queries)
         return single(k.step(shape.repeats * groups, work, self.scratch()["end"]))
-
-    def places(self, f: KernelFunction, index: str) -> list[str]:
-        """The addresses of the operands for an index of the batch axes."""
-        shape = self.shape
-        base: list[str] = [f.input(0), f.input(1), f.input(2), f.output()]
-        base += [f.input(3)] if shape.biased else []
-        for axis in reversed(range(len(shape.batch))):
-            index, here = f.divide(index, f.size(shape.batch[axis]))
-            for operand, steps in enumerate(shape.batch_steps):
-                base[operand] = f.offset(base[operand], f.mul(here, f.size(steps[axis])))
-        return base
 
     def emit_part(self, f: KernelFunction, places: list[str], group: str) -> None:
         """Keys and values into panels, then the tiles of query rows."""
