@@ -43,7 +43,7 @@ def compile_command(options: argparse.Namespace) -> int:
     gc.freeze()
     gc.enable()
     beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"
-    header = options.header or beside
+    header = options.header or (None if options.streamed else beside)
     with compiling(options.model) as progress:
         narrowed = None
         if options.weights:
@@ -72,7 +72,7 @@ def compile_command(options: argparse.Namespace) -> int:
         )
     if options.json:
         found = {"narrowed": narrowed.as_json()} if narrowed else {}
-        console.print_json({**report.as_json(), "header": str(header), **found})
+        console.print_json({**report.as_json(), "header": header and str(header), **found})
         return OK
     stages = "\n".join(f"{name:16} {console.time_text(seconds)}" for name, seconds in report.seconds.items())
     workspace = (
@@ -83,7 +83,7 @@ def compile_command(options: argparse.Namespace) -> int:
     print(f"{options.output} for {report.target}, {report.nodes} nodes, {report.kernels} kernels")
     console.print_fields(
         [
-            ("header", str(header)),
+            *[("header", str(header))] * (header is not None),
             ("library", console.bytes_text(report.library_bytes)),
             (
                 "packed weights",

@@ -12,13 +12,13 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
 from . import actions as commands
-from . import caching, console, profile
+from . import caching, completion, console, profile, streams
 
 FAULT, ENVIRONMENT, INTERRUPTED, PIPE_CLOSED = 1, 3, 130, 141
 EXIT_CODES = textwrap.dedent("""\
@@ -33,9 +33,11 @@ EXIT_CODES = textwrap.dedent("""\
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; its exit status."""
-    options = make_parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = make_parser("--json" in given).parse_args(given)
     try:
-        status = options.command(options)
+        with streams.standard_streams(options):
+            status = _run(options)
         sys.stdout.flush()
         return status
     except BrokenPipeError:
@@ -43,6 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        return report(error, getattr(options, "json", False))
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        return int(options.command(options))
+    except BrokenPipeError:
+        raise
     except Exception as error:
         return report(error, getattr(options, "json", False))
 
@@ -86,16 +97,23 @@ def describe(error: Exception) -> str:
 # Arguments ---------------------------------------------------------------------------------------
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = _Parser("onnxc", "Compiles ONNX models ahead of time to native shared libraries.")
+def make_parser(as_json: bool = False) -> argparse.ArgumentParser:
+    """The parser of all commands. as_json: wrong usage is told as JSON too."""
+    kind = _JsonParser if as_json else _Parser
+    parser = kind(
+        "onnxc",
+        "Compiles ONNX models ahead of time to native shared libraries. A model that is called - comes from "
+        "standard input.",
+    )
     parser.add_argument("--version", action="version", version=f"onnxc {__version__}")
-    group = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
+    group = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=kind)
 
     def add(name: str, summary: str) -> argparse.ArgumentParser:
         command = group.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        module = {"cache": caching, "profile": profile}.get(name, commands)
+        module = {"cache": caching, "completion": completion, "profile": profile}.get(name, commands)
         command.set_defaults(command=getattr(module, f"{name}_command"))
-        command.add_argument("--json", action="store_true", help="print JSON, of errors too")
+        if name != "completion":
+            command.add_argument("--json", action="store_true", help="print JSON, of errors too")
         return command
 
     _compile_arguments(add("compile", "compile a model to a library"))
@@ -108,6 +126,7 @@ def make_parser() -> argparse.ArgumentParser:
     _calibrate_arguments(add("calibrate", "measure how fast this machine is, for the compiler's estimates"))
     _cache_arguments(add("cache", "show, fill and empty the cache of compiled models"))
     _demo_arguments(add("demo", "compile a digit classifier, run it from Python and from C"))
+    _completion_arguments(add("completion", "print the script by which a shell completes onnxc's commands"))
     return parser
 
 
@@ -124,6 +143,14 @@ class _Parser(argparse.ArgumentParser):
         )
 
 
+class _JsonParser(_Parser):
+    """One that tells wrong usage as JSON besides."""
+
+    def error(self, message: str) -> NoReturn:
+        console.print_json({"errors": [{"kind": "usage", "message": f"{self.prog}: {message}"}]})
+        super().error(message)
+
+
 def _compile_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", type=Path, metavar="MODEL.onnx")
     command.add_argument(
@@ -132,7 +159,7 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="OUT",
-        help="the library: .so, or .o for static linking",
+        help="the library: .so, or .o for static linking; - for a .so on standard output",
     )
     _model_arguments(command, "pin")
     _target_argument(command, several=True)
@@ -220,7 +247,9 @@ def _run_arguments(command: argparse.ArgumentParser) -> None:
         "file", type=Path, metavar="FILE", help=".onnx, compiled on first use, or a compiled library"
     )
     _input_arguments(command)
-    command.add_argument("-o", "--output", type=Path, metavar="OUT.npz", help="write the outputs there")
+    command.add_argument(
+        "-o", "--output", type=Path, metavar="OUT.npz", help="write the outputs there, - to standard output"
+    )
     command.add_argument(
         "--threads", type=_positive, metavar="N", help="threads (as compiled, else one a processor)"
     )
@@ -329,6 +358,10 @@ def _demo_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--keep", type=Path, metavar="DIR", help="write the library, its header and the C program there"
     )
+
+
+def _completion_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("shell", choices=completion.SHELLS)
 
 
 def _model_arguments(command: argparse.ArgumentParser, purpose: str) -> None:

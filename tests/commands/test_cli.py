@@ -556,6 +556,13 @@ def test_wrong_usage_is_status_two(command, arguments):
     assert command(*arguments)[0] == 2
 
 
+def test_wrong_usage_comes_as_json_too(command):
+    status, printed, told = command("compile", "--json")
+    assert status == 2 and told[-1].startswith("onnxc compile: error: ")
+    (error,) = json.loads(printed)["errors"]
+    assert error["kind"] == "usage" and "-o/--output" in error["message"]
+
+
 def test_errors_come_as_json_too(command, tmp_path):
     path = tmp_path / "a.onnx"
     path.write_bytes(saved(model(node("Frob", "x", "a"), node("Relu", "w", "y"))))

@@ -1,0 +1,83 @@
+"""`-` in the place of a file: a model comes from standard input, a library or outputs go to standard output.
+
+The compiler reads a model more than once, so that standard input is kept in a temporary file while a command
+runs; what goes to standard output is whole before its first byte is written. Nothing that is printed tells
+the names of these files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from ..errors import CompileError
+
+STREAM = Path("-")
+READ = ("model", "file")  # the arguments that may be standard input
+
+
+@contextlib.contextmanager
+def standard_streams(options: argparse.Namespace) -> Iterator[None]:
+    """Puts temporary files where options name a stream, and writes them to standard output at the end; what
+    else is printed then goes to standard error."""
+    read = [name for name in READ if getattr(options, name, None) == STREAM]
+    options.streamed = writes = getattr(options, "output", None) == STREAM
+    if not read and not writes:
+        yield
+        return
+    if writes and getattr(options, "weights_file", None):
+        raise _weights_apart()
+    taken = sys.stdout.buffer
+    with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
+        source, result = Path(folder, "model.onnx"), Path(folder, "out", "model.so")
+        if read:
+            _keep_standard_input(source)
+        for name in read:
+            setattr(options, name, source)
+        if writes:
+            result.parent.mkdir()
+            options.output = result
+        spoken = {str(source): "standard input", str(result): "standard output"}
+        printed = _Renaming(sys.stderr if writes else sys.stdout, spoken)
+        told = _Renaming(sys.stderr, spoken)
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(told):
+            yield
+        if writes and result.exists():
+            if len(list(result.parent.iterdir())) > 1:
+                raise _weights_apart()
+            with result.open("rb") as file:
+                shutil.copyfileobj(file, taken)
+            taken.flush()
+
+
+def _weights_apart() -> CompileError:
+    """Of a library that finds its weights by their place beside it."""
+    return CompileError("weights in a file of their own need a library beside it", remedy="give -o OUT.so")
+
+
+def _keep_standard_input(path: Path) -> None:
+    if sys.stdin.isatty():
+        raise CompileError("standard input is a terminal", remedy="give a file, or pipe a model to it")
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+
+
+class _Renaming:
+    """A text stream to which some paths are written by other names."""
+
+    def __init__(self, stream: TextIO, names: Mapping[str, str]):
+        self.stream, self.names = stream, names
+
+    def write(self, text: str) -> int:
+        for path, name in self.names.items():
+            text = text.replace(path, name)
+        return self.stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)

@@ -1,0 +1,76 @@
+"""`-` for a file: models from standard input, libraries and outputs to standard output."""
+
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnxc
+import onnxc.demo
+from onnxc.commands import console
+from onnxc.commands.cli import main
+
+DIGITS = Path(onnxc.demo.__file__).parent / "digits.onnx"
+
+
+@pytest.fixture
+def piped(capsysbinary, monkeypatch):
+    """Runs a command with bytes on its standard input: (exit status, standard output, standard error)."""
+    monkeypatch.setattr(console, "PATIENCE", 600)
+
+    def run(content, *arguments):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        status = main(list(map(str, arguments)))
+        printed = capsysbinary.readouterr()
+        return status, printed.out, printed.err.decode()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def image():
+    return np.zeros((1, 8, 8), np.float32)
+
+
+def test_a_model_is_read_from_standard_input_and_its_library_written_to_standard_output(
+    piped, tmp_path, image, monkeypatch
+):
+    monkeypatch.setenv("ONNXC_CACHE", str(tmp_path / "cache"))
+    status, library, told = piped(DIGITS.read_bytes(), "compile", "-", "-o", "-")
+    assert status == 0
+    (tmp_path / "digits.so").write_bytes(library)
+    (probabilities,) = onnxc.load(tmp_path / "digits.so").run(None, {"image": image})
+    assert abs(probabilities.sum() - 1) < 1e-6
+    assert told.startswith("standard output for ") and "header" not in told
+
+    np.save(tmp_path / "image.npy", image)
+    arguments = ("run", tmp_path / "digits.so", "--input", f"image={tmp_path / 'image.npy'}", "-o", "-")
+    status, outputs, told = piped(b"", *arguments)
+    assert status == 0 and "written to standard output" in told
+    assert np.array_equal(np.load(io.BytesIO(outputs))["probabilities"], probabilities)
+
+
+def test_errors_call_it_by_its_name(piped):
+    status, printed, told = piped(b"junk", "compile", "-", "-o", "-")
+    assert (status, printed) == (1, b"")
+    assert told.startswith("onnxc: error: standard input: the file is text")
+
+
+def test_a_library_whose_weights_are_elsewhere_is_not_written_to_a_stream(piped, tmp_path):
+    arguments = ("compile", DIGITS, "-o", "-", "--weights-file", tmp_path / "x.weights")
+    status, printed, told = piped(b"", *arguments)
+    assert (status, printed, list(tmp_path.iterdir())) == (3, b"", [])
+    assert "weights in a file of their own" in told
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_is_not_waited_for(piped, monkeypatch):
+    monkeypatch.setattr(io, "TextIOWrapper", Terminal)
+    status, _, told = piped(b"", "check", "-")
+    assert status == 3 and "standard input is a terminal" in told
