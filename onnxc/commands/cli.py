@@ -126,7 +126,9 @@ def make_parser(as_json: bool = False) -> argparse.ArgumentParser:
     _calibrate_arguments(add("calibrate", "measure how fast this machine is, for the compiler's estimates"))
     _cache_arguments(add("cache", "show, fill and empty the cache of compiled models"))
     _demo_arguments(add("demo", "compile a digit classifier, run it from Python and from C"))
-    _completion_arguments(add("completion", "print the script by which a shell completes onnxc's commands"))
+    described = add("completion", "print the script by which a shell completes onnxc's commands")
+    _completion_arguments(described)
+    described.set_defaults(parser=parser)
     return parser
 
 

@@ -16,11 +16,8 @@ SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 def completion_command(options: argparse.Namespace) -> int:
     import shtab
 
-    from .cli import make_parser
-
-    parser = make_parser()
-    _complete_files(parser, shtab.FILE)
-    print(shtab.complete(parser, options.shell))
+    _complete_files(options.parser, shtab.FILE)
+    print(shtab.complete(options.parser, options.shell))
     return OK
 
 
