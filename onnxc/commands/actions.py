@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import LimitError, ModelError, ModelErrors, Origin, RunError, UnsupportedError, shorten
+from ..errors import (
+    CompileError,
+    LimitError,
+    ModelError,
+    ModelErrors,
+    Origin,
+    RunError,
+    UnsupportedError,
+    shorten,
+)
 from ..loading.cached import Settings, cached_library, is_library
 from ..loading.loader import load
 from . import console
@@ -337,7 +346,7 @@ def default_reference() -> str:
 
 
 def bench_command(options: argparse.Namespace) -> int:
-    from .measure import Engine, load_timed, measure, rival
+    from .measure import Engine, load_timed, measure
 
     model_file = options.model or options.file
     if options.against and options.model is None and is_library(options.file):
@@ -348,9 +357,8 @@ def bench_command(options: argparse.Namespace) -> int:
     model, load_seconds = load_timed(library, options.threads)
     inputs = inputs_of(model, options)
     engines = [Engine("onnxc", lambda: model.run(None, inputs.feeds))]
-    engines += [
-        rival(name, model_file, inputs.feeds, options.threads, options.pin) for name in options.against
-    ]
+    others, failures = _rivals(options, model_file, inputs)
+    engines += others
     apart = [_apart(engines[0], other, model) for other in engines[1:]]
     measure(engines, options.seconds, options.runs)
     found = {
@@ -367,6 +375,7 @@ def bench_command(options: argparse.Namespace) -> int:
             }
             for other, difference in zip(engines[1:], apart)
         ],
+        "failures": failures,
         "load_seconds": load_seconds,
         "library_bytes": library.stat().st_size,
         "weights_bytes": model.description["weights_bytes"],
@@ -393,6 +402,8 @@ def bench_command(options: argparse.Namespace) -> int:
             f"onnxc / {ratio['against']}: {ratio['median']:.3f} by median, {ratio['min']:.3f} by minimum "
             f"(largest difference of outputs {ratio['largest_difference']:.2g})"
         )
+    for reason in failures.values():
+        print(reason)
     library_bytes, weights_bytes, workspace_bytes = (
         console.bytes_text(found[key]) for key in ("library_bytes", "weights_bytes", "workspace_bytes")
     )
@@ -404,6 +415,22 @@ def bench_command(options: argparse.Namespace) -> int:
     if options.nodes:
         _print_steps(found["nodes"])
     return OK
+
+
+def _rivals(options: argparse.Namespace, model: Path, inputs: Inputs) -> tuple[list[Engine], dict[str, str]]:
+    """The rivals that run the model, and why the others do not. Where none does, or one is not installed, an
+    error."""
+    from .rivals import rival
+
+    found, failures = [], {}
+    for name in options.against:
+        try:
+            found.append(rival(name, model, inputs.feeds, options.threads, options.pin))
+        except CompileError as error:
+            if error.remedy or len(options.against) == 1:
+                raise
+            failures[name] = error.reason
+    return found, failures
 
 
 def _print_steps(steps: Sequence[Mapping]) -> None:
@@ -428,11 +455,18 @@ def _apart(ours: Engine, other: Engine, model: Model) -> float:
 
     return max(
         (
-            compare(port.name, theirs, own).absolute
+            compare(port.name, _shaped(theirs, own), own).absolute
             for port, own, theirs in zip(model.outputs, ours.run(), other.run())
         ),
         default=0.0,
     )
+
+
+def _shaped(theirs: Any, own: Any) -> Any:
+    """Their output as ours is: an engine may leave out a batch of one, and have integers of 32 bits alone."""
+    if not (isinstance(theirs, np.ndarray) and isinstance(own, np.ndarray) and theirs.size == own.size):
+        return theirs
+    return theirs.reshape(own.shape).astype(own.dtype, copy=False)
 
 
 def _workspace(model: Model, inputs: Inputs) -> int | None:

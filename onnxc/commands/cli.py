@@ -282,7 +282,7 @@ def _verify_arguments(command: argparse.ArgumentParser) -> None:
 def _bench_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help=".onnx or a compiled library")
     command.add_argument(
-        "--against", type=_rivals, default=(), metavar="RIVAL,...", help="onnxruntime, openvino"
+        "--against", type=_rivals, default=(), metavar="RIVAL,...", help="onnxruntime, openvino, ncnn, mnn"
     )
     command.add_argument(
         "--model", type=Path, metavar="MODEL.onnx", help="what the rivals run, when FILE is a library"
@@ -482,7 +482,7 @@ def _shape(text: str) -> tuple[str, tuple[int | None, ...]]:
 
 
 def _rivals(text: str) -> tuple[str, ...]:
-    from .measure import RIVALS
+    from .rivals import RIVALS
 
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:

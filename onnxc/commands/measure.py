@@ -1,4 +1,4 @@
-"""Latency of a compiled model and of its rivals: one process, in alternation, on the same inputs.
+"""Latency of a compiled model and of its rivals, in alternation, on the same inputs.
 
 Every engine runs in short blocks, one engine after the other, round after round: what disturbs the
 machine for a while disturbs all of them. The first blocks warm up and are not counted.
@@ -8,29 +8,38 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any
 
 import numpy as np
 
-from ..errors import CompileError, one_line
 from ..loading.loader import Model, load
 from ..records import dataclass
-from .comparison import for_onnxruntime
 
 BLOCK_SECONDS = 0.05  # that one engine runs before the next has its turn
-RIVALS = ("onnxruntime", "openvino")
 LOADS = 3
 
 
 @dataclass
 class Engine:
-    """Something that runs the model: `run()` does it once and returns the outputs."""
+    """Something that runs the model: `run()` returns the outputs. One in another process has `elsewhere`,
+    which runs it so many times and returns the seconds that each took."""
 
     name: str
     run: Callable[[], Sequence]
     seconds: list[float] = field(default_factory=list)
+    elsewhere: Callable[[int], list[float]] | None = None
+
+    def timed(self, count: int) -> list[float]:
+        """The seconds of so many runs."""
+        if self.elsewhere is not None:
+            return self.elsewhere(count)
+        seconds = []
+        for _ in range(count):
+            began = time.perf_counter()
+            self.run()
+            seconds.append(time.perf_counter() - began)
+        return seconds
 
     @property
     def median(self) -> float:
@@ -72,21 +81,16 @@ def measure(engines: Sequence[Engine], seconds: float = 3.0, runs: int | None = 
             count = block[engine.name]
             if runs is not None:
                 count = min(count, runs - len(engine.seconds))
-            engine.run()  # brings its weights back into the caches
-            for _ in range(count):
-                began = time.perf_counter()
-                engine.run()
-                engine.seconds.append(time.perf_counter() - began)
-                used[engine.name] += engine.seconds[-1]
+            found = engine.timed(count + 1)[1:]  # the first brings its weights back into the caches
+            engine.seconds += found
+            used[engine.name] += sum(found)
 
 
 def _warm_up(engine: Engine) -> int:
     """Runs the engine for a block or twice at least; how many runs make a block."""
     times: list[float] = []
     while len(times) < 2 or sum(times) < BLOCK_SECONDS:
-        began = time.perf_counter()
-        engine.run()
-        times.append(time.perf_counter() - began)
+        times += engine.timed(1)
     return max(1, round(BLOCK_SECONDS / max(min(times), 1e-7)))
 
 
@@ -100,64 +104,3 @@ def load_timed(path: str | os.PathLike, threads: int) -> tuple[Model, float]:
         if k < LOADS - 1:
             model.close()
     return model, min(seconds)
-
-
-# Rivals ------------------------------------------------------------------------------------------
-
-
-def rival(
-    name: str, model: str | os.PathLike, feeds: Mapping[str, Any], threads: int, static: bool = False
-) -> Engine:
-    """A rival ready to run the model on feeds. static: the compiled model has these shapes fixed, so
-    the rival may too. Raises CompileError when it is not installed or cannot run the model."""
-    make = {"onnxruntime": _onnxruntime, "openvino": _openvino}[name]
-    try:
-        run = make(os.fspath(model), feeds, threads, static)
-        run()
-    except ImportError as error:
-        raise CompileError(f"'{name}' cannot be imported: {error}", "pip install 'onnxc[bench]'") from None
-    except Exception as error:  # whatever the rival raises
-        raise CompileError(f"'{name}' cannot run the model: {one_line(str(error), 300)}") from None
-    return Engine(name, run)
-
-
-def _onnxruntime(model: str, feeds: Mapping[str, Any], threads: int, static: bool) -> Callable[[], Sequence]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 4
-    cpu = ["CPUExecutionProvider"]
-    if static:
-        for entry in onnxruntime.InferenceSession(model, options, providers=cpu).get_inputs():
-            for symbol, size in zip(entry.shape, getattr(feeds.get(entry.name), "shape", ())):
-                if isinstance(symbol, str):
-                    options.add_free_dimension_override_by_name(symbol, size)
-    session = onnxruntime.InferenceSession(model, options, providers=cpu)
-    given = {
-        entry.name: for_onnxruntime(feeds[entry.name], entry.type)
-        for entry in session.get_inputs()
-        if entry.name in feeds
-    }
-    return lambda: session.run(None, given)
-
-
-def _openvino(model: str, feeds: Mapping[str, Any], threads: int, static: bool) -> Callable[[], Sequence]:
-    import openvino
-
-    core = openvino.Core()
-    read = core.read_model(model)
-    if static:
-        read.reshape(
-            {port: list(feeds[port.any_name].shape) for port in read.inputs if port.any_name in feeds}
-        )
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
-    request = core.compile_model(read, "CPU", settings).create_infer_request()
-    given = dict(feeds)
-
-    def run() -> Sequence:
-        results = request.infer(given, share_inputs=True, share_outputs=True)
-        return [results[k] for k in range(len(results))]
-
-    return run

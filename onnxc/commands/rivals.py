@@ -1,0 +1,181 @@
+"""The engines that `onnxc bench --against` runs beside a compiled model, each in float32.
+
+ONNX Runtime and OpenVINO run in this process. ncnn and MNN convert a model first, and run in a process of
+their own (`rival_process.py`), by the Python of the environment that has them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import CompileError, one_line
+from .comparison import for_onnxruntime
+from .measure import Engine
+
+RIVALS = ("onnxruntime", "openvino", "ncnn", "mnn")
+#: Those that run elsewhere: the variable that names their Python, and what to install there.
+ELSEWHERE = {"ncnn": ("ONNXC_NCNN_PYTHON", "ncnn pnnx"), "mnn": ("ONNXC_MNN_PYTHON", "MNN")}
+
+
+def rival(
+    name: str, model: str | os.PathLike, feeds: Mapping[str, Any], threads: int, static: bool = False
+) -> Engine:
+    """A rival ready to run the model on feeds. static: the compiled model has these shapes fixed, so
+    the rival may too; those that convert a model always have them. Raises CompileError when it cannot run the
+    model, and where it is not installed, with a remedy."""
+    if name in ELSEWHERE:
+        return _Elsewhere(name, os.fspath(model), feeds, threads).engine
+    make = {"onnxruntime": _onnxruntime, "openvino": _openvino}[name]
+    try:
+        run = make(os.fspath(model), feeds, threads, static)
+        run()
+    except ImportError as error:
+        raise CompileError(f"'{name}' cannot be imported: {error}", "pip install 'onnxc[bench]'") from None
+    except Exception as error:  # whatever the rival raises
+        raise CompileError(f"'{name}' cannot run the model: {one_line(str(error), 300)}") from None
+    return Engine(name, run)
+
+
+def _onnxruntime(model: str, feeds: Mapping[str, Any], threads: int, static: bool) -> Callable[[], Sequence]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 4
+    cpu = ["CPUExecutionProvider"]
+    if static:
+        for entry in onnxruntime.InferenceSession(model, options, providers=cpu).get_inputs():
+            for symbol, size in zip(entry.shape, getattr(feeds.get(entry.name), "shape", ())):
+                if isinstance(symbol, str):
+                    options.add_free_dimension_override_by_name(symbol, size)
+    session = onnxruntime.InferenceSession(model, options, providers=cpu)
+    given = {
+        entry.name: for_onnxruntime(feeds[entry.name], entry.type)
+        for entry in session.get_inputs()
+        if entry.name in feeds
+    }
+    return lambda: session.run(None, given)
+
+
+def _openvino(model: str, feeds: Mapping[str, Any], threads: int, static: bool) -> Callable[[], Sequence]:
+    import openvino
+
+    core = openvino.Core()
+    read = core.read_model(model)
+    if static:
+        read.reshape(
+            {port: list(feeds[port.any_name].shape) for port in read.inputs if port.any_name in feeds}
+        )
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    request = core.compile_model(read, "CPU", settings).create_infer_request()
+    given = dict(feeds)
+
+    def run() -> Sequence:
+        results = request.infer(given, share_inputs=True, share_outputs=True)
+        return [results[k] for k in range(len(results))]
+
+    return run
+
+
+# In a process of their own -----------------------------------------------------------------------
+
+
+class _Elsewhere:
+    """A rival behind pipes; it ends with its engine."""
+
+    def __init__(self, name: str, model: str, feeds: Mapping[str, Any], threads: int):
+        self.name = name
+        variable, packages = ELSEWHERE[name]
+        python = os.environ.get(variable, sys.executable)
+        self.remedy = f"'{python} -m pip install {packages}', or name another Python by {variable}"
+        arrays = {key: value for key, value in feeds.items() if isinstance(value, np.ndarray)}
+        if len(arrays) < len(feeds):
+            raise CompileError(f"'{name}' cannot run the model: it has inputs that are no tensors")
+        folder = tempfile.TemporaryDirectory(prefix="onnxc-rival-")
+        place = Path(folder.name)
+        fixed, inputs, outputs = place / "model.onnx", place / "inputs.npz", place / "outputs.npz"
+        names = save_with_sizes(model, arrays, fixed)
+        given: dict[str, Any] = {key: arrays[key] for key in names if key in arrays}
+        np.savez(inputs, **given)
+        program = Path(__file__).with_name("rival_process.py")
+        try:
+            self.process = subprocess.Popen(
+                [python, "-I", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        except OSError as error:
+            raise CompileError(f"'{name}' cannot be started: {error}", self.remedy) from None
+        ends = weakref.finalize(self, _end, self.process, folder)
+        try:
+            request = {"model": fixed, "inputs": inputs, "outputs": outputs}
+            self.ask(rival=name, threads=threads, **{key: str(path) for key, path in request.items()})
+            found = dict(np.load(outputs))
+        except CompileError:
+            ends()
+            raise
+        values = [found.get(key, value) for key, value in zip(output_names(model), found.values())]
+        self.engine = Engine(name, lambda: values, elsewhere=self.timed)
+
+    def timed(self, runs: int) -> list[float]:
+        return self.ask(runs=runs)["seconds"]
+
+    def ask(self, **request: object) -> dict[str, Any]:
+        """The answer to a request."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # there is no answer then
+        line = self.process.stdout.readline()
+        answer = json.loads(line) if line else {"error": "its process ended"}
+        if answer.get("kind") == "import":
+            raise CompileError(f"'{self.name}' cannot be imported: {answer['error']}", self.remedy)
+        if "error" in answer:
+            raise CompileError(f"'{self.name}' cannot run the model: {one_line(answer['error'], 300)}")
+        return answer
+
+
+def _end(process: subprocess.Popen, folder: tempfile.TemporaryDirectory) -> None:
+    process.kill()
+    process.communicate()
+    folder.cleanup()
+
+
+def save_with_sizes(model: str, arrays: Mapping[str, np.ndarray], to: Path) -> list[str]:
+    """Writes the model with its inputs' sizes fixed to those of the arrays; the names of its inputs."""
+    import onnx
+
+    try:
+        proto = onnx.load(model)
+        graph = proto.graph
+        stored = {tensor.name for tensor in graph.initializer}
+        inputs = [entry for entry in graph.input if entry.name not in stored]
+        for entry in inputs:
+            shape = arrays[entry.name].shape if entry.name in arrays else ()
+            for dim, size in zip(entry.type.tensor_type.shape.dim, shape):
+                dim.dim_value = size
+        for output in graph.output:
+            output.type.tensor_type.ClearField("shape")
+        del graph.input[:], graph.value_info[:]
+        graph.input.extend(inputs)
+        onnx.save(onnx.shape_inference.infer_shapes(proto, data_prop=True), to)
+    except Exception as error:  # more than 2 GB, or what inference finds wrong
+        raise CompileError(f"its sizes cannot be fixed: {one_line(str(error), 300)}") from None
+    return [entry.name for entry in inputs]
+
+
+def output_names(model: str) -> list[str]:
+    import onnx
+
+    return [output.name for output in onnx.load(model, load_external_data=False).graph.output]
