@@ -1,5 +1,5 @@
-"""Numbers of runtime_c/onnxc.h and runtime_c/internal.h that generated code contains: offsets in bytes, error
-codes, kinds.
+"""Numbers of include/onnxc.h and internal.h (of runtime_c/) that generated code contains: offsets in bytes,
+error codes, kinds.
 
 tests/runtime_c holds them against the structs that a C compiler lays out.
 """

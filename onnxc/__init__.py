@@ -148,4 +148,4 @@ def get_include() -> str:
 
     from . import runtime_c
 
-    return str(Path(runtime_c.__file__).parent)
+    return str(Path(runtime_c.__file__).parent / "include")

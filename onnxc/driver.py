@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import field, replace
 from functools import partial, wraps
 from pathlib import Path
+from typing import Any
 
 from .codegen.library import custom, files, header, images, link, objects, workers
 from .codegen.library.description import describe
@@ -125,6 +126,9 @@ class Report:
     workspace_bytes: int | None = None  # None where it depends on the inputs' sizes
     kernels: int = 0
     nodes: int = 0
+    sources: list[str] = field(
+        default_factory=list
+    )  # the files that were read: model, external data, operators
 
     def as_json(self) -> dict[str, object]:
         return dict(vars(self))
@@ -209,10 +213,11 @@ def compile_model(
     weights: Narrowing | str | None = None,
     weights_file: str | os.PathLike | None = None,
     operators: Sequence[str | os.PathLike] = (),
+    soname: str | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Compiles a model (path, bytes or ModelProto) to `output`, a .so or, for static linking, a .o.
+    """Compiles a model (path, bytes or ModelProto) to `output`: a .so or, for static linking, a .o or .a.
 
     dims: sizes of named dimensions. shapes: whole shapes of inputs. states: inputs and the outputs that are
     their next values (`frontend/states.py`). target: a name of `target.TARGETS`, "native", or several: the
@@ -221,8 +226,9 @@ def compile_model(
     dimensions are most of the time, for estimates. precision: one of PRECISIONS. header: where to write the
     C header. weights: one of `narrow_weights.FORMATS`, in which the weights of products and tables are
     stored, or which of them are. weights_file: the side file for the weights (None: they are in the library,
-    or, over `LIBRARY_LIMIT`, in OUTPUT.weights). jobs: child processes that generate code. What is written
-    appears whole or not at all. Errors are of the `OnnxcError` family.
+    or, over `LIBRARY_LIMIT`, in OUTPUT.weights). soname: what programs that are linked with a .so look for
+    (None: OUTPUT's name). jobs: child processes that generate code. What is written appears whole or not at
+    all. Errors are of the `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
     outputs = Outputs(
@@ -274,11 +280,57 @@ def compile_model(
             report,
             name=name,
             threads=threads,
+            soname=soname or outputs.library.name,
             code=given.code,
         )
+        external = (file.path for file in imported.model.external.opened())
+        read = (imported.model.path, *external, *operators)
+        report.sources = [os.path.abspath(path) for path in read if path is not None]
     stages("")
     report.nodes = sum(1 for _ in walk(lowered[0].graph))
     return report
+
+
+def compile_archive(
+    models: Mapping[str, str | os.PathLike],
+    output: str | os.PathLike,
+    headers: str | os.PathLike | None = None,
+    **options: Any,
+) -> list[Report]:
+    """Compiles models, given by their names, to one static archive in which they share a runtime.
+
+    headers: the folder of their C headers, NAME.h each. options: those of `compile_model` that name no
+    output. What is written appears whole or not at all."""
+    places = [Path(headers) / f"{name}.h" for name in models] if headers is not None else []
+    for path in (*places, Path(output)):
+        files.check_output(path)
+    prefixes = {symbol_prefix(name): name for name in models}
+    for name in models:
+        if prefixes[symbol_prefix(name)] != name:
+            raise CompileError(
+                f"'{name}' and '{prefixes[symbol_prefix(name)]}' would have the same symbols",
+                remedy="give the models other names",
+            )
+    reports = []
+    with (
+        tempfile.TemporaryDirectory(prefix="onnxc-") as work,
+        files.replacing(*places, Path(output)) as temporaries,
+    ):
+        members: list[Path] = []
+        for number, (name, model) in enumerate(models.items()):
+            folder = Path(work) / str(number)
+            folder.mkdir()
+            header = temporaries[number] if places else None
+            report = compile_model(model, folder / "model.a", name=name, header=header, **options)
+            if report.weights_file is not None:
+                raise CompileError(
+                    f"the weights of '{name}' need a file of their own",
+                    remedy="compile it to an archive of its own, with --weights-file",
+                )
+            reports.append(replace(report, output=os.fspath(output)))
+            members += link.unarchive(folder / "model.a", folder)
+        link.archive(members, temporaries[-1], Path(work))
+    return reports
 
 
 def optimise(
@@ -315,6 +367,7 @@ def _build(
     *,
     name: str,
     threads: int | None,
+    soname: str,
     code: Sequence[custom.CustomCode],
 ) -> None:
     """The library of what is lowered, whose kernels are being compiled already."""
@@ -326,13 +379,14 @@ def _build(
     if outputs.weights is None and constant_bytes(plans) > LIBRARY_LIMIT:
         outputs = replace(outputs, weights=Path(f"{outputs.library}.weights"))
         outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
-    runtime_names = runtime_prefix(kind, prefix)
     decodes = any(getattr(n.op, "symbol", "") == "decode_image" for each in lowered for n in walk(each.graph))
     if decodes:
         images.require()
     with (
         files.replacing(*outputs) as temporaries,
-        start_runtime(work, machine, runtime_names, flags=[images.FLAG] if decodes else []) as runtime,
+        start_runtime(
+            work, machine, runtime_prefix(kind, prefix), flags=[images.FLAG] if decodes else []
+        ) as runtime,
     ):
         made = outputs.at(temporaries)
         stages("write weights")
@@ -358,11 +412,11 @@ def _build(
             weights_file=outputs.weights_name,
         )
         report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
-        tables = tables_text(description, runtime_names, kind == "so")
+        tables = tables_text(description, runtime.names, kind == "so")
         generation.add("tables", tables, machine.triple, BASELINE, DATA)
         if made.header is not None:
             made.header.write_text(header.model_header(description), encoding="utf-8")
-        parts = [*generation.finish(), runtime.wait(), *(part for c in code for part in c.parts(kind))]
+        parts = [*generation.finish(), *(part for c in code for part in c.parts(kind))]
         if made.weights is None:
             parts.append(weights_object(weights_path, prefix, like=parts[0]))
         stages("link")
@@ -371,11 +425,13 @@ def _build(
         imported.model.check_unchanged()
         link.link(
             parts,
+            runtime.wait(),
             made.library,
             directory=work,
             kind=kind,
             prefix=prefix,
             target=machine,
+            soname=soname,
             libraries=[
                 *(images.LINKED if decodes else ()),
                 *(flag for c in code for flag in c.flags(kind, outputs.library)),

@@ -27,7 +27,7 @@ class Given:
 
 def given_operators(paths: Iterable[str | os.PathLike], directory: Path, target: Target) -> Given:
     """What files bring: a C source (compiled into `directory`), object, archive or shared library that
-    declares operators with `runtime_c/onnxc_operator.h`; an operator set document with functions; or a Python
+    declares operators with `onnxc_operator.h`; an operator set document with functions; or a Python
     file whose rules `onnxc.operator` registers. Errors name the file."""
     rules: dict[tuple[str, str], list[Rule]] = {}
     sets: list[OperatorSet] = []

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c - holds what a caller passes against what the model declares, before any code trusts it. */
 
 /* The element after `value` in a caller's array, whose structs may be larger than ours. */

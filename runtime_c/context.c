@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* context.c - creating, running and destroying contexts: all that one caller of a model needs.
  *
  * A context is one block of memory for its tables, plus a workspace (arena, then scratch of each

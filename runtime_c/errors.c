@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* errors.c - one sentence for every failure, kept in the context.
  *
  * Calls without a context leave theirs in a buffer of the thread. Names are cut at 80 bytes. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* images.c - decode_image: bytes of an image file -> its pixels. Only in the runtime of models that decode
  * (-DONNXC_IMAGES, codegen/library/runtime.py), since it needs the libraries of five formats; BMP and PNM are
  * read here.

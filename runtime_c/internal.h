@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* internal.h - the contract between generated code and the runtime.
  *
  * Generated code reads the first fields of the context, of values and of the function table by

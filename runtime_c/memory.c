@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c - aligned allocation and checked arithmetic on sizes.
  *
  * All memory comes from ONNXC_MALLOC, which tests replace to make the nth request fail. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops_classes.c - what classes a row may belong to. */
 
 /* The probability of each of n classes, of pairwise[i * n + j], that of i where it is i or j, by Wu, Lin and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops_custom.c - calls of operators that users brought (onnxc_operator.h). */
 #include "onnxc_operator.h"
 

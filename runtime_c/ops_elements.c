@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops_elements.c - single elements of any type: their value, their order, whether they are zero.
  *
  * What operators written in C share. Small floats are decoded from their fields. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops_maps.c - maps: made of rows of numbers, and taken apart. A map's items are its keys and its values, two
  * vectors of one length. */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops_regions.c - RoiAlign and MaxRoiPool, which read regions of images, determinants and inverses.
  *
  * Any of the four common float types: elements are computed with as double. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops_select.c - operators whose results are as long as the data says: NonZero, Unique and
  * NonMaxSuppression. Their numpy twins are in onnxc/ir/runtime_twins.py. */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops_sequence.c - operators on sequences and optionals. Their numpy twins are in
  * onnxc/ir/runtime_twins.py.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops_strings.c - numbers to strings and back, and which strings are equal.
  *
  * A float is written with the fewest digits that read back as the same element, plainly where its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops_text.c - text: joined, split, normalised, matched, looked up and counted. Their numpy twins are in
  * onnxc/ir/text_twins.py.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* outputs.c - what generated code calls for memory and results: slots, outputs, operators. */
 
 static void onnxc_free_list(void *list) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parallel.c - runs a kernel's parts on a pool.
  *
  * Parts are cut into contiguous pieces, one a thread. What a part computes never depends on the cut,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c - places buffers whose sizes only the run knows in one arena.
  *
  * The rule of codegen/lowering/plan_memory.py, where it is applied to sizes that the compiler knows: first

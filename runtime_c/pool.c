@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c - threads that wait spinning, then asleep, each before a mailbox of its own.
  *
  * The caller is thread 0. Every worker has one word, its state, in its own cache line: the caller

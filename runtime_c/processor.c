@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* processor.c - all that differs between processors: how a thread waits, the mode of the floating
  * point unit, and whether there is what the model's code was generated for. The check runs before any
  * generated code, in code for the baseline processor.

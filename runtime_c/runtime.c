@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* runtime.c - the whole runtime as one translation unit, compiled once for all models.
  *
  * It knows no model: all that it needs it reaches through the context. What tables of models refer to has names

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* values.c - heap values: tensors, sequences, optionals and maps that outlive a step of the run.
  *
  * An object holds an onnxc_value, exactly as callers see it, and counts its references. Objects are

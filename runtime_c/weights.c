@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights.c - the base address of the constant data: a section of the library, or a mapped file.
  *
  * A side file has a head of one page: a magic number, a digest of its data and their length. The first

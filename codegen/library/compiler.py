@@ -23,6 +23,7 @@ from ...records import dataclass
 from ...target import Target
 
 TIMEOUT = 600  # seconds, for one call of the compiler
+OLDEST_GLIBC = "2.17"  # that what `zig cc` links runs with
 TAIL_BYTES = 600  # of what a failing compiler printed
 
 
@@ -43,11 +44,24 @@ def find_compiler() -> tuple[str, ...]:
     )
 
 
-def target_flags(compiler: Sequence[str], target: Target) -> tuple[str, ...]:
-    """What tells the compiler to make code for the target's kind of machine."""
-    machine, _, system = target.triple.partition("-")
+def find_archiver(compiler: Sequence[str]) -> tuple[str, ...]:
+    """What makes static archives: zig's beside `zig cc`, else $AR, ar or llvm-ar."""
     if _is_zig(compiler):
-        return ("-target", f"{machine}-{system.removeprefix('unknown-')}")
+        return (*compiler[: compiler.index("cc")], "ar")
+    for name in (*shlex.split(os.environ.get("AR", ""))[:1], "ar", "llvm-ar"):
+        if path := shutil.which(name):
+            return (path,)
+    raise CompileError("no archiver was found", remedy="install binutils or llvm, or set AR")
+
+
+def target_flags(compiler: Sequence[str], target: Target) -> tuple[str, ...]:
+    """What tells the compiler to make code for the target's kind of machine; nothing where CC says it already
+    (`zig cc -target x86_64-linux-musl`)."""
+    machine, _, system = target.triple.partition("-")
+    if any(word == "-target" or word.startswith("--target=") for word in compiler):
+        return ()
+    if _is_zig(compiler):
+        return ("-target", f"{machine}-{system.removeprefix('unknown-')}.{OLDEST_GLIBC}")
     if machine == platform.machine() and sys.platform in system:
         return ()
     if "clang" in os.path.basename(compiler[0]):

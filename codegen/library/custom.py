@@ -14,7 +14,7 @@ from ...errors import CompileError, Origin
 from ...records import dataclass
 from ...target import Target
 from .compiler import find_compiler, start, target_flags
-from .runtime import FLAGS, SOURCES
+from .runtime import FLAGS, HEADERS
 
 #: What the files begin with.
 ELF, ARCHIVE = b"\x7fELF", b"!<arch>\n"
@@ -31,13 +31,13 @@ class CustomCode:
     shared: bool = False
 
     def parts(self, kind: str) -> list[Path]:
-        """What becomes part of an output of this kind (`o` or `so`)."""
+        """What becomes part of an output of this kind (`link.output_kind`)."""
         return [] if self.shared else [self.object]
 
     def flags(self, kind: str, output: Path) -> list[str]:
         """How the linker finds a shared library, and the library that is made finds it later. Who links an
         object names shared libraries himself."""
-        if not self.shared or kind == "o":
+        if not self.shared or kind != "so":
             return []
         folder = self.file.resolve().parent
         place = os.path.relpath(folder, output.resolve().parent)
@@ -70,7 +70,7 @@ def custom_code(
         raise CompileError("there is no such file", origin=Origin(os.fspath(path)))
     compiler = tuple(compiler or find_compiler())
     made = directory / f"{path.stem}-{len(list(directory.iterdir()))}.o"
-    command = [*compiler, *FLAGS, *target_flags(compiler, target), f"-I{SOURCES}"]
+    command = [*compiler, *FLAGS, *target_flags(compiler, target), f"-I{HEADERS}"]
     try:
         start([*command, str(path.resolve()), "-o", str(made)], made, directory).wait()
     except CompileError as error:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from ...ir import dims, dtypes
 from .interface import LibraryDescription, Port
-from .runtime import SOURCES
+from .runtime import HEADERS
 
 _C_TYPES = {
     "float32": "float",
@@ -170,9 +170,10 @@ def model_header(description: LibraryDescription) -> str:
         if port.static
     )
     wrapped = all(port.static and port.dtype != "string" for port in (*d.inputs, *d.outputs))
-    return f"""/* Model {_comment(d.name)}, compiled by onnxc {_comment(d.version)}.
+    return f"""/* SPDX-License-Identifier: Apache-2.0 */
+/* Model {_comment(d.name)}, compiled by onnxc {_comment(d.version)}.
 {ports} */
-{(SOURCES / "onnxc.h").read_text(encoding="utf-8")}
+{(HEADERS / "onnxc.h").read_text(encoding="utf-8")}
 #ifndef ONNXC_MODEL_{d.prefix}_H
 #define ONNXC_MODEL_{d.prefix}_H
 

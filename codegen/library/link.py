@@ -1,7 +1,8 @@
 """From objects to one library.
 
 `cc` links a shared library, whose exported names are the model's and the loaders' entry, and appends the
-trailer that loaders check; or it makes one object for static linking, in which all else becomes local.
+trailer that loaders check; or it makes one object for static linking, in which all else becomes local. An
+archive has an object of each model and one of the runtime that they share.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import CompileError, Origin
-from ...loading.trailer import append_trailer
+from ...loading.trailer import ABI_MAJOR, append_trailer
 from ...records import dataclass
 from ...target import Target
-from .compiler import TIMEOUT, find_compiler, start, target_flags
+from .compiler import TIMEOUT, find_archiver, find_compiler, start, target_flags
 from .elf import section_range
 from .weights import WEIGHTS_SECTION
 
@@ -31,49 +32,73 @@ SHARED = (
     "-pthread",
 )
 LIBRARIES = ("-lm", "-ldl")
+#: The version of exported symbols: what is linked with one never runs with a library of another interface.
+SYMBOL_VERSION = f"ONNXC_{ABI_MAJOR}"
 
 
 def link(
     objects: Sequence[Path],
+    runtime: Path,
     output: Path,
     *,
     directory: Path,
     kind: str,
     prefix: str,
     target: Target,
+    soname: str | None = None,
     compiler: Sequence[str] | None = None,
     timeout: float = TIMEOUT,
     libraries: Sequence[str] = (),
 ) -> None:
-    """Links code, tables, weights and runtime into the file `output`: one object for static linking if `kind`
-    is `o`, a shared library if it is `so`.
+    """Links code, tables, weights and runtime into the file `output`, of a kind of `output_kind`.
 
-    directory: where the compiler works. libraries: further ones that a shared library needs; whoever links an
-    object names them himself."""
+    directory: where the compiler works. soname: what programs that are linked with a shared library look for.
+    libraries: further ones that a shared library needs; whoever links an object names them himself."""
     compiler = compiler or find_compiler()
     tools = _Tools(tuple(compiler), target_flags(compiler, target), directory, timeout)
     if kind == "o":
-        _link_object(objects, output, prefix, tools)
+        _link_object([*objects, runtime], output, prefix, tools)
+    elif kind == "a":
+        _link_object(objects, directory / f"{prefix}.o", prefix, tools)
+        archive([directory / f"{prefix}.o", runtime], output, directory, compiler)
     else:
-        _link_shared(objects, output, prefix, tools, libraries)
+        _link_shared([*objects, runtime], output, prefix, soname, tools, libraries)
+
+
+def archive(
+    members: Sequence[Path], output: Path, directory: Path, compiler: Sequence[str] | None = None
+) -> None:
+    """Writes the objects to a static archive, each under its name and once; always the same bytes."""
+    once = {member.name: member for member in members}
+    output.unlink(missing_ok=True)  # the archiver would add to what is there
+    tool = find_archiver(compiler or find_compiler())
+    start([*tool, "rcsD", str(output), *map(str, once.values())], output, directory).wait()
+
+
+def unarchive(path: Path, directory: Path) -> list[Path]:
+    """The objects in an archive, written to the folder."""
+    tool = find_archiver(find_compiler())
+    start([*tool, "x", str(path)], path, directory).wait()
+    return sorted(directory.glob("*.o"))
 
 
 #: What names of files that are neither objects nor libraries end in.
 _MODELS = (".onnx", ".ort", ".pb")
-_LIBRARIES = (".a", ".lib", ".obj", ".dll", ".pyd", ".dylib", ".exe", ".wasm")
+_LIBRARIES = (".lib", ".obj", ".dll", ".pyd", ".dylib", ".exe", ".wasm")
 _TEXTS = (".c", ".h", ".cc", ".cpp", ".hpp", ".py", ".txt", ".json")
 _DATA = (".npz", ".npy", ".zip")
 
 
 def output_kind(output: Path) -> str:
-    """`o` for one object, `so` for a shared library. Raises CompileError for a name that says otherwise."""
+    """`o` for one object, `a` for a static archive, `so` for a shared library. Raises CompileError for a name
+    that says otherwise."""
     if output.suffix.lower() in (*_MODELS, *_LIBRARIES, *_TEXTS, *_DATA):
         raise CompileError(
             f"would be a library under a name that ends in {output.suffix}",
-            "a shared library is called OUT.so, one object for static linking OUT.o",
+            "a shared library is called OUT.so, one object for static linking OUT.o, an archive OUT.a",
             origin=Origin(os.fspath(output)),
         )
-    return "o" if output.suffix == ".o" else "so"
+    return output.suffix[1:] if output.suffix in (".o", ".a") else "so"
 
 
 @dataclass(frozen=True)
@@ -92,12 +117,18 @@ class _Tools:
 
 
 def _link_shared(
-    parts: Sequence[Path], output: Path, prefix: str, tools: _Tools, libraries: Sequence[str]
+    parts: Sequence[Path],
+    output: Path,
+    prefix: str,
+    soname: str | None,
+    tools: _Tools,
+    libraries: Sequence[str],
 ) -> None:
-    exports = f"{{ global: {prefix}_model; onnxc_model; local: *; }};\n"
+    exports = f"{SYMBOL_VERSION} {{ global: {prefix}_model; onnxc_model; local: *; }};\n"
     (tools.directory / "exports.map").write_text(exports, encoding="ascii")
     script = "-Wl,--version-script=exports.map"  # relative: a comma in the folder's name would cut it
-    tools.run(*SHARED, script, *map(str, parts), *libraries, *LIBRARIES, result=output)
+    named = ("-Xlinker", "-soname", "-Xlinker", soname) if soname else ()
+    tools.run(*SHARED, script, *named, *map(str, parts), *libraries, *LIBRARIES, result=output)
     append_trailer(output, section_range(output, WEIGHTS_SECTION))
 
 

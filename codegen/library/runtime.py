@@ -21,6 +21,7 @@ from ...target import Target
 from .compiler import TIMEOUT, Process, find_compiler, start, target_flags
 
 SOURCES = Path(__file__).resolve().parents[2] / "runtime_c"
+HEADERS = SOURCES / "include"  # what programs and operators of their own include
 FLAGS = (
     "-c",
     "-std=c11",
@@ -47,10 +48,17 @@ VARIABLES = (
 PREFIX = "onnxc__0000000000000000_"  # of the runtime's names, as it is compiled (runtime_c/internal.h)
 
 
-def runtime_prefix(kind: str, prefix: str) -> str:
+def runtime_prefix(kind: str, prefix: str) -> str | None:
     """What the runtime's names begin with in a library: in an object for static linking (kind `o`) there is a
-    digest of the model's prefix in them, as long as what stands there when the runtime is compiled."""
-    return f"onnxc__{hashlib.sha256(prefix.encode()).hexdigest()[:16]}_" if kind == "o" else PREFIX
+    digest of the model's prefix in them, as long as what stands there when the runtime is compiled. None for
+    an archive: a digest of what the runtime is made of, so that archives share it where it is the same."""
+    if kind == "a":
+        return None
+    return _prefix_of(hashlib.sha256(prefix.encode()).hexdigest()) if kind == "o" else PREFIX
+
+
+def _prefix_of(digest: str) -> str:
+    return f"onnxc__{digest[:16]}_"
 
 
 def rename(path: Path, names: str) -> Path:
@@ -89,22 +97,25 @@ class Runtime:
 def start_runtime(
     directory: Path,
     target: Target,
-    names: str = PREFIX,
+    names: str | None = PREFIX,
     compiler: Sequence[str] | None = None,
     flags: Sequence[str] = (),
 ) -> Runtime:
     """The runtime for the target as an object in `directory`: from the cache, or being compiled while other
-    work goes on. names: what its symbols begin with. flags: further ones for the compiler."""
+    work goes on. names: what its symbols begin with (`runtime_prefix`). flags: further ones for the
+    compiler."""
     compiler = tuple(compiler or find_compiler())
     arguments = (*compiler, *FLAGS, *flags, *target_flags(compiler, target))
-    made = directory / "runtime.o"
+    key = _key(arguments)
+    made = directory / ("runtime.o" if names else f"onnxc-runtime-{key[:16]}.o")
+    names = names or _prefix_of(key)
     folder = user_cache.usable_cache_folder()
-    entry = folder and folder / f"runtime-{_key(arguments)}.o"
+    entry = folder and folder / f"runtime-{key}.o"
     if entry is not None and user_cache.fetch(entry, made):
         return Runtime(made, names)
     # An entry that was not whole would be left by a compiler that does nothing.
     made.unlink(missing_ok=True)
-    command = [*arguments, str(SOURCES / "runtime.c"), "-o", str(made)]
+    command = [*arguments, f"-I{HEADERS}", str(SOURCES / "runtime.c"), "-o", str(made)]
     return Runtime(made, names, start(command, made, directory), entry)
 
 
@@ -132,6 +143,6 @@ def _identity(word: str) -> tuple[int, int] | None:
 @cache
 def _sources_digest() -> str:
     digest = hashlib.sha256()
-    for file in sorted(SOURCES.glob("*.[ch]")):
+    for file in sorted(SOURCES.rglob("*.[ch]")):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A library's tables as LLVM IR: the structs of runtime_c/onnxc.h and runtime_c/internal.h, filled in.
+"""A library's tables as LLVM IR: the structs of include/onnxc.h and internal.h (of runtime_c/), filled in.
 
 Ports, names, live ranges, the description as JSON, and the functions that lead to them. A C compiler has no
 part in it: `STRUCTS` states the fields in order, and a test holds their offsets against those that C gives

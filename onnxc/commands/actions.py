@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,72 +39,6 @@ if TYPE_CHECKING:
 
 OK, FAULT = 0, 1
 PROFILED_RUNS = 20
-
-
-def compile_command(options: argparse.Namespace) -> int:
-    from ..codegen.library import workers
-
-    workers.start(options.jobs)  # first, so that LLVM is loaded beside the rest of the compiler
-    gc.disable()  # importing leaves no garbage, and what it makes stays: no collection need look at it
-    from ..driver import compile_model
-
-    gc.freeze()
-    gc.enable()
-    beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"
-    header = options.header or (None if options.streamed else beside)
-    with compiling(options.model) as progress:
-        narrowed = None
-        if options.weights:
-            from .narrowing import choose_layers
-
-            narrowed = choose_layers(options, progress)
-        report = compile_model(
-            options.model,
-            options.output,
-            dims=dict(options.dim),
-            shapes=dict(options.shape),
-            states=dict(options.state),
-            target=options.target,
-            threads=options.threads,
-            name=options.name,
-            overridable=options.overridable,
-            typical=dict(options.typical),
-            precision=options.precision,
-            dump_ir=options.dump_ir,
-            header=header,
-            weights=None if narrowed is None else narrowed.narrowing,
-            weights_file=options.weights_file,
-            operators=options.operators,
-            jobs=options.jobs,
-            progress=progress,
-        )
-    if options.json:
-        found = {"narrowed": narrowed.as_json()} if narrowed else {}
-        console.print_json({**report.as_json(), "header": header and str(header), **found})
-        return OK
-    stages = "\n".join(f"{name:16} {console.time_text(seconds)}" for name, seconds in report.seconds.items())
-    workspace = (
-        "depends on the inputs' sizes"
-        if report.workspace_bytes is None
-        else (console.bytes_text(report.workspace_bytes))
-    )
-    print(f"{options.output} for {report.target}, {report.nodes} nodes, {report.kernels} kernels")
-    console.print_fields(
-        [
-            *[("header", str(header))] * (header is not None),
-            ("library", console.bytes_text(report.library_bytes)),
-            (
-                "packed weights",
-                console.bytes_text(report.weights_bytes)
-                + (f" in {report.weights_file}" if report.weights_file else ""),
-            ),
-            ("initializers", console.bytes_text(report.initializer_bytes)),
-            *(narrowed.fields() if narrowed else ()),
-            ("workspace", workspace),
-            ("time", f"{console.time_text(sum(report.seconds.values()))}\n{stages}"),
-        ]
-    )
-    return OK
 
 
 def check_command(options: argparse.Namespace) -> int:

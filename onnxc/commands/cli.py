@@ -12,13 +12,22 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
 from . import actions as commands
-from . import caching, completion, console, profile, streams
+from . import caching, compilation, completion, console, profile, streams
+
+#: Where commands are that are not among `actions.py`'s.
+_MODULES: dict[str, ModuleType] = {
+    "cache": caching,
+    "compile": compilation,
+    "completion": completion,
+    "profile": profile,
+}
 
 FAULT, ENVIRONMENT, INTERRUPTED, PIPE_CLOSED = 1, 3, 130, 141
 EXIT_CODES = textwrap.dedent("""\
@@ -106,11 +115,16 @@ def make_parser(as_json: bool = False) -> argparse.ArgumentParser:
         "standard input.",
     )
     parser.add_argument("--version", action="version", version=f"onnxc {__version__}")
+    for name, what in (("include", "the C and C++ headers"), ("pkgconfig", "onnxc.pc, for PKG_CONFIG_PATH")):
+        flag = f"--{name}-dir"
+        parser.add_argument(
+            flag, action=_PrintFolder, const=name, help=f"print the folder of {what}, and exit"
+        )
     group = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=kind)
 
     def add(name: str, summary: str) -> argparse.ArgumentParser:
         command = group.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        module = {"cache": caching, "completion": completion, "profile": profile}.get(name, commands)
+        module = _MODULES.get(name, commands)
         command.set_defaults(command=getattr(module, f"{name}_command"))
         if name != "completion":
             command.add_argument("--json", action="store_true", help="print JSON, of errors too")
@@ -153,15 +167,32 @@ class _JsonParser(_Parser):
         super().error(message)
 
 
+class _PrintFolder(argparse.Action):
+    """Prints a folder of what the package brings for programs in C and C++."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(nargs=0, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from .. import runtime_c
+
+        print(Path(runtime_c.__file__).parent / str(self.const))
+        parser.exit()
+
+
 def _compile_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", type=Path, metavar="MODEL.onnx")
+    command.add_argument(
+        "others", type=Path, nargs="*", metavar="MODEL.onnx", help="further models, for one .a"
+    )
     command.add_argument(
         "-o",
         "--output",
         type=Path,
         required=True,
         metavar="OUT",
-        help="the library: .so, or .o for static linking; - for a .so on standard output",
+        help="the library: .so, or for static linking .o or .a (models in one .a share the runtime); "
+        "- for a .so on standard output",
     )
     _model_arguments(command, "pin")
     _target_argument(command, several=True)
@@ -171,8 +202,23 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="threads that the library uses unless told otherwise (one a processor)",
     )
-    command.add_argument("--name", help="prefix of the library's symbols (the stem of OUT)")
-    command.add_argument("--header", type=Path, metavar="FILE", help="the C header (OUT with the suffix .h)")
+    command.add_argument(
+        "--name",
+        action="append",
+        help="prefix of the library's symbols (the stem of OUT); of several models one each (their stems)",
+    )
+    command.add_argument(
+        "--header",
+        type=Path,
+        metavar="FILE",
+        help="the C header (OUT with the suffix .h); of several models the folder of NAME.h (OUT's)",
+    )
+    command.add_argument(
+        "--depfile", type=Path, metavar="FILE", help="write there what OUT was made of, for make and ninja"
+    )
+    command.add_argument(
+        "--soname", metavar="NAME", help="what programs that are linked with a .so look for (the name of OUT)"
+    )
     command.add_argument(
         "--weights",
         choices=("f16", "bf16", "int8", "int4"),

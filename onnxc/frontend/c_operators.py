@@ -4,7 +4,8 @@
 
 A parameter with brackets is a tensor, one without an attribute. Names in brackets are sizes: the same name is
 the same size, `...` any number of leading ones, and a name that only outputs have is what the run finds.
-`runtime_c/onnxc_operator.h` has the macro; a declaration is found by what it begins with, in any file format.
+`runtime_c/include/onnxc_operator.h` has the macro; a declaration is found by what it begins with, in any file
+format.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..ir.graph import TensorType, Value
 from ..records import dataclass
 from .onnx_ops.rules import Rule, Types
 
-#: What a declaration begins with (runtime_c/onnxc_operator.h): then symbol, domain, version and signature.
+#: What a declaration begins with (onnxc_operator.h): then symbol, domain, version and signature.
 MARK = b"onnxc operator 1\n"
 
 _NAMES = {"float32": "float", "float64": "double"}  # ONNX's names of types where they are others

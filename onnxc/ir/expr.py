@@ -411,7 +411,7 @@ def bitcast(x: Expr, dtype: str) -> Expr:
 
 
 def check(condition: Expr, x: Expr, code: str) -> Expr:
-    """x; the run fails with the error `code` (a name of runtime_c/onnxc.h) where the condition is false."""
+    """x; the run fails with the error `code` (a name of onnxc.h) where the condition is false."""
     return x if condition.op == "const" and condition.value else _make("check", x.dtype, (condition, x), code)
 
 

@@ -17,7 +17,7 @@ from .text_twins import TEXT_TWINS
 
 
 class InterpretError(RunError):
-    """A run that fails: `code` is the status of runtime_c/onnxc.h, `value` what caused it."""
+    """A run that fails: `code` is the status of runtime_c/include/onnxc.h, `value` what caused it."""
 
     def __init__(self, code: str, value: object = None) -> None:
         super().__init__(code.replace("_", " ") + ("" if value is None else f": {value}"))
@@ -276,7 +276,7 @@ def same(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.nda
 
 # Strings -----------------------------------------------------------------------------------------
 
-#: Element types by their code in runtime_c/onnxc.h, as far as strings are converted.
+#: Element types by their code in runtime_c/include/onnxc.h, as far as strings are converted.
 _TYPES = (
     "",
     "float32",

@@ -1,4 +1,4 @@
-"""Values between numpy and the C interface: the structs of runtime_c/onnxc.h and what fills them.
+"""Values between numpy and the C interface: the structs of runtime_c/include/onnxc.h and what fills them.
 
 Arrays are lent to a call without copies where they are C-ordered, of the right type and in this
 machine's byte order. A sequence is a list, an optional its value or None, strings are `str` (bytes

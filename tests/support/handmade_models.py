@@ -67,6 +67,7 @@ def cc(*arguments: object) -> None:
         "-D_GNU_SOURCE",
         "-w",
         f"-I{runtime.SOURCES}",
+        f"-I{runtime.HEADERS}",
         f"-I{HERE}",
         *map(str, arguments),
     ]
@@ -111,15 +112,18 @@ class Parts:
         names = runtime.runtime_prefix(kind, prefix)
         with replacing(output) as (temporary,):
             with runtime.start_runtime(self.folder, find_target(), names) as made:
-                parts = [self.object, tables_object(self.folder, self.description, names, kind == "so")]
-                parts += [made.wait(timeout), *filter(None, [self.weights])]
+                described = tables_object(self.folder, self.description, made.names, kind == "so")
+                parts = [self.object, described, *filter(None, [self.weights])]
+                runtime_object = made.wait(timeout)
             link.link(
                 parts,
+                runtime_object,
                 temporary,
                 directory=self.folder,
                 kind=kind,
                 prefix=prefix,
                 target=find_target(),
+                soname=output.name,
                 timeout=timeout,
             )
         return output

@@ -66,7 +66,7 @@ import os, sys
 os.environ["PATH"] = {os.environ["PATH"]!r}
 name, *arguments = sys.argv[1:]
 at = arguments.index("-target")
-assert (name, arguments[at + 1]) == ("cc", {f"{platform.machine()}-linux-gnu"!r}), sys.argv
+assert (name, arguments[at + 1]) == ("cc", {f"{platform.machine()}-linux-gnu.2.17"!r}), sys.argv
 if os.path.exists({str(tmp_path / "broken")!r}):
     sys.exit("zig is broken")
 os.execvp("cc", ["cc", *arguments[:at], *arguments[at + 2:]])
@@ -124,7 +124,8 @@ def test_a_compiler_for_this_machine_alone_is_not_asked_for_another(tmp_path):
         compiler.target_flags(("/usr/bin/gcc",), TARGETS["aarch64"])
     assert compiler.target_flags(("aarch64-linux-gnu-gcc",), TARGETS["aarch64"]) == ()
     zig = ("python", "-m", "ziglang", "cc")
-    assert compiler.target_flags(zig, TARGETS["aarch64"]) == ("-target", "aarch64-linux-gnu")
+    assert compiler.target_flags(zig, TARGETS["aarch64"]) == ("-target", "aarch64-linux-gnu.2.17")
+    assert compiler.target_flags((*zig, "-target", "aarch64-linux-musl"), TARGETS["aarch64"]) == ()
     assert compiler.target_flags(("/usr/bin/clang-18",), TARGETS["aarch64"]) == (
         "--target=aarch64-unknown-linux-gnu",
     )

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxc_operator.h - operators of your own, written in C.
  *
  *     #include "onnxc_operator.h"

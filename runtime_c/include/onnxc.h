@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxc.h - the interface of every compiled model, the same for all of them.
  *
  * A library exports `const onnxc_model *<name>_model(void)`: a table of constants and functions.

@@ -1,0 +1,143 @@
+"""`onnxc compile`: one model to a library, or several to one archive, and the rule that says what they were
+made of."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import CompileError
+from . import console
+from .actions import OK, compiling
+
+
+def compile_command(options: argparse.Namespace) -> int:
+    from ..codegen.library import workers
+
+    workers.start(options.jobs)  # first, so that LLVM is loaded beside the rest of the compiler
+    gc.disable()  # importing leaves no garbage, and what it makes stays: no collection need look at it
+    from ..driver import compile_model
+
+    gc.freeze()
+    gc.enable()
+    if options.others:
+        return _compile_archive(options)
+    beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"
+    header = options.header or (None if options.streamed else beside)
+    (name,) = _names(options, [None])
+    with compiling(options.model) as progress:
+        narrowed = None
+        if options.weights:
+            from .narrowing import choose_layers
+
+            narrowed = choose_layers(options, progress)
+        report = compile_model(
+            options.model,
+            options.output,
+            **_compilation(options),
+            name=name,
+            dump_ir=options.dump_ir,
+            header=header,
+            weights=None if narrowed is None else narrowed.narrowing,
+            weights_file=options.weights_file,
+            soname=options.soname,
+            progress=progress,
+        )
+    _write_depfile(options, report.sources)
+    if options.json:
+        found = {"narrowed": narrowed.as_json()} if narrowed else {}
+        console.print_json({**report.as_json(), "header": header and str(header), **found})
+        return OK
+    stages = "\n".join(f"{name:16} {console.time_text(seconds)}" for name, seconds in report.seconds.items())
+    workspace = (
+        "depends on the inputs' sizes"
+        if report.workspace_bytes is None
+        else (console.bytes_text(report.workspace_bytes))
+    )
+    print(f"{options.output} for {report.target}, {report.nodes} nodes, {report.kernels} kernels")
+    console.print_fields(
+        [
+            *[("header", str(header))] * (header is not None),
+            ("library", console.bytes_text(report.library_bytes)),
+            (
+                "packed weights",
+                console.bytes_text(report.weights_bytes)
+                + (f" in {report.weights_file}" if report.weights_file else ""),
+            ),
+            ("initializers", console.bytes_text(report.initializer_bytes)),
+            *(narrowed.fields() if narrowed else ()),
+            ("workspace", workspace),
+            ("time", f"{console.time_text(sum(report.seconds.values()))}\n{stages}"),
+        ]
+    )
+    return OK
+
+
+def _compilation(options: argparse.Namespace) -> dict[str, Any]:
+    """What is said of every model that is compiled."""
+    return {
+        "dims": dict(options.dim),
+        "shapes": dict(options.shape),
+        "states": dict(options.state),
+        "target": options.target,
+        "threads": options.threads,
+        "overridable": options.overridable,
+        "typical": dict(options.typical),
+        "precision": options.precision,
+        "operators": options.operators,
+        "jobs": options.jobs,
+    }
+
+
+def _names(options: argparse.Namespace, otherwise: Sequence[str | None]) -> Sequence[str | None]:
+    """What the models are to be called."""
+    names = options.name or otherwise
+    count = 1 + len(options.others)
+    if len(names) != count:
+        raise CompileError(f"{len(names)} names for {count} models", "give each --name NAME")
+    return names
+
+
+def _compile_archive(options: argparse.Namespace) -> int:
+    from ..driver import compile_archive
+
+    if options.output.suffix != ".a":
+        raise CompileError("several models are compiled to one archive", "call it OUT.a")
+    for option in ("weights", "weights_file", "soname", "dump_ir"):
+        if getattr(options, option) is not None:
+            raise CompileError(f"--{option.replace('_', '-')} is for one model", "compile each by itself")
+    paths = [options.model, *options.others]
+    names = _names(options, [path.name.split(".")[0] or "model" for path in paths])
+    models = {str(name): path for name, path in zip(names, paths)}
+    if len(models) < len(paths):
+        raise CompileError("two models have one name", "give each --name NAME, in the order of the models")
+    folder = options.header or options.output.parent
+    with console.Progress(f"compile {len(models)} models") as progress:
+        reports = compile_archive(
+            models, options.output, headers=folder, **_compilation(options), progress=progress
+        )
+    _write_depfile(options, [path for report in reports for path in report.sources])
+    if options.json:
+        console.print_json({"output": str(options.output), "models": [r.as_json() for r in reports]})
+        return OK
+    print(f"{options.output} for {reports[0].target}, {console.bytes_text(options.output.stat().st_size)}")
+    rows = [
+        (name, str(folder / f"{name}.h"), str(report.nodes), console.bytes_text(report.weights_bytes))
+        for name, report in zip(models, reports)
+    ]
+    console.print_table(("model", "header", "nodes", "packed weights"), rows, 2)
+    return OK
+
+
+def _write_depfile(options: argparse.Namespace, sources: Sequence[str]) -> None:
+    """A rule for make and ninja: the output is made of the files that were read."""
+    if options.depfile is None:
+        return
+    given = [str(entry).rpartition("=")[2] for entry in options.calibration]
+    words = [os.path.abspath(options.output), *sources, *map(os.path.abspath, given)]
+    escaped = [re.sub(r"([ #\\])", r"\\\1", word).replace("$", "$$") for word in words]
+    options.depfile.write_text(f"{escaped[0]}: " + " \\\n  ".join(dict.fromkeys(escaped[1:])) + "\n")

@@ -1,0 +1,94 @@
+"""`onnxc compile` and what else the command line gives to builds: archives of several models, dependencies,
+folders of headers."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import onnx
+import pytest
+from support.small_models import Weights, parsed
+
+import onnxc
+from onnxc.commands.cli import main
+from onnxc.version import __version__
+
+
+@pytest.fixture
+def models(tmp_path):
+    """Two models, one with its weights in a file of their own."""
+    twice = parsed("twice (float[n] x) => (float[n] y) { y = Add (x, x) }")
+    w = Weights(1)
+    w.add("w", 1000)
+    shifted = parsed("shifted (float[1000] x) => (float[1000] y) { y = Add (x, w) }", w)
+    onnx.save(twice, tmp_path / "twice.onnx")
+    onnx.save(shifted, tmp_path / "my shifted.onnx", save_as_external_data=True, location="weights #1.bin")
+    return tmp_path
+
+
+def test_several_models_become_one_archive_with_a_header_each(models, capsys):
+    given = [str(models / "twice.onnx"), str(models / "my shifted.onnx")]
+    output, rule = models / "models.a", models / "models.d"
+    assert main(["compile", *given, "-o", str(output), "--depfile", str(rule), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [entry["output"] for entry in report["models"]] == [str(output)] * 2
+    members = subprocess.run(["ar", "t", output], capture_output=True, text=True, check=True).stdout.split()
+    assert len(members) == 3 and {"twice.o", "my_shifted.o"} < set(members)
+    assert "twice_model(void)" in (models / "twice.h").read_text()
+    assert "my_shifted_model(void)" in (models / "my shifted.h").read_text()
+    names = ("models.a", "twice.onnx", "my\\ shifted.onnx", "weights\\ \\#1.bin")
+    target, first, *others = (f"{models}/{name}" for name in names)
+    assert rule.read_text() == " \\\n  ".join([f"{target}: {first}", *others]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-o", "two.so"], "several models are compiled to one archive; call it OUT.a"),
+        (["-o", "two.a", "--name", "a"], "1 names for 2 models"),
+        (["-o", "two.a", "--name", "a", "--name", "a"], "two models have one name"),
+        (["-o", "two.a", "--name", "a-b", "--name", "a_b"], "'a-b' and 'a_b' would have the same symbols"),
+        (["-o", "two.a", "--weights-file", "w"], "--weights-file is for one model"),
+    ],
+)
+def test_what_cannot_be_said_of_several_models_is_refused(models, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(models)
+    assert main(["compile", "twice.onnx", "my shifted.onnx", *arguments]) == 3
+    assert words in capsys.readouterr().err
+    assert not list(models.glob("two.*")) and not list(models.glob("*.tmp"))
+
+
+def printed(capsys, *arguments) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert ended.value.code == 0
+    return capsys.readouterr().out.strip()
+
+
+def test_the_folders_for_other_builds_are_printed(capsys):
+    folder = Path(printed(capsys, "--include-dir"))
+    assert (folder / "onnxc.h").exists() and str(folder) == onnxc.get_include()
+    assert (Path(printed(capsys, "--pkgconfig-dir")) / "onnxc.pc").exists()
+
+
+@pytest.mark.skipif(shutil.which("pkg-config") is None, reason="there is no pkg-config")
+def test_pkg_config_knows_where_the_headers_are_and_what_static_linking_takes(capsys, monkeypatch):
+    monkeypatch.setenv("PKG_CONFIG_PATH", printed(capsys, "--pkgconfig-dir"))
+
+    def ask(*options):
+        command = ["pkg-config", *options, "onnxc"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    assert ask("--modversion") == [__version__]
+    (flag,) = ask("--cflags")
+    assert Path(flag.removeprefix("-I")).resolve() == Path(onnxc.get_include())
+    assert {"-lm", "-pthread"} <= set(ask("--static", "--libs"))
+
+
+def test_every_header_and_source_of_the_runtime_names_its_licence():
+    folder = Path(onnxc.get_include()).parent
+    files = [path for path in folder.rglob("*") if path.suffix in (".c", ".h", ".hpp", ".cmake", ".pc")]
+    assert len(files) > 25
+    for path in files:
+        assert "SPDX-License-Identifier: Apache-2.0" in path.read_text().splitlines()[0], path
