@@ -1,6 +1,7 @@
 """Measures the facts of a target (`Facts`) on this machine: small loops of a few instructions each, timed.
 
-Every figure is the best of many short runs, so that what else the machine does disturbs little.
+Every figure is the best of many short runs at several moments, all figures taking turns, so that what else
+the machine does for a while spoils none.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import ctypes
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from .tiles import matrix
 
 CHAINS = 12  # sums that do not wait for each other: more than any latency times any rate
 WINDOW = 1 << 20  # bytes of a larger memory that are timed together
-SECONDS = 0.4  # for each figure
+VISITS = 6  # of each figure
+SECONDS = 0.1  # of a visit
 UNROLLED = 8  # vectors an iteration
 SMALLEST = 8 << 10  # bytes that lie in the first-level cache of any processor
 
@@ -32,62 +34,68 @@ Body = Callable[[Function, Vectors], None]
 def measure_facts(target: Target, progress: Callable[[str], None] = lambda name: None) -> Facts:
     """The facts of this machine for code of the target, which it must be able to run."""
     sizes = replace(target.facts, **cache_sizes())
-    vector = target.vector_bits // 8
-    progress("multiply-adds")
-    chain, chains = _compiled(target, _multiply_adds(1)), _compiled(target, _multiply_adds(CHAINS))
-    latency = 1 / _rate(chain, 200_000)
-    instructions = CHAINS * _rate(chains, 200_000)
-    halves = CHAINS * _rate(_compiled(target, _multiply_adds(CHAINS), 2), 200_000)
-    progress("small matrices")
-    products, matrix_loads = _matrix_rates(target)
-    progress("loads")
-    loads = _rate(_compiled(target, _sum), 200_000, 2 * SMALLEST)
-    copy = _compiled(target, _copy)
-    rates = []
-    for level, among in (
-        (2, (sizes.level1_bytes + sizes.level2_bytes) // 2),
-        (3, 3 * sizes.level2_bytes),
-        (4, min(max(2 * sizes.level3_bytes, 64 << 20), 512 << 20)),
-    ):
-        progress(f"level {level}" if level < 4 else "memory")
-        rates.append(2 * vector * _rate(copy, among // 2 // vector, among))
+    probes = _probes(target, sizes)
+    best = dict.fromkeys(probes, 0.0)
+    for _ in range(VISITS):
+        for name, probe in probes.items():
+            progress(name)
+            best[name] = max(best[name], probe())
+    adds, middle = best["instructions"], math.sqrt(best["level3_rate"] * best["memory_rate"])
     progress("share of level 3")
-    share, middle = 3 * sizes.level2_bytes, math.sqrt(rates[1] * rates[2])
-    while 2 * share <= sizes.level3_bytes and 2 * vector * _rate(copy, share // vector, 2 * share) > middle:
-        share *= 2
     return replace(
         sizes,
-        level3_bytes=share,
-        instructions=instructions,
-        loads=loads,
-        latency=latency,
-        narrow=min(1.0, instructions / halves),
-        bf16_dots=_bf16_dots(target, instructions),
-        matrix_products=products,
-        matrix_loads=matrix_loads,
-        level2_rate=rates[0],
-        level3_rate=rates[1],
-        memory_rate=rates[2],
+        **{name: rate for name, rate in best.items() if name in asdict(sizes)},
+        latency=1 / best["one sum"],
+        narrow=min(1.0, adds / best["half vectors"]),
+        bf16_dots=min(1.0, best["pairs"] / adds) if "pairs" in best else sizes.bf16_dots,
+        level3_bytes=_share(target, sizes, middle),
     )
 
 
-def _bf16_dots(target: Target, instructions: float) -> float:
-    """The rate of products of pairs of bfloat16s beside that of multiply-adds."""
-    dot = target.dot("bfloat16", "bfloat16", "float32")
-    if dot is None:
-        return target.facts.bf16_dots
-    return min(1.0, CHAINS * _rate(_compiled(target, _dots(dot)), 200_000) / instructions)
+def _probes(target: Target, sizes: Facts) -> dict[str, Callable[[], float]]:
+    """What measures a rate each, the best of a short while; one that is a fact has its name."""
+    vector = target.vector_bits // 8
+    probes = {
+        "one sum": _probe(_compiled(target, _multiply_adds(1))),
+        "instructions": _probe(_compiled(target, _multiply_adds(CHAINS)), CHAINS),
+        "half vectors": _probe(_compiled(target, _multiply_adds(CHAINS), 2), CHAINS),
+        "loads": _probe(_compiled(target, _sum), 1, nbytes=2 * SMALLEST),
+    }
+    if (dot := target.dot("bfloat16", "bfloat16", "float32")) is not None:
+        probes["pairs"] = _probe(_compiled(target, _dots(dot)), CHAINS)
+    if target.matrices:
+        tile = matrix.MatrixTile(target.matrices[0], matrix.WIDE)
+        loading, multiplying = (
+            _compiled(target, _matrix_steps(tile, products)) for products in (False, True)
+        )
+        probes["matrix_loads"] = _probe(loading, tile.high + tile.vectors, 20_000)
+        probes["matrix_products"] = _probe(multiplying, tile.high * tile.vectors, 20_000)
+    copy = _compiled(target, _copy)
+    for name, among in (
+        ("level2_rate", (sizes.level1_bytes + sizes.level2_bytes) // 2),
+        ("level3_rate", 3 * sizes.level2_bytes),
+        ("memory_rate", min(max(2 * sizes.level3_bytes, 64 << 20), 512 << 20)),
+    ):
+        probes[name] = _probe(copy, 2 * vector, among // 2 // vector, among)
+    return probes
 
 
-def _matrix_rates(target: Target) -> tuple[float, float]:
-    """Products and loads of whole matrix registers a nanosecond."""
-    if not target.matrices:
-        return target.facts.matrix_products, target.facts.matrix_loads
-    tile = matrix.MatrixTile(target.matrices[0], matrix.WIDE)
-    loads = tile.high + tile.vectors
-    loading = 1 / _rate(_compiled(target, _matrix_steps(tile, False)), 20_000) / loads
-    products = tile.high * tile.vectors * _rate(_compiled(target, _matrix_steps(tile, True)), 20_000)
-    return products, 1 / loading
+def _share(target: Target, sizes: Facts, middle: float) -> int:
+    """How much of the last-level cache one core gets: as much as is copied faster than `middle`."""
+    copy, vector, share = _compiled(target, _copy), target.vector_bits // 8, 3 * sizes.level2_bytes
+    while 2 * share <= sizes.level3_bytes:
+        probe = _probe(copy, 2 * vector, share // vector, 2 * share)
+        if max(probe() for _ in range(VISITS)) <= middle:
+            break
+        share *= 2
+    return share
+
+
+def _probe(
+    compiled: tuple[Any, Any], times: float = 1, count: int = 200_000, nbytes: int = 4096
+) -> Callable[[], float]:
+    """What measures how often a nanosecond a loop does what each of its iterations does so many times."""
+    return lambda: times * _rate(compiled, count, nbytes)
 
 
 def multiply_adds(target: Target) -> Callable[[], float]:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import astuple, replace
+from itertools import count
 
 import pytest
 
@@ -38,8 +39,19 @@ def test_without_a_cache_folder_the_system_is_asked(monkeypatch):
 
 def test_every_rate_is_measured(monkeypatch):
     monkeypatch.setattr(calibration, "SECONDS", 0.001)
+    monkeypatch.setattr(calibration, "VISITS", 1)
     monkeypatch.setattr(calibration, "cache_sizes", lambda: SMALL)
     facts = calibration.measure_facts(find_target())
     assert all(value > 0 for value in astuple(facts))
     assert facts.level2_bytes == SMALL["level2_bytes"]
     assert json.loads(keep_facts("t", facts).read_text())["latency"] == known_facts("t", Facts()).latency
+
+
+def test_moments_in_which_the_machine_is_slow_do_not_show(monkeypatch):
+    def facts(slow):
+        calls = count()
+        monkeypatch.setattr(calibration, "_rate", lambda *_: 0.5 if next(calls) in slow else 1.0)
+        return calibration.measure_facts(find_target())
+
+    monkeypatch.setattr(calibration, "_compiled", lambda *_: None)
+    assert facts(slow=range(7)) == facts(slow=range(20, 25)) == facts(slow=())
