@@ -1,7 +1,7 @@
 """Estimates beside measurements: `python benchmarks/calibrate.py [MODEL.onnx | FOLDER ...]`.
 
 Every node of the models, and of a grid of models of one layer (`--grid`), is timed where it stands in a run
-in one thread at the sizes that are typical, as `onnxc bench --nodes` does: the least of many runs in rounds
+in one thread at the sizes that are typical, as `onnxc profile` does: the least of many runs in rounds
 over all models; rounds in which the core was slower than its facts say do not count. A ratio is measured /
 estimated. Prints for each kernel how many nodes it ran, the median ratio, the shares within 1.5x and 3x, the
 worst. What takes less than 250 ns is left out: a reading of the clock is 35 to 60.

@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import os
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -314,9 +314,6 @@ def bench_command(options: argparse.Namespace) -> int:
         "weights_bytes": model.description["weights_bytes"],
         "workspace_bytes": _workspace(model, inputs),
     }
-    if options.nodes:
-        steps = model.profile(inputs.feeds, options.runs or PROFILED_RUNS)
-        found["nodes"] = [step._asdict() for step in steps]
     if options.json:
         console.print_json(found)
         return OK
@@ -345,8 +342,6 @@ def bench_command(options: argparse.Namespace) -> int:
         f"memory: weights {weights_bytes}, mapped and shared, and workspace {workspace_bytes} for these "
         "inputs in one thread"
     )
-    if options.nodes:
-        _print_steps(found["nodes"])
     return OK
 
 
@@ -364,22 +359,6 @@ def _rivals(options: argparse.Namespace, model: Path, inputs: Inputs) -> tuple[l
                 raise
             failures[name] = error.reason
     return found, failures
-
-
-def _print_steps(steps: Sequence[Mapping]) -> None:
-    """The steps of a run, those that take longest first."""
-    total = max(1, sum(step["ns"] for step in steps))
-    rows = [
-        (
-            step["node"],
-            console.time_text(step["ns"] * 1e-9),
-            f"{step['ns'] / total:.1%}",
-            console.time_text(step["estimated_ns"] * 1e-9) if step["estimated_ns"] else "",
-            str(step["parts"]),
-        )
-        for step in sorted(steps, key=lambda step: -step["ns"])
-    ]
-    console.print_table(("node", "min", "share", "expected", "parts"), rows)
 
 
 def _apart(ours: Engine, other: Engine, model: Model) -> float:

@@ -340,9 +340,6 @@ def _bench_arguments(command: argparse.ArgumentParser) -> None:
     )
     _input_arguments(command)
     command.add_argument("--threads", type=_positive, default=1, metavar="N", help="of every engine (1)")
-    command.add_argument(
-        "--nodes", action="store_true", help="what each node takes, and what the compiler expected"
-    )
     limit = command.add_mutually_exclusive_group()
     limit.add_argument("--runs", type=_positive, metavar="N", help="timed runs of each engine")
     limit.add_argument(

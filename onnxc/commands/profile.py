@@ -1,7 +1,6 @@
 """`onnxc profile`: where the time of a run goes, by nodes and kernels, and how near each is to its bound.
 
-Steps are timed in the library as it is, as `onnxc bench --nodes` does; what they compute and move comes from
-the model (`steps.py`).
+Steps are timed in the library as it is; what they compute and move comes from the model (`steps.py`).
 """
 
 from __future__ import annotations
@@ -89,7 +88,9 @@ def profile_command(options: argparse.Namespace) -> int:
         measured = "" if peak["measured"] else ", but for no machine in particular: run `onnxc calibrate`"
         print(f"peak: {peak['gflops']:.0f} GFLOP/s of float32, {peak['gbytes']:.1f} GB/s of memory{measured}")
     else:
-        console.print_table(("node", *_HEADS[:2]), [(n.name, *_cells([n], total)[:2]) for n in order])
+        console.print_table(
+            ("node", *_HEADS[:_OF_STEPS]), [(n.name, *_cells([n], total)[:_OF_STEPS]) for n in order]
+        )
         print("kernels and rates need the model that the library came from: --model")
     return OK
 
@@ -220,7 +221,8 @@ def trace(
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-_HEADS = ("time", "share", "GFLOP/s", "GB/s", "of peak")
+_HEADS = ("time", "expected", "share", "GFLOP/s", "GB/s", "of peak")
+_OF_STEPS = len(_HEADS) - 3  # those of them that the library alone tells
 
 
 def _time(its: Iterable[Part | Timing]) -> int:
@@ -233,6 +235,7 @@ def _cells(nodes: Sequence[Part], total: int) -> tuple[str, ...]:
     gflops, gbytes, of_peak = found["gflops"], found["gbytes"], found["of_peak"]
     return (
         console.time_text(ns * 1e-9),
+        console.time_text(sum(node.estimated_ns for node in nodes) * 1e-9),
         f"{ns / max(1, total):.1%}",
         f"{gflops:.1f}" if gflops else "",
         f"{gbytes:.1f}" if gbytes else "",
