@@ -363,6 +363,9 @@ def _profile_arguments(command: argparse.ArgumentParser) -> None:
         help=f"of which the least time of each step counts ({commands.PROFILED_RUNS})",
     )
     command.add_argument(
+        "--html", type=Path, metavar="OUT.html", help="write a page there: graph, time line, memory, roofline"
+    )
+    command.add_argument(
         "--trace", type=Path, metavar="OUT.json", help="write the steps there, for Perfetto or Chrome"
     )
 

@@ -20,16 +20,20 @@ from . import console
 from .actions import OK, compiling, inputs_of, library_of, sizes_to_pin
 
 if TYPE_CHECKING:
+    from .report import Flow
     from .steps import Expected, Work
 
 
 @dataclass(frozen=True)
 class Part:
-    """A node of a run: its time, what the compiler expected (nanoseconds), into how many parts it was cut at
-    most, and its work, with the bound of as many threads as ran. What is not known is None."""
+    """A node of a run: its number among those expected, its kernel's name and tiling, its time, what the
+    compiler expected (nanoseconds), into how many parts it was cut at most, and its work, with the bound of
+    as many threads as ran. What is not known is None."""
 
     name: str
+    place: int | None
     kernel: str | None
+    choice: str | None
     ns: int
     estimated_ns: int
     parts: int
@@ -39,6 +43,7 @@ class Part:
         return {
             "node": self.name,
             "kernel": self.kernel,
+            "choice": self.choice,
             "ns": self.ns,
             "share": self.ns / max(1, total),
             "estimated_ns": self.estimated_ns,
@@ -52,7 +57,7 @@ def profile_command(options: argparse.Namespace) -> int:
     model = load(library, options.threads)
     inputs = inputs_of(model, options)
     source = options.model or (None if is_library(options.file) else options.file)
-    expected = [] if source is None else expected_of(source, model, inputs.feeds, options)
+    expected, flow = ([], []) if source is None else expected_of(source, model, inputs.feeds, options)
     timings = model.profile(inputs.feeds, options.runs)
     places = matched_steps(expected, timings)
     if options.trace:
@@ -61,20 +66,24 @@ def profile_command(options: argparse.Namespace) -> int:
     total = _time(nodes)
     kernels = by_kernel(nodes) if expected else {}
     peak = machine_peak(options.threads)
+    told = {
+        "file": str(options.file),
+        "target": model.target,
+        "threads": options.threads,
+        "runs": options.runs,
+        "inputs": inputs.describe(),
+        "peak": peak,
+        "ns": total,
+        "nodes": [node.as_json(total) for node in nodes],
+        "kernels": [kernel_json(name, its, total) for name, its in kernels.items()],
+    }
+    if options.html:
+        from .report import among, page
+
+        between = among(flow, [node.place for node in nodes]) if flow else None
+        options.html.write_text(page(told, between))
     if options.json:
-        console.print_json(
-            {
-                "file": str(options.file),
-                "target": model.target,
-                "threads": options.threads,
-                "runs": options.runs,
-                "inputs": inputs.describe(),
-                "peak": peak,
-                "ns": total,
-                "nodes": [node.as_json(total) for node in nodes],
-                "kernels": [kernel_json(name, its, total) for name, its in kernels.items()],
-            }
-        )
+        console.print_json(told)
         return OK
     print(f"inputs: {inputs.describe()}\n{options.threads} thread{'s' if options.threads > 1 else ''}")
     order = sorted(nodes, key=lambda node: -node.ns)
@@ -97,7 +106,7 @@ def profile_command(options: argparse.Namespace) -> int:
 
 def expected_of(
     source: Path, model: Model, feeds: Mapping[str, object], options: argparse.Namespace
-) -> list[Expected]:
+) -> tuple[list[Expected], list[Flow]]:
     """The nodes of the model, lowered as for the library's target, at the sizes of these inputs."""
     import tempfile
 
@@ -106,6 +115,7 @@ def expected_of(
     from ..frontend.importer import Options, import_model
     from ..given import given_operators
     from ..target import find_target
+    from .report import flows
     from .steps import expectations, input_sizes
 
     machine = find_target()
@@ -118,7 +128,8 @@ def expected_of(
         imported = import_model(source, settings).graph
         progress("optimise")
         lowered = lower(optimise(imported, target), target, progress)
-        return list(expectations(lowered, machine, input_sizes(lowered.graph, feeds)))
+        known = input_sizes(lowered.graph, feeds)
+        return list(expectations(lowered, machine, known)), flows(lowered, known)
 
 
 def machine_peak(threads: int) -> dict[str, object]:
@@ -154,13 +165,14 @@ def parts_of(
         found.setdefault(timing.node if place is None else place, []).append(timing)
     nodes = []
     for key, its in found.items():
-        kernel = work = None
-        if isinstance(key, int):
-            kernel, work = expected[key].kernel, expected[key].work
+        kernel = choice = work = None
+        place = key if isinstance(key, int) else None
+        if place is not None:
+            kernel, choice, work = expected[place].kernel, expected[place].choice, expected[place].work
             if work is not None:
-                work = shared(work * max(1, len(its) // expected[key].steps), threads)
+                work = shared(work * max(1, len(its) // expected[place].steps), threads)
         estimated, parts = sum(t.estimated_ns for t in its), max(t.parts for t in its)
-        nodes.append(Part(its[0].node, kernel, _time(its), estimated, parts, work))
+        nodes.append(Part(its[0].node, place, kernel, choice, _time(its), estimated, parts, work))
     return nodes
 
 
