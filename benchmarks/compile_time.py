@@ -5,8 +5,9 @@ before.
 
 Prints the least and the median of seconds by the clock and of seconds of processor time, all processes
 counted; on a busy machine the latter say more. `first` is a compilation with an empty cache, in which the C
-runtime is compiled, too. `warm` has its stages below it. The bars are those of docs/benchmarks.md. --command:
-another onnxc to compare with.
+runtime is compiled, too; `warm` is in a process that has compiled before, with its stages below it. Either
+way once with the objects of the model's code in the cache, and once, of a model with other sizes each time,
+without them (`new code`). The bars are those of docs/benchmarks.md. --command: another onnxc to compare with.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import count, repeat
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +36,8 @@ from onnxc.driver import compile_model
 BARS = {"command line": 0.6, "warm": 0.2}  # seconds
 
 
-def model(path: Path) -> Path:
-    """Two convolutions with a pool between them, a product and a softmax."""
+def model(path: Path, size: int = 32) -> Path:
+    """Two convolutions with a pool between them, a product and a softmax, of an image of that size."""
     rng = np.random.default_rng(0)
     shapes = {
         "w0": (16, 3, 3, 3),
@@ -62,7 +65,7 @@ def model(path: Path) -> Path:
     ]
     ends = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", (1, 3, 32, 32)), ("y", (1, 10)))
+        for name, shape in (("x", (1, 3, size, size)), ("y", (1, 10)))
     ]
     graph = helper.make_graph(nodes, "ten", ends[:1], ends[1:], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
@@ -105,9 +108,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="onnxc-") as name:
         folder = Path(name)
         source = model(folder / "ten.onnx")
-        command = [options.command, "compile", str(source), "-o", str(folder / "ten.so")]
+        sizes = count(34, 2)
 
-        def from_command_line(cache: str = "cache") -> tuple[float, float]:
+        def other() -> Path:
+            return model(folder / "other.onnx", next(sizes))
+
+        def from_command_line(cache: str = "cache", source: Path = source) -> tuple[float, float]:
+            command = [options.command, "compile", str(source), "-o", str(folder / "ten.so")]
             environment = {**os.environ, "ONNXC_CACHE": str(folder / cache)}
             environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed packages are
             return timed(lambda: subprocess.run(command, env=environment, check=True, capture_output=True))
@@ -116,17 +123,20 @@ def main() -> None:
         print(f"{'':14} {'least':>7} {'median':>7}")
         report("first", [from_command_line(f"empty{k}") for k in range(min(options.rounds, 3))])
         report("command line", [from_command_line() for _ in range(options.rounds)])
-        stages: dict[str, list[float]] = {}
+        report("  new code", [from_command_line(source=other()) for _ in range(options.rounds)])
+        os.environ["ONNXC_CACHE"] = str(folder / "cache")
+        for name, sources in (("warm", repeat(source)), ("  new code", iter(other, None))):
+            stages: dict[str, list[float]] = {}
 
-        def again() -> None:
-            for stage, seconds in compile_model(source, folder / "again.so").seconds.items():
-                stages.setdefault(stage, []).append(seconds)
+            def again(source: Path, stages: dict[str, list[float]] = stages) -> None:
+                for stage, seconds in compile_model(source, folder / "again.so").seconds.items():
+                    stages.setdefault(stage, []).append(seconds)
 
-        again()
-        stages.clear()
-        report("warm", [timed(again) for _ in range(options.rounds)])
-        for stage, seconds in stages.items():
-            print(f"  {stage:16} {1000 * min(seconds):6.1f} ms")
+            again(next(sources))
+            stages.clear()
+            report(name, [timed(partial(again, next(sources))) for _ in range(options.rounds)])
+            for stage, seconds in stages.items():
+                print(f"    {stage:16} {1000 * min(seconds):6.1f} ms")
 
 
 if __name__ == "__main__":

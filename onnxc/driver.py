@@ -20,7 +20,7 @@ from .codegen.library.description import describe
 from .codegen.library.interface import symbol_prefix
 from .codegen.library.module import emit_module
 from .codegen.library.objects import BASELINE
-from .codegen.library.runtime import runtime_prefix, start_runtime
+from .codegen.library.runtime import local_prefix, rename, runtime_prefix, start_runtime
 from .codegen.library.tables import entry_points, tables_text
 from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, weights_object, write_weights
 from .codegen.library.worker import DATA
@@ -269,7 +269,7 @@ def compile_model(
                 graph = import_model(model, options).graph if optimised else imported.graph
                 stages("optimise")
                 optimised[multiplied] = optimise(graph, chosen, each, precision, narrowing)
-            emitted = partial(generation.add_kernels, target=chosen, prefix=symbol_prefix(name))
+            emitted = partial(generation.add_kernels, target=chosen)
             lowered.append(lower(optimised[multiplied], chosen, stages, each, emitted))
         _build(
             imported,
@@ -374,7 +374,7 @@ def _build(
     work = generation.directory
     prefix, kind = symbol_prefix(name), link.output_kind(outputs.library)
     plans, machine = [each.plan for each in lowered], lowered[0].target  # the same kind for all
-    kernels = [objects.name_kernels(each, prefix) for each in lowered]
+    kernels = [objects.name_kernels(each) for each in lowered]
     report.kernels = sum(map(len, kernels))
     if outputs.weights is None and constant_bytes(plans) > LIBRARY_LIMIT:
         outputs = replace(outputs, weights=Path(f"{outputs.library}.weights"))
@@ -416,7 +416,8 @@ def _build(
         generation.add("tables", tables, machine.triple, BASELINE, DATA)
         if made.header is not None:
             made.header.write_text(header.model_header(description), encoding="utf-8")
-        parts = [*generation.finish(), *(part for c in code for part in c.parts(kind))]
+        own = [rename(path, local_prefix(kind, prefix)) for path in generation.finish()]
+        parts = [*own, *(part for c in code for part in c.parts(kind))]
         if made.weights is None:
             parts.append(weights_object(weights_path, prefix, like=parts[0]))
         stages("link")

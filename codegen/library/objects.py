@@ -1,13 +1,13 @@
 """Turns IR text into object files, in child processes, while the caller goes on.
 
 LLVM takes two milliseconds for any module, however small: small ones are compiled together, in the order in
-which they come, so that a model gives the same bytes each time.
+which they come, so that a model gives the same bytes each time. What was compiled before is in the user's
+cache (object_cache.py): no text names the model, but those of `bind`, `run` and the tables.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import queue
 import threading
 import time
@@ -20,8 +20,9 @@ from ...target import Target
 from ..kernel import Code
 from ..lowering.lower import Lowered
 from ..text.emitter import ENTRY
+from . import object_cache, workers
 from . import worker as in_process
-from . import workers
+from .runtime import PREFIX
 from .worker import CODE
 
 BASELINE = ""  # LLVM's name of the processor that every machine of a kind has
@@ -32,15 +33,16 @@ _LAST = 1  # what sorts behind every module that waits
 _Machine = tuple[str, str, int]  # triple, processor and level
 
 
-def name_kernels(lowered: Lowered, prefix: str) -> dict[str, str]:
+def name_kernels(lowered: Lowered) -> dict[str, str]:
     """The name of each distinct kernel text's entry in the library."""
     texts = dict.fromkeys(step.text for code in lowered.codes.values() for step in code.steps)
-    return {text: _kernel_name(text, lowered.target, prefix) for text in texts}
+    return {text: _kernel_name(text, lowered.target) for text in texts}
 
 
-def _kernel_name(text: str, target: Target, prefix: str) -> str:
-    """Made from the content and the target."""
-    return f"{prefix}__k{hashlib.sha256(f'{target.name} {text}'.encode()).hexdigest()[:12]}"
+def _kernel_name(text: str, target: Target) -> str:
+    """Made from the content and the target; it begins as the runtime's names do, and becomes the model's own
+    with them."""
+    return f"{PREFIX}k{hashlib.sha256(f'{target.name} {text}'.encode()).hexdigest()[:12]}"
 
 
 class CodeGeneration:
@@ -52,7 +54,7 @@ class CodeGeneration:
 
     def __init__(self, directory: Path, jobs: int | None = None):
         self.directory = directory
-        self.jobs = (os.cpu_count() or 1) if jobs is None else jobs
+        self.jobs = workers.processors() if jobs is None else jobs
         self.objects: list[Path] = []  # in the order in which their modules came
         self._names: set[str] = set()  # of kernels
         self._small: dict[_Machine, dict[str, str]] = {}  # texts by name, to be one object
@@ -64,10 +66,10 @@ class CodeGeneration:
         self._stopped = False
         self._lock = threading.Lock()  # of the workers
 
-    def add_kernels(self, code: Code, target: Target, prefix: str) -> None:
+    def add_kernels(self, code: Code, target: Target) -> None:
         """The kernels of a node's steps, each distinct text once."""
         for text in dict.fromkeys(step.text for step in code.steps):
-            name = _kernel_name(text, target, prefix)
+            name = _kernel_name(text, target)
             if name not in self._names:
                 self._names.add(name)
                 self.add(name, text.replace(f"@{ENTRY}", f"@{name}"), target.triple, target.processor)
@@ -88,14 +90,17 @@ class CodeGeneration:
         self._compile(next(iter(small)), list(small.values()), machine)
 
     def _compile(self, name: str, texts: Sequence[str], machine: _Machine) -> None:
-        """Has the texts made into one object."""
+        """Has the texts made into one object, unless they were before."""
         output = self.directory / f"{name}.o"
         self.objects.append(output)
+        if object_cache.fetch(texts, machine, output):
+            return
         if self.jobs == 0:
             try:
                 output.write_bytes(in_process.compile_texts(texts, *machine))
             except RuntimeError as error:
                 raise CompileError(f"code generation failed: {error}") from None
+            object_cache.keep(texts, machine, output)
             return
         self._modules.put((-sum(map(len, texts)), next(self._number), (output, texts, *machine)))
         if len(self._threads) < self.jobs:
@@ -117,8 +122,9 @@ class CodeGeneration:
             while (
                 not self._failures and not self._stopped and (module := self._modules.get()[-1]) is not None
             ):
-                output, *request = module
-                output.write_bytes(worker.compile(*request))
+                output, texts, *machine = module
+                output.write_bytes(worker.compile(texts, *machine))
+                object_cache.keep(texts, machine, output)
         except BaseException as error:
             self._failures.append(error)
         finally:

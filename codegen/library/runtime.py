@@ -45,16 +45,19 @@ VARIABLES = (
     "SDKROOT",
     "SOURCE_DATE_EPOCH",
 )
-PREFIX = "onnxc__0000000000000000_"  # of the runtime's names, as it is compiled (runtime_c/internal.h)
+PREFIX = "onnxc__0000000000000000_"  # of names of the runtime (runtime_c/internal.h) and kernels, as compiled
+
+
+def local_prefix(kind: str, prefix: str) -> str:
+    """What names begin with that PREFIX begins as they are compiled, and that are a library's own: for static
+    linking (kinds `o` and `a`) there is a digest of the model's prefix in them, as long as PREFIX."""
+    return PREFIX if kind == "so" else _prefix_of(hashlib.sha256(prefix.encode()).hexdigest())
 
 
 def runtime_prefix(kind: str, prefix: str) -> str | None:
-    """What the runtime's names begin with in a library: in an object for static linking (kind `o`) there is a
-    digest of the model's prefix in them, as long as what stands there when the runtime is compiled. None for
-    an archive: a digest of what the runtime is made of, so that archives share it where it is the same."""
-    if kind == "a":
-        return None
-    return _prefix_of(hashlib.sha256(prefix.encode()).hexdigest()) if kind == "o" else PREFIX
+    """What the runtime's names begin with in a library. None for an archive: a digest of what the runtime is
+    made of, so that archives share it where it is the same."""
+    return None if kind == "a" else local_prefix(kind, prefix)
 
 
 def _prefix_of(digest: str) -> str:
@@ -62,7 +65,7 @@ def _prefix_of(digest: str) -> str:
 
 
 def rename(path: Path, names: str) -> Path:
-    """Has the names in the runtime's object at `path` begin with `names`, which is as long as PREFIX."""
+    """Has the names in the object at `path` that begin with PREFIX begin with `names`, which is as long."""
     if names != PREFIX:
         path.write_bytes(path.read_bytes().replace(PREFIX.encode(), names.encode()))
     return path

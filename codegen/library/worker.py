@@ -1,5 +1,5 @@
 """The child process that runs LLVM, a script of its own: it needs llvmlite alone and imports nothing of
-onnxc.
+onnxc. Its argument is the folder where that is.
 
 LLVM can abort the process on what it cannot select; here that ends a child, and becomes an error message of
 the parent. Kernels come in their final form, so no IR pass runs: a text is parsed, verified and selected.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import select
 import struct
+import sys
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -77,6 +78,7 @@ def answer(channel: int) -> None:
 
 def main(channel: int = 0) -> None:
     parent = os.getppid()
+    sys.path.extend(sys.argv[1:])
     import llvmlite.binding  # noqa: F401, while the parent is still busy with the model
 
     last = time.monotonic()

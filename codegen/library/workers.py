@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from ...errors import CompileError
@@ -35,7 +37,7 @@ class Worker:
         self.channel, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", str(Path(child.__file__))],
+                [sys.executable, "-P", "-S", str(Path(child.__file__)), _llvm_folder()],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self.errors,
@@ -81,15 +83,29 @@ class Worker:
         self.errors.close()
 
 
+@cache
+def _llvm_folder() -> str:
+    """Where llvmlite is: the child is told, for looking for packages takes half of an interpreter's start."""
+    found = importlib.util.find_spec("llvmlite")
+    return str(Path(found.origin).parents[1]) if found and found.origin else ""
+
+
 _idle: list[Worker] = []
 _lock = threading.Lock()
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def start(jobs: int | None = None) -> None:
     """Has the first workers idle, so that they load LLVM while the caller does something else; those that
     only a large model needs are started when it comes to that. jobs: how many may work at a time (None: one a
     processor)."""
-    wanted = min(AHEAD, (os.cpu_count() or 1) if jobs is None else jobs)
+    if jobs is None and processors() == 1:
+        return  # nothing is gained by loading it early, and all may be in the cache
+    wanted = min(AHEAD, processors() if jobs is None else jobs)
     with _lock, contextlib.suppress(OSError):
         _drop_unusable()
         while len(_idle) < wanted:
@@ -107,7 +123,7 @@ def give_back(worker: Worker) -> None:
     """Keeps the worker for the next one who needs it; as many as there are processors."""
     with _lock:
         worker.idle_since = time.monotonic()
-        keep = worker.usable and len(_idle) < (os.cpu_count() or 1)
+        keep = worker.usable and len(_idle) < processors()
         if keep:
             _idle.append(worker)
     if not keep:

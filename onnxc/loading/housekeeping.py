@@ -77,8 +77,11 @@ def prune(folder: Path, most: int) -> list[Kept]:
 
 
 def clear(folder: Path) -> list[Kept]:
-    """Removes all libraries and what leads to them. What was measured of the machine, and the runtime that
-    all models share, stay."""
+    """Removes all libraries, what leads to them, and the objects of which they were linked. What was measured
+    of the machine, and the runtime that all models share, stay."""
+    from ..codegen.library import object_cache
+
+    object_cache.clear(folder)
     return prune(folder, -1)
 
 

@@ -20,6 +20,11 @@ TEXT = "define i32 @f{0}() {{\n  ret i32 {0}\n}}\n"
 FATAL = 'module asm ".nonsense"\n'  # LLVM has no parser for it here, and aborts
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_there_before(monkeypatch, tmp_path):
+    monkeypatch.setenv("ONNXC_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def apart(monkeypatch):
     """Every module becomes an object of its own, however small."""
@@ -99,7 +104,7 @@ def test_a_worker_that_takes_too_long_is_ended(generate, monkeypatch):
 
 
 @pytest.mark.parametrize("jobs", [0, 1])
-def test_small_modules_are_one_object_in_the_order_in_which_they_came(generate, jobs):
+def test_small_modules_are_one_object_in_the_order_in_which_they_came(generate, jobs, monkeypatch, tmp_path):
     text = (
         "@table = internal constant [1 x i32] [i32 {0}]\n"
         "define internal i32 @help() {{\n  %1 = load i32, ptr @table\n  ret i32 %1\n}}\n"
@@ -107,6 +112,7 @@ def test_small_modules_are_one_object_in_the_order_in_which_they_came(generate, 
     )
     (made,) = generate(*(text.format(k) for k in range(5)), jobs=jobs)
     before = made.read_bytes()
+    monkeypatch.setenv("ONNXC_CACHE", str(tmp_path / "another"))
     assert made.name == "m0.o"
     assert [before.count(b"\0f%d\0" % k) for k in range(5)] == [1] * 5
     (made,) = generate(*(text.format(k) for k in range(5)), jobs=jobs)
