@@ -30,7 +30,8 @@ from onnxc.commands.steps import Expected, expectations, matched
 from onnxc.driver import compile_model, optimise
 from onnxc.errors import OnnxcError
 from onnxc.frontend.importer import import_model
-from onnxc.loading.loader import Model, Timing, load
+from onnxc.loading.loader import Model, load
+from onnxc.loading.timing import Timing
 from onnxc.target import find_target
 
 GOOD, BEARABLE = 1.5, 3.0

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from .version import __version__
-
 if _TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +28,7 @@ if _TYPE_CHECKING:
     )
     from .loading.loader import Model, load
     from .onnxruntime.session import InferenceSession
+    from .version import __version__
 
 #: Where each public name is: it is imported when it is first asked for.
 _PLACES = {
@@ -43,6 +42,7 @@ _PLACES = {
     "OnnxcError": "errors",
     "RunError": "errors",
     "UnsupportedError": "errors",
+    "__version__": "version",
     "load": "loading.loader",
     "operator": "custom",
 }

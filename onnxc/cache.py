@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import LoadError
@@ -172,10 +172,23 @@ def fetch(entry: Path, destination: Path) -> bool:
 @contextmanager
 def locked(entry: Path, waiting: str = "") -> Iterator[None]:
     """Holds an entry's lock, so that one process makes it and others wait; these are told `waiting` in the
-    log. Where a file system has no locks the entry may be made twice, which does no harm."""
+    log. Its file goes with the lock. Where a file system has no locks the entry may be made twice, which does
+    no harm."""
+    place = entry.with_name(f".{entry.name}.lock")
+    file = _lock(place, waiting)
+    try:
+        yield
+    finally:
+        place.unlink(missing_ok=True)
+        os.close(file)
+
+
+def _lock(place: Path, waiting: str) -> int:
+    """An open file that is locked and is the one at its place: who had it before has removed it."""
     import fcntl
 
-    with open(entry.with_name(f".{entry.name}.lock"), "w") as file:
+    while True:
+        file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -184,5 +197,9 @@ def locked(entry: Path, waiting: str = "") -> Iterator[None]:
             logging.getLogger("onnxc").info("%s", waiting)
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError:
-            pass
-        yield
+            return file
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(file), os.stat(place)):
+                os.utime(file)  # no old file of a process that ended
+                return file
+        os.close(file)

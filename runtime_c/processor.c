@@ -75,19 +75,26 @@ static const struct onnxc_feature {
     {"lzcnt", 0x80000001, 0, ONNXC_ECX, 5, ONNXC_NO_STATE},
 };
 
-static bool onnxc_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t words[4]) {
-    uint32_t highest = __get_cpuid_max(leaf & 0x80000000u, NULL);
-    if (highest == 0 || highest < leaf) return false;
-    __cpuid_count(leaf, subleaf, words[0], words[1], words[2], words[3]);
-    return true;
-}
+/* What cpuid and xgetbv say. Each is asked once: a virtual machine takes microseconds to answer. */
+typedef struct onnxc_processor {
+    uint32_t words[4][4]; /* of the leaves, zero where there is none */
+    uint64_t saved_state; /* the register states that the system saves */
+} onnxc_processor;
 
-/* The register states that the system saves. */
-static uint64_t onnxc_saved_state(void) {
-    uint32_t words[4], low, high;
-    if (!onnxc_cpuid(1, 0, words) || !(words[ONNXC_ECX] >> 27 & 1)) return 0;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (uint64_t)high << 32 | low;
+static const uint32_t onnxc_leaves[4][2] = {{1, 0}, {7, 0}, {7, 1}, {0x80000001, 0}};
+
+static void onnxc_ask_processor(onnxc_processor *processor) {
+    uint32_t highest[2] = {__get_cpuid_max(0, NULL), __get_cpuid_max(0x80000000u, NULL)}, low, high;
+    memset(processor, 0, sizeof *processor);
+    for (int k = 0; k < 4; k++) {
+        uint32_t leaf = onnxc_leaves[k][0], *words = processor->words[k];
+        if (highest[leaf >> 31] >= leaf)
+            __cpuid_count(leaf, onnxc_leaves[k][1], words[0], words[1], words[2], words[3]);
+    }
+    if (processor->words[0][ONNXC_ECX] >> 27 & 1) {
+        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+        processor->saved_state = (uint64_t)high << 32 | low;
+    }
 }
 
 /* Whether the process may use state that is large: the system gives it to who asks, once for all
@@ -102,14 +109,14 @@ static bool onnxc_granted(uint32_t state) {
 #endif
 }
 
-static bool onnxc_has_feature(const char *name) {
+static bool onnxc_has_feature(const onnxc_processor *processor, const char *name) {
     for (size_t i = 0; i < sizeof onnxc_features / sizeof *onnxc_features; i++) {
         const struct onnxc_feature *feature = &onnxc_features[i];
-        uint32_t words[4];
         if (strcmp(feature->name, name) != 0) continue;
-        return onnxc_cpuid(feature->leaf, feature->subleaf, words)
-            && (words[feature->word] >> feature->bit & 1)
-            && (onnxc_saved_state() & feature->state) == feature->state
+        int leaf = 0;
+        while (onnxc_leaves[leaf][0] != feature->leaf || onnxc_leaves[leaf][1] != feature->subleaf) leaf++;
+        return (processor->words[leaf][feature->word] >> feature->bit & 1)
+            && (processor->saved_state & feature->state) == feature->state
             && onnxc_granted(feature->state);
     }
     return false;
@@ -130,21 +137,29 @@ static void onnxc_leave_float_mode(onnxc_float_mode mode) {
     __asm__ volatile("msr fpcr, %0" ::"r"(mode));
 }
 
+typedef struct onnxc_processor { unsigned long words[2]; } onnxc_processor;
+
 #ifdef __linux__
-static bool onnxc_has_feature(const char *name) {
+static void onnxc_ask_processor(onnxc_processor *processor) {
+    processor->words[0] = getauxval(AT_HWCAP);
+    processor->words[1] = getauxval(AT_HWCAP2);
+}
+
+static bool onnxc_has_feature(const onnxc_processor *processor, const char *name) {
     static const struct { const char *name; int which; uint8_t bit; } features[] = {
         {"fp-armv8", 0, 0}, {"asimd", 0, 1}, {"neon", 0, 1}, {"lse", 0, 8}, {"fullfp16", 0, 10},
         {"dotprod", 0, 20}, {"sve", 0, 22}, {"fp16fml", 0, 23}, {"sve2", 1, 1}, {"i8mm", 1, 13},
         {"bf16", 1, 14}};
     for (size_t i = 0; i < sizeof features / sizeof *features; i++)
         if (strcmp(features[i].name, name) == 0)
-            return getauxval(features[i].which ? AT_HWCAP2 : AT_HWCAP) >> features[i].bit & 1;
+            return processor->words[features[i].which] >> features[i].bit & 1;
     return false;
 }
 
 #else /* every such processor has the features that code is generated for */
-static bool onnxc_has_feature(const char *name) {
-    (void)name;
+static void onnxc_ask_processor(onnxc_processor *processor) { memset(processor, 0, sizeof *processor); }
+static bool onnxc_has_feature(const onnxc_processor *processor, const char *name) {
+    (void)processor, (void)name;
     return true;
 }
 #endif
@@ -158,19 +173,22 @@ static onnxc_float_mode onnxc_enter_float_mode(void) { return 0; }
 static void onnxc_leave_float_mode(onnxc_float_mode mode) { (void)mode; }
 
 /* No way to ask: a library for another processor does not load in the first place. */
-static bool onnxc_has_feature(const char *name) {
-    (void)name;
+typedef int onnxc_processor;
+static void onnxc_ask_processor(onnxc_processor *processor) { *processor = 0; }
+static bool onnxc_has_feature(const onnxc_processor *processor, const char *name) {
+    (void)processor, (void)name;
     return true;
 }
 
 #endif
 
 /* Writes the features that are missing, separated by commas; whether there are any. */
-static bool onnxc_lacks(const onnxc_lowered *lowered, char *missing, size_t room) {
+static bool onnxc_lacks(const onnxc_processor *processor, const onnxc_lowered *lowered, char *missing,
+                        size_t room) {
     size_t used = 0;
     missing[0] = 0;
     for (int32_t i = 0; i < lowered->feature_count; i++) {
-        if (onnxc_has_feature(lowered->features[i])) continue;
+        if (onnxc_has_feature(processor, lowered->features[i])) continue;
         int written = snprintf(missing + used, room - used, "%s%.32s", used > 0 ? ", " : "",
                                lowered->features[i]);
         if (written > 0 && used + (size_t)written < room) used += (size_t)written;
@@ -183,11 +201,13 @@ static int32_t onnxc_choose_target(const onnxc_library *library, const char *nam
                                    const onnxc_lowered **chosen) {
     char missing[512] = "";
     bool known = false;
+    onnxc_processor processor;
+    onnxc_ask_processor(&processor);
     for (int32_t i = 0; i < library->target_count; i++) {
         if (name != NULL && strcmp(name, library->lowered[i].target) != 0) continue;
         known = true;
         *chosen = &library->lowered[i];
-        if (!onnxc_lacks(*chosen, missing, sizeof missing)) return ONNXC_OK;
+        if (!onnxc_lacks(&processor, *chosen, missing, sizeof missing)) return ONNXC_OK;
     }
     if (!known)
         return onnxc_report(NULL, ONNXC_INVALID_VALUE, "model '%.80s' was not compiled for target '%.80s'",

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -138,3 +139,30 @@ def test_another_users_temporary_folder_is_not_taken(tmp_path, monkeypatch):
         found = cache.writable_folder()
     assert found != fallback(tmp_path) and not found.is_symlink()
     found.rmdir()
+
+
+# Locks
+
+
+def test_a_lock_leaves_no_file(tmp_path):
+    with cache.locked(tmp_path / "entry"):
+        assert [path.name for path in tmp_path.glob(".*")] == [".entry.lock"]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_one_holds_a_lock_whose_file_comes_and_goes(tmp_path):
+    inside, most = [], []
+
+    def work():
+        for _ in range(20):
+            with cache.locked(tmp_path / "entry"):
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 80

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from ...loading.trailer import ABI_MAJOR, ABI_MINOR
 from ...records import dataclass
+from ...version import ABI_MAJOR, ABI_MINOR
 
 ALIGNMENT = 64  # of arena and scratch
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from ...ir import dtypes
 from ...ir.ops import CUSTOM
-from ...loading.trailer import ABI_MAJOR, ABI_MINOR
+from ...version import ABI_MAJOR, ABI_MINOR
 from .. import abi
 from .interface import LibraryDescription, LoweredDescription, Port
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import RunError, shorten
 from ..loading.cached import is_library
-from ..loading.loader import Model, Timing, load
+from ..loading.loader import Model, load
+from ..loading.timing import Timing
 from ..records import dataclass
 from . import console
 from .actions import OK, compiling, inputs_of, library_of, sizes_to_pin

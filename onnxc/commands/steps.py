@@ -18,7 +18,7 @@ from ..records import dataclass
 if TYPE_CHECKING:
     from ..codegen.lowering.lower import Lowered
     from ..ir.graph import Graph, Node
-    from ..loading.loader import Timing
+    from ..loading.timing import Timing
     from ..target import Target
 
 

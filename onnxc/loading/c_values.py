@@ -55,25 +55,6 @@ class COptions(ctypes.Structure):
     ]
 
 
-class CTiming(ctypes.Structure):
-    _fields_ = [
-        ("node", ctypes.c_char_p),
-        ("parts", ctypes.c_int64),
-        ("estimated_ns", ctypes.c_int64),
-        ("ns", ctypes.c_int64),
-    ]
-
-
-class CProfile(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-        ("timings", _POINTER),
-        ("capacity", ctypes.c_int64),
-        ("count", ctypes.c_int64),
-    ]
-
-
 def _function(*arguments: Any, result: Any = _INT) -> type:
     """A pointer to a C function; calling it releases the interpreter lock."""
     return ctypes.CFUNCTYPE(result, *arguments)

@@ -7,7 +7,6 @@ and the machine are the same, the library is the one. The other is named by the 
 
 from __future__ import annotations
 
-import errno
 import marshal
 import os
 import sys
@@ -16,16 +15,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..cache import after_failure, folders, locked, temporary_name, writable_folder
-from ..errors import CompileError, LoadError
+from ..cache import folders, temporary_name
+from ..errors import LoadError
 from ..records import Record
 
-#: Errors of a folder that nothing more can be written to.
-_NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-USED_AGAIN = 3600  # seconds after which a use of a library is written down anew
+if TYPE_CHECKING:
+    from .loader import Model
 
+ATTEMPTS = 3  # at opening a library that others may remove
+USED_AGAIN = 3600  # seconds after which a use of a library is written down anew
 
 #: The settings that a session takes as keywords.
 KEYWORDS = ("dims", "shapes", "typical", "target", "precision", "operators")
@@ -82,6 +82,21 @@ class Found(Record):
     known: dict[str, Any] | None = None
 
 
+def opened(find: Callable[[], Found], threads: int | None = None) -> Model:
+    """The model whose library `find` finds. Where another process gives the library up before it is open, it
+    is looked for again."""
+    from .loader import load
+
+    for attempt in range(ATTEMPTS):
+        try:
+            found = find()
+            return load(found.path, threads, known=found.known)
+        except LoadError as error:
+            if attempt + 1 == ATTEMPTS or not error.origin.file or os.path.exists(error.origin.file):
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
 def cached_library(source: Any, settings: Settings = Settings(), **how: Any) -> Path:  # noqa: B008
     """The path that `find_library` finds."""
     return find_library(source, settings, **how).path
@@ -107,7 +122,9 @@ def find_library(
     folder = os.path.dirname(path or "")
     entry = _read("content", content + text, _digest_of, folder) if content else None
     if entry is None:
-        library, files = _compiled(source, settings, progress, fix)
+        from .making import compiled
+
+        library, files = compiled(source, settings, progress, fix)
         entry = Entry(library, _description(library), [(file, _digest_of(file)) for file in files])
         if content and (path is not None or not files):
             beside = [(os.path.relpath(file, folder), digest) for file, digest in entry.files]
@@ -257,107 +274,8 @@ def _machine() -> str:
         lines = []
     kinds = (b"model name", b"flags", b"CPU part", b"Features")
     told = [line for line in lines if line.startswith(kinds)]
-    facts = []
+    facts: list[object] = []
     for folder in folders():
         with suppress(OSError):
-            facts.append(
-                os.stat(folder / "calibrated").st_mtime_ns
-            )  # of facts.py, which takes time to import
-    return _name("", repr((told, facts)))
-
-
-# Compilation ------------------------------------------------------------------------------------------
-
-
-def _compiled(
-    source: Any,
-    settings: Settings,
-    progress: Callable[[str], None] | None,
-    fix: Callable[[Any], tuple[dict, dict]] | None,
-) -> tuple[Path, list[str]]:
-    """The library by its name, compiled if it is not there, and the model's external files."""
-    import hashlib
-
-    from ..frontend.model_file import open_model
-    from ..target import find_targets
-
-    model = open_model(source)
-    if fix is not None:
-        dims, shapes = fix(model.proto)
-        settings = settings.with_(dims={**dims, **settings.dims}, shapes={**shapes, **settings.shapes})
-    key = hashlib.sha256()
-    # Not the targets as they are: sets are written in another order by every process.
-    targets = [
-        (target.name, target.triple, target.features, target.facts)
-        for target in find_targets(settings.target)
-    ]
-    for part in (model.content_hash, settings.text(), repr(targets), _compiler_hash()):
-        key.update(part.encode("utf-8", "surrogateescape"))
-    name = f"{key.hexdigest()[:40]}.so"
-    for folder in folders():
-        if _is_whole(folder / name):
-            return folder / name, _external(model)
-    try:
-        path = _compile_once(writable_folder() / name, model, settings, progress)
-    except (CompileError, OSError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
-        if not isinstance(cause, OSError) or cause.errno not in _NO_PLACE:
-            raise
-        folder = after_failure(writable_folder(), cause.strerror or str(cause))
-        path = _compile_once(folder / name, model, settings, progress)
-    return path, _external(model)
-
-
-def _external(model: Any) -> list[str]:
-    return [os.fspath(file.path) for file in model.external.opened()]
-
-
-def _compile_once(path: Path, model: Any, settings: Settings, progress: Any) -> Path:
-    with locked(path, "another process compiles the model"):
-        if not _is_whole(path):
-            from ..driver import compile_model
-            from .housekeeping import limit, prune
-            from .progress import told
-
-            prune(path.parent, limit())  # before, so that what is made now stays
-            with told(os.path.basename(model.name) or "a model", progress) as tell:
-                compile_model(
-                    model,
-                    path,
-                    name="model",
-                    progress=tell,
-                    dims=settings.dims,
-                    shapes=settings.shapes,
-                    target=settings.target,
-                    typical=settings.typical,
-                    precision=settings.precision,
-                    operators=settings.operators,
-                    overridable=settings.overridable,
-                )
-    return path
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether an entry of the cache is there and can be loaded, its side file of weights included."""
-    from .loader import load
-
-    try:
-        load(path, threads=1).close()
-        return True
-    except LoadError:
-        return False
-
-
-def _compiler_hash() -> str:
-    """A digest of the compiler and the runtime: their sources."""
-    import hashlib
-
-    from .. import codegen, passes, runtime_c
-
-    digest = hashlib.sha256()
-    packages = [Path(__file__).parents[1], *(Path(p.__path__[0]) for p in (codegen, passes, runtime_c))]
-    for folder in packages:
-        for file in sorted(folder.rglob("*")):
-            if file.suffix in (".py", ".c", ".h"):
-                digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
+            facts.append(os.stat(folder / "calibrated").st_mtime_ns)  # of facts.py, slow to import
+    return repr((told, facts))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import LoadError, Origin, RunError, quote
-from ..records import Record
+from ..version import ABI_MAJOR
 from .c_values import (
     BUSY,
     KINDS,
@@ -33,8 +33,6 @@ from .c_values import (
     WRONG_SHAPE,
     CModel,
     COptions,
-    CProfile,
-    CTiming,
     CValue,
     Port,
     Slot,
@@ -44,10 +42,11 @@ from .c_values import (
     shape_of,
     to_python,
 )
-from .trailer import ABI_MAJOR, check_trailer
 
 if TYPE_CHECKING:
+    from .bound import Bound
     from .stateful import Stateful
+    from .timing import Timing
 
 dlclose: Callable[[int], None] | None
 try:
@@ -55,23 +54,7 @@ try:
 except ImportError:  # no way to unload: libraries stay until the process ends
     dlclose = None
 
-__all__ = ["Bound", "Model", "Port", "Timing", "load"]
-
-
-class Timing(Record):
-    """A step of a run: the node that it belongs to, into how many parts it was cut, the nanoseconds that the
-    compiler expected of one thread (0 where it expected nothing) and those that it took."""
-
-    node: str
-    parts: int
-    estimated_ns: int
-    ns: int
-
-    def event(self, began_ns: int, **told: object) -> dict[str, object]:
-        """The step as an event of a Chrome trace, in microseconds; told: further arguments."""
-        arguments = {"parts": self.parts, "expected_us": self.estimated_ns / 1000, **told}
-        event = {"name": self.node, "cat": "Node", "ph": "X", "pid": os.getpid(), "tid": 0}
-        return {**event, "ts": began_ns / 1000, "dur": self.ns / 1000, "args": arguments}
+__all__ = ["Model", "Port", "load"]
 
 
 def load(
@@ -254,14 +237,18 @@ class Model:
     def profile(self, feeds: Mapping[str, object], runs: int = 1) -> list[Timing]:
         """What each step of a run on these inputs takes, in their order: the least of `runs` runs. Where data
         decides which steps run, those of the last."""
+        from .timing import profile
+
         values, context = self.in_order(feeds), self.acquire()
         try:
-            return context.profile(values, runs)
+            return profile(context, values, runs)
         finally:
             self.give_back(context)
 
     def bind(self) -> Bound:
         """Fixed input and output arrays, for static models. See `Bound`."""
+        from .bound import Bound
+
         return Bound(self)
 
     def stateful(self, capacity: int = 0, initial: Mapping[str, np.ndarray] | None = None) -> Stateful:
@@ -336,53 +323,6 @@ class Model:
 
 def _names(ports: Sequence[Port]) -> str:
     return ", ".join(quote(port.name) for port in ports) or "none"
-
-
-class Bound:
-    """A static model's inputs and outputs as arrays that calls read and overwrite; nothing is copied
-    and nothing allocated.
-
-        bound = model.bind()
-        bound.inputs["x"][:] = ...
-        bound()
-        use(bound.outputs["y"])  # until the next call
-    """
-
-    def __init__(self, model: Model):
-        self._context = None
-        slots_in, slots_out = model._library.slots_in, model._library.slots_out
-        for slot in (*slots_in, *slots_out):
-            if slot.shape is None:
-                raise RunError(
-                    f"{quote(slot.port.name)} has no fixed shape: only static models can be bound",
-                    status=WRONG_KIND,
-                )
-        self._model, self._context = model, model.acquire()
-        self.inputs = {s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_in}  # all have shapes
-        self.outputs = {s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_out}
-        for slot in slots_in:  # a state and its next value are one
-            if slot.port.state and self.outputs[slot.port.state].shape == slot.shape:
-                self.outputs[slot.port.state] = self.inputs[slot.port.name]
-        for target, array in zip(self._context.inputs, self.inputs.values()):
-            target.fill(array, [])
-        for (struct, _), array in zip(self._context.outputs, self.outputs.values()):
-            struct.data, struct.capacity = address_of(array), array.nbytes
-
-    def __call__(self) -> None:
-        """Runs the model on what the input arrays hold now."""
-        if self._context is None:
-            raise RunError("the bound model is closed", status=NULL_POINTER)
-        self._context.call()
-
-    def close(self) -> None:
-        """Ends the calls; the arrays stay."""
-        if self._context is not None:
-            self._model.give_back(self._context)
-            self._context = None
-
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
-            self.close()
 
 
 # Contexts ---------------------------------------------------------------------------------------------
@@ -475,36 +415,6 @@ class Context:
     def cancel(self) -> None:
         """Makes the call under way in another thread stop soon."""
         self.library.table.cancel(self.handle)
-
-    def profile(self, values: Sequence[object], runs: int) -> list[Timing]:
-        """What each step takes: the least of the runs that took the same steps as the last."""
-        best: list[Timing] = []
-        for _ in range(runs):
-            _, found = self.run_timed(values)
-            alike = [(t.node, t.parts) for t in best] == [(t.node, t.parts) for t in found]
-            best = [min(a, b, key=lambda t: t.ns) for a, b in zip(best, found)] if alike else found
-        return best
-
-    def run_timed(
-        self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None
-    ) -> tuple[list, list[Timing]]:
-        """A run, and what each of its steps took. It is run again where the steps are more than there was
-        room for."""
-        set_profile = self.library.table.set_profile
-        while True:
-            timings = (CTiming * self.steps)()
-            profile = CProfile(ctypes.sizeof(CProfile), 0, ctypes.addressof(timings), self.steps, 0)
-            set_profile(self.handle, ctypes.addressof(profile))
-            try:
-                results = self.run(values, memory)
-            finally:
-                set_profile(self.handle, None)
-            if profile.count <= self.steps:
-                return results, [
-                    Timing((t.node or b"").decode("utf-8", "replace"), t.parts, t.estimated_ns, t.ns)
-                    for t in timings[: profile.count]
-                ]
-            self.steps = profile.count
 
     def call(self) -> None:
         """Runs the model on the structs as they are; RunError when it fails."""
@@ -657,6 +567,8 @@ def _open(path: Path, checked: bool) -> tuple[_File, ctypes.CDLL]:
     name = _fresh_name("/proc/self/fd", str(file.number))
     try:
         if not checked:
+            from .trailer import check_trailer
+
             check_trailer(file.number, path)
         if not os.path.exists(name):
             return file, _open_copy(path, file.number)

@@ -13,11 +13,11 @@ import stat
 import struct
 
 from ..errors import LoadError, Origin
+from ..version import ABI_MAJOR, ABI_MINOR
 
 MAGIC = b"ONNXCLIB"
 LAYOUT = struct.Struct("<8sIIQQQ32s")
 DIGEST_BYTES = 32
-ABI_MAJOR, ABI_MINOR = 1, 1
 
 
 def _digest(file: int, head: bytes, length: int, weights: tuple[int, int]) -> bytes:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OnnxcError, RunError
-from ..loading.cached import KEYWORDS, Found, Settings, find_library, is_library
-from ..loading.loader import Model, Timing, load
+from ..loading.cached import KEYWORDS, Found, Settings, find_library, is_library, opened
+from ..loading.loader import Model
 
 if TYPE_CHECKING:
+    from ..loading.timing import Timing
     from .binding import IOBinding
     from .devices import NativeDevice, OrtEpAssignedSubgraph, OrtEpDevice, OrtMemoryInfo
     from .enumerations import OrtDeviceVendorId
@@ -225,7 +226,9 @@ class Session:
             if self._profile is None:
                 results = context.run(values, given)
             else:
-                results, timings = context.run_timed(values, given)
+                from ..loading.timing import run_timed
+
+                results, timings = run_timed(context, values, given)
                 self._record(timings)
             for number, array in given.items():
                 if (shape := context.output_shape(number)) != array.shape:
@@ -399,8 +402,8 @@ class InferenceSession(Session):
         self._keywords = {"threads": threads, **settings._asdict()}
 
         def open_model(**further: Any) -> Model:
-            found = _library(path_or_bytes, self._given, settings.with_(**further), progress)
-            return load(found.path, threads, known=found.known)
+            wanted = settings.with_(**further)
+            return opened(lambda: _library(path_or_bytes, self._given, wanted, progress), threads)
 
         self._open = open_model
         try:

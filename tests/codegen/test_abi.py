@@ -9,10 +9,11 @@ import pytest
 from support.handmade_models import cc
 from support.harness import machine
 
+from onnxc import version
 from onnxc.codegen import abi
 from onnxc.codegen.library import tables
 from onnxc.ir import dtypes
-from onnxc.loading import c_values, trailer
+from onnxc.loading import c_values, timing
 from onnxc.target import find_target
 
 STRUCTS = {"onnxc_context": abi.CONTEXT, "onnxc_api": abi.API, "onnxc_value": abi.VALUE}
@@ -27,8 +28,8 @@ def numbers(tmp_path_factory) -> dict[str, int]:
         ("onnxc_value", c_values.CValue),
         ("onnxc_model", c_values.CModel),
         ("onnxc_options", c_values.COptions),
-        ("onnxc_timing", c_values.CTiming),
-        ("onnxc_profile", c_values.CProfile),
+        ("onnxc_timing", timing.CTiming),
+        ("onnxc_profile", timing.CProfile),
         ("onnxc_string", c_values.CString),
     ):
         wanted += [f"offsetof({struct}, {name})" for name, _ in python._fields_]
@@ -80,8 +81,8 @@ def test_structs_of_the_loader_are_those_of_the_header(numbers):
         ("onnxc_value", c_values.CValue),
         ("onnxc_model", c_values.CModel),
         ("onnxc_options", c_values.COptions),
-        ("onnxc_timing", c_values.CTiming),
-        ("onnxc_profile", c_values.CProfile),
+        ("onnxc_timing", timing.CTiming),
+        ("onnxc_profile", timing.CProfile),
         ("onnxc_string", c_values.CString),
     ):
         assert numbers[f"sizeof({struct})"] == ctypes.sizeof(python)
@@ -93,4 +94,4 @@ def test_the_loader_knows_types_kinds_statuses_and_version(numbers):
     assert abi.KINDS == {"none": c_values.NONE, **c_values.KINDS}
     for name in ("NULL_POINTER", "WRONG_COUNT", "WRONG_KIND", "WRONG_DTYPE", "BUSY"):
         assert getattr(c_values, name) == numbers[f"ONNXC_{name}"]
-    assert (numbers["ONNXC_ABI_MAJOR"], numbers["ONNXC_ABI_MINOR"]) == (trailer.ABI_MAJOR, trailer.ABI_MINOR)
+    assert (numbers["ONNXC_ABI_MAJOR"], numbers["ONNXC_ABI_MINOR"]) == (version.ABI_MAJOR, version.ABI_MINOR)

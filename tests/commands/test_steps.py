@@ -9,7 +9,7 @@ from onnxc.codegen.lowering.lower import lower
 from onnxc.commands.steps import Expected, Work, expectations, input_sizes, matched
 from onnxc.facts import Facts
 from onnxc.ir.text_parser import parse
-from onnxc.loading.loader import Timing
+from onnxc.loading.timing import Timing
 from onnxc.target import find_target
 
 #: One whose caches and memory are alike, so that bounds can be told by hand.

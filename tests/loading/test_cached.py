@@ -18,8 +18,8 @@ import onnxc
 from onnxc import cache
 from onnxc.cache import cache_folder
 from onnxc.commands.cli import main
-from onnxc.errors import CompileError
-from onnxc.loading import cached, housekeeping
+from onnxc.errors import CompileError, LoadError
+from onnxc.loading import cached, housekeeping, making
 from onnxc.loading.cached import Settings, cached_library, find_library
 
 X = np.array([-1, 2], np.float32)
@@ -31,9 +31,10 @@ def folder(tmp_path, monkeypatch):
     usual = cache_folder()
     monkeypatch.setenv("ONNXC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    made = cache_folder()
     for entry in usual.glob("runtime-*"):
-        shutil.copy(entry, cache_folder())
-    return tmp_path / "cache"
+        shutil.copy(entry, made)
+    return made
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_a_file_with_the_same_content_is_not_imported_again(path, tmp_path, monk
     first = cached_library(path)
     shutil.copy(path, tmp_path / "copy.onnx")
     os.utime(path)
-    monkeypatch.setattr(cached, "_compiled", None)
+    monkeypatch.setattr(making, "compiled", None)
     assert cached_library(path) == cached_library(tmp_path / "copy.onnx") == first
     assert cached_library(path.read_bytes()) == first
 
@@ -75,11 +76,29 @@ def test_a_change_of_external_data_is_seen_by_either_entry(tmp_path, monkeypatch
     path = external(data=np.array([1, 2], np.float32).tobytes())(tmp_path)
     assert run(cached_library(path)) == [0, 4]
     shutil.copytree(path.parent, tmp_path / "moved", ignore=lambda *_: ["cache", "moved"], dirs_exist_ok=True)
-    monkeypatch.setattr(cached, "_compiled", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(making, "compiled", lambda *_: pytest.fail("compiled again"))
     assert run(cached_library(tmp_path / "moved" / path.name)) == [0, 4]
     monkeypatch.undo()
     (path.parent / "w.bin").write_bytes(np.array([5, 5], np.float32).tobytes())
     assert run(cached_library(path)) == [4, 7]
+
+
+def test_a_library_that_goes_before_it_is_open_is_looked_for_again(path):
+    def find():
+        tries.append(find_library(path))
+        if len(tries) == 1:
+            tries[0].path.unlink()
+        return tries[-1]
+
+    tries: list = []
+    with cached.opened(find) as model:
+        assert model.run(None, {"x": X})[0].tolist() == [0, 2] and len(tries) == 2
+
+
+def test_a_library_that_is_no_longer_whole_is_an_error(path, tmp_path):
+    (tmp_path / "bad.so").write_bytes(b"no library")
+    with pytest.raises(LoadError, match="truncated"):
+        cached.opened(lambda: cached.Found(tmp_path / "bad.so"))
 
 
 @pytest.mark.parametrize("damage", [b"", b"abc", marshal.dumps((1, 2, 3))])

@@ -1,0 +1,61 @@
+"""Calls of a static model on fixed arrays."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import RunError, quote
+from .c_values import NULL_POINTER, WRONG_KIND, address_of
+
+if TYPE_CHECKING:
+    from .loader import Model
+
+
+class Bound:
+    """A static model's inputs and outputs as arrays that calls read and overwrite; nothing is copied
+    and nothing allocated.
+
+        bound = model.bind()
+        bound.inputs["x"][:] = ...
+        bound()
+        use(bound.outputs["y"])  # until the next call
+    """
+
+    def __init__(self, model: Model):
+        self._context = None
+        slots_in, slots_out = model._library.slots_in, model._library.slots_out
+        for slot in (*slots_in, *slots_out):
+            if slot.shape is None:
+                raise RunError(
+                    f"{quote(slot.port.name)} has no fixed shape: only static models can be bound",
+                    status=WRONG_KIND,
+                )
+        self._model, self._context = model, model.acquire()
+        self.inputs = {s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_in}  # all have shapes
+        self.outputs = {s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_out}
+        for slot in slots_in:  # a state and its next value are one
+            if slot.port.state and self.outputs[slot.port.state].shape == slot.shape:
+                self.outputs[slot.port.state] = self.inputs[slot.port.name]
+        for target, array in zip(self._context.inputs, self.inputs.values()):
+            target.fill(array, [])
+        for (struct, _), array in zip(self._context.outputs, self.outputs.values()):
+            struct.data, struct.capacity = address_of(array), array.nbytes
+
+    def __call__(self) -> None:
+        """Runs the model on what the input arrays hold now."""
+        if self._context is None:
+            raise RunError("the bound model is closed", status=NULL_POINTER)
+        self._context.call()
+
+    def close(self) -> None:
+        """Ends the calls; the arrays stay."""
+        if self._context is not None:
+            self._model.give_back(self._context)
+            self._context = None
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.close()

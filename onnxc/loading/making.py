@@ -1,0 +1,106 @@
+"""Compiles a model into the cache: once, by one process, while others that want the same library wait."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import codegen, passes, runtime_c
+from ..cache import after_failure, folders, locked, writable_folder
+from ..errors import CompileError, LoadError
+from ..frontend.model_file import open_model
+from ..target import find_targets
+from .housekeeping import limit, prune
+from .loader import load
+from .progress import told
+
+if TYPE_CHECKING:
+    from .cached import Settings
+
+#: Errors of a folder that nothing more can be written to.
+_NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def compiled(
+    source: Any,
+    settings: Settings,
+    progress: Callable[[str], None] | None,
+    fix: Callable[[Any], tuple[dict, dict]] | None,
+) -> tuple[Path, list[str]]:
+    """The library by its name, compiled if it is not there, and the model's external files."""
+    model = open_model(source)
+    if fix is not None:
+        dims, shapes = fix(model.proto)
+        settings = settings.with_(dims={**dims, **settings.dims}, shapes={**shapes, **settings.shapes})
+    key = hashlib.sha256()
+    # Not the targets as they are: sets are written in another order by every process.
+    targets = [
+        (target.name, target.triple, target.features, target.facts)
+        for target in find_targets(settings.target)
+    ]
+    for part in (model.content_hash, settings.text(), repr(targets), _compiler_hash()):
+        key.update(part.encode("utf-8", "surrogateescape"))
+    name = f"{key.hexdigest()[:40]}.so"
+    for folder in folders():
+        if _is_whole(folder / name):
+            return folder / name, _external(model)
+    try:
+        path = _compile_once(writable_folder() / name, model, settings, progress)
+    except (CompileError, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
+        if not isinstance(cause, OSError) or cause.errno not in _NO_PLACE:
+            raise
+        folder = after_failure(writable_folder(), cause.strerror or str(cause))
+        path = _compile_once(folder / name, model, settings, progress)
+    return path, _external(model)
+
+
+def _external(model: Any) -> list[str]:
+    return [os.fspath(file.path) for file in model.external.opened()]
+
+
+def _compile_once(path: Path, model: Any, settings: Settings, progress: Any) -> Path:
+    with locked(path, "another process compiles the model"):
+        if not _is_whole(path):
+            from ..driver import compile_model
+
+            prune(path.parent, limit())  # before, so that what is made now stays
+            with told(os.path.basename(model.name) or "a model", progress) as tell:
+                compile_model(
+                    model,
+                    path,
+                    name="model",
+                    progress=tell,
+                    dims=settings.dims,
+                    shapes=settings.shapes,
+                    target=settings.target,
+                    typical=settings.typical,
+                    precision=settings.precision,
+                    operators=settings.operators,
+                    overridable=settings.overridable,
+                )
+    return path
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether an entry of the cache is there and can be loaded, its side file of weights included."""
+    try:
+        load(path, threads=1).close()
+        return True
+    except LoadError:
+        return False
+
+
+def _compiler_hash() -> str:
+    """A digest of the compiler and the runtime: their sources."""
+    digest = hashlib.sha256()
+    packages = [Path(__file__).parents[1], *(Path(p.__path__[0]) for p in (codegen, passes, runtime_c))]
+    for folder in packages:
+        for file in sorted(folder.rglob("*")):
+            if file.suffix in (".py", ".c", ".h"):
+                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()

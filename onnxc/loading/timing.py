@@ -1,0 +1,83 @@
+"""What the steps of a run take, as the library measures them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..records import Record
+
+if TYPE_CHECKING:
+    from .loader import Context
+
+
+class CTiming(ctypes.Structure):
+    _fields_ = [
+        ("node", ctypes.c_char_p),
+        ("parts", ctypes.c_int64),
+        ("estimated_ns", ctypes.c_int64),
+        ("ns", ctypes.c_int64),
+    ]
+
+
+class CProfile(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("timings", ctypes.c_void_p),
+        ("capacity", ctypes.c_int64),
+        ("count", ctypes.c_int64),
+    ]
+
+
+class Timing(Record):
+    """A step of a run: the node that it belongs to, into how many parts it was cut, the nanoseconds that the
+    compiler expected of one thread (0 where it expected nothing) and those that it took."""
+
+    node: str
+    parts: int
+    estimated_ns: int
+    ns: int
+
+    def event(self, began_ns: int, **told: object) -> dict[str, object]:
+        """The step as an event of a Chrome trace, in microseconds; told: further arguments."""
+        arguments = {"parts": self.parts, "expected_us": self.estimated_ns / 1000, **told}
+        event = {"name": self.node, "cat": "Node", "ph": "X", "pid": os.getpid(), "tid": 0}
+        return {**event, "ts": began_ns / 1000, "dur": self.ns / 1000, "args": arguments}
+
+
+def profile(context: Context, values: Sequence[object], runs: int) -> list[Timing]:
+    """What each step takes: the least of the runs that took the same steps as the last."""
+    best: list[Timing] = []
+    for _ in range(runs):
+        _, found = run_timed(context, values)
+        alike = [(t.node, t.parts) for t in best] == [(t.node, t.parts) for t in found]
+        best = [min(a, b, key=lambda t: t.ns) for a, b in zip(best, found)] if alike else found
+    return best
+
+
+def run_timed(
+    context: Context, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None
+) -> tuple[list, list[Timing]]:
+    """A run, and what each of its steps took. It is run again where the steps are more than there was
+    room for."""
+    set_profile = context.library.table.set_profile
+    while True:
+        room = context.steps
+        timings = (CTiming * room)()
+        told = CProfile(ctypes.sizeof(CProfile), 0, ctypes.addressof(timings), room, 0)
+        set_profile(context.handle, ctypes.addressof(told))
+        try:
+            results = context.run(values, memory)
+        finally:
+            set_profile(context.handle, None)
+        if told.count <= room:
+            return results, [
+                Timing((t.node or b"").decode("utf-8", "replace"), t.parts, t.estimated_ns, t.ns)
+                for t in timings[: told.count]
+            ]
+        context.steps = told.count
