@@ -53,6 +53,7 @@ BEGUN = 1  # to begin a row that is written without loops
 LOOPED = 12  # the same with loops over whole vectors and what is left
 VARYING = 25  # of an operand of which the run says whether it repeats along rows
 WIDENED = 5  # of a dot product of bytes by two products of 16 bits: these, two sums, a share of the words
+DECODED = 4  # that bring a vector of codes to numbers
 CONVERTED = 3  # to bring a vector from or to 16 bits
 PLACED = 2  # to put an element of weights into its lane of a panel
 SCAN = 4  # of a step of a running total, which waits for the one before
@@ -374,12 +375,17 @@ def step_time(target: Target, instructions: float, loads: float, chains: int = 1
     return max(instructions / facts.instructions, loads / facts.loads, facts.latency / chains)
 
 
-def matrix_step(target: Target, unit: Matrix, rows: float, vectors: int) -> float:
+def matrix_step(
+    target: Target, unit: Matrix, rows: float, vectors: int, products: int = 1, loads: float = 1.0
+) -> float:
     """Nanoseconds of a step of k of a tile on registers that hold matrices: the greater of the times of its
-    loads and its products."""
+    loads and its products, where each register of sums takes so many, each operand so many loads."""
     full, registers = rows / unit.rows, math.ceil(rows / unit.rows)
     high = MATRIX_ROWS * full + (1 - MATRIX_ROWS) * registers
-    return max(high * vectors / target.facts.matrix_products, (high + vectors) / target.facts.matrix_loads)
+    facts = target.facts
+    return max(
+        products * high * vectors / facts.matrix_products, loads * (high + vectors) / facts.matrix_loads
+    )
 
 
 def matrix_ends(target: Target, unit: Matrix, rows: float, vectors: int) -> float:

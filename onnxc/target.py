@@ -257,7 +257,7 @@ _INTRINSICS = {
 }
 
 #: What is known of the speed of processors with an extension, until it is measured on one.
-_FACTS = {"amx-bf16": Facts(bf16_dots=0.25)}
+_FACTS = {"amx-bf16": Facts(bf16_dots=0.25, matrix_products=0.14, matrix_loads=0.28)}
 
 _DOTS = {
     Ability.DOT_U8S8: ("uint8", "int8", "int32", 4),

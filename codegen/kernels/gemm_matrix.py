@@ -104,10 +104,10 @@ def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant
 def emit(node: Node[Contract], choice: Choice[Tiling], target: Target) -> Code:
     product = offered(product_of(node), node)
     unit = offered(unit_of(product, target), node)
-    return _Matrices(node, product, choice.tiling, choice.cost, target, unit).code()
+    return Matrices(node, product, choice.tiling, choice.cost, target, unit).code()
 
 
-class _Matrices(Gemm):
+class Matrices(Gemm):
     """Writes the steps of one product."""
 
     def __init__(
@@ -191,11 +191,15 @@ class _Matrices(Gemm):
     def outer_of_a(self) -> list:
         return [axis for axis in self.product.outer if axis.strides[A] != 0]
 
-    def product_step(self) -> Step:
-        k, p = KernelText(self.target), self.product
+    def emit_functions(self, k: KernelText) -> None:
+        """Those that the entry calls."""
         for name, vectors, columns in self.versions:
             for lines in range(1, self.lines + 1):
                 self.emit_matrix_tile(k, f"{ENTRY}.{name}", lines, vectors, columns)
+
+    def product_step(self) -> Step:
+        k, p = KernelText(self.target), self.product
+        self.emit_functions(k)
         blocks, groups = self.blocks_and_groups()
         with k.entry() as f:
             with f.loop("%first", "%last") as parts:
@@ -234,32 +238,46 @@ class _Matrices(Gemm):
             )
             ahead = f.offset(found[1], f.add(f.size(panel_bytes), share)) if self.fetched else "null"
             arguments = ", ".join([*at, *words, f"i64 {columns}", f"i64 {height}", f"ptr {ahead}"])
-            for lines in range(1, self.lines + 1):
-                call = f"call void @{ENTRY}.{name}.{lines}({arguments})"
-                if height.isdigit():
-                    if (int(height) > self.unit.rows) == (lines == 2):
-                        f.statement(call)
-                    continue
-                high = f.compare("sgt", height, self.unit.rows)
-                with f.when(high if lines == 2 else f.invert(high)):
-                    f.statement(call)
-
-        def tiles(body: Callable[[str, str, str], None]) -> None:
-            """body(height, row, number) for the tiles of the block."""
-            for height, skipped, start, stop in ranges:
-                with f.when(f.compare("slt", start, stop)):
-                    if len(ranges) > 1:
-                        matrix.set_rows(f, self.unit, height)
-                    with f.loop(start, stop) as loop:
-                        body(height, f.add(f.mul(loop.index, height), skipped), loop.index)
+            self.call_matrix_tile(f, name, height, arguments)
 
         ranges = list(self.ranges(f, block))
         if len(ranges) == 1:
             matrix.set_rows(f, self.unit, ranges[0][0])
+
+        def tiles(body: Callable[[str, str, str], None]) -> None:
+            self.for_matrix_tiles(f, ranges, body)
+
         if self.tiling.order == "panels":
             self.for_panels(f, group, lambda *panel: tiles(lambda *where: tile(*where, *panel)))
         else:
             tiles(lambda *where: self.for_panels(f, group, lambda *panel: tile(*where, *panel)))
+
+    def call_matrix_tile(self, f: KernelFunction, name: str, height: str, arguments: str) -> None:
+        """Calls the function of a kind of tile that has as many registers of rows as the height needs."""
+        for lines in range(1, self.lines + 1):
+            call = f"call void @{ENTRY}.{name}.{lines}({arguments})"
+            if height.isdigit():
+                if (int(height) > self.unit.rows) == (lines == 2):
+                    f.statement(call)
+                continue
+            high = f.compare("sgt", height, self.unit.rows)
+            with f.when(high if lines == 2 else f.invert(high)):
+                f.statement(call)
+
+    def for_matrix_tiles(
+        self,
+        f: KernelFunction,
+        ranges: list[tuple[str, str, str, str]],
+        body: Callable[[str, str, str], None],
+    ) -> None:
+        """body(height, row, number) for the tiles of a block, whose registers are told their rows where these
+        differ."""
+        for height, skipped, start, stop in ranges:
+            with f.when(f.compare("slt", start, stop)):
+                if len(ranges) > 1:
+                    matrix.set_rows(f, self.unit, height)
+                with f.loop(start, stop) as loop:
+                    body(height, f.add(f.mul(loop.index, height), skipped), loop.index)
 
     def ranges(self, f: KernelFunction, block: str) -> Iterator[tuple[str, str, str, str]]:
         """The tiles of a block, nearly equally high: (height, rows before those, first, behind the last)."""
@@ -283,8 +301,7 @@ class _Matrices(Gemm):
 
     def copying_step(self, buffer: int) -> Step:
         """Copies A's rows into whole steps of k; a part is a row."""
-        k, p, unit = KernelText(self.target), self.product, self.unit
-        depth = dims.number(p.depth)
+        k, p = KernelText(self.target), self.product
         nbytes = self.rows_of_a * self.row_bytes
         with k.entry() as f, f.loop("%first", "%last") as parts:
             index, here = f.divide(parts.index, f.size(p.m.size))
@@ -293,12 +310,16 @@ class _Matrices(Gemm):
                 index, here = f.divide(index, f.size(axis.size))
                 source = f.offset(source, f.mul(here, f.size(self.step_of(axis, A))))
             to = f.offset(f.temporary(buffer), f.mul(parts.index, f.size(self.row_bytes)))
-            element = f"int{8 * self.sizes[A]}"  # only moved
-            kind = f"<{unit.depth} x i{8 * self.sizes[A]}>"
-            with f.loop(0, depth // unit.depth) as loop:
-                at = f.mul(loop.index, unit.row_bytes)
-                f.store(kind, f.load(kind, f.offset(source, at)), f.offset(to, at), unit.row_bytes)
-            whole = depth // unit.depth * unit.row_bytes
-            rest = load_first(f, element, unit.depth, f.offset(source, whole), depth % unit.depth)
-            f.store(kind, rest, f.offset(to, whole), unit.row_bytes)
+            self.copy_row(f, source, to)
         return k.step(self.rows_of_a, costs.work(costs.move(self.target, 2 * dims.typical(nbytes)), nbytes))
+
+    def copy_row(self, f: KernelFunction, source: str, to: str) -> None:
+        unit, depth = self.unit, dims.number(self.product.depth)
+        element = f"int{8 * self.sizes[A]}"  # only moved
+        kind = f"<{unit.depth} x i{8 * self.sizes[A]}>"
+        with f.loop(0, depth // unit.depth) as loop:
+            at = f.mul(loop.index, unit.row_bytes)
+            f.store(kind, f.load(kind, f.offset(source, at)), f.offset(to, at), unit.row_bytes)
+        whole = depth // unit.depth * unit.row_bytes
+        rest = load_first(f, element, unit.depth, f.offset(source, whole), depth % unit.depth)
+        f.store(kind, rest, f.offset(to, whole), unit.row_bytes)

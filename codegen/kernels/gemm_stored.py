@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field, replace
 
-import numpy as np
-
 from ...ir import dims
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Node
@@ -32,7 +30,6 @@ from ..tiles.stored_panel import Form, stored_form, stored_operand
 from . import gemm
 from .gemm import Gemm
 
-DECODED = 4  # instructions that bring a vector of codes to numbers
 FEW = ".few"  # in the names of their tiles
 MOST_FEW = 8  # rows for which panels are decoded in registers
 
@@ -106,7 +103,7 @@ def _estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> E
         plain = replace(product, constant=False)
         found = gemm.estimate(node, plain, replace(tiling, source="constant"), target)
         times = 1 if m <= tiling.few else -(-m // (tiling.block * tiling.rows))
-        found += costs.compute(target, times * vectors * DECODED)
+        found += costs.compute(target, times * vectors * costs.DECODED)
     if node.op.rounded:
         found += costs.compute(target, m * depth / tiling.lanes * 10) + costs.step(target)
     return found + costs.stored(target, form.panel_bytes(n))
@@ -120,13 +117,8 @@ def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant
     if product is None or operand != product.operands[1]:
         return None
     tiling = choice.tiling
-    form, width, lanes = tiling.form, tiling.vectors * tiling.lanes, tiling.lanes
     found = offered(stored_operand(node, product), node)
-
-    def make() -> np.ndarray:
-        return panels.pack_stored(form, found, width, lanes)
-
-    return Constant("uint8", (form.panel_bytes(-(-found.elements.shape[1] // lanes) * lanes),), make)
+    return panels.packed(tiling.form, found, tiling.vectors * tiling.lanes, tiling.lanes)
 
 
 # Emission ----------------------------------------------------------------------------------------

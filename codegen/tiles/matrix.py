@@ -139,8 +139,16 @@ def multiply_add(
 
 def load_operands(f: Function, tile: MatrixTile, lhs: Sequence[str], row: int | str, panel: str) -> None:
     """What one step multiplies."""
+    load_columns(f, tile, panel)
+    load_rows(f, lhs, row)
+
+
+def load_columns(f: Function, tile: MatrixTile, panel: str) -> None:
     for j in range(tile.vectors):
         _load(f, _RHS + j, f.offset(panel, j * tile.unit.row_bytes), tile.line)
+
+
+def load_rows(f: Function, lhs: Sequence[str], row: int | str) -> None:
     for i, pointer in enumerate(lhs):
         _load(f, _LHS + i, pointer, row)
 

@@ -152,6 +152,12 @@ def _offset(dtype: str) -> int:
 # Packing -----------------------------------------------------------------------------------------
 
 
+def packed(form: Form, found: Stored, width: int, lanes: int) -> Constant:
+    """What `pack_stored` makes, when it is needed."""
+    columns = padded(found.elements.shape[1], lanes)
+    return Constant("uint8", (form.panel_bytes(columns),), lambda: pack_stored(form, found, width, lanes))
+
+
 def pack_stored(form: Form, found: Stored, width: int, lanes: int) -> np.ndarray:
     """Weights [K, N] in panels of `width` columns, the last as wide as the lanes that it needs, as bytes."""
     elements, columns = found.elements.array, found.elements.shape[1]

@@ -1,0 +1,117 @@
+"""Float32 numbers as sums of three bfloat16s, whose products registers of matrices add up in float32.
+
+    x = x0 + x1 + x2 exactly: 3 times 8 bits of significand are float32's 24
+    x * w  →  x2*w0 + x1*w0 + x1*w1 + x0*w1 + x0*w0 + x0*w2
+What is left out is below 2^-22 |x * w|; an instruction adds 16 products in a row, and two such sums to the
+one before. So a sum of K loses at most (22 + 6 K / 32) 2^-24 of its products' absolute values, where a chain
+of multiply-adds may lose K 2^-24. Rows are rounded to nearest, so that what is left out has no direction;
+panels are cut off, which is faster. A third below 2^-126 counts as 0.
+
+              a step of k                                        64 bytes are
+rows          [rows][step][third][k]                             32 neighbours along k
+panels        [step][third][k / 2][vectors][columns][2]          16 columns of two neighbours along k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..text.conversion import from_computed, to_computed
+from ..text.emitter import Function
+from ..text.memory import load_first
+from ..text.vectors import Vectors
+from . import matrix
+from .matrix import LINE, Ahead, MatrixTile
+from .panel import prefetch_line
+
+THIRDS = 3
+ROW_BYTES = THIRDS * 2  # of an element of a row or a panel
+
+#: The thirds of a row and of a panel that are multiplied, so that one of both is there already.
+PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2))
+#: How often an operand is loaded in a step, on average of both.
+LOADS = 3.5
+
+#: Instructions for a vector of float32 that becomes three.
+ROW_SPLIT, PANEL_SPLIT = 14, 9
+
+
+def split_row(f: Function, lanes: int, depth: int, source: str, to: str) -> None:
+    """Writes a row of float32, zeros behind it."""
+    single, half = Vectors(f, "float32", lanes), Vectors(f, "bfloat16", lanes)
+    step = matrix.STEP_BYTES // 2
+
+    def write(at: str, load: Callable[[int], str]) -> None:
+        for j in range(0, step, lanes):
+            left = load(j)
+            for third in range(THIRDS):
+                near = from_computed(half, left)
+                f.store(half.type, near, f.offset(at, third * matrix.STEP_BYTES + 2 * j), 2 * lanes)
+                left = single.sub(left, to_computed(half, near))
+
+    whole, rest = divmod(depth, step)
+    with f.loop(0, whole) as loop:
+        here = f.offset(source, f.mul(loop.index, 4 * step))
+        write(
+            f.offset(to, f.mul(loop.index, ROW_BYTES * step)),
+            lambda j: f.load(single.type, f.offset(here, 4 * j)),
+        )
+    if rest:
+        behind = f.offset(source, 4 * step * whole)
+        write(
+            f.offset(to, ROW_BYTES * step * whole),
+            lambda j: (
+                load_first(f, "float32", lanes, f.offset(behind, 4 * j), min(lanes, rest - j))
+                if j < rest
+                else "zeroinitializer"
+            ),
+        )
+
+
+def split_panel(f: Function, tile: MatrixTile, lanes: int, depth: int, panel: str, out: str) -> None:
+    """Writes a panel [depth][vectors][lanes] of float32, whole steps deep."""
+    single, words = Vectors(f, "float32", lanes), Vectors(f, "uint32", lanes)
+    upper = words.constant(0xFFFF0000)
+    row = 4 * tile.vectors * lanes
+    with f.loop(0, depth // tile.unit.depth) as step, f.loop(0, tile.unit.depth // 2) as pair:
+        begun = f.mul(step.index, tile.unit.depth * row)
+        source = f.offset(panel, f.add(begun, f.mul(pair.index, 2 * row)))
+        begun = f.mul(step.index, THIRDS * tile.panel_step)
+        to = f.offset(out, f.add(begun, f.mul(pair.index, tile.line)))
+        for j in range(tile.vectors):
+            left = [f.load(single.type, f.offset(source, k * row + 4 * j * lanes), 64) for k in range(2)]
+            for third in range(THIRDS):
+                bits = [single.bits(x) for x in left]
+                cut = [words.bit_and(single_bits, upper) for single_bits in bits]
+                both = words.bit_or(words.shift_right(bits[0], 16), cut[1])
+                f.store(words.type, both, f.offset(to, third * tile.panel_step + j * LINE), LINE)
+                left = [single.sub(x, single.from_bits(c)) for x, c in zip(left, cut)]
+
+
+def multiply_add(
+    f: Function,
+    tile: MatrixTile,
+    lhs: Sequence[str],
+    row: int | str,
+    panel: str,
+    steps: int,
+    ahead: Ahead | None,
+) -> None:
+    """Adds the products of `steps` steps of k to the sums; lhs: for each register of rows the address of its
+    first row, the rows `row` bytes apart."""
+    fetched = [ahead.pointer] if ahead is not None else []
+    with f.loop(0, steps, 1, [("ptr", p) for p in (*fetched, *lhs, panel)]) as loop:
+        *a, b = loop.carried[len(fetched) :]
+        for line in range(ahead.lines if ahead is not None else 0):
+            prefetch_line(f, f.offset(loop.carried[0], line * LINE))
+        loaded: tuple[int | None, int | None] = (None, None)
+        for third, other in PRODUCTS:
+            if other != loaded[1]:
+                matrix.load_columns(f, tile, f.offset(b, other * tile.panel_step))
+            if third != loaded[0]:
+                matrix.load_rows(f, [f.offset(p, third * matrix.STEP_BYTES) for p in a], row)
+            matrix.add_products(f, tile)
+            loaded = third, other
+        moved = [f.offset(loop.carried[0], ahead.lines * LINE)] if ahead is not None else []
+        forward = [f.offset(p, THIRDS * matrix.STEP_BYTES) for p in a]
+        loop.carry(*moved, *forward, f.offset(b, THIRDS * tile.panel_step))

@@ -1,0 +1,148 @@
+"""Products of float32 by thirds against float64: what they lose, numbers of all kinds, odd sizes; where the
+machine lacks the registers, their assembly."""
+
+import numpy as np
+import pytest
+from support import harness
+from support.guarded import guarded
+from support.stored import blocks_of
+
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import gemm, gemm_stored, gemm_thirds
+from onnxc.ir import expr
+from onnxc.ir.graph import Constant, TensorType, Value, make_node
+from onnxc.ir.ops import Contract
+from onnxc.target import TARGETS, runs_here
+
+TARGET = TARGETS["sapphirerapids"]
+HERE = runs_here(TARGET)
+ROUNDING = 2.0**-24
+
+
+@pytest.fixture(autouse=True)
+def forbid_the_memory_behind_operands(monkeypatch):
+    monkeypatch.setattr(harness, "aligned", guarded)
+
+
+def contract(form, shape, weights, extra=(), body=None):
+    operands, out = form.split("->")
+    lhs, rhs = operands.split(",")
+    known = weights if isinstance(weights, Constant) else Constant.of(weights)
+    values = [Value(TensorType("float32", shape), ""), Value(TensorType("float32", known.shape), "", known)]
+    values += [Value(TensorType("float32", array.shape), "") for array in extra]
+    return make_node(Contract(lhs, rhs, out, "float32", body), values)
+
+
+def run(node, *arrays):
+    """The result; None on a machine that has no such registers, where the code holds the instruction."""
+    (choice,) = choices_of(gemm_thirds, node, TARGET)
+    if not HERE:
+        *_, step = gemm_thirds.emit(node, choice, TARGET).steps
+        assert "tdpbf16ps" in harness.assembly(step.text, TARGET)
+        return None
+    ((got, _),) = harness.run_choice(node, choice, arrays, TARGET)
+    return got
+
+
+def exact(form, a, b):
+    """(sums, sums of magnitudes) in float64."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return np.einsum(form, a, b), np.einsum(form, np.abs(a), np.abs(b))
+
+
+def bound(depth):
+    return (22 + 6 * -(-depth // 32)) * ROUNDING
+
+
+def kinds(rows, depth, seed):
+    """Rows in turn of normal numbers, positive ones, of all magnitudes, near 1, tiny ones, and great ones."""
+    random = np.random.default_rng(seed)
+    normal, uniform = random.standard_normal((rows, depth)), random.random((rows, depth))
+    wide = normal * np.exp(random.uniform(-25, 25, (rows, depth)))
+    found = np.stack([normal, uniform, wide, 1 + uniform / 256, normal * 1e-37, normal * 1e15], 1)
+    return found[np.arange(rows), np.arange(rows) % 6].astype(np.float32)
+
+
+@pytest.mark.parametrize("depth", [64, 300])
+def test_sums_lose_no_more_than_a_chain_of_multiply_adds_may(depth):
+    a, b = kinds(40, depth, 1), kinds(40, depth, 2).T.copy()
+    got = run(contract("mk,kn->mn", a.shape, b), a, b)
+    if got is None:
+        return
+    sums, magnitudes = exact("mk,kn->mn", a, b)
+    smallest = np.abs(a).sum(1)[:, None] + np.abs(b).sum(0) + 2 * depth  # of what is below 2^-126
+    assert bound(depth) <= depth * ROUNDING
+    assert (np.abs(got - sums) <= bound(depth) * magnitudes + 2.0**-124 * smallest).all()
+    plain = magnitudes[::6, ::6] * ROUNDING  # of normal numbers: half a rounding on average
+    assert np.sqrt(np.mean(((got - sums)[::6, ::6] / plain) ** 2)) < 0.5
+
+
+@pytest.mark.parametrize(
+    "rows,columns,depth", [(1, 1, 64), (17, 16, 65), (33, 33, 70), (64, 70, 96)], ids=str
+)
+def test_sizes_that_are_not_whole(rows, columns, depth):
+    a, b = (
+        kinds(rows, depth, 3)[:, ::-1].copy(),
+        np.random.default_rng(4).random((depth, columns), np.float32),
+    )
+    got = run(contract("mk,kn->mn", a.shape, b), a, b)
+    if got is not None:
+        sums, magnitudes = exact("mk,kn->mn", a, b)
+        assert (np.abs(got - sums) <= bound(depth) * magnitudes + 2.0**-120 * depth).all()
+
+
+def test_infinities_and_what_is_no_number_are_where_they_belong():
+    a, b = kinds(34, 64, 5)[:, ::-1].copy(), np.random.default_rng(6).standard_normal((64, 40), np.float32)
+    a[3, 5], a[7, 0], a[9, 63], a[20, 8], a[21, 9:11] = np.inf, -np.inf, np.nan, 3.4e38, (np.inf, -np.inf)
+    a[33], a[33, 7] = 0, np.finfo(np.float32).max
+    b[10, 39], b[11, 3] = np.nan, np.inf
+    got = run(contract("mk,kn->mn", a.shape, b), a, b)
+    if got is None:
+        return
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums, magnitudes = exact("mk,kn->mn", a, b)
+        special = ~np.isfinite(sums)
+        np.testing.assert_array_equal(got[special], sums[special].astype(np.float32))
+        ordinary = magnitudes < np.finfo(np.float32).max
+        near = np.abs(got - sums) <= 64 * ROUNDING * magnitudes + 2.0**-120 * 64
+    assert near[ordinary].all() and ordinary[20].any()
+
+
+def test_an_epilogue_outer_axes_and_weights_that_lie_otherwise():
+    random = np.random.default_rng(7)
+    a, b = (random.standard_normal(s, np.float32) for s in ((2, 3, 18, 66), (3, 20, 66)))
+    bias = random.random(20, np.float32)
+    body = expr.tanh(expr.input_(0, "float32")) * expr.input_(1, "float32")
+    got = run(contract("bhmk,hnk->bmhn", a.shape, b, [bias], body), a, b, bias)
+    if got is not None:
+        sums, _ = exact("bhmk,hnk->bmhn", a, b)
+        np.testing.assert_allclose(got, np.tanh(sums) * bias, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("bits,zero", [(4, "each"), (8, "middle")])
+def test_weights_that_stay_stored(bits, zero):
+    weights = blocks_of(bits, 35, 70, 16, zero)
+    a = np.random.default_rng(8).standard_normal((40, 70), np.float32)
+    got = run(contract("mk,nk->mn", a.shape, weights), a, weights.array)
+    if got is not None:
+        sums, magnitudes = exact("mk,nk->mn", a, weights.array)
+        assert (np.abs(got - sums) <= bound(70) * magnitudes).all()
+
+
+def test_many_rows_take_thirds_and_few_do_not():
+    def best(m, weights):
+        node = contract("mk,nk->mn", (m, 512), weights)
+        offers = [x for kernel in (gemm, gemm_stored, gemm_thirds) for x in choices_of(kernel, node, TARGET)]
+        return min(offers, key=lambda offer: offer.time).kernel
+
+    dense = np.zeros((512, 512), np.float32)
+    assert best(128, dense) is gemm_thirds and best(1, dense) is gemm
+    stored = blocks_of(4, 512, 512, 32, "middle")
+    assert best(128, stored) is gemm_thirds and best(1, stored) is gemm_stored
+
+
+def test_short_sums_and_other_processors_have_none():
+    node = contract("mk,kn->mn", (64, 63), np.zeros((63, 64), np.float32))
+    assert not choices_of(gemm_thirds, node, TARGET)
+    node = contract("mk,kn->mn", (64, 64), np.zeros((64, 64), np.float32))
+    assert not choices_of(gemm_thirds, node, TARGETS["cooperlake"])
