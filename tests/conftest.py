@@ -29,11 +29,45 @@ def pytest_configure(config):
             config.add_cleanup(folder.cleanup)
 
 
+OUTSIDE = pytest.StashKey[set[str]]()  # the tests of that group which this run leaves out
+
+
+def leave_outside(config, items):
+    """Leaves out what is marked `outside` unless the command names the group."""
+    left = [item for item in items if item.get_closest_marker("outside")]
+    if not left or "outside" in config.option.markexpr:
+        return
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=left)
+    config.stash[OUTSIDE] = {item.nodeid for item in left}
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["outside"] = sorted(session.config.stash.get(OUTSIDE, set()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash.setdefault(OUTSIDE, set()).update((node.workeroutput or {}).get("outside", ()))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    left = config.stash.get(OUTSIDE, set())
+    if left:
+        files = sorted({Path(nodeid.partition("::")[0]).name for nodeid in left})
+        terminalreporter.write_line(
+            f"left to `pytest -m outside` (set up by tests/outside/setup.sh): {len(left)} "
+            f"test{'s' if len(left) > 1 else ''} of {', '.join(files)}"
+        )
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """`-m quick`: of every test function one case, in the middle of its list so that sizes and processors
     vary, unless it is marked slow. What is marked quick is so with all its cases. Every room has
     some."""
+    leave_outside(config, items)
     rooms: dict[Path, list[pytest.Item]] = {}
     for _, group in groupby(items, key=lambda item: (item.path, getattr(item, "originalname", item.name))):
         cases = list(group)

@@ -1,7 +1,8 @@
 """Prints a library's header: all that a C program needs.
 
-It holds the common interface, sizes as macros and, for static models, a typed inline wrapper. Names come from
-the model and may be hostile: they enter C only as escaped literals or made identifiers.
+It holds the common interface, sizes as macros and, for models whose inputs and outputs are all tensors of
+numbers, a typed inline wrapper. Names come from the model and may be hostile: they enter C only as escaped
+literals or made identifiers.
 """
 
 from __future__ import annotations
@@ -70,22 +71,22 @@ def c_type(dtype: str) -> str:
     return {"complex64": "float", "complex128": "double"}.get(dtype, "uint8_t")
 
 
-def _identifiers(ports: Iterable[Port], prefix: str) -> list[str]:
-    """One C identifier for each port, made from its name and unique. One in capitals, as macros are, is
-    written in small letters."""
+def _identifiers(names: Iterable[str], prefix: str) -> list[str]:
+    """One C identifier for each name, made from it and unique. One in capitals, as macros are, is written in
+    small letters."""
     used: set[str] = set()
     made = []
-    for port in ports:
-        base = re.sub(r"[^A-Za-z0-9]+", "_", port.name).strip("_")[:40].strip("_") or "value"
+    for name in names:
+        base = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:40].strip("_") or "value"
         base = f"p{base}" if base[0].isdigit() else base
         base = base.lower() if base.isupper() else base
         if base.lower() in _RESERVED or re.match(rf"onnxc_|{prefix}_|.*_t$", base):
             base += "_"
-        name, k = base, 2
-        while name.upper() in used:  # macros are in upper case
-            name, k = f"{base}_{k}", k + 1
-        used.add(name.upper())
-        made.append(name)
+        identifier, k = base, 2
+        while identifier.upper() in used:  # macros are in upper case
+            identifier, k = f"{base}_{k}", k + 1
+        used.add(identifier.upper())
+        made.append(identifier)
     return made
 
 
@@ -107,44 +108,96 @@ def _port_line(port: Port, role: str) -> str:
 
 def _sizes(port: Port, macro: str) -> str:
     elements = dims.product(dim for dim in port.shape or () if isinstance(dim, int))
-    element = {"complex64": 8, "complex128": 16}.get(port.dtype or "")
-    size = str(element) if element else f"sizeof({c_type(port.dtype or '')})"
+    size = _element_size(port)
     return f"#define {macro}_ELEMENTS {elements}LL\n#define {macro}_BYTES ({elements}ULL * {size})\n"
 
 
+def _element_size(port: Port) -> str:
+    """The bytes of an element, as a C expression."""
+    complex_size = {"complex64": 8, "complex128": 16}.get(port.dtype or "")
+    return str(complex_size) if complex_size else f"sizeof({c_type(port.dtype or '')})"
+
+
+def _has_wrapper(d: LibraryDescription) -> bool:
+    return all(
+        port.kind == "tensor"
+        and port.shape is not None
+        and port.dtype not in (None, "string")
+        and not port.optional
+        for port in (*d.inputs, *d.outputs)
+    )
+
+
+def _open_sizes(d: LibraryDescription) -> dict[object, str]:
+    """What the sizes that a run chooses are called: those of inputs that have a name, under that; others by
+    (input, axis)."""
+    sizes: dict[object, str] = {}
+    for k, port in enumerate(d.inputs):
+        for axis, size in enumerate(port.shape or ()):
+            if isinstance(size, str):
+                sizes[size] = size
+            elif size is None:
+                sizes[k, axis] = f"{port.name}_{axis}"
+    return sizes
+
+
 def _wrapper(d: LibraryDescription, names: list[str]) -> str:
-    """`<prefix>_run(context, const T *input..., T *output...)`, for static models. What is local begins with
-    `_`, as no parameter does."""
+    """`<prefix>_run(context, sizes..., const T *input..., T *output...)`. Of an output whose size only the
+    run knows there are two more parameters: how many elements there is room for, and where its shape goes.
+    What is local begins with `_`, as no parameter does."""
+    sizes = _open_sizes(d)
+    results = [port for port in d.outputs if not port.static]
+    further = [f"{port.name}_{what}" for port in results for what in ("capacity", "dims")]
     ports = [*d.inputs, *d.outputs]
-    parameters, dims, rows = ["onnxc_context *context"], "", []
+    identifiers = _identifiers([*(port.name for port in ports), *sizes.values(), *further], d.prefix)
+    size_of = dict(zip(sizes, identifiers[len(ports) :]))
+    rooms = iter(identifiers[len(ports) + len(sizes) :])
+    parameters = ["onnxc_context *context", *(f"int64_t {name}" for name in size_of.values())]
+    arrays, rows, copies = "", [], ""
     for k, (port, name) in enumerate(zip(ports, names)):
-        is_input = k < len(d.inputs)
+        is_input, rank = k < len(d.inputs), len(port.shape or ())
         parameters.append(f"{'const ' if is_input else ''}{c_type(port.dtype or '')} *{name}")
-        where = "NULL"
-        if is_input and port.shape:
-            where = f"_dims_{k}"
-            dims += f"    static const int64_t {where}[] = {{{', '.join(map(str, port.shape))}}};\n"
-        size = f"{d.prefix}_{name}".upper() + "_BYTES"
-        given, capacity = (size, "0") if is_input else ("0", size)
-        rows.append(
-            f"{{sizeof(onnxc_value), ONNXC_TENSOR, {dtypes.NUMBERS[port.dtype or '']}, "
-            f"{len(port.shape or ())}, {where}, (void *){name}, {given}, {capacity}, NULL}}"
-        )
-    count = len(d.inputs)
-    results, arrays = len(rows) - count, ""
-    for what, part in (("inputs", rows[:count]), ("outputs", rows[count:])):
-        if part:
-            joined = ",\n        ".join(part)
-            arrays += f"    onnxc_value _{what}[] = {{\n        {joined}}};\n"
+        where, given, capacity = "NULL", "0", "0"
+        if is_input:
+            if rank:
+                where = f"_dims_{k}"
+                known = (str(n) if isinstance(n, int) else size_of[n or (k, axis)]
+                         for axis, n in enumerate(port.shape or ()))  # fmt: skip
+                storage = "static const" if port.static else "const"
+                arrays += f"    {storage} int64_t {where}[] = {{{', '.join(known)}}};\n"
+            given = f"{d.prefix}_{name}".upper() + "_BYTES" if port.static else "0"
+        elif port.static:
+            capacity = f"{d.prefix}_{name}".upper() + "_BYTES"
         else:
-            arrays += f"    onnxc_value *_{what} = NULL;\n"
+            room, shape = next(rooms), next(rooms)
+            parameters += [f"size_t {room}", f"int64_t *{shape}"]
+            capacity = f"(uint64_t){room} * {_element_size(port)}"
+            copies += (
+                f"    for (int _k = 0; _status == ONNXC_OK && {shape} != NULL && _k < {rank}; _k++)\n"
+                f"        {shape}[_k] = _outputs[{k - len(d.inputs)}].dims[_k];\n"
+            )
+        rows.append(
+            f"{{sizeof(onnxc_value), ONNXC_TENSOR, {dtypes.NUMBERS[port.dtype or '']}, {rank}, {where}, "
+            f"(void *){name}, {given}, {capacity}, NULL}}"
+        )
+    inputs, outputs = len(d.inputs), len(d.outputs)
+    for what, part in (("inputs", rows[:inputs]), ("outputs", rows[inputs:])):
+        joined = ",\n        ".join(part)
+        arrays += f"    onnxc_value _{what}[] = {{\n        {joined}}};\n" if part else (
+            f"    onnxc_value *_{what} = NULL;\n")  # fmt: skip
     signature = ",\n        ".join(parameters)
+    shown = (
+        ""
+        if not further
+        else " An output of open size takes\n * at most CAPACITY elements, else the status is "
+        "ONNXC_BUFFER_TOO_SMALL; its shape is written to DIMS\n * (null: it is not)."
+    )
     return (
-        f"/* Runs the model; outputs are written to the memory given, or dropped where it is null.\n"
+        f"/* Runs the model; outputs are written to the memory given, or dropped where it is null.{shown}\n"
         f" * Returns a status. */\n"
-        f"static inline int {d.prefix}_run(\n        {signature}) {{\n{dims}{arrays}"
-        f"    int _status = {d.prefix}_model()->run(context, _inputs, {count}, _outputs, {results});\n"
-        f"    for (int _k = 0; _k < {results}; _k++) {d.prefix}_model()->release(&_outputs[_k]);\n"
+        f"static inline int {d.prefix}_run(\n        {signature}) {{\n{arrays}"
+        f"    int _status = {d.prefix}_model()->run(context, _inputs, {inputs}, _outputs, {outputs});\n"
+        f"{copies}    for (int _k = 0; _k < {outputs}; _k++) {d.prefix}_model()->release(&_outputs[_k]);\n"
         f"    return _status;\n}}\n"
     )
 
@@ -152,7 +205,7 @@ def _wrapper(d: LibraryDescription, names: list[str]) -> str:
 def model_header(description: LibraryDescription) -> str:
     """The text of model.h, which needs no other file."""
     d = description
-    names = _identifiers([*d.inputs, *d.outputs], d.prefix)
+    names = _identifiers([port.name for port in (*d.inputs, *d.outputs)], d.prefix)
     macro = d.prefix.upper()
     ports = "".join(_port_line(port, "input ") for port in d.inputs)
     ports += "".join(_port_line(port, "output") for port in d.outputs)
@@ -169,7 +222,6 @@ def model_header(description: LibraryDescription) -> str:
         for port, name in zip([*d.inputs, *d.outputs], names)
         if port.static
     )
-    wrapped = all(port.static and port.dtype != "string" for port in (*d.inputs, *d.outputs))
     return f"""/* SPDX-License-Identifier: Apache-2.0 */
 /* Model {_comment(d.name)}, compiled by onnxc {_comment(d.version)}.
 {ports} */
@@ -186,7 +238,7 @@ const onnxc_model *{d.prefix}_model(void);
 #define {macro}_INPUTS {len(d.inputs)}
 #define {macro}_OUTPUTS {len(d.outputs)}
 {constants}{sizes}
-{_wrapper(d, names) if wrapped else ""}
+{_wrapper(d, names) if _has_wrapper(d) else ""}
 #ifdef __cplusplus
 }}
 #endif

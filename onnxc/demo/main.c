@@ -34,17 +34,7 @@ static float *read_images(const char *path, int64_t *count) {
 /* Runs the model on `count` images; their probabilities are written to `probabilities`. */
 static int classify(onnxc_context *context, const float *images, int64_t count,
                     float *probabilities) {
-    const int64_t dims[] = {count, SIDE, SIDE};
-    onnxc_value input = {.struct_size = sizeof input,
-                         .kind = ONNXC_TENSOR,
-                         .dtype = ONNXC_FLOAT32,
-                         .rank = 3,
-                         .dims = dims,
-                         .data = (void *)images};
-    onnxc_value output = {.struct_size = sizeof output,
-                          .data = probabilities,
-                          .capacity = (uint64_t)count * DIGITS * sizeof(float)};
-    return digits_model()->run(context, &input, 1, &output, 1);
+    return digits_run(context, count, images, probabilities, (size_t)count * DIGITS, NULL);
 }
 
 static int largest(const float *values) {

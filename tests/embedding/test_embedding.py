@@ -185,6 +185,15 @@ def test_the_typed_wrapper_compiles_without_warnings(folder, tmp_path, suffix, s
             if (images_model()->create(NULL, &context) != ONNXC_OK) return 1;
             int status = images_run(context, image, probabilities);
             images_model()->destroy(context);
+            int64_t ids[2][3] = {{1, 2, 3}, {4, 5, 6}}, mask[2][3] = {{1, 1, 1}, {1, 1, 0}}, dims[3];
+            static float logits[2 * 3 * 101];
+            if (text_model()->create(NULL, &context) != ONNXC_OK) return 2;
+            if (text_run(context, 2, 3, *ids, *mask, logits, 605, dims) != ONNXC_BUFFER_TOO_SMALL) return 3;
+            if (text_run(context, 2, -3, *ids, *mask, logits, 606, dims) != ONNXC_WRONG_SHAPE) return 4;
+            if (text_run(context, 2, 3, *ids, *mask, logits, 606, dims) != ONNXC_OK) return 5;
+            if (dims[0] != 2 || dims[1] != 3 || dims[2] != 101 || logits[605] == 0.0f) return 6;
+            if (text_run(context, 1, 2, *ids, *mask, NULL, 0, NULL) != ONNXC_OK) return 7;
+            text_model()->destroy(context);
             float sum = 0;
             for (int i = 0; i < IMAGES_PROBABILITIES_ELEMENTS; i++) sum += probabilities[i];
             return status != ONNXC_OK || sum < 0.99f || sum > 1.01f || text_model()->workspace_bytes != -1;

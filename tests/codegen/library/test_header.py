@@ -80,6 +80,17 @@ def compiles(source: Path, standard: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def open_sizes() -> LibraryDescription:
+    ports = (
+        Port("x", "float32", ("n", 3, None)),
+        Port("n", "int64", ("n", "x capacity", "x_2")),
+        Port("s", "complex64", (2,)),
+    )
+    results = (Port("y", "float16", ("2*n", None)), Port("z", "complex128", (None,)), Port("e", "int32", ()))
+    lowered = (LoweredDescription("", static=False),)
+    return LibraryDescription("sizes", "sizes", ports, results, "1", lowered)
+
+
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "after other headers"])
 @pytest.mark.parametrize("standard", ["c99", "c11", "c17", "c2x", "c++11", "c++14", "c++17", "c++20"])
 def test_headers_compile_without_warnings(tmp_path, standard, alone):
@@ -87,7 +98,7 @@ def test_headers_compile_without_warnings(tmp_path, standard, alone):
     language = source.suffix[1:]
     others = [] if alone else [name for name in INCLUDES[language] if name not in MISSING.get(standard, ())]
     text = "".join(f"#include <{name}>\n" for name in others)
-    for description in (named_ports(), every_type(), dynamic()):
+    for description in (named_ports(), every_type(), dynamic(), open_sizes()):
         (tmp_path / f"{description.prefix}.h").write_text(model_header(description))
         text += f'#include "{description.prefix}.h"\n' * 2
     source.write_text(f"{text}int main(void) {{ return DYNAMIC_INPUTS == 0; }}\n")

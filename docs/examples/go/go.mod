@@ -1,0 +1,3 @@
+module example.org/digits
+
+go 1.19
