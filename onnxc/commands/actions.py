@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from .nodes import NodeDifference
 
 OK, FAULT = 0, 1
-PROFILED_RUNS = 20
 
 
 def check_command(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The command line: its arguments, errors and exit status. `commands.py` has what each command does.
+"""The command line: its arguments, errors and exit status. `actions.py` and others have what commands do.
 
 Whatever fails is one line `onnxc: error: ...` on standard error for each problem, and with --json also an
 object with "errors" on standard output. A traceback is never shown.
@@ -7,26 +7,27 @@ object with "errors" on standard output. A traceback is never shown.
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
 import os
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn
 
 from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
-from . import actions as commands
-from . import caching, compilation, completion, console, profile, streams
+from . import console, streams
 
-#: Where commands are that are not among `actions.py`'s.
-_MODULES: dict[str, ModuleType] = {
-    "cache": caching,
-    "compile": compilation,
-    "completion": completion,
-    "profile": profile,
+#: Where commands are that are not among `actions.py`'s; each is imported when it is given.
+FILES = {
+    "cache": "caching",
+    "compile": "compilation",
+    "completion": "completion",
+    "profile": "profile",
+    "reduce": "reduction",
 }
 
 FAULT, ENVIRONMENT, INTERRUPTED, PIPE_CLOSED = 1, 3, 130, 141
@@ -124,8 +125,7 @@ def make_parser(as_json: bool = False) -> argparse.ArgumentParser:
 
     def add(name: str, summary: str) -> argparse.ArgumentParser:
         command = group.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        module = _MODULES.get(name, commands)
-        command.set_defaults(command=getattr(module, f"{name}_command"))
+        command.set_defaults(command=functools.partial(_carry_out, name))
         if name != "completion":
             command.add_argument("--json", action="store_true", help="print JSON, of errors too")
         return command
@@ -136,6 +136,7 @@ def make_parser(as_json: bool = False) -> argparse.ArgumentParser:
     _run_arguments(add("run", "run a model or a library on files or generated inputs"))
     _verify_arguments(add("verify", "compare a model's outputs with another implementation's"))
     _bench_arguments(add("bench", "measure the latency of a model, alone or against others"))
+    _reduce_arguments(add("reduce", "find the smallest part of a model that fails as the whole does"))
     _profile_arguments(add("profile", "show where the time of a run goes, by nodes and kernels"))
     _calibrate_arguments(add("calibrate", "measure how fast this machine is, for the compiler's estimates"))
     _cache_arguments(add("cache", "show, fill and empty the cache of compiled models"))
@@ -144,6 +145,11 @@ def make_parser(as_json: bool = False) -> argparse.ArgumentParser:
     _completion_arguments(described)
     described.set_defaults(parser=parser)
     return parser
+
+
+def _carry_out(name: str, options: argparse.Namespace) -> int:
+    module = importlib.import_module(f".{FILES.get(name, 'actions')}", __package__)
+    return int(getattr(module, f"{name}_command")(options))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -305,13 +311,19 @@ def _run_arguments(command: argparse.ArgumentParser) -> None:
 
 def _verify_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", type=Path, metavar="MODEL.onnx")
+    _comparison_arguments(command)
+    command.add_argument("--pin", action="store_true", help="compile for the sizes given, instead of for any")
+    command.add_argument("--per-node", action="store_true", help="find the first node whose output departs")
+
+
+def _comparison_arguments(command: argparse.ArgumentParser) -> None:
+    """What a model is compared with, on what, and how near it has to be."""
     command.add_argument(
         "--against",
         choices=("onnxruntime", "reference"),
         help="the other: ONNX Runtime (where installed) or onnx.reference",
     )
     _input_arguments(command)
-    command.add_argument("--pin", action="store_true", help="compile for the sizes given, instead of for any")
     command.add_argument(
         "--rtol",
         type=float,
@@ -321,8 +333,23 @@ def _verify_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--atol", type=float, metavar="A", help="what may differ besides (1.2e-7 for float32)"
     )
-    command.add_argument("--per-node", action="store_true", help="find the first node whose output departs")
     _target_argument(command)
+
+
+def _reduce_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("model", type=Path, metavar="MODEL.onnx")
+    command.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="OUT.onnx",
+        help="write the part there, its inputs beside",
+    )
+    _comparison_arguments(command)
+    command.add_argument(
+        "--seconds", type=float, default=120.0, metavar="S", help="what takes longer hangs (120)"
+    )
 
 
 def _bench_arguments(command: argparse.ArgumentParser) -> None:
@@ -358,9 +385,9 @@ def _profile_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--runs",
         type=_positive,
-        default=commands.PROFILED_RUNS,
+        default=20,
         metavar="N",
-        help=f"of which the least time of each step counts ({commands.PROFILED_RUNS})",
+        help="of which the least time of each step counts (20)",
     )
     command.add_argument(
         "--html", type=Path, metavar="OUT.html", help="write a page there: graph, time line, memory, roofline"
@@ -409,7 +436,7 @@ def _demo_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _completion_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("shell", choices=completion.SHELLS)
+    command.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh", "powershell"))
 
 
 def _model_arguments(command: argparse.ArgumentParser, purpose: str) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from .actions import OK
 
-SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
-
 
 def completion_command(options: argparse.Namespace) -> int:
     import shtab

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from onnxc.commands.cli import main, make_parser
-from onnxc.commands.completion import SHELLS
 
 MANUAL = Path(__file__).parents[2] / "docs" / "onnxc.1"
 
@@ -28,7 +27,7 @@ def options():
     }
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", ("bash", "zsh", "fish", "tcsh", "powershell"))
 def test_a_script_for_each_shell_names_the_commands(shell, capsys):
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
