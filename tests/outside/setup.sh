@@ -20,6 +20,7 @@ needs_command cargo cargo
 needs_command go golang-go
 needs_command node nodejs
 needs_command chroot coreutils
+needs_command chromium chromium
 needs_module ziglang ziglang
 
 # Node-API's headers stand beside node, or in a package of their own.
