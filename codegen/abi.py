@@ -91,6 +91,7 @@ ERRORS = {
             "busy",
             "empty_optional",
             "unsupported",
+            "wrong_handle",
         )
     )
 }

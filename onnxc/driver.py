@@ -214,6 +214,7 @@ def compile_model(
     weights_file: str | os.PathLike | None = None,
     operators: Sequence[str | os.PathLike] = (),
     soname: str | None = None,
+    debug: bool = False,
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -227,8 +228,9 @@ def compile_model(
     C header. weights: one of `narrow_weights.FORMATS`, in which the weights of products and tables are
     stored, or which of them are. weights_file: the side file for the weights (None: they are in the library,
     or, over `LIBRARY_LIMIT`, in OUTPUT.weights). soname: what programs that are linked with a .so look for
-    (None: OUTPUT's name). jobs: child processes that generate code. What is written appears whole or not at
-    all. Errors are of the `OnnxcError` family.
+    (None: OUTPUT's name). debug: whether contexts that are destroyed, or another model's, get a status.
+    jobs: child processes that generate code. What is written appears whole or not at all. Errors are of the
+    `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
     outputs = Outputs(
@@ -281,6 +283,7 @@ def compile_model(
             name=name,
             threads=threads,
             soname=soname or outputs.library.name,
+            debug=debug,
             code=given.code,
         )
         external = (file.path for file in imported.model.external.opened())
@@ -368,6 +371,7 @@ def _build(
     name: str,
     threads: int | None,
     soname: str,
+    debug: bool,
     code: Sequence[custom.CustomCode],
 ) -> None:
     """The library of what is lowered, whose kernels are being compiled already."""
@@ -410,6 +414,7 @@ def _build(
             threads=threads,
             weights=weights,
             weights_file=outputs.weights_name,
+            checks_handles=debug,
         )
         report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
         tables = tables_text(description, runtime.names, kind == "so")

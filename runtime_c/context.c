@@ -97,6 +97,8 @@ static int32_t onnxc_enter(onnxc_context *context) {
     if (context == NULL) return onnxc_report(NULL, ONNXC_NULL_POINTER, "context is null");
     if (atomic_exchange_explicit(&context->running, 1, memory_order_acquire))
         return onnxc_report(NULL, ONNXC_BUSY, "the context is in use by another thread");
+    context->outer_allocator = onnxc_thread_allocator;
+    onnxc_thread_allocator = context->allocator;
     return ONNXC_OK;
 }
 
@@ -105,6 +107,7 @@ static void onnxc_leave(onnxc_context *context) {
         onnxc_drop(context->borrowed[i]);
         context->borrowed[i] = NULL;
     }
+    onnxc_thread_allocator = context->outer_allocator;
     atomic_store_explicit(&context->running, 0, memory_order_release);
 }
 
@@ -231,8 +234,8 @@ ONNXC_HIDDEN int32_t ONNXC_SYMBOL(set_workspace)(onnxc_context *context, void *m
     return status;
 }
 
-ONNXC_HIDDEN void ONNXC_SYMBOL(destroy)(onnxc_context *context) {
-    if (context == NULL) return;
+ONNXC_HIDDEN int32_t ONNXC_SYMBOL(destroy)(onnxc_context *context) {
+    if (context == NULL) return ONNXC_OK;
     for (int32_t i = 0; i < context->lowered->slot_count; i++) {
         onnxc_drop(context->slots[i].object);
         onnxc_free(context->slots[i].data);
@@ -241,7 +244,9 @@ ONNXC_HIDDEN void ONNXC_SYMBOL(destroy)(onnxc_context *context) {
     onnxc_free(context->own_workspace);
     onnxc_free(context->own_scratch);
     onnxc_leave_weights(context);
-    onnxc_free(context);
+    if (context->library->checks_handles) onnxc_handle_ends(context);
+    else onnxc_free(context);
+    return ONNXC_OK;
 }
 
 /* The bytes of options in version 1.0 of the interface. */
@@ -257,19 +262,18 @@ static int32_t onnxc_read_options(const onnxc_options *given, onnxc_options *opt
     memcpy(options, given, given->struct_size < sizeof *options ? given->struct_size : sizeof *options);
     if (options->pool != NULL && (options->pool->run == NULL || options->pool->threads < 1))
         return onnxc_report(NULL, ONNXC_INVALID_VALUE, "options: the pool has no threads");
+    const onnxc_allocator *allocator = options->allocator;
+    if (allocator != NULL && (allocator->struct_size < sizeof *allocator || allocator->allocate == NULL
+                              || allocator->deallocate == NULL))
+        return onnxc_report(NULL, ONNXC_INVALID_VALUE, "options: the allocator lacks a function");
     return ONNXC_OK;
 }
 
-ONNXC_HIDDEN int32_t ONNXC_SYMBOL(create)(const onnxc_library *library, const onnxc_options *given,
-                                          onnxc_context **result) {
-    const onnxc_lowered *lowered = NULL;
-    onnxc_options options;
-    if (result == NULL) return onnxc_report(NULL, ONNXC_NULL_POINTER, "context is null");
-    *result = NULL;
-    int32_t status = onnxc_read_options(given, &options);
-    if (status == ONNXC_OK) status = onnxc_choose_target(library, options.target, &lowered);
-    if (status != ONNXC_OK) return status;
-    int32_t threads = options.threads > 0 ? options.threads : library->threads;
+/* A context whose memory the thread's allocator gives. */
+static int32_t onnxc_create(const onnxc_library *library, const onnxc_lowered *lowered,
+                            const onnxc_options *given, onnxc_context **result) {
+    const onnxc_options options = *given;
+    int32_t status = ONNXC_OK, threads = options.threads > 0 ? options.threads : library->threads;
     threads = onnxc_clamp_threads(options.pool != NULL ? options.pool->threads : threads);
     onnxc_context sizes;
     int64_t bytes = onnxc_lay_out(&sizes, NULL, library, lowered, threads);
@@ -283,6 +287,8 @@ ONNXC_HIDDEN int32_t ONNXC_SYMBOL(create)(const onnxc_library *library, const on
     context->threads = threads;
     context->node = -1;
     context->pool = options.pool;
+    context->allocator = options.allocator;
+    if (library->checks_handles) onnxc_handle_begins(context);
     context->scratch_bytes = lowered->scratch_bytes;
     if (lowered->buffer_count > 0) context->planned_sizes[0] = -1;
     else context->offsets = NULL;
@@ -298,6 +304,22 @@ ONNXC_HIDDEN int32_t ONNXC_SYMBOL(create)(const onnxc_library *library, const on
     }
     if (status != ONNXC_OK) ONNXC_SYMBOL(destroy)(context);
     else *result = context;
+    return status;
+}
+
+ONNXC_HIDDEN int32_t ONNXC_SYMBOL(create)(const onnxc_library *library, const onnxc_options *given,
+                                          onnxc_context **result) {
+    const onnxc_lowered *lowered = NULL;
+    onnxc_options options;
+    if (result == NULL) return onnxc_report(NULL, ONNXC_NULL_POINTER, "context is null");
+    *result = NULL;
+    int32_t status = onnxc_read_options(given, &options);
+    if (status == ONNXC_OK) status = onnxc_choose_target(library, options.target, &lowered);
+    if (status != ONNXC_OK) return status;
+    onnxc_allocator *outer = onnxc_thread_allocator;
+    onnxc_thread_allocator = options.allocator;
+    status = onnxc_create(library, lowered, &options, result);
+    onnxc_thread_allocator = outer;
     return status;
 }
 

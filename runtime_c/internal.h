@@ -131,6 +131,9 @@ struct onnxc_context {
     void *temporaries;      /* that operator's working memory, a list */
     atomic_int cancel_requested;
     atomic_int running;
+    onnxc_allocator *allocator; /* the caller's; null: malloc */
+    onnxc_allocator *outer_allocator; /* the thread's before it entered this context */
+    onnxc_context *next;    /* of those alive, where handles are checked */
     int32_t status;
     char error[ONNXC_ERROR_BYTES];
 };
@@ -177,6 +180,7 @@ typedef struct onnxc_library {
     int64_t string_count;         /* in the weights and its length */
     int32_t target_count;
     int32_t threads;              /* default number; 0: one for each processor */
+    int32_t checks_handles;       /* whether contexts are looked up before they are used (handles.c) */
     uint8_t weights_digest[32];   /* of the constants, in the head of the side file */
 } onnxc_library;
 

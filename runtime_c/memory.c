@@ -1,26 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c - aligned allocation and checked arithmetic on sizes.
  *
- * All memory comes from ONNXC_MALLOC, which tests replace to make the nth request fail. */
+ * Memory comes from the allocator of the context that the thread has entered, else from ONNXC_MALLOC, which tests
+ * replace to make the nth request fail. Every block knows where it came from: outputs are freed anywhere. */
 
 #ifndef ONNXC_MALLOC
 #define ONNXC_MALLOC(bytes) malloc(bytes)
 #define ONNXC_FREE(pointer) free(pointer)
 #endif
 
-/* `bytes` of 64-byte aligned memory, null when there is none; the address to free precedes it. */
+static _Thread_local onnxc_allocator *onnxc_thread_allocator;
+
+/* `bytes` of 64-byte aligned memory, null when there is none; the address to free and the allocator that frees
+ * it precede it. */
 static void *onnxc_allocate(int64_t bytes) {
     if (bytes < 0 || (uint64_t)bytes > (uint64_t)PTRDIFF_MAX - 2 * ONNXC_ALIGNMENT) return NULL;
-    char *block = ONNXC_MALLOC((size_t)bytes + ONNXC_ALIGNMENT + sizeof(void *));
+    onnxc_allocator *allocator = onnxc_thread_allocator;
+    size_t total = (size_t)bytes + ONNXC_ALIGNMENT + 2 * sizeof(void *);
+    char *block = allocator != NULL ? allocator->allocate(allocator, total) : ONNXC_MALLOC(total);
     if (block == NULL) return NULL;
-    uintptr_t address = (uintptr_t)block + sizeof(void *) + ONNXC_ALIGNMENT - 1;
+    uintptr_t address = (uintptr_t)block + 2 * sizeof(void *) + ONNXC_ALIGNMENT - 1;
     void **aligned = (void **)(address & ~(uintptr_t)(ONNXC_ALIGNMENT - 1));
     aligned[-1] = block;
+    aligned[-2] = allocator;
     return aligned;
 }
 
 static void onnxc_free(void *pointer) {
-    if (pointer != NULL) ONNXC_FREE(((void **)pointer)[-1]);
+    if (pointer == NULL) return;
+    void **aligned = pointer;
+    onnxc_allocator *allocator = aligned[-2];
+    if (allocator != NULL) allocator->deallocate(allocator, aligned[-1]);
+    else ONNXC_FREE(aligned[-1]);
 }
 
 static bool onnxc_add(int64_t a, int64_t b, int64_t *sum) {

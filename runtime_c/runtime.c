@@ -5,7 +5,7 @@
  * made by ONNXC_SYMBOL, the rest is static: models that are linked into one program share nothing and cannot
  * clash.
  * Read in this order: memory, errors, processor, plan, pool, parallel, values, check, outputs,
- * weights, context; then the operators that are written in C. */
+ * weights, handles, context; then the operators that are written in C. */
 #include "internal.h"
 
 #include <errno.h>
@@ -43,6 +43,7 @@
 #include "check.c"
 #include "outputs.c"
 #include "weights.c"
+#include "handles.c"
 #include "context.c"
 
 #include "ops_elements.c"

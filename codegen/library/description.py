@@ -28,6 +28,7 @@ def describe(
     threads: int | None,
     weights: Weights,
     weights_file: str | None,
+    checks_handles: bool = False,
 ) -> LibraryDescription:
     """The description of a model's library, which has a module for each target; ports are called what the
     model calls them.
@@ -52,6 +53,7 @@ def describe(
         weights_digest=weights.digest,
         string_table=weights.string_table,
         string_count=weights.string_count,
+        checks_handles=checks_handles,
         details=details,
     )
 

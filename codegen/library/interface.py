@@ -114,6 +114,7 @@ class LibraryDescription:
     weights_digest: bytes = bytes(32)
     string_table: int = 0
     string_count: int = 0
+    checks_handles: bool = False  # whether contexts are looked up before they are used
     details: Mapping[str, object] = field(default_factory=dict)  # further entries of the JSON
 
     @property

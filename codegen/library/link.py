@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import CompileError, Origin
-from ...loading.trailer import ABI_MAJOR, append_trailer
+from ...loading.trailer import append_trailer
 from ...records import dataclass
 from ...target import Target
+from ...version import ABI_MAJOR
 from .compiler import TIMEOUT, find_archiver, find_compiler, start, target_flags
 from .elf import section_range
 from .weights import WEIGHTS_SECTION

@@ -27,7 +27,8 @@ _LOWERED = """target ptr, features ptr, bind ptr, run ptr, operators ptr, node_n
     arena_bytes i64, scratch_bytes i64, feature_count i32, node_count i32, dim_count i32, value_count i32,
     slot_count i32, buffer_count i32"""
 _LIBRARY = """model ptr, lowered ptr, weights ptr, weights_file ptr, mapping ptr,
-    string_table i64, string_count i64, target_count i32, threads i32, weights_digest [32 x i8]"""
+    string_table i64, string_count i64, target_count i32, threads i32, checks_handles i32,
+    weights_digest [32 x i8]"""
 
 #: Field → LLVM's type, of each struct.
 STRUCTS: dict[str, dict[str, str]] = {
@@ -59,6 +60,20 @@ _FUNCTIONS = (
 )
 
 
+#: Of these the ones that take a context, with LLVM's types: a library that checks handles has functions of
+#: its own before them.
+_CHECKED = {
+    "destroy": ("i32", "ptr"),
+    "run": ("i32", "ptr", "ptr", "i32", "ptr", "i32"),
+    "workspace_bytes_for": ("i32", "ptr", "ptr", "i32", "ptr"),
+    "set_workspace": ("i32", "ptr", "ptr", "i64"),
+    "last_error": ("ptr", "ptr"),
+    "cancel": ("void", "ptr"),
+    "target": ("ptr", "ptr"),
+    "set_profile": ("i32", "ptr", "ptr"),
+}
+
+
 def entry_points(prefix: str, number: int) -> tuple[str, str]:
     """The names of `bind` and `run` for the library's target of that number."""
     return f"{prefix}__bind{number or ''}", f"{prefix}__run{number or ''}"
@@ -85,6 +100,7 @@ def tables_text(d: LibraryDescription, runtime: str, shared: bool) -> str:
         string_count=d.string_count,
         target_count=len(d.lowered),
         threads=d.threads,
+        checks_handles=int(d.checks_handles),
         weights_digest=f'c"{_escaped(d.weights_digest)}"',
     )
     tables.globals.append(f"@library = internal constant {library}")
@@ -163,8 +179,17 @@ class _Tables:
             _struct("onnxc_metadata", key=self.string(key), value=self.string(value))
             for key, value in d.metadata.items()
         ]
+        places = {name: f"@{runtime}{name}" for name in _FUNCTIONS}
+        if d.checks_handles:
+            self.declare(f"declare hidden i32 @{runtime}check_handle(ptr, ptr)")
+            places |= {name: f"@checked_{name}" for name in _CHECKED}
         for name in _FUNCTIONS:
-            self.declare(f"declare hidden void @{runtime}{name}()")  # only their addresses are taken
+            if d.checks_handles and name in _CHECKED:
+                self.functions[f"checked_{name}"] = _checked(name, runtime)
+                result, *arguments = _CHECKED[name]
+                self.declare(f"declare hidden {result} @{runtime}{name}({', '.join(arguments)})")
+            else:
+                self.declare(f"declare hidden void @{runtime}{name}()")  # only their addresses are taken
         return self.constant(
             _struct(
                 "onnxc_model",
@@ -185,7 +210,7 @@ class _Tables:
                 weights_bytes=d.weights_bytes,
                 workspace_bytes=d.workspace_bytes,
                 create="@create",
-                **{name: f"@{runtime}{name}" for name in _FUNCTIONS},
+                **places,
             )
         )
 
@@ -230,6 +255,29 @@ class _Tables:
             slot_count=lowered.slot_count,
             buffer_count=0 if lowered.static else len(lowered.lifetimes),
         )
+
+
+def _checked(name: str, runtime: str) -> str:
+    """The function that looks its context up before it calls the runtime's; of a wrong one it returns the
+    status or, where it returns none, does what it does without a context."""
+    result, *types = _CHECKED[name]
+    parameters = ", ".join(f"{type_} %{k}" for k, type_ in enumerate(types))
+    value = "" if result == "void" else "%result = "
+    returned = "void" if result == "void" else f"{result} %result"
+    function = f"{result} @{runtime}{name}"
+    if result == "i32":
+        wrong = "  ret i32 %status"
+    else:
+        back = "void" if result == "void" else f"{result} %none"
+        wrong = f"  {value and '%none = '}call {function}(ptr null)\n  ret {back}"
+    return (
+        f"define internal {result} @checked_{name}({parameters}) {{\n"
+        f"  %status = call i32 @{runtime}check_handle(ptr @library, ptr %0)\n"
+        "  %fits = icmp eq i32 %status, 0\n"
+        "  br i1 %fits, label %right, label %wrong\n"
+        f"right:\n  {value}tail call {function}({parameters})\n  ret {returned}\n"
+        f"wrong:\n{wrong}\n}}"
+    )
 
 
 def _struct(name: str, /, **values: object) -> str:

@@ -220,6 +220,11 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         help="the C header (OUT with the suffix .h); of several models the folder of NAME.h (OUT's)",
     )
     command.add_argument(
+        "--debug",
+        action="store_true",
+        help="have C programs told by a status when they give a context that is destroyed or another model's",
+    )
+    command.add_argument(
         "--depfile", type=Path, metavar="FILE", help="write there what OUT was made of, for make and ninja"
     )
     command.add_argument(

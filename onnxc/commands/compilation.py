@@ -89,6 +89,7 @@ def _compilation(options: argparse.Namespace) -> dict[str, Any]:
         "typical": dict(options.typical),
         "precision": options.precision,
         "operators": options.operators,
+        "debug": options.debug,
         "jobs": options.jobs,
     }
 

@@ -52,6 +52,7 @@ class COptions(ctypes.Structure):
         ("pool", _POINTER),
         ("weights_path", ctypes.c_char_p),
         ("target", ctypes.c_char_p),
+        ("allocator", _POINTER),  # since 1.2
     ]
 
 
@@ -79,7 +80,7 @@ class CModel(ctypes.Structure):
         ("weights_bytes", ctypes.c_uint64),
         ("workspace_bytes", ctypes.c_int64),
         ("create", _function(_POINTER, _POINTER)),
-        ("destroy", _function(_POINTER, result=None)),
+        ("destroy", _function(_POINTER)),
         ("run", _function(_POINTER, _POINTER, _INT, _POINTER, _INT)),
         ("release", _function(_POINTER, result=None)),
         ("workspace_bytes_for", _function(_POINTER, _POINTER, _INT, _POINTER)),

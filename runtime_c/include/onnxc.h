@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 #define ONNXC_ABI_MAJOR 1
-#define ONNXC_ABI_MINOR 1
+#define ONNXC_ABI_MINOR 2
 #define ONNXC_MAX_RANK 32
 
 /* What a function returns. */
@@ -45,7 +45,9 @@ enum onnxc_status {
     ONNXC_WEIGHTS_FILE = 20,          /* the side file is missing or not this model's */
     ONNXC_BUSY = 21,                  /* the context is running in another thread */
     ONNXC_EMPTY_OPTIONAL = 22,        /* a node read an optional that holds nothing */
-    ONNXC_UNSUPPORTED = 23            /* valid, but not supported for this input */
+    ONNXC_UNSUPPORTED = 23,           /* valid, but not supported for this input */
+    ONNXC_WRONG_HANDLE = 24           /* a context of another model, or one that is destroyed: told by libraries
+                                       * that were compiled with --debug; others must not be given one */
 };
 
 /* What a value is. */
@@ -129,6 +131,17 @@ struct onnxc_pool {
     int32_t threads;
 };
 
+/* Since 1.2. Where a context's memory comes from, its own and that of its outputs: functions of yours in front of
+ * whatever they need. Threads that use contexts call them at the same time, and each output that is released
+ * does: it outlives them all. `allocate` gives memory aligned as malloc does, or null when there is none. */
+typedef struct onnxc_allocator onnxc_allocator;
+struct onnxc_allocator {
+    uint32_t struct_size;
+    uint32_t reserved;
+    void *(*allocate)(onnxc_allocator *allocator, size_t bytes);
+    void (*deallocate)(onnxc_allocator *allocator, void *memory);
+};
+
 typedef struct onnxc_options {
     uint32_t struct_size;
     int32_t threads;           /* 0: as compiled, else one for each processor; ignored with a pool */
@@ -140,6 +153,8 @@ typedef struct onnxc_options {
     /* Since 1.1. The target whose code is used, of those that the library was compiled for; null: the
      * first of them that the processor can run. */
     const char *target;
+    /* Since 1.2. Must outlive the context and its outputs; null: malloc and free. */
+    onnxc_allocator *allocator;
 } onnxc_options;
 
 /* Since 1.1. What one step of a run took: all parts of a kernel, or an operator of the runtime. */
@@ -180,7 +195,8 @@ typedef struct onnxc_model {
 
     /* `options` may be null. On failure *context is null and last_error(NULL) tells why. */
     int32_t (*create)(const onnxc_options *options, onnxc_context **context);
-    void (*destroy)(onnxc_context *context);
+    /* Null is fine. No run may be under way. (Before 1.2 it returned nothing.) */
+    int32_t (*destroy)(onnxc_context *context);
     int32_t (*run)(onnxc_context *context, const onnxc_value *inputs, int32_t input_count,
                    onnxc_value *outputs, int32_t output_count);
     /* Frees what an output owns, in any thread, before or after its context is destroyed. */

@@ -1,0 +1,41 @@
+"""Contexts that are destroyed or another model's, in libraries that check them; memory and threads of the
+caller's: handles.c."""
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+from support.handmade_models import AFFINE, DIVIDE, HERE, Parts, cc, scale_bytes
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """The program, with two models in archives that share one runtime."""
+    folder = tmp_path_factory.mktemp("handles")
+    archives = []
+    for source, description, weights in (("affine.c", AFFINE, scale_bytes(3)), ("divide.c", DIVIDE, b"")):
+        parts = Parts(folder / source, HERE / source, replace(description, checks_handles=True), weights)
+        archives.append(parts.link(folder / f"{description.prefix}.a"))
+    cc("-O1", HERE / "handles.c", *archives, "-lm", "-ldl", "-pthread", "-o", folder / "handles")
+    return folder / "handles"
+
+
+def run(program, test):
+    done = subprocess.run([program, test], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_wrong_context_gets_a_status_and_a_sentence(program):
+    others = "the context is one of model 'affine', not of 'divide'"
+    ours = "the context is one of model 'divide', not of 'affine'"
+    gone = "the context was destroyed, or was never one of model 'divide'"
+    assert run(program, "wrong") == [others, ours, ours, *[gone] * 44]
+
+
+def test_all_memory_comes_from_the_callers_allocator_and_goes_back_there(program):
+    assert run(program, "allocator") == ["options: the allocator lacks a function"]
+
+
+def test_a_pool_of_the_callers_runs_the_parts(program):
+    assert run(program, "pool") == []
