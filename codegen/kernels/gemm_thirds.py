@@ -1,9 +1,10 @@
 """Products of float32 on registers that hold matrices of bfloat16: numbers are sums of three (`thirds.py`).
 
 A step of its own splits A's rows; a panel of B, float32 or what is stored in its place, is split into scratch
-memory by whoever multiplies it, which many rows share. Six products of thirds make one, whose sums lose no
-more than those of a chain of fused multiply-adds over as many products may. Thirds of what is not finite, or
-nearly too great, are no numbers: rows of a tile with sums that are not finite are added up again on vectors.
+memory by whoever multiplies it, which many rows share. Where both leave the second-level cache, sums wait in
+scratch memory while all panels of a part are multiplied by some steps of k, then by the next. Six products of
+thirds make one, whose sums lose no more than a chain of multiply-adds may. Thirds of what is not finite, or
+nearly too great, are no numbers: tiles with sums that are not finite are added up again on vectors.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from ..tiles.stored_panel import Form, stored_form, stored_operand
 from . import gemm
 from .gemm_matrix import Matrices
 
+MOST_ROWS = 640  # of a block, which splits its panels anew
+WAITING = 8  # panels of a part whose sums wait
 LEAST_DEPTH = 64  # of a sum whose error a chain of multiply-adds may have too
 ROWS = -1  # among the places of operands: A's rows as they are
 
@@ -41,8 +44,10 @@ ROWS = -1  # among the places of operands: A's rows as they are
 
 @dataclass(frozen=True)
 class Tiling(gemm.Tiling):
-    """That of `gemm`; `form`: how panels are stored, where not as float32."""
+    """That of `gemm`; `steps` of k are multiplied at a time. `form`: how panels are stored, where not as
+    float32."""
 
+    steps: int = field(kw_only=True)
     form: Form | None = field(kw_only=True, default=None)
 
 
@@ -52,14 +57,27 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     unit = unit_of(product, target) if product is not None else None
     if product is None or unit is None or node.op.rounded or not epilogues.supported(node.op.epilogue):
         return
-    vectors = min(matrix.WIDE, -(-dims.number(product.n.size) // unit.columns)) or 1
-    m, width = dims.number(product.m.size), vectors * unit.columns
-    rows = max(1, min(m, matrix.HIGH * unit.rows))
-    panel = -(-dims.number(product.depth) // unit.depth) * _step(target, unit, rows, vectors) * -(-m // rows)
-    group = max(1, round(costs.PART_NS / (panel + _splitting(product, width, target).total)))
-    form = stored_form(node, product, target)
-    tiling = Tiling(rows, vectors, unit.columns, "panels", gemm.ALL, group, "constant", unit.depth, form=form)
+    tiling = _tiling(product, stored_form(node, product, target), unit, target)
     yield Offer(estimate(node, product, tiling, unit, target), tiling, packed=(product.operands[1],))
+
+
+def _tiling(product: Product, form: Form | None, unit: Matrix, target: Target) -> Tiling:
+    """As many rows and steps as leave what is split in the second-level cache; what is stored in few bits is
+    decoded a panel at a time."""
+    m, n, depth = (dims.number(d) for d in (product.m.size, product.n.size, product.depth))
+    vectors = min(matrix.WIDE, -(-n // unit.columns))
+    rows, width = min(m, matrix.HIGH * unit.rows), vectors * unit.columns
+    tiles, panels, steps = -(-m // rows), -(-n // width), -(-depth // unit.depth)
+    block = -(-tiles // -(-m // MOST_ROWS))
+    step_bytes = (min(m, block * rows) + width) * thirds.THIRDS * matrix.STEP_BYTES
+    fitting = max(1, 3 * target.facts.level2_bytes // 4 // step_bytes)
+    at_a_time = steps if form is not None else -(-steps // -(-steps // fitting))
+    each = steps * _step(target, unit, rows, vectors) * min(tiles, block)
+    group = max(1, round(costs.PART_NS / (each + _splitting(product, width, target).total)))
+    if at_a_time < steps:
+        group = -(-panels // -(-panels // max(group, WAITING)))
+    where = ("panels", block, group, "constant", unit.depth)
+    return Tiling(rows, vectors, unit.columns, *where, steps=at_a_time, form=form)
 
 
 def unit_of(product: Product, target: Target) -> Matrix | None:
@@ -90,15 +108,18 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     m, n, depth = (dims.number(d) for d in (product.m.size, product.n.size, product.depth))
     steps, panels = -(-depth // unit.depth), -(-n // unit.columns) / tiling.vectors
     tiles = -(-m // tiling.rows)
+    blocks, times = -(-tiles // tiling.block), -(-steps // tiling.steps)
     each = steps * _step(target, unit, m / tiles, tiling.vectors)
-    each += costs.matrix_ends(target, unit, m / tiles, tiling.vectors)
+    each += costs.matrix_ends(target, unit, m / tiles, tiling.vectors) * times
     found = Estimate(compute=each * tiles * panels, overhead=costs.TILE * tiles * panels)
     columns, nbytes = round(panels * tiling.vectors * unit.columns), thirds.ROW_BYTES * depth
-    found += _splitting(product, columns, target)
+    found += _splitting(product, columns, target) * blocks
     if tiling.form is not None:
-        found += costs.compute(target, costs.DECODED * depth * columns / target.lanes("float32"))
-    found += costs.again(target, m * nbytes, m * nbytes) * panels
-    found += costs.again(target, columns * nbytes, columns * nbytes / panels) * tiles
+        found += costs.compute(target, blocks * costs.DECODED * depth * columns / target.lanes("float32"))
+    found += costs.again(target, m * nbytes, m * nbytes / blocks / times) * panels
+    found += costs.again(target, columns * nbytes, columns * nbytes / panels / times) * tiles
+    if times > 1:
+        found += costs.move(target, m * nbytes) * max(0.0, panels / tiling.group - 1)
     found += costs.stored(target, columns * depth * 4 if tiling.form is None else tiling.form.panel_bytes(n))
     found += costs.compute(target, thirds.ROW_SPLIT * m * depth / target.lanes("float32"))
     found += costs.move(target, m * (nbytes + 4 * depth))
@@ -171,34 +192,45 @@ class _Thirds(Matrices):
         steps = self.whole // self.unit.depth
         return -(-self.panel_bytes() // (matrix.LINE * steps * self.together))
 
-    # Tiles ---------------------------------------------------------------------------------------
+    @property
+    def blocks_of_depth(self) -> list[tuple[int, int]]:
+        """(first step, steps) of those that are multiplied at a time."""
+        steps, most = self.whole // self.unit.depth, self.tiling.steps
+        return [(first, min(most, steps - first)) for first in range(0, steps, most)]
 
-    def parameters(self) -> tuple[list[str], list[str]]:
-        pointers, numbers = super().parameters()
-        return [*pointers, "%unsplit", "%panel"], numbers
+    # Tiles ---------------------------------------------------------------------------------------
 
     def emit_matrix_tile(
         self, text: Text, name: str, lines: int, vectors: int, columns: int | str | None
     ) -> None:
-        """The function of tiles of `lines` registers of rows: sums, the same on vectors where they are not
-        finite, the epilogue. Its %panel is the panel in float32."""
+        """The function of tiles of `lines` registers of rows: their sums, or these and what was there."""
         tile = MatrixTile(self.unit, vectors, lines)
-        pointers, numbers = self.parameters()
-        parameters = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, "%rows")]
-        parameters += ["ptr %ahead"]
+        parameters = ["ptr %a", "ptr %parts", "ptr %sums", "i64 %first", "i64 %steps", "ptr %ahead"]
         with text.function(f"{name}.{lines}", parameters, attributes="nounwind noinline") as f:
-            matrix.clear(f, tile)
-            below = self.unit.rows * self.row_bytes
+            below = self.unit.rows
+            sums = [f.offset("%sums", i * below * tile.line) for i in range(lines)]
+            first = f.compare("eq", "%first", 0, "i64")
+            with f.when(first):
+                matrix.clear(f, tile)
+            with f.when(f.invert(first)):
+                matrix.load_sums(f, tile, sums, tile.line)
             ahead = Ahead("%ahead", self.lines_ahead(vectors)) if self.fetched else None
-            rows = [f.offset("%a", i * below) for i in range(lines)]
-            thirds.multiply_add(f, tile, rows, self.row_bytes, "%b", self.whole // self.unit.depth, ahead)
-            raw = Place("%scratch", self.product.accumulate, tile.line)
-            matrix.store(
-                f,
-                tile,
-                [f.offset("%scratch", i * self.unit.rows * tile.line) for i in range(lines)],
-                tile.line,
-            )
+            rows = [f.offset("%a", i * below * self.row_bytes) for i in range(lines)]
+            thirds.multiply_add(f, tile, rows, self.row_bytes, "%parts", "%steps", ahead)
+            matrix.store(f, tile, sums, tile.line)
+            f.statement("ret void")
+
+    def ending(self) -> list[str]:
+        """The parameters of the function that ends a tile; %panel is in float32."""
+        pointers, numbers = self.parameters()
+        pointers = [*(x for x in pointers if x != "%b"), "%panel"]
+        return [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, "%rows")]
+
+    def emit_end(self, text: Text, name: str, vectors: int, columns: int | str | None) -> None:
+        """Of tiles of any height: sums on vectors where they are not finite, the epilogue. Its %a are A's own
+        rows, its %scratch the sums."""
+        with text.function(f"{name}.end", self.ending(), attributes="nounwind noinline") as f:
+            raw = Place("%scratch", self.product.accumulate, MatrixTile(self.unit, vectors).line)
             with f.when(self.any_not_finite(f, vectors)):
                 self.add_on_vectors(f, vectors, raw)
             width = self.tile(1, vectors)
@@ -223,7 +255,7 @@ class _Thirds(Matrices):
         """The sums of all rows, from A's and the panel's float32."""
         tile, step = self.tile(1, vectors), self.sizes[A]
         with f.loop(0, "%rows") as loop:
-            row = f.offset("%unsplit", f.mul(loop.index, self.word(self.step_of(self.product.m, A))))
+            row = f.offset("%a", f.mul(loop.index, self.word(self.step_of(self.product.m, A))))
             rows = mk.strided_rows(f, row, 0, 1, step)
             chains = mk.chains_for(self.target, 1, self.tiling.vectors)
             depth = dims.number(self.product.depth)
@@ -233,22 +265,34 @@ class _Thirds(Matrices):
 
     # The entry -----------------------------------------------------------------------------------
 
+    @property
+    def parts_at(self) -> int:
+        """Where the thirds of a panel lie in scratch memory, behind the sums of tiles."""
+        waiting = self.tiling.block * self.tiling.group if len(self.blocks_of_depth) > 1 else 1
+        return waiting * self.sums_bytes
+
+    @property
+    def numbers_at(self) -> int:
+        """Where those of a panel that is decoded do."""
+        return self.parts_at + self.tiling.steps * self.unit.depth * self.width * thirds.ROW_BYTES
+
     def product_step(self) -> Step:
-        step = super().product_step()
-        decoded = 4 if self.tiling.form is not None else 0
-        panel = self.whole * self.width * (thirds.ROW_BYTES + decoded)
-        return replace(step, scratch=self.sums_bytes + panel)
+        decoded = 4 * self.whole * self.width if self.tiling.form is not None else 0
+        return replace(super().product_step(), scratch=self.numbers_at + decoded)
 
     def emit_functions(self, k: KernelText) -> None:
         super().emit_functions(k)
-        for name, vectors, _ in self.versions:
-            with k.function(f"{ENTRY}.{name}.split", ["ptr %stored", "ptr %parts", "ptr %numbers"]) as f:
+        for name, vectors, columns in self.versions:
+            self.emit_end(k, f"{ENTRY}.{name}", vectors, columns)
+            parameters = ["ptr %stored", "ptr %parts", "ptr %numbers", "i64 %steps"]
+            with k.function(f"{ENTRY}.{name}.split", parameters) as f:
                 panel = "%stored"
                 if self.tiling.form is not None:
                     panel = "%numbers"
                     self.decode(f, vectors, panel)
-                tile = MatrixTile(self.unit, vectors)
-                thirds.split_panel(f, tile, self.tiling.lanes, self.whole, panel, "%parts")
+                thirds.split_panel(
+                    f, MatrixTile(self.unit, vectors), self.tiling.lanes, "%steps", panel, "%parts"
+                )
                 f.statement("ret void")
 
     def decode(self, f: Function, vectors: int, panel: str) -> None:
@@ -269,30 +313,53 @@ class _Thirds(Matrices):
         return super().tile_places(f, operands, row, panel)
 
     def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
-        """Panels in turn, each split and multiplied by all rows."""
-        parts = f.offset("%scratch", self.sums_bytes)
-        numbers = f.offset(parts, self.whole * self.width * thirds.ROW_BYTES)
-        down = self.step_of(self.product.m, A)
+        """Some steps of k in turn: panels in turn, each split and multiplied by all rows."""
         ranges = list(self.ranges(f, block))
         if len(ranges) == 1:
             matrix.set_rows(f, self.unit, ranges[0][0])
+        for first, steps in self.blocks_of_depth:
+            self.emit_steps(f, places, block, group, ranges, first, steps)
+
+    def emit_steps(
+        self,
+        f: KernelFunction,
+        places: dict[int, str],
+        block: str,
+        group: str,
+        ranges: list[tuple[str, str, str, str]],
+        first: int,
+        steps: int,
+    ) -> None:
+        parts, numbers = (f.offset("%scratch", at) for at in (self.parts_at, self.numbers_at))
+        last, several = first + steps == self.whole // self.unit.depth, len(self.blocks_of_depth) > 1
+        down, forward = self.step_of(self.product.m, A), first * thirds.THIRDS * matrix.STEP_BYTES
 
         def panel(name: str, number: str, columns: str) -> None:
             stored = self.tile_places(f, places, "0", number)[B]
-            f.run(f"@{ENTRY}.{name}.split", f"ptr {stored}", f"ptr {parts}", f"ptr {numbers}")
-            following = f.offset(stored, self.panel_bytes())
+            width = self.width if name == "tile" else self.versions[-1][1] * self.tiling.lanes
+            at = f.offset(stored, 4 * first * self.unit.depth * width)
+            f.run(f"@{ENTRY}.{name}.split", f"ptr {at}", f"ptr {parts}", f"ptr {numbers}", f"i64 {steps}")
+            following = f.offset(at, self.panel_bytes())
 
             def tile(height: str, row: str, index: str) -> None:
                 found = self.tile_places(f, places, row, number)
-                found[B] = parts
-                unsplit = f.offset(places[ROWS], f.mul(row, f.size(down)))
-                wide = stored if self.tiling.form is None else numbers
-                at = [f"ptr {x}" for x in (*found, "%scratch", unsplit, wide)]
-                share = self.whole // self.unit.depth * self.lines_ahead(self.tiling.vectors) * matrix.LINE
-                ahead = f.offset(following, f.mul(index, share)) if self.fetched else "null"
-                words = [f"i64 {f.size(word)}" for word in self.words]
-                arguments = ", ".join([*at, *words, f"i64 {columns}", f"i64 {height}", f"ptr {ahead}"])
-                self.call_matrix_tile(f, name, height, arguments)
+                here = f.sub(index, f.mul(block, self.tiling.block))
+                sums: str = "%scratch"
+                if several:
+                    waiting = f.mul(f.sub(number, f.mul(group, self.tiling.group)), self.tiling.block)
+                    sums = f.offset(sums, f.mul(f.add(waiting, here), self.sums_bytes))
+                share = steps * self.lines_ahead(self.tiling.vectors) * matrix.LINE
+                ahead = f.offset(following, f.mul(here, share)) if self.fetched else "null"
+                pointers = [f.offset(found[A], forward), parts, sums]
+                arguments = [*(f"ptr {x}" for x in pointers), f"i64 {first}", f"i64 {steps}", f"ptr {ahead}"]
+                self.call_matrix_tile(f, name, height, ", ".join(arguments))
+                if last:
+                    rows = f.offset(places[ROWS], f.mul(row, f.size(down)))
+                    wide = stored if self.tiling.form is None else numbers
+                    pointers = [rows, *found[B + 1 :], sums, wide]
+                    words = [*(f.size(word) for word in self.words), columns, height]
+                    arguments = [*(f"ptr {x}" for x in pointers), *(f"i64 {x}" for x in words)]
+                    f.statement(f"call void @{ENTRY}.{name}.end({', '.join(arguments)})")
 
             self.for_matrix_tiles(f, ranges, tile)
 

@@ -110,6 +110,13 @@ def start(f: Function, tile: MatrixTile, row: str) -> None:
             _load(f, i * WIDE + j, f.offset(row, j * tile.unit.row_bytes), 0)
 
 
+def load_sums(f: Function, tile: MatrixTile, pointers: Sequence[str], row: int | str) -> None:
+    """The sums are what `store` stored."""
+    for i, pointer in enumerate(pointers):
+        for j in range(tile.vectors):
+            _load(f, i * WIDE + j, f.offset(pointer, j * tile.unit.row_bytes), row)
+
+
 def multiply_add(
     f: Function,
     tile: MatrixTile,

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..text.conversion import from_computed, to_computed
-from ..text.emitter import Function
+from ..text.emitter import Function, vector_type
 from ..text.memory import load_first
 from ..text.vectors import Vectors
 from . import matrix
@@ -33,33 +32,40 @@ PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2))
 LOADS = 3.5
 
 #: Instructions for a vector of float32 that becomes three.
-ROW_SPLIT, PANEL_SPLIT = 14, 9
+ROW_SPLIT, PANEL_SPLIT = 10, 9
 
 
 def split_row(f: Function, lanes: int, depth: int, source: str, to: str) -> None:
     """Writes a row of float32, zeros behind it."""
-    single, half = Vectors(f, "float32", lanes), Vectors(f, "bfloat16", lanes)
-    step = matrix.STEP_BYTES // 2
+    single, words = Vectors(f, "float32", lanes), Vectors(f, "uint32", lanes)
+    upper, half = words.constant(0xFFFF0000), words.constant(0x8000)
+    step, whole = matrix.STEP_BYTES // 2, vector_type("i16", 2 * lanes)
+    odd = range(1, 4 * lanes, 2)  # the upper halves of two vectors of words
 
     def write(at: str, load: Callable[[int], str]) -> None:
-        for j in range(0, step, lanes):
-            left = load(j)
+        for j in range(0, step, 2 * lanes):
+            left = [load(j), load(j + lanes)]
             for third in range(THIRDS):
-                near = from_computed(half, left)
-                f.store(half.type, near, f.offset(at, third * matrix.STEP_BYTES + 2 * j), 2 * lanes)
-                left = single.sub(left, to_computed(half, near))
+                bits = [single.bits(x) for x in left]
+                if third < THIRDS - 1:  # what is left last has 8 bits
+                    bits = [words.add(x, half) for x in bits]
+                halves = [f.cast("bitcast", x, whole, words.type) for x in bits]
+                place = f.offset(at, third * matrix.STEP_BYTES + 2 * j)
+                f.store(whole, f.shuffle(*halves, odd, whole), place, 4 * lanes)
+                near = [single.from_bits(words.bit_and(x, upper)) for x in bits]
+                left = [single.sub(x, y) for x, y in zip(left, near)]
 
-    whole, rest = divmod(depth, step)
-    with f.loop(0, whole) as loop:
+    steps, rest = divmod(depth, step)
+    with f.loop(0, steps) as loop:
         here = f.offset(source, f.mul(loop.index, 4 * step))
         write(
             f.offset(to, f.mul(loop.index, ROW_BYTES * step)),
             lambda j: f.load(single.type, f.offset(here, 4 * j)),
         )
     if rest:
-        behind = f.offset(source, 4 * step * whole)
+        behind = f.offset(source, 4 * step * steps)
         write(
-            f.offset(to, ROW_BYTES * step * whole),
+            f.offset(to, ROW_BYTES * step * steps),
             lambda j: (
                 load_first(f, "float32", lanes, f.offset(behind, 4 * j), min(lanes, rest - j))
                 if j < rest
@@ -68,12 +74,12 @@ def split_row(f: Function, lanes: int, depth: int, source: str, to: str) -> None
         )
 
 
-def split_panel(f: Function, tile: MatrixTile, lanes: int, depth: int, panel: str, out: str) -> None:
-    """Writes a panel [depth][vectors][lanes] of float32, whole steps deep."""
+def split_panel(f: Function, tile: MatrixTile, lanes: int, steps: int | str, panel: str, out: str) -> None:
+    """Writes a panel [steps of k][vectors][lanes] of float32."""
     single, words = Vectors(f, "float32", lanes), Vectors(f, "uint32", lanes)
     upper = words.constant(0xFFFF0000)
     row = 4 * tile.vectors * lanes
-    with f.loop(0, depth // tile.unit.depth) as step, f.loop(0, tile.unit.depth // 2) as pair:
+    with f.loop(0, steps) as step, f.loop(0, tile.unit.depth // 2) as pair:
         begun = f.mul(step.index, tile.unit.depth * row)
         source = f.offset(panel, f.add(begun, f.mul(pair.index, 2 * row)))
         begun = f.mul(step.index, THIRDS * tile.panel_step)
@@ -94,7 +100,7 @@ def multiply_add(
     lhs: Sequence[str],
     row: int | str,
     panel: str,
-    steps: int,
+    steps: int | str,
     ahead: Ahead | None,
 ) -> None:
     """Adds the products of `steps` steps of k to the sums; lhs: for each register of rows the address of its

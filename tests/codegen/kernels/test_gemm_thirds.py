@@ -1,6 +1,8 @@
 """Products of float32 by thirds against float64: what they lose, numbers of all kinds, odd sizes; where the
 machine lacks the registers, their assembly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support import harness
@@ -33,9 +35,10 @@ def contract(form, shape, weights, extra=(), body=None):
     return make_node(Contract(lhs, rhs, out, "float32", body), values)
 
 
-def run(node, *arrays):
+def run(node, *arrays, **tiling):
     """The result; None on a machine that has no such registers, where the code holds the instruction."""
     (choice,) = choices_of(gemm_thirds, node, TARGET)
+    choice = replace(choice, tiling=replace(choice.tiling, **tiling))
     if not HERE:
         *_, step = gemm_thirds.emit(node, choice, TARGET).steps
         assert "tdpbf16ps" in harness.assembly(step.text, TARGET)
@@ -89,6 +92,19 @@ def test_sizes_that_are_not_whole(rows, columns, depth):
     if got is not None:
         sums, magnitudes = exact("mk,kn->mn", a, b)
         assert (np.abs(got - sums) <= bound(depth) * magnitudes + 2.0**-120 * depth).all()
+
+
+@pytest.mark.parametrize("rows,columns,depth", [(70, 100, 200), (40, 48, 64)], ids=str)
+def test_sums_that_wait_while_panels_are_multiplied_by_some_steps(rows, columns, depth):
+    a, b = (
+        kinds(rows, depth, 9)[:, ::-1].copy(),
+        np.random.default_rng(10).random((depth, columns), np.float32),
+    )
+    a[1, 1] = np.inf
+    node = contract("mk,kn->mn", a.shape, b)
+    whole, pieces = run(node, a, b), run(node, a, b, steps=1, block=2, group=2)
+    if whole is not None:
+        np.testing.assert_array_equal(whole, pieces)
 
 
 def test_infinities_and_what_is_no_number_are_where_they_belong():
