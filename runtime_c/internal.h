@@ -31,8 +31,8 @@
  * reports the lowest. */
 typedef int32_t onnxc_kernel(const uint64_t *args, int64_t first, int64_t last, void *scratch);
 
-/* An operator written in C. `attributes` begins with the slot of each output, then what the
- * operator documents. Of an input tensor kind, dtype, rank, dims and data are set, of a sequence,
+/* An operator written in C. `attributes` begins with the slot of each output (~k: it is output k of the model),
+ * then what the operator documents. Of an input tensor kind, dtype, rank, dims and data are set, of a sequence,
  * optional or map kind and object; inputs left out have kind ONNXC_NONE. Outputs are allocated with
  * onnxc_call_output. Returns 0, or what onnxc_raise returned. */
 typedef int32_t onnxc_operator(onnxc_context *context, const onnxc_value *in, int32_t in_count,
@@ -192,10 +192,11 @@ static int64_t onnxc_dtype_bytes(int32_t dtype);
 static int64_t onnxc_tensor_bytes(int32_t dtype, int32_t rank, const int64_t *dims);
 /* Records an error of the node whose operator runs and returns `code`. */
 static int32_t onnxc_raise(onnxc_context *context, int32_t code, int64_t value);
-/* Makes *out a tensor of these dims in `slot` and returns its data, null after an error. */
+/* Makes *out a tensor of these dims in `slot` (~k: in output k of the model) and returns its data, null after an
+ * error. */
 static void *onnxc_call_output(onnxc_context *context, onnxc_value *out, int64_t slot,
                                int32_t dtype, int32_t rank, const int64_t *dims);
-/* Makes *out the object's value and the slot its holder. Takes over the caller's reference. */
+/* Makes *out the object's value and the slot, or output, its holder. Takes over the caller's reference. */
 static int32_t onnxc_call_object(onnxc_context *context, onnxc_value *out, int64_t slot,
                                  onnxc_object *object);
 /* Working memory for `count` items of `size` bytes until the operator returns, 64-byte aligned; null

@@ -45,6 +45,11 @@ static int32_t onnxc_make_list(onnxc_context *context, int32_t kind, const onnxc
 /* Makes `out` one of a list's items. One that the caller lent stays lent. */
 static int32_t onnxc_return_item(onnxc_context *context, onnxc_value *out, int64_t slot,
                                  const onnxc_value *item) {
+    if (slot < 0) { /* an output of the model */
+        int32_t status = onnxc_output_value(context, context->outputs, (int32_t)~slot, item);
+        *out = context->outputs[~slot];
+        return status;
+    }
     if (item->object != NULL) onnxc_hold(context, (int32_t)slot, item->object);
     *out = *item;
     return ONNXC_OK;

@@ -140,11 +140,36 @@ static int32_t onnxc_own_strings(onnxc_context *context, onnxc_value *output) {
     return ONNXC_OK;
 }
 
+/* Makes the tensor that an object is output `index`. Takes over the caller's reference. */
+static int32_t onnxc_object_output(onnxc_context *context, int32_t index, onnxc_object *object) {
+    onnxc_value *output = &context->outputs[index];
+    bool alone = atomic_load_explicit(&object->references, memory_order_acquire) == 1;
+    if (alone && output->data == NULL) {
+        *output = object->value;
+        return ONNXC_OK;
+    }
+    const onnxc_value *value = &object->value;
+    void *data = onnxc_tensor_output(context, context->outputs, index, value->dtype, value->rank, value->dims);
+    if (data != NULL && output->bytes > 0) memcpy(data, value->data, output->bytes);
+    if (data != NULL && alone && value->dtype == ONNXC_STRING) {
+        output->object = object; /* for the characters */
+        return ONNXC_OK;
+    }
+    int32_t status = data != NULL ? onnxc_own_strings(context, output) : context->status;
+    onnxc_drop(object);
+    return status;
+}
+
 /* The bytes before a result's elements hold its dims. */
 enum { ONNXC_DIMS_BYTES = 8 * ONNXC_MAX_RANK };
 
 static void *onnxc_call_output(onnxc_context *context, onnxc_value *out, int64_t slot, int32_t dtype,
                                int32_t rank, const int64_t *dims) {
+    if (slot < 0) {
+        void *data = onnxc_tensor_output(context, context->outputs, (int32_t)~slot, dtype, rank, dims);
+        if (data != NULL) *out = context->outputs[~slot];
+        return data;
+    }
     int64_t total, bytes = onnxc_tensor_bytes(dtype, rank, dims);
     if (bytes < 0 || !onnxc_add(bytes, ONNXC_DIMS_BYTES, &total)) {
         onnxc_raise(context, ONNXC_SIZE_OVERFLOW, bytes);
@@ -161,6 +186,11 @@ static void *onnxc_call_output(onnxc_context *context, onnxc_value *out, int64_t
 static int32_t onnxc_call_object(onnxc_context *context, onnxc_value *out, int64_t slot,
                                  onnxc_object *object) {
     if (object == NULL) return onnxc_raise(context, ONNXC_OUT_OF_MEMORY, sizeof *object);
+    if (slot < 0) {
+        int32_t status = onnxc_object_output(context, (int32_t)~slot, object);
+        *out = context->outputs[~slot];
+        return status;
+    }
     onnxc_hold(context, (int32_t)slot, object);
     onnxc_drop(object);
     *out = object->value;

@@ -191,7 +191,9 @@ class RunFunction(Regions):
             if k % FENCED == FENCED - 1:
                 f.statement('fence syncscope("singlethread") seq_cst')
         attributes = place
-        for number in (*(self.plan.locations[v].index for v in node.outputs), *op.attributes):
+        places = [self.plan.locations[v] for v in node.outputs]
+        slots = [~at.index if at.kind == "output" else at.index for at in places]
+        for number in (*slots, *op.attributes):
             f.store("i64", str(number), f.offset("%words", place), 8)
             place += 8
         self.words = max(self.words, place // 8)

@@ -281,7 +281,8 @@ class _Planner:
             ):
                 continue
             if (
-                isinstance(maker.op, (If, Loop, RuntimeCall))
+                isinstance(maker.op, (If, Loop))
+                or (isinstance(maker.op, RuntimeCall) and root is not value)  # it tells its own shape
                 or offset != 0
                 or root.tensor.nbytes != value.tensor.nbytes
                 or root.tensor.layout is not None

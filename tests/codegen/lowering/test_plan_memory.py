@@ -37,6 +37,25 @@ def test_a_chain_is_computed_in_the_callers_memory():
     assert not p.plan.buffers
 
 
+def test_an_operator_in_c_writes_to_the_callers_memory():
+    p = Planned("""graph g(%x: float32[n]) {
+        %at = runtime_call(%x) symbol=nonzero : int64[1, k]
+        return %at
+    }""")
+    assert p.place("at") == ("output", 0, 0)
+    assert not p.plan.copies
+
+
+def test_what_an_operator_in_c_makes_is_copied_where_the_output_has_another_shape():
+    p = Planned("""graph g(%x: float32[n]) {
+        %at = runtime_call(%x) symbol=nonzero : int64[1, k]
+        %y = reshape(%at) shape=(k)
+        return %y
+    }""")
+    assert p.place("at")[0] == "heap"
+    assert [index for index, _ in p.plan.copies] == [0]
+
+
 def test_what_is_read_later_is_not_overwritten():
     p = Planned("""graph g(%x: float32[4, 6]) {
         %a = map(%x) { exp($0) }
