@@ -69,6 +69,51 @@ static bool onnxc_slice_has_nan(const onnxc_slices *x, int64_t slice) {
     return false;
 }
 
+/* Whether slices are real numbers, so that a word of bits says their order. */
+static bool onnxc_slices_have_keys(const onnxc_slices *x) {
+    bool real = x->dtype != ONNXC_STRING && x->dtype != ONNXC_COMPLEX64 && x->dtype != ONNXC_COMPLEX128;
+    return real && x->outer == 1 && x->inner == 1;
+}
+
+enum { ONNXC_NAN_KEY = -1 }; /* the last of all unsigned ones, as NaN is */
+
+/* Keys of numbers, unsigned words in the order of onnxc_compare; equal where that finds numbers equal. */
+static void onnxc_order_keys(const onnxc_slices *x, uint64_t *keys) {
+    const uint64_t top = (uint64_t)1 << 63;
+    bool wide = x->dtype == ONNXC_INT64 || x->dtype == ONNXC_UINT64;
+    for (int64_t i = 0; i < x->count; i++) {
+        const char *element = x->data + x->size * i;
+        if (wide) {
+            keys[i] = ONNXC_LOAD(uint64_t, element) ^ (x->dtype == ONNXC_INT64 ? top : 0);
+            continue;
+        }
+        double value = onnxc_to_double(x->dtype, element) + 0.0; /* no -0 */
+        uint64_t bits = ONNXC_LOAD(uint64_t, &value);
+        keys[i] = isnan(value) ? (uint64_t)ONNXC_NAN_KEY : bits & top ? ~bits : bits | top;
+    }
+}
+
+/* Sorts numbers 0 .. count by their keys, equal ones by number: by one byte after the other, those that differ.
+ * `other` is as long. */
+static int64_t *onnxc_sort_keys(const uint64_t *keys, int64_t *order, int64_t *other, int64_t count) {
+    uint64_t differ = 0;
+    for (int64_t i = 0; i < count; i++) {
+        order[i] = i;
+        differ |= keys[i] ^ keys[0];
+    }
+    for (int shift = 0; shift < 64; shift += 8) {
+        if ((differ >> shift & 255) == 0) continue;
+        int64_t places[257] = {0};
+        for (int64_t i = 0; i < count; i++) places[(keys[i] >> shift & 255) + 1]++;
+        for (int k = 0; k < 256; k++) places[k + 1] += places[k];
+        for (int64_t i = 0; i < count; i++) other[places[keys[order[i]] >> shift & 255]++] = order[i];
+        int64_t *swapped = order;
+        order = other;
+        other = swapped;
+    }
+    return order;
+}
+
 /* Sorts slice numbers, equal ones by number: a merge sort from the bottom up. `other` is as long. */
 static int64_t *onnxc_sort_slices(const onnxc_slices *x, int64_t *order, int64_t *other) {
     int64_t count = x->count;
@@ -99,13 +144,20 @@ ONNXC_OPERATOR(unique)(onnxc_context *context, const onnxc_value *in, int32_t in
     int64_t axis = attributes[4], sorted = attributes[5];
     onnxc_slices x = onnxc_slices_of(in, axis);
     int64_t n = x.count, groups = 0;
-    int64_t *memory = onnxc_call_scratch(context, n, 5 * sizeof *memory);
+    bool keyed = onnxc_slices_have_keys(&x);
+    int64_t *memory = onnxc_call_scratch(context, n, 6 * sizeof *memory);
     if (memory == NULL) return context->status;
-    int64_t *order = onnxc_sort_slices(&x, memory, memory + n);
-    int64_t *group_of = memory + 2 * n, *first = memory + 3 * n, *rank_of = memory + 4 * n;
+    int64_t *group_of = memory + 2 * n, *first = memory + 3 * n, *rank_of = memory + 4 * n, *order;
+    uint64_t *keys = (uint64_t *)(memory + 5 * n);
+    if (keyed) onnxc_order_keys(&x, keys);
+    order = keyed ? onnxc_sort_keys(keys, memory, memory + n, n) : onnxc_sort_slices(&x, memory, memory + n);
     for (int64_t k = 0; k < n; k++) { /* equal slices are neighbours, the first of them leads */
-        bool same = k > 0 && onnxc_compare_slices(&x, order[k - 1], order[k]) == 0
-            && !onnxc_slice_has_nan(&x, order[k]);
+        bool same = k > 0;
+        if (same && keyed)
+            same = keys[order[k - 1]] == keys[order[k]]
+                && (keys[order[k]] != (uint64_t)ONNXC_NAN_KEY || !onnxc_slice_has_nan(&x, order[k]));
+        else if (same)
+            same = onnxc_compare_slices(&x, order[k - 1], order[k]) == 0 && !onnxc_slice_has_nan(&x, order[k]);
         if (!same) first[groups++] = order[k];
         group_of[order[k]] = groups - 1;
     }

@@ -72,25 +72,34 @@ static int onnxc_few_digits(int32_t dtype, double value, char *digits, int *expo
     if (LDBL_MANT_DIG < 64) return 0;
     bool narrow = frexp(value, &binary) == 0.5 && binary - bits > least; /* the element below is nearer */
     long double half = ldexpl(0.5L, binary - bits > least ? binary - bits : least);
-    int tens = (int)floor(log10(value));
+    int tens = (int)floor((binary - 1) * 0.30102999566398120); /* or one less, mended below */
     long double scaled = onnxc_scaled(value, 17 - tens);
     if (scaled >= 1e18L) scaled = onnxc_scaled(value, 17 - ++tens);
     if (scaled < 1e17L) scaled = onnxc_scaled(value, 17 - --tens);
     if (scaled < 1e17L || scaled >= 1e18L) return 0;
-    int64_t whole = llroundl(scaled), above = (int64_t)onnxc_scaled(half, 17 - tens), unit = 100000000000000000;
-    int64_t below = narrow ? above / 2 : above;
-    for (int count = 1; unit > 10; count++, unit /= 10) {
-        int64_t nearest = (whole + unit / 2) / unit, off = nearest * unit - whole;
-        if (off > ERROR - below && off < above - ERROR) {
-            if (unit / 2 - llabs(off) <= ERROR) return 0; /* as near as another */
-            *exponent = tens + (nearest * unit == 1000000000000000000);
-            sprintf(digits, "%lld", (long long)nearest);
-            return *exponent > tens ? 1 : count;
+    int64_t whole = llroundl(scaled), above = (int64_t)onnxc_scaled(half, 17 - tens);
+    int64_t below = narrow ? above / 2 : above, unit = 10, found = 0, off = 0;
+    int count = 17;
+    for (; 10 * unit <= below && count > 1; count--) unit *= 10; /* this many digits are enough; are fewer? */
+    for (;; count--, unit *= 10) {
+        int64_t nearest = (whole + unit / 2) / unit, away = nearest * unit - whole;
+        if (away > ERROR - below && away < above - ERROR) {
+            found = nearest;
+            off = away;
+            if (count == 1) break;
+        } else if ((away > -below - ERROR && away < above + ERROR) || (away < 0 && away + unit < above + ERROR)) {
+            return 0;
+        } else {
+            count++;
+            unit /= 10;
+            break;
         }
-        if (off > -below - ERROR && off < above + ERROR) return 0;
-        if (off < 0 && off + unit < above + ERROR) return 0;
     }
-    return 0;
+    if (found == 0 || unit / 2 - llabs(off) <= ERROR) return 0; /* as near as another */
+    *exponent = tens + (found * unit == 1000000000000000000);
+    if (*exponent > tens) count = 1, found = 1;
+    for (int k = count - 1; k >= 0; k--, found /= 10) digits[k] = (char)('0' + found % 10);
+    return count;
 }
 
 /* Writes a float element, of any of the four types, and returns the length. */
@@ -120,17 +129,30 @@ static int onnxc_write_float(char *text, int32_t dtype, const char *element) {
     return onnxc_lay_out_digits(text, signbit(value), digits, count, atoi(from + 1));
 }
 
+/* Writes an integer and returns the length. */
+static int onnxc_write_integer(char *text, bool negative, uint64_t magnitude) {
+    char digits[20], *to = text;
+    int count = 0;
+    do digits[count++] = (char)('0' + magnitude % 10);
+    while ((magnitude /= 10) > 0);
+    if (negative) *to++ = '-';
+    while (count > 0) *to++ = digits[--count];
+    return (int)(to - text);
+}
+
 static int onnxc_write_number(char *text, int32_t dtype, const char *element) {
+    int64_t integer = dtype == ONNXC_INT64 ? ONNXC_LOAD(int64_t, element) : 0;
     switch (dtype) {
     case ONNXC_FLOAT16: case ONNXC_BFLOAT16: case ONNXC_FLOAT32: case ONNXC_FLOAT64:
         return onnxc_write_float(text, dtype, element);
-    case ONNXC_INT64: return sprintf(text, "%lld", (long long)ONNXC_LOAD(int64_t, element));
-    case ONNXC_UINT64: return sprintf(text, "%llu", (unsigned long long)ONNXC_LOAD(uint64_t, element));
-    case ONNXC_BOOL: return sprintf(text, "%d", *element != 0);
+    case ONNXC_INT64:
+        return onnxc_write_integer(text, integer < 0, integer < 0 ? -(uint64_t)integer : (uint64_t)integer);
+    case ONNXC_UINT64: return onnxc_write_integer(text, false, ONNXC_LOAD(uint64_t, element));
+    case ONNXC_BOOL: return onnxc_write_integer(text, false, *element != 0);
     default: break;
     }
     double value = onnxc_to_double(dtype, element);
-    if (value == floor(value)) return sprintf(text, "%lld", (long long)value);
+    if (value == floor(value) && fabs(value) < 1e18) return onnxc_write_integer(text, value < 0, (uint64_t)fabs(value));
     float single = (float)value; /* of the types of 8 bits or less */
     return onnxc_write_float(text, ONNXC_FLOAT32, (const char *)&single);
 }
