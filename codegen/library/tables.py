@@ -22,7 +22,7 @@ _MODEL = """struct_size i32, abi_major i16, abi_minor i16, name ptr, version ptr
     input_count i32, output_count i32, inputs ptr, outputs ptr, metadata ptr, metadata_count i32,
     feature_count i32, features ptr, weights_bytes i64, workspace_bytes i64, create ptr, destroy ptr, run ptr,
     release ptr, workspace_bytes_for ptr, set_workspace ptr, last_error ptr, cancel ptr, pool_create ptr,
-    pool_destroy ptr, target ptr, set_profile ptr"""
+    pool_destroy ptr, target ptr, set_profile ptr, read_texts ptr, write_texts ptr"""
 _LOWERED = """target ptr, features ptr, bind ptr, run ptr, operators ptr, node_names ptr, lifetimes ptr,
     arena_bytes i64, scratch_bytes i64, feature_count i32, node_count i32, dim_count i32, value_count i32,
     slot_count i32, buffer_count i32"""
@@ -57,6 +57,8 @@ _FUNCTIONS = (
     "pool_destroy",
     "target",
     "set_profile",
+    "read_texts",
+    "write_texts",
 )
 
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import RunError, quote
 from ..ir import dtypes
 from ..records import Record
+
+if TYPE_CHECKING:
+    from .texts import Texts
 
 NONE, TENSOR, SEQUENCE, OPTIONAL, MAP = range(5)
 KINDS = {"tensor": TENSOR, "sequence": SEQUENCE, "optional": OPTIONAL, "map": MAP}
@@ -61,6 +64,11 @@ def _function(*arguments: Any, result: Any = _INT) -> type:
     return ctypes.CFUNCTYPE(result, *arguments)
 
 
+def _holding(*arguments: Any) -> type:
+    """The same for one that calls Python's own functions: it keeps the lock, and raises what they raise."""
+    return ctypes.PYFUNCTYPE(ctypes.c_int64, *arguments)
+
+
 class CModel(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_uint32),
@@ -91,6 +99,9 @@ class CModel(ctypes.Structure):
         ("pool_destroy", _function(_POINTER, result=None)),
         ("target", _function(_POINTER, result=ctypes.c_char_p)),  # since 1.1
         ("set_profile", _function(_POINTER, _POINTER)),  # since 1.1
+        # Since 1.2:
+        ("read_texts", _holding(_POINTER, ctypes.c_int64, _POINTER, _POINTER)),
+        ("write_texts", _holding(_POINTER, ctypes.c_int64, _POINTER, _POINTER, _POINTER)),
     ]
 
 
@@ -149,9 +160,10 @@ class Slot(Record):
     shape: tuple[int, ...] | None  # when every dimension is a number
     rank: int  # -1: not a tensor whose bytes numpy has, or unknown
     number: int
+    texts: Texts | None = None  # of the library, for strings
 
     @classmethod
-    def of(cls, port: Port) -> Slot:
+    def of(cls, port: Port, texts: Texts | None = None) -> Slot:
         shape = port.shape if port.kind == "tensor" and port.dtype not in (None, "string") else None
         known = tuple(d for d in shape or () if isinstance(d, int))
         static = shape is not None and not port.optional and len(known) == len(shape)
@@ -161,6 +173,7 @@ class Slot(Record):
             known if static else None,
             -1 if shape is None else len(shape),
             dtypes.NUMBERS.get(port.dtype or "", 0),
+            texts,
         )
 
 
@@ -213,7 +226,7 @@ def _set_map(target: CValue, slot: Slot, value: object, lent: list) -> None:
         )
     structs = (CValue * 2)()
     for struct, dtype, items in zip(structs, (port.key, port.dtype), (list(value), list(value.values()))):
-        part = Slot.of(Port(port.name, (None,), dtype))
+        part = Slot.of(Port(port.name, (None,), dtype), slot.texts)
         struct.struct_size = ctypes.sizeof(CValue)
         array = np.empty(len(items), part.numpy)
         try:
@@ -254,7 +267,9 @@ def _set_tensor(target: CValue, slot: Slot, value: object, lent: list) -> None:
     target.kind, target.dtype, target.rank = TENSOR, number, array.ndim
     target.dims = ctypes.addressof(dims)
     if number == dtypes.NUMBERS["string"]:
-        target.data = _strings(slot, array, lent)
+        from .texts import lend
+
+        target.data = lend(slot.texts, slot.port.name, array, lent)
         target.bytes = array.size * ctypes.sizeof(CString)
     else:
         target.data, target.bytes = address_of(array), array.nbytes
@@ -301,57 +316,18 @@ def _shared(value: Any) -> np.ndarray:
         return np.asarray(value.detach() if hasattr(value, "detach") else value)
 
 
-def _strings(slot: Slot, array: np.ndarray, lent: list) -> int:
-    """The address of the structs of an array's strings."""
-    texts = array.reshape(-1).tolist()
-    fields = np.empty((max(len(texts), 1), 2), np.int64)  # of a pointer and a length
-    block, ends = _joined(texts)
-    if len(ends) != len(texts):
-        block, ends = _joined_one_by_one(slot, texts)
-    fields[1 : len(texts), 0] = ends[:-1] + 1
-    fields[0, 0] = 0
-    fields[: len(texts), 1] = ends - fields[: len(texts), 0]
-    fields[:, 0] += block.ctypes.data
-    lent += [block, fields]
-    return address_of(fields)
-
-
-def _joined(texts: list) -> tuple[np.ndarray, np.ndarray]:
-    """The UTF-8 of texts with a NUL behind each, and where these are: too many or none where a text has one
-    or is none."""
-    try:
-        data = "\0".join([*texts, ""]).encode("utf-8", "surrogateescape")
-    except TypeError:
-        return np.empty(0, np.uint8), np.empty(0, np.int64)
-    block = np.frombuffer(data, np.uint8)
-    return block, np.flatnonzero(block == 0)
-
-
-def _joined_one_by_one(slot: Slot, texts: list) -> tuple[np.ndarray, np.ndarray]:
-    for k, text in enumerate(texts):
-        if isinstance(text, str):
-            texts[k] = text.encode("utf-8", "surrogateescape")
-        elif not isinstance(text, bytes):
-            raise RunError(
-                f"input {quote(slot.port.name)}: expected strings, got a {type(text).__name__}",
-                status=WRONG_DTYPE,
-            )
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    return np.frombuffer(b"\0".join([*texts, b""]) or b"\0", np.uint8), np.cumsum(lengths + 1) - 1
-
-
 # From C -----------------------------------------------------------------------------------------------
 
 
-def to_python(value: CValue, owner: object) -> object:
+def to_python(value: CValue, owner: Any) -> object:
     """What a C value holds. Arrays look at its memory and keep `owner` alive; strings are copied."""
     if value.kind == TENSOR:
         return _to_array(value, owner)
     if value.kind == MAP:
         keys, numbers = (CValue * 2).from_address(value.data)
-        return dict(zip(_elements(keys), _elements(numbers)))
+        return dict(zip(_elements(keys, owner), _elements(numbers, owner)))
     (count,) = shape_of(value)
-    if value.kind == SEQUENCE and count > FEW_MAPS and (maps := _alike_maps(value, count)) is not None:
+    if value.kind == SEQUENCE and count > FEW_MAPS and (maps := _alike_maps(value, count, owner)) is not None:
         return maps
     items: Iterable[CValue] = (CValue * count).from_address(value.data) if count else ()
     converted: list[Any] = [to_python(item, owner) for item in items]
@@ -365,18 +341,18 @@ _ELEMENTS: dict[int, Any] = {
 }
 
 
-def _elements(vector: CValue) -> list:
+def _elements(vector: CValue, owner: Any) -> list:
     """A vector's elements as Python has them; of a few, quicker than numpy."""
     kind = _ELEMENTS.get(vector.dtype)
     if kind is None or vector.bytes == 0:
-        return _to_array(vector, None).tolist()
+        return _to_array(vector, owner).tolist()
     return (kind * (vector.bytes // ctypes.sizeof(kind))).from_address(vector.data)[:]
 
 
 FEW_MAPS = 4  # that are read one by one, which is quicker then
 
 
-def _alike_maps(value: CValue, count: int) -> list[dict] | None:
+def _alike_maps(value: CValue, count: int, owner: Any) -> list[dict] | None:
     """A sequence of maps that share their keys and whose numbers lie at equal distances, as ZipMap makes
     them, read at once; None of another."""
 
@@ -406,7 +382,7 @@ def _alike_maps(value: CValue, count: int) -> list[dict] | None:
         or dtype == dtypes.NUMBERS["string"]
     ):
         return None
-    keys = _elements((CValue * 2).from_address(int(items["data"][0]))[0])
+    keys = _elements((CValue * 2).from_address(int(items["data"][0]))[0], owner)
     element = element_type(dtypes.ALL[dtype - 1])
     shape = count, length // element.itemsize
     rows = at(int(numbers["data"][0]), shape, element, (step, element.itemsize))
@@ -422,29 +398,15 @@ def shape_of(value: CValue) -> tuple[int, ...]:
     return tuple(_dims(value.rank).from_address(value.dims)) if value.rank else ()
 
 
-def _split(fields: np.ndarray) -> list[str] | None:
-    """The texts that addresses and lengths describe, cut out of one where each stands right behind a NUL
-    that ends the one before and has none itself, as the runtime stores what it makes."""
-    starts, lengths = fields[:, 0], fields[:, 1]
-    if np.any(starts[1:] - starts[:-1] != lengths[:-1] + 1):
-        return None
-    first, end = int(starts[0]), int(starts[-1] + lengths[-1])
-    texts = ctypes.string_at(first, end - first).decode("utf-8", "surrogateescape").split("\0")
-    return texts if len(texts) == len(fields) else None
-
-
-def _to_array(value: CValue, owner: object) -> np.ndarray:
+def _to_array(value: CValue, owner: Any) -> np.ndarray:
     shape, dtype = shape_of(value), dtypes.ALL[value.dtype - 1]
     if value.bytes == 0:
         return np.empty(shape, element_type(dtype))
     if dtype == "string":
-        count = value.bytes // ctypes.sizeof(CString)
-        fields = np.frombuffer((CString * count).from_address(value.data), np.int64).reshape(-1, 2)
-        texts = _split(fields) or [
-            ctypes.string_at(data, length).decode("utf-8", "surrogateescape")
-            for data, length in fields.tolist()
-        ]
-        return np.fromiter(texts, object, count).reshape(shape)
+        from .texts import taken
+
+        texts = owner.library.texts if owner is not None else None
+        return taken(texts, value.data, value.bytes // ctypes.sizeof(CString)).reshape(shape)
     memory = (ctypes.c_char * value.bytes).from_address(value.data)
     memory.owner = owner
     return np.frombuffer(memory, element_type(dtype)).reshape(shape)

@@ -14,7 +14,7 @@ import itertools
 import os
 import sys
 from _thread import allocate_lock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ from .c_values import (
 if TYPE_CHECKING:
     from .bound import Bound
     from .stateful import Stateful
+    from .texts import Texts
     from .timing import Timing
 
 dlclose: Callable[[int], None] | None
@@ -487,8 +488,10 @@ class _Library:
         self.table = _entry(self.dll, path)
         self.release = self.table.release
         self.description = self._described() if known is None else known
-        self.slots_in = tuple(map(Slot.of, read_ports(self.description["inputs"])))
-        self.slots_out = tuple(map(Slot.of, read_ports(self.description["outputs"])))
+        given, made = (read_ports(self.description[name]) for name in ("inputs", "outputs"))
+        self.texts = _texts_of(self.table, (*given, *made))
+        self.slots_in = tuple(Slot.of(port, self.texts) for port in given)
+        self.slots_out = tuple(Slot.of(port, self.texts) for port in made)
         side = self.description.get("weights_file")
         self.weights = os.fspath(weights or path.resolve().parent / side) if side else None
         self.target = target.encode() if target is not None else None
@@ -606,6 +609,15 @@ def _open_copy(path: Path, number: int) -> ctypes.CDLL:
             while block := source.read(1 << 20):
                 copy.write(block)
         return ctypes.CDLL(name)
+
+
+def _texts_of(table: CModel, ports: Iterable[Port]) -> Texts | None:
+    """What strings pass by, where there may be any."""
+    if not {"string", None} & {dtype for port in ports for dtype in (port.dtype, port.key or port.dtype)}:
+        return None
+    from .texts import Texts
+
+    return Texts.of(table)
 
 
 def _entry(dll: ctypes.CDLL, path: Path) -> CModel:

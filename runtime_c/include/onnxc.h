@@ -221,6 +221,15 @@ typedef struct onnxc_model {
     /* Since 1.1. Every later run writes to `profile` what its steps take, until called again; null: none
      * does. */
     int32_t (*set_profile)(onnxc_context *context, onnxc_profile *profile);
+    /* Since 1.2. For languages whose texts are objects: fills `strings` with what `text` tells of each
+     * handle, whose memory stays the object's. Returns how many, fewer than `count` where it told null. */
+    int64_t (*read_texts)(void *const *handles, int64_t count,
+                          const char *(*text)(void *handle, int64_t *length), onnxc_string *strings);
+    /* Since 1.2. The way back: handles become what `make` makes of strings, `drop` takes those that were there.
+     * Returns how many, fewer than `count` where it made null. */
+    int64_t (*write_texts)(const onnxc_string *strings, int64_t count,
+                           void *(*make)(const char *data, int64_t length, const char *errors),
+                           void (*drop)(void *handle), void **handles);
 } onnxc_model;
 
 /* The model of this library under the name that loaders look up. */
