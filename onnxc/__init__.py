@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from .custom import operator
@@ -87,6 +87,7 @@ def compile(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
     states: Mapping[str, str] | None = None,
+    values: Mapping[str, object] | None = None,
     target: str | Sequence[str] = "native",
     threads: int | None = None,
     name: str | None = None,
@@ -95,31 +96,40 @@ def compile(
     weights_file: str | os.PathLike | None = None,
     typical: Mapping[str, int] | None = None,
     precision: str = "float32",
+    overridable: bool | Collection[str] = False,
     operators: Sequence[str | os.PathLike] = (),
+    soname: str | None = None,
+    debug: bool = False,
+    dump_ir: str | os.PathLike | None = None,
+    jobs: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
-    """Compiles `model` (a path, bytes or an onnx.ModelProto) to the shared library `output`; its path.
+    """Compiles `model` (a path, bytes or an onnx.ModelProto) to the library `output`; its path.
 
     dims: sizes for named dimensions, `{"batch": 1}`. shapes: whole input shapes, `{"x": (1, 3, 224, 224)}`,
     None leaving an axis as it is. states: inputs and the outputs that are their next values, `{"past":
-    "present"}` or, for many, `{"past.*": "present.*"}`: see `Model.stateful`. target: "native" or a name that
-    `onnxc compile --help` lists. threads: how many the library uses unless told otherwise (None: one a
-    processor). name: prefix of its exported symbol (None: the output's stem). header: where to write the C
-    header. weights: "f16", "bf16", "int8" or "int4": float32 weights of products, and tables, are stored so,
-    whatever their outputs lose by it (`onnxc compile --weights` measures that). weights_file: a file of their
-    own for the weights, which the library then looks for at the same place
-    beside it (None: the library itself, or `OUTPUT.weights` for more than 2 GB). typical: sizes that named
-    dimensions have most of the time: the library takes any, and is fastest there. precision: "bf16" lets a
-    float32 model multiply weights, queries, keys and values as bfloat16s, where the processor is faster so;
-    sums stay float32. operators: files with
-    operators that onnxc lacks: see docs/custom_operators.md. Raises ModelErrors with everything that is wrong
-    with the model, or another OnnxcError; then nothing is written.
+    "present"}` or, for many, `{"past.*": "present.*"}`: see `Model.stateful`. values: inputs that become
+    constants, `{"sr": 16000}`; branches that they leave out are not looked at. target: "native", a name that
+    `onnxc compile --help` lists, or several. threads: how many the library uses unless told otherwise (None:
+    one a processor). name: prefix of its exported symbol (None: the output's stem). header: where to write
+    the C header. weights: "f16", "bf16", "int8" or "int4": float32 weights of products, and tables, are
+    stored so, whatever their outputs lose by it (`onnxc compile --weights` measures that). weights_file: a
+    file of their own for the weights, which the library then looks for at the same place beside it (None: the
+    library itself, or `OUTPUT.weights` for more than 2 GB). typical: sizes that named dimensions have most of
+    the time: the library takes any, and is fastest there. precision: "bf16" lets a float32 model multiply
+    weights, queries, keys and values as bfloat16s, where the processor is faster so; sums stay float32.
+    overridable: True lets runs give all initializers that are also inputs, names those. operators: files with
+    operators that onnxc lacks: see docs/custom_operators.md. soname: what programs linked with the library
+    look for (None: its file's name). debug: contexts that are destroyed, or another model's, get a status.
+    dump_ir: a folder for the intermediate code after every stage. jobs: processes that generate code (None:
+    one a processor). progress: called with the name of each stage. Raises ModelErrors with everything that is
+    wrong with the model, or another OnnxcError; then nothing is written.
     """
     from pathlib import Path
 
     from .codegen.library import workers
 
-    workers.start()  # first, so that LLVM is loaded beside the rest of the compiler
+    workers.start(jobs)  # first, so that LLVM is loaded beside the rest of the compiler
     from .driver import compile_model
 
     compile_model(
@@ -128,6 +138,7 @@ def compile(
         dims=dims,
         shapes=shapes,
         states=states,
+        values=values,
         target=target,
         threads=threads,
         name=name,
@@ -136,7 +147,12 @@ def compile(
         weights_file=weights_file,
         typical=typical,
         precision=precision,
+        overridable=overridable,
         operators=operators,
+        soname=soname,
+        debug=debug,
+        dump_ir=dump_ir,
+        jobs=jobs,
         progress=progress,
     )
     return Path(output)

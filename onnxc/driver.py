@@ -202,6 +202,7 @@ def compile_model(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
     states: Mapping[str, str] | None = None,
+    values: Mapping[str, object] | None = None,
     target: str | Sequence[str] = "native",
     threads: int | None = None,
     name: str | None = None,
@@ -221,16 +222,18 @@ def compile_model(
     """Compiles a model (path, bytes or ModelProto) to `output`: a .so or, for static linking, a .o or .a.
 
     dims: sizes of named dimensions. shapes: whole shapes of inputs. states: inputs and the outputs that are
-    their next values (`frontend/states.py`). target: a name of `target.TARGETS`, "native", or several: the
-    library then has code for each and uses the best that it finds. threads: how many the library uses unless
-    told otherwise (None: one a processor). name: prefix of the exported symbol. typical: what named
-    dimensions are most of the time, for estimates. precision: one of PRECISIONS. header: where to write the
-    C header. weights: one of `narrow_weights.FORMATS`, in which the weights of products and tables are
-    stored, or which of them are. weights_file: the side file for the weights (None: they are in the library,
-    or, over `LIBRARY_LIMIT`, in OUTPUT.weights). soname: what programs that are linked with a .so look for
-    (None: OUTPUT's name). debug: whether contexts that are destroyed, or another model's, get a status.
-    jobs: child processes that generate code. What is written appears whole or not at all. Errors are of the
-    `OnnxcError` family.
+    their next values (`frontend/states.py`). values: inputs that are constants then
+    (`frontend/fixed_values.py`). target: a name of `target.TARGETS`, "native", or several: the library then
+    has code for each and uses the best that it finds. threads: how many the library uses unless told
+    otherwise (None: one a processor). name: prefix of the exported symbol. overridable: whether runs may give
+    initializers that are also inputs, or which of them. typical: what named dimensions are most of the time,
+    for estimates. precision: one of PRECISIONS. dump_ir: a folder for the IR text after each stage. header:
+    where to write the C header. weights: one of `narrow_weights.FORMATS`, in which the weights of products
+    and tables are stored, or which of them are. weights_file: the side file for the weights (None: they are
+    in the library, or, over `LIBRARY_LIMIT`, in OUTPUT.weights). soname: what programs that are linked with a
+    .so look for (None: OUTPUT's name). debug: whether contexts that are destroyed, or another model's, get a
+    status. jobs: child processes that generate code. What is written appears whole or not at all. Errors are
+    of the `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
     outputs = Outputs(
@@ -257,7 +260,9 @@ def compile_model(
     ):
         stages("import")
         given = given_operators(operators, Path(work), targets[0])
-        options = Options(dims or {}, shapes or {}, overridable, typical or {}, states or {}, given.operators)
+        options = Options(
+            dims or {}, shapes or {}, overridable, typical or {}, states or {}, given.operators, values or {}
+        )
         imported = import_model(model, options)
         outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
         report.initializer_bytes = initializer_bytes(imported)

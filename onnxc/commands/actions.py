@@ -50,6 +50,7 @@ def check_command(options: argparse.Namespace) -> int:
         options.target,
         options.operators,
         dict(options.state),
+        dict(options.value),
     )
     if options.json:
         console.print_json(
@@ -84,6 +85,7 @@ def inspect_command(options: argparse.Namespace) -> int:
             options.operators,
             options.precision,
             dict(options.state),
+            dict(options.value),
         )
     if options.json:
         console.print_json(vars(figures))

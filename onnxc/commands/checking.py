@@ -31,6 +31,7 @@ def check_model(
     target: str = "native",
     operators: Sequence[str | os.PathLike] = (),
     states: Mapping[str, str] | None = None,
+    values: Mapping[str, object] | None = None,
 ) -> tuple[int, DiagnosticList]:
     """(number of nodes, problems): what `compile` would refuse, each problem with what to do about it."""
     from ..codegen.lowering.lower import lower
@@ -45,7 +46,8 @@ def check_model(
         given = given_operators(operators, Path(folder), chosen).operators
     try:
         imported = import_model(
-            path, Options(sizes or {}, shapes or {}, states=states or {}, operators=given)
+            path,
+            Options(sizes or {}, shapes or {}, states=states or {}, operators=given, values=values or {}),
         )
         lower(optimise(imported.graph, chosen), chosen)
     except ModelErrors as errors:

@@ -456,6 +456,14 @@ def _model_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
         metavar="INPUT=OUTPUT",
         help="the output is the input's next value and may have its memory; * in both stands for any text",
     )
+    command.add_argument(
+        "--value",
+        type=_value,
+        action="append",
+        default=[],
+        metavar="INPUT=V",
+        help="make an input a constant: a number, a list as in JSON, or a file .npy",
+    )
 
 
 def _size_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
@@ -549,6 +557,27 @@ def _state(text: str) -> tuple[str, str]:
     if not found or not old or not new:
         raise argparse.ArgumentTypeError(f"'{text}' is not INPUT=OUTPUT")
     return old, new
+
+
+def _value(text: str) -> tuple[str, object]:
+    name, found, value = text.partition("=")
+    if found and name and value.endswith(".npy"):
+        import numpy as np
+
+        try:
+            return name, np.load(value, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise argparse.ArgumentTypeError(f"'{value}' cannot be read: {error}") from None
+    import json
+
+    try:
+        if not found or not name:
+            raise ValueError
+        return name, json.loads(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not INPUT=NUMBER, INPUT=[...] or INPUT=A.npy"
+        ) from None
 
 
 def _shape(text: str) -> tuple[str, tuple[int | None, ...]]:

@@ -83,6 +83,7 @@ def _compilation(options: argparse.Namespace) -> dict[str, Any]:
         "dims": dict(options.dim),
         "shapes": dict(options.shape),
         "states": dict(options.state),
+        "values": dict(options.value),
         "target": options.target,
         "threads": options.threads,
         "overridable": options.overridable,

@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,9 +59,10 @@ def inspect_model(
     operators: Sequence[str | os.PathLike] = (),
     precision: str = "float32",
     states: Mapping[str, str] | None = None,
+    values: Mapping[str, object] | None = None,
 ) -> Figures:
-    """The figures of an .onnx file. sizes, shapes, precision, states: as for compiling; arithmetic is given
-    both as a formula and at these sizes."""
+    """The figures of an .onnx file. sizes, shapes, precision, states, values: as for compiling; arithmetic is
+    given both as a formula and at these sizes."""
     from ..driver import optimise
     from ..frontend import figures
     from ..frontend.importer import Options, import_model
@@ -72,15 +73,15 @@ def inspect_model(
     chosen = find_target(target)
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         given = given_operators(operators, Path(folder), chosen).operators
-    imported = import_model(path, Options(states=states or {}, operators=given))
+    fixed = Options(states=states or {}, operators=given, values=values or {})
+    imported = import_model(path, fixed)
     names = [output.name for output in imported.model.proto.graph.output]
     outputs = list(zip(names, imported.graph.outputs))
     optimised = optimise(imported.graph, chosen, precision=precision)
     found = figures.figures(imported, optimised)
     pinned = optimised
     if sizes or shapes:
-        options = Options(sizes or {}, shapes or {}, states=states or {}, operators=given)
-        again = import_model(path, options).graph
+        again = import_model(path, replace(fixed, dims=sizes or {}, shapes=shapes or {})).graph
         pinned = optimise(again, chosen, precision=precision)
     here = multiply_adds(pinned)
     proto = imported.model.proto

@@ -36,6 +36,7 @@ from ..ir.graph import Graph, MapType, OptionalType, SequenceType, TensorType, T
 from ..ir.ops import TypeMismatch
 from ..records import dataclass
 from . import functions, schemas, structure, tensors
+from .fixed_values import leading_to, with_values
 from .model_file import ModelFile, open_model
 from .onnx_ops.rules import Rule, is_optional
 from .operator_sets import with_functions
@@ -69,7 +70,8 @@ MOST_AXES = 5
 class Options:
     """What the caller fixes: sizes of named dimensions, shapes of inputs, whether initializers that are also
     inputs, or which of them, are given by the run, the sizes that named dimensions have most of the time,
-    inputs with the outputs that are their next values, and the operators given beside the model."""
+    inputs with the outputs that are their next values, the operators given beside the model, and the values
+    of inputs that are constants then."""
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class Options:
     typical: Mapping[str, int] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     operators: Operators = field(default_factory=Operators)
+    values: Mapping[str, object] = field(default_factory=dict)
 
 
 class Importer:
@@ -589,6 +592,7 @@ def import_model(source: Any, options: Options | None = None) -> Imported:
     options = options or Options()
     model = source if isinstance(source, ModelFile) else open_model(source)
     model = with_functions(model, options.operators.sets)
+    model = with_values(model, options.values, lambda part, names: _known_values(part, names, options))
     found = structure.check_structure(model, options.operators)
     if found:
         raise ModelErrors(found, model.name)
@@ -605,3 +609,13 @@ def import_model(source: Any, options: Options | None = None) -> Imported:
     except Refused:
         raise ModelErrors(importer.diagnostics, model.name) from None
     return Imported(with_states(graph, names, options.states), importer.dim_names, model)
+
+
+def _known_values(model: ModelFile, names: Sequence[str], options: Options) -> dict[str, np.ndarray]:
+    """Those of the model's values of these names that are known before a run."""
+    part = replace(model, proto=leading_to(model.proto, names))
+    try:
+        outputs = import_model(part, replace(options, values={}, states={})).graph.outputs
+    except OnnxcError:  # what is wrong is found in the whole model, too
+        return {}
+    return {name: v.constant.array for name, v in zip(names, outputs) if v.constant is not None}

@@ -28,16 +28,17 @@ ATTEMPTS = 3  # at opening a library that others may remove
 USED_AGAIN = 3600  # seconds after which a use of a library is written down anew
 
 #: The settings that a session takes as keywords.
-KEYWORDS = ("dims", "shapes", "typical", "target", "precision", "operators")
+KEYWORDS = ("dims", "shapes", "values", "typical", "target", "precision", "operators")
 
 
 class Settings(Record):
-    """What of a model is fixed for its library: dims, shapes, typical, target, precision and operators are as
-    for `onnxc.compile`. overridable: initializers that runs give. free: what else decides sizes, for the
-    library's name."""
+    """What of a model is fixed for its library: dims, shapes, values, typical, target, precision and
+    operators are as for `onnxc.compile`. overridable: initializers that runs give. free: what else decides
+    sizes, for the library's name."""
 
     dims: Mapping[str, int] = {}
     shapes: Mapping[str, Any] = {}
+    values: Mapping[str, Any] = {}
     typical: Mapping[str, int] = {}
     target: Any = "native"
     precision: str = "float32"
@@ -60,7 +61,18 @@ class Settings(Record):
         tables = (self.dims, self.typical, *self.free)
         files = [(os.fspath(path), _digest_if_there(os.fspath(path))) for path in self.operators]
         others = (self.precision, files, registered, sorted(self.overridable))
-        return repr((shapes, target, others, [sorted((t or {}).items()) for t in tables]))
+        values = [(name, told_of(value)) for name, value in sorted(self.values.items())]
+        return repr((shapes, values, target, others, [sorted((t or {}).items()) for t in tables]))
+
+
+def told_of(value: Any) -> object:
+    """What tells one value of an input from another."""
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    import numpy as np
+
+    array = np.asarray(value)
+    return array.dtype.str, array.shape, array.tolist()
 
 
 def is_library(path: str | os.PathLike) -> bool:

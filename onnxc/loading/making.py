@@ -78,6 +78,7 @@ def _compile_once(path: Path, model: Any, settings: Settings, progress: Any) -> 
                     dims=settings.dims,
                     shapes=settings.shapes,
                     target=settings.target,
+                    values=settings.values,
                     typical=settings.typical,
                     precision=settings.precision,
                     operators=settings.operators,

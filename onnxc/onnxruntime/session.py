@@ -382,8 +382,8 @@ class InferenceSession(Session):
     ) -> None:
         """path_or_bytes: the path of a model or of a compiled library, or a model as bytes or an
         onnx.ModelProto. Keywords beside ONNX Runtime's: threads, as for `onnxc.load`, and dims, shapes,
-        typical, target and progress, as for `onnxc.compile`. Raises what ONNX Runtime raises, which is also
-        an onnxc.OnnxcError."""
+        values, typical, target, precision, operators and progress, as for `onnxc.compile`. Raises what ONNX
+        Runtime raises, which is also an onnxc.OnnxcError."""
         super().__init__(enable_fallback=int(kwargs.pop("enable_fallback", 1)) == 1)
         for ignored in ("disabled_optimizers", "read_config_from_model"):
             kwargs.pop(ignored, None)

@@ -62,6 +62,17 @@ def command(capsys, monkeypatch):
     return run
 
 
+def test_a_value_makes_an_input_a_constant(command, tmp_path):
+    onnx.save(relu(), tmp_path / "relu.onnx")
+    np.save(tmp_path / "x.npy", np.ones(2, np.float32))
+    for value in ("[1, -2.5]", tmp_path / "x.npy"):
+        status, out, _ = command("inspect", tmp_path / "relu.onnx", "--value", f"x={value}", "--json")
+        assert status == 0 and json.loads(out)["inputs"] == []
+    assert command("check", tmp_path / "relu.onnx", "--value", "x=[1, 2, 3]")[0] == 1
+    for value in ("x", "=1", "x=one", "x=none.npy"):
+        assert command("check", tmp_path / "relu.onnx", "--value", value)[0] == 2
+
+
 def onnxc_process(*arguments, **settings):
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "onnxc", *map(str, arguments)],

@@ -226,3 +226,10 @@ def test_the_command_fills_shows_and_empties_the_cache(path, folder, capsys):
 def test_settings_that_are_equal_have_one_text():
     assert Settings(dims={"a": 1, "b": 2}).text() == Settings(dims={"b": 2, "a": 1}).text()
     assert Settings().text() == "" != Settings(target="x86-64-v3").text()
+    fixed = [Settings(values={"x": value}).text() for value in (1, 2, [1], np.ones(1), np.ones(1, int))]
+    assert len(set(fixed)) == 4 and fixed[2] == fixed[4]
+
+
+def test_an_input_that_a_session_fixes_is_fed_no_more(path):
+    session = onnxc.InferenceSession(path, values={"x": [-3, 4]})
+    assert session.get_inputs() == [] and session.run(None, {})[0].tolist() == [0, 4]

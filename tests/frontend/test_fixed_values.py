@@ -1,0 +1,81 @@
+"""Inputs with fixed values: constants that decide what is looked at."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from support.bad_models import node
+
+from onnxc.errors import ModelErrors
+from onnxc.frontend.importer import Options, import_model
+from onnxc.ir.interpret import run_graph
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def branch(*nodes, output: str) -> onnx.GraphProto:
+    return helper.make_graph(nodes, "branch", [], [helper.make_tensor_value_info(output, FLOAT, None)])
+
+
+def choosing(other=None) -> onnx.ModelProto:
+    """y = sr == 16000 ? -x : `other`; x and s share a size."""
+    nodes = [
+        helper.make_node("Equal", ["sr", "rate"], ["fast"]),
+        helper.make_node(
+            "If", ["fast"], ["z"],
+            then_branch=branch(node("Neg", "x", "a"), output="a"),
+            else_branch=branch(other or node("Abs", "x", "b"), output="b"),
+        ),
+        helper.make_node("Add", ["z", "s"], ["y"]),
+    ]  # fmt: skip
+    inputs = [
+        helper.make_tensor_value_info("x", FLOAT, ["n"]),
+        helper.make_tensor_value_info("sr", INT64, []),
+        helper.make_tensor_value_info("s", FLOAT, ["n"]),
+    ]
+    rate = helper.make_tensor("rate", INT64, [], [16000])
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", FLOAT, ["n"])], [rate])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+
+
+def imported(model, **values):
+    return import_model(model, Options(values=values)).graph
+
+
+def test_a_fixed_input_is_none_of_the_library():
+    graph = imported(choosing(), sr=16000)
+    assert [value.name for value in graph.inputs] == ["x", "s"]
+    assert not any(type(each.op).__name__ == "If" for each in graph.nodes)
+    x, s = np.array([1, -2], np.float32), np.array([3, 3], np.float32)
+    np.testing.assert_array_equal(run_graph(graph, [x, s])[0], [2, 5])
+    np.testing.assert_array_equal(run_graph(imported(choosing(), sr=8000), [x, s])[0], [4, 5])
+
+
+@pytest.mark.parametrize("other", [node("Nonsense", "x", "b"), node("Abs", "nothing", "b")])
+def test_what_a_value_leaves_out_is_not_checked(other):
+    assert len(imported(choosing(other), sr=16000).inputs) == 2
+    with pytest.raises(ModelErrors):
+        imported(choosing(other), sr=8000)
+    with pytest.raises(ModelErrors):
+        imported(choosing(other))
+
+
+def test_a_values_size_is_that_of_other_inputs():
+    graph = imported(choosing(), s=[1.0, 2.0, 3.0])
+    assert [tuple(value.type.shape) for value in graph.inputs] == [(3,), ()]
+
+
+@pytest.mark.parametrize(
+    "values, words",
+    [
+        ({"rs": 1}, "input rs': the model has no such input to give a value; there is 'x', 'sr', 's'"),
+        ({"sr": 1.5}, "input sr': the value given is not of type int64"),
+        ({"sr": "16000"}, "input sr': the value given is not of type int64"),
+        ({"sr": [1, 2]}, r"input sr': the value given has shape \[2\] where the model has \[\]"),
+        ({"x": [1.0, 2.0], "s": [1.0]}, r"input s': the value given has shape \[1\] where"),
+        ({"sr": [[1], [2, 3]]}, "input sr': setting an array"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused(values, words):
+    with pytest.raises(ModelErrors, match=words):
+        imported(choosing(), **values)
