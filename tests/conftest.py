@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.handmade_models import AFFINE, DIVIDE, HERE, build, scale_bytes
-from support.shared import VARIABLE, shared
+from support.shared import KEPT, VARIABLE, shared
 from support.sources import ZOO
 
 from onnxc.loading import loader
@@ -20,9 +20,11 @@ collect_ignore = [] if ZOO else ["models/test_exported_models.py"]
 
 
 def pytest_configure(config):
-    """A cache that begins empty, in place of the user's, and a folder for what is made once: workers share
-    both."""
+    """A cache that begins empty, in place of the user's, and folders for what is made once: workers share
+    them."""
     if not hasattr(config, "workerinput"):
+        if hasattr(config, "cache"):
+            os.environ[KEPT] = str(config.cache.mkdir("made-once"))
         for variable in ("ONNXC_CACHE", VARIABLE):
             folder = tempfile.TemporaryDirectory(prefix="onnxc-tests-")
             os.environ[variable] = folder.name

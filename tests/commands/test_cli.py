@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from support.bad_models import BAD, ODD, OPENS_ONLY, external, model, node, relu, saved, write
+from support.caches import with_runtime
 
 import onnxc.demo
 from onnxc.commands import actions as commands
@@ -28,7 +29,7 @@ SKIPPED_IMPORTS = ("onnx", "llvmlite", "google.protobuf")
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
     """A cache of its own for the commands that compile."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = with_runtime(tmp_path_factory.mktemp("cache"))
     previous = os.environ.get("ONNXC_CACHE")
     os.environ["ONNXC_CACHE"] = str(folder)
     yield folder

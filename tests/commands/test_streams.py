@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.caches import with_runtime
 
 import onnxc
 import onnxc.demo
@@ -37,7 +38,7 @@ def image():
 def test_a_model_is_read_from_standard_input_and_its_library_written_to_standard_output(
     piped, tmp_path, image, monkeypatch
 ):
-    monkeypatch.setenv("ONNXC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ONNXC_CACHE", str(with_runtime(tmp_path / "cache")))
     status, library, told = piped(DIGITS.read_bytes(), "compile", "-", "-o", "-")
     assert status == 0
     (tmp_path / "digits.so").write_bytes(library)

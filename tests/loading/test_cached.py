@@ -13,10 +13,10 @@ import numpy as np
 import onnx
 import pytest
 from support.bad_models import external, model, node, relu
+from support.caches import with_runtime
 
 import onnxc
 from onnxc import cache
-from onnxc.cache import cache_folder
 from onnxc.commands.cli import main
 from onnxc.errors import CompileError, LoadError
 from onnxc.loading import cached, housekeeping, making
@@ -28,12 +28,9 @@ X = np.array([-1, 2], np.float32)
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """A cache that has the runtime alone."""
-    usual = cache_folder()
-    monkeypatch.setenv("ONNXC_CACHE", str(tmp_path / "cache"))
+    made = with_runtime(tmp_path / "cache")
+    monkeypatch.setenv("ONNXC_CACHE", str(made))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    made = cache_folder()
-    for entry in usual.glob("runtime-*"):
-        shutil.copy(entry, made)
     return made
 
 

@@ -14,6 +14,7 @@ import onnx
 import pytest
 from support import small_models
 from support.bad_models import external
+from support.caches import with_runtime
 
 import onnxc
 from onnxc import CompileError, InferenceSession, LoadError
@@ -166,13 +167,19 @@ def test_weights_of_another_build_are_refused(pair, tmp_path):
 
 @pytest.mark.slow
 def test_the_cache_holds_the_pair_and_completes_it(model, tmp_path, monkeypatch):
-    monkeypatch.setenv("ONNXC_CACHE", str(tmp_path))
+    monkeypatch.setenv("ONNXC_CACHE", str(with_runtime(tmp_path)))
     monkeypatch.setattr("onnxc.driver.LIBRARY_LIMIT", 10_000)
     for _ in range(2):
         session = InferenceSession(model)
         assert session.run(None, {"image": IMAGE})[0].shape == (2, 10)
         session.model.close()
-        beside = ("runtime-", "path-", "content-", ".")  # what leads to entries, and their locks
+        beside = (
+            "runtime-",
+            "objects",
+            "path-",
+            "content-",
+            ".",
+        )  # of what they are made, what leads to them
         library, weights = (name for name in names(tmp_path) if not name.startswith(beside))
         assert weights == f"{library}.weights"
         (tmp_path / weights).unlink()

@@ -1,7 +1,6 @@
 """InferenceSession: ONNX Runtime's interface, and the cache of compiled models behind it."""
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from support.bad_models import model, node, relu
+from support.caches import with_runtime
 
 import onnxc.demo
 from onnxc import InferenceSession, ModelErrors, OnnxcError, RunError
@@ -27,11 +27,8 @@ X = np.array([-1, 2], np.float32)
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """An empty one, but for the runtime, which is the same for all models."""
-    folder, usual = tmp_path / "cache", cache_folder()
+    folder = with_runtime(tmp_path / "cache")
     monkeypatch.setenv("ONNXC_CACHE", str(folder))
-    for entry in usual.glob("runtime-*"):
-        shutil.copy(entry, cache_folder())
     return folder
 
 

@@ -30,7 +30,7 @@ from onnx.backend.test.case.test_case import TestCase
 
 sys.path.append(str(Path(__file__).parents[1]))
 from support import poison
-from support.shared import shared
+from support.shared import kept
 
 KINDS = ("node", "pytorch-converted", "pytorch-operator", "simple", "real")
 SECONDS = 120  # for one case
@@ -46,14 +46,15 @@ def all_cases() -> dict[str, TestCase]:
 
 @functools.cache
 def _cases(kind: str) -> list[TestCase]:
-    """Every case of a kind. Computing what node cases expect takes ten seconds, once in a run."""
+    """Every case of a kind. Computing what node cases expect takes ten seconds, once for a version."""
 
     def save(folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             (folder / "cases").write_bytes(pickle.dumps(loader.load_model_tests(kind=kind)))
 
-    return pickle.loads((shared(f"cases-{kind}", save) / "cases").read_bytes())
+    name = f"cases-{kind}-{onnx.__version__}-{np.__version__}"
+    return pickle.loads((kept(name, save) / "cases").read_bytes())
 
 
 def listed() -> list[tuple[str, str]]:
