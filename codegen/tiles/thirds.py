@@ -31,8 +31,8 @@ PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2))
 #: How often an operand is loaded in a step, on average of both.
 LOADS = 3.5
 
-#: Instructions for a vector of float32 that becomes three.
-ROW_SPLIT, PANEL_SPLIT = 10, 9
+#: Instructions in whose time a vector of float32 becomes three, which leave the first-level cache.
+ROW_SPLIT, PANEL_SPLIT = 12, 24
 
 
 def split_row(f: Function, lanes: int, depth: int, source: str, to: str) -> None:
