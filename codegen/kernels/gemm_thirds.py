@@ -70,7 +70,7 @@ def _tiling(product: Product, form: Form | None, unit: Matrix, target: Target) -
     tiles, panels, steps = -(-m // rows), -(-n // width), -(-depth // unit.depth)
     block = -(-tiles // -(-m // MOST_ROWS))
     step_bytes = (min(m, block * rows) + width) * thirds.THIRDS * matrix.STEP_BYTES
-    fitting = max(1, 3 * target.facts.level2_bytes // 4 // step_bytes)
+    fitting = max(1, target.facts.level2_bytes // 2 // step_bytes)
     at_a_time = steps if form is not None else -(-steps // -(-steps // fitting))
     each = steps * _step(target, unit, rows, vectors) * min(tiles, block)
     group = max(1, round(costs.PART_NS / (each + _splitting(product, width, target).total)))
