@@ -102,6 +102,7 @@ LEAF_ADDED = 5.0  # what a vector's leaves add to a column of its sums, looked u
 
 # Bytes moved, for each byte that a kernel stores or reads.
 READ = 0.7  # that it reads: rates are those of copies, which read as much as they write
+SCATTERED = 4.0  # times a copy's, of a line that is written far from the one before
 WRITTEN = 2 - READ  # that it writes, whose line is read before
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
 TRANSPOSED = 2.0  # times the time of a copy
@@ -233,6 +234,13 @@ def again(target: Target, nbytes: float, among: float) -> Estimate:
     not come from the first-level cache is waited for."""
     missed = 1 - _fitting(among, target.facts.level1_bytes)
     return Estimate(memory=missed * nbytes / rate(target, among))
+
+
+def scattered(target: Target, nbytes: float, among: float) -> Estimate:
+    """Lines written in turns with `among` bytes, each far from the one before: those that the second-level
+    cache does not hold are waited for."""
+    longer = 1 / rate(target, among) - 1 / target.facts.level2_rate
+    return overhead(SCATTERED * nbytes * max(0.0, longer))
 
 
 def traffic(target: Target, node: Node) -> Estimate:

@@ -550,7 +550,7 @@ def nest(
     sums: list[str],
     a: str,
     b: str,
-    loops: Sequence[tuple[int, Dimension]],
+    loops: Sequence[tuple[int | str, Dimension]],
     depth: int | str,
     displacements: Sequence[int],
 ) -> tuple[list[str], str]:

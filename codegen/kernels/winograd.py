@@ -2,7 +2,7 @@
 t = m + 2, with t*t products a channel instead of 9 m*m ("Fast Algorithms for Convolutional Neural Networks",
 Lavin and Gray, 2015).
 
-    a group of pieces:   V[i] = B' x B        t*t matrices [pieces][channels]          (second-level cache)
+    a group of pieces:   V[i] = B' x B        t*t matrices [tile][block of channels][piece][channel]
     for each panel:      U[i] = G w G'        t*t matrices [channels][vectors * lanes], a chunk at a time
                          M[i] += V[i] U[i]    t*t products in register tiles
                          out  = A' M A        pieces, then their epilogue
@@ -12,10 +12,8 @@ transform would be up to four times as much to load.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from fractions import Fraction
-from functools import cache
 from math import prod
 
 from ...ir import dims, dtypes
@@ -35,105 +33,24 @@ from ..tiles.lines import Lines
 from ..tiles.microkernel import (
     Tile,
     equal_heights,
-    fixed_rows,
     for_equal_tiles,
     height_counts,
     load_tile,
     most_rows,
-    multiply_add,
     step_time,
     store_tile,
 )
-from ..tiles.panel import Panel, load_widened
+from ..tiles.panel import load_widened
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
-from .conv import clear_planes, is_plain, window
+from ..tiles.winograd_transforms import both_ways, by_columns, by_rows, transforms
+from .conv import clear_planes, is_plain, nest, window
 
-PIECES = (2, 4)  # the values of m
+PIECES = (2, 4, 6)  # the values of m
 LINE = 64  # bytes
+FEW_GROUPS = 16  # that threads share, at least
 FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
-
-
-# Transforms --------------------------------------------------------------------------------------
-
-Matrix = tuple[tuple[Fraction, ...], ...]
-
-
-@dataclass(frozen=True)
-class Transforms:
-    """The matrices of F(m, 3), of t = m + 2 points 0, p, -p, ..., infinity (Toom and Cook): data (t x t),
-    weights (t x 3) and result (m x t). Rows of data and weights for p and -p differ in the sign of their
-    odd columns, columns of result in that of their odd rows."""
-
-    data: Matrix
-    weights: Matrix
-    result: Matrix
-
-
-@cache
-def transforms(m: int) -> Transforms:
-    points = [Fraction(p) for p in (0, 1, -1, 2, -2)[: m + 1]]
-
-    def polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
-        """The coefficients of the product of x - root, of x to the 0, 1, ..., m + 1."""
-        found = [Fraction(1)]
-        for root in roots:
-            found = [a - root * b for a, b in zip([Fraction(0), *found], [*found, Fraction(0)])]
-        return tuple(found + [Fraction(0)] * (m + 2 - len(found)))
-
-    others = [[q for q in points if q != p] for p in points]
-    last = (Fraction(0),) * 2 + (Fraction(1),)
-    return Transforms(
-        (*(polynomial(o) for o in others), polynomial(points)),
-        (*(tuple(p**k / prod(p - q for q in o) for k in range(3)) for p, o in zip(points, others)), last),
-        tuple((*(p**i for p in points), Fraction(i == m - 1)) for i in range(m)),
-    )
-
-
-def combination(v: Vectors, factors: Sequence[Fraction], values: Sequence[str]) -> str:
-    """The sum of factor * value; not every factor is zero."""
-    (_, first), *terms = sorted((c != 1, k) for k, c in enumerate(factors) if c)  # 1 needs no product
-    total = values[first]
-    if factors[first] != 1:
-        total = v.mul(total, v.constant(float(factors[first])))
-    for _, k in terms:
-        if abs(factors[k]) == 1:
-            total = (v.add if factors[k] == 1 else v.sub)(total, values[k])
-        else:
-            total = v.fma(values[k], v.constant(float(factors[k])), total)
-    return total
-
-
-def by_rows(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
-    """matrix * values where rows 1 and 2, 3 and 4, ... differ in the sign of their odd columns."""
-    found = [combination(v, matrix[0], values)]
-    for row in matrix[1:-1:2]:
-        even, odd = ([c if k % 2 == side else Fraction(0) for k, c in enumerate(row)] for side in (0, 1))
-        a, b = combination(v, even, values), combination(v, odd, values)
-        found += [v.add(a, b), v.sub(a, b)]
-    return [*found, combination(v, matrix[-1], values)]
-
-
-def by_columns(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
-    """matrix * values where columns 1 and 2, 3 and 4, ... differ in the sign of their odd rows."""
-    pairs = list(zip(values[1:-1:2], values[2:-1:2]))
-    sums = [v.add(a, b) for a, b in pairs], [v.sub(a, b) for a, b in pairs]
-    return [
-        combination(v, (row[0], *row[1:-1:2], row[-1]), (values[0], *sums[i % 2], values[-1]))
-        for i, row in enumerate(matrix)
-    ]
-
-
-Transform = Callable[[Vectors, Matrix, Sequence[str]], list[str]]
-
-
-def both_ways(
-    transform: Transform, v: Vectors, matrix: Matrix, grid: Sequence[Sequence[str]]
-) -> list[list[str]]:
-    """matrix * grid * matrix'."""
-    columns = [transform(v, matrix, column) for column in zip(*grid)]
-    return [transform(v, matrix, row) for row in zip(*columns)]
 
 
 # What is offered ---------------------------------------------------------------------------------
@@ -141,12 +58,15 @@ def both_ways(
 
 @dataclass(frozen=True)
 class Tiling:
-    """Pieces of m x m; panels of `vectors` blocks of channels and tiles of at most `rows` pieces. `stored`:
-    the type of the weights, where it is not that of sums."""
+    """Pieces of m x m, in groups of about `pieces`; panels of `vectors` blocks of channels and tiles of at
+    most `rows` pieces. `kept`: weights are transformed once, all of them, not for every group. `stored`: the
+    type of the weights, where it is not that of sums."""
 
     m: int
     vectors: int
     rows: int
+    pieces: int
+    kept: bool = False
     stored: str | None = None
 
 
@@ -167,9 +87,14 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     stored = stored_halves(node.inputs[1].constant, target)
     for m in PIECES:
         panels = panel_tiling(target, outputs, block, x.dtype)
+        options = [
+            Tiling(m, panels.vectors, panels.rows, pieces, kept, stored)
+            for pieces, kept in _groupings(node, target, m, panels.rows)
+        ]
+        cost, tiling = min(((estimate(node, target, o), o) for o in options), key=lambda o: o[0].total)
         yield Offer(
-            estimate(node, target, m, panels.vectors, block) + packing_estimate(node, target),
-            Tiling(m, panels.vectors, panels.rows, stored),
+            cost + packing_estimate(node, target),
+            tiling,
             (halo_layout(wide_enough(halo, out, m), block, 2), None, *operands),
             without_halo(block, 2),
             (1, *packed_operands(node)),
@@ -182,33 +107,53 @@ def wide_enough(halo: tuple[int, int], out: TensorType, m: int) -> tuple[int, in
     return halo[0] + max(0, m - rows), halo[1] + max(0, m - columns)
 
 
-def estimate(node: Node[Conv], target: Target, m: int, vectors: int, block: int) -> Estimate:
-    """Products in tiles, transforms by their instructions, the weights' for every group of pieces, and moving
-    everything once."""
+def _groupings(node: Node[Conv], target: Target, m: int, rows: int) -> Iterator[tuple[int, bool]]:
+    """Numbers of pieces that a group may have, and whether weights are kept beside it. Where they are not,
+    the larger groups are, the more seldom weights are transformed; V may be as large as the second-level
+    cache or twice that, since it is read in order."""
+    w, out, facts = node.inputs[1].tensor, node.outputs[0].tensor, target.facts
+    block, size = target.block, dtypes.itemsize(node.op.accumulate)
+    outputs, channels = (-(-n // block) * block for n in dims.numbers(w.shape[:2]))
+    matrices = (m + 2) ** 2 * size
+    pieces = _pieces(out, m)
+    for nbytes in (facts.level2_bytes // 3, facts.level2_bytes, 2 * facts.level2_bytes):
+        most = max(rows, min(nbytes, facts.level3_bytes // 3) // (matrices * channels))
+        yield -(-pieces // -(-pieces // most)), False  # groups of equal size
+    if matrices * outputs * channels <= facts.level2_bytes // 2:
+        most = max(rows, facts.level2_bytes // 6 // (matrices * channels) // rows * rows)
+        yield max(rows, min(most, pieces // FEW_GROUPS)), True
+
+
+def _pieces(out: TensorType, m: int) -> int:
+    return dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size in out.shape[2:]))
+
+
+def estimate(node: Node[Conv], target: Target, tiling: Tiling) -> Estimate:
+    """Products in tiles, transforms by their instructions, the weights' for every group of pieces unless they
+    are kept, and moving everything once."""
     x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
+    m, vectors, block = tiling.m, tiling.vectors, target.block
     t, (outputs, channels) = m + 2, dims.numbers(w.shape[:2])
-    pieces = dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size in out.shape[2:]))
+    pieces = _pieces(out, m)
     parts, size = target.registers(x.dtype, block), dtypes.itemsize(x.dtype)  # of a vector
     rows, panels = most_rows(target, vectors * parts), -(-outputs // (block * vectors))
-    blocks = -(-channels // block)
-    groups = -(-pieces // _most_pieces(target, t, rows, _apart(blocks * block * size)))
+    blocks, groups = -(-channels // block), -(-pieces // tiling.pieces)
     panel, found = channels * vectors * block * size, costs.step(target)
     for height, count in height_counts(-(-pieces // groups), rows).items():
         tile = Estimate(compute=channels * step_time(target, height, vectors * parts))
         found += (tile + costs.again(target, panel, panel)) * (groups * count * panels * t * t)
-    data = parts * pieces * blocks * (2 * t * t + 2 * t * (5 * t // 2 - 2))
-    weights = parts * groups * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
-    results = parts * pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t)
+    matrices = t * t * blocks * block * size  # bytes of a piece
+    found += costs.again(target, panels * pieces * matrices, tiling.pieces * matrices)
+    found += costs.scattered(target, pieces * matrices, tiling.pieces * matrices)
+    spilled = [2 * n if n > target.vector_registers else 0 for n in (t * t, m * t)]
+    data = parts * pieces * blocks * (2 * t * t + 2 * t * (5 * t // 2 - 2) + spilled[0])
+    times = 1 if tiling.kept else groups
+    weights = parts * times * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
+    results = parts * pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t + spilled[1])
     found += costs.compute(target, costs.WINOGRAD * (data + results) + costs.WINOGRAD_WEIGHTS * weights)
     found += costs.epilogue(target, node, x.dtype)
     found += costs.stored(target, dims.number(w.nbytes))
     return found + costs.traffic(target, node)
-
-
-def _most_pieces(target: Target, t: int, rows: int, v_row: int) -> int:
-    """Of a group: as many as have V, `v_row` bytes a piece, in a third of the second-level cache, but at
-    least a tile of them."""
-    return max(rows, target.facts.level2_bytes // 3 // (t**2 * v_row))
 
 
 # Weights -----------------------------------------------------------------------------------------
@@ -256,13 +201,13 @@ class _Winograd:
         self.parts = [part * self.lanes * self.size for part in range(self.block // self.lanes)]
         self.epilogue = Epilogue(node, self.block)
         self.kinds = panels_of(self.out.channels, self.block, tiling.vectors)
-        self.widest, self.rows = tiling.vectors, tiling.rows
+        self.widest, self.rows, self.kept = tiling.vectors, tiling.rows, tiling.kept
         self.columns = dims.ceil_divide(self.out.width, self.m)
         self.pieces = dims.ceil_divide(self.out.height, self.m) * self.columns
-        self.v_row = _apart(-(-self.x.channels // self.block) * self.block * self.size)
-        self.groups = self._groups()
+        self.piece = self.x.blocks * self.x.pixel  # bytes of a piece in one of the matrices V
+        self.groups = self._groups(tiling.pieces)
         most = self.counts[-1]
-        self.v_step = _apart(most * self.v_row)
+        self.v_step = _apart(most * self.piece)
         self.chunk = self._chunk()
         self.u_step = _apart(self.chunk * self.widest * self.block * self.size)
         self.m_step = _apart(most * self.widest * self.block * self.size)
@@ -270,8 +215,7 @@ class _Winograd:
 
     # Sizes ---------------------------------------------------------------------------------------
 
-    def _groups(self) -> Lines:
-        most = _most_pieces(self.target, self.t, self.rows, self.v_row)
+    def _groups(self, most: int) -> Lines:
         count = -(-dims.typical(self.pieces) // most)
         return Lines(self.pieces, max(1, dims.typical(self.pieces) // count))
 
@@ -291,16 +235,19 @@ class _Winograd:
         return [self.rows, *(1 << k for k in reversed(range((self.rows - 1).bit_length())))]
 
     def _chunk(self) -> int:
-        """Channels whose U takes a third of the second-level cache."""
-        most = max(
-            self.block,
-            self.target.facts.level2_bytes // 3 // (self.t**2 * self.widest * self.block * self.size),
-        )
-        return -(-self.x.channels // -(-self.x.channels // most))
+        """Channels whose U takes a third of the second-level cache: whole blocks, or all. All are kept."""
+        if self.kept:
+            return self.x.channels
+        block = self.t**2 * self.widest * self.block**2 * self.size  # bytes of a block of channels
+        most = max(1, self.target.facts.level2_bytes // 3 // block)
+        chunks = -(-self.x.blocks // most)
+        return min(self.x.channels, -(-self.x.blocks // chunks) * self.block)
 
     def _parted(self) -> int:
         """Into how many runs of panels a group is cut, where groups alone are few: who computes several of
         them, one after the other, transforms the data once."""
+        if self.kept:
+            return 1
         panels = sum(kind.count for kind in self.kinds)
         wanted = costs.parts_for(self.cost.total) // dims.typical(self.out.batch * self.groups.count)
         return max(1, min(panels, wanted))
@@ -339,13 +286,15 @@ class _Winograd:
     def code(self) -> Code:
         k = KernelText(self.target)
         u = self.t**2 * self.v_step
-        m = u + self.t**2 * self.u_step
+        m = u + self.t**2 * self.u_step * (sum(kind.count for kind in self.kinds) if self.kept else 1)
         scratch = m + self.t**2 * self.m_step
-        with k.entry() as f, f.loop("%first", "%last") as part:
-            rest, run = f.divide(part.index, self.parted)
-            n, group = f.divide(rest, f.size(self.groups.count))
-            new = f.binary("or", f.compare("eq", run, 0), f.compare("eq", part.index, "%first"), "i1")
-            self.emit_part(f, n, group, run, new, f.offset("%scratch", u), f.offset("%scratch", m))
+        with k.entry() as f:
+            self.emit_kept(f, f.offset("%scratch", u))
+            with f.loop("%first", "%last") as part:
+                rest, run = f.divide(part.index, self.parted)
+                n, group = f.divide(rest, f.size(self.groups.count))
+                new = f.binary("or", f.compare("eq", run, 0), f.compare("eq", part.index, "%first"), "i1")
+                self.emit_part(f, n, group, run, new, f.offset("%scratch", u), f.offset("%scratch", m))
         self.emit_spread(k)
         for kind in self.kinds:
             self.emit_weights(k, kind)
@@ -361,16 +310,20 @@ class _Winograd:
         first, last = self.groups.at(f, group)
         count = f.sub(last, first)
         image = f.offset(f.input(0), f.mul(n, f.size(self.x.image)))
-        with f.loop(0, f.select(new, "i64", count, "0")) as pieces:
-            y, x, _, _ = self.place(f, f.add(first, pieces.index))
-            at = self.tap(f, image, y, x)
-            to = f.offset("%scratch", f.mul(pieces.index, self.v_row))
-            with f.loop(0, self.x.blocks) as blocks:
-                source = f.offset(at, f.mul(blocks.index, f.size(self.x.plane)))
-                target = f.offset(to, f.mul(blocks.index, self.x.pixel))
-                for part in self.parts:
-                    places = f"ptr {f.offset(source, part)}, ptr {f.offset(target, part)}"
-                    f.statement(f"call void @{ENTRY}.spread(ptr %args, {places})")
+
+        def spread(height: int, start: str) -> None:
+            tile = f.offset("%scratch", f.mul(start, self.piece))
+            with f.loop(0, height) as rows:
+                y, x, _, _ = self.place(f, f.add(f.add(first, start), rows.index))
+                at, to = self.tap(f, image, y, x), f.offset(tile, f.mul(rows.index, self.x.pixel))
+                with f.loop(0, self.x.blocks) as blocks:
+                    source = f.offset(at, f.mul(blocks.index, f.size(self.x.plane)))
+                    target = f.offset(to, f.mul(blocks.index, height * self.x.pixel))
+                    for part in self.parts:
+                        places = f"ptr {f.offset(source, part)}, ptr {f.offset(target, part)}"
+                        f.statement(f"call void @{ENTRY}.spread(ptr %args, {places})")
+
+        self.for_tiles(f, f.select(new, "i64", count, "0"), spread)
         rows = self.rows_of(f, group)
         for kind in self.kinds:
             begin, end = self.run_of(f, kind, run)
@@ -378,7 +331,7 @@ class _Winograd:
                 block = self.first_block(f, kind, panels.index)
                 clear_planes(f, self.out, n, block, kind.vectors, rows)
                 weights = f.offset(f.input(1), self.panel_offset(f, block))
-                self.emit_products(f, kind, weights, u, m, count)
+                self.emit_products(f, kind, weights, self.panel_u(f, kind, u, panels.index), m, count)
                 self.emit_results(f, kind, n, block, first, count, m)
 
     def rows_of(self, f: KernelFunction, group: str) -> tuple[str, str]:
@@ -424,8 +377,11 @@ class _Winograd:
         with self.function(k, "spread", ["ptr %args", "ptr noalias %x", "ptr noalias %v"]) as f:
             v = Vectors(f, self.dtype, self.lanes)
             rows = [f.offset("%x", f.mul(y, f.size(self.x.row))) for y in range(t)]
-            grid = [[f.load(v.type, f.offset(row, x * size), align) for x in range(t)] for row in rows]
-            done = both_ways(by_rows, v, self.matrices.data, grid)
+
+            def load(y: int, x: int) -> str:
+                return f.load(v.type, f.offset(rows[y], x * size), align)
+
+            done = both_ways(by_rows, f, v, self.matrices.data, t, load, align)
             for i, value in enumerate(value for row in done for value in row):
                 f.store(v.type, value, f.offset("%v", i * self.v_step), align)
             f.statement("ret void")
@@ -440,34 +396,53 @@ class _Winograd:
             with f.loop(0, self.t**2 * self.m_step, LINE) as lines:
                 for place in range(0, LINE, step):
                     f.store(vector, "zeroinitializer", f.offset(m, f.add(lines.index, place)), step)
+        blocks = self.chunk // self.block
         with f.loop(0, whole) as chunks:
-            first = f.mul(chunks.index, self.chunk)
-            self.emit_chunk(f, kind, weights, u, m, count, first, self.chunk)
+            self.emit_chunk(f, kind, weights, u, m, count, f.mul(chunks.index, blocks), self.chunk)
         if rest:
-            self.emit_chunk(f, kind, weights, u, m, count, str(whole * self.chunk), rest)
+            self.emit_chunk(f, kind, weights, u, m, count, str(whole * blocks), rest)
 
     def emit_chunk(
         self, f: Function, kind: Panels, weights: str, u: str, m: str, count: str, first: str, depth: int
     ) -> None:
+        row = kind.width * self.size
+        if not self.kept:
+            place = f.mul(first, self.block * 9 * kind.width * dtypes.itemsize(self.stored))
+            self.emit_transformed(f, kind, f.offset(weights, place), u, depth)
+        with f.loop(0, self.t**2) as matrices:
+            i = matrices.index
+            a = f.offset("%scratch", f.mul(i, self.v_step))
+            b, c = f.offset(u, f.mul(i, self.u_step)), f.offset(m, f.mul(i, self.m_step))
+
+            def tile(height: int, start: str) -> None:
+                rows = f.add(f.mul(start, self.piece), f.mul(first, height * self.x.pixel))
+                places = f.offset(a, rows), b, f.offset(c, f.mul(start, row))
+                arguments = ", ".join(f"ptr {p}" for p in places)
+                name = f"{ENTRY}.multiply{height}x{kind.vectors}"
+                whole, rest = divmod(depth, self.block)
+                f.statement(f"call void @{name}({arguments}, i64 {whole}, i64 {rest})")
+
+            self.for_tiles(f, count, tile)
+
+    def emit_kept(self, f: KernelFunction, u: str) -> None:
+        """U of all panels, where it is kept."""
+        for kind in self.kinds if self.kept else ():
+            with f.loop(0, kind.count) as panels:
+                weights = f.offset(f.input(1), self.panel_offset(f, self.first_block(f, kind, panels.index)))
+                self.emit_transformed(f, kind, weights, self.panel_u(f, kind, u, panels.index), self.chunk)
+
+    def panel_u(self, f: Function, kind: Panels, u: str, panel: str) -> str:
+        """Where U of the panel-th panel of a kind begins."""
+        return f.offset(u, f.mul(f.add(kind.first, panel), self.t**2 * self.u_step)) if self.kept else u
+
+    def emit_transformed(self, f: Function, kind: Panels, source: str, u: str, depth: int) -> None:
+        """U of so many channels of a panel."""
         row, size = kind.width * self.size, dtypes.itemsize(self.stored)
-        source = f.offset(weights, f.mul(first, 9 * kind.width * size))
         with f.loop(0, depth) as channels, f.loop(0, kind.width, self.lanes) as column:
             at = f.add(f.mul(channels.index, 9 * kind.width * size), f.mul(column.index, size))
             to = f.add(f.mul(channels.index, row), f.mul(column.index, self.size))
             arguments = f"ptr {f.offset(source, at)}, ptr {f.offset(u, to)}"
             f.statement(f"call void @{ENTRY}.weights{kind.vectors}({arguments})")
-        with f.loop(0, self.t**2) as matrices:
-            i = matrices.index
-            a = f.offset("%scratch", f.add(f.mul(i, self.v_step), f.mul(first, self.size)))
-            b, c = f.offset(u, f.mul(i, self.u_step)), f.offset(m, f.mul(i, self.m_step))
-
-            def tile(height: int, start: str) -> None:
-                places = f.offset(a, f.mul(start, self.v_row)), b, f.offset(c, f.mul(start, row))
-                arguments = ", ".join(f"ptr {p}" for p in places)
-                name = f"{ENTRY}.multiply{height}x{kind.vectors}"
-                f.statement(f"call void @{name}({arguments}, i64 {depth})")
-
-            self.for_tiles(f, count, tile)
 
     def for_tiles(self, f: Function, count: str, body: Callable[[int, str], None]) -> None:
         """body(height, first piece) for tiles that cover the pieces of a group once."""
@@ -494,15 +469,15 @@ class _Winograd:
                 near = min(self.lanes * dtypes.itemsize(self.stored), LINE)
                 return load_widened(f, self.stored, self.dtype, self.lanes, place, near)
 
-            grid = [[weight(y, x) for x in range(3)] for y in range(3)]
-            done = both_ways(by_rows, v, self.matrices.weights, grid)
+            done = both_ways(by_rows, f, v, self.matrices.weights, 3, weight, align)
             for i, value in enumerate(value for line in done for value in line):
                 f.store(v.type, value, f.offset("%u", i * self.u_step), align)
             f.statement("ret void")
 
     def emit_multiply(self, k: KernelText, tile: Tile) -> None:
-        """%c = %a %b over %depth channels, added to what %c holds where channels come in chunks."""
-        parameters = ["ptr noalias %a", "ptr noalias %b", "ptr noalias %c", "i64 %depth"]
+        """%c = %a %b over %whole blocks of channels and %rest channels more, added to what %c holds where
+        channels come in chunks."""
+        parameters = ["ptr noalias %a", "ptr noalias %b", "ptr noalias %c", "i64 %whole", "i64 %rest"]
         row = tile.columns * self.size
         with self.function(k, f"multiply{tile.rows}x{tile.vectors}", parameters) as f:
 
@@ -510,8 +485,11 @@ class _Winograd:
                 return f.offset("%c", r * row + j * self.vector)
 
             start = tile.zeros() if self.chunk == self.x.channels else load_tile(f, tile, place)
-            rows = fixed_rows("%a", [r * self.v_row for r in range(tile.rows)], self.size)
-            store_tile(f, tile, multiply_add(f, tile, start, rows, Panel("%b"), "%depth"), place)
+            rows, step = [r * self.x.pixel for r in range(tile.rows)], tile.rows * self.x.pixel
+            sums, b = nest(f, tile, start, "%a", "%b", [("%whole", step)], self.block, rows)
+            if self.x.channels % self.block:
+                sums, _ = nest(f, tile, sums, f.offset("%a", f.mul("%whole", step)), b, [], "%rest", rows)
+            store_tile(f, tile, sums, place)
             f.statement("ret void")
 
     # Results -------------------------------------------------------------------------------------
@@ -548,29 +526,29 @@ class _Winograd:
                 bias = [start[j]] * len(self.parts)
                 if len(bias) == 2 and start[j] != "zeroinitializer":
                     bias = [whole.part(half, start[j]) for half in (0, 1)]
-                results = [
+                parts = [
                     self.joined(f, f.offset("%m", j * self.vector + part), one)
                     for part, one in zip(self.parts, bias, strict=True)
                 ]
-                for y in range(self.m):
-                    for x in range(self.m):
-                        values = [result[y][x] for result in results]
+                results = parts if len(parts) == 1 else list(map(list, parts))  # one after the other
+                for y, rows in enumerate(zip(*results)):
+                    for x, values in enumerate(zip(*rows)):
                         value = values[0] if len(values) == 1 else whole.joined(*values)
                         with self.owned(f, y, x):
                             done.put(value, j, y, x)
             done.rework(*self.own(f))
             f.statement("ret void")
 
-    def joined(self, f: KernelFunction, m: str, bias: str) -> list[list[str]]:
-        """A' m A in some lanes, and the bias."""
+    def joined(self, f: KernelFunction, m: str, bias: str) -> Iterator[list[str]]:
+        """The rows of A' m A in some lanes, and the bias."""
         v, t, align = Vectors(f, self.dtype, self.lanes), self.t, min(self.lanes * self.size, LINE)
-        grid = [
-            [f.load(v.type, f.offset(m, (y * t + x) * self.m_step), align) for x in range(t)]
-            for y in range(t)
-        ]
-        if bias != "zeroinitializer":  # a sum at the point (1, 1) is part of every result
-            grid[1][1] = v.add(grid[1][1], bias)
-        return both_ways(by_columns, v, self.matrices.result, grid)
+
+        def load(y: int, x: int) -> str:
+            value = f.load(v.type, f.offset(m, (y * t + x) * self.m_step), align)
+            # A sum at the point (1, 1) is part of every result.
+            return v.add(value, bias) if (y, x) == (1, 1) and bias != "zeroinitializer" else value
+
+        return both_ways(by_columns, f, v, self.matrices.result, t, load, align)
 
     def own(self, f: KernelFunction) -> tuple[tuple[str, str], tuple[str, str]]:
         """The first row that is a piece's own and the one behind the last; the same of columns."""

@@ -24,7 +24,7 @@ from onnxc.ir.expr import input_, sigmoid
 from onnxc.target import LEVELS
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
-TOLERANCE = 2e-5  # of the largest result, where the direct sum of products is within 4e-6
+TOLERANCE = 2e-5  # of the largest result, over up to 300 channels; direct sums of products are within 4e-6
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_halves_are_read_as_they_are_stored(target, dtype):
 
 
 @TARGETS
-@pytest.mark.parametrize("channels", [(16, 32), (33, 17), (300, 20)], ids=str)
+@pytest.mark.parametrize("channels", [(33, 17), (300, 20)], ids=str)
 def test_double_precision(target, channels):
     inputs, outputs = channels
     case = convolution((2, inputs, 9, 11), (outputs, inputs, 3, 3), pads=1, dtype=np.float64)
