@@ -144,17 +144,26 @@ def _panel_sizes(
     return [(high - low) * taps * min(width, padded - p * width) for p, (low, high) in enumerate(ranges)]
 
 
+def spread_groups(
+    weights: np.ndarray, groups: int, first: int, low: int, high: int, width: int
+) -> np.ndarray:
+    """The weights of output channels first..first + width - 1 over the input channels low..high - 1, as
+    [channel, tap, output]: zeros where they are of different groups, or there is none."""
+    made, inside = weights.shape[0] // groups, weights.shape[1]
+    rows = weights[first : first + width].reshape(-1, inside, int(np.prod(weights.shape[2:])))
+    spread = np.zeros((high - low, rows.shape[2], width), weights.dtype)
+    for lane, row in enumerate(rows):
+        start = (first + lane) // made * inside - low
+        spread[start : start + inside, :, lane] = row
+    return spread
+
+
 def _panel(
     weights: np.ndarray, groups: int, first: int, low: int, high: int, block: int, width: int
 ) -> np.ndarray:
     """The panel of output channels first.. over the input channels low..high-1, [depth, lanes]."""
-    made, inside = weights.shape[0] // groups, weights.shape[1]
-    rows = weights[first : first + width].reshape(-1, inside, int(np.prod(weights.shape[2:])))
-    lanes = -(-len(rows) // block) * block
-    spread = np.zeros((high - low, rows.shape[2], lanes), weights.dtype)
-    for lane, row in enumerate(rows):
-        start = (first + lane) // made * inside - low
-        spread[start : start + inside, :, lane] = row
+    lanes = min(width, -(-(weights.shape[0] - first) // block) * block)
+    spread = spread_groups(weights, groups, first, low, high, lanes)
     cuts = [*range(-(-(low + 1) // block) * block - low, high - low, block)]
     segments = np.split(spread, cuts)  # of the channels that share an input block
     return np.concatenate([s.swapaxes(0, 1).reshape(-1, lanes) for s in segments])

@@ -12,9 +12,11 @@ transform would be up to four times as much to load.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
+
+import numpy as np
 
 from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node, TensorType
@@ -46,6 +48,7 @@ from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
 from ..tiles.winograd_transforms import both_ways, by_columns, by_rows, transforms
 from .conv import clear_planes, is_plain, nest, window
+from .conv_grouped import channel_ranges, spread_groups
 
 PIECES = (2, 4, 6)  # the values of m
 LINE = 64  # bytes
@@ -72,25 +75,33 @@ class Tiling:
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     """One for each size of a piece."""
-    if not is_plain(node) or node.op.transposed or node.op.groups != 1 or node.op.exact:
+    if not is_plain(node) or node.op.transposed or node.op.exact:
         return
     x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
     halo, block = win.halo, target.block
     if win.kernel != (3, 3) or (win.strides, win.dilations) != ((1, 1), (1, 1)) or x.rank != 4:
         return
-    channels, outputs = dims.numbers((x.shape[1], out.shape[1]))
-    if halo is None or min(channels, outputs) < FEW_CHANNELS:
+    grouped, (channels, outputs) = node.op.groups > 1, dims.numbers((x.shape[1], out.shape[1]))
+    if halo is None or min(channels, outputs) // node.op.groups < FEW_CHANNELS:
+        return
+    if grouped and node.inputs[1].constant is None:
         return
     operands = operand_layouts(node, block)
     if operands is None:
         return
-    stored = stored_halves(node.inputs[1].constant, target)
+    stored = None if grouped else stored_halves(node.inputs[1].constant, target)
+    widths = {panel_tiling(target, outputs, block, x.dtype).vectors}
+    if grouped:  # panels of several groups hold zeros, the more the more groups meet in them
+        widths = set(range(1, min(-(-outputs // block), 4) + 1))
     for m in PIECES:
-        panels = panel_tiling(target, outputs, block, x.dtype)
         options = [
-            Tiling(m, panels.vectors, panels.rows, pieces, kept, stored)
-            for pieces, kept in _groupings(node, target, m, panels.rows)
+            Tiling(m, vectors, rows, pieces, kept, stored)
+            for vectors in widths
+            for rows in (most_rows(target, vectors * target.registers(x.dtype, block)),)
+            for pieces, kept in _groupings(node, target, m, vectors, rows)
         ]
+        if not options:
+            continue
         cost, tiling = min(((estimate(node, target, o), o) for o in options), key=lambda o: o[0].total)
         yield Offer(
             cost + packing_estimate(node, target),
@@ -107,19 +118,30 @@ def wide_enough(halo: tuple[int, int], out: TensorType, m: int) -> tuple[int, in
     return halo[0] + max(0, m - rows), halo[1] + max(0, m - columns)
 
 
-def _groupings(node: Node[Conv], target: Target, m: int, rows: int) -> Iterator[tuple[int, bool]]:
+def _spans(node: Node[Conv], block: int, vectors: int) -> list[tuple[int, int]]:
+    """For each panel the input channels that it sums over, whole blocks where there are groups."""
+    channels, outputs = (dims.number(value.shape[1]) for value in (node.inputs[0], node.outputs[0]))
+    together = block if node.op.groups > 1 else 1
+    return channel_ranges(channels, outputs, node.op.groups, block, vectors, together)
+
+
+def _groupings(
+    node: Node[Conv], target: Target, m: int, vectors: int, rows: int
+) -> Iterator[tuple[int, bool]]:
     """Numbers of pieces that a group may have, and whether weights are kept beside it. Where they are not,
     the larger groups are, the more seldom weights are transformed; V may be as large as the second-level
     cache or twice that, since it is read in order."""
-    w, out, facts = node.inputs[1].tensor, node.outputs[0].tensor, target.facts
+    x, out, facts = node.inputs[0].tensor, node.outputs[0].tensor, target.facts
     block, size = target.block, dtypes.itemsize(node.op.accumulate)
-    outputs, channels = (-(-n // block) * block for n in dims.numbers(w.shape[:2]))
-    matrices = (m + 2) ** 2 * size
-    pieces = _pieces(out, m)
+    channels = -(-dims.number(x.shape[1]) // block) * block
+    depths = [high - low for low, high in _spans(node, block, vectors)]
+    matrices, width, pieces = (m + 2) ** 2 * size, vectors * block, _pieces(out, m)
+    if node.op.groups > 1 and matrices * max(depths) * width > facts.level2_bytes // 2:
+        return  # U of a panel is not cut into chunks there
     for nbytes in (facts.level2_bytes // 3, facts.level2_bytes, 2 * facts.level2_bytes):
         most = max(rows, min(nbytes, facts.level3_bytes // 3) // (matrices * channels))
         yield -(-pieces // -(-pieces // most)), False  # groups of equal size
-    if matrices * outputs * channels <= facts.level2_bytes // 2:
+    if matrices * max(depths) * width * len(depths) <= facts.level2_bytes // 2:
         most = max(rows, facts.level2_bytes // 6 // (matrices * channels) // rows * rows)
         yield max(rows, min(most, pieces // FEW_GROUPS)), True
 
@@ -133,17 +155,18 @@ def estimate(node: Node[Conv], target: Target, tiling: Tiling) -> Estimate:
     are kept, and moving everything once."""
     x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
     m, vectors, block = tiling.m, tiling.vectors, target.block
-    t, (outputs, channels) = m + 2, dims.numbers(w.shape[:2])
-    pieces = _pieces(out, m)
+    t, pieces, depths = m + 2, _pieces(out, m), [high - low for low, high in _spans(node, block, vectors)]
     parts, size = target.registers(x.dtype, block), dtypes.itemsize(x.dtype)  # of a vector
-    rows, panels = most_rows(target, vectors * parts), -(-outputs // (block * vectors))
-    blocks, groups = -(-channels // block), -(-pieces // tiling.pieces)
+    rows, panels = most_rows(target, vectors * parts), len(depths)
+    channels = sum(depths) / panels  # of a panel
+    blocks, groups = -(-dims.number(x.shape[1]) // block), -(-pieces // tiling.pieces)
     panel, found = channels * vectors * block * size, costs.step(target)
     for height, count in height_counts(-(-pieces // groups), rows).items():
         tile = Estimate(compute=channels * step_time(target, height, vectors * parts))
         found += (tile + costs.again(target, panel, panel)) * (groups * count * panels * t * t)
     matrices = t * t * blocks * block * size  # bytes of a piece
-    found += costs.again(target, panels * pieces * matrices, tiling.pieces * matrices)
+    read = panels * pieces * t * t * channels * size
+    found += costs.again(target, read, tiling.pieces * matrices)
     found += costs.scattered(target, pieces * matrices, tiling.pieces * matrices)
     spilled = [2 * n if n > target.vector_registers else 0 for n in (t * t, m * t)]
     data = parts * pieces * blocks * (2 * t * t + 2 * t * (5 * t // 2 - 2) + spilled[0])
@@ -166,8 +189,27 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
     halves = half_weights(node.inputs[1].data) if choice.tiling.stored else None
     weights = halves or node.inputs[1].data
     kinds = panels_of(weights.shape[0], choice.block, choice.tiling.vectors)
+    if node.op.groups > 1:
+        return _packed_groups(node, choice, kinds)
     size = sum(p.count * p.width for p in kinds) * prod(weights.shape[1:])
     return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.array, 1), kinds))
+
+
+def _packed_groups(node: Node[Conv], choice: Choice[Tiling], kinds: Sequence[Panels]) -> Constant:
+    """The panels of a grouped convolution, each of the channels that it sums over; zeros join groups."""
+    weights, spans = node.inputs[1].data, _spans(node, choice.block, choice.tiling.vectors)
+    widths = [p.width for p in kinds for _ in range(p.count)]
+    size = sum(9 * (high - low) * width for (low, high), width in zip(spans, widths))
+
+    def make() -> np.ndarray:
+        array, first, panels = weights.array, 0, []
+        for (low, high), width in zip(spans, widths):
+            spread = spread_groups(array, node.op.groups, first, low, high, width)
+            panels.append(spread.reshape(-1))
+            first += width
+        return np.concatenate(panels)
+
+    return Constant(weights.dtype, (size,), make)
 
 
 # Code --------------------------------------------------------------------------------------------
@@ -200,6 +242,7 @@ class _Winograd:
         self.lanes = min(self.block, target.lanes(self.dtype))  # that are transformed at once
         self.parts = [part * self.lanes * self.size for part in range(self.block // self.lanes)]
         self.epilogue = Epilogue(node, self.block)
+        self.grouped, self.spans = node.op.groups > 1, _spans(node, self.block, tiling.vectors)
         self.kinds = panels_of(self.out.channels, self.block, tiling.vectors)
         self.widest, self.rows, self.kept = tiling.vectors, tiling.rows, tiling.kept
         self.columns = dims.ceil_divide(self.out.width, self.m)
@@ -235,9 +278,10 @@ class _Winograd:
         return [self.rows, *(1 << k for k in reversed(range((self.rows - 1).bit_length())))]
 
     def _chunk(self) -> int:
-        """Channels whose U takes a third of the second-level cache: whole blocks, or all. All are kept."""
-        if self.kept:
-            return self.x.channels
+        """Channels whose U takes a third of the second-level cache, whole blocks, or all that a panel has, as
+        where U is kept."""
+        if self.kept or self.grouped:
+            return max(high - low for low, high in self.spans)
         block = self.t**2 * self.widest * self.block**2 * self.size  # bytes of a block of channels
         most = max(1, self.target.facts.level2_bytes // 3 // block)
         chunks = -(-self.x.blocks // most)
@@ -330,8 +374,7 @@ class _Winograd:
             with f.loop(begin, end) as panels:
                 block = self.first_block(f, kind, panels.index)
                 clear_planes(f, self.out, n, block, kind.vectors, rows)
-                weights = f.offset(f.input(1), self.panel_offset(f, block))
-                self.emit_products(f, kind, weights, self.panel_u(f, kind, u, panels.index), m, count)
+                self.emit_products(f, kind, panels.index, self.panel_u(f, kind, u, panels.index), m, count)
                 self.emit_results(f, kind, n, block, first, count, m)
 
     def rows_of(self, f: KernelFunction, group: str) -> tuple[str, str]:
@@ -388,27 +431,55 @@ class _Winograd:
 
     # U and M -------------------------------------------------------------------------------------
 
-    def emit_products(self, f: Function, kind: Panels, weights: str, u: str, m: str, count: str) -> None:
+    def span_of(self, f: KernelFunction, kind: Panels, panel: str) -> tuple[str, str, str]:
+        """Where the weights of a panel of a grouped convolution begin, its first block of input channels, and
+        how many channels it sums over."""
+        widths = [p.width * 9 * dtypes.itemsize(self.stored) for p in self.kinds for _ in range(p.count)]
+        table, start = [], 0
+        for (low, high), width in zip(self.spans, widths):
+            table += [start, low // self.block, high - low]
+            start += (high - low) * width
+        entries = f.text.table("i64", [str(n) for n in table], f"{ENTRY}.panels")
+        entry = f.element(entries, f.add(kind.first, panel), 24)
+        offset, first, depth = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
+        return f.offset(f.input(1), offset), first, depth
+
+    def panel_weights(self, f: KernelFunction, kind: Panels, panel: str) -> str:
+        """Where the weights of a panel begin."""
+        if self.grouped:
+            return self.span_of(f, kind, panel)[0]
+        return f.offset(f.input(1), self.panel_offset(f, self.first_block(f, kind, panel)))
+
+    def emit_products(self, f: KernelFunction, kind: Panels, panel: str, u: str, m: str, count: str) -> None:
         """M of a panel, over chunks of channels."""
-        whole, rest = divmod(self.x.channels, self.chunk)
+        if self.grouped:
+            weights, first, depth = self.span_of(f, kind, panel)
+            self.emit_chunk(f, kind, weights, u, m, count, first, depth)
+            return
+        weights = self.panel_weights(f, kind, panel)
+        blocks, (whole, rest) = self.chunk // self.block, divmod(self.x.channels, self.chunk)
+        nbytes = self.block * 9 * kind.width * dtypes.itemsize(self.stored)  # of a block of channels
         if self.chunk < self.x.channels:
             vector, step = vector_type(scalar_type(self.dtype), self.lanes), self.lanes * self.size
             with f.loop(0, self.t**2 * self.m_step, LINE) as lines:
                 for place in range(0, LINE, step):
                     f.store(vector, "zeroinitializer", f.offset(m, f.add(lines.index, place)), step)
-        blocks = self.chunk // self.block
         with f.loop(0, whole) as chunks:
-            self.emit_chunk(f, kind, weights, u, m, count, f.mul(chunks.index, blocks), self.chunk)
+            first = f.mul(chunks.index, blocks)
+            at = f.offset(weights, f.mul(first, nbytes))
+            self.emit_chunk(f, kind, at, u, m, count, first, str(self.chunk))
         if rest:
-            self.emit_chunk(f, kind, weights, u, m, count, str(whole * blocks), rest)
+            at = f.offset(weights, whole * blocks * nbytes)
+            self.emit_chunk(f, kind, at, u, m, count, str(whole * blocks), str(rest))
 
     def emit_chunk(
-        self, f: Function, kind: Panels, weights: str, u: str, m: str, count: str, first: str, depth: int
+        self, f: Function, kind: Panels, weights: str, u: str, m: str, count: str, first: str, depth: str
     ) -> None:
+        """M of so many channels, from a block of them on."""
         row = kind.width * self.size
         if not self.kept:
-            place = f.mul(first, self.block * 9 * kind.width * dtypes.itemsize(self.stored))
-            self.emit_transformed(f, kind, f.offset(weights, place), u, depth)
+            self.emit_transformed(f, kind, weights, u, depth)
+        whole, rest = f.divide(depth, self.block)
         with f.loop(0, self.t**2) as matrices:
             i = matrices.index
             a = f.offset("%scratch", f.mul(i, self.v_step))
@@ -419,7 +490,6 @@ class _Winograd:
                 places = f.offset(a, rows), b, f.offset(c, f.mul(start, row))
                 arguments = ", ".join(f"ptr {p}" for p in places)
                 name = f"{ENTRY}.multiply{height}x{kind.vectors}"
-                whole, rest = divmod(depth, self.block)
                 f.statement(f"call void @{name}({arguments}, i64 {whole}, i64 {rest})")
 
             self.for_tiles(f, count, tile)
@@ -428,14 +498,15 @@ class _Winograd:
         """U of all panels, where it is kept."""
         for kind in self.kinds if self.kept else ():
             with f.loop(0, kind.count) as panels:
-                weights = f.offset(f.input(1), self.panel_offset(f, self.first_block(f, kind, panels.index)))
-                self.emit_transformed(f, kind, weights, self.panel_u(f, kind, u, panels.index), self.chunk)
+                weights = self.panel_weights(f, kind, panels.index)
+                depth = self.span_of(f, kind, panels.index)[2] if self.grouped else str(self.chunk)
+                self.emit_transformed(f, kind, weights, self.panel_u(f, kind, u, panels.index), depth)
 
     def panel_u(self, f: Function, kind: Panels, u: str, panel: str) -> str:
         """Where U of the panel-th panel of a kind begins."""
         return f.offset(u, f.mul(f.add(kind.first, panel), self.t**2 * self.u_step)) if self.kept else u
 
-    def emit_transformed(self, f: Function, kind: Panels, source: str, u: str, depth: int) -> None:
+    def emit_transformed(self, f: Function, kind: Panels, source: str, u: str, depth: str) -> None:
         """U of so many channels of a panel."""
         row, size = kind.width * self.size, dtypes.itemsize(self.stored)
         with f.loop(0, depth) as channels, f.loop(0, kind.width, self.lanes) as column:
@@ -484,10 +555,11 @@ class _Winograd:
             def place(r: int, j: int) -> str:
                 return f.offset("%c", r * row + j * self.vector)
 
-            start = tile.zeros() if self.chunk == self.x.channels else load_tile(f, tile, place)
+            chunked = not self.grouped and self.chunk < self.x.channels
+            start = load_tile(f, tile, place) if chunked else tile.zeros()
             rows, step = [r * self.x.pixel for r in range(tile.rows)], tile.rows * self.x.pixel
             sums, b = nest(f, tile, start, "%a", "%b", [("%whole", step)], self.block, rows)
-            if self.x.channels % self.block:
+            if self.x.channels % self.block and not self.grouped:
                 sums, _ = nest(f, tile, sums, f.offset("%a", f.mul("%whole", step)), b, [], "%rest", rows)
             store_tile(f, tile, sums, place)
             f.statement("ret void")

@@ -95,6 +95,14 @@ def test_any_channels(target, channels):
 
 
 @TARGETS
+@pytest.mark.parametrize("channels", [(24, 24, 4), (40, 17, 3), (64, 32, 2)], ids=str)
+def test_groups_of_any_width(target, channels):
+    inside, made, groups = channels
+    case = convolution((1, groups * inside, 7, 10), (groups * made, inside, 3, 3), groups=groups, pads=1)
+    check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+@TARGETS
 @pytest.mark.parametrize("pads", [0, 2, (0, 1, 2, 0), (1, -1, 0, 1)], ids=str)
 def test_any_padding(target, pads):
     case = convolution((2, 16, 11, 9), (16, 16, 3, 3), pads=pads)
@@ -152,12 +160,12 @@ def test_residuals_and_long_activations_reach_every_pixel_once(target, size):
     [
         convolution((1, 32, 9, 9), (32, 32, 3, 3), strides=2, pads=1),
         convolution((1, 32, 9, 9), (32, 32, 3, 3), dilations=2, pads=2),
-        convolution((1, 32, 9, 9), (32, 16, 3, 3), groups=2, pads=1),
+        convolution((1, 32, 9, 9), (32, 8, 3, 3), groups=4, pads=1),
         convolution((1, 32, 9, 9), (32, 32, 5, 5), pads=2),
         convolution((1, 32, 9), (32, 32, 3), pads=1),
         convolution((1, 3, 9, 9), (32, 3, 3, 3), pads=1),
     ],
-    ids=["strides", "dilations", "groups", "5x5", "one axis", "three channels"],
+    ids=["strides", "dilations", "narrow groups", "5x5", "one axis", "three channels"],
 )
 def test_other_convolutions_are_left_to_others(case):
     assert not choices(case, winograd, harness.RUNNABLE[0])[1]
