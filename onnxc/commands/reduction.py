@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LimitError, OnnxcError, Origin, RunError, one_line, shorten
+from ..errors import LimitError, ModelErrors, OnnxcError, Origin, RunError, one_line, shorten
 from ..records import Record
 from . import console
 from .actions import OK, default_reference
@@ -33,20 +33,22 @@ PROTOBUF_LIMIT = 1 << 31  # bytes of a message
 
 
 class Fault(Record):
-    """What is wrong: `kind` is refused, crashes, hangs, fails or departs. Two pieces have the same fault when
-    the kinds are, and the causes but for names and numbers."""
+    """What is wrong, in words that follow "it", and the causes, the first of which counts most. Two pieces
+    have the same fault when the second has the first cause of the first, names and numbers aside."""
 
     kind: str
-    cause: str = ""
+    causes: tuple[str, ...] = ()
 
     def same(self, other: Fault | None) -> bool:
-        return other is not None and (self.kind, self.pattern()) == (other.kind, other.pattern())
+        if other is None or self.kind != other.kind:
+            return False
+        return self.kind == "departs" or set(self.patterns()[:1]) <= set(other.patterns())
 
-    def pattern(self) -> str:
-        return "" if self.kind == "departs" else re.sub(r"'[^']*'|\d+", "_", self.cause)
+    def patterns(self) -> list[str]:
+        return [re.sub(r"'[^']*'|\d+", "_", cause) for cause in self.causes]
 
     def __str__(self) -> str:
-        return f"it {self.kind}: {self.cause}" if self.cause else f"it {self.kind}"
+        return f"it {self.kind}: {'; '.join(self.causes)}" if self.causes else f"it {self.kind}"
 
 
 class Trial(Record):
@@ -92,7 +94,7 @@ def reduce_command(options: argparse.Namespace) -> int:
     before, after = len(proto.graph.node), len(piece.graph.node)
     operators = [node.op_type for node in piece.graph.node]
     if options.json:
-        told = {"fault": found.kind, "cause": found.cause, "before": before, "nodes": after}
+        told = {"fault": found.kind, "causes": found.causes, "before": before, "nodes": after}
         files = {"file": str(options.output), "inputs": str(inputs) if arrays else None}
         console.print_json({**told, "operators": operators, **files})
         return OK
@@ -164,11 +166,12 @@ class Pieces:
     """Models of some of the nodes of a model."""
 
     def __init__(self, proto: Any, values: Mapping[str, Any]):
-        from ..frontend.walk import topological_order
+        from ..frontend.walk import definitions, topological_order
 
         self.proto, self.values = proto, values
         self.order = {node: place for place, node in enumerate(topological_order(proto.graph.node)[0])}
         self.types = self._types()
+        self.known = definitions(proto.graph)
 
     def _types(self) -> dict[str, Any]:
         """ValueInfoProtos of what can be an input, as far as they are known."""
@@ -214,6 +217,8 @@ class Pieces:
         for name in read:
             if name in names or name in constant:
                 continue
+            if name not in self.known:
+                continue  # nobody defines it: what may be wrong with the model
             if name not in self.types:
                 return None
             graph.input.append(self.types[name])
@@ -272,21 +277,23 @@ def try_piece(content: bytes, trial: Trial) -> Fault | None:
         try:
             compile_model(source, library, **trial.settings)
             model = load(library)
+        except ModelErrors as errors:
+            return Fault("is refused", tuple(problem.reason for problem in errors.diagnostics))
         except OnnxcError as error:
-            return Fault("is refused", error.reason)
+            return Fault("is refused", (error.reason,))
         except Exception as error:
-            return Fault("fails", f"{type(error).__name__}: {one_line(str(error), 300)}")
+            return Fault("fails", (f"{type(error).__name__}: {one_line(str(error), 300)}",))
         if any(port.name not in trial.feeds and not port.optional for port in model.inputs):
             return None
         try:
             results = model.run(None, dict(trial.feeds))
         except OnnxcError as error:
-            return Fault("fails when it runs", error.reason)
+            return Fault("fails when it runs", (error.reason,))
     for port, result in zip(model.outputs, results):
         if port.name in trial.expected:
             difference = compare(port.name, trial.expected[port.name], result, trial.rtol, trial.atol)
             if not difference.agrees:
-                return Fault("departs", f"'{port.name}': {difference.reason}")
+                return Fault("departs", (f"'{port.name}': {difference.reason}",))
     return None
 
 
@@ -313,7 +320,7 @@ class Bench:
             return Fault("crashes")
         except Late:
             self._end()
-            return Fault("hangs", f"after {self.seconds:g} seconds")
+            return Fault("hangs", (f"after {self.seconds:g} seconds",))
 
     def _end(self) -> None:
         pool, self.pool = self.pool, None

@@ -111,6 +111,12 @@ def test_a_process_that_ends_or_hangs_is_a_fault_and_the_next_piece_is_tried_in_
 
 
 def test_faults_are_the_same_but_for_names_and_numbers():
-    a, b = Fault("is refused", "'x' has 3 axes"), Fault("is refused", "'y' has 4 axes")
-    assert a.same(b) and not a.same(Fault("crashes")) and not a.same(None)
-    assert Fault("departs", "'u': 3 of 4").same(Fault("departs", "'v': shape"))
+    a, b = Fault("is refused", ("'x' has 3 axes",)), Fault("is refused", ("other", "'y' has 4 axes"))
+    assert a.same(b) and not b.same(a) and not a.same(Fault("crashes")) and not a.same(None)
+    assert Fault("departs", ("'u': 3 of 4",)).same(Fault("departs", ("'v': shape",)))
+
+
+def test_what_nobody_defines_stays_undefined():
+    piece = Pieces(chain("Abs", "Neg"), {})
+    piece.proto.graph.node[1].input[0] = "nobody"
+    assert [value.name for value in piece.of([1]).graph.input] == []

@@ -1,0 +1,241 @@
+"""What README and the pages of docs/ tell their readers to do: commands and programs are taken from the page
+and run, in a folder that has the files that the page speaks of.
+
+A block is a program (python, c), commands (lines that begin with `$ `), or is only read (output, a tree, a
+diff). One that begins with a comment of a name alone, `# rules.py` or `/* clamp.c */`, is that file.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxc.demo
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
+COMMAND = re.compile(r"^\$ (.*(?:\\\n.*)*)", re.M)
+FILE = re.compile(r"^(?:#|/\*|//|<!--) ([\w.-]+\.\w+)(?: \*/| -->)?\n")
+
+#: Of what `.ci/run` does itself, in an environment of its own, no test does it again.
+OF_CI = ("pip install . && onnxc demo", "pip install '.[test]' && pytest")
+#: Commands that end with another status than 0, for what they show is a fault.
+STATUS = {"onnxc check broken.onnx": 1}
+#: Where blocks of a language are shown to be read: parts of files of the compiler.
+READ = {"architecture.md": ("python",)}
+#: What measures models that are not in the repository, and what is built around the README's lines of C.
+ELSEWHERE = ("python benchmarks/", "cc ")
+
+
+def blocks(page):
+    """(language, text) of each block of a page."""
+    return BLOCK.findall(page.read_text())
+
+
+def commands(body):
+    return [command.partition("  #")[0].strip() for command in COMMAND.findall(body)]
+
+
+def runnable(body):
+    """The commands that are run one by one: not what CI does itself, nor what other tests here do."""
+    return [c for c in commands(body) if c not in OF_CI and not c.startswith(ELSEWHERE)]
+
+
+def needs_installation(body):
+    return any("pip install" in command for command in runnable(body))
+
+
+# The files that pages speak of --------------------------------------------------------------------
+
+
+def image_model(batch):
+    """x [batch, 3, 224, 224] -> y [batch, 10]"""
+    weights = np.linspace(-1, 1, 30).astype(np.float32).reshape(3, 10)
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["x"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["y"]),
+    ]
+    ports = [("x", [batch, 3, 224, 224]), ("y", [batch, 10])]
+    inputs, outputs = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ports)
+    graph = helper.make_graph(nodes, "g", [inputs], [outputs], [numpy_helper.from_array(weights, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def decoder():
+    """Logits of the running sum of all ids: `past` grows along its first axis."""
+    nodes = [
+        helper.make_node("Cast", ["input_ids"], ["new"], to=TensorProto.FLOAT),
+        helper.make_node("Concat", ["past.0", "new"], ["present.0"], axis=0),
+        helper.make_node("ReduceSum", ["present.0", "axes"], ["logits"], keepdims=0),
+    ]
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["tokens", 4])
+    past = helper.make_tensor_value_info("past.0", TensorProto.FLOAT, ["length", 4])
+    present = helper.make_tensor_value_info("present.0", TensorProto.FLOAT, ["length + tokens", 4])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [4])
+    axes = numpy_helper.from_array(np.array([0]), "axes")
+    graph = helper.make_graph(nodes, "g", [ids, past], [logits, present], [axes])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def broken():
+    """Three nodes that are wrong, for `check`, which names them."""
+    nodes = [
+        helper.make_node("Frobnicate", ["x"], ["a"], name="n_a"),
+        helper.make_node("Gelu", ["a"], ["b"], name="n_b"),
+        helper.make_node("Relu", ["w"], ["y"], name="n_y"),
+    ]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def clamping():
+    """A model with the operator that docs/custom_operators.md brings, twice as rule and as C function."""
+    node = helper.make_node("Clamp", ["x"], ["y"], domain="my.domain", high=1.0)
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("my.domain", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def provide(folder, page):
+    """The files that a page takes for granted."""
+    shutil.copy(Path(onnxc.demo.__file__).parent / "digits.onnx", folder / "digits.onnx")
+    models = {"model.onnx": image_model("batch"), "decoder.onnx": decoder(), "broken.onnx": broken()}
+    if page.name == "custom_operators.md":
+        models["model.onnx"] = clamping()
+    for name, model in models.items():
+        onnx.save(model, folder / name)
+    (folder / "program.py").write_text(
+        "import onnxruntime, sys\nprint(onnxruntime.get_device(), sys.argv[1:])\n"
+    )
+
+
+# Running --------------------------------------------------------------------------------------------
+
+
+def environment(folder):
+    """This process's, whose programs come first and whose cache is the folder's."""
+    tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": tools, "ONNXC_CACHE": str(folder / "cache"), "ids": ""}
+
+
+def run(command, folder, status=0):
+    ended = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=550,
+    )
+    assert ended.returncode == status, f"{command}\n{ended.stdout}{ended.stderr}"
+
+
+#: Values that programs of pages speak of without making them.
+PREAMBLE = """\
+import numpy as np
+import onnxc
+x = np.zeros((1, 3, 224, 224), np.float32)
+ids = np.ones((1, 4), np.int64)
+"""
+
+
+def carry_out(page, folder, installing):
+    """Does what the page says, block by block; how many commands and programs that were."""
+    done, programs = 0, ""
+    for language, body in blocks(page):
+        if named := FILE.match(body):
+            (folder / named[1]).write_text(body)
+            continue
+        if needs_installation(body) != installing:
+            continue
+        if language == "python" and language not in READ.get(page.name, ()):
+            programs += body
+            (folder / "page.py").write_text(PREAMBLE + programs)
+            run(f"{sys.executable} -P page.py", folder)
+            done += 1
+        asked = runnable(body)
+        status = {STATUS.get(command, 0) for command in asked}
+        if asked:
+            run("set -e\n" + "\n".join(asked), folder, max(status))
+        done += len(asked)
+    return done
+
+
+def pages(installing):
+    """The pages with something to do, of the one kind or of the other."""
+
+    def has(page):
+        return any(
+            needs_installation(body) == installing and (runnable(body) or language == "python")
+            for language, body in blocks(page)
+        )
+
+    return [pytest.param(page, id=page.name) for page in PAGES if has(page) and page.name not in READ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages(installing=False))
+def test_what_a_page_says_works(page, tmp_path):
+    provide(tmp_path, page)
+    assert carry_out(page, tmp_path, installing=False)
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("page", pages(installing=True))
+def test_what_a_page_installs_works(page, tmp_path):
+    provide(tmp_path, page)
+    assert carry_out(page, tmp_path, installing=True)
+
+
+@pytest.mark.slow
+def test_the_c_program_of_the_readme_is_built_and_runs(tmp_path):
+    """Around the lines that the page shows: declarations of what they name."""
+    onnx.save(image_model(1), tmp_path / "model.onnx")
+    (body,) = [body for language, body in blocks(ROOT / "README.md") if language == "c"]
+    include, rest = body.split("\n", 1)
+    (command,) = [
+        line for _, text in blocks(ROOT / "README.md") for line in commands(text) if line.startswith("cc ")
+    ]
+    (tmp_path / "program.c").write_text(
+        f"{include}\n#include <stdio.h>\nstatic float input[3 * 224 * 224], output[10];\n"
+        f"int main(void) {{\n{rest}\nreturn 0;\n}}\n"
+    )
+    run(f"onnxc compile model.onnx -o model.so && {command} && ./program", tmp_path)
+
+
+def test_what_ci_does_itself_is_what_the_readme_says():
+    text = (ROOT / ".ci" / "run").read_text()
+    assert all(part in text for command in OF_CI for part in command.split(" && "))
+    told = [command for _, body in blocks(ROOT / "README.md") for command in commands(body)]
+    assert set(OF_CI) <= set(told)
+
+
+def test_every_benchmark_that_a_page_names_is_there():
+    named = {name for page in PAGES for name in re.findall(r"benchmarks/\w+\.py", page.read_text())}
+    assert named and not [name for name in named if not (ROOT / name).exists()]
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
+def test_links_lead_to_files_and_headings_that_are_there(page):
+    def anchors(path):
+        headings = re.findall(r"^#+ (.*)$", path.read_text(), re.M)
+        return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith(("http:", "https:")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
