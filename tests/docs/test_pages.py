@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.caches import with_runtime
 
 import onnxc.demo
 
@@ -108,7 +109,8 @@ def clamping():
 
 
 def provide(folder, page):
-    """The files that a page takes for granted."""
+    """The files that a page takes for granted, and a cache."""
+    with_runtime(folder / "cache")
     shutil.copy(Path(onnxc.demo.__file__).parent / "digits.onnx", folder / "digits.onnx")
     models = {"model.onnx": image_model("batch"), "decoder.onnx": decoder(), "broken.onnx": broken()}
     if page.name == "custom_operators.md":
@@ -126,7 +128,7 @@ def provide(folder, page):
 def environment(folder):
     """This process's, whose programs come first and whose cache is the folder's."""
     tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PATH": tools, "ONNXC_CACHE": str(folder / "cache"), "ids": ""}
+    return {**os.environ, "PATH": tools, "ONNXC_CACHE": str(folder / "cache")}
 
 
 def run(command, folder, status=0):
