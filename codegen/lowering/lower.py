@@ -8,7 +8,7 @@ What comes after lowering (`codegen/library`) decides nothing: several targets i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...errors import LimitError, Origin
@@ -80,7 +80,7 @@ def emit_kernels(graph: Graph, target: Target, emitted: Callable[[Code], None]) 
     passed = costs.passed(graph)
     for node in walk(graph):
         if node.choice is not None:
-            key = node if regions(node.op) else _all_that_code_depends_on(node)
+            key = _all_that_code_depends_on(node, {})
             new = key not in known
             if new:
                 known[key] = node.choice.kernel.emit(node, node.choice, target)
@@ -103,12 +103,25 @@ def _delayed(code: Code, node: Node, away: Estimate) -> Code:
     return replace(code, steps=(first, *others))
 
 
-def _all_that_code_depends_on(node: Node) -> object:
+def _all_that_code_depends_on(node: Node, places: dict[Value, object]) -> object:
     """Of operands: their types, which of them are the same value, and of constants what they are made of and
-    the value where it is one."""
-    places: dict[Value, int] = {}
-    operands = [(v.type, _known(v.constant), places.setdefault(v, len(places))) for v in node.inputs]
-    return node.op, node.choice, tuple(operands), tuple(v.type for v in node.outputs)
+    the value where it is one. places: the values seen before, each with what stands for it."""
+
+    def seen(values: Sequence[Value]) -> tuple[object, ...]:
+        return tuple((v.type, _known(v.constant), places.setdefault(v, len(places))) for v in values)
+
+    op: object = node.op
+    if isinstance(node.op, Fused):
+        region = node.op.region
+        for value in (v for inner in region.nodes for v in inner.inputs):
+            held = value.constant
+            if held is not None and held.splat is None and dims.product(held.shape) != 1:
+                places[value] = value  # many numbers, which this group alone can reach
+        inside = [_all_that_code_depends_on(inner, places) for inner in region.nodes]
+        op = node.op.kind, seen(region.inputs), tuple(inside), seen(region.outputs)
+    elif regions(node.op):
+        return node
+    return op, node.choice, seen(node.inputs), seen(node.outputs)
 
 
 def _known(constant: Constant | None) -> object:

@@ -10,6 +10,7 @@ from onnxc.codegen import costs
 from onnxc.codegen.lowering.lower import lower
 from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
+from onnxc.ir.ops import Fused
 from onnxc.target import find_target
 
 TARGET = find_target()
@@ -44,6 +45,17 @@ def products(second):
 def test_equal_nodes_are_emitted_once():
     first, second = products("w")
     assert first is second
+
+
+def test_equal_groups_are_emitted_once():
+    weights = Weights(0)
+    weights.add("w", 8, 8)
+    text = """g (float[8, 8] x) => (float[8, 8] y)
+        { a = Softmax (x) b = MatMul (a, w) c = LogSoftmax (b) d = MatMul (c, w) y = Softmax (d) }"""
+    codes = lowered(parsed(text, weights)).codes.items()
+    first, other, second = (code for node, code in codes if isinstance(node.op, Fused))
+    assert first.steps[0].text is second.steps[0].text
+    assert first.steps[0].text != other.steps[0].text
 
 
 def test_a_product_of_what_is_constant_is_none_of_what_is_not():
