@@ -116,7 +116,11 @@ def make_parser(as_json: bool = False) -> argparse.ArgumentParser:
         "standard input.",
     )
     parser.add_argument("--version", action="version", version=f"onnxc {__version__}")
-    for name, what in (("include", "the C and C++ headers"), ("pkgconfig", "onnxc.pc, for PKG_CONFIG_PATH")):
+    for name, what in (
+        ("include", "the C and C++ headers"),
+        ("cmake", "the CMake package, for onnxc_DIR"),
+        ("pkgconfig", "onnxc.pc, for PKG_CONFIG_PATH"),
+    ):
         flag = f"--{name}-dir"
         parser.add_argument(
             flag, action=_PrintFolder, const=name, help=f"print the folder of {what}, and exit"

@@ -140,6 +140,6 @@ def _write_depfile(options: argparse.Namespace, sources: Sequence[str]) -> None:
     if options.depfile is None:
         return
     given = [str(entry).rpartition("=")[2] for entry in options.calibration]
-    words = [os.path.abspath(options.output), *sources, *map(os.path.abspath, given)]
+    words = [str(options.output), *sources, *map(os.path.abspath, given)]
     escaped = [re.sub(r"([ #\\])", r"\\\1", word).replace("$", "$$") for word in words]
     options.depfile.write_text(f"{escaped[0]}: " + " \\\n  ".join(dict.fromkeys(escaped[1:])) + "\n")

@@ -69,6 +69,7 @@ def printed(capsys, *arguments) -> str:
 def test_the_folders_for_other_builds_are_printed(capsys):
     folder = Path(printed(capsys, "--include-dir"))
     assert (folder / "onnxc.h").exists() and str(folder) == onnxc.get_include()
+    assert (Path(printed(capsys, "--cmake-dir")) / "onnxcConfig.cmake").exists()
     assert (Path(printed(capsys, "--pkgconfig-dir")) / "onnxc.pc").exists()
 
 
@@ -84,6 +85,11 @@ def test_pkg_config_knows_where_the_headers_are_and_what_static_linking_takes(ca
     (flag,) = ask("--cflags")
     assert Path(flag.removeprefix("-I")).resolve() == Path(onnxc.get_include())
     assert {"-lm", "-pthread"} <= set(ask("--static", "--libs"))
+
+
+def test_the_cmake_package_is_of_the_same_version(capsys):
+    text = (Path(printed(capsys, "--cmake-dir")) / "onnxcConfigVersion.cmake").read_text()
+    assert f"set(PACKAGE_VERSION {__version__})" in text
 
 
 def test_every_header_and_source_of_the_runtime_names_its_licence():

@@ -13,8 +13,9 @@ import onnx
 import onnxruntime
 import pytest
 from support import small_models
-from support.handmade_models import sanitizing_compiler
+from support.handmade_models import SANITIZERS, sanitizing_compiler
 
+import onnxc
 from onnxc.codegen.library.compiler import find_compiler
 from onnxc.commands.cli import main
 
@@ -166,6 +167,19 @@ def test_objects_link_without_text_relocations(folder, tmp_path):
         "-lm",
         "-pthread",
     )
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("flags", [["-std=c++17"], ["-std=c++20", "-fno-exceptions"]], ids=" ".join)
+def test_the_cpp_wrapper_owns_what_it_makes_and_tells_errors_either_way(folder, tmp_path, flags):
+    objects = [folder / "images.o", folder / "text.o"]
+    sanitizers = [] if "-fno-exceptions" in flags else SANITIZERS.split()
+    include = [f"-I{folder}", f"-I{onnxc.get_include()}"]
+    compile_with(
+        ["c++"], *flags, "-pedantic", *sanitizers, *include, HERE / "wrapper.cpp", *objects,
+        "-o", tmp_path / "wrapper", "-lm", "-ldl", "-pthread",
+    )  # fmt: skip
+    run(tmp_path / "wrapper", "")
 
 
 @pytest.mark.parametrize(

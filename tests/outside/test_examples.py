@@ -4,44 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-SEVEN = (EXAMPLES / "models" / "seven.txt").read_text()
+from support.examples import SEVEN, Example, build_with_cmake
 
 pytestmark = pytest.mark.outside
-
-
-class Example:
-    """A copy of an example with the models beside it."""
-
-    def __init__(self, name: str, folder: Path):
-        self.name, self.folder = name, folder / "built"
-        for part in ("models", name):
-            shutil.copytree(EXAMPLES / part, self.folder / part)
-
-    def run(self, *command: object, given: str | None = None) -> str:
-        own = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            list(map(str, command)), cwd=self.folder / self.name, input=given, capture_output=True, text=True,
-            env={**os.environ, "PATH": own}, timeout=500,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
-
-    def move(self, *files: str) -> None:
-        """What is built is left, alone, in another folder."""
-        elsewhere = self.folder.with_name("elsewhere") / self.name
-        elsewhere.mkdir(parents=True)
-        for file in files:
-            source = self.folder / self.name / file
-            shutil.move(source, elsewhere / source.name)
-        shutil.rmtree(self.folder)
-        self.folder = elsewhere.parent
 
 
 @pytest.fixture
@@ -81,6 +48,11 @@ def test_an_addon_answers_promises(example):
             console.log(all.every((row) => row.length === 10 && row[0] === all[0][0])));"""
     expected = "a Float32Array of images of 64 numbers is expected\ntrue\n"
     assert example.run("node", "-e", script) == expected
+
+
+def test_cmake_installs_models_that_are_libraries_of_their_own(tmp_path):
+    files = build_with_cmake(tmp_path, "-DSHARED_MODELS=ON")
+    assert files == {"digits", "libshrink.so", "libdigits.so"}
 
 
 @of("scratch")
