@@ -5,7 +5,8 @@ elements of long ones by a sorted vector of those that are first so far.
              greatest; for a descending order all bits turned over
     digits   of 8 bits, from the lowest: counted, the counts added up, then (key, index) moved to where
              they say, in order, so that equal keys stay in order
-A digit that is the same everywhere is skipped. Every line is a part of its own.
+A digit that is the same everywhere is skipped. Where only the first `count` are wanted, what their highest
+digit rules out is left behind before. Every line is a part of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ..text.emitter import Function, vector_constant, vector_type
 SHORT = 64  # elements of a line that are ranked by comparing each with each
 FEW = 64  # elements that are wanted of a line and fit in vectors
 LANES = 16  # compared at once
+LEFT = 0.3  # of a line, about, when a digit has ruled out what cannot be among a few
 DIGITS = 256
 KEYED = (*dtypes.FLOATS, *dtypes.SIGNED, *dtypes.UNSIGNED, "bool")
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF << 52}
@@ -50,7 +52,9 @@ def _cost(node: Node[Sort], target: Target) -> Estimate:
     elif length <= SHORT:
         each = costs.RANK + costs.COMPARED * length / LANES
     else:
-        each = costs.KEY + digits * (costs.DIGIT + costs.COUNTED * DIGITS / length)
+        wanted = 1.0 if node.op.count is None else dims.typical(node.op.count) / length
+        kept = max(LEFT, wanted) if wanted < 1 else 1.0
+        each = costs.KEY + digits * (kept * costs.DIGIT + costs.COUNTED * DIGITS / length)
     return costs.overhead(each * dims.typical(x.tensor.count)) + costs.step(target)
 
 
@@ -287,34 +291,67 @@ class Line:
         return displaced(self.f, self.f.offset(self.memory.counts, byte * DIGITS * 8), digit, 8)
 
     def _by_radix(self) -> None:
-        f, memory = self.f, self.memory
-        with f.loop(0, self.item * DIGITS * 8, 64) as loop:
-            f.store("<64 x i8>", "zeroinitializer", f.offset(memory.counts, loop.index), 8)
-        with f.loop(0, self.n) as loop:
-            key = self._key(loop.index)
-            f.store(self.word, key, displaced(f, memory.keys[0], loop.index, self.item))
-            f.store("i64", loop.index, displaced(f, memory.indices[0], loop.index, 8))
-            for byte in range(self.item):
-                count = self._count(byte, self._digit(key, byte))
-                f.store("i64", f.add(f.load("i64", count, 8), 1), count, 8)
+        f, memory, n = self.f, self.memory, self.n
         source, to = [memory.keys[0], memory.indices[0]], [memory.keys[1], memory.indices[1]]
+        if self.count != self.n:
+            n = self._first_by_digit(source, to)
+            source, to = to, source
+        self._clear_counts()
+        with f.loop(0, n) as loop:
+            if self.count != self.n:
+                key = f.load(self.word, displaced(f, source[0], loop.index, self.item))
+            else:
+                key = self._key(loop.index)
+                f.store(self.word, key, displaced(f, source[0], loop.index, self.item))
+                f.store("i64", loop.index, displaced(f, source[1], loop.index, 8))
+            for byte in range(self.item):
+                self._add_one(self._count(byte, self._digit(key, byte)))
         for byte in range(self.item):
-            source, to = self._pass(byte, source, to)
+            source, to = self._pass(byte, n, source, to)
         with f.loop(0, self.count) as loop:
             self._store_result(f.load("i64", displaced(f, source[1], loop.index, 8)), loop.index)
 
-    def _pass(self, byte: int, source: list[str], to: list[str]) -> tuple[list[str], list[str]]:
-        """Sorts by one digit unless all have the same; gives (keys, indices) as they are then, and the
-        other two arrays."""
+    def _clear_counts(self) -> None:
+        with self.f.loop(0, self.item * DIGITS * 8, 64) as loop:
+            self.f.store("<64 x i8>", "zeroinitializer", self.f.offset(self.memory.counts, loop.index), 8)
+
+    def _add_one(self, count: str) -> None:
+        self.f.store("i64", self.f.add(self.f.load("i64", count, 8), 1), count, 8)
+
+    def _first_by_digit(self, keys: list[str], to: list[str]) -> str:
+        """Keys and indices of all elements whose highest digit is not greater than that of the last which is
+        wanted, in order; their number."""
+        f, top = self.f, self.item - 1
+        self._clear_counts()
+        with f.loop(0, self.n) as loop:
+            key = self._key(loop.index)
+            f.store(self.word, key, displaced(f, keys[0], loop.index, self.item))
+            self._add_one(self._count(top, self._digit(key, top)))
+        with f.loop(0, DIGITS, carried=[("i64", "0"), ("i64", "0")]) as loop:
+            total = f.add(loop.carried[0], f.load("i64", self._count(top, loop.index), 8))
+            fewer = f.cast("zext", f.compare("slt", total, self.count), "i64")
+            loop.carry(total, f.add(loop.carried[1], fewer))
+        last = loop.results[1]
+        with f.loop(0, self.n, carried=[("i64", "0")]) as loop:
+            key, place = f.load(self.word, displaced(f, keys[0], loop.index, self.item)), loop.carried[0]
+            f.store(self.word, key, displaced(f, to[0], place, self.item))
+            f.store("i64", loop.index, displaced(f, to[1], place, 8))
+            stays = f.compare("sle", self._digit(key, top), last)
+            loop.carry(f.add(place, f.cast("zext", stays, "i64")))
+        return loop.results[0]
+
+    def _pass(self, byte: int, n: str, source: list[str], to: list[str]) -> tuple[list[str], list[str]]:
+        """Sorts n elements by one digit unless all have the same; gives (keys, indices) as they are then, and
+        the other two arrays."""
         f = self.f
         first = f.load("i64", self._count(byte, self._digit(f.load(self.word, source[0]), byte)), 8)
-        differ = f.compare("ne", first, self.n)
+        differ = f.compare("ne", first, n)
         with f.loop(0, f.select(differ, "i64", str(DIGITS), "0"), carried=[("i64", "0")]) as loop:
             count = self._count(byte, loop.index)
             following = f.add(loop.carried[0], f.load("i64", count, 8))
             f.store("i64", loop.carried[0], count, 8)
             loop.carry(following)
-        with f.loop(0, f.select(differ, "i64", self.n, "0")) as loop:
+        with f.loop(0, f.select(differ, "i64", n, "0")) as loop:
             key = f.load(self.word, displaced(f, source[0], loop.index, self.item))
             count = self._count(byte, self._digit(key, byte))
             place = f.load("i64", count, 8)
