@@ -3,7 +3,8 @@
     place = x + what runs along with the iterations + sum over components c: index[c] * stride[c]
 Where an index does not change along the last axis, whole rows move; where it does, elements. An index is
 checked before anything is read or written at its place: a negative one counts from the end, and what is
-still outside ends the run. Updates whose places may coincide run in one part, in row-major order.
+still outside ends the run; constant ones that are all inside need no check. Updates whose places may coincide
+run in one part, in row-major order.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
-from ...ir.graph import Node
+from ...ir.graph import Node, Value
 from ...ir.ops import Gather, Scatter
 from ...records import dataclass
 from ...target import Target
@@ -47,11 +48,13 @@ from .row_copies import copy_bytes
 @dataclass(frozen=True)
 class Component:
     """One of the numbers that name a position: where it lies from the first one on, what a step of it is in
-    bytes of the tensor it names a position of, and how many steps there are."""
+    bytes of the tensor it names a position of, how many steps there are, and whether it is known to be one of
+    them."""
 
     offset: int
     stride: Dimension
     limit: Dimension
+    inside: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,9 @@ class Lookup(Piece):
         """The address that the indices at `index` name."""
         for component in self.components:
             number = self._number(f, f.offset(index, component.offset))
+            if component.inside:
+                whole = displaced(f, whole, number, f.size(component.stride))
+                continue
             limit = f.size(component.limit)
             negative = f.compare("slt", number, 0)
             wrapped = f.add(number, f.select(negative, "i64", limit, "0"))
@@ -241,7 +247,8 @@ def gather(node: Node, target: Target) -> Lookup:
         indices.shape,
         dense("output", 0, out.tensor),
     )
-    return Lookup(target, nest, stored=x.constant.nbytes if x.constant is not None else 0)
+    stored = x.constant.nbytes if x.constant is not None else 0
+    return Lookup(target, _known(nest, indices), stored=stored)
 
 
 def scatter(node: Node, target: Target) -> Lookup:
@@ -250,4 +257,22 @@ def scatter(node: Node, target: Target) -> Lookup:
     nest = named(node.op, out, x.shape, input_view(node, 1), indices.shape, input_view(node, 2))
     sizes = nest.sizes  # the updates' own shape, which the run has checked
     plain = replace(nest.plain, strides=row_major(sizes, dtypes.itemsize(updates.dtype)))
-    return Lookup(target, replace(nest, plain=plain), node.op.reduction)
+    return Lookup(target, _known(replace(nest, plain=plain), indices), node.op.reduction)
+
+
+MOST_READ = 1 << 16  # constant indices that are looked at
+
+
+def _known(nest: Named, indices: Value) -> Named:
+    """The nest with what is known of constant indices."""
+    constant = indices.constant
+    if constant is None or indices.tensor.count > MOST_READ:
+        return nest
+    numbers = constant.array
+    components = []
+    for component in nest.components:
+        own = numbers[..., component.offset // numbers.itemsize] if len(nest.components) > 1 else numbers
+        limit = component.limit
+        inside = isinstance(limit, int) and own.size > 0 and own.min() >= 0 and own.max() < limit
+        components.append(replace(component, inside=bool(inside)))
+    return replace(nest, components=tuple(components))

@@ -166,19 +166,19 @@ def AffineGrid(b, theta, size, *, align_corners=0):
     image = b.dimensions(size, 0, "size")[2:]
 
     def position(axis: int) -> Expr:
-        i, count = (e.cast(wide(theta.dtype)) for e in (expr.index(axis + 1), expr.size(image[axis])))
+        i, count = (e.cast(wide(theta.dtype)) for e in (expr.index(axis + 2), expr.size(image[axis])))
         if align_corners:
             return expr.where(count > 1, 2 * i / (count - 1) - 1, -1)
         return (2 * i + 1) / count - 1
 
     columns = [
-        b.reshape(b.take(theta, 2, k, 1), (theta.shape[0], *(1,) * rank, rank)) for k in range(rank + 1)
+        b.reshape(b.take(theta, 2, k, 1), (theta.shape[0], rank, *(1,) * rank)) for k in range(rank + 1)
     ]
     values = [expr.input_(k, theta.dtype).cast(wide(theta.dtype)) for k in range(rank + 1)]
     terms = [v * position(rank - 1 - k) for k, v in enumerate(values[:-1])]
-    return generate(
-        b, (theta.shape[0], *image, rank), expr.sum_of([*terms, values[-1]]).cast(theta.dtype), *columns
-    )
+    whole = expr.sum_of([*terms, values[-1]]).cast(theta.dtype)
+    planes = generate(b, (theta.shape[0], rank, *image), whole, *columns)  # rows of so few would be slow
+    return b.transpose(planes, (0, *range(2, rank + 2), 1))
 
 
 # Deformable convolution --------------------------------------------------------------------------

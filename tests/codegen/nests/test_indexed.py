@@ -6,8 +6,10 @@ import pytest
 from support.nests import TARGETS, check, dense_choice, node_of, numbers, run, symbolic
 
 from onnxc.codegen import abi
+from onnxc.codegen.nests import indexed
 from onnxc.ir.graph import TensorType
 from onnxc.ir.ops import Gather, Scatter
+from onnxc.target import find_target
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "int8", "complex128", "bfloat16"])
 REDUCTIONS = pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
@@ -51,6 +53,23 @@ def test_gather_along_an_axis(target, dtype):
 def test_indices_of_any_integer_type(target, index):
     places = np.abs(drawn(10, (6,))) if index.startswith("u") else drawn(10, (6,))
     check(target, Gather("axis"), numbers((11, 3)), places.astype(index))
+
+
+@pytest.mark.parametrize(
+    ("op", "numbers_", "inside"),
+    [
+        (Gather("axis", 1), [0, 4], [True]),
+        (Gather("axis", 1), [-1, 4], [False]),  # counted from the end
+        (Gather("axis", 1), [5], [False]),
+        (Gather("axis", 1), [], [False]),
+        (Gather("nd"), [[2, 0], [0, 4]], [True, True]),
+        (Gather("nd"), [[3, 0], [0, 4]], [False, True]),
+    ],
+)
+def test_constant_indices_are_not_checked_where_all_are_inside(op, numbers_, inside):
+    arrays = [np.zeros((3, 5), np.float32), np.array(numbers_, np.int64)]
+    nest = indexed.gather(node_of(op, arrays, constant=(1,)), find_target("x86-64-v4"))
+    assert [component.inside for component in nest.components] == inside
 
 
 @TARGETS
