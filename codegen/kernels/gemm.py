@@ -79,7 +79,7 @@ def _tilings(product: Product, target: Target) -> Iterator[Tiling]:
         for vectors in range(1, 5):
             if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
                 break
-            most = min(_most_rows(product), mk.most_rows(target, vectors, dot))
+            most = min(most_rows(product), mk.most_rows(target, vectors, dot))
             rows = max(1, min(most, m)) if isinstance(m, int) else most
             yield _tiling(product, target, rows, vectors, lanes, dot)
 
@@ -92,7 +92,7 @@ def _dot(product: Product, target: Target) -> Dot | None:
     return found if together and found is not None and found.group > 1 else None
 
 
-def _most_rows(product: Product) -> int:
+def most_rows(product: Product) -> int:
     """How many rows of A a tile may read: rows a multiple of 4 KiB apart evict each other."""
     step = product.m.strides[A]
     if not isinstance(step, int) or step == 0:

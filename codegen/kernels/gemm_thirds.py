@@ -9,7 +9,7 @@ nearly too great, are no numbers: tiles with sums that are not finite are added 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 
 from ...ir import dims, dtypes
@@ -30,11 +30,12 @@ from ..tiles.epilogue import Epilogue, Place
 from ..tiles.matrix import Ahead, MatrixTile
 from ..tiles.panel import Panel
 from ..tiles.stored_panel import Form, stored_form, stored_operand
-from . import gemm
+from . import gemm, gemm_stored
 from .gemm_matrix import Matrices
 
 MOST_ROWS = 640  # of a block, which splits its panels anew
 WAITING = 8  # panels of a part whose sums wait
+FEW = 48  # rows for which vectors are as fast, where the run tells how many there are
 LEAST_DEPTH = 64  # of a sum whose error a chain of multiply-adds may have too
 ROWS = -1  # among the places of operands: A's rows as they are
 
@@ -52,7 +53,7 @@ class Tiling(gemm.Tiling):
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
-    """One tiling, where the processor has such registers, for products of a constant and known sizes."""
+    """One tiling, where the processor has such registers, for products with a constant."""
     product = product_of(node) if target.matrices else None
     unit = unit_of(product, target) if product is not None else None
     if product is None or unit is None or node.op.rounded or not epilogues.supported(node.op.epilogue):
@@ -64,11 +65,12 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
 def _tiling(product: Product, form: Form | None, unit: Matrix, target: Target) -> Tiling:
     """As many rows and steps as leave what is split in the second-level cache; what is stored in few bits is
     decoded a panel at a time."""
-    m, n, depth = (dims.number(d) for d in (product.m.size, product.n.size, product.depth))
+    m, n, depth = (dims.typical(d) for d in (product.m.size, product.n.size, product.depth))
+    known, rows = isinstance(product.m.size, int), matrix.HIGH * unit.rows
     vectors = min(matrix.WIDE, -(-n // unit.columns))
-    rows, width = min(m, matrix.HIGH * unit.rows), vectors * unit.columns
+    rows, width = min(m, rows) if known else rows, vectors * unit.columns
     tiles, panels, steps = -(-m // rows), -(-n // width), -(-depth // unit.depth)
-    block = -(-tiles // -(-m // MOST_ROWS))
+    block = -(-tiles // -(-m // MOST_ROWS)) if known else MOST_ROWS // rows
     step_bytes = (min(m, block * rows) + width) * thirds.THIRDS * matrix.STEP_BYTES
     fitting = max(1, target.facts.level2_bytes // 2 // step_bytes)
     at_a_time = steps if form is not None else -(-steps // -(-steps // fitting))
@@ -83,8 +85,10 @@ def _tiling(product: Product, form: Form | None, unit: Matrix, target: Target) -
 def unit_of(product: Product, target: Target) -> Matrix | None:
     """The processor's instruction for thirds, where neighbours along k lie together in A."""
     types = (product.lhs, product.rhs, product.accumulate)
-    sizes = (product.m.size, product.n.size, product.depth)
-    if types != ("float32",) * 3 or not product.constant or not dims.is_static(sizes) or 0 in sizes:
+    sizes = (product.n.size, product.depth)
+    if types != ("float32",) * 3 or not product.constant or not dims.is_static(sizes):
+        return None
+    if 0 in (product.m.size, *sizes):
         return None
     if len(product.k) != 1 or product.k[0].strides[A] != 1 or dims.number(product.depth) < LEAST_DEPTH:
         return None
@@ -105,7 +109,7 @@ def _splitting(product: Product, columns: int, target: Target) -> Estimate:
 
 def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target: Target) -> Estimate:
     """The steps of all tiles, splitting both operands, the epilogue, reading and writing everything once."""
-    m, n, depth = (dims.number(d) for d in (product.m.size, product.n.size, product.depth))
+    m, n, depth = (dims.typical(d) for d in (product.m.size, product.n.size, product.depth))
     steps, panels = -(-depth // unit.depth), -(-n // unit.columns) / tiling.vectors
     tiles = -(-m // tiling.rows)
     blocks, times = -(-tiles // tiling.block), -(-steps // tiling.steps)
@@ -166,6 +170,7 @@ class _Thirds(Matrices):
     ):
         super().__init__(node, product, tiling, cost, target, unit)
         self.node, self.copied, self.group = node, True, 1
+        self.few = [] if isinstance(product.m.size, int) else self._few_heights()
         self.sums_bytes = self.lines * unit.rows * self.width * dtypes.itemsize(product.accumulate)
 
     @property
@@ -191,6 +196,13 @@ class _Thirds(Matrices):
         """Of the next panel as it is stored."""
         steps = self.whole // self.unit.depth
         return -(-self.panel_bytes() // (matrix.LINE * steps * self.together))
+
+    def _few_heights(self) -> list[int]:
+        """Of the tiles on vectors that multiply few rows, from A's and the panel's own."""
+        if self.tiling.form is not None:
+            return list(range(1, gemm_stored.few_rows(self.target, self.tiling.vectors) + 1))
+        most = mk.most_rows(self.target, self.tiling.vectors)
+        return list(range(1, min(gemm.most_rows(self.product), most) + 1))
 
     @property
     def blocks_of_depth(self) -> list[tuple[int, int]]:
@@ -284,6 +296,10 @@ class _Thirds(Matrices):
         super().emit_functions(k)
         for name, vectors, columns in self.versions:
             self.emit_end(k, f"{ENTRY}.{name}", vectors, columns)
+            for height in self.few:
+                self.emit_tile(k, f"{ENTRY}.{name}.few", self.tile(height, vectors), columns)
+            if self.few and not epilogues.in_registers(self.body):
+                self.emit_done(k, f"{ENTRY}.{name}.few", self.tile(1, vectors), columns)
             parameters = ["ptr %stored", "ptr %parts", "ptr %numbers", "i64 %steps"]
             with k.function(f"{ENTRY}.{name}.split", parameters) as f:
                 panel = "%stored"
@@ -294,6 +310,23 @@ class _Thirds(Matrices):
                     f, MatrixTile(self.unit, vectors), self.tiling.lanes, "%steps", panel, "%parts"
                 )
                 f.statement("ret void")
+
+    def sums(
+        self,
+        f: Function,
+        tile: mk.Tile,
+        level: int,
+        a: str,
+        b: str,
+        start: Sequence[str],
+        columns: int | str | None,
+    ) -> list[str]:
+        form, p = self.tiling.form, self.product
+        if form is None:
+            return super().sums(f, tile, level, a, b, start, columns)
+        rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, self.sizes[A])
+        chains = mk.chains_for(self.target, tile.rows, self.tiling.vectors)
+        return stored_panel.multiply_add_decoded(f, tile, rows, b, form, chains)
 
     def decode(self, f: Function, vectors: int, panel: str) -> None:
         """What is stored as float32, zeros behind it."""
@@ -313,6 +346,31 @@ class _Thirds(Matrices):
         return super().tile_places(f, operands, row, panel)
 
     def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
+        """Many rows by thirds, few on vectors where the run tells how many there are."""
+        if self.few:
+            few = f.compare("sle", f.size(self.product.m.size), FEW, "i64")
+            with f.when(few):
+                self.emit_few(f, places, group)
+            with f.when(f.invert(few)):
+                self.emit_many(f, places, block, group)
+        else:
+            self.emit_many(f, places, block, group)
+
+    def emit_few(self, f: KernelFunction, places: dict[int, str], group: str) -> None:
+        operands = {k: at for k, at in {**places, A: places[ROWS]}.items() if k != ROWS}
+        words = [f.size(word) for word in self.words]
+
+        def panel(name: str, number: str, columns: str) -> None:
+            def tile(height: int, row: str, _: str) -> None:
+                at = [*gemm.Gemm.tile_places(self, f, operands, row, number), "%scratch"]
+                arguments = [*(f"ptr {x}" for x in at), *(f"i64 {x}" for x in (*words, columns))]
+                f.statement(f"call void @{ENTRY}.{name}.few{height}({', '.join(arguments)})")
+
+            mk.for_equal_tiles(f, f.size(self.product.m.size), self.few[-1], tile)
+
+        self.for_panels(f, group, panel)
+
+    def emit_many(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         """Some steps of k in turn: panels in turn, each split and multiplied by all rows."""
         ranges = list(self.ranges(f, block))
         if len(ranges) == 1:

@@ -40,7 +40,7 @@ def split_row(f: Function, lanes: int, depth: int, source: str, to: str) -> None
     single, words = Vectors(f, "float32", lanes), Vectors(f, "uint32", lanes)
     upper, half = words.constant(0xFFFF0000), words.constant(0x8000)
     step, whole = matrix.STEP_BYTES // 2, vector_type("i16", 2 * lanes)
-    odd = range(1, 4 * lanes, 2)  # the upper halves of two vectors of words
+    odd: Sequence[int | None] = range(1, 4 * lanes, 2)  # the upper halves of two vectors of words
 
     def write(at: str, load: Callable[[int], str]) -> None:
         for j in range(0, step, 2 * lanes):
@@ -51,7 +51,7 @@ def split_row(f: Function, lanes: int, depth: int, source: str, to: str) -> None
                     bits = [words.add(x, half) for x in bits]
                 halves = [f.cast("bitcast", x, whole, words.type) for x in bits]
                 place = f.offset(at, third * matrix.STEP_BYTES + 2 * j)
-                f.store(whole, f.shuffle(*halves, odd, whole), place, 4 * lanes)
+                f.store(whole, f.shuffle(halves[0], halves[1], odd, whole), place, 4 * lanes)
                 near = [single.from_bits(words.bit_and(x, upper)) for x in bits]
                 left = [single.sub(x, y) for x, y in zip(left, near)]
 

@@ -11,7 +11,7 @@ from support.stored import blocks_of
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm, gemm_stored, gemm_thirds
-from onnxc.ir import expr
+from onnxc.ir import dims, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.ops import Contract
 from onnxc.target import TARGETS, runs_here
@@ -35,7 +35,7 @@ def contract(form, shape, weights, extra=(), body=None):
     return make_node(Contract(lhs, rhs, out, "float32", body), values)
 
 
-def run(node, *arrays, **tiling):
+def run(node, *arrays, sizes=None, **tiling):
     """The result; None on a machine that has no such registers, where the code holds the instruction."""
     (choice,) = choices_of(gemm_thirds, node, TARGET)
     choice = replace(choice, tiling=replace(choice.tiling, **tiling))
@@ -43,7 +43,7 @@ def run(node, *arrays, **tiling):
         *_, step = gemm_thirds.emit(node, choice, TARGET).steps
         assert "tdpbf16ps" in harness.assembly(step.text, TARGET)
         return None
-    ((got, _),) = harness.run_choice(node, choice, arrays, TARGET)
+    ((got, _),) = harness.run_choice(node, choice, arrays, TARGET, sizes)
     return got
 
 
@@ -105,6 +105,21 @@ def test_sums_that_wait_while_panels_are_multiplied_by_some_steps(rows, columns,
     whole, pieces = run(node, a, b), run(node, a, b, steps=1, block=2, group=2)
     if whole is not None:
         np.testing.assert_array_equal(whole, pieces)
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["float32", "stored"])
+def test_rows_that_only_the_run_counts(stored):
+    weights = blocks_of(4, 32, 96, 32, "each")
+    matrix = weights.array
+    weights = weights if stored else matrix
+    node = contract("mk,nk->mn", (dims.symbol("m"), 96), weights)
+    for rows in (1, 23, 48, 49, 90, 700):
+        a = np.random.default_rng(rows).standard_normal((rows, 96), np.float32)
+        got = run(node, a, matrix, sizes={"m": rows})
+        if got is None:
+            return
+        sums, magnitudes = exact("mk,nk->mn", a, matrix)
+        assert (np.abs(got - sums) <= 96 * ROUNDING * magnitudes).all()
 
 
 def test_infinities_and_what_is_no_number_are_where_they_belong():
