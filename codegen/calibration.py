@@ -41,10 +41,11 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
             progress(name)
             best[name] = max(best[name], probe())
     adds, middle = best["instructions"], math.sqrt(best["level3_rate"] * best["memory_rate"])
+    rates: dict[str, Any] = {name: rate for name, rate in best.items() if name in asdict(sizes)}
     progress("share of level 3")
     return replace(
         sizes,
-        **{name: rate for name, rate in best.items() if name in asdict(sizes)},
+        **rates,
         latency=1 / best["one sum"],
         narrow=min(1.0, adds / best["half vectors"]),
         bf16_dots=min(1.0, best["pairs"] / adds) if "pairs" in best else sizes.bf16_dots,
