@@ -99,13 +99,6 @@ def _probe(
     return lambda: times * _rate(compiled, count, nbytes)
 
 
-def multiply_adds(target: Target) -> Callable[[], float]:
-    """What measures in a few milliseconds how many multiply-adds a nanosecond the core does now, which in a
-    virtual machine its neighbours decide."""
-    loop = _compiled(target, _multiply_adds(CHAINS))
-    return lambda: CHAINS * _rate(loop, 20_000, seconds=0.003)
-
-
 # Loops: functions of (memory, half of its bytes, iterations) -------------------------------------
 
 
@@ -195,14 +188,14 @@ def _compiled(target: Target, body: Body, parts: int = 1) -> tuple[Any, Any]:
     return engine, ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address(ENTRY))
 
 
-def _rate(compiled: tuple[Any, Any], count: int, nbytes: int = 4096, seconds: float = SECONDS) -> float:
+def _rate(compiled: tuple[Any, Any], count: int, nbytes: int) -> float:
     """Iterations a nanosecond of a loop of `count` over that many bytes."""
     _, function = compiled
     raw = np.ones(nbytes + 128, np.uint8)
     memory, half = raw.ctypes.data + -raw.ctypes.data % 64, nbytes // 2 // 64 * 64
     windows = max(1, half // WINDOW)  # one after the other, all before the first comes again
     count = count // windows // UNROLLED * UNROLLED
-    best, until = float("inf"), time.perf_counter() + seconds
+    best, until = float("inf"), time.perf_counter() + SECONDS
     while time.perf_counter() <= until:
         for window in range(windows):
             began = time.perf_counter_ns()
