@@ -195,10 +195,10 @@ def _rate(compiled: tuple[Any, Any], count: int, nbytes: int) -> float:
     memory, half = raw.ctypes.data + -raw.ctypes.data % 64, nbytes // 2 // 64 * 64
     windows = max(1, half // WINDOW)  # one after the other, all before the first comes again
     count = count // windows // UNROLLED * UNROLLED
-    best, until = float("inf"), time.perf_counter() + SECONDS
+    best, until = [float("inf")] * windows, time.perf_counter() + SECONDS
     while time.perf_counter() <= until:
         for window in range(windows):
             began = time.perf_counter_ns()
             function(memory + window * WINDOW, half, count)
-            best = min(best, time.perf_counter_ns() - began)
-    return count / max(1, best)
+            best[window] = min(best[window], time.perf_counter_ns() - began)
+    return count * windows / max(1, sum(best))

@@ -14,7 +14,7 @@ from ..ir import dims, dtypes, expr
 from ..ir.dims import Dimension
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, TensorType, Value, regions, walk
-from ..ir.ops import Gather, Map
+from ..ir.ops import Gather
 from ..records import dataclass
 from ..target import Dot, Matrix, Target
 
@@ -32,6 +32,7 @@ INSTRUCTIONS = {
     **dict.fromkeys(("asinh", "acosh", "pow"), 275),
     **dict.fromkeys(("div", "sqrt"), 18),
     **dict.fromkeys(("mod", "fmod"), 60),
+    **dict.fromkeys(("round", "floor", "ceil", "trunc"), 2),
 }
 
 QUOTIENT = 3  # instructions of a quotient by a number, which is a product that is corrected
@@ -54,7 +55,7 @@ LOOPED = 12  # the same with loops over whole vectors and what is left
 VARYING = 25  # of an operand of which the run says whether it repeats along rows
 WIDENED = 5  # of a dot product of bytes by two products of 16 bits: these, two sums, a share of the words
 DECODED = 4  # that bring a vector of codes to numbers
-CONVERTED = 3  # to bring a vector from or to 16 bits
+CONVERTED = 3  # to bring a vector from or to fewer bits than it is computed in
 PLACED = 2  # to put an element of weights into its lane of a panel
 SCAN = 4  # of a step of a running total, which waits for the one before
 ARGMAX = 3  # times as many where places are kept too
@@ -75,7 +76,7 @@ AHEAD = 4096  # bytes: no more is fetched ahead than a page
 STEP = 45.0  # to begin and end a step on one thread
 PART = 8.0  # to find out where a part of a nest lies
 SIZED_PART = 15.0  # the same where sizes are divided by that the run tells
-CODE = 150.0  # to bring its code from beyond the second-level cache
+CODE = 100.0  # to bring its code from beyond the second-level cache
 TILE = 12.0  # of a tile's function: the call, the misprediction where its loop ends
 DEPTHWISE_TILE = 7.0  # of some pixels of a depthwise convolution: the latency of a window's sum
 POOL_ROW = 7.0  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
@@ -255,76 +256,17 @@ def _operands(node: Node) -> set[Value]:
 
 
 def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -> Estimate:
-    """How much longer a chosen node takes because of what else went through the caches before it: since
-    operands were used so much has `passed`. Code that is new was not used since the last run."""
+    """How much longer a chosen node takes because of what else went through the caches before it: since the
+    memory of operands and results was used so much has `passed`. New code was not used since the last run."""
     nbytes, longer = _computed_bytes(node), 0.0
     for value, since in passed.items():
-        its = _value_bytes(value)
-        longer += its / rate(target, nbytes + since) - its / rate(target, nbytes)
+        its = _value_bytes(value) * (WRITTEN if value in node.outputs else READ)
+        longer += its / rate(target, max(nbytes, since)) - its / rate(target, nbytes)
     if node.choice is None:
         return Estimate()
     cost, code = node.choice.cost, CODE * new * (1 - _fitting(target.run_bytes, target.facts.level2_bytes))
     waited = (cost + Estimate(memory=longer)).total - cost.total
     return Estimate(overhead=waited + code, fixed=code)
-
-
-def passed(graph: Graph) -> dict[Node, dict[Value, float]]:
-    """For every node that a kernel runs how many bytes went through the caches since the memory of its
-    operands and results was last used. Operands were computed or read, on average over a value while half of
-    that went through which that node brought; results are where the values were that were needed last of all
-    that are needed no more."""
-    found: dict[Node, dict[Value, float]] = {}
-    needed, whole = _last_readers(graph), touched(graph)
-    used: dict[Value, float] = {}
-    free: list[tuple[float, float]] = []  # bytes, and when they were used: the last ones last
-    clock = 0.0
-    for node in (*graph.nodes, *graph.nodes):  # the second run finds what the first has left
-        operands = _operands(node)
-        if node.choice is None:
-            latest = max((used[v] for v in operands if v in used), default=clock)
-            used.update(dict.fromkeys(node.outputs, latest))
-            continue
-        ended = sum(map(_value_bytes, needed.get(node, ())))
-        made = sum(map(_value_bytes, node.outputs))
-        over = min(ended, made) if isinstance(node.op, Map) else 0  # written over an operand
-        since = _taken(free, made - over, clock) / max(1, made)
-        found[node] = {value: min(whole, clock - used.get(value, -whole)) for value in operands}
-        found[node] |= dict.fromkeys(node.outputs, min(whole, since))
-        new = made + _constant_bytes(node)  # what it reads was there already
-        used.update(dict.fromkeys((*operands, *node.outputs), clock + new / 2))
-        clock += new
-        free.append((ended - over, clock))
-    for node in graph.nodes:
-        for region in regions(node.op):
-            found |= passed(region)
-    return found
-
-
-def _taken(free: list[tuple[float, float]], wanted: float, now: float) -> float:
-    """Takes so many bytes of free memory, those used last; the sum over them of how long that is ago."""
-    since = 0.0
-    while wanted and free:
-        nbytes, then = free.pop()
-        taken = min(wanted, nbytes)
-        since, wanted = since + taken * (now - then), wanted - taken
-        if nbytes > taken:
-            free.append((nbytes - taken, then))
-    return since
-
-
-def _last_readers(graph: Graph) -> dict[Node, list[Value]]:
-    """The values that kernels compute, by the last node that reads them or what shows them."""
-    owners: dict[Value, tuple[Value, ...]] = {}  # of the memory that a value is in
-    last: dict[Value, Node] = {}
-    for node in graph.nodes:
-        read = [owner for v in node.inputs for owner in owners.get(v, ())]
-        owners |= {v: (v,) if node.choice is not None else tuple(read) for v in node.outputs}
-        last |= dict.fromkeys((*read, *node.outputs), node)
-    found: dict[Node, list[Value]] = {}
-    for value, node in last.items():
-        if owners[value] == (value,):
-            found.setdefault(node, []).append(value)
-    return found
 
 
 def touched(graph: Graph) -> int:
@@ -354,7 +296,7 @@ def _computed_bytes(node: Node) -> int:
     return sum(map(_value_bytes, {*_operands(node), *node.outputs}))
 
 
-def _constant_bytes(node: Node) -> int:
+def constant_bytes(node: Node) -> int:
     """Of constants that a node reads; of a table no more than it finds there."""
     nbytes = sum(v.constant.nbytes for v in set(node.inputs) if v.constant is not None)
     found = dims.typical(node.outputs[0].tensor.nbytes) if isinstance(node.op, Gather) else nbytes
@@ -363,9 +305,11 @@ def _constant_bytes(node: Node) -> int:
 
 def epilogue(target: Target, node: Node, dtype: str) -> Estimate:
     """What becomes of the sums of a product or a convolution, which are of that type, in vectors."""
-    count = dims.typical(node.outputs[0].tensor.count)
-    body = node.op.epilogue
-    return compute(target, weight(body) * count / target.lanes(dtype)) if body is not None else Estimate()
+    out, body = node.outputs[0].tensor, node.op.epilogue
+    if body is None:
+        return Estimate()
+    narrowed = CONVERTED * (dtypes.itemsize(out.dtype) < dtypes.itemsize(dtype))
+    return compute(target, (weight(body) + narrowed) * dims.typical(out.count) / target.lanes(dtype))
 
 
 def stored(target: Target, nbytes: float) -> Estimate:

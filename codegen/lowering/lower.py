@@ -21,6 +21,7 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Code
+from . import distances
 from .check_plan import check_plan
 from .plan_memory import MemoryPlan, plan_memory
 from .select_kernels import runs_kernel, select_kernels
@@ -70,23 +71,34 @@ def lower(
     _check_arena(plan)
     if (plan.static or graph.states) and not plan.heaps:
         check_plan(graph, codes, plan)
-    return Lowered(target, graph, codes, plan)
+    return Lowered(target, graph, with_distances(graph, among, codes, plan), plan)
 
 
 def emit_kernels(graph: Graph, target: Target, emitted: Callable[[Code], None]) -> dict[Node, Code]:
     """The code of every node that a kernel runs; equal nodes have the same, emitted once."""
     codes: dict[Node, Code] = {}
     known: dict[object, Code] = {}
-    passed = costs.passed(graph)
     for node in walk(graph):
         if node.choice is not None:
             key = _all_that_code_depends_on(node, {})
-            new = key not in known
-            if new:
+            if key not in known:
                 known[key] = node.choice.kernel.emit(node, node.choice, target)
                 emitted(known[key])
-            codes[node] = _delayed(known[key], node, costs.away(target, node, new, passed[node]))
+            codes[node] = known[key]
     return codes
+
+
+def with_distances(
+    graph: Graph, target: Target, codes: Mapping[Node, Code], plan: MemoryPlan
+) -> dict[Node, Code]:
+    """The codes, which know how long their steps wait for what a run used long before."""
+    found: dict[Node, Code] = {}
+    known: set[int] = set()
+    for node, passed in distances.passed(graph, plan).items():
+        code = codes[node]
+        found[node] = _delayed(code, node, costs.away(target, node, id(code) not in known, passed))
+        known.add(id(code))
+    return found
 
 
 def _delayed(code: Code, node: Node, away: Estimate) -> Code:

@@ -79,21 +79,6 @@ def test_what_is_read_in_turns_is_waited_for_where_it_leaves_the_first_level_cac
     assert costs.again(TARGET, size, 2 * size).memory > costs.again(TARGET, size, size).memory > 0
 
 
-def test_an_operand_is_farther_away_the_more_went_through_the_caches_since():
-    def waits(columns):
-        """The last of three Maps, which reads what the first has computed."""
-        graph = parse(f"""graph g(%x: float32[4096], %y: float32[{columns}]) {{
-            %0 = map(%x) {{ exp($0) }}
-            %1 = map(%y) {{ exp($0) }}
-            %2 = map(%0) {{ log($0) }}
-            return %1, %2 }}""")
-        lowered = select_kernels(graph, TARGET)
-        node = lowered.nodes[2]
-        return costs.away(TARGET, node, False, costs.passed(lowered)[node]).total
-
-    assert waits(16) < waits(1_000_000) < waits(10_000_000)
-
-
 def test_code_that_was_not_used_since_the_last_run_is_away_where_a_run_touches_much():
     (node,) = select_kernels(parse(CHAIN), TARGET).nodes
     small, large = (replace(TARGET, run_bytes=times * TARGET.facts.level2_bytes) for times in (0, 2))

@@ -1,0 +1,81 @@
+"""How far away memory is when a node comes to it: what went through the caches since it was last used.
+
+Follows a run through the places of the plan, at typical sizes. Of all that was used since a place was, every
+piece of memory counts once, however often it was, and so does every constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...ir import dims
+from ...ir.graph import Graph, Node, TensorType, Value, walk
+from ..costs import constant_bytes
+from .plan_memory import Location, MemoryPlan, place
+
+PIECES = 1 << 15  # that memory is followed in, or fewer
+LEAST_PIECE = 4096  # bytes
+
+
+def passed(graph: Graph, plan: MemoryPlan) -> dict[Node, dict[Value, float]]:
+    """Of every node that a kernel runs, for its operands and results that are no constants: how many bytes
+    went through the caches since their memory was last used, on average over a value."""
+    memory, found = _Memory(graph, plan), {}
+    for again in (False, True):  # the second run finds what the first has left
+        for node in walk(graph):
+            if node.choice is not None:
+                found[node] = memory.use(node, tell=again)
+    return found
+
+
+class _Memory:
+    """`last`: the step in which each piece was last used; `brought`: bytes of constants before each step."""
+
+    def __init__(self, graph: Graph, plan: MemoryPlan):
+        buffers = [replace(buffer, nbytes=dims.typical(buffer.nbytes)) for buffer in plan.buffers]
+        end = plan.arena_bytes if plan.static else place(buffers)
+        offsets = [buffer.offset or 0 for buffer in buffers]
+        places: dict[tuple[str, int, int], int] = {}
+        ranges: dict[Value, tuple[int, int]] = {}
+        for value, location in plan.locations.items():
+            if isinstance(value.type, TensorType) and location.kind != "constant":
+                size = dims.typical(value.type.nbytes)
+                if location.kind == "arena":
+                    begin = offsets[location.index]
+                else:
+                    begin = places.setdefault(_space(location), -(-end // LEAST_PIECE) * LEAST_PIECE)
+                begin += dims.typical(location.offset)
+                ranges[value], end = (begin, begin + size), max(end, begin + size)
+        self.piece = max(LEAST_PIECE, end // PIECES)
+        self.pieces = {v: slice(b // self.piece, -(-e // self.piece)) for v, (b, e) in ranges.items()}
+        self.last = np.full(-(-end // self.piece), -1)
+        self.brought = [0.0]
+
+    def use(self, node: Node, tell: bool) -> dict[Value, float]:
+        """Uses what a node reads, then what it writes; how far away each was."""
+        found: dict[Value, float] = {}
+        step = len(self.brought) - 1
+        for values in (node.inputs, node.outputs):
+            its = [v for v in dict.fromkeys(values) if v in self.pieces and v.constant is None]
+            if tell:
+                found |= {value: self.distance(value) for value in its}
+            for value in its:
+                self.last[self.pieces[value]] = step
+        self.brought.append(self.brought[step] + constant_bytes(node))
+        return found
+
+    def distance(self, value: Value) -> float:
+        """What else was used in the step in which a piece was counts half: it was used before or after."""
+        steps, counts = np.unique(self.last[self.pieces[value]], return_counts=True)
+        return float(np.average([self._since(step) for step in steps], weights=counts)) if len(steps) else 0.0
+
+    def _since(self, step: int) -> float:
+        pieces = np.count_nonzero(self.last > step) + np.count_nonzero(self.last == step) / 2
+        before = self.brought[step : step + 2] or [0.0]
+        return self.piece * pieces + self.brought[-1] - sum(before) / len(before)
+
+
+def _space(location: Location) -> tuple[str, int, int]:
+    return location.kind, location.index, location.slot
