@@ -8,12 +8,12 @@ What comes after lowering (`codegen/library`) decides nothing: several targets i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ...errors import LimitError, Origin
 from ...ir import dims
-from ...ir.graph import Constant, Graph, Node, TensorType, Value, regions, walk
+from ...ir.graph import Graph, Node, TensorType, walk
 from ...ir.ops import Fused
 from ...ir.verify import InvalidGraph, verify
 from ...records import dataclass
@@ -23,6 +23,7 @@ from ..costs import Estimate
 from ..kernel import Code
 from . import distances
 from .check_plan import check_plan
+from .equal_nodes import form, seen
 from .plan_memory import MemoryPlan, plan_memory
 from .select_kernels import runs_kernel, select_kernels
 
@@ -80,7 +81,7 @@ def emit_kernels(graph: Graph, target: Target, emitted: Callable[[Code], None]) 
     known: dict[object, Code] = {}
     for node in walk(graph):
         if node.choice is not None:
-            key = _all_that_code_depends_on(node, {})
+            key = seen(node, form)
             if key not in known:
                 known[key] = node.choice.kernel.emit(node, node.choice, target)
                 emitted(known[key])
@@ -113,38 +114,6 @@ def _delayed(code: Code, node: Node, away: Estimate) -> Code:
     except dims.TooComplex:
         return code  # less is reckoned with than it takes, of what has many sizes anyway
     return replace(code, steps=(first, *others))
-
-
-def _all_that_code_depends_on(node: Node, places: dict[Value, object]) -> object:
-    """Of operands: their types, which of them are the same value, and of constants what they are made of and
-    the value where it is one. places: the values seen before, each with what stands for it."""
-
-    def seen(values: Sequence[Value]) -> tuple[object, ...]:
-        return tuple((v.type, _known(v.constant), places.setdefault(v, len(places))) for v in values)
-
-    op: object = node.op
-    if isinstance(node.op, Fused):
-        region = node.op.region
-        for value in (v for inner in region.nodes for v in inner.inputs):
-            held = value.constant
-            if held is not None and held.splat is None and dims.product(held.shape) != 1:
-                places[value] = value  # many numbers, which this group alone can reach
-        inside = [_all_that_code_depends_on(inner, places) for inner in region.nodes]
-        op = node.op.kind, seen(region.inputs), tuple(inside), seen(region.outputs)
-    elif regions(node.op):
-        return node
-    return op, node.choice, seen(node.inputs), seen(node.outputs)
-
-
-def _known(constant: Constant | None) -> object:
-    if constant is None:
-        return None
-    if constant.splat is not None:
-        return "splat", repr(constant.splat)
-    if constant.derivation is not None:
-        operands = [(c.dtype, c.shape, _known(c)) for c in constant.derivation.operands]
-        return constant.derivation.op, tuple(operands)
-    return "stored", repr(constant.array.item()) if dims.product(constant.shape) == 1 else ""
 
 
 def verify_kernels(graph: Graph) -> None:

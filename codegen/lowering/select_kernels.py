@@ -36,6 +36,7 @@ from .. import costs
 from ..kernel import Choice, choices_of, chosen
 from ..kernels import KERNELS, loop_nest
 from .arithmetic import arithmetic_of, reason_of
+from .equal_nodes import itself, seen
 from .expand import expanded
 from .plan_memory import known_at_entry, states_of
 from .views import insides, may_be, parts_of, view_of
@@ -63,6 +64,7 @@ class _Selection:
         self.target, self.entry, self.states = target, entry, states
         self.reordered: set[tuple[Value, int | None]] = set()  # operands, by the block that somebody reads
         self.read: dict[Value, set[int | None]] = {}  # results, by the blocks that their readers want
+        self.known: dict[object, list[Choice]] = {}  # offers
 
     def graph(self, graph: Graph) -> Graph:
         self.read = {value: {None} for value in graph.outputs}
@@ -138,11 +140,15 @@ class _Selection:
         choices = self.candidates(node)
         if any(_layout(v) for v in node.inputs):
             inputs = tuple(_stored(v, None) for v in node.inputs)
-            choices += self.candidates(Node(node.op, inputs, node.outputs, node.origin))
+            choices = [*choices, *self.candidates(Node(node.op, inputs, node.outputs, node.origin))]
         return _scaling(node, choices)
 
     def candidates(self, node: Node) -> list[Choice]:
-        return [choice for kernel in KERNELS for choice in choices_of(kernel, node, self.target)]
+        """What the kernels offer for the node, who are asked once for equal ones."""
+        key = seen(node, itself)
+        if key not in self.known:
+            self.known[key] = [c for kernel in KERNELS for c in choices_of(kernel, node, self.target)]
+        return self.known[key]
 
     def _cost(self, node: Node) -> float:
         """Nanoseconds for a node, for bringing its operands into the layouts that it reads, and for copying

@@ -1,0 +1,51 @@
+"""equal_nodes: all that kernels see of a node. Where they see no difference between two, they are asked for
+offers and code once: they know neither names nor who computes a value, and of sizes their formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...ir import dims
+from ...ir.graph import Constant, Node, Value, regions
+from ...ir.ops import Fused
+
+
+def itself(constant: Constant) -> object:
+    """What tells a constant from all others: the value where it is one number, else which constant it is."""
+    one = constant.splat is not None or dims.product(constant.shape) == 1
+    return form(constant) if one else constant
+
+
+def form(constant: Constant) -> object:
+    """All of a constant that code depends on: what it is made of, and the value where it is one number; code
+    reaches others by their address."""
+    if constant.splat is not None:
+        return "splat", repr(constant.splat)
+    if constant.derivation is not None:
+        operands = [(c.dtype, c.shape, form(c)) for c in constant.derivation.operands]
+        return constant.derivation.op, tuple(operands)
+    return "stored", repr(constant.array.item()) if dims.product(constant.shape) == 1 else ""
+
+
+def seen(
+    node: Node, of_constant: Callable[[Constant], object], places: dict[Value, int] | None = None
+) -> object:
+    """The op and choice of a node and, of its operands and results, the types, which of them are the same
+    value, and what `of_constant` says. places: the values seen before, numbered."""
+    numbers: dict[Value, int] = {} if places is None else places
+
+    def values(several: Sequence[Value]) -> tuple[object, ...]:
+        return tuple(
+            (v.type, v.constant and of_constant(v.constant), numbers.setdefault(v, len(numbers)))
+            for v in several
+        )
+
+    op: object = node.op
+    if isinstance(node.op, Fused):  # constants in a region have no address
+        region = node.op.region
+        inside = [seen(inner, itself, numbers) for inner in region.nodes]
+        op = node.op.kind, values(region.inputs), tuple(inside), values(region.outputs)
+    elif regions(node.op):
+        return node
+    return op, node.choice, values(node.inputs), values(node.outputs)
