@@ -175,11 +175,14 @@ static int32_t onnxc_pool_run(onnxc_pool *base, int32_t count,
     return 1;
 }
 
-/* Processors that this process may run on. */
+/* Processors that this process may run on, and has time of. */
 static int32_t onnxc_processors(void) {
 #ifdef __linux__
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return (int32_t)CPU_COUNT(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+        int32_t count = (int32_t)CPU_COUNT(&set), quota = count > 1 ? onnxc_quota() : 1;
+        return count < quota ? count : quota;
+    }
 #endif
     long count = sysconf(_SC_NPROCESSORS_ONLN);
     return count > 0 ? (int32_t)(count < ONNXC_MAX_THREADS ? count : ONNXC_MAX_THREADS) : 1;

@@ -2,7 +2,8 @@
 and run, in a folder that has the files that the page speaks of.
 
 A block is a program (python, c), commands (lines that begin with `$ `), or is only read (output, a tree, a
-diff). One that begins with a comment of a name alone, `# rules.py` or `/* clamp.c */`, is that file.
+diff). One that begins with a comment of a name alone, `# rules.py` or `/* clamp.c */`, is that file. Of pages
+but README this is `outside`, for it takes minutes.
 """
 
 import os
@@ -183,7 +184,8 @@ def pages(installing):
             for language, body in blocks(page)
         )
 
-    return [pytest.param(page, id=page.name) for page in PAGES if has(page) and page.name not in READ]
+    found = [page for page in PAGES if has(page) and page.name not in READ]
+    return [pytest.param(p, id=p.name, marks=[pytest.mark.outside] * (p.name != "README.md")) for p in found]
 
 
 @pytest.mark.slow
@@ -193,7 +195,6 @@ def test_what_a_page_says_works(page, tmp_path):
     assert carry_out(page, tmp_path, installing=False)
 
 
-@pytest.mark.outside
 @pytest.mark.parametrize("page", pages(installing=True))
 def test_what_a_page_installs_works(page, tmp_path):
     provide(tmp_path, page)
