@@ -58,7 +58,7 @@ from .regions import (
     is_visible,
 )
 from .states import sizes_of_states, with_states
-from .walk import all_node_lists, topological_order
+from .walk import all_node_lists, captured_names, topological_order
 
 T = TypeVar("T")
 
@@ -204,12 +204,25 @@ class Importer:
     def nodes(
         self, scope: Scope, nodes: Sequence[onnx.NodeProto], output_names: Sequence[str]
     ) -> list[Value]:
-        """Imports nodes, sorted so that each comes after what it reads; the values of the names asked for."""
-        for position, node in enumerate(nodes):
-            try:
-                self.node(scope, node)
-            except RanksDiffer as differ:
-                return self._variants(scope, differ, node, nodes[position + 1 :], output_names)
+        """Imports nodes, sorted so that each comes after what it reads; the values of the names asked for.
+        What follows from a rank that only the run knows comes last, each such part under an If of its own."""
+        parts: list[_Part] = []
+        for node in nodes:
+            joined = [part for part in parts if part.leads_to(node)]
+            if not joined:
+                try:
+                    self.node(scope, node)
+                    continue
+                except RanksDiffer as differ:
+                    joined = [*(parts if scope.inlined else []), _Part(differ, [], set())]
+            apart = [part for part in parts if all(part is not other for other in joined)]
+            parts = [*apart, _Part.joined(joined, node)]
+        for part in parts:
+            wanted = [name for name in output_names if scope.inlined or name in part.made]
+            if wanted:
+                first, *rest = part.nodes
+                values = self._variants(scope, part.differ, first, rest, wanted)
+                scope.values.update(zip(wanted, values))
         return [self._output(scope, name) for name in output_names]
 
     def _output(self, scope: Scope, name: str) -> Value:
@@ -262,7 +275,7 @@ class Importer:
         rest: Sequence[onnx.NodeProto],
         output_names: Sequence[str],
     ) -> list[Value]:
-        """The remaining nodes once in each branch of an If, under it. Where they cannot follow one of the
+        """The nodes that follow once in each branch of an If, under it. Where they cannot follow one of the
         branches, taking it is an error of the run. Where even the outputs' ranks differ and the graph is
         part of the one around it, what follows there is imported in each branch too."""
 
@@ -536,6 +549,24 @@ def contradiction(proto: onnx.TypeProto, type_: Type, sizes: bool) -> str:
     elif kind == "sequence_type" and isinstance(type_, TensorType):
         return f"it is declared as a sequence and is {type_}"
     return ""
+
+
+@dataclass
+class _Part:
+    """A node whose result's rank only the run knows, and the nodes that follow from it. Those that share a
+    node are one part."""
+
+    differ: RanksDiffer
+    nodes: list[onnx.NodeProto]
+    made: set[str]
+
+    def leads_to(self, node: onnx.NodeProto) -> bool:
+        return not self.made.isdisjoint((*node.input, *captured_names(node)))
+
+    @staticmethod
+    def joined(parts: Sequence[_Part], node: onnx.NodeProto) -> _Part:
+        nodes = [n for part in parts for n in part.nodes] + [node]
+        return _Part(parts[0].differ, nodes, {name for n in nodes for name in n.output if name})
 
 
 def _sorted(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:

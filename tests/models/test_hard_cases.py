@@ -14,6 +14,9 @@ from support.small_models import parsed
 
 import onnxc
 from onnxc.errors import OnnxcError, RunError
+from onnxc.frontend.importer import import_model
+from onnxc.ir import ops
+from onnxc.ir.interpret import run_graph
 
 AXIS_0 = "axis_0 = Constant <value = int64[1] {0}> ()"
 GO = "go = Constant <value = bool {1}> ()"
@@ -473,6 +476,17 @@ def test_a_rank_may_be_for_the_run_to_tell(name, tmp_path):
         for got, expected in zip(compiled.run(None, feeds), reference.run(None, feeds), strict=True):
             assert got.shape == np.shape(expected)
             np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_what_follows_from_one_rank_is_imported_apart_from_what_follows_from_another():
+    """Else the cases would multiply: eight of the first squeeze, in each of them eight of the second."""
+    squeezed = [f"s{k} = Squeeze (x{k}) y{k} = Relu (s{k})" for k in range(4)]
+    inputs = ", ".join(f"float[A{k}, B{k}, C{k}] x{k}" for k in range(4))
+    outputs = ", ".join(f"float[] y{k}" for k in range(4))
+    graph = import_model(any_rank(f"g ({inputs}) => ({outputs}) {{ {' '.join(squeezed)} }}")).graph
+    assert sum(isinstance(node.op, ops.If) for node in graph.nodes) == 4
+    found = run_graph(graph, [floats(2, 1, 3), floats(1, 1, 1), floats(2, 3, 4), floats(1, 0, 1)])
+    assert [y.shape for y in found] == [(2, 3), (), (2, 3, 4), (0,)]
 
 
 def test_more_axes_than_are_foreseen_are_an_error_of_the_run(tmp_path):

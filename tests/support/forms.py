@@ -1,8 +1,9 @@
 """The backend suite's cases in the forms in which a model may come: every size a variable, every input a
 constant.
 
-`python tests/support/forms.py [--compile] FORM [part of a name...]` prints which cases differ in a form, as
-interpreted after all passes or compiled, many into one library.
+`python tests/support/forms.py [--compile] FORM [part of a name...]` prints which cases differ in a form
+(`every`: in each of them), as interpreted after all passes or compiled, many into one library that runs with one
+thread and with two.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -120,13 +122,15 @@ def _unlike(case: Case, found: Sequence) -> str:
 
 def together(names: Sequence[str]) -> list[list[Case]]:
     """The first data set of each case, those of the same operator sets together; their names made different.
-    Gradients name values in attributes, which nothing renames."""
+    Gradients name values in attributes, which nothing renames: they stay alone, as what brings functions does."""
     found: dict[tuple, list[Case]] = defaultdict(list)
     for name in names:
         case = next(cases(name))
         opsets = sorted((o.domain, o.version) for o in case.model.opset_import)
-        if "gradient" not in name:
-            same = found[*opsets, len(case.model.functions)]
+        if "gradient" in name or case.model.functions:
+            found[name,] = [case]
+        else:
+            same = found[*opsets,]
             same.append(case._replace(model=add_prefix(case.model, f"c{len(same)}_")))
     return [same[k : k + TOGETHER] for same in found.values() for k in range(0, len(same), TOGETHER)]
 
@@ -139,15 +143,19 @@ def compiled(several: Sequence[Case], form: str) -> dict[str, str]:
         for part in ("node", "input", "output", "initializer", "sparse_initializer"):
             getattr(whole.graph, part).extend(getattr(case.model.graph, part))
         whole.ir_version = max(whole.ir_version, case.model.ir_version)
+    problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.so"
         with unfolded() if "not" in form else nullcontext():
             compile_model(whole, path, jobs=0)
         feeds = {v.name: x for case in changed for v, x in zip(case.model.graph.input, case.inputs)}
-        with load(path, threads=2) as model:
-            found = iter(model.run(None, feeds))
-        problems = {case.name: _unlike(case, [next(found) for _ in case.expected]) for case in changed}
-    return {name: problem for name, problem in problems.items() if problem}
+        for threads in (1, 2):
+            with load(path, threads=threads) as model:
+                found = iter(model.run(None, feeds))
+            for case in changed:
+                problem = _unlike(case, [next(found) for _ in case.expected])
+                problems |= {case.name: f"{threads} threads: {problem}"} if problem else {}
+    return problems
 
 
 def _each(several: Sequence[Case], form: str) -> dict[str, str]:
@@ -163,16 +171,19 @@ def _each(several: Sequence[Case], form: str) -> dict[str, str]:
 
 def main(arguments: list[str]) -> None:
     compiles = "--compile" in arguments
-    form, *parts = (a for a in arguments if a != "--compile")
+    wanted, *parts = (a for a in arguments if a != "--compile")
     names = [n for n in sorted(suite.all_cases()) if not parts or any(part in n for part in parts)]
-    if compiles:
-        found = (_each(several, form) for several in together(names))
-    else:
-        found = ({name: interpreted(name, form)} for name in names)
-    for problems in found:
-        for name, problem in problems.items():
+    for form in FORMS if wanted == "every" else [wanted]:
+        if compiles:
+            found = (_each(several, form) for several in together(names))
+        else:
+            found = ({name: interpreted(name, form)} for name in names)
+        differ = 0
+        for name, problem in chain.from_iterable(problems.items() for problems in found):
             if problem:
+                differ += 1
                 print(f"{name}: {problem[:300]}", flush=True)
+        print(f"{form}: {len(names) - differ} of {len(names)} agree", flush=True)
 
 
 if __name__ == "__main__":
