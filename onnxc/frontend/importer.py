@@ -93,7 +93,8 @@ class Importer:
         self.dim_names: dict[str, str] = {}  # variable → what the model calls it
         self.original: dict[str, dimension.Dim] = {}  # what the model calls it → variable
         self.ranks: dict[Value, Dimension] = {}  # of tensors whose rank only the run knows
-        self.ranked: dict[tuple[Value, Builder], Value] = {}  # the same as tensors of a rank, in a region
+        # In a region: the same as tensors of a rank, and the first elements of sequences of them.
+        self.met: dict[tuple[Value, Builder], Value] = {}
         self.typical: dict[str, int] = {}  # what the model calls it → its size most of the time
         #: What gradients are taken by: what is computed of it is differentiated, so never folded here.
         self.varied = {
@@ -392,7 +393,7 @@ class Importer:
         if rule is None:
             return self._expanded(scope, node, opset, operands)
         if not rule.any_rank:
-            operands = [self._ranked(builder, v) for v in operands]
+            operands = [self.ranked(builder, v) for v in operands]
         while operands and operands[-1] is None:
             operands.pop()
         attributes = {a.name: self._attribute(a) for a in node.attribute if not a.name.startswith("__")}
@@ -408,16 +409,32 @@ class Importer:
                 raise UnsupportedError(f"its output {index} ('{name}') is not available")
         return tuple(results)
 
-    def _ranked(self, b: RuleBuilder, value: Value | None) -> Value | None:
+    def first_of(self, b: RuleBuilder, sequence: Value) -> Value:
+        """The first element of a sequence, the same value whenever it is asked for; ranked."""
+        assert isinstance(sequence.type, SequenceType) and sequence.type.element is not None
+        found = self._met(b, sequence)
+        if found is None:
+            zero = b.constant(0, "int64")
+            found = b.call("sequence_at", [sequence, zero], [sequence.type.element])[0]
+            self.met[sequence, b] = found
+        return self.ranked(b, found)
+
+    def _met(self, b: RuleBuilder, value: Value) -> Value | None:
+        around: Builder | None = b
+        while around is not None:
+            if (value, around) in self.met:
+                return self.met[value, around]
+            around = around.parent
+        return None
+
+    def ranked(self, b: RuleBuilder, value: Value | None) -> Value | None:
         """A tensor whose rank only the run knows as one of the rank that it has in the case at hand;
         RanksDiffer where there are several left."""
         if value is None or not isinstance(value.type, UnrankedType):
             return value
-        around: Builder | None = b
-        while around is not None:
-            if (value, around) in self.ranked:
-                return self.ranked[value, around]
-            around = around.parent
+        known = self._met(b, value)
+        if known is not None:
+            return known
         rank = self.ranks.get(value)
         if rank is None or not is_visible(b, rank):
             rank = b.dimension(b.call("rank_of", [value], [TensorType("int64", ())])[0], 0, "rank")
@@ -426,7 +443,7 @@ class Importer:
             if holds(b, dimension.compare("eq", rank, number)):
                 shape = tuple(b.fresh("n") for _ in range(number))
                 found = b.call("with_rank", [value], [TensorType(value.type.dtype, shape)])[0]
-                self.ranked[value, b] = found
+                self.met[value, b] = found
                 return found
         raise TypeMismatch(f"a tensor of more than {MOST_AXES} axes")
 

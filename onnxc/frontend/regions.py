@@ -88,6 +88,10 @@ class Site:
         """The outputs of a graph without inputs, imported as part of the graph around the node."""
         return self.importer.inline(self.scope, proto)
 
+    def first_of(self, b: RuleBuilder, sequence: Value) -> Value:
+        """The first element of a sequence as a tensor of the rank that it has in the case at hand."""
+        return self.importer.first_of(b, sequence)
+
     def region(
         self, proto: onnx.GraphProto, inputs: Sequence[Type], facts: Mapping[str, Dimension] | None = None
     ) -> Region:

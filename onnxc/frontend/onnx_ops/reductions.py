@@ -278,8 +278,14 @@ def log_softmax(b: Builder, x: Value, axes: Sequence[int]) -> Value:
 
 
 def hardmax(b: Builder, x: Value, axis: int) -> Value:
-    """1 at the first greatest element along an axis, 0 elsewhere."""
-    place = b.reduce("argmax", x, [axis], True)
+    """1 at the first greatest element along an axis, 0 elsewhere. An axis that may be empty gets an element
+    behind its end, which is never found before others."""
+    searched = x
+    if not dims.at_least(x.shape[axis], 1):
+        after = tuple(int(a == axis) for a in range(x.rank))
+        lowest = b.constant(float("-inf"), x.dtype)
+        searched = b.emit(ops.Pad("constant", (0,) * x.rank, after), x, lowest)[0]
+    place = b.reduce("argmax", searched, [axis], True)
     here = expr.index(axis).equals(expr.input_(0, "int64"))
     return generate(b, x.shape, here.cast(x.dtype), place)
 

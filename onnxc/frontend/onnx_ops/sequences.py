@@ -16,7 +16,7 @@ from ...errors import UnsupportedError
 from ...ir import ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
-from ...ir.graph import OptionalType, SequenceType, TensorType, Type, Value
+from ...ir.graph import OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
 from ..regions import Region, common_type
 from .common import element_type, insert_axes, scalar
 from .control import loop
@@ -144,7 +144,9 @@ def ConcatFromSequence(b, input_sequence, *, axis, new_axis=0):
     if values:
         place = b.axis(axis, values[0].rank + bool(new_axis))
         return b.concat([insert_axes(b, v, [place]) for v in values] if new_axis else values, place)
-    element = _taken(b, element)
+    element = (
+        b.site.first_of(b, input_sequence).type if isinstance(element, UnrankedType) else _taken(b, element)
+    )
     if not isinstance(element, TensorType):
         raise ops.TypeMismatch(f"a sequence of {element} cannot be joined")
     place, shape = b.axis(axis, element.rank + bool(new_axis)), list(element.shape)

@@ -379,6 +379,22 @@ def test_upsample_repeats_pixels():
     np.testing.assert_array_equal(found, IMAGE.repeat(2, 2).repeat(3, 3))
 
 
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_upsample_of_operator_set_1(size):
+    x = floats(1, 2, 3, size)
+    (found,) = run("Upsample", 1, [x], mode="nearest", height_scale=3.0, width_scale=2.0)
+    np.testing.assert_array_equal(found, x.repeat(3, 2).repeat(2, 3))
+
+
+@pytest.mark.parametrize(("axis", "times"), [(0, 3), (1, 1), (1, 0)])
+def test_tile_of_operator_set_1(axis, times):
+    x = floats(2, 5)
+    (found,) = run("Tile", 1, [x, np.float32(times), np.float32(axis)])
+    np.testing.assert_array_equal(
+        found, np.concatenate([x[:0] if axis == 0 else x[:, :0], *[x] * times], axis)
+    )
+
+
 def test_batch_normalization_of_one_statistic_for_each_element():
     parameters = [np.abs(floats(3, 4)) + 0.1 for _ in range(4)]
     x = floats(2, 3, 4)
