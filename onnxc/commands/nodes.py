@@ -1,8 +1,9 @@
 """`onnxc verify --per-node`: which node of a model is the first whose value departs.
 
-The model is compiled once more with the value of every node as an output. Where it is quantised, what differs
-by one quantum would differ ever more behind it, so that nodes read the integers that the other implementation
-gives, and a second model, whose outputs are these integers alone, keeps the products of integers whole.
+The model is compiled once more with the value of every node as an output. Where it is quantised or computes
+in halves, what differs by one rounding would differ ever more behind it, so that nodes read the values of few
+bits that the other implementation gives, and a second model, whose outputs are these alone, keeps the
+products of integers whole.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from ..records import dataclass
 from . import comparison
 from .comparison import Difference, Feeds, compare
 
-#: What quantisation rounds to.
-QUANTISED = ("int8", "uint8", "int16", "uint16")
-QUANTA = 1  # that rounding to them may differ by
+#: Types of few bits: where a value falls on the other side between two of theirs, what follows differs more.
+ROUNDED = ("int8", "uint8", "int16", "uint16", "float16")
+QUANTA = 1  # that rounding to integers may differ by
 COMPUTED = ".computed"  # behind the name of a value that others read as it is given
 
 
@@ -59,7 +60,7 @@ def compare_nodes(
     names = [output.name for output in proto.graph.output]
     values = dict(zip(names, comparison.reference(proto, against)(feeds)))
     tensors = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-    given = {name: value for name, value in tensors.items() if value.dtype.name in QUANTISED}
+    given = {name: value for name, value in tensors.items() if value.dtype.name in ROUNDED}
 
     def computed(outputs: Iterable[str]) -> dict[str, Any]:
         """The values of some nodes, of which quantised ones are given to those that read them."""

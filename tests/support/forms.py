@@ -2,8 +2,8 @@
 constant.
 
 `python tests/support/forms.py [--compile] FORM [part of a name...]` prints which cases differ in a form
-(`every`: in each of them), as interpreted after all passes or compiled, many into one library that runs with one
-thread and with two.
+(`every`: in each of them), as interpreted after all passes or compiled, many into one library that runs with
+one thread and with two.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _unlike(case: Case, found: Sequence) -> str:
 
 def together(names: Sequence[str]) -> list[list[Case]]:
     """The first data set of each case, those of the same operator sets together; their names made different.
-    Gradients name values in attributes, which nothing renames: they stay alone, as what brings functions does."""
+    Gradients name values in attributes, which nothing renames: they stay alone, as functions do."""
     found: dict[tuple, list[Case]] = defaultdict(list)
     for name in names:
         case = next(cases(name))

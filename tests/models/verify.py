@@ -1,0 +1,157 @@
+"""Holds every model in folders against ONNX Runtime, one library of each at two sizes.
+
+    python tests/models/verify.py FOLDER... [--only PART] [--threads N]
+
+A model of which every size is known gets two draws of its inputs instead. Outputs agree as in `onnxc
+verify`, or, where values between have 8 or 16 bits and one that falls the other way changes what follows, as
+in `onnxc verify --per-node`. What a model asks of its inputs beyond their declarations (sizes that belong
+together, a sampling rate, an image that is no noise) stands in the tables below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+import onnxc
+from onnxc.commands.comparison import compare, reference
+from onnxc.commands.inputs import generate
+from onnxc.commands.nodes import compare_nodes
+from onnxc.loading.loader import Port
+
+#: A size of each of two runs: of first axes, of further axes of images, of any others.
+BATCH, IMAGE, LENGTH = (1, 3), (256, 352), (12, 31)
+#: Dimensions that are made of others, each of two runs.
+DIMENSIONS = {
+    "total": (9, 24),
+    "past": (8, 23),
+    "sequence_length": (7, 1),
+    "past_sequence_length": (0, 9),
+    "total_sequence_length": (7, 10),
+    "image_width": (160, 97),
+    "kv_cache_dim": (64, 64),
+}
+VAD = {"input": [(1, 576), (3, 576)], "state": [(2, 1, 128), (2, 3, 128)]}
+#: Shapes of inputs by the file's name.
+SHAPES: dict[str, dict[str, list[tuple[int, ...]]]] = {
+    "silero_vad": VAD,
+    "silero_vad_16k_op15": VAD,
+    "silero_vad_half": VAD,
+    "silero_vad_op18_ifless": VAD,
+    "ch_PP-OCRv4_rec_infer": {"x": [(1, 3, 48, 320), (2, 3, 48, 200)]},
+    "ch_ppocr_mobile_v2.0_cls_infer": {"x": [(1, 3, 48, 192), (3, 3, 48, 192)]},
+}
+
+
+def page(shape: Sequence[int]) -> np.ndarray:
+    """An image of dark strokes in lines: on noise a text detector's output is all but zero."""
+    x = np.ones(shape, np.float32)
+    for top in range(20, shape[2] - 20, 40):
+        for left in (*range(20, shape[3] - 20, 6), *range(22, shape[3] - 20, 9)):
+            x[:, :, top : top + 16, left] = -1
+    return x
+
+
+#: Values of inputs by name, or by the file's name and theirs.
+VALUES: dict[str, Callable[[Sequence[int]], np.ndarray]] = {
+    "sr": lambda shape: np.full(shape, 16000, np.int64),
+    "attention_mask": lambda shape: np.ones(shape, np.int64),
+    "ch_PP-OCRv4_det_infer:x": page,
+}
+
+
+def feeds(name: str, ports: Sequence[Port], run: int) -> dict[str, object]:
+    """What a model gets in its first or second run."""
+    generator = np.random.default_rng(run)
+    found: dict[str, object] = {}
+    for port in ports:
+        listed = SHAPES.get(name, {}).get(port.name)
+        shape = listed[run] if listed else [size_of(port, axis, run) for axis in range(len(port.shape or ()))]
+        value = VALUES.get(f"{name}:{port.name}") or VALUES.get(port.name)
+        found[port.name] = value(shape) if value else generate(port, shape, generator)
+    return found
+
+
+def size_of(port: Port, axis: int, run: int) -> int:
+    size = (port.shape or ())[axis]
+    if isinstance(size, int):
+        return size
+    usual = BATCH if axis == 0 else IMAGE if len(port.shape or ()) == 4 else LENGTH
+    return DIMENSIONS.get(size or "", usual)[run]
+
+
+def rounds(path: Path) -> bool:
+    """Whether the model stores or computes something in 8 or 16 bits."""
+    graph = onnx.load(path, load_external_data=False).graph
+    few = (TensorProto.UINT8, TensorProto.INT8, TensorProto.FLOAT16)
+    quantise = ("DynamicQuantizeLinear", "QuantizeLinear", "MatMulNBits")
+    return any(t.data_type in few for t in graph.initializer) or any(
+        n.op_type in quantise for n in graph.node
+    )
+
+
+def departing(path: Path, given: dict[str, object]) -> str:
+    """The first node that departs when it is given what others give; nothing where all agree."""
+    nodes = compare_nodes(path, "onnxruntime", given)
+    wrong = [f"{n.node} ({n.op_type}): {n.difference.reason}" for n in nodes if not n.difference.agrees]
+    return f"{len(wrong)} of {len(nodes)} values depart, first {wrong[0]}" if wrong else ""
+
+
+def verify(path: Path, threads: int) -> bool:
+    """Compiles a model once, runs it twice, and prints what came of it in a line for each run."""
+    agrees = True
+    with tempfile.TemporaryDirectory() as folder:
+        library = onnxc.compile(path, Path(folder) / "model.so")
+        theirs = reference(path, "onnxruntime", threads)
+        with onnxc.load(library, threads=threads) as model:
+            for run in range(2):
+                given = feeds(path.stem, model.inputs, run)
+                pairs = zip(model.outputs, theirs(given), model.run(None, given), strict=True)
+                found = [compare(port.name, expected, mine) for port, expected, mine in pairs]
+                wrong = [f"{f.name} {f.type} {f.absolute:.3g}: {f.reason}" for f in found if not f.agrees]
+                shapes = sorted({f"{list(np.shape(value))}" for value in given.values()})[:3]
+                print(f"  {' '.join(shapes)}: {'; '.join(wrong[:3]) or 'agrees'}", flush=True)
+                if wrong and rounds(path):
+                    by_node = departing(path, given)
+                    print(f"    by node: {by_node or 'agrees'}", flush=True)
+                    wrong = wrong if by_node else []
+                agrees = agrees and not wrong
+    return agrees
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("paths", nargs="+", type=Path, metavar="FOLDER")
+    parser.add_argument("--only", default="", metavar="PART", help="models whose paths have this part")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args(arguments)
+    if options.paths[0].is_file():
+        return 0 if verify(options.paths[0], options.threads) else 1
+    models = [path for folder in options.paths for path in sorted(folder.rglob("*.onnx"))]
+    models = [path for path in models if options.only in str(path)]
+    departing = []
+    for path in models:
+        began = time.monotonic()
+        print(path, flush=True)
+        command = [sys.executable, "-P", __file__, str(path), f"--threads={options.threads}"]
+        if subprocess.run(command).returncode:
+            departing.append(path.name)
+        print(f"  {time.monotonic() - began:.0f} s", flush=True)
+    print(
+        f"{len(models) - len(departing)} of {len(models)} models agree{' but ' if departing else ''}",
+        *departing,
+    )
+    return 1 if departing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
