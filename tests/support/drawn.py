@@ -291,7 +291,16 @@ def by_onnxruntime(case: Case) -> list:
 
 
 def by_reference(case: Case) -> list:
-    return [*ReferenceEvaluator(case.model).run(None, dict(case.feeds))]
+    """As typed by the schema: the package computes some halves as floats, and sums in wider integers."""
+    found = ReferenceEvaluator(case.model).run(None, dict(case.feeds))
+    outputs = onnx.shape_inference.infer_shapes(case.model).graph.output
+    numbers = [o.type.tensor_type.elem_type for o in outputs]
+    return [
+        value.astype(helper.tensor_dtype_to_np_dtype(n))
+        if n and as_value(value).dtype.kind in "fiu"
+        else value
+        for n, value in zip(numbers, found, strict=True)
+    ]
 
 
 def expected(case: Case) -> list | None:
@@ -339,9 +348,7 @@ def unlike(case: Case, theirs: object, mine: object) -> str:
     if case.values:
         rtol, atol, theirs = case.rtol, case.atol, as_value(theirs)
         if isinstance(mine, np.ndarray) and mine.dtype.name in ("float16", "bfloat16"):
-            rtol, atol = max(rtol, 2e-2), max(atol, 2e-3)
-            if isinstance(theirs, np.ndarray) and theirs.dtype in (np.float32, np.float64):
-                theirs = theirs.astype(mine.dtype)  # the onnx package computes some halves as floats
+            rtol, atol = max(rtol, 3e-2), max(atol, 2e-2 if mine.dtype.name == "bfloat16" else 2e-3)
         return difference(theirs, mine, rtol, atol)
     theirs, mine = np.asarray(theirs), np.asarray(mine)
     same = (theirs.dtype, theirs.shape) == (mine.dtype, mine.shape)

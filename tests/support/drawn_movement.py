@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from .drawn import MOST, Data, Draw, Unfit
+from .drawn import MOST, TEXT, Data, Draw, Unfit
 from .drawn_elementwise import broadcast
 
 
@@ -306,7 +306,7 @@ def reverse_sequence(d: Draw) -> None:
 
 def center_crop_pad(d: Draw) -> None:
     shape = d.shape(d.integer(1, 4), least=1)
-    d.take("input_data", shape)
+    d.take("input_data", shape, among=lambda t: t != TEXT)  # what a text is padded with nobody says
     axes = list(range(len(shape)))
     if d.chance():
         axes = [k for k in axes if d.chance()] or axes
@@ -354,8 +354,9 @@ def split_to_sequence(d: Draw) -> None:
     axis = d.axis(len(shape))
     d.take("input", shape)
     d.attributes["axis"] = axis
-    d.maybe("keepdims", 0, 1)
     if d.chance():
+        d.maybe("keepdims", 0, 1)
+    else:  # which makes keepdims of no account
         split = d.integer(1, shape[axis])
         rest = [split, shape[axis] - split] if shape[axis] > split else [split]
         d.inputs["split"] = np.asarray(d.choice((split, rest)), d.dtype("split"))

@@ -122,6 +122,7 @@ def regular(d: Draw) -> None:
 
 def string_split(d: Draw) -> None:
     d.take("X", [max(n, 1) for n in d.shape(d.integer(1, 2))])
+    d.inputs["X"][d.inputs["X"] == ""] = "-"  # of nothing ONNX Runtime makes no part, the specification one
     d.maybe("delimiter", " ", ".", "-")
     d.maybe("maxsplit", 1, 2)
     d.outputs = 2

@@ -77,7 +77,7 @@ def reduce(d: Draw) -> None:
     if name != "ReduceSum" or d.version < 13:
         shape = [max(n, 1) for n in shape]  # the others of ONNX Runtime give what is empty in other shapes
     low, high = (0.5, 2) if "Log" in name or name == "ReduceProd" else (-4, 4)
-    d.take("data", shape, low, high, lambda t: t.kind == "f" or "Log" not in name)
+    d.take("data", shape, low, high, lambda t: t.kind == "f" or not ("Log" in name or "Prod" in name))
     if d.chance():
         d.give(
             "axes",
