@@ -417,7 +417,9 @@ class Importer:
             zero = b.constant(0, "int64")
             found = b.call("sequence_at", [sequence, zero], [sequence.type.element])[0]
             self.met[sequence, b] = found
-        return self.ranked(b, found)
+        ranked = self.ranked(b, found)
+        assert ranked is not None
+        return ranked
 
     def _met(self, b: RuleBuilder, value: Value) -> Value | None:
         around: Builder | None = b
