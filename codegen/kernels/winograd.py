@@ -164,10 +164,12 @@ def estimate(node: Node[Conv], target: Target, tiling: Tiling) -> Estimate:
     for height, count in height_counts(-(-pieces // groups), rows).items():
         tile = Estimate(compute=channels * step_time(target, height, vectors * parts))
         found += (tile + costs.again(target, panel, panel)) * (groups * count * panels * t * t)
-    matrices = t * t * blocks * block * size  # bytes of a piece
-    read = panels * pieces * t * t * channels * size
-    found += costs.again(target, read, tiling.pieces * matrices)
-    found += costs.scattered(target, pieces * matrices, tiling.pieces * matrices)
+    matrices, width = t * t * size, vectors * block  # bytes of a channel of a piece in all matrices
+    kept = panels * max(depths) * matrices * width
+    u = kept if tiling.kept else min(channels * matrices * width, target.facts.level2_bytes // 3)
+    among = tiling.pieces * matrices * (blocks * block + width) + u  # V, M and U
+    found += costs.again(target, panels * pieces * matrices * channels, among)
+    found += costs.scattered(target, pieces * matrices * blocks * block, among)
     spilled = [2 * n if n > target.vector_registers else 0 for n in (t * t, m * t)]
     data = parts * pieces * blocks * (2 * t * t + 2 * t * (5 * t // 2 - 2) + spilled[0])
     times = 1 if tiling.kept else groups
