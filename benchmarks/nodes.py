@@ -49,7 +49,7 @@ class Measurement:
 
     @property
     def timings(self) -> Sequence[Timing]:
-        return pickle.loads(self.times.read_bytes()) if self.times.exists() else ()
+        return [Timing(*t) for t in pickle.loads(self.times.read_bytes())] if self.times.exists() else ()
 
     def visit(self) -> None:
         before, until, runs = self.timings, time.perf_counter() + VISIT_SECONDS, 0
@@ -59,7 +59,8 @@ class Measurement:
                 found, runs = library.profile(feeds, 1), runs + 1
                 alike = [(t.node, t.parts) for t in found] == [(t.node, t.parts) for t in before]
                 before = [min(a, b, key=lambda t: t.ns) for a, b in zip(found, before)] if alike else found
-        self.times.write_bytes(pickle.dumps(before))
+        rows = [(t.node, t.parts, t.estimated_ns, t.ns) for t in before]
+        self.times.write_bytes(pickle.dumps(rows))
 
 
 def prepared(name: str, model: object, folder: Path, tabled: bool) -> Measurement:

@@ -259,8 +259,9 @@ def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -
     """How much longer a chosen node takes because of what else went through the caches before it: since the
     memory of operands and results was used so much has `passed`. New code was not used since the last run."""
     nbytes, longer = _computed_bytes(node), 0.0
+    found = _value_bytes(node.outputs[0]) if isinstance(node.op, Gather) else math.inf  # of a table
     for value, since in passed.items():
-        its = _value_bytes(value) * (WRITTEN if value in node.outputs else READ)
+        its = min(_value_bytes(value), found) * (WRITTEN if value in node.outputs else READ)
         longer += its / rate(target, max(nbytes, since)) - its / rate(target, nbytes)
     if node.choice is None:
         return Estimate()

@@ -1,5 +1,8 @@
 """How far away memory is when a node comes to it, by the places of the plan."""
 
+import pytest
+
+from onnxc.codegen import costs
 from onnxc.codegen.lowering.distances import passed
 from onnxc.codegen.lowering.lower import lower
 from onnxc.ir.text_parser import parse
@@ -46,3 +49,19 @@ def test_sizes_that_the_run_tells_are_typical():
     text = "graph g(%x: float32[n, 1024]) { %0 = map(%x) { exp($0) } %1 = map(%0) { log($0) } return %1 }"
     operand, result, _ = distances_of(text, 1)
     assert operand > 0 and result > 0
+
+
+def test_of_a_table_no_more_is_waited_for_than_what_is_found_there():
+    def waits(columns):
+        """Reading eight numbers of as many that were computed long before."""
+        graph = parse(f"""graph g(%x: float32[{columns}], %i: int64[8], %y: float32[10000000]) {{
+            %0 = map(%x) {{ exp($0) }}
+            %1 = map(%y) {{ exp($0) }}
+            %2 = gather(%0, %i) form=axis
+            return %1, %2 }}""")
+        lowered = lower(graph, TARGET)
+        node = lowered.graph.nodes[-1]
+        found = dict.fromkeys((*node.inputs, *node.outputs), 80_000_000.0)
+        return costs.away(TARGET, node, False, found).total
+
+    assert waits(1_000_000) == pytest.approx(waits(100_000), abs=5)
