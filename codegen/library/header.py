@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ...ir import dims, dtypes
 from .interface import LibraryDescription, Port
@@ -141,65 +141,83 @@ def _open_sizes(d: LibraryDescription) -> dict[object, str]:
     return sizes
 
 
+def _row(port: Port, name: str, dims: str = "NULL", bytes_: str = "0", capacity: str = "0") -> str:
+    """The onnxc_value of a port as a C initializer."""
+    return (
+        f"{{sizeof(onnxc_value), ONNXC_TENSOR, {dtypes.NUMBERS[port.dtype or '']}, {len(port.shape or ())}, "
+        f"{dims}, (void *){name}, {bytes_}, {capacity}, NULL}}"
+    )
+
+
+def _input_value(port: Port, k: int, name: str, size: str, size_of: Mapping[object, str]) -> tuple[str, str]:
+    """(declaration of its dims, row) of input number k. size: its bytes where they are known."""
+    if not port.shape:
+        return "", _row(port, name, bytes_=size)
+    known = (str(n) if isinstance(n, int) else size_of[n or (k, axis)] for axis, n in enumerate(port.shape))
+    storage = "static const" if port.static else "const"
+    declaration = f"    {storage} int64_t _dims_{k}[] = {{{', '.join(known)}}};\n"
+    return declaration, _row(port, name, f"_dims_{k}", size if port.static else "0")
+
+
+def _output_value(port: Port, k: int, name: str, room: str, shape: str) -> tuple[str, str]:
+    """(copy of its shape, row) of output number k, whose size only the run knows."""
+    rank = len(port.shape or ())
+    copy = (
+        f"    for (int _k = 0; _status == ONNXC_OK && {shape} != NULL && _k < {rank}; _k++)\n"
+        f"        {shape}[_k] = _outputs[{k}].dims[_k];\n"
+    )
+    return copy, _row(port, name, capacity=f"(uint64_t){room} * {_element_size(port)}")
+
+
 def _wrapper(d: LibraryDescription, names: list[str]) -> str:
     """`<prefix>_run(context, sizes..., const T *input..., T *output...)`. Of an output whose size only the
     run knows there are two more parameters: how many elements there is room for, and where its shape goes.
     What is local begins with `_`, as no parameter does."""
     sizes = _open_sizes(d)
-    results = [port for port in d.outputs if not port.static]
-    further = [f"{port.name}_{what}" for port in results for what in ("capacity", "dims")]
-    ports = [*d.inputs, *d.outputs]
-    identifiers = _identifiers([*(port.name for port in ports), *sizes.values(), *further], d.prefix)
-    size_of = dict(zip(sizes, identifiers[len(ports) :]))
-    rooms = iter(identifiers[len(ports) + len(sizes) :])
+    further = [
+        f"{port.name}_{what}" for port in d.outputs if not port.static for what in ("capacity", "dims")
+    ]
+    taken = [port.name for port in (*d.inputs, *d.outputs)]
+    others = _identifiers([*taken, *sizes.values(), *further], d.prefix)[len(taken) :]
+    size_of, rooms = dict(zip(sizes, others)), iter(others[len(sizes) :])
     parameters = ["onnxc_context *context", *(f"int64_t {name}" for name in size_of.values())]
-    arrays, rows, copies = "", [], ""
-    for k, (port, name) in enumerate(zip(ports, names)):
-        is_input, rank = k < len(d.inputs), len(port.shape or ())
-        parameters.append(f"{'const ' if is_input else ''}{c_type(port.dtype or '')} *{name}")
-        where, given, capacity = "NULL", "0", "0"
-        if is_input:
-            if rank:
-                where = f"_dims_{k}"
-                known = (str(n) if isinstance(n, int) else size_of[n or (k, axis)]
-                         for axis, n in enumerate(port.shape or ()))  # fmt: skip
-                storage = "static const" if port.static else "const"
-                arrays += f"    {storage} int64_t {where}[] = {{{', '.join(known)}}};\n"
-            given = f"{d.prefix}_{name}".upper() + "_BYTES" if port.static else "0"
-        elif port.static:
-            capacity = f"{d.prefix}_{name}".upper() + "_BYTES"
-        else:
-            room, shape = next(rooms), next(rooms)
-            parameters += [f"size_t {room}", f"int64_t *{shape}"]
-            capacity = f"(uint64_t){room} * {_element_size(port)}"
-            copies += (
-                f"    for (int _k = 0; _status == ONNXC_OK && {shape} != NULL && _k < {rank}; _k++)\n"
-                f"        {shape}[_k] = _outputs[{k - len(d.inputs)}].dims[_k];\n"
-            )
-        rows.append(
-            f"{{sizeof(onnxc_value), ONNXC_TENSOR, {dtypes.NUMBERS[port.dtype or '']}, {rank}, {where}, "
-            f"(void *){name}, {given}, {capacity}, NULL}}"
-        )
-    inputs, outputs = len(d.inputs), len(d.outputs)
-    for what, part in (("inputs", rows[:inputs]), ("outputs", rows[inputs:])):
-        joined = ",\n        ".join(part)
-        arrays += f"    onnxc_value _{what}[] = {{\n        {joined}}};\n" if part else (
-            f"    onnxc_value *_{what} = NULL;\n")  # fmt: skip
+    declarations, copies, inputs, outputs = "", "", [], []
+    for k, (port, name) in enumerate(zip(d.inputs, names)):
+        parameters.append(f"const {c_type(port.dtype or '')} *{name}")
+        declaration, row = _input_value(port, k, name, f"{d.prefix}_{name}".upper() + "_BYTES", size_of)
+        declarations += declaration
+        inputs.append(row)
+    for k, (port, name) in enumerate(zip(d.outputs, names[len(d.inputs) :])):
+        parameters.append(f"{c_type(port.dtype or '')} *{name}")
+        if port.static:
+            outputs.append(_row(port, name, capacity=f"{d.prefix}_{name}".upper() + "_BYTES"))
+            continue
+        room, shape = next(rooms), next(rooms)
+        parameters += [f"size_t {room}", f"int64_t *{shape}"]
+        copy, row = _output_value(port, k, name, room, shape)
+        copies += copy
+        outputs.append(row)
+    for what, rows in (("inputs", inputs), ("outputs", outputs)):
+        joined = ",\n        ".join(rows)
+        array = f"_{what}[] = {{\n        {joined}}}" if rows else f"*_{what} = NULL"
+        declarations += f"    onnxc_value {array};\n"
     signature = ",\n        ".join(parameters)
-    shown = (
-        ""
-        if not further
-        else " An output of open size takes\n * at most CAPACITY elements, else the status is "
-        "ONNXC_BUFFER_TOO_SMALL; its shape is written to DIMS\n * (null: it is not)."
-    )
     return (
-        f"/* Runs the model; outputs are written to the memory given, or dropped where it is null.{shown}\n"
-        f" * Returns a status. */\n"
-        f"static inline int {d.prefix}_run(\n        {signature}) {{\n{arrays}"
-        f"    int _status = {d.prefix}_model()->run(context, _inputs, {inputs}, _outputs, {outputs});\n"
-        f"{copies}    for (int _k = 0; _k < {outputs}; _k++) {d.prefix}_model()->release(&_outputs[_k]);\n"
+        f"{_WRAPPER_COMMENT}{_OPEN_OUTPUTS if further else ''} Returns a status. */\n"
+        f"static inline int {d.prefix}_run(\n        {signature}) {{\n{declarations}"
+        f"    int _status = {d.prefix}_model()->run("
+        f"context, _inputs, {len(inputs)}, _outputs, {len(outputs)});\n{copies}"
+        f"    for (int _k = 0; _k < {len(outputs)}; _k++) {d.prefix}_model()->release(&_outputs[_k]);\n"
         f"    return _status;\n}}\n"
     )
+
+
+_WRAPPER_COMMENT = """\
+/* Runs the model; outputs are written to the memory given, or dropped where it is null.
+ *"""
+_OPEN_OUTPUTS = """\
+ An output of open size takes at most CAPACITY elements, else the status is ONNXC_BUFFER_TOO_SMALL; its
+ * shape is written to DIMS (null: it is not)."""
 
 
 def model_header(description: LibraryDescription) -> str:
