@@ -1,9 +1,11 @@
 """Models as people expect them from Python: pickled, awaited, shown, fed and written to without copies."""
 
+import ast
 import asyncio
 import multiprocessing
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -14,9 +16,11 @@ import numpy as np
 import pytest
 
 import onnxc
+from onnxc import onnxruntime
 from onnxc.errors import RunError
 
 X = np.array([1, 2, 3], np.float32)
+TYPED = Path(__file__).parents[1] / "support" / "typed_program.py"
 
 
 @pytest.fixture
@@ -110,32 +114,15 @@ def test_the_package_shows_its_public_names_alone():
     assert all(getattr(onnxc, name) is not None for name in onnxc.__all__)
 
 
-PROGRAM = """
-import numpy as np
-import onnxc
-import onnxc.onnxruntime as ort
-
-def use(path: str) -> list[object]:
-    model: onnxc.Model = onnxc.load(onnxc.compile(path, "out.so", dims={"n": 1}))
-    with model:
-        print(model.inputs[0].name, model.run(None, {"x": np.zeros(3)}), onnxc.__version__)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 2
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    run_options = ort.RunOptions()
-    run_options.terminate = False
-    value: ort.OrtValue = ort.OrtValue.ortvalue_from_numpy(np.zeros(3))
-    binding: ort.IOBinding = session.io_binding()
-    binding.bind_ortvalue_input("x", value)
-    session.run_with_iobinding(binding)
-    names: list[str] = [argument.name for argument in session.get_inputs()]
-    try:
-        return session.run(names, {"x": value.numpy()}, run_options)
-    except (onnxc.RunError, onnxc.LoadError, onnxc.ModelErrors, onnxc.CompileError) as error:
-        print(error.reason, ort.get_available_providers(), ort.install().__name__)
-        raise onnxc.OnnxcError("no") from error
-"""
+def test_the_program_with_types_uses_every_public_name():
+    tree = ast.parse(TYPED.read_text())
+    used = {
+        (node.value.id, node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    public = [("onnxc", name) for name in onnxc.__all__] + [("ort", name) for name in onnxruntime.__all__]
+    assert not [entry for entry in public if entry not in used]
 
 
 @pytest.mark.slow
@@ -151,7 +138,7 @@ def test_a_program_with_types_passes_the_strict_checker(tmp_path):
         place = tree / package.__name__.rpartition(".")[2]
         if not place.exists():
             place.symlink_to(Path(package.__file__).parent)
-    (tmp_path / "program.py").write_text(PROGRAM)
+    shutil.copy(TYPED, tmp_path / "program.py")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "mypy", "--strict", "--follow-imports=silent", "program.py"],
         cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(tree.parent)},
