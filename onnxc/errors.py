@@ -97,7 +97,7 @@ class OnnxcError(Exception):
         super().__init__(reason)
         self.reason = reason
         self.remedy = remedy
-        self.origin = origin or Origin()
+        self.origin: Origin = origin or Origin()
 
     def at(self, origin: Origin) -> OnnxcError:
         """This error, its origin completed from `origin`; for `raise error.at(...)`."""
@@ -224,8 +224,8 @@ class ModelErrors(OnnxcError):
 
     kind = "invalid"
 
-    def __init__(self, diagnostics: Iterable[Diagnostic], file: str | os.PathLike = "") -> None:
-        self.diagnostics = DiagnosticList(diagnostics)
+    def __init__(self, diagnostics: Iterable[Diagnostic], file: str | os.PathLike[str] = "") -> None:
+        self.diagnostics: DiagnosticList = DiagnosticList(diagnostics)
         first = str(self.diagnostics[0]) if self.diagnostics else "no problem"
         count = len(self.diagnostics)
         super().__init__(

@@ -34,8 +34,12 @@ class Bound:
                     status=WRONG_KIND,
                 )
         self._model, self._context = model, model.acquire()
-        self.inputs = {s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_in}  # all have shapes
-        self.outputs = {s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_out}
+        self.inputs: dict[str, np.ndarray] = {
+            s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_in
+        }  # all have shapes
+        self.outputs: dict[str, np.ndarray] = {
+            s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_out
+        }
         for slot in slots_in:  # a state and its next value are one
             if slot.port.state and self.outputs[slot.port.state].shape == slot.shape:
                 self.outputs[slot.port.state] = self.inputs[slot.port.name]

@@ -135,7 +135,7 @@ class Port(Record):
         return f"{self.kind} of {element}"
 
 
-def read_ports(entries: Sequence[Mapping]) -> tuple[Port, ...]:
+def read_ports(entries: Sequence[Mapping[str, Any]]) -> tuple[Port, ...]:
     """The ports in a library's description."""
     return tuple(
         Port(
@@ -198,7 +198,7 @@ def address_of(array: np.ndarray, byte: Any = ctypes.c_char, addressof: Any = ct
         return array.ctypes.data
 
 
-def set_value(target: CValue, slot: Slot, value: object, lent: list) -> None:
+def set_value(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None:
     """Makes the struct describe any value. What it points to is appended to `lent`."""
     kind = KINDS[slot.port.kind]
     if kind == OPTIONAL:
@@ -217,7 +217,7 @@ def set_value(target: CValue, slot: Slot, value: object, lent: list) -> None:
         _set_list(target, kind, slot, value, lent)
 
 
-def _set_map(target: CValue, slot: Slot, value: object, lent: list) -> None:
+def _set_map(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None:
     """A map is its keys and its values."""
     port = slot.port
     if not isinstance(value, Mapping):
@@ -237,7 +237,7 @@ def _set_map(target: CValue, slot: Slot, value: object, lent: list) -> None:
     _set_items(target, MAP, structs, 2, lent)
 
 
-def _set_list(target: CValue, kind: int, slot: Slot, items: object, lent: list) -> None:
+def _set_list(target: CValue, kind: int, slot: Slot, items: object, lent: list[Any]) -> None:
     if not isinstance(items, (list, tuple)):
         raise RunError(
             f"input {quote(slot.port.name)}: expected a list of arrays, got a {type(items).__name__}",
@@ -253,14 +253,14 @@ def _set_list(target: CValue, kind: int, slot: Slot, items: object, lent: list) 
     _set_items(target, kind, structs, len(items), lent)
 
 
-def _set_items(target: CValue, kind: int, structs: ctypes.Array, length: int, lent: list) -> None:
+def _set_items(target: CValue, kind: int, structs: ctypes.Array, length: int, lent: list[Any]) -> None:
     count = ctypes.c_int64(length)
     target.kind, target.rank, target.dims = kind, 1, ctypes.addressof(count)
     target.data, target.bytes = ctypes.addressof(structs), length * ctypes.sizeof(CValue)
     lent += [structs, count]
 
 
-def _set_tensor(target: CValue, slot: Slot, value: object, lent: list) -> None:
+def _set_tensor(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None:
     array = _as_array(slot, value)
     number = slot.number or dtypes.NUMBERS[dtypes.from_numpy(array.dtype)]
     dims = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
@@ -341,7 +341,7 @@ _ELEMENTS: dict[int, Any] = {
 }
 
 
-def _elements(vector: CValue, owner: Any) -> list:
+def _elements(vector: CValue, owner: Any) -> list[Any]:
     """A vector's elements as Python has them; of a few, quicker than numpy."""
     kind = _ELEMENTS.get(vector.dtype)
     if kind is None or vector.bytes == 0:

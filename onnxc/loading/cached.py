@@ -75,7 +75,7 @@ def told_of(value: Any) -> object:
     return array.dtype.str, array.shape, array.tolist()
 
 
-def is_library(path: str | os.PathLike) -> bool:
+def is_library(path: str | os.PathLike[str]) -> bool:
     """Whether to take a file for a library: by what it begins with, or else by its name."""
     named_so = os.fspath(path).endswith(".so")
     try:

@@ -59,9 +59,9 @@ __all__ = ["Model", "Port", "load"]
 
 
 def load(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     threads: int | None = None,
-    weights: str | os.PathLike | None = None,
+    weights: str | os.PathLike[str] | None = None,
     target: str | None = None,
     *,
     known: dict[str, Any] | None = None,
@@ -78,9 +78,9 @@ class Model:
 
     def __init__(
         self,
-        path: str | os.PathLike,
+        path: str | os.PathLike[str],
         threads: int | None = None,
-        weights: str | os.PathLike | None = None,
+        weights: str | os.PathLike[str] | None = None,
         target: str | None = None,
         *,
         known: dict[str, Any] | None = None,
@@ -92,18 +92,18 @@ class Model:
         self._closed = True
         self._opened_with = (os.path.abspath(path), threads, weights, target)
         self._library = _Library(Path(path), threads, weights, target, known)
-        self.path = self._library.path
-        self.description = self._library.description
+        self.path: Path = self._library.path
+        self.description: dict[str, Any] = self._library.description
         self.name: str = self.description["name"]
-        self.inputs = tuple(slot.port for slot in self._library.slots_in)
-        self.outputs = tuple(slot.port for slot in self._library.slots_out)
+        self.inputs: tuple[Port, ...] = tuple(slot.port for slot in self._library.slots_in)
+        self.outputs: tuple[Port, ...] = tuple(slot.port for slot in self._library.slots_out)
         self.metadata: dict[str, str] = self.description["metadata"]
         self._output_index = {port.name: k for k, port in enumerate(self.outputs)}
         self._input_names = tuple(port.name for port in self.inputs)
         self._lock = allocate_lock()
         self._running = 0
         self._free = [Context(self._library)]
-        self.target = self._library.target_of(self._free[0].handle)
+        self.target: str = self._library.target_of(self._free[0].handle)
         self._closed = False
 
     def run(
@@ -111,7 +111,7 @@ class Model:
         output_names: Sequence[str] | None,
         feeds: Mapping[str, object],
         out: Mapping[str, np.ndarray] | None = None,
-    ) -> list:
+    ) -> list[Any]:
         """The outputs named, or all, for inputs by name: arrays, whatever follows the DLPack protocol (torch
         tensors, without copies), numbers, lists. Results are fresh arrays; sequences are lists. out: arrays
         to write outputs to, by name, which are then the results: C-ordered, of the output's type and shape.
@@ -127,7 +127,7 @@ class Model:
         output_names: Sequence[str] | None,
         feeds: Mapping[str, object],
         out: Mapping[str, np.ndarray] | None = None,
-    ) -> list:
+    ) -> list[Any]:
         """As `run`, in a thread of the event loop's, which goes on meanwhile: `await
         model.run_async(...)`."""
         import asyncio
@@ -173,7 +173,7 @@ class Model:
         results = self._call(arguments)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def in_order(self, feeds: Mapping[str, object]) -> list:
+    def in_order(self, feeds: Mapping[str, object]) -> list[Any]:
         """The values of the inputs; None for one that may be left out."""
         try:
             values = [feeds[name] for name in self._input_names]
@@ -200,7 +200,7 @@ class Model:
                 )
         return [feeds.get(name) for name in self._input_names]
 
-    def _call(self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None) -> list:
+    def _call(self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None) -> list[Any]:
         context = self.acquire()
         try:
             results = context.run(values, memory)
@@ -337,7 +337,7 @@ class _Input:
         self.dims = (ctypes.c_int64 * max(slot.rank, 1))()
         self.shape: tuple[int, ...] | None = None  # what dims hold
 
-    def fill(self, value: object, lent: list) -> None:
+    def fill(self, value: object, lent: list[Any]) -> None:
         """The usual case in few steps: an array of the right type, rank and order, more often than not
         of the same shape as the last time."""
         struct = self.struct
@@ -362,17 +362,18 @@ class Context:
     """A C context with the structs that its calls fill: one caller at a time."""
 
     def __init__(self, library: _Library):
-        self.library, self.function = library, library.table.run
-        self.handle = library.new_context()
+        self.library: _Library = library
+        self.function: Any = library.table.run
+        self.handle: int = library.new_context()
         inputs = (CValue * max(len(library.slots_in), 1))()
         outputs = (CValue * max(len(library.slots_out), 1))()
         for value in (*inputs, *outputs):
             value.struct_size = ctypes.sizeof(CValue)
-        self.inputs = tuple(map(_Input, inputs, library.slots_in))
-        self.outputs = tuple(zip(outputs, library.slots_out))
-        self.arrays = (inputs, outputs)
-        self.steps = 1024  # of a run that is timed, for which there is room
-        self.arguments = (
+        self.inputs: tuple[_Input, ...] = tuple(map(_Input, inputs, library.slots_in))
+        self.outputs: tuple[tuple[CValue, Slot], ...] = tuple(zip(outputs, library.slots_out))
+        self.arrays: tuple[ctypes.Array[CValue], ctypes.Array[CValue]] = (inputs, outputs)
+        self.steps: int = 1024  # of a run that is timed, for which there is room
+        self.arguments: tuple[int, int, int, int, int] = (
             self.handle,
             ctypes.addressof(inputs),
             len(self.inputs),
@@ -380,9 +381,9 @@ class Context:
             len(self.outputs),
         )
 
-    def run(self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None) -> list:
+    def run(self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None) -> list[Any]:
         """All outputs for the inputs in order. memory: where the results of these numbers are to be."""
-        lent: list = []
+        lent: list[Any] = []
         for target, value in zip(self.inputs, values):
             target.fill(value, lent)
         results, owned = [], False
@@ -403,7 +404,7 @@ class Context:
         """The shape of an output after a run."""
         return shape_of(self.outputs[index][0])
 
-    def taken(self, results: Sequence[np.ndarray | None]) -> list:
+    def taken(self, results: Sequence[np.ndarray | None]) -> list[Any]:
         """The results, those that the library allocated in the place of None."""
         owners = [
             None if array is not None else _Owner(self.library, struct)
@@ -474,28 +475,29 @@ class _Library:
         self,
         path: Path,
         threads: int | None,
-        weights: str | os.PathLike | None,
+        weights: str | os.PathLike[str] | None,
         target: str | None,
         known: dict[str, Any] | None,
     ):
         self.path = path
         self.handles: list[int] = []  # of contexts
-        self.pool = ctypes.c_void_p()
-        self.results = 0
+        self.pool: ctypes.c_void_p = ctypes.c_void_p()
+        self.results: int = 0
         self.dll: ctypes.CDLL | None = None
         self.table: CModel  # once the library is open and is one
+        self.file: _File
         self.file, self.dll = _open(path, checked=known is not None)
         self.table = _entry(self.dll, path)
-        self.release = self.table.release
-        self.description = self._described() if known is None else known
+        self.release: Callable[[int], None] = self.table.release
+        self.description: dict[str, Any] = self._described() if known is None else known
         given, made = (read_ports(self.description[name]) for name in ("inputs", "outputs"))
-        self.texts = _texts_of(self.table, (*given, *made))
-        self.slots_in = tuple(Slot.of(port, self.texts) for port in given)
-        self.slots_out = tuple(Slot.of(port, self.texts) for port in made)
+        self.texts: Texts | None = _texts_of(self.table, (*given, *made))
+        self.slots_in: tuple[Slot, ...] = tuple(Slot.of(port, self.texts) for port in given)
+        self.slots_out: tuple[Slot, ...] = tuple(Slot.of(port, self.texts) for port in made)
         side = self.description.get("weights_file")
-        self.weights = os.fspath(weights or path.resolve().parent / side) if side else None
-        self.target = target.encode() if target is not None else None
-        self.threads = threads or self.description.get("threads") or 0
+        self.weights: str | None = os.fspath(weights or path.resolve().parent / side) if side else None
+        self.target: bytes | None = target.encode() if target is not None else None
+        self.threads: int = threads or self.description.get("threads") or 0
         if self.threads != 1:
             self._check(self.table.pool_create(self.threads, ctypes.addressof(self.pool)))
 
@@ -552,7 +554,7 @@ class _File:
 
     def __init__(self, path: Path):
         try:
-            self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self.number: int = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise LoadError(
                 f"cannot be opened: {error.strerror}", origin=Origin(file=os.fspath(path))

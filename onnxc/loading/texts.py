@@ -36,7 +36,7 @@ class Texts(Record):
         return cls(table.read_texts, table.write_texts, (read, make, drop))
 
 
-def lend(texts: Texts | None, name: str, array: np.ndarray, lent: list) -> int:
+def lend(texts: Texts | None, name: str, array: np.ndarray, lent: list[Any]) -> int:
     """The address of the pointers and lengths of an array's texts; what they point to is appended to `lent`.
     name: of the input, for the error that it is no text."""
     fields = np.empty((max(array.size, 1), 2), np.int64)

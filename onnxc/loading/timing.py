@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def profile(context: Context, values: Sequence[object], runs: int) -> list[Timin
 
 def run_timed(
     context: Context, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None
-) -> tuple[list, list[Timing]]:
+) -> tuple[list[Any], list[Timing]]:
     """A run, and what each of its steps took. It is run again where the steps are more than there was
     room for."""
     set_profile = context.library.table.set_profile

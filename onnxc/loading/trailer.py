@@ -35,7 +35,7 @@ def _digest(file: int, head: bytes, length: int, weights: tuple[int, int]) -> by
     return hasher.digest()
 
 
-def append_trailer(path: str | os.PathLike, weights: tuple[int, int] = (0, 0)) -> None:
+def append_trailer(path: str | os.PathLike[str], weights: tuple[int, int] = (0, 0)) -> None:
     """Append the trailer to a library whose weights are at (offset, length)."""
     file = os.open(path, os.O_RDWR)
     try:
@@ -46,7 +46,7 @@ def append_trailer(path: str | os.PathLike, weights: tuple[int, int] = (0, 0)) -
         os.close(file)
 
 
-def check_trailer(file: int, path: str | os.PathLike) -> None:
+def check_trailer(file: int, path: str | os.PathLike[str]) -> None:
     """Raise LoadError unless the open file is a whole library of this interface version."""
     origin = Origin(file=os.fspath(path))
     status = os.fstat(file)

@@ -99,8 +99,10 @@ _NAMES = {
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 #: The version of ONNX Runtime whose interface this is.
-__version__ = version = "1.31.1"
-package_name, cuda_version = "onnxruntime", ""
+__version__: str = "1.31.1"
+version: str = __version__
+package_name: str = "onnxruntime"
+cuda_version: str = ""
 
 __all__ = [
     "AdapterFormat",

@@ -98,13 +98,15 @@ class _Writer:
 class NativeAdapter:
     """An adapter: versions and parameters."""
 
-    format_version, adapter_version, model_version = FORMAT_VERSION, 0, 0
+    format_version: int = FORMAT_VERSION
+    adapter_version: int = 0
+    model_version: int = 0
 
     def __init__(self) -> None:
         self.parameters: dict[str, NativeValue] = {}
 
     @staticmethod
-    def read_adapter(path: str | os.PathLike, /) -> NativeAdapter:
+    def read_adapter(path: str | os.PathLike[str], /) -> NativeAdapter:
         """The adapter in a file."""
         try:
             with open(path, "rb") as file:
@@ -131,7 +133,7 @@ class NativeAdapter:
             found.parameters[name] = NativeValue._of(array, type_text(dtype))
         return found
 
-    def export_adapter(self, path: str | os.PathLike, /) -> None:
+    def export_adapter(self, path: str | os.PathLike[str], /) -> None:
         """Writes the adapter to a file."""
         out = _Writer()
         out.data += bytes(4) + _IDENTIFIER
@@ -165,10 +167,10 @@ class AdapterFormat:
         self._adapter = NativeAdapter() if adapter is None else adapter
 
     @staticmethod
-    def read_adapter(file_path: os.PathLike) -> AdapterFormat:
+    def read_adapter(file_path: os.PathLike[str]) -> AdapterFormat:
         return AdapterFormat(NativeAdapter.read_adapter(file_path))
 
-    def export_adapter(self, file_path: os.PathLike) -> None:
+    def export_adapter(self, file_path: os.PathLike[str]) -> None:
         self._adapter.export_adapter(file_path)
 
     def get_format_version(self) -> int:

@@ -22,7 +22,7 @@ class SessionIOBinding:
         self.session = session
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, NativeValue | None] = {}  # None: memory of the run's own
-        self.results = OrtValueVector()
+        self.results: OrtValueVector = OrtValueVector()
 
     def bind_input(self, name: str, *where: Any) -> None:
         """Binds an array, or memory: a device, an element type, a shape, an address."""
@@ -63,7 +63,7 @@ class SessionIOBinding:
     def get_outputs(self) -> OrtValueVector:
         return self.results
 
-    def copy_outputs_to_cpu(self) -> list:
+    def copy_outputs_to_cpu(self) -> list[Any]:
         return [np.array(v._value) if v.is_tensor() else v._value for v in self.results]
 
     def clear_binding_inputs(self) -> None:
@@ -140,7 +140,7 @@ class IOBinding:
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
         return self._iobinding.get_outputs()
 
-    def copy_outputs_to_cpu(self) -> list:
+    def copy_outputs_to_cpu(self) -> list[Any]:
         """The results of the last run as arrays of their own."""
         return self._iobinding.copy_outputs_to_cpu()
 

@@ -132,10 +132,12 @@ class OrtMemoryInfo:
     def __init__(
         self, name: str, allocator_type: OrtAllocatorType, device_id: int, mem_type: OrtMemType, /
     ) -> None:
-        self.name, self.allocator_type = name, allocator_type
-        self.device_id, self.mem_type = int(device_id), mem_type
-        self.device_mem_type = OrtDeviceMemoryType.DEFAULT
-        self.device_vendor_id = 0
+        self.name: str = name
+        self.allocator_type: OrtAllocatorType = allocator_type
+        self.device_id: int = int(device_id)
+        self.mem_type: OrtMemType = mem_type
+        self.device_mem_type: OrtDeviceMemoryType = OrtDeviceMemoryType.DEFAULT
+        self.device_vendor_id: int = 0
 
     @staticmethod
     def create_v2(
@@ -190,7 +192,9 @@ class OrtHardwareDevice:
     """The processor."""
 
     type = OrtHardwareDeviceType.CPU
-    vendor, vendor_id, device_id = "", 0, 0
+    vendor: str = ""
+    vendor_id: int = 0
+    device_id: int = 0
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -200,7 +204,8 @@ class OrtHardwareDevice:
 class OrtEpDevice:
     """The processor, and what runs on it."""
 
-    ep_name, ep_vendor = "CPUExecutionProvider", "onnxc"
+    ep_name: str = "CPUExecutionProvider"
+    ep_vendor: str = "onnxc"
 
     @property
     def ep_metadata(self) -> dict[str, str]:
@@ -234,7 +239,9 @@ class OrtEpAssignedNode:
     """A node and the provider's subgraph that it is in."""
 
     def __init__(self, name: str, domain: str, op_type: str):
-        self.name, self.domain, self.op_type = name, domain, op_type
+        self.name: str = name
+        self.domain: str = domain
+        self.op_type: str = op_type
 
 
 class OrtEpAssignedSubgraph:
@@ -253,7 +260,9 @@ class OrtExternalInitializerInfo:
     """Where an initializer lies in a file."""
 
     def __init__(self, filepath: str, file_offset: int, byte_size: int, /):
-        self.filepath, self.file_offset, self.byte_size = filepath, int(file_offset), int(byte_size)
+        self.filepath: str = filepath
+        self.file_offset: int = int(file_offset)
+        self.byte_size: int = int(byte_size)
 
 
 class _OfProviders:
@@ -266,7 +275,7 @@ class _OfProviders:
 class OrtEpContextData(_OfProviders):
     """Data that a provider hands to a callback: no provider has any."""
 
-    size = 0
+    size: int = 0
 
     def read(self, offset: int = 0, length: int | None = None) -> bytes:
         return b""
@@ -275,7 +284,9 @@ class OrtEpContextData(_OfProviders):
 class OrtEpContextDataBuffer(_OfProviders):
     """Memory that a callback fills for a provider: no provider asks for any."""
 
-    is_allocated, max_size, size = False, 0, 0
+    is_allocated: bool = False
+    max_size: int = 0
+    size: int = 0
 
     def allocate(self, size: int) -> None: ...
 

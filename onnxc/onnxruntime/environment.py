@@ -19,7 +19,7 @@ _PROVIDERS = (
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 
 #: Threads of sessions that do not have their own (`set_global_thread_pool_sizes`).
-global_threads = 0
+global_threads: int = 0
 
 
 def get_available_providers() -> list[str]:

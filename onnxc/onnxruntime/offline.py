@@ -107,7 +107,7 @@ def free_dimensions(
 
 def write_model(
     source: str | bytes | onnx.ModelProto,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     dims: Mapping[str, int],
     shapes: Mapping[str, Any],
 ) -> None:
@@ -128,9 +128,9 @@ class ModelCompiler:
     def __init__(
         self,
         sess_options: SessionOptions,
-        input_model_path_or_bytes: str | os.PathLike | bytes,
+        input_model_path_or_bytes: str | os.PathLike[str] | bytes,
         embed_compiled_data_into_model: bool = False,
-        external_initializers_file_path: str | os.PathLike | None = None,
+        external_initializers_file_path: str | os.PathLike[str] | None = None,
         external_initializers_size_threshold: int = 1024,
         flags: int = OrtCompileApiFlags.NONE,
         graph_optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_DISABLE_ALL,

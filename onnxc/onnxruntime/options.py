@@ -35,7 +35,7 @@ class _Setting(Generic[T]):
         self.default, self.kind, self.__doc__ = default, type(default), meaning
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = f"_{name}"
+        self.name: str = f"_{name}"
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else getattr(instance, self.name, self.default)
@@ -75,26 +75,36 @@ class SessionOptions(_Options):
 
     _title = "SessionOptions"
 
-    enable_cpu_mem_arena = _Setting(True, "Kept, without effect.")
-    enable_mem_pattern = _Setting(True, "Kept, without effect: memory is planned always.")
-    enable_mem_reuse = _Setting(True, "Kept, without effect.")
-    enable_profiling = _Setting(False, "Whether runs write what each step takes; see `end_profiling`.")
-    execution_mode = _Setting(ExecutionMode.ORT_SEQUENTIAL, "Kept, without effect: nodes run in order.")
-    execution_order = _Setting(ExecutionOrder.DEFAULT, "Kept, without effect.")
-    graph_optimization_level = _Setting(
+    enable_cpu_mem_arena: _Setting[bool] = _Setting(True, "Kept, without effect.")
+    enable_mem_pattern: _Setting[bool] = _Setting(True, "Kept, without effect: memory is planned always.")
+    enable_mem_reuse: _Setting[bool] = _Setting(True, "Kept, without effect.")
+    enable_profiling: _Setting[bool] = _Setting(
+        False, "Whether runs write what each step takes; see `end_profiling`."
+    )
+    execution_mode: _Setting[ExecutionMode] = _Setting(
+        ExecutionMode.ORT_SEQUENTIAL, "Kept, without effect: nodes run in order."
+    )
+    execution_order: _Setting[ExecutionOrder] = _Setting(ExecutionOrder.DEFAULT, "Kept, without effect.")
+    graph_optimization_level: _Setting[GraphOptimizationLevel] = _Setting(
         GraphOptimizationLevel.ORT_ENABLE_ALL, "Kept, without effect: models are compiled as fast code."
     )
-    inter_op_num_threads = _Setting(0, "Kept, without effect: nodes run in order.")
-    intra_op_num_threads = _Setting(0, "Threads of a run; 0: one a processor.")
-    log_severity_level = _Setting(-1, "Kept, without effect.")
-    log_verbosity_level = _Setting(0, "Kept, without effect.")
-    logid = _Setting("", "Kept, without effect.")
-    optimized_model_filepath = _Setting(
+    inter_op_num_threads: _Setting[int] = _Setting(0, "Kept, without effect: nodes run in order.")
+    intra_op_num_threads: _Setting[int] = _Setting(0, "Threads of a run; 0: one a processor.")
+    log_severity_level: _Setting[int] = _Setting(-1, "Kept, without effect.")
+    log_verbosity_level: _Setting[int] = _Setting(0, "Kept, without effect.")
+    logid: _Setting[str] = _Setting("", "Kept, without effect.")
+    optimized_model_filepath: _Setting[str] = _Setting(
         "", "Where to write the model as it is compiled, or, to a name that ends in .so, its library."
     )
-    profile_file_prefix = _Setting("onnxruntime_profile_", "What names of profiles begin with.")
-    use_deterministic_compute = _Setting(False, "Kept, without effect: runs are the same bits always.")
-    use_per_session_threads = _Setting(True, "False: as many threads as `set_global_thread_pool_sizes` said.")
+    profile_file_prefix: _Setting[str] = _Setting(
+        "onnxruntime_profile_", "What names of profiles begin with."
+    )
+    use_deterministic_compute: _Setting[bool] = _Setting(
+        False, "Kept, without effect: runs are the same bits always."
+    )
+    use_per_session_threads: _Setting[bool] = _Setting(
+        True, "False: as many threads as `set_global_thread_pool_sizes` said."
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,10 +211,12 @@ class RunOptions(_Options):
 
     _title = "RunOptions"
 
-    log_severity_level = _Setting(-1, "Kept, without effect.")
-    log_verbosity_level = _Setting(0, "Kept, without effect.")
-    logid = _Setting("", "Kept, without effect.")
-    only_execute_path_to_fetches = _Setting(False, "Kept, without effect: all outputs are computed.")
+    log_severity_level: _Setting[int] = _Setting(-1, "Kept, without effect.")
+    log_verbosity_level: _Setting[int] = _Setting(0, "Kept, without effect.")
+    logid: _Setting[str] = _Setting("", "Kept, without effect.")
+    only_execute_path_to_fetches: _Setting[bool] = _Setting(
+        False, "Kept, without effect: all outputs are computed."
+    )
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,7 +19,9 @@ class NodeArg:
     """An input or output: its name, its type as `tensor(float)`, its shape (numbers, names, None)."""
 
     def __init__(self, name: str, type: str, shape: list[int | str | None]):
-        self.name, self.type, self.shape = name, type, shape
+        self.name: str = name
+        self.type: str = type
+        self.shape: list[int | str | None] = shape
 
     @classmethod
     def _of(cls, port: Port) -> NodeArg:
@@ -52,5 +54,5 @@ class ModelMetadata:
         self.description: str = told.get("doc", "")
         self.graph_description: str = told.get("graph_doc", "")
         self.domain: str = told.get("domain", "")
-        self.version = UNSET_VERSION if version is None else int(version)
+        self.version: int = UNSET_VERSION if version is None else int(version)
         self.custom_metadata_map: dict[str, str] = dict(model.metadata)

@@ -121,7 +121,7 @@ class Session:
         ]
         return [OrtEpAssignedSubgraph(nodes)]
 
-    def get_tuning_results(self) -> list:
+    def get_tuning_results(self) -> list[Any]:
         """None: nothing is tuned when a model runs."""
         return []
 
@@ -148,7 +148,7 @@ class Session:
         if not options:
             raise RuntimeError("No options were provided")
 
-    def set_tuning_results(self, results: list, *, error_on_invalid: bool = False) -> None:
+    def set_tuning_results(self, results: list[Any], *, error_on_invalid: bool = False) -> None:
         """Without effect: nothing is tuned when a model runs."""
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
@@ -161,7 +161,7 @@ class Session:
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None,
-    ) -> list:
+    ) -> list[Any]:
         """The outputs named (none: all) for the inputs fed, by name."""
         try:
             if run_options is None and self._profile is None:
@@ -179,7 +179,7 @@ class Session:
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
         run_options: RunOptions | None,
-    ) -> list:
+    ) -> list[Any]:
         """The run again where it only needs other code, else the error as ONNX Runtime has it."""
         from .failures import missing_inputs, translated
 
@@ -206,7 +206,7 @@ class Session:
         feeds: Mapping[str, Any],
         options: RunOptions | None,
         memory: Mapping[str, Any] | None = None,
-    ) -> list:
+    ) -> list[Any]:
         """A run that can be ended and is written down where the session profiles."""
         from .failures import Fail, made
         from .options import RunOptions
@@ -374,7 +374,7 @@ class InferenceSession(Session):
 
     def __init__(
         self,
-        path_or_bytes: str | bytes | os.PathLike,
+        path_or_bytes: str | bytes | os.PathLike[str],
         sess_options: SessionOptions | None = None,
         providers: Providers = None,
         provider_options: Sequence[dict[Any, Any]] | None = None,
@@ -506,7 +506,11 @@ class NativeSession(InferenceSession):
         self._arguments = (source, options)
 
     def initialize_session(
-        self, providers: Sequence[str], provider_options: Sequence[dict], disabled_optimizers: set[str], /
+        self,
+        providers: Sequence[str],
+        provider_options: Sequence[dict[Any, Any]],
+        disabled_optimizers: set[str],
+        /,
     ) -> None:
         """Opens the model."""
         source, options = self._arguments

@@ -334,7 +334,7 @@ class OrtValueVector:
     def dlpack_at(self, index: int, /) -> object:
         return self._values[index].to_dlpack()
 
-    def to_dlpacks(self, to_tensor: Any, /) -> list:
+    def to_dlpacks(self, to_tensor: Any, /) -> list[Any]:
         """DLPack capsules of all, each handed to `to_tensor` if that is given."""
         capsules = [value.to_dlpack() for value in self._values]
         return [to_tensor(capsule) for capsule in capsules] if to_tensor else capsules

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.installed import installed_tree
 
 import onnxc
 from onnxc import onnxruntime
@@ -127,21 +128,11 @@ def test_the_program_with_types_uses_every_public_name():
 
 @pytest.mark.slow
 def test_a_program_with_types_passes_the_strict_checker(tmp_path):
-    """With the package as it is installed: its rooms are folders of their own in a checkout."""
-    from onnxc import codegen, passes, runtime_c
-
-    tree = tmp_path / "tree" / "onnxc"
-    tree.mkdir(parents=True)
-    for entry in Path(onnxc.__file__).parent.iterdir():
-        (tree / entry.name).symlink_to(entry)
-    for package in (codegen, passes, runtime_c):
-        place = tree / package.__name__.rpartition(".")[2]
-        if not place.exists():
-            place.symlink_to(Path(package.__file__).parent)
+    tree = installed_tree(tmp_path / "tree")
     shutil.copy(TYPED, tmp_path / "program.py")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "mypy", "--strict", "--follow-imports=silent", "program.py"],
-        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(tree.parent)},
+        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(tree)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -23,6 +23,7 @@ needs_command chroot coreutils
 needs_command chromium chromium
 needs_module ziglang ziglang
 needs_module material mkdocs-material
+needs_module pyright pyright
 
 # Node-API's headers stand beside node, or in a package of their own.
 include=$(dirname "$(command -v node || echo /usr/bin/node)")/../include/node

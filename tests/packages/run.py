@@ -23,6 +23,15 @@ ROOT = HERE.parents[1]
 TOLERANCE = {"rel_tol": 1e-2, "abs_tol": 1e-3}
 #: What a package needs beside what it asks for.
 FURTHER = {"silero-vad": ["torch", "torchaudio", "soundfile"], "basic-pitch": ["setuptools<80"]}
+#: What it asks for and does without: releases of tensorflow that exclude the protobuf which onnx needs.
+WITHOUT = {"basic-pitch": ["tensorflow"]}
+#: Prints what an installed package asks for where it is, one requirement a line.
+REQUIREMENTS = """
+import importlib.metadata, sys
+from pip._vendor.packaging.requirements import Requirement
+found = map(Requirement, importlib.metadata.requires(sys.argv[1]) or ())
+print(*(r for r in found if (not r.marker or r.marker.evaluate({"extra": ""}))), sep="\\n")
+"""
 
 
 def packages() -> list[str]:
@@ -34,8 +43,14 @@ def environment(folder: Path, package: str) -> Path:
     python = folder / package / "bin" / "python"
     if not (folder / package / "installed").exists():
         venv.create(folder / package, with_pip=True, clear=True)
-        names = [package, *FURTHER.get(package, ()), "onnxruntime", str(ROOT)]
-        subprocess.run([python, "-m", "pip", "install", "-q", *names], check=True)
+        pip = [python, "-m", "pip", "install", "-q"]
+        names = [package]
+        if without := WITHOUT.get(package):
+            subprocess.run([*pip, "--no-deps", package], check=True)
+            asked = [python, "-c", REQUIREMENTS, package]
+            lines = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.splitlines()
+            names = [line.partition(";")[0] for line in lines if not line.startswith(tuple(without))]
+        subprocess.run([*pip, *names, *FURTHER.get(package, ()), "onnxruntime", str(ROOT)], check=True)
         (folder / package / "installed").touch()
     return python
 
