@@ -1,6 +1,8 @@
 """Speed of matrix products against ONNX Runtime, one thread each, alternating in one process.
 
-python benchmarks/gemm.py [--target x86-64-v3] [--rounds 20] [M,N,K ...]
+python benchmarks/gemm.py [--target x86-64-v3] [--kernel gemm] [--rounds 20] [M,N,K ...]
+
+Of our kernels the one that is expected to be the fastest runs, unless one is named.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from onnxc.codegen.kernel import choices_of
-from onnxc.codegen.kernels import gemm
+from onnxc.codegen.kernels import gemm, gemm_thirds
 from onnxc.codegen.text.emitter import ENTRY
 from onnxc.ir import dims
 from onnxc.ir.graph import TensorType, Value, constant_value, make_node
 from onnxc.ir.ops import Contract
 from onnxc.target import find_target
 
+KERNELS = {"gemm": gemm, "gemm_thirds": gemm_thirds}
 SHAPES = "128,384,384 128,1536,384 128,384,1536 8,768,768 1,3072,768 196,1024,256 49,2048,512 3136,64,64"
 
 
@@ -48,23 +51,28 @@ def compiled(text: str, target) -> tuple[llvm.ExecutionEngine, Callable]:
     return engine, ctypes.CFUNCTYPE(ctypes.c_int32, *words)(engine.get_function_address(ENTRY))
 
 
-def ours(a: np.ndarray, b: np.ndarray, target) -> tuple[Callable, np.ndarray, object]:
+def ours(a: np.ndarray, b: np.ndarray, target, kernels) -> tuple[Callable, np.ndarray, object]:
     """(a call that computes a @ b for a constant b, its result, the kernel's choice)"""
     left = Value(TensorType("float32", a.shape), "a")
     node = make_node(Contract("mk", "kn", "mn", "float32"), [left, constant_value(b)])
-    (choice,) = choices_of(gemm, node, target)
-    code = gemm.emit(node, choice, target)
-    packed = aligned(gemm.pack(node, choice, 1).array)
-    a, out = aligned(a), aligned(np.zeros((len(a), b.shape[1]), np.float32))
-    memory = {("input", 0): a, ("input", 1): packed, ("output", 0): out}
-    (step,) = code.steps
-    arguments = np.array([memory[x.kind, x.index].ctypes.data for x in step.arguments], np.int64)
-    scratch = aligned(np.zeros(dims.evaluate(step.scratch, {}), np.uint8))
-    engine, function = compiled(step.text, target)
-    parts, at, own = dims.evaluate(step.parts, {}), arguments.ctypes.data, scratch.ctypes.data
+    choice = min((c for k in kernels for c in choices_of(k, node, target)), key=lambda c: c.time)
+    code = choice.kernel.emit(node, choice, target)
+    packed = aligned(choice.kernel.pack(node, choice, 1).array)
+    out = aligned(np.zeros((len(a), b.shape[1]), np.float32))
+    memory = {("input", 0): aligned(a), ("input", 1): packed, ("output", 0): out}
+    for index, nbytes in enumerate(code.temporaries):
+        memory["temporary", index] = aligned(np.zeros(dims.evaluate(nbytes, {}), np.uint8))
+    calls, kept = [], [memory]
+    for step in code.steps:
+        arguments = np.array([memory[x.kind, x.index].ctypes.data for x in step.arguments], np.int64)
+        scratch = aligned(np.zeros(dims.evaluate(step.scratch, {}), np.uint8))
+        engine, function = compiled(step.text, target)
+        calls.append((function, arguments.ctypes.data, dims.evaluate(step.parts, {}), scratch.ctypes.data))
+        kept += [engine, arguments, scratch]
 
-    def call(keep=(engine, arguments, scratch, memory)) -> None:
-        function(at, 0, parts, own)
+    def call(kept=kept) -> None:
+        for function, at, parts, own in calls:
+            function(at, 0, parts, own)
 
     return call, out, choice
 
@@ -114,14 +122,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("shapes", nargs="*", default=SHAPES.split())
     parser.add_argument("--target", default="native")
+    parser.add_argument("--kernel", choices=list(KERNELS))
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     target, random = find_target(options.target), np.random.default_rng(0)
+    kernels = [KERNELS[options.kernel]] if options.kernel else list(KERNELS.values())
     print(f"{'M,N,K':>16} {'onnxc':>8} {'ORT':>8} GF/s  ratio  kernel")
     for shape in options.shapes:
         m, n, k = map(int, shape.split(","))
         a, b = (random.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))
-        our, out, choice = ours(a, b, target)
+        our, out, choice = ours(a, b, target, kernels)
         their, expected = theirs(a, b)
         times = fastest([our, their], options.rounds, 2 * m * n * k)
         np.testing.assert_allclose(out, expected, rtol=1e-3, atol=1e-3)
