@@ -32,6 +32,15 @@ def forbid_the_memory_behind_operands(monkeypatch):
     monkeypatch.setattr(harness, "aligned", guarded)
 
 
+@pytest.fixture
+def two_pieces(monkeypatch):
+    """The smallest and the largest: transforms that registers hold, and ones that they do not."""
+    monkeypatch.setattr(winograd, "PIECES", (min(winograd.PIECES), max(winograd.PIECES)))
+
+
+SHORTER = pytest.mark.usefixtures("two_pieces")  # where the size of a piece is not what a test is about
+
+
 def channels_to(outputs):
     return random(outputs, 1, 1, seed=7), True
 
@@ -62,12 +71,14 @@ def test_images_of_any_size(target, size):
     check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
 
 
+@SHORTER
 @TARGETS
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_halves_are_read_as_they_are_stored(target, dtype):
     check_halves(convolution((1, 35, 7, 9), (40, 35, 3, 3), pads=1), winograd, target, dtype)
 
 
+@SHORTER
 @TARGETS
 @pytest.mark.parametrize("channels", [(33, 17), (300, 20)], ids=str)
 def test_double_precision(target, channels):
@@ -94,6 +105,7 @@ def test_any_channels(target, channels):
     check(case, winograd, target, tolerance=TOLERANCE)
 
 
+@SHORTER
 @TARGETS
 @pytest.mark.parametrize("channels", [(24, 24, 4), (40, 17, 3), (64, 32, 2)], ids=str)
 def test_groups_of_any_width(target, channels):
@@ -102,6 +114,7 @@ def test_groups_of_any_width(target, channels):
     check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
 
 
+@SHORTER
 @TARGETS
 @pytest.mark.parametrize("pads", [0, 2, (0, 1, 2, 0), (1, -1, 0, 1)], ids=str)
 def test_any_padding(target, pads):
@@ -133,6 +146,7 @@ def test_many_parts_give_the_whole(target):
 # Epilogues ---------------------------------------------------------------------------------------
 
 
+@SHORTER
 @TARGETS
 @pytest.mark.parametrize("size", [(1, 3), (8, 8), (9, 6)], ids=str)
 def test_bias_and_activation(target, size):
@@ -141,6 +155,7 @@ def test_bias_and_activation(target, size):
     check(case, winograd, target, tolerance=TOLERANCE)
 
 
+@SHORTER
 @TARGETS
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(1, 3), (8, 8), (9, 6)], ids=str)
