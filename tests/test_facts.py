@@ -37,6 +37,7 @@ def test_without_a_cache_folder_the_system_is_asked(monkeypatch):
     assert known_facts("t", Facts()) == replace(Facts(), **cache_sizes())
 
 
+@pytest.mark.slow
 def test_every_rate_is_measured(monkeypatch):
     monkeypatch.setattr(calibration, "SECONDS", 0.001)
     monkeypatch.setattr(calibration, "VISITS", 1)
