@@ -38,6 +38,8 @@ def unique(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.n
     (0: in order of first occurrence)."""
     (x,), (axis, is_sorted) = inputs, attributes
     wide = x.astype(np.float32) if x.dtype.kind == "V" else x  # ml_dtypes have no sort of their own
+    if wide.dtype == object:  # numpy compares no slices of texts, but of their places among all
+        wide = np.unique(wide, return_inverse=True)[1].reshape(wide.shape)
     _, first, inverse, counts = np.unique(
         wide, True, True, True, axis=None if axis < 0 else axis, equal_nan=False
     )

@@ -99,6 +99,13 @@ def rounds(path: Path) -> bool:
     )
 
 
+def tolerance(path: Path) -> float | None:
+    """2 % where operators round what they read to 8 bits, unseen by others; None, as usual, elsewhere."""
+    nodes = onnx.load(path, load_external_data=False).graph.node
+    levels = {a.i for n in nodes for a in n.attribute if a.name == "accuracy_level"}
+    return 2e-2 if 4 in levels or any(n.op_type == "DynamicQuantizeLSTM" for n in nodes) else None
+
+
 def departing(path: Path, given: dict[str, object]) -> str:
     """The first node that departs when it is given what others give; nothing where all agree."""
     nodes = compare_nodes(path, "onnxruntime", given)
@@ -108,7 +115,7 @@ def departing(path: Path, given: dict[str, object]) -> str:
 
 def verify(path: Path, threads: int) -> bool:
     """Compiles a model once, runs it twice, and prints what came of it in a line for each run."""
-    agrees = True
+    agrees, rtol = True, tolerance(path)
     with tempfile.TemporaryDirectory() as folder:
         library = onnxc.compile(path, Path(folder) / "model.so")
         theirs = reference(path, "onnxruntime", threads)
@@ -116,7 +123,7 @@ def verify(path: Path, threads: int) -> bool:
             for run in range(2):
                 given = feeds(path.stem, model.inputs, run)
                 pairs = zip(model.outputs, theirs(given), model.run(None, given), strict=True)
-                found = [compare(port.name, expected, mine) for port, expected, mine in pairs]
+                found = [compare(port.name, expected, mine, rtol) for port, expected, mine in pairs]
                 wrong = [f"{f.name} {f.type} {f.absolute:.3g}: {f.reason}" for f in found if not f.agrees]
                 shapes = sorted({f"{list(np.shape(value))}" for value in given.values()})[:3]
                 print(f"  {' '.join(shapes)}: {'; '.join(wrong[:3]) or 'agrees'}", flush=True)

@@ -19,7 +19,7 @@ def matmul(d: Draw) -> None:
     m, k, n = (d.size() for _ in range(3))
     batch = d.shape(d.choice((0, 1, 2)))[:2]
     batch = [min(size, 5) for size in batch]
-    k = max(k, 1) if d.schema.name == "QLinearMatMul" else k  # of no product ONNX Runtime gives anything
+    k = max(k, 1) if d.schema.name != "MatMul" else k  # of no product ONNX Runtime gives anything
     left, right = [*batch, min(m, 33), min(k, 33)], [*broadcast(d, batch), min(k, 33), min(n, 33)]
     left, right = (left[-1:] if d.chance(6) else left), (right[-2:-1] if d.chance(6) else right)
     for name, shape in ((a, left), (b, right)):

@@ -22,7 +22,8 @@ def _windows(d: Draw, image: list[int]) -> list[int]:
         d.attributes["strides"] = strides
     if max(dilations) > 1:
         d.attributes["dilations"] = dilations
-    same = max(dilations) == 1 and d.schema.name != "LpPool"  # ONNX Runtime's begins elsewhere then
+    # Where a stride passes over more than the window ONNX Runtime's SAME cuts the image in front.
+    same = max(dilations) == 1 and all(s <= k for s, k in zip(strides, kernel))
     automatic = d.choice(("SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET")) if same else "NOTSET"
     if automatic != "NOTSET" and d.chance():
         d.attributes["auto_pad"] = automatic

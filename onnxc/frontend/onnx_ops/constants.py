@@ -123,10 +123,10 @@ def Trilu(b, input, k=None, *, upper=1):
     offset = b.constant(0, "int64") if k is None else b.cast(scalar(b, k, "diagonal"), "int64")
     row, column = expr.index(input.rank - 2), expr.index(input.rank - 1)
 
-    def triangle(x: expr.Expr, k: expr.Expr) -> expr.Expr:
-        return expr.where(column - row >= k if upper else column - row <= k, x, 0)
+    def triangle(x: expr.Expr, k: expr.Expr, zero: expr.Expr) -> expr.Expr:
+        return expr.where(column - row >= k if upper else column - row <= k, x, zero)
 
-    return b.map(input, offset, triangle)
+    return b.map(input, offset, zeros(b, input.dtype, ()), triangle)
 
 
 @onnx_op(since=9)

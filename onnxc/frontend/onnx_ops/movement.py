@@ -7,6 +7,7 @@ vanish where known.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -250,9 +251,10 @@ def _reachable(end: Dimension, axis: int, x: Value) -> Dimension:
 def slice_range(
     start: Dimension, end: Dimension, step: Dimension, length: Dimension
 ) -> tuple[Dimension, ...]:
-    """Python's slice(start, end, step).indices(length) as (start, number of elements, step)."""
+    """Python's slice(start, end, step).indices(length) as (start, number of elements, step), but that a start
+    before the axis is its first element where Python going backward finds nothing."""
     backward = dims.compare("lt", step, 0)
-    low, high = (_bound(place, length, backward) for place in (start, end))
+    low, high = _bound(start, length, backward, 0), _bound(end, length, backward, -backward)
     if isinstance(backward, int):
         sign = 1 - 2 * backward
         count = dims.ceil_divide(sign * (high - low), sign * step)
@@ -261,16 +263,19 @@ def slice_range(
     return low, dims.maximum(-dims.floor_divide(low - high, step), 0), step
 
 
-def _bound(place: Dimension, length: Dimension, backward: Dimension) -> Dimension:
-    """A slice's start or end inside an axis, a negative one counted from its end; the length is
+def _bound(place: Dimension, length: Dimension, backward: Dimension, low: Dimension) -> Dimension:
+    """A slice's start or end inside an axis, from low on, a negative one counted from its end; the length is
     never negative."""
-    low, high = -backward, length - backward
+    high = length - backward
+    within = (
+        partial(dims.minimum, high) if low == 0 and backward == 1 else lambda least: least
+    )  # none of nothing
     if isinstance(place, int) and isinstance(backward, int) and not isinstance(length, int):
         if abs(place) >= _ENDLESS:
-            return high if place > 0 else low
+            return high if place > 0 else within(low)
         if place >= 0:
             return dims.minimum(place, high)
-        return high if place == -1 and backward else dims.maximum(length + place, low)
+        return high if place == -1 and backward else within(dims.maximum(length + place, low))
     if dims.at_least(place, 0) and isinstance(backward, int):
         return dims.minimum(place, high)
     return dims.clamp(place + length * dims.compare("lt", place, 0), low, high)

@@ -1,7 +1,7 @@
 """Every version of every operator, over drawn types, sizes and attributes, after all passes, means what ONNX
 Runtime or the onnx package makes of it.
 
-The examples are the same in every run. `ONNXC_DRAWS=N` draws N others of each version and compiles them."""
+The examples are the same in every run; `ONNXC_DRAWS=N` draws N others of each version."""
 
 from __future__ import annotations
 

@@ -453,6 +453,28 @@ def test_a_slice_of_the_run_steps_backwards():
     np.testing.assert_array_equal(found, X[:, :, 3:0:-1, ::-2])
 
 
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 2, 5])
+def test_a_slice_backward_from_before_the_axis_begins_at_its_first_element(length, symbolic):
+    """The specification clamps the start to 0; of Python's slice nothing is left."""
+    x, given = floats(length), [ints(-9), ints(-10), ints(0), ints(-1)]
+    proto = model("Slice", 13, [x, *given], {}, symbolic=symbolic, constants=True)
+    np.testing.assert_array_equal(evaluate(proto, [x])[0], x[:1])
+    np.testing.assert_array_equal(run("Slice", 13, [x, *given])[0], x[:1])
+
+
+def test_a_triangle_of_complex_numbers():
+    x = (floats(4, 3) + 1j * floats(4, 3)).astype(np.complex64)
+    np.testing.assert_array_equal(run("Trilu", 14, [x], upper=0)[0], np.tril(x))
+
+
+def test_unique_rows_of_texts():
+    x = np.array([["b", "a"], ["a", "c"], ["b", "a"]], object)
+    y, first, inverse, counts = run("Unique", 11, [x], outputs=4, axis=0)
+    assert y.tolist() == [["a", "c"], ["b", "a"]]
+    assert (first.tolist(), inverse.tolist(), counts.tolist()) == ([1, 0], [1, 0, 1], [1, 2])
+
+
 def test_a_step_of_0_fails_the_run():
     with pytest.raises(InterpretError, match="invalid value"):
         run("Slice", 13, [X, ints(0), ints(1), ints(0), ints(0)])
