@@ -6,17 +6,23 @@ An input is a recipe for an array: `f(2, 3)` is normal, `w(...)` the same as an 
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+sys.path.insert(0, str(Path(__file__).parent))
+from random_trees import ensemble
+
 Array = np.ndarray
 Recipe = Callable[[np.random.Generator], Array]
 ML, MS, TRAINING = "ai.onnx.ml", "com.microsoft", "ai.onnx.preview.training"
+OLD = 21  # of what ONNX Runtime has in no newer version
 OPSETS = {"": 23, ML: 4, MS: 1, TRAINING: 1}
 
 
@@ -305,16 +311,18 @@ WINDOWS = [
     Case("AveragePool", [f(*IMAGE)], {"kernel_shape": [2, 2], "strides": [2, 2]}),
     Case("LpPool", [f(*IMAGE)], {"kernel_shape": [2, 2], "strides": [2, 2]}),
     *each("GlobalAveragePool GlobalMaxPool", f(1, 512, 7, 7)),
-    *each("GlobalLpPool", f(1, 512, 7, 7)),
+    Case("GlobalLpPool", [f(1, 512, 7, 7)], opset=OLD),
     Case(
         "MaxRoiPool",
         [f(*IMAGE), lambda rng: np.array([[0, 2, 3, 40, 50]] * 20, np.float32)],
         {"pooled_shape": [7, 7]},
+        opset=OLD,
     ),
     Case(
         "RoiAlign",
         [f(*IMAGE), lambda rng: np.array([[2, 3, 40, 50]] * 20, np.float32), ints(0, 1, 20)],
         {"output_height": 7, "output_width": 7},
+        opset=OLD,
     ),
     Case(
         "MaxUnpool",
@@ -413,7 +421,7 @@ FUSED = [
         ],
         {},
         MS,
-        outputs=1,
+        outputs=2,
     ),
     Case("Attention", [f(1, 128, 384), w(384, 1152), w(1152)], {"num_heads": 12}, MS, note="(microsoft)"),
     Case("MultiHeadAttention", [f(*TOKENS)] * 3, {"num_heads": 12}, MS),
@@ -556,10 +564,122 @@ TABLES = [
 ]
 
 RANDOM = [
-    Case("RandomNormalLike", [f(*TOKENS)]),
-    Case("RandomUniformLike", [f(*TOKENS)]),
-    Case("Bernoulli", [lambda rng: rng.random(TOKENS).astype(np.float32)]),
-    Case("Multinomial", [f(4, 1000)], {"sample_size": 10}),
+    Case("RandomNormalLike", [f(*TOKENS)], opset=OLD),
+    Case("RandomUniformLike", [f(*TOKENS)], opset=OLD),
+    Case("RandomNormal", [], {"shape": list(TOKENS)}, opset=OLD),
+    Case("RandomUniform", [], {"shape": list(TOKENS)}, opset=OLD),
+    Case("Bernoulli", [lambda rng: rng.random(TOKENS).astype(np.float32)], opset=OLD),
+    Case("Multinomial", [f(4, 1000)], {"sample_size": 10}, opset=OLD),
 ]
 
-CASES = [*ELEMENTS, *ROWS, *MOVEMENT, *WINDOWS, *QUANTISED, *FUSED, *TABLES, *RANDOM]
+OLDER = [
+    Case("Scatter", [f(1000, 80), ints(0, 1000, 300, 80), f(300, 80)], opset=9),
+    Case("Upsample", [f(1, 64, 28, 28), const([1, 1, 2, 2])], {"mode": "nearest"}, opset=9),
+    Case("SimplifiedLayerNormalization", [f(*TOKENS), w(768)], {"axis": -1}, opset=17),
+    Case("TransposeMatMul", [f(*TOKENS), w(768, 768)], {"transB": 1}, MS),
+    Case("ExpandDims", [f(*TOKENS), const(1, np.int32)], {}, MS),
+    Case("Trilu", [f(12, 256, 256)], {}, MS, note="(microsoft)"),
+    Case("Unique", [ints(0, 500, 10_000, dtype=np.float32)], {}, MS, outputs=3, note="(microsoft)"),
+    Case(
+        "GatherND", [f(64, 100, 100), lambda rng: rng.integers(0, 64, (5000, 2))], {}, MS, note="(microsoft)"
+    ),
+    Case("Pad", [f(64, 56, 56), int64(0, 1, 1, 0, 1, 1)], {}, MS, note="(microsoft)"),
+    Case("QuantizeLinear", [f(*IMAGE), *Q], {}, MS, note="(microsoft)"),
+    Case("DequantizeLinear", [u8(*IMAGE), *Q], {}, MS, note="(microsoft)"),
+    Case("NhwcMaxPool", [u8(1, 56, 56, 64)], {"kernel_shape": [2, 2], "strides": [2, 2]}, MS),
+    Case(
+        "MatMulInteger16",
+        [ints(-99, 99, 128, 768, dtype=np.int16), ints(-99, 99, 768, 64, dtype=np.int16)],
+        {},
+        MS,
+    ),
+    Case(
+        "QAttention",
+        [
+            u8(1, 128, 384),
+            wq(s8(384, 1152)),
+            w(1152),
+            const(0.02),
+            const(0.01),
+            None,
+            const(120, np.uint8),
+            const(0, np.int8),
+        ],
+        {"num_heads": 12},
+        MS,
+    ),
+    Case(
+        "DynamicQuantizeLSTM",
+        [f(64, 1, 128), wq(s8(1, 128, 512)), wq(s8(1, 128, 512)), w(1, 1024), None, None, None, None]
+        + [const([0.001]), const([0], np.int8)] * 2,
+        {"hidden_size": 128},
+        MS,
+    ),
+    Case(
+        "GroupQueryAttention",
+        [f(1, 1, 768), f(1, 1, 256), f(1, 1, 256), f(1, 4, 127, 64), f(1, 4, 127, 64)]
+        + [const([127], np.int32), const(128, np.int32)],
+        {"num_heads": 12, "kv_num_heads": 4},
+        MS,
+        outputs=3,
+    ),
+    Case(
+        "MoE",
+        [f(128, 256), f(128, 8), w(8, 512, 256), None, w(8, 256, 512)],
+        {"k": 2, "activation_type": "relu"},
+        MS,
+    ),
+]
+
+ENSEMBLES = [
+    Case(
+        "TreeEnsembleRegressor",
+        [f(1, 20)],
+        {"n_targets": 1, **ensemble(100, 200, 10, 1)},
+        ML,
+        opset=1,
+        note="a row",
+    ),
+    Case("TreeEnsembleRegressor", [f(1000, 20)], {"n_targets": 1, **ensemble(100, 200, 10, 1)}, ML, opset=1),
+    Case(
+        "TreeEnsembleClassifier",
+        [f(1000, 20)],
+        {"classlabels_int64s": [0, 1, 2], **ensemble(100, 200, 10, 3, "class")},
+        ML,
+        outputs=2,
+        opset=1,
+    ),
+    Case(
+        "SVMClassifier",
+        [f(1000, 20)],
+        {
+            "classlabels_ints": [0, 1],
+            "coefficients": list(np.linspace(-1, 1, 100)),
+            "kernel_params": [0.1, 0.0, 3.0],
+            "kernel_type": "RBF",
+            "rho": [0.2],
+            "support_vectors": list(np.linspace(-1, 1, 2000)),
+            "vectors_per_class": [50, 50],
+        },
+        ML,
+        outputs=2,
+        opset=1,
+    ),
+    Case("ZipMap", [f(1000, 3)], {"classlabels_int64s": [0, 1, 2]}, ML, opset=1),
+]
+
+LISTS = [Case("SplitToSequence", [f(128, 768)], {"keepdims": 0}), Case("SequenceConstruct", [f(*TOKENS)] * 3)]
+
+CASES = [
+    *ELEMENTS,
+    *ROWS,
+    *MOVEMENT,
+    *WINDOWS,
+    *QUANTISED,
+    *FUSED,
+    *TABLES,
+    *RANDOM,
+    *OLDER,
+    *ENSEMBLES,
+    *LISTS,
+]

@@ -21,7 +21,7 @@ import onnxruntime
 import onnxc
 
 sys.path.insert(0, str(Path(__file__).parent))
-from operator_cases import CASES, Case
+from operator_cases import CASES, RANDOM, Case
 
 BAR = 1.2
 
@@ -78,7 +78,7 @@ def measured(case: Case, seconds: float) -> dict[str, object]:
     if rival is None:
         return row | {"note": "ONNX Runtime does not run it"}
     try:
-        row["note"] = apart(ours.run(None, feeds), rival.run(None, feeds)) if "Random" not in case.op else ""
+        row["note"] = apart(ours.run(None, feeds), rival.run(None, feeds)) if case not in RANDOM else ""
     except Exception as error:
         return row | {"note": str(error)[:60]}
     a, b = least(lambda: ours.run(None, feeds), lambda: rival.run(None, feeds), seconds)

@@ -2,8 +2,7 @@
 
     python benchmarks/trees.py [--target x86-64-v3] [TREES,LEAVES,DEPTH,CLASSES ...]
 
-Trees split random nodes until they have LEAVES leaves, none deeper than DEPTH; leaves have a weight for each
-class. Features are normal, and so are thresholds within the range that a node sees, so that rows spread. `C`:
+Trees of LEAVES leaves, none deeper than DEPTH (random_trees.py); leaves have a weight for each class. `C`:
 what a C program sees of a run, `Python`: of a bound one.
 """
 
@@ -12,11 +11,11 @@ from __future__ import annotations
 import argparse
 import ctypes
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import NormalDist
 
 import numpy as np
 import onnxruntime
@@ -26,49 +25,21 @@ import onnxc
 from onnxc.codegen.library.compiler import find_compiler
 from onnxc.codegen.library.runtime import SOURCES
 
+sys.path.insert(0, str(Path(__file__).parent))
+from random_trees import FEATURES, ensemble
+
 CASES = "100,1024,10,3 100,200,10,3 1000,64,6,1 1000,31,12,1 600,31,12,1"
-FEATURES, ROWS = 20, 10_000
-NORMAL = NormalDist()
-
-
-def tree(random: np.random.Generator, leaves: int, depth: int) -> list[list]:
-    """Nodes as (feature, threshold, true, false), None for a leaf."""
-    whole = (0.0, 1.0)
-    nodes: list[list] = [[None, 0, {}]]  # split, depth, ranges of quantiles by feature
-    open_nodes = [0]
-    while len(open_nodes) and len(nodes) // 2 + 1 < leaves:
-        at = open_nodes.pop(int(random.integers(len(open_nodes))))
-        _, level, ranges = nodes[at]
-        feature = int(random.integers(FEATURES))
-        low, high = ranges.get(feature, whole)
-        cut = low + (high - low) * random.uniform(0.3, 0.7)
-        nodes[at][0] = [feature, NORMAL.inv_cdf(cut), len(nodes), len(nodes) + 1]
-        for part in ((low, cut), (cut, high)):
-            if level + 1 < depth:
-                open_nodes.append(len(nodes))
-            nodes.append([None, level + 1, {**ranges, feature: part}])
-    return [node[0] for node in nodes]
+ROWS = 10_000
 
 
 def model_of(trees: int, leaves: int, depth: int, classes: int, rows: int) -> ModelProto:
-    random = np.random.default_rng(0)
-    columns: dict[str, list] = {}
-
-    def put(**values: object) -> None:
-        for name, value in values.items():
-            columns.setdefault(name, []).append(value)
-
-    for t in range(trees):
-        for k, split in enumerate(tree(random, leaves, depth)):
-            feature, threshold, true, false = split or (0, 0.0, 0, 0)
-            mode = "BRANCH_LEQ" if split else "LEAF"
-            put(nodes_treeids=t, nodes_nodeids=k, nodes_featureids=feature, nodes_modes=mode)
-            put(nodes_values=threshold, nodes_truenodeids=true, nodes_falsenodeids=false)
-            for c in range(0 if split else classes):
-                weight = float(np.float32(random.standard_normal()))
-                put(target_treeids=t, target_nodeids=k, target_ids=c, target_weights=weight)
     node = helper.make_node(
-        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=classes, **columns
+        "TreeEnsembleRegressor",
+        ["x"],
+        ["y"],
+        domain="ai.onnx.ml",
+        n_targets=classes,
+        **ensemble(trees, leaves, depth, classes),
     )
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, FEATURES])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, classes])
