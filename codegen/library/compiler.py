@@ -56,7 +56,7 @@ def find_archiver(compiler: Sequence[str]) -> tuple[str, ...]:
 
 def target_flags(compiler: Sequence[str], target: Target) -> tuple[str, ...]:
     """What tells the compiler to make code for the target's kind of machine; nothing where CC says it already
-    (`zig cc -target x86_64-linux-musl`)."""
+    (`zig cc -target MACHINE-linux-musl`)."""
     machine, _, system = target.triple.partition("-")
     if any(word == "-target" or word.startswith("--target=") for word in compiler):
         return ()
