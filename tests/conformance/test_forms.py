@@ -1,5 +1,8 @@
 """Every case of the backend suite again with each size of its inputs a variable, and with all inputs
 constants, folded and not: interpreted after all passes, and every few cases compiled, many into one library.
+
+To compile them all takes a quarter of an hour of processor time for each form, which a run does not have:
+`python tests/support/forms.py --compile every` does it.
 """
 
 from __future__ import annotations
