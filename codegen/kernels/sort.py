@@ -298,6 +298,7 @@ class Line:
             source, to = to, source
         self._clear_counts()
         with f.loop(0, n) as loop:
+            key: str
             if self.count != self.n:
                 key = f.load(self.word, displaced(f, source[0], loop.index, self.item))
             else:

@@ -266,7 +266,8 @@ MOST_READ = 1 << 16  # constant indices that are looked at
 def _known(nest: Named, indices: Value) -> Named:
     """The nest with what is known of constant indices."""
     constant = indices.constant
-    if constant is None or indices.tensor.count > MOST_READ:
+    count = indices.tensor.count
+    if constant is None or not isinstance(count, int) or count > MOST_READ:
         return nest
     numbers = constant.array
     components = []
