@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onnxc.codegen.library.link import find_compiler
-from onnxc.codegen.library.runtime import SOURCES
+from onnxc.codegen.library.runtime import HEADERS
 from onnxc.commands.console import bytes_text, time_text
 from onnxc.commands.inputs import resolve_shapes
 from onnxc.loading.loader import load
@@ -42,7 +42,7 @@ def measure(
                 "-std=c11",
                 "-D_GNU_SOURCE",
                 "-O2",
-                f"-I{SOURCES}",
+                f"-I{HEADERS}",
                 str(SOURCE),
                 "-o",
                 str(program),

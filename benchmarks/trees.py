@@ -23,7 +23,7 @@ from onnx import ModelProto, TensorProto, helper
 
 import onnxc
 from onnxc.codegen.library.compiler import find_compiler
-from onnxc.codegen.library.runtime import SOURCES
+from onnxc.codegen.library.runtime import HEADERS
 
 sys.path.insert(0, str(Path(__file__).parent))
 from random_trees import FEATURES, ensemble
@@ -75,7 +75,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="onnxc-trees-") as folder:
         clock = Path(folder) / "clock.so"
         source = Path(__file__).with_suffix(".c")
-        command = [*find_compiler(), "-O2", "-shared", "-fPIC", f"-I{SOURCES}", str(source), "-o", str(clock)]
+        command = [*find_compiler(), "-O2", "-shared", "-fPIC", f"-I{HEADERS}", str(source), "-o", str(clock)]
         subprocess.run(command, check=True)
         measured = ctypes.CDLL(str(clock)).fastest
         pointer, count = ctypes.c_void_p, ctypes.c_int32
