@@ -36,7 +36,8 @@ ROOMS = (
     ("loading",),
     ("onnxruntime",),
     ("",),  # onnxc itself: compile, load, InferenceSession
-    ("demo",),
+    ("portable",),
+    ("demo", "sklearn", "ray", "spark"),
     ("commands",),
     ("__main__",),
 )

@@ -18,6 +18,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.caches import with_runtime
+from support.tables import scores
 
 import onnxc.demo
 
@@ -116,6 +117,8 @@ def provide(folder, page):
     models = {"model.onnx": image_model("batch"), "decoder.onnx": decoder(), "broken.onnx": broken()}
     if page.name == "custom_operators.md":
         models["model.onnx"] = clamping()
+    if page.name == "batch.md":
+        models["model.onnx"] = scores()
     for name, model in models.items():
         onnx.save(model, folder / name)
     (folder / "program.py").write_text(
@@ -129,7 +132,12 @@ def provide(folder, page):
 def environment(folder):
     """This process's, whose programs come first and whose cache is the folder's."""
     tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PATH": tools, "ONNXC_CACHE": str(folder / "cache")}
+    return {
+        **os.environ,
+        "PATH": tools,
+        "ONNXC_CACHE": str(folder / "cache"),
+        "PYSPARK_PYTHON": sys.executable,
+    }
 
 
 def run(command, folder, status=0):
@@ -150,6 +158,7 @@ import numpy as np
 import onnxc
 x = np.zeros((1, 3, 224, 224), np.float32)
 ids = np.ones((1, 4), np.int64)
+rows = np.ones((5, 3), np.float32)
 """
 
 

@@ -23,6 +23,12 @@ needs_command chroot coreutils
 needs_command chromium chromium
 needs_module ziglang ziglang
 needs_module material mkdocs-material
+needs_command java default-jre-headless
+needs_module sklearn scikit-learn
+needs_module ray ray
+needs_module pyspark 'pyspark>=4'
+needs_module pandas 'pandas<3'
+needs_module pyarrow pyarrow
 needs_module pyright pyright
 
 # Node-API's headers stand beside node, or in a package of their own.
