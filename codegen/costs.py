@@ -47,6 +47,7 @@ NEST_PRODUCT = 24  # of a convolution in LoopNest, whose sums lie in memory
 NEST_TAP = 8  # of a pooling window's tap in LoopNest
 STRIDED = 4  # times as many where what a vector needs does not lie together
 GATHERED = 1.3  # to load one of a vector's elements by itself
+ALONE = 4.0  # the same of bytes and halves, which no instruction gathers
 ELEMENT = 1.5  # to copy one by itself
 EVERY = 6  # of a vector of elements that lie a few apart
 INTERLEAVED = 5  # of a vector of few rows that become columns, or the other way round
