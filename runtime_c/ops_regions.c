@@ -14,9 +14,14 @@ static onnxc_images onnxc_images_of(const onnxc_value *x) {
                           x->dims[0], x->dims[1], x->dims[2], x->dims[3]};
 }
 
-static double onnxc_pixel(const onnxc_images *x, int64_t image, int64_t channel, int64_t y, int64_t column) {
-    int64_t index = ((image * x->channels + channel) * x->height + y) * x->width + column;
-    return onnxc_to_double(x->dtype, x->data + x->size * index);
+/* The plane of a channel of an image. */
+static const char *onnxc_plane(const onnxc_images *x, int64_t image, int64_t channel) {
+    return x->data + x->size * (image * x->channels + channel) * x->height * x->width;
+}
+
+/* An element of a plane. single: elements are float32, which whoever knows it reads at once. */
+static inline double onnxc_pixel(const onnxc_images *x, const char *plane, int64_t index, bool single) {
+    return single ? (double)((const float *)plane)[index] : onnxc_to_double(x->dtype, plane + x->size * index);
 }
 
 /* Where a point lies between the pixels of one axis: low + part. False when it is outside. */
@@ -29,29 +34,68 @@ static bool onnxc_between(double at, int64_t length, int64_t *low, double *part)
     return true;
 }
 
-/* Takes one sample of every channel into `sums`: its value, or for `greatest` the largest of the four
- * weighted neighbours, as ONNX Runtime defines it. */
-static void onnxc_sample(const onnxc_images *x, int64_t image, double y, double column, bool greatest,
-                         bool first, double *sums) {
-    int64_t top = 0, left = 0;
-    double down = 0, right = 0;
-    bool inside = onnxc_between(y, x->height, &top, &down) && onnxc_between(column, x->width, &left, &right);
-    int64_t below = down > 0 ? top + 1 : top, beside = right > 0 ? left + 1 : left;
-    for (int64_t c = 0; c < x->channels; c++) {
-        double part[4] = {0, 0, 0, 0};
-        if (inside) {
-            part[0] = (1 - down) * (1 - right) * onnxc_pixel(x, image, c, top, left);
-            part[1] = (1 - down) * right * onnxc_pixel(x, image, c, top, beside);
-            part[2] = down * (1 - right) * onnxc_pixel(x, image, c, below, left);
-            part[3] = down * right * onnxc_pixel(x, image, c, below, beside);
-        }
-        if (!greatest) {
-            sums[c] += part[0] + part[1] + part[2] + part[3];
-            continue;
-        }
-        double most = fmax(fmax(part[0], part[1]), fmax(part[2], part[3]));
-        sums[c] = first ? most : fmax(sums[c], most);
+/* Where samples lie along an axis: between two pixels, which are one where nothing is behind the first; the
+ * second's share. A sample that is not inside is 0. */
+typedef struct onnxc_between_two {
+    int64_t low, high;
+    double part;
+    bool inside;
+} onnxc_between_two;
+
+/* Those of all cells of a region, from `start` on, each cell of size `extent`. */
+static void onnxc_place_samples(onnxc_between_two *places, double start, double extent, int64_t cells,
+                                int64_t samples, int64_t length) {
+    for (int64_t k = 0; k < cells * samples; k++) {
+        double cell = start + (double)(k / samples) * extent;
+        double at = cell + ((double)(k % samples) + 0.5) * extent / (double)samples;
+        onnxc_between_two place = {0, 0, 0, false};
+        place.inside = onnxc_between(at, length, &place.low, &place.part);
+        place.high = place.part > 0 ? place.low + 1 : place.low;
+        places[k] = place;
     }
+}
+
+/* The sum of a cell's samples in one plane. */
+static inline double onnxc_sum_samples(const onnxc_images *x, const char *plane, const onnxc_between_two *y,
+                                       int64_t rows, const onnxc_between_two *column, int64_t columns,
+                                       bool single) {
+    double found = 0;
+    for (int64_t s = 0; s < rows; s++) {
+        if (!y[s].inside) continue;
+        int64_t top = y[s].low * x->width, below = y[s].high * x->width;
+        double above = 0, beneath = 0;
+        for (int64_t t = 0; t < columns; t++) {
+            if (!column[t].inside) continue;
+            int64_t low = column[t].low, high = column[t].high;
+            double right = column[t].part, left = 1 - right;
+            above += left * onnxc_pixel(x, plane, top + low, single)
+                + right * onnxc_pixel(x, plane, top + high, single);
+            beneath += left * onnxc_pixel(x, plane, below + low, single)
+                + right * onnxc_pixel(x, plane, below + high, single);
+        }
+        found += (1 - y[s].part) * above + y[s].part * beneath;
+    }
+    return found;
+}
+
+/* The largest of the weighted neighbours of a cell's samples, as ONNX Runtime defines it. */
+static double onnxc_largest_neighbour(const onnxc_images *x, const char *plane, const onnxc_between_two *y,
+                                      int64_t rows, const onnxc_between_two *column, int64_t columns) {
+    double found = 0;
+    for (int64_t s = 0; s < rows; s++)
+        for (int64_t t = 0; t < columns; t++) {
+            double part[4] = {0, 0, 0, 0}, down = y[s].part, right = column[t].part;
+            if (y[s].inside && column[t].inside) {
+                int64_t top = y[s].low * x->width, below = y[s].high * x->width;
+                part[0] = (1 - down) * (1 - right) * onnxc_pixel(x, plane, top + column[t].low, false);
+                part[1] = (1 - down) * right * onnxc_pixel(x, plane, top + column[t].high, false);
+                part[2] = down * (1 - right) * onnxc_pixel(x, plane, below + column[t].low, false);
+                part[3] = down * right * onnxc_pixel(x, plane, below + column[t].high, false);
+            }
+            double most = fmax(fmax(part[0], part[1]), fmax(part[2], part[3]));
+            found = s + t == 0 ? most : fmax(found, most);
+        }
+    return found;
 }
 
 /* Samples of a cell along one axis: as many as asked for, else one a pixel; -1 for a region that is no
@@ -74,9 +118,9 @@ ONNXC_OPERATOR(roi_align)(onnxc_context *context, const onnxc_value *in, int32_t
     double scale = ONNXC_LOAD(float, in[3].data);
     int64_t dims[] = {regions, x.channels, height, width};
     char *y = onnxc_call_output(context, out, attributes[0], x.dtype, 4, dims);
-    double *sums = onnxc_call_scratch(context, x.channels, sizeof *sums);
-    if (y == NULL || sums == NULL) return context->status;
-    for (int64_t r = 0; r < regions; r++) {
+    if (y == NULL) return context->status;
+    onnxc_between_two *places = NULL;
+    for (int64_t r = 0, room = 0; r < regions; r++) {
         double corner[4];
         int64_t image = ONNXC_LOAD(int64_t, (const char *)in[2].data + 8 * r);
         for (int k = 0; k < 4; k++)
@@ -84,36 +128,66 @@ ONNXC_OPERATOR(roi_align)(onnxc_context *context, const onnxc_value *in, int32_t
                 * scale - (half ? 0.5 : 0);
         double wide = corner[2] - corner[0], high = corner[3] - corner[1];
         if (!half) wide = fmax(wide, 1), high = fmax(high, 1);
-        int64_t rows = onnxc_samples(high, height, attributes[3]);
+        int64_t rows = onnxc_samples(high, height, attributes[3]), down, across, needed;
         int64_t columns = onnxc_samples(wide, width, attributes[3]);
         if (image < 0 || image >= x.count) return onnxc_raise(context, ONNXC_INDEX_OUT_OF_RANGE, image);
         if (rows < 0 || columns < 0) return onnxc_raise(context, ONNXC_INVALID_VALUE, r);
         if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
-        double cell_high = high / (double)height, cell_wide = wide / (double)width;
+        if (x.height * x.width == 0) rows = columns = 0;
+        if (!onnxc_multiply(rows, height, &down) || !onnxc_multiply(columns, width, &across) ||
+            !onnxc_add(down, across, &needed))
+            return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, r);
+        if (needed > room || places == NULL) {
+            room = needed > 2 * room ? needed : 2 * room;
+            places = onnxc_call_scratch(context, room > 0 ? room : 1, sizeof *places);
+            if (places == NULL) return context->status;
+        }
+        onnxc_place_samples(places, corner[1], high / (double)height, height, rows, x.height);
+        onnxc_place_samples(places + down, corner[0], wide / (double)width, width, columns, x.width);
         double count = rows * columns > 0 ? (double)(rows * columns) : 1;
-        for (int64_t cell = 0; cell < height * width; cell++) {
-            double above = corner[1] + (double)(cell / width) * cell_high;
-            double before = corner[0] + (double)(cell % width) * cell_wide;
-            memset(sums, 0, (size_t)(8 * x.channels));
-            for (int64_t s = 0; s < rows * columns && x.height * x.width > 0; s++)
-                onnxc_sample(&x, image, above + ((double)(s / columns) + 0.5) * cell_high / (double)rows,
-                             before + ((double)(s % columns) + 0.5) * cell_wide / (double)columns,
-                             greatest, s == 0, sums);
-            for (int64_t c = 0; c < x.channels; c++)
-                onnxc_from_double(x.dtype, greatest ? sums[c] : sums[c] / count,
-                                  y + x.size * ((r * x.channels + c) * height * width + cell));
+        for (int64_t c = 0; c < x.channels; c++) {
+            const char *plane = onnxc_plane(&x, image, c);
+            char *to = y + x.size * (r * x.channels + c) * height * width;
+            for (int64_t cell = 0; cell < height * width; cell++) {
+                const onnxc_between_two *above = places + cell / width * rows;
+                const onnxc_between_two *beside = places + down + cell % width * columns;
+                double found;
+                if (greatest) found = onnxc_largest_neighbour(&x, plane, above, rows, beside, columns);
+                else if (x.dtype != ONNXC_FLOAT32)
+                    found = onnxc_sum_samples(&x, plane, above, rows, beside, columns, false) / count;
+                else found = onnxc_sum_samples(&x, plane, above, rows, beside, columns, true) / count;
+                onnxc_from_double(x.dtype, found, to + x.size * cell);
+            }
         }
     }
     return ONNXC_OK;
 }
 
-/* A cell's pixels along one axis, clipped to the image: [*begin, *end). */
-static void onnxc_cell(double start, double extent, int64_t cells, int64_t cell, int64_t length,
-                       int64_t *begin, int64_t *end) {
-    double from = start + floor((double)cell * extent / (double)cells);
-    double to = start + ceil((double)(cell + 1) * extent / (double)cells);
-    *begin = from > 0 ? from < (double)length ? (int64_t)from : length : 0;
-    *end = to > 0 ? to < (double)length ? (int64_t)to : length : 0;
+/* Pixels along one axis, [begin, end). */
+typedef struct onnxc_range {
+    int64_t begin, end;
+} onnxc_range;
+
+/* Those of each of a region's cells, clipped to the image. */
+static void onnxc_cells(onnxc_range *ranges, double start, double extent, int64_t cells, int64_t length) {
+    for (int64_t cell = 0; cell < cells; cell++) {
+        double from = start + floor((double)cell * extent / (double)cells);
+        double to = start + ceil((double)(cell + 1) * extent / (double)cells);
+        ranges[cell].begin = from > 0 ? from < (double)length ? (int64_t)from : length : 0;
+        ranges[cell].end = to > 0 ? to < (double)length ? (int64_t)to : length : 0;
+    }
+}
+
+/* The greatest pixel of a cell that is a number, 0 for an empty cell. */
+static inline double onnxc_greatest(const onnxc_images *x, const char *plane, onnxc_range rows,
+                                    onnxc_range columns, bool single) {
+    double most = rows.begin < rows.end && columns.begin < columns.end ? -INFINITY : 0;
+    for (int64_t row = rows.begin; row < rows.end; row++)
+        for (int64_t column = columns.begin; column < columns.end; column++) {
+            double pixel = onnxc_pixel(x, plane, row * x->width + column, single);
+            most = pixel > most ? pixel : most;
+        }
+    return most;
 }
 
 /* max_roi_pool: X [N, C, H, W], regions [R, 5] (image, x1, y1, x2, y2), float32 scale of the regions ->
@@ -126,7 +200,10 @@ ONNXC_OPERATOR(max_roi_pool)(onnxc_context *context, const onnxc_value *in, int3
     double scale = ONNXC_LOAD(float, in[2].data);
     int64_t dims[] = {regions, x.channels, height, width};
     char *y = onnxc_call_output(context, out, attributes[0], x.dtype, 4, dims);
-    if (y == NULL) return context->status;
+    int64_t cells;
+    if (!onnxc_add(height, width, &cells)) return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, height);
+    onnxc_range *ranges = onnxc_call_scratch(context, cells, sizeof *ranges);
+    if (y == NULL || ranges == NULL) return context->status;
     for (int64_t r = 0; r < regions; r++) {
         double corner[4];
         double image = onnxc_to_double(in[1].dtype, (const char *)in[1].data + x.size * 5 * r);
@@ -137,15 +214,17 @@ ONNXC_OPERATOR(max_roi_pool)(onnxc_context *context, const onnxc_value *in, int3
             return onnxc_raise(context, ONNXC_INDEX_OUT_OF_RANGE, image < 0 ? -1 : x.count);
         double wide = fmax(corner[2] - corner[0] + 1, 1), high = fmax(corner[3] - corner[1] + 1, 1);
         if (onnxc_cancelled(context)) return ONNXC_CANCELLED;
-        for (int64_t cell = 0; cell < x.channels * height * width; cell++) {
-            int64_t top, bottom, left, right, channel = cell / (height * width);
-            onnxc_cell(corner[1], high, height, cell / width % height, x.height, &top, &bottom);
-            onnxc_cell(corner[0], wide, width, cell % width, x.width, &left, &right);
-            double most = top < bottom && left < right ? -INFINITY : 0;
-            for (int64_t row = top; row < bottom; row++)
-                for (int64_t column = left; column < right; column++)
-                    most = fmax(most, onnxc_pixel(&x, (int64_t)image, channel, row, column));
-            onnxc_from_double(x.dtype, most, y + x.size * (r * x.channels * height * width + cell));
+        onnxc_cells(ranges, corner[1], high, height, x.height);
+        onnxc_cells(ranges + height, corner[0], wide, width, x.width);
+        for (int64_t c = 0; c < x.channels; c++) {
+            const char *plane = onnxc_plane(&x, (int64_t)image, c);
+            char *to = y + x.size * (r * x.channels + c) * height * width;
+            for (int64_t cell = 0; cell < height * width; cell++) {
+                onnxc_range rows = ranges[cell / width], columns = ranges[height + cell % width];
+                double most = x.dtype == ONNXC_FLOAT32 ? onnxc_greatest(&x, plane, rows, columns, true)
+                                                       : onnxc_greatest(&x, plane, rows, columns, false);
+                onnxc_from_double(x.dtype, most, to + x.size * cell);
+            }
         }
     }
     return ONNXC_OK;
