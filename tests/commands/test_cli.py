@@ -618,7 +618,7 @@ def test_the_module_runs_as_a_program(tmp_path):
     assert (process.returncode, out, errors) == (0, "1 nodes, all supported\n", "")
 
 
-@pytest.mark.parametrize("name", ["out.onnx", "out.a", "out.DLL"])
+@pytest.mark.parametrize("name", ["out.onnx", "out.lib", "out.DLL"])
 def test_a_name_of_another_kind_of_file_is_refused(command, tmp_path, name):
     status, _, errors = command("compile", DIGITS, "-o", tmp_path / name)
     assert status == 3 and f"ends in {name[3:]}; a shared library is called OUT.so" in errors[0]
