@@ -20,9 +20,6 @@ from .errors import LoadError, RunError, quote
 from .loading.cached import is_library
 from .loading.loader import Model, load
 
-#: Processors of a cluster's machines, where nothing else is said.
-CLUSTER = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
-
 #: Of each input the column that it is read from, or the columns, which become its last axis.
 Inputs = Mapping[str, "str | Sequence[str]"]
 
@@ -33,8 +30,8 @@ class Portable:
     """A model that other processes can run.
 
     model: a compiled library, or what `onnxc.compile` takes, with its arguments as `settings`. threads: of a
-    run (None: as compiled). target: what it is compiled for (None: CLUSTER). Raises LoadError for a library
-    whose weights are a file of their own."""
+    run (None: as compiled). target: what it is compiled for (None: every level of this machine's
+    architecture). Raises LoadError for a library whose weights are a file of their own."""
 
     def __init__(
         self, model: Any, threads: int | None = 1, target: str | Sequence[str] | None = None, **settings: Any
@@ -44,9 +41,12 @@ class Portable:
             self.content = _content(Path(model))
         else:
             from . import compile as compile_model
+            from .target import levels_here
 
             with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
-                made = compile_model(model, Path(folder) / "model.so", target=target or CLUSTER, **settings)
+                made = compile_model(
+                    model, Path(folder) / "model.so", target=target or levels_here(), **settings
+                )
                 self.content = _content(made)
         self.digest = hashlib.sha256(self.content).hexdigest()[:40]
 

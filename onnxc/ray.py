@@ -58,8 +58,8 @@ def map_batches(
 ) -> Any:
     """The dataset with the model's outputs as columns.
 
-    model: a Portable, a library, or what `onnxc.compile` takes, compiled for `target` (None: CLUSTER of
-    onnxc.portable). inputs, outputs, keep: see Predictor. concurrency: workers. num_cpus: processors, and so
+    model: a Portable, a library, or what `onnxc.compile` takes, compiled for `target` (None: as
+    Portable says). inputs, outputs, keep: see Predictor. concurrency: workers. num_cpus: processors, and so
     threads, of each. settings: further arguments of `Dataset.map_batches`."""
     portable = model if isinstance(model, Portable) else Portable(model, target=target)
     return dataset.map_batches(

@@ -46,8 +46,8 @@ def udf(
     """A pandas UDF of these columns, in this order, whose value is an output of the model: a number or text
     for each row, or an array.
 
-    model: a Portable, a library, or what `onnxc.compile` takes, compiled for `target` (None: CLUSTER of
-    onnxc.portable). inputs: which columns an input is read from, as `onnxc.portable.feeds_of` takes them.
+    model: a Portable, a library, or what `onnxc.compile` takes, compiled for `target` (None: as
+    Portable says). inputs: which columns an input is read from, as `onnxc.portable.feeds_of` takes them.
     output: its name (None: the first). Raises RunError for an output that is not there or is no tensor."""
     from pyspark.sql.functions import pandas_udf
 

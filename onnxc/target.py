@@ -415,6 +415,13 @@ def _native() -> Target:
     return next((t for t in TARGETS.values() if t.features == found.features), found)
 
 
+def levels_here() -> tuple[str, ...]:
+    """The names of all levels of this machine's architecture: what a library has code for that goes to
+    machines which nobody has named."""
+    triple = _native().triple
+    return tuple(name for name, target in LEVELS.items() if target.triple == triple)
+
+
 def find_target(name: str = "native") -> Target:
     """The target of that name: one of TARGETS, another processor with the same features, `native`, or one
     with extensions behind it: `x86-64-v3+avxvnni`. Unknown names raise CompileError."""
