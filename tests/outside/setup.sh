@@ -29,6 +29,7 @@ needs_module ray ray
 needs_module pyspark 'pyspark>=4'
 needs_module pandas 'pandas<3'
 needs_module pyarrow pyarrow
+needs_module openvino openvino
 needs_module pyright pyright
 
 # Node-API's headers stand beside node, or in a package of their own.
