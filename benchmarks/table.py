@@ -250,13 +250,14 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write all figures there")
     options = parser.parse_args()
     rows = [row for row in ROWS if not options.only or row.name.startswith(tuple(options.only))]
+    models = [find(options.folders, row.file) for row in rows]  # all are there before the first is measured
     found = []
-    for row in rows:
+    for row, model in zip(rows, models):
         with tempfile.TemporaryDirectory(prefix="onnxc-table-") as folder:
-            found.append(measure(row, find(options.folders, row.file), options.seconds, Path(folder)))
+            found.append(measure(row, model, options.seconds, Path(folder)))
         print(f"{row.name} measured", file=sys.stderr)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2))
+        if options.json:
+            options.json.write_text(json.dumps(found, indent=2))
     print("Latency in one thread, in milliseconds; a ratio below 1 means that onnxc is faster.\n")
     print(table(LATENCY_HEADER, list(map(latency_row, found))))
     print(
