@@ -35,11 +35,13 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
     """The facts of this machine for code of the target, which it must be able to run."""
     sizes = replace(target.facts, **cache_sizes())
     probes = _probes(target, sizes)
-    best = dict.fromkeys(probes, 0.0)
+    best, least = dict.fromkeys(probes, 0.0), math.inf
     for _ in range(VISITS):
         for name, probe in probes.items():
             progress(name)
-            best[name] = max(best[name], probe())
+            rate = probe()
+            best[name] = max(best[name], rate)
+            least = min(least, rate) if name == "matrix_products" else least
     adds, middle = best["instructions"], math.sqrt(best["level3_rate"] * best["memory_rate"])
     rates: dict[str, Any] = {name: rate for name, rate in best.items() if name in asdict(sizes)}
     progress("share of level 3")
@@ -50,6 +52,7 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
         narrow=min(1.0, adds / best["half vectors"]),
         bf16_dots=min(1.0, best["pairs"] / adds) if "pairs" in best else sizes.bf16_dots,
         level3_bytes=_share(target, sizes, middle),
+        matrix_sustained=least if math.isfinite(least) else sizes.matrix_sustained,
     )
 
 

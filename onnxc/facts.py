@@ -30,6 +30,9 @@ class Facts:
     narrow: float = 1.0  # of a whole vector's time that half of one takes
     bf16_dots: float = 1.0  # of a multiply-add's rate that products of pairs of bfloat16 have
     matrix_products: float = 0.1  # of whole matrix registers
+    matrix_sustained: float = (
+        0.05  # the same when others use the core's at that time: the least that was seen
+    )
     matrix_loads: float = 0.2  # of matrix registers, from the first-level cache
     level1_bytes: int = 32 << 10
     level2_bytes: int = 1 << 20

@@ -97,8 +97,12 @@ def unit_of(product: Product, target: Target) -> Matrix | None:
 
 
 def _step(target: Target, unit: Matrix, rows: float, vectors: int) -> float:
-    """Nanoseconds of a step of k of a tile."""
-    return costs.matrix_step(target, unit, rows, vectors, len(thirds.PRODUCTS), thirds.LOADS)
+    """Nanoseconds of a step of k of a tile, at the rate that a core sustains: vectors are as fast where it is
+    far below the best."""
+    facts = target.facts
+    rate = min(facts.matrix_products, facts.matrix_sustained)
+    sustained = replace(target, facts=replace(facts, matrix_products=rate))
+    return costs.matrix_step(sustained, unit, rows, vectors, len(thirds.PRODUCTS), thirds.LOADS)
 
 
 def _splitting(product: Product, columns: int, target: Target) -> Estimate:
