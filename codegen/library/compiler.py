@@ -70,7 +70,7 @@ def target_flags(compiler: Sequence[str], target: Target) -> tuple[str, ...]:
         return ()
     raise CompileError(
         f"'{_name(compiler)}' compiles for this machine, not for {target.name}",
-        remedy="install clang or `pip install ziglang`, or set CC to a cross compiler",
+        remedy="install clang and set CC=clang, or `pip install ziglang` and set CC='python -m ziglang cc'",
     )
 
 
