@@ -3,18 +3,18 @@ constant.
 
 `python tests/support/forms.py [--compile] FORM [part of a name...]` prints which cases differ in a form
 (`every`: in each of them), as interpreted after all passes or compiled, many into one library that runs with
-one thread and with two.
+one thread and with two. `--libraries 10:20` compiles only those.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -170,20 +170,25 @@ def _each(several: Sequence[Case], form: str) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> None:
-    compiles = "--compile" in arguments
-    wanted, *parts = (a for a in arguments if a != "--compile")
-    names = [n for n in sorted(suite.all_cases()) if not parts or any(part in n for part in parts)]
-    for form in FORMS if wanted == "every" else [wanted]:
-        if compiles:
-            found = (_each(several, form) for several in together(names))
-        else:
-            found = ({name: interpreted(name, form)} for name in names)
-        differ = 0
-        for name, problem in chain.from_iterable(problems.items() for problems in found):
-            if problem:
-                differ += 1
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("form", choices=["every", *FORMS])
+    parser.add_argument("parts", nargs="*", help="only cases whose names have one of these parts")
+    parser.add_argument("--compile", action="store_true", help="compile them, many into one library")
+    parser.add_argument("--libraries", default=":", metavar="FIRST:LAST", help="only these, counted from 0")
+    options = parser.parse_args(arguments)
+    names = [n for n in sorted(suite.all_cases()) if not options.parts or any(p in n for p in options.parts)]
+    first, last = (int(number) if number else None for number in options.libraries.split(":"))
+    for form in FORMS if options.form == "every" else [options.form]:
+        held = differ = 0
+        for several in together(names)[first:last] if options.compile else [[name] for name in names]:
+            found = _each(several, form) if options.compile else {several[0]: interpreted(several[0], form)}
+            problems = {name: problem for name, problem in found.items() if problem}
+            for name, problem in problems.items():
                 print(f"{name}: {problem[:300]}", flush=True)
-        print(f"{form}: {len(names) - differ} of {len(names)} agree", flush=True)
+            held, differ = held + len(several), differ + len(problems)
+            if options.compile:
+                print(f"{form}: {held - differ} of {held} agree so far", file=sys.stderr, flush=True)
+        print(f"{form}: {held - differ} of {held} agree", flush=True)
 
 
 if __name__ == "__main__":

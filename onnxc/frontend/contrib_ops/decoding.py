@@ -97,14 +97,17 @@ def GroupQueryAttention(
     v_scale: Scale | None = None,
     q_norm_weight: T | None = None,
     k_norm_weight: T | None = None,
+    query_seqlens: Count | None = None,
     *,
     causal=1,
     do_rotary: int | None = None,
+    k_norm_epsilon: float | None = None,
     k_quant_type="NONE",
     kv_cache_bit_width: int | None = None,
     kv_num_heads: int,
     local_window_size=-1,
     num_heads: int,
+    q_norm_epsilon: float | None = None,
     qk_norm_epsilon=1e-6,
     qk_output=0,
     rotary_interleaved: int | None = None,
@@ -115,7 +118,8 @@ def GroupQueryAttention(
     v_quant_type="NONE",
 ):
     """Causal attention over a cache [batch, groups, places, size], into which the new keys and values of each
-    sequence are written behind those it has: seqlens_k says how many it then has, less one."""
+    sequence are written behind those it has: seqlens_k says how many it then has, less one. query_seqlens:
+    how many of a sequence's new rows count, the first ones; what the others give is not specified."""
     if k_quant_type != "NONE" or v_quant_type != "NONE" or k_scale is not None or v_scale is not None:
         raise UnsupportedError(
             "a GroupQueryAttention with a quantised cache", "export it with a cache of floats"
@@ -128,15 +132,18 @@ def GroupQueryAttention(
     q, k, v = _operands(b, query, key, value, num_heads, kv_num_heads)
     batch, _, queries, _ = q.shape
     if q_norm_weight is not None:
-        q = RMSNormalization(b, q, q_norm_weight, epsilon=qk_norm_epsilon)
+        q = RMSNormalization(b, q, q_norm_weight, epsilon=q_norm_epsilon or qk_norm_epsilon)
     if k_norm_weight is not None:
-        k = RMSNormalization(b, k, k_norm_weight, epsilon=qk_norm_epsilon)
+        k = RMSNormalization(b, k, k_norm_weight, epsilon=k_norm_epsilon or qk_norm_epsilon)
     total = b.dimension(b.reshape(total_sequence_length, ()), 0, "total")
-    start = _first_place(b, seqlens_k, batch, queries, total)
+    if query_seqlens is not None and (past_key is None or past_value is None):
+        raise ops.TypeMismatch("padded queries need a cache")
+    prompt = expr.const(False, "bool") if query_seqlens is not None else _is_prompt(queries, total)
+    start = _first_place(b, seqlens_k, batch, queries, prompt, query_seqlens)
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise ops.TypeMismatch("rotary positions need a cache of cosines and one of sines")
-        places = _places(b, start, queries, total, position_ids)
+        places = _places(b, start, queries, prompt, position_ids)
         turned = 2 * cos_cache.shape[1]
         q, k = (
             attention.RotaryEmbedding(
@@ -183,23 +190,26 @@ def _operands(
     return [b.take(whole, 1, n, m) for n, m in ((0, heads), (heads, groups), (heads + groups, groups))]
 
 
-def _first_place(b: Builder, seqlens: Value, batch: Dimension, queries: Dimension, total: Dimension) -> Value:
+def _first_place(
+    b: Builder, seqlens: Value, batch: Dimension, queries: Dimension, prompt: Expr, counts: Value | None
+) -> Value:
     """int64 [batch, 1]: where the first query of each sequence is in the cache. A prompt, which is as long as
-    all, begins it."""
-    last = b.cast(b.reshape(seqlens, (batch, 1)), "int64")
-    prompt = _is_prompt(queries, total)
-    return b.map(last, lambda n: expr.where(prompt, 0, n + 1 - expr.size(queries)))
+    all, begins it; else the queries, or as many as count, are the last ones of the sequence."""
+    ends = [b.cast(b.reshape(v, (batch, 1)), "int64") for v in (seqlens, counts) if v is not None]
+    if counts is not None:
+        return b.map(*ends, lambda n, count: n + 1 - count)
+    return b.map(*ends, lambda n: expr.where(prompt, 0, n + 1 - expr.size(queries)))
 
 
 def _is_prompt(queries: Dimension, total: Dimension) -> Expr:
     return expr.size(queries).equals(expr.size(total))
 
 
-def _places(b: Builder, start: Value, queries: Dimension, total: Dimension, given: Value | None) -> Value:
+def _places(b: Builder, start: Value, queries: Dimension, prompt: Expr, given: Value | None) -> Value:
     """int64 [batch, queries]: where each query is; in a prompt only the first counts of those given."""
     if given is None:
         return _from(b, start, queries)
-    first, prompt = b.slice(given, (0, 0), (1, 1)), _is_prompt(queries, total)
+    first = b.slice(given, (0, 0), (1, 1))
     return b.map(given, first, lambda p, f: expr.where(prompt, f + expr.index(1), p))
 
 

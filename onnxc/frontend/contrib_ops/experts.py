@@ -5,6 +5,7 @@ All experts compute all tokens, and those that a token is not routed to weigh no
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from ...errors import UnsupportedError
@@ -31,29 +32,36 @@ _ACTIVATIONS = {
 def _routing(b: Builder, logits: Value, count: int, normalized: bool) -> Value:
     """[tokens, experts]: the softmax of the logits where they are among a token's `count` greatest, else 0;
     those of a token sum to 1 if `normalized`."""
-    experts = logits.shape[1]
-    if count < 1 or (isinstance(experts, int) and count > experts):
-        raise ops.TypeMismatch(f"{count} of {experts} experts are asked for")
-    _, order = b.emit(ops.Sort(1, descending=True, count=count), logits)
-    chosen = b.reshape(order, (logits.shape[0], count, 1))
-    here = expr.input_(0, "int64").equals(expr.index(2)).cast("float32")
-    member = b.reduce("sum", generate(b, (logits.shape[0], count, experts), here, chosen), [1])
+    member = _members(b, logits, count)
     weights = b.map(softmax(b, widened(b, logits), [1]), member, lambda p, m: p * m)
     if not normalized:
         return weights
     return b.map(weights, b.reduce("sum", weights, [1], True), lambda w, t: w / t)
 
 
+def _members(b: Builder, scores: Value, count: int) -> Value:
+    """float32 [tokens, n]: 1 for a token's `count` greatest scores, else 0."""
+    tokens, n = scores.shape
+    if count < 1 or (isinstance(n, int) and count > n):
+        raise ops.TypeMismatch(f"{count} of {n} experts or groups are asked for")
+    _, order = b.emit(ops.Sort(1, descending=True, count=count), scores)
+    chosen = b.reshape(order, (tokens, count, 1))
+    here = expr.input_(0, "int64").equals(expr.index(2)).cast("float32")
+    return b.reduce("sum", generate(b, (tokens, count, n), here, chosen), [1])
+
+
 @dataclass(frozen=True)
 class _Activation:
     """What is between the two products of an expert. swiglu takes two columns for each of its results:
-    `fused` 1 side by side, 2 in halves."""
+    `fused` 1 side by side, 2 in halves. `after`: the limit is of the activated gate, not of what it is made
+    of."""
 
     name: str
     alpha: float
     beta: float
     limit: float | None
     fused: int
+    after: int
 
     def applied(self, b: Builder, x: Value, other: Value | None) -> Value:
         """[tokens, experts, inner] of the first product and, where there is one, the third."""
@@ -73,8 +81,12 @@ class _Activation:
 
     def _gated(self, gate: Expr, linear: Expr) -> Expr:
         if self.limit is not None:
-            gate, linear = gate.minimum(self.limit), linear.clip(-self.limit, self.limit)
-        return gate * expr.sigmoid(gate * self.alpha) * (linear + self.beta)
+            gate = gate if self.after else gate.minimum(self.limit)
+            linear = linear.clip(-self.limit, self.limit)
+        gate = gate * expr.sigmoid(gate * self.alpha)
+        if self.limit is not None and self.after:
+            gate = gate.minimum(self.limit)
+        return gate * (linear + self.beta)
 
 
 #: The weights [experts, out, in] and the bias [experts, out] of one product.
@@ -131,6 +143,7 @@ def MoE(
     normalize_routing_weights=0,
     swiglu_fusion=0,
     swiglu_limit: float | None = None,
+    swiglu_limit_after_activation=0,
     use_sparse_mixer=0,
 ):
     if use_sparse_mixer:
@@ -142,8 +155,62 @@ def MoE(
         (fc1_experts_weights, fc1_experts_bias),
         (fc2_experts_weights, fc2_experts_bias),
         None if fc3_experts_weights is None else (fc3_experts_weights, fc3_experts_bias),
-        _Activation(activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion),
+        _Activation(
+            activation_type,
+            activation_alpha,
+            activation_beta,
+            swiglu_limit,
+            swiglu_fusion,
+            swiglu_limit_after_activation,
+        ),
     )
+
+
+# Routing by groups -------------------------------------------------------------------------------
+
+Single = Annotated[Value, Types.of("TF", "float")]
+
+
+@contrib_op(outputs="router_probs? selection_scores? router_weights?")
+def MoEGroupRouter(
+    b,
+    logits: T,
+    expert_bias: Single,
+    projection_weight: T | None = None,
+    *,
+    group_topk=2,
+    n_group=1,
+    router_sentinel=-10000.0,
+    top_k: int,
+    topk_group=1,
+):
+    """Logarithms of the sigmoids of a token's experts where their biased sigmoids are the `top_k` greatest of
+    the `topk_group` groups whose `group_topk` greatest have the greatest sums; else the sentinel. Or all
+    sigmoids, biased and as they are."""
+    tokens = b.reshape(logits, (dims.product(logits.shape[:-1]), logits.shape[-1]))
+    x = widened(b, tokens)
+    if projection_weight is not None:
+        x = b.contract("tw", "ew", "te", x, widened(b, projection_weight))
+    weights = b.map(x, expr.sigmoid)
+    scores = b.map(weights, expert_bias, lambda w, c: w + c)
+    kept = scores if topk_group == n_group else _best_groups(b, scores, n_group, topk_group, group_topk)
+    routed = _members(b, kept, top_k)
+    logs = b.map(weights, routed, lambda w, m: expr.where(m > 0, expr.log(w.maximum(1e-20)), router_sentinel))
+    return b.cast(logs, logits.dtype), scores, weights
+
+
+def _best_groups(b: Builder, scores: Value, groups: int, kept: int, summed: int) -> Value:
+    """The scores [tokens, experts] of the `kept` of so many groups whose `summed` greatest have the greatest
+    sums, and -inf for the others."""
+    tokens, experts = scores.shape
+    if not isinstance(experts, int) or groups < 1 or experts % groups:
+        raise ops.TypeMismatch(f"{experts} experts do not make {groups} groups")
+    size = experts // groups
+    grouped = b.reshape(scores, (tokens, groups, size))
+    greatest, _ = b.emit(ops.Sort(2, descending=True, count=min(summed, size)), grouped)
+    chosen = insert_axes(b, _members(b, b.reduce("sum", greatest, [2]), kept), [2])
+    found = b.map(grouped, chosen, lambda s, m: expr.where(m > 0, s, -math.inf))
+    return b.reshape(found, (tokens, experts))
 
 
 # Weights of a few bits ---------------------------------------------------------------------------
@@ -192,6 +259,7 @@ def QMoE(
     quant_type="int",
     swiglu_fusion=0,
     swiglu_limit: float | None = None,
+    swiglu_limit_after_activation=0,
     use_sparse_mixer=0,
     weights_prepacked=-1,
 ):
@@ -217,7 +285,14 @@ def QMoE(
         (layer(fc1_experts_weights, fc1_scales, fc1_zero_points, fc1_expert_weight_bits), fc1_experts_bias),
         (layer(fc2_experts_weights, fc2_scales, fc2_zero_points, fc2_expert_weight_bits), fc2_experts_bias),
         third,
-        _Activation(activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion),
+        _Activation(
+            activation_type,
+            activation_alpha,
+            activation_beta,
+            swiglu_limit,
+            swiglu_fusion,
+            swiglu_limit_after_activation,
+        ),
     )
 
 

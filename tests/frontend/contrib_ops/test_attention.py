@@ -226,21 +226,41 @@ def test_packed_operands_are_those_side_by_side():
 
 
 def test_heads_are_normalized_before_they_are_turned():
-    case = grouped([6, 4], 1, 5, rotary=True, norms=True, qk_norm_epsilon=0.1)
+    case = grouped([6, 4], 1, 5, rotary=True, norms=True, qk_norm_epsilon=0.1, k_norm_epsilon=0.3)
     found = interpreted(case)
 
-    def normalized(x, weight):
+    def normalized(x, weight, epsilon):
         heads = x.reshape(2, 1, -1, 16)
-        y = heads / np.sqrt((heads**2).mean(-1, keepdims=True) + 0.1) * weight
+        y = heads / np.sqrt((heads**2).mean(-1, keepdims=True) + epsilon) * weight
         return y.reshape(x.shape).astype(np.float32)
 
     q, k, *rest = case.inputs[:9]
-    q, k = normalized(q, case.inputs[14]), normalized(k, case.inputs[15])
+    q, k = normalized(q, case.inputs[14], 0.1), normalized(k, case.inputs[15], 0.3)
     expected = interpreted(
         Case(case.op, [q, k, *rest], {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}, (0, 1, 2))
     )
     for x, y in zip(found, expected, strict=True):
         same(x, y, 1e-5)
+
+
+def test_rows_that_pad_new_queries_change_nothing():
+    counts, lengths = [3, 2], [7, 4]
+    one, other = (grouped([n], count, 9, total=9, rotary=True) for n, count in zip(lengths, counts))
+    padded = [np.zeros((2, 4, x.shape[2]), np.float32) for x in one.inputs[:3]]
+    for n, case in enumerate((one, other)):
+        for x, given in zip(padded, case.inputs):
+            x[n, : counts[n]] = given[0]
+    past = [np.concatenate(pair) for pair in zip(one.inputs[3:5], other.inputs[3:5])]
+    inputs = [*padded, *past, ints(6, 3), ints(9), *one.inputs[7:9], *[None] * 7, ints(*counts)]
+    y, *caches = interpreted(Case(one.op, inputs, one.attributes, one.outputs))
+    alone = (
+        interpreted(one),
+        interpreted(Case(one.op, [*other.inputs[:7], *one.inputs[7:9]], one.attributes, one.outputs)),
+    )
+    for n, (expected, *kept) in enumerate(alone):
+        same(y[n, : counts[n]], expected[0], 1e-5)
+        for cache, x in zip(caches, kept):
+            same(cache[n, :, : lengths[n]], x[0, :, : lengths[n]], 1e-5)
 
 
 @pytest.mark.parametrize("both", [0, 1])

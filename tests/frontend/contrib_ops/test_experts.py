@@ -94,6 +94,39 @@ def test_a_third_product_gates_the_first():
     same(found, np.einsum("te,tei,ehi->th", p, h, v).astype(np.float32), 1e-5)
 
 
+def test_the_limit_may_be_that_of_the_activated_gate():
+    x, routing, w, v, u = floats(5, 8), floats(5, 2), floats(2, 6, 8) * 9, floats(2, 8, 6), floats(2, 6, 8)
+    attributes = {"activation_type": "swiglu", "activation_alpha": 1.5, "swiglu_limit": 0.4, "k": 2}
+    limited = {**attributes, "swiglu_limit_after_activation": 1}
+    (found,) = interpreted(Case("MoE", [x, routing, w, None, v, None, u], limited))
+    gate = np.einsum("th,eih->tei", x, w)
+    gate = np.minimum(gate / (1 + np.exp(-1.5 * gate)), 0.4)
+    h = gate * np.einsum("th,eih->tei", x, u).clip(-0.4, 0.4)
+    p = np.exp(routing) / np.exp(routing).sum(1, keepdims=True)
+    same(found, np.einsum("te,tei,ehi->th", p, h, v).astype(np.float32), 1e-5)
+
+
+@pytest.mark.parametrize("tokens", [(5,), (2, 3), (0,)])
+def test_experts_are_taken_of_the_groups_with_the_greatest_sums(tokens):
+    logits, bias = floats(*tokens, 12) * 4, floats(12)
+    attributes = {"n_group": 4, "topk_group": 2, "group_topk": 2, "top_k": 3}
+    (found,) = interpreted(Case("MoEGroupRouter", [logits, bias], attributes))
+    expected = np.full((np.prod(tokens), 12), -10000, np.float32)
+    for row, s in zip(expected, 1 / (1 + np.exp(-logits.reshape(-1, 12)))):
+        sums = np.sort((s + bias).reshape(4, 3))[:, 1:].sum(1)
+        kept = np.isin(np.arange(12) // 3, np.argsort(-sums)[:2])
+        chosen = np.argsort(-np.where(kept, s + bias, -np.inf))[:3]
+        row[chosen] = np.log(s[chosen])
+    same(found, expected, 1e-6)
+
+
+def test_a_router_gives_all_scores_of_projected_tokens():
+    x, bias, projection = floats(5, 256), floats(6), floats(6, 256)
+    scores, weights = interpreted(Case("MoEGroupRouter", [x, bias, projection], {"top_k": 2}, (1, 2)))
+    same(weights, 1 / (1 + np.exp(-x @ projection.T)), 1e-5)
+    same(scores, weights + bias, 1e-6)
+
+
 def test_halves_of_a_product_are_gated_like_neighbours():
     apart = mixture(5, activation_type="swiglu", swiglu_fusion=2)
     x, routing, w, c, *rest = apart.inputs
