@@ -27,6 +27,7 @@ from onnxc.errors import OnnxcError
 from onnxc.frontend.importer import import_model
 from onnxc.loading.loader import Model, load
 from onnxc.loading.timing import Timing
+from onnxc.options import Options
 from onnxc.target import find_target
 
 VISIT_SECONDS = 0.3
@@ -70,7 +71,7 @@ def prepared(name: str, model: object, folder: Path, tabled: bool) -> Measuremen
     row = next((row for row in ROWS if Path(row.file).stem == name), None)
     if not library.exists():
         library.with_suffix(".times").unlink(missing_ok=True)
-        compile_model(model, library, threads=1)
+        compile_model(model, library, Options(threads=1))
     if not notes.exists():
         target = find_target()
         lowered = lower(optimise(import_model(model).graph, target), target)

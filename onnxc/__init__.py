@@ -125,36 +125,16 @@ def compile(
     one a processor). progress: called with the name of each stage. Raises ModelErrors with everything that is
     wrong with the model, or another OnnxcError; then nothing is written.
     """
+    given = dict(locals())
     from pathlib import Path
 
     from .codegen.library import workers
 
     workers.start(jobs)  # first, so that LLVM is loaded beside the rest of the compiler
     from .driver import compile_model
+    from .options import Options
 
-    compile_model(
-        model,
-        output,
-        dims=dims,
-        shapes=shapes,
-        states=states,
-        values=values,
-        target=target,
-        threads=threads,
-        name=name,
-        header=header,
-        weights=weights,
-        weights_file=weights_file,
-        typical=typical,
-        precision=precision,
-        overridable=overridable,
-        operators=operators,
-        soname=soname,
-        debug=debug,
-        dump_ir=dump_ir,
-        jobs=jobs,
-        progress=progress,
-    )
+    compile_model(model, output, Options.of(given), dump_ir=dump_ir, jobs=jobs, progress=progress)
     return Path(output)
 
 

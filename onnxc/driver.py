@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
 
 from .codegen.library import custom, files, header, images, link, objects, workers
 from .codegen.library.description import describe
@@ -29,7 +28,7 @@ from .codegen.lowering.lower import Lowered, lower
 from .errors import CompileError, Origin
 from .frontend.external_data import MappedFile
 from .frontend.figures import library_details
-from .frontend.importer import Imported, Options, import_model
+from .frontend.importer import Imported, import_model
 from .frontend.tensors import DTYPE_NAMES
 from .frontend.walk import all_tensors
 from .given import given_operators
@@ -37,6 +36,7 @@ from .ir import dims
 from .ir.dtypes import ALL, itemsize
 from .ir.graph import Graph, walk
 from .ir.verify import verify
+from .options import DEFAULTS, PRECISIONS, Options
 from .passes import (
     absorb_transposes,
     eliminate_common,
@@ -66,18 +66,15 @@ from .passes.narrow_weights import Narrowing
 from .records import dataclass
 from .target import Target, find_targets
 
-#: In which numbers a float32 model multiplies: its own, or bfloat16s, whose products it adds in float32.
-PRECISIONS = ("float32", "bf16")
 
-
-def passes(
-    target: Target, precision: str = "float32", weights: Narrowing | None = None
-) -> tuple[Callable[[Graph], Graph], ...]:
+def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph], Graph], ...]:
     """Every pass on core ops, in order; some ask what the target multiplies. `eliminate_dead` follows each,
     so that all that reads a value is seen."""
 
     def told(step: Callable[[Graph, Target], Graph]) -> Callable[[Graph], Graph]:
         return wraps(step)(lambda graph: step(graph, target))
+
+    weights = Narrowing(options.weights) if isinstance(options.weights, str) else options.weights
 
     @wraps(narrow_weights.narrow_weights)
     def stored(graph: Graph) -> Graph:
@@ -104,7 +101,7 @@ def passes(
         sink_reshapes.sink_reshapes,
         fuse_maps.fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
         fold_affine.fold_affine,
-        *(narrowing if precision == "bf16" else ()),
+        *(narrowing if options.precision == "bf16" else ()),
         fuse_epilogues.fuse_epilogues,
         requantise.requantise,
         fuse_rows.fuse_rows,
@@ -143,6 +140,15 @@ class Outputs:
     library: Path
     header: Path | None = None
     weights: Path | None = None
+
+    @classmethod
+    def of(cls, library: Path, options: Options) -> Outputs:
+        """What the options ask for, each of which can be written."""
+        named = (options.header, options.weights_file)
+        outputs = cls(library, *(None if path is None else Path(path) for path in named))
+        for path in outputs:
+            files.check_output(path)
+        return outputs
 
     def __iter__(self) -> Iterator[Path]:
         return (path for path in (self.weights, self.header, self.library) if path is not None)
@@ -198,117 +204,85 @@ class _Stages:
 def compile_model(
     model: object,
     output: str | os.PathLike,
+    options: Options = DEFAULTS,
     *,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int | None]] | None = None,
-    states: Mapping[str, str] | None = None,
-    values: Mapping[str, object] | None = None,
-    target: str | Sequence[str] = "native",
-    threads: int | None = None,
-    name: str | None = None,
-    overridable: bool | Collection[str] = False,
-    typical: Mapping[str, int] | None = None,
-    precision: str = "float32",
     dump_ir: str | os.PathLike | None = None,
-    header: str | os.PathLike | None = None,
-    weights: Narrowing | str | None = None,
-    weights_file: str | os.PathLike | None = None,
-    operators: Sequence[str | os.PathLike] = (),
-    soname: str | None = None,
-    debug: bool = False,
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Compiles a model (path, bytes or ModelProto) to `output`: a .so or, for static linking, a .o or .a.
 
-    dims: sizes of named dimensions. shapes: whole shapes of inputs. states: inputs and the outputs that are
-    their next values (`frontend/states.py`). values: inputs that are constants then
-    (`frontend/fixed_values.py`). target: a name of `target.TARGETS`, "native", or several: the library then
-    has code for each and uses the best that it finds. threads: how many the library uses unless told
-    otherwise (None: one a processor). name: prefix of the exported symbol. overridable: whether runs may give
-    initializers that are also inputs, or which of them. typical: what named dimensions are most of the time,
-    for estimates. precision: one of PRECISIONS. dump_ir: a folder for the IR text after each stage. header:
-    where to write the C header. weights: one of `narrow_weights.FORMATS`, in which the weights of products
-    and tables are stored, or which of them are. weights_file: the side file for the weights (None: they are
-    in the library, or, over `LIBRARY_LIMIT`, in OUTPUT.weights). soname: what programs that are linked with a
-    .so look for (None: OUTPUT's name). debug: whether contexts that are destroyed, or another model's, get a
-    status. jobs: child processes that generate code. What is written appears whole or not at all. Errors are
-    of the `OnnxcError` family.
+    dump_ir: a folder for the IR text after each stage. jobs: child processes that generate code. progress: is
+    told each stage. What is written appears whole or not at all. Errors are of the `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
-    outputs = Outputs(
-        Path(output),
-        header if header is None else Path(header),
-        weights_file if weights_file is None else Path(weights_file),
-    )
-    narrowing = Narrowing(weights) if isinstance(weights, str) else weights
-    for path in outputs:
-        files.check_output(path)
+    outputs = Outputs.of(Path(output), options)
     outputs.refuse_overwriting(Path(model) if isinstance(model, (str, os.PathLike)) else None)
     link.output_kind(outputs.library)  # refuses a name that says something else
-    targets = find_targets(target)
-    if precision not in PRECISIONS:
-        raise CompileError(f"unknown precision '{precision}'; known are {', '.join(PRECISIONS)}")
+    targets = find_targets(options.target)
     report.target = ",".join(chosen.name for chosen in targets)
+    if options.precision not in PRECISIONS:
+        raise CompileError(f"unknown precision '{options.precision}'; known are {', '.join(PRECISIONS)}")
     workers.start(jobs)
     stages = _Stages(report, progress)
     dump = _Dump(dump_ir)
-    name = name or default_name(outputs.library)
     with (
         tempfile.TemporaryDirectory(prefix="onnxc-") as work,
         objects.CodeGeneration(Path(work), jobs) as generation,
     ):
         stages("import")
-        given = given_operators(operators, Path(work), targets[0])
-        options = Options(
-            dims or {}, shapes or {}, overridable, typical or {}, states or {}, given.operators, values or {}
-        )
-        imported = import_model(model, options)
+        given = given_operators(options.operators, Path(work), targets[0])
+        imported = import_model(model, options, given.operators)
         outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
         report.initializer_bytes = initializer_bytes(imported)
-        lowered = []
-        optimised: dict[object, Graph] = {}
-        for chosen in targets:
-            each = dump if len(targets) == 1 else dump.of(chosen.name)
-            multiplied = chosen.dots, chosen.widening, chosen.matrices  # all that passes know of a target
-            if multiplied not in optimised:
-                # a value knows one graph's nodes, so that other passes need it read anew
-                graph = import_model(model, options).graph if optimised else imported.graph
-                stages("optimise")
-                optimised[multiplied] = optimise(graph, chosen, each, precision, narrowing)
-            emitted = partial(generation.add_kernels, target=chosen)
-            lowered.append(lower(optimised[multiplied], chosen, stages, each, emitted))
-        _build(
-            imported,
-            lowered,
-            generation,
-            outputs,
-            stages,
-            report,
-            name=name,
-            threads=threads,
-            soname=soname or outputs.library.name,
-            debug=debug,
-            code=given.code,
-        )
+        again = partial(import_model, model, options, given.operators)
+        lowered = _lower_all(imported.graph, again, targets, options, generation, stages, dump)
+        _build(imported, lowered, generation, outputs, stages, report, options, given.code)
         external = (file.path for file in imported.model.external.opened())
-        read = (imported.model.path, *external, *operators)
+        read = (imported.model.path, *external, *options.operators)
         report.sources = [os.path.abspath(path) for path in read if path is not None]
     stages("")
     report.nodes = sum(1 for _ in walk(lowered[0].graph))
     return report
 
 
+def _lower_all(
+    graph: Graph,
+    again: Callable[[], Imported],
+    targets: Sequence[Target],
+    options: Options,
+    generation: objects.CodeGeneration,
+    stages: _Stages,
+    dump: _Dump,
+) -> list[Lowered]:
+    """The graph lowered for each target, whose kernels are compiled meanwhile. again: imports it once more,
+    for passes that another target needs: a value knows one graph's nodes."""
+    lowered = []
+    optimised: dict[object, Graph] = {}
+    for target in targets:
+        each = dump if len(targets) == 1 else dump.of(target.name)
+        multiplied = target.dots, target.widening, target.matrices  # all that passes know of a target
+        if multiplied not in optimised:
+            source = again().graph if optimised else graph
+            stages("optimise")
+            optimised[multiplied] = optimise(source, target, each, options)
+        emitted = partial(generation.add_kernels, target=target)
+        lowered.append(lower(optimised[multiplied], target, stages, each, emitted))
+    return lowered
+
+
 def compile_archive(
     models: Mapping[str, str | os.PathLike],
     output: str | os.PathLike,
+    options: Options = DEFAULTS,
+    *,
     headers: str | os.PathLike | None = None,
-    **options: Any,
+    jobs: int | None = None,
+    progress: Progress | None = None,
 ) -> list[Report]:
     """Compiles models, given by their names, to one static archive in which they share a runtime.
 
-    headers: the folder of their C headers, NAME.h each. options: those of `compile_model` that name no
-    output. What is written appears whole or not at all."""
+    headers: the folder of their C headers, NAME.h each. What is written appears whole or not at all."""
     places = [Path(headers) / f"{name}.h" for name in models] if headers is not None else []
     for path in (*places, Path(output)):
         files.check_output(path)
@@ -329,7 +303,8 @@ def compile_archive(
             folder = Path(work) / str(number)
             folder.mkdir()
             header = temporaries[number] if places else None
-            report = compile_model(model, folder / "model.a", name=name, header=header, **options)
+            each = options.with_(name=name, header=header)
+            report = compile_model(model, folder / "model.a", each, jobs=jobs, progress=progress)
             if report.weights_file is not None:
                 raise CompileError(
                     f"the weights of '{name}' need a file of their own",
@@ -345,14 +320,13 @@ def optimise(
     graph: Graph,
     target: Target,
     dump: Callable[[str, Graph], None] = lambda name, graph: None,
-    precision: str = "float32",
-    weights: Narrowing | None = None,
+    options: Options = DEFAULTS,
 ) -> Graph:
     """graph after the passes for the target, cleaned and verified after each that changed it."""
     verify(graph)
     dump("import", graph)
     graph = eliminate_dead(graph)
-    for step in passes(target, precision, weights):
+    for step in passes(target, options):
         before, graph = graph, step(graph)
         if graph is not before:
             graph = eliminate_dead(graph)
@@ -372,15 +346,11 @@ def _build(
     outputs: Outputs,
     stages: _Stages,
     report: Report,
-    *,
-    name: str,
-    threads: int | None,
-    soname: str,
-    debug: bool,
+    options: Options,
     code: Sequence[custom.CustomCode],
 ) -> None:
     """The library of what is lowered, whose kernels are being compiled already."""
-    work = generation.directory
+    work, name = generation.directory, options.name or default_name(outputs.library)
     prefix, kind = symbol_prefix(name), link.output_kind(outputs.library)
     plans, machine = [each.plan for each in lowered], lowered[0].target  # the same kind for all
     kernels = [objects.name_kernels(each) for each in lowered]
@@ -416,10 +386,10 @@ def _build(
             details=library_details(imported, lowered[0].graph) | summary(lowered[0].graph),
             prefix=prefix,
             name=name,
-            threads=threads,
+            threads=options.threads,
             weights=weights,
             weights_file=outputs.weights_name,
-            checks_handles=debug,
+            checks_handles=options.debug,
         )
         report.workspace_bytes = None if description.workspace_bytes < 0 else description.workspace_bytes
         tables = tables_text(description, runtime.names, kind == "so")
@@ -442,7 +412,7 @@ def _build(
             kind=kind,
             prefix=prefix,
             target=machine,
-            soname=soname,
+            soname=options.soname or outputs.library.name,
             libraries=[
                 *(images.LINKED if decodes else ()),
                 *(flag for c in code for flag in c.flags(kind, outputs.library)),

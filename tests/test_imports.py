@@ -19,7 +19,7 @@ FOLDERS = {package.__name__: Path(package.__file__).parent for package in (onnxc
 #: A room imports itself and rooms of rows above its own. Rooms of one row know nothing of each other.
 ROOMS = (
     ("records", "version"),
-    ("errors", "ir.dtypes"),
+    ("errors", "ir.dtypes", "options"),
     ("loading.trailer", "codegen.abi", "commands.console"),
     ("cache", "custom"),
     ("facts",),

@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import os
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,9 @@ from ..errors import (
     UnsupportedError,
     shorten,
 )
-from ..loading.cached import Settings, cached_library, is_library
+from ..loading.cached import cached_library, is_library
 from ..loading.loader import load
+from ..options import Options
 from . import console
 
 if TYPE_CHECKING:
@@ -43,15 +44,7 @@ OK, FAULT = 0, 1
 def check_command(options: argparse.Namespace) -> int:
     from .checking import check_model
 
-    nodes, problems = check_model(
-        options.model,
-        dict(options.dim),
-        dict(options.shape),
-        options.target,
-        options.operators,
-        dict(options.state),
-        dict(options.value),
-    )
+    nodes, problems = check_model(options.model, Options.of(vars(options)))
     if options.json:
         console.print_json(
             {
@@ -73,20 +66,10 @@ def check_command(options: argparse.Namespace) -> int:
 def inspect_command(options: argparse.Namespace) -> int:
     from .inspection import inspect_library, inspect_model
 
-    sizes, shapes = dict(options.dim), dict(options.shape)
     if is_library(options.file):
-        figures = inspect_library(options.file, sizes, shapes)
+        figures = inspect_library(options.file, options.dims, options.shapes)
     else:
-        figures = inspect_model(
-            options.file,
-            sizes,
-            shapes,
-            options.target,
-            options.operators,
-            options.precision,
-            dict(options.state),
-            dict(options.value),
-        )
+        figures = inspect_model(options.file, Options.of(vars(options)))
     if options.json:
         console.print_json(vars(figures))
     else:
@@ -140,7 +123,7 @@ def _about_text(value: object) -> str:
 def run_command(options: argparse.Namespace) -> int:
     from .inputs import save_outputs
 
-    model = load(library_of(options.file, operators=options.operators), options.threads)
+    model = load(library_of(options.file, options), options.threads)
     inputs = inputs_of(model, options)
     names = [port.name for port in model.outputs]
     outputs = dict(zip(names, model.run(None, inputs.feeds)))
@@ -206,8 +189,7 @@ def verify_command(options: argparse.Namespace) -> int:
     from .nodes import compare_nodes
 
     against = options.against or default_reference()
-    pinned = sizes_to_pin(options)
-    model = load(library_of(options.model, target=options.target, operators=options.operators, **pinned))
+    model = load(library_of(options.model, options))
     inputs = inputs_of(model, options)
     expected = reference(options.model, against)(inputs.feeds)
     actual = model.run(None, inputs.feeds)
@@ -225,10 +207,8 @@ def verify_command(options: argparse.Namespace) -> int:
                 inputs.feeds,
                 rtol=options.rtol,
                 atol=options.atol,
-                target=options.target,
-                operators=options.operators,
+                options=compile_options(options),
                 progress=progress,
-                **pinned,
             )
         agrees = agrees and all(node.difference.agrees for node in nodes)
     departs = next((node for node in nodes or () if not node.difference.agrees), None)
@@ -287,7 +267,7 @@ def bench_command(options: argparse.Namespace) -> int:
         raise RunError(
             "the rivals cannot run a compiled library", remedy="give the model that it came from: --model"
         )
-    library = library_of(options.file, operators=options.operators, **sizes_to_pin(options))
+    library = library_of(options.file, options)
     model, load_seconds = load_timed(library, options.threads)
     inputs = inputs_of(model, options)
     engines = [Engine("onnxc", lambda: model.run(None, inputs.feeds))]
@@ -426,20 +406,19 @@ def demo_command(options: argparse.Namespace) -> int:
 # Models and inputs -------------------------------------------------------------------------------
 
 
-def library_of(
-    path: Path,
-    *,
-    sizes: dict | None = None,
-    shapes: dict | None = None,
-    target: str = "native",
-    operators: Sequence[Path] = (),
-) -> Path:
+def library_of(path: Path, options: argparse.Namespace) -> Path:
     """The library that the file is, or that the model compiles to, from the cache where it is there."""
     if is_library(path):
         return path
     with compiling(path) as progress:
-        settings = Settings(sizes or {}, shapes or {}, target=target, operators=tuple(map(str, operators)))
-        return cached_library(path, settings, progress=progress)
+        return cached_library(path, compile_options(options), progress=progress)
+
+
+def compile_options(options: argparse.Namespace) -> Options:
+    """How a command that runs a model compiles it: for any sizes, but with --pin."""
+    given = {name: value for name, value in vars(options).items() if name in ("target", "operators")}
+    sizes = {"dims": options.dims, "shapes": options.shapes} if getattr(options, "pin", False) else {}
+    return Options.of(given | sizes)
 
 
 @contextlib.contextmanager
@@ -452,13 +431,9 @@ def compiling(path: Path) -> Iterator[console.Progress]:
         raise error.at(Origin(os.fspath(path))) from None
 
 
-def sizes_to_pin(options: argparse.Namespace) -> dict[str, Any]:
-    return {"sizes": dict(options.dim), "shapes": dict(options.shape)} if options.pin else {}
-
-
 def inputs_of(model: Model, options: argparse.Namespace) -> Inputs:
     """The inputs that the arguments ask for. Sizes that were compiled in need not be given again."""
     from .inputs import make_inputs
 
-    sizes = {} if getattr(options, "pin", False) else dict(options.dim)
-    return make_inputs(model.inputs, options.input, sizes, dict(options.shape), options.seed)
+    sizes = {} if getattr(options, "pin", False) else options.dims
+    return make_inputs(model.inputs, options.input, sizes, options.shapes, options.seed)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ..cache import cache_folder, writable_folder
 from ..errors import shorten
-from ..loading.cached import Settings, cached_library
+from ..loading.cached import cached_library
 from ..loading.housekeeping import Kept, clear, kept, limit, prune
+from ..options import Options
 from . import console
 
 OK = 0
@@ -83,11 +84,7 @@ def _warm(options: argparse.Namespace) -> int:
     found = []
     for model in options.models:
         with console.Progress(f"compile {shorten(Path(model).name)}") as progress:
-            library = cached_library(
-                model,
-                Settings(dict(options.dim), dict(options.shape), target=options.target),
-                progress=progress,
-            )
+            library = cached_library(model, Options.of(vars(options)), progress=progress)
         found.append({"model": str(model), "library": str(library)})
         if not options.json:
             print(f"{model}: {library}")

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import Diagnostic, DiagnosticList, LimitError, ModelError, ModelErrors, UnsupportedError
-
-if TYPE_CHECKING:
-    from .inputs import Shapes
+from ..options import DEFAULTS, Options
 
 #: What to do about a problem whose own text does not say.
 ADVICE = {
@@ -24,32 +20,21 @@ ADVICE = {
 }
 
 
-def check_model(
-    path: str | os.PathLike,
-    sizes: Mapping[str, int] | None = None,
-    shapes: Shapes | None = None,
-    target: str = "native",
-    operators: Sequence[str | os.PathLike] = (),
-    states: Mapping[str, str] | None = None,
-    values: Mapping[str, object] | None = None,
-) -> tuple[int, DiagnosticList]:
+def check_model(path: str | os.PathLike, options: Options = DEFAULTS) -> tuple[int, DiagnosticList]:
     """(number of nodes, problems): what `compile` would refuse, each problem with what to do about it."""
     from ..codegen.lowering.lower import lower
     from ..driver import optimise
     from ..frontend.figures import node_count
-    from ..frontend.importer import Options, import_model
+    from ..frontend.importer import import_model
     from ..given import given_operators
-    from ..target import find_target
+    from ..target import find_targets
 
-    chosen = find_target(target)
+    (chosen,) = find_targets(options.target)
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
-        given = given_operators(operators, Path(folder), chosen).operators
+        given = given_operators(options.operators, Path(folder), chosen).operators
     try:
-        imported = import_model(
-            path,
-            Options(sizes or {}, shapes or {}, states=states or {}, operators=given, values=values or {}),
-        )
-        lower(optimise(imported.graph, chosen), chosen)
+        imported = import_model(path, options, given)
+        lower(optimise(imported.graph, chosen, options=options), chosen)
     except ModelErrors as errors:
         return 0, DiagnosticList(map(advised, errors.diagnostics))
     except (ModelError, UnsupportedError, LimitError) as error:

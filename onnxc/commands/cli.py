@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
+from ..options import PRECISIONS
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
 from . import console, streams
@@ -177,6 +178,16 @@ class _JsonParser(_Parser):
         super().error(message)
 
 
+class _Table(argparse.Action):
+    """Pairs as a table."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(default={}, **settings)
+
+    def __call__(self, parser: object, options: argparse.Namespace, pair: Any, *_: object) -> None:
+        setattr(options, self.dest, {**getattr(options, self.dest), pair[0]: pair[1]})
+
+
 class _PrintFolder(argparse.Action):
     """Prints a folder of what the package brings for programs in C and C++."""
 
@@ -268,8 +279,8 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--typical",
         type=_dimension,
-        action="append",
-        default=[],
+        action=_Table,
+        dest="typical",
         metavar="NAME=N",
         help="the size that a dimension has most of the time: any may come, this one is served fastest",
     )
@@ -291,7 +302,7 @@ def _check_arguments(command: argparse.ArgumentParser) -> None:
 def _precision_argument(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--precision",
-        choices=("float32", "bf16"),
+        choices=PRECISIONS,
         default="float32",
         help="bf16: float32 models multiply weights as bfloat16s, added up in float32, where the processor "
         "is faster so (float32)",
@@ -455,16 +466,16 @@ def _model_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
     command.add_argument(
         "--state",
         type=_state,
-        action="append",
-        default=[],
+        action=_Table,
+        dest="states",
         metavar="INPUT=OUTPUT",
         help="the output is the input's next value and may have its memory; * in both stands for any text",
     )
     command.add_argument(
         "--value",
         type=_value,
-        action="append",
-        default=[],
+        action=_Table,
+        dest="values",
         metavar="INPUT=V",
         help="make an input a constant: a number, a list as in JSON, or a file .npy",
     )
@@ -474,16 +485,16 @@ def _size_arguments(command: argparse.ArgumentParser, purpose: str) -> None:
     command.add_argument(
         "--dim",
         type=_dimension,
-        action="append",
-        default=[],
+        action=_Table,
+        dest="dims",
         metavar="NAME=N",
         help=f"{purpose} the size of a named dimension",
     )
     command.add_argument(
         "--shape",
         type=_shape,
-        action="append",
-        default=[],
+        action=_Table,
+        dest="shapes",
         metavar="INPUT=N,N,...",
         help=f"{purpose} the shape of an input; ? leaves an axis as it is",
     )

@@ -8,9 +8,9 @@ import gc
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from ..errors import CompileError
+from ..options import Options
 from . import console
 from .actions import OK, compiling
 
@@ -29,28 +29,26 @@ def compile_command(options: argparse.Namespace) -> int:
     beside = options.output.with_suffix(".h") if options.output.name else None  # none beside "" and "/"
     header = options.header or (None if options.streamed else beside)
     (name,) = _names(options, [None])
+    asked = Options.of({**vars(options), "name": name, "header": header})
     with compiling(options.model) as progress:
         narrowed = None
         if options.weights:
             from .narrowing import choose_layers
 
-            narrowed = choose_layers(options, progress)
+            narrowed = choose_layers(options, asked, progress)
         report = compile_model(
             options.model,
             options.output,
-            **_compilation(options),
-            name=name,
+            asked.with_(weights=narrowed and narrowed.narrowing),
             dump_ir=options.dump_ir,
-            header=header,
-            weights=None if narrowed is None else narrowed.narrowing,
-            weights_file=options.weights_file,
-            soname=options.soname,
+            jobs=options.jobs,
             progress=progress,
         )
     _write_depfile(options, report.sources)
     if options.json:
         found = {"narrowed": narrowed.as_json()} if narrowed else {}
-        console.print_json({**report.as_json(), "header": header and str(header), **found})
+        told = {"header": header and str(header), "options": asked.told()}
+        console.print_json({**report.as_json(), **told, **found})
         return OK
     stages = "\n".join(f"{name:16} {console.time_text(seconds)}" for name, seconds in report.seconds.items())
     workspace = (
@@ -77,24 +75,6 @@ def compile_command(options: argparse.Namespace) -> int:
     return OK
 
 
-def _compilation(options: argparse.Namespace) -> dict[str, Any]:
-    """What is said of every model that is compiled."""
-    return {
-        "dims": dict(options.dim),
-        "shapes": dict(options.shape),
-        "states": dict(options.state),
-        "values": dict(options.value),
-        "target": options.target,
-        "threads": options.threads,
-        "overridable": options.overridable,
-        "typical": dict(options.typical),
-        "precision": options.precision,
-        "operators": options.operators,
-        "debug": options.debug,
-        "jobs": options.jobs,
-    }
-
-
 def _names(options: argparse.Namespace, otherwise: Sequence[str | None]) -> Sequence[str | None]:
     """What the models are to be called."""
     names = options.name or otherwise
@@ -118,13 +98,15 @@ def _compile_archive(options: argparse.Namespace) -> int:
     if len(models) < len(paths):
         raise CompileError("two models have one name", "give each --name NAME, in the order of the models")
     folder = options.header or options.output.parent
+    asked = Options.of({**vars(options), "name": None, "header": None})
     with console.Progress(f"compile {len(models)} models") as progress:
         reports = compile_archive(
-            models, options.output, headers=folder, **_compilation(options), progress=progress
+            models, options.output, asked, headers=folder, jobs=options.jobs, progress=progress
         )
     _write_depfile(options, [path for report in reports for path in report.sources])
     if options.json:
-        console.print_json({"output": str(options.output), "models": [r.as_json() for r in reports]})
+        found = {"output": str(options.output), "models": [report.as_json() for report in reports]}
+        console.print_json({**found, "options": asked.told()})
         return OK
     print(f"{options.output} for {reports[0].target}, {console.bytes_text(options.output.stat().st_size)}")
     rows = [

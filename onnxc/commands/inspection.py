@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
 from ..ir import dims
 from ..ir.dims import Dimension
+from ..options import DEFAULTS, Options
 from ..records import dataclass
 
 if TYPE_CHECKING:
@@ -51,38 +52,27 @@ class Figures:
 # A model -----------------------------------------------------------------------------------------
 
 
-def inspect_model(
-    path: str | os.PathLike,
-    sizes: Mapping[str, int] | None = None,
-    shapes: Shapes | None = None,
-    target: str = "native",
-    operators: Sequence[str | os.PathLike] = (),
-    precision: str = "float32",
-    states: Mapping[str, str] | None = None,
-    values: Mapping[str, object] | None = None,
-) -> Figures:
-    """The figures of an .onnx file. sizes, shapes, precision, states, values: as for compiling; arithmetic is
-    given both as a formula and at these sizes."""
+def inspect_model(path: str | os.PathLike, options: Options = DEFAULTS) -> Figures:
+    """The figures of an .onnx file; arithmetic is given both as a formula and at the sizes that the options
+    give."""
     from ..driver import optimise
     from ..frontend import figures
-    from ..frontend.importer import Options, import_model
+    from ..frontend.importer import import_model
     from ..given import given_operators
     from ..ir.arithmetic import multiply_adds
-    from ..target import find_target
+    from ..target import find_targets
 
-    chosen = find_target(target)
+    (chosen,) = find_targets(options.target)
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
-        given = given_operators(operators, Path(folder), chosen).operators
-    fixed = Options(states=states or {}, operators=given, values=values or {})
-    imported = import_model(path, fixed)
+        given = given_operators(options.operators, Path(folder), chosen).operators
+    imported = import_model(path, options.with_(dims={}, shapes={}), given)
     names = [output.name for output in imported.model.proto.graph.output]
     outputs = list(zip(names, imported.graph.outputs))
-    optimised = optimise(imported.graph, chosen, precision=precision)
+    optimised = optimise(imported.graph, chosen, options=options)
     found = figures.figures(imported, optimised)
     pinned = optimised
-    if sizes or shapes:
-        again = import_model(path, replace(fixed, dims=sizes or {}, shapes=shapes or {})).graph
-        pinned = optimise(again, chosen, precision=precision)
+    if options.dims or options.shapes:
+        pinned = optimise(import_model(path, options, given).graph, chosen, options=options)
     here = multiply_adds(pinned)
     proto = imported.model.proto
     return Figures(

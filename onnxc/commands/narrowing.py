@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import is_float
+from ..options import Options
 from ..passes.narrow_weights import Layer, Narrowing
 from ..records import dataclass
 from . import console
@@ -53,9 +54,9 @@ class Narrowed:
         ]
 
 
-def choose_layers(options: argparse.Namespace, progress: Callable[[str], None]) -> Narrowed:
-    """The narrowing of a model as `compile`'s options ask for it: the layers that alone cost most are kept
-    until no output loses more than `weights_error`."""
+def choose_layers(options: argparse.Namespace, asked: Options, progress: Callable[[str], None]) -> Narrowed:
+    """The narrowing of a model that is asked for: the layers that alone cost most are kept until no output
+    loses more than `weights_error`."""
     from ..driver import compile_model
     from ..loading.loader import load
 
@@ -65,12 +66,9 @@ def choose_layers(options: argparse.Namespace, progress: Callable[[str], None]) 
         compile_model(
             options.model,
             library,
-            dims=dict(options.dim),
-            shapes=dict(options.shape),
-            overridable=options.overridable,
-            typical=dict(options.typical),
-            weights=Narrowing(options.weights, given=found.extend),
-            operators=options.operators,
+            asked.with_(
+                weights=Narrowing(options.weights, given=found.extend), header=None, weights_file=None
+            ),
             jobs=options.jobs,
             progress=lambda stage: progress(f"{stage}, to measure"),
         )
@@ -84,7 +82,7 @@ class _Measured:
         self.model, self.format = model, options.weights
         self.layers = {layer.name: layer for layer in found}
         ports = [port for port in model.inputs if port.name not in self.layers]
-        made = make_inputs(ports, options.calibration, dict(options.dim), dict(options.shape))
+        made = make_inputs(ports, options.calibration, options.dims, options.shapes)
         self.feeds, self.inputs = dict(made.feeds), made.describe()
         self.expected = self._outputs(())
 

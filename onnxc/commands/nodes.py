@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import CompileError, Origin, one_line
+from ..options import DEFAULTS, Options
 from ..records import dataclass
 from . import comparison
 from .comparison import Difference, Feeds, compare
@@ -44,10 +45,7 @@ def compare_nodes(
     *,
     rtol: float | None = None,
     atol: float | None = None,
-    target: str = "native",
-    sizes: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int | None]] | None = None,
-    operators: Sequence[str | os.PathLike] = (),
+    options: Options = DEFAULTS,
     progress: Callable[[str], None] | None = None,
 ) -> list[NodeDifference]:
     """Every tensor that the main graph computes, in the order of its nodes. Integers of 8 and 16 bits may
@@ -67,9 +65,7 @@ def compare_nodes(
         cut = with_values_given(proto, given, outputs)
         with tempfile.TemporaryDirectory(prefix="onnxc-verify-") as folder:
             library = Path(folder) / "model.so"
-            compile_model(
-                cut, library, dims=sizes, shapes=shapes, target=target, operators=operators, progress=progress
-            )
+            compile_model(cut, library, options, progress=progress)
             model = load(library)
             taken = {port.name for port in model.inputs}
             found = model.run(None, {k: v for k, v in (dict(feeds) | given).items() if k in taken})

@@ -18,7 +18,7 @@ from ..loading.loader import Model, load
 from ..loading.timing import Timing
 from ..records import dataclass
 from . import console
-from .actions import OK, compiling, inputs_of, library_of, sizes_to_pin
+from .actions import OK, compile_options, compiling, inputs_of, library_of
 
 if TYPE_CHECKING:
     from .report import Flow
@@ -54,7 +54,7 @@ class Part:
 
 
 def profile_command(options: argparse.Namespace) -> int:
-    library = library_of(options.file, operators=options.operators, **sizes_to_pin(options))
+    library = library_of(options.file, options)
     model = load(library, options.threads)
     inputs = inputs_of(model, options)
     source = options.model or (None if is_library(options.file) else options.file)
@@ -113,7 +113,7 @@ def expected_of(
 
     from ..codegen.lowering.lower import lower
     from ..driver import optimise
-    from ..frontend.importer import Options, import_model
+    from ..frontend.importer import import_model
     from ..given import given_operators
     from ..target import find_target
     from .report import flows
@@ -121,12 +121,10 @@ def expected_of(
 
     machine = find_target()
     target = machine if model.target == machine.name else find_target(model.target)
-    pinned = sizes_to_pin(options)
     with compiling(source) as progress, tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         progress("import")
         given = given_operators(options.operators, Path(folder), target).operators
-        settings = Options(pinned.get("sizes", {}), pinned.get("shapes", {}), operators=given)
-        imported = import_model(source, settings).graph
+        imported = import_model(source, compile_options(options), given).graph
         progress("optimise")
         lowered = lower(optimise(imported, target), target, progress)
         known = input_sizes(lowered.graph, feeds)

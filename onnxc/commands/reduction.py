@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import LimitError, ModelErrors, OnnxcError, Origin, RunError, one_line, shorten
+from ..options import Options
 from ..records import Record
 from . import console
-from .actions import OK, default_reference
+from .actions import OK, compile_options, default_reference
 from .comparison import compare, reference
 
 PROTOBUF_LIMIT = 1 << 31  # bytes of a message
@@ -57,14 +58,14 @@ class Trial(Record):
 
     feeds: Mapping[str, Any]
     expected: Mapping[str, Any]
-    settings: Mapping[str, Any]
+    options: Options
     rtol: float | None = None
     atol: float | None = None
 
 
 def reduce_command(options: argparse.Namespace) -> int:
     proto = load_model(options.model)
-    settings = {"target": options.target, "operators": options.operators}
+    how = compile_options(options)
     values = values_of(proto, options)
     with (
         console.Progress(f"reduce {shorten(options.model.name)}") as progress,
@@ -75,7 +76,7 @@ def reduce_command(options: argparse.Namespace) -> int:
         def fault(nodes: Sequence[int]) -> Fault | None:
             progress(f"{len(nodes)} of {len(proto.graph.node)} nodes")
             piece = pieces.of(nodes)
-            return None if piece is None else bench.fault(piece, pieces.trial(piece, settings, options))
+            return None if piece is None else bench.fault(piece, pieces.trial(piece, how, options))
 
         wanted = fault(range(len(proto.graph.node)))
         if wanted is None:
@@ -86,7 +87,7 @@ def reduce_command(options: argparse.Namespace) -> int:
         kept = minimal(range(len(proto.graph.node)), lambda nodes: wanted.same(fault(nodes)))
         piece, found = pieces.of(kept), fault(kept) or wanted
     options.output.write_bytes(piece.SerializeToString())
-    feeds = pieces.trial(piece, settings, options).feeds
+    feeds = pieces.trial(piece, how, options).feeds
     arrays = {name: value for name, value in feeds.items() if isinstance(value, np.ndarray)}
     inputs = options.output.with_suffix(".npz")
     if arrays:
@@ -126,7 +127,7 @@ def values_of(proto: Any, options: argparse.Namespace) -> dict[str, Any]:
 
     from .inputs import make_inputs
 
-    sizes = dict(options.dim), dict(options.shape)
+    sizes = options.dims, options.shapes
     feeds = make_inputs(ports_of(proto), options.input, *sizes, options.seed).feeds
     whole = onnx.ModelProto()
     whole.CopyFrom(proto)
@@ -228,11 +229,11 @@ class Pieces:
             graph.output.append(declared.get(name) or self.types.get(name) or onnx.ValueInfoProto(name=name))
         return piece if kept and ends else None
 
-    def trial(self, piece: Any, settings: Mapping[str, Any], options: argparse.Namespace) -> Trial:
+    def trial(self, piece: Any, how: Options, options: argparse.Namespace) -> Trial:
         inputs, outputs = ([value.name for value in them] for them in (piece.graph.input, piece.graph.output))
         feeds = {name: self.values[name] for name in inputs if name in self.values}
         expected = {name: self.values[name] for name in outputs if name in self.values}
-        return Trial(feeds, expected, settings, options.rtol, options.atol)
+        return Trial(feeds, expected, how, options.rtol, options.atol)
 
 
 def _array_type(name: str, array: np.ndarray) -> Any:
@@ -275,7 +276,7 @@ def try_piece(content: bytes, trial: Trial) -> Fault | None:
         source, library = Path(folder) / "model.onnx", Path(folder) / "model.so"
         source.write_bytes(content)
         try:
-            compile_model(source, library, **trial.settings)
+            compile_model(source, library, trial.options)
             model = load(library)
         except ModelErrors as errors:
             return Fault("is refused", tuple(problem.reason for problem in errors.diagnostics))

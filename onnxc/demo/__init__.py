@@ -16,6 +16,7 @@ import numpy as np
 from ..commands import console
 from ..errors import CompileError
 from ..loading.loader import Model
+from ..options import Options
 
 FOLDER = Path(__file__).parent
 SHADES = " .:-=+*#%@"
@@ -57,7 +58,7 @@ def _run(folder: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
     began = time.perf_counter()
     with console.Progress("compile digits.onnx") as progress:
         report = compile_model(
-            FOLDER / "digits.onnx", library, header=library.with_suffix(".h"), progress=progress
+            FOLDER / "digits.onnx", library, Options(header=library.with_suffix(".h")), progress=progress
         )
     compile_seconds = time.perf_counter() - began
     began = time.perf_counter()

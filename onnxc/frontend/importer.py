@@ -9,8 +9,8 @@ are passed over in silence.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ from ..ir.builder import Builder, Session, identifier
 from ..ir.dims import Dimension
 from ..ir.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, UnrankedType, Value
 from ..ir.ops import TypeMismatch
+from ..options import DEFAULTS, Options
 from ..records import dataclass
 from . import functions, schemas, structure, tensors
 from .fixed_values import leading_to, with_values
@@ -66,27 +67,11 @@ T = TypeVar("T")
 MOST_AXES = 5
 
 
-@dataclass
-class Options:
-    """What the caller fixes: sizes of named dimensions, shapes of inputs, whether initializers that are also
-    inputs, or which of them, are given by the run, the sizes that named dimensions have most of the time,
-    inputs with the outputs that are their next values, the operators given beside the model, and the values
-    of inputs that are constants then."""
-
-    dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
-    overridable: bool | Collection[str] = False
-    typical: Mapping[str, int] = field(default_factory=dict)
-    states: Mapping[str, str] = field(default_factory=dict)
-    operators: Operators = field(default_factory=Operators)
-    values: Mapping[str, object] = field(default_factory=dict)
-
-
 class Importer:
     """One import: the model, what was found wrong with it, and the builder session."""
 
-    def __init__(self, model: ModelFile, inlined: functions.Inlined, options: Options):
-        self.model, self.inlined, self.options = model, inlined, options
+    def __init__(self, model: ModelFile, inlined: functions.Inlined, options: Options, operators: Operators):
+        self.model, self.inlined, self.options, self.operators = model, inlined, options, operators
         self.file = model.name
         self.session = Session()
         self.diagnostics = DiagnosticList()
@@ -382,7 +367,7 @@ class Importer:
     ) -> tuple[Value | None, ...]:
         domain, builder = functions.normal_domain(node.domain), scope.builder
         opset = self._opset(scope, node) or 1
-        rule = self.options.operators.custom(domain, node.op_type, opset)
+        rule = self.operators.custom(domain, node.op_type, opset)
         signature = schemas.rule_signature(rule) if rule else schemas.signature(domain, node.op_type, opset)
         problem = signature and schemas.type_problem(
             signature, [None if v is None else v.type for v in operands]
@@ -636,36 +621,38 @@ class Imported:
     model: ModelFile
 
 
-def import_model(source: Any, options: Options | None = None) -> Imported:
-    """Reads a model (path, bytes, ModelProto) into core ops. What is wrong with it is raised as
-    ModelErrors, all at once."""
-    options = options or Options()
+def import_model(source: Any, options: Options = DEFAULTS, operators: Operators | None = None) -> Imported:
+    """Reads a model (path, bytes, ModelProto) into core ops. operators: those given beside the model. What is
+    wrong with it is raised as ModelErrors, all at once."""
+    known = operators or Operators()
     model = source if isinstance(source, ModelFile) else open_model(source)
-    model = with_functions(model, options.operators.sets)
-    model = with_values(model, options.values, lambda part, names: _known_values(part, names, options))
-    found = structure.check_structure(model, options.operators)
+    model = with_functions(model, known.sets)
+    model = with_values(model, options.values, lambda part, names: _known_values(part, names, options, known))
+    found = structure.check_structure(model, known)
     if found:
         raise ModelErrors(found, model.name)
     inlined = functions.inline_functions(model.proto)
     names = [o.name for o in inlined.graph.output]
-    importer = Importer(model, inlined, options)
+    importer = Importer(model, inlined, options, known)
     try:
         graph = importer.run()
         sizes = sizes_of_states(graph, names, options.states)
         pinned = {importer.dim_names[k]: size for k, size in sizes.items() if importer.dim_names.get(k)}
         if pinned:
-            importer = Importer(model, inlined, replace(options, dims={**options.dims, **pinned}))
+            importer = Importer(model, inlined, options.with_(dims={**options.dims, **pinned}), known)
             graph = importer.run()
     except Refused:
         raise ModelErrors(importer.diagnostics, model.name) from None
     return Imported(with_states(graph, names, options.states), importer.dim_names, model)
 
 
-def _known_values(model: ModelFile, names: Sequence[str], options: Options) -> dict[str, np.ndarray]:
+def _known_values(
+    model: ModelFile, names: Sequence[str], options: Options, operators: Operators
+) -> dict[str, np.ndarray]:
     """Those of the model's values of these names that are known before a run."""
     part = replace(model, proto=leading_to(model.proto, names))
     try:
-        outputs = import_model(part, replace(options, values={}, states={})).graph.outputs
+        outputs = import_model(part, options.with_(values={}, states={}), operators).graph.outputs
     except OnnxcError:  # what is wrong is found in the whole model, too
         return {}
     return {name: v.constant.array for name, v in zip(names, outputs) if v.constant is not None}

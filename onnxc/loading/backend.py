@@ -12,17 +12,17 @@ import onnx
 from onnx.backend.base import Backend, BackendRep
 
 from ..driver import compile_model
+from ..options import Options
 from .loader import load
 
 
 class CompiledModel(BackendRep):
     """A model compiled into a library of its own, which is gone with this object."""
 
-    def __init__(self, model: onnx.ModelProto, **options: Any):
-        options.setdefault("jobs", 1)
+    def __init__(self, model: onnx.ModelProto, jobs: int | None = 1, **options: Any):
         self._folder = tempfile.TemporaryDirectory(prefix="onnxc-backend-")
         self.path = Path(self._folder.name) / "model.so"
-        compile_model(model, self.path, **options)
+        compile_model(model, self.path, Options(**options), jobs=jobs)
         self._model = load(self.path)
 
     def feeds(self, inputs: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import marshal
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cache import folders, temporary_name
 from ..errors import LoadError
+from ..options import DEFAULTS, Options
 from ..records import Record
 
 if TYPE_CHECKING:
@@ -27,52 +28,17 @@ if TYPE_CHECKING:
 ATTEMPTS = 3  # at opening a library that others may remove
 USED_AGAIN = 3600  # seconds after which a use of a library is written down anew
 
-#: The settings that a session takes as keywords.
-KEYWORDS = ("dims", "shapes", "values", "typical", "target", "precision", "operators")
 
-
-class Settings(Record):
-    """What of a model is fixed for its library: dims, shapes, values, typical, target, precision and
-    operators are as for `onnxc.compile`. overridable: initializers that runs give. free: what else decides
-    sizes, for the library's name."""
-
-    dims: Mapping[str, int] = {}
-    shapes: Mapping[str, Any] = {}
-    values: Mapping[str, Any] = {}
-    typical: Mapping[str, int] = {}
-    target: Any = "native"
-    precision: str = "float32"
-    operators: tuple[str, ...] = ()
-    overridable: frozenset[str] = frozenset()
-    free: tuple[Mapping[str, int], ...] = ()
-
-    def with_(self, **changes: Any) -> Settings:
-        return self._replace(**changes)
-
-    def text(self) -> str:
-        """The settings as a text that is the same for equal ones, and for the same operators beside those
-        that onnxc has: those in files, and those that this process has registered."""
-        custom = sys.modules.get(f"{__package__.partition('.')[0]}.custom")
-        registered = custom.digest() if custom is not None else ""
-        if self == Settings() and not registered:
-            return ""
-        shapes = sorted((name, tuple(shape)) for name, shape in (self.shapes or {}).items())
-        target = self.target if isinstance(self.target, str) else tuple(self.target)
-        tables = (self.dims, self.typical, *self.free)
-        files = [(os.fspath(path), _digest_if_there(os.fspath(path))) for path in self.operators]
-        others = (self.precision, files, registered, sorted(self.overridable))
-        values = [(name, told_of(value)) for name, value in sorted(self.values.items())]
-        return repr((shapes, values, target, others, [sorted((t or {}).items()) for t in tables]))
-
-
-def told_of(value: Any) -> object:
-    """What tells one value of an input from another."""
-    if isinstance(value, (bool, int, float, str)):
-        return value
-    import numpy as np
-
-    array = np.asarray(value)
-    return array.dtype.str, array.shape, array.tolist()
+def text_of(options: Options, fix: object = None) -> str:
+    """The options as a text that is the same for equal ones, and for the same operators beside those that
+    onnxc has: those in files, and those that this process has registered; and what else decides sizes."""
+    custom = sys.modules.get(f"{__package__.partition('.')[0]}.custom")
+    registered = custom.digest() if custom is not None else ""
+    told = options.told()
+    if not told and not registered and fix is None:
+        return ""
+    files = [_digest_if_there(os.fspath(path)) for path in options.operators]
+    return repr((told, files, registered, fix))
 
 
 def is_library(path: str | os.PathLike[str]) -> bool:
@@ -109,14 +75,14 @@ def opened(find: Callable[[], Found], threads: int | None = None) -> Model:
     raise AssertionError("the last attempt returns or raises")
 
 
-def cached_library(source: Any, settings: Settings = Settings(), **how: Any) -> Path:  # noqa: B008
+def cached_library(source: Any, options: Options = DEFAULTS, **how: Any) -> Path:
     """The path that `find_library` finds."""
-    return find_library(source, settings, **how).path
+    return find_library(source, options, **how).path
 
 
 def find_library(
     source: Any,
-    settings: Settings = Settings(),  # noqa: B008 (it never changes)
+    options: Options = DEFAULTS,
     *,
     progress: Callable[[str], None] | None = None,
     fix: Callable[[Any], tuple[dict, dict]] | None = None,
@@ -125,9 +91,10 @@ def find_library(
     large one has its weights in a file beside it. One process compiles it, others wait.
 
     progress: as for `compile`. fix: what gives sizes and shapes of the opened model beside those in the
-    settings. Raises what `compile` raises, and LoadError where there is no folder to keep a library in."""
+    options; its `repr` tells it from others. Raises what `compile` raises, and LoadError where there is no
+    folder to keep a library in."""
     path = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else None
-    text = settings.text()
+    text = text_of(options, fix)
     if path is not None and (entry := _read("path", path + text, _stamp)):
         return Found(entry.library, entry.description)
     content = _content(source)
@@ -136,7 +103,7 @@ def find_library(
     if entry is None:
         from .making import compiled
 
-        library, files = compiled(source, settings, progress, fix)
+        library, files = compiled(source, options, text, progress, fix)
         entry = Entry(library, _description(library), [(file, _digest_of(file)) for file in files])
         if content and (path is not None or not files):
             beside = [(os.path.relpath(file, folder), digest) for file, digest in entry.files]

@@ -7,19 +7,17 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import codegen, passes, runtime_c
 from ..cache import after_failure, folders, locked, writable_folder
 from ..errors import CompileError, LoadError
 from ..frontend.model_file import open_model
+from ..options import Options
 from ..target import find_targets
 from .housekeeping import limit, prune
 from .loader import load
 from .progress import told
-
-if TYPE_CHECKING:
-    from .cached import Settings
 
 #: Errors of a folder that nothing more can be written to.
 _NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -27,35 +25,36 @@ _NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 def compiled(
     source: Any,
-    settings: Settings,
+    options: Options,
+    text: str,
     progress: Callable[[str], None] | None,
     fix: Callable[[Any], tuple[dict, dict]] | None,
 ) -> tuple[Path, list[str]]:
-    """The library by its name, compiled if it is not there, and the model's external files."""
+    """The library by its name, compiled if it is not there, and the model's external files. text: what tells
+    the options from others."""
     model = open_model(source)
     if fix is not None:
         dims, shapes = fix(model.proto)
-        settings = settings.with_(dims={**dims, **settings.dims}, shapes={**shapes, **settings.shapes})
+        options = options.with_(dims={**dims, **options.dims}, shapes={**shapes, **options.shapes})
     key = hashlib.sha256()
     # Not the targets as they are: sets are written in another order by every process.
     targets = [
-        (target.name, target.triple, target.features, target.facts)
-        for target in find_targets(settings.target)
+        (target.name, target.triple, target.features, target.facts) for target in find_targets(options.target)
     ]
-    for part in (model.content_hash, settings.text(), repr(targets), _compiler_hash()):
+    for part in (model.content_hash, text, repr(targets), _compiler_hash()):
         key.update(part.encode("utf-8", "surrogateescape"))
     name = f"{key.hexdigest()[:40]}.so"
     for folder in folders():
         if _is_whole(folder / name):
             return folder / name, _external(model)
     try:
-        path = _compile_once(writable_folder() / name, model, settings, progress)
+        path = _compile_once(writable_folder() / name, model, options, progress)
     except (CompileError, OSError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
         if not isinstance(cause, OSError) or cause.errno not in _NO_PLACE:
             raise
         folder = after_failure(writable_folder(), cause.strerror or str(cause))
-        path = _compile_once(folder / name, model, settings, progress)
+        path = _compile_once(folder / name, model, options, progress)
     return path, _external(model)
 
 
@@ -63,27 +62,14 @@ def _external(model: Any) -> list[str]:
     return [os.fspath(file.path) for file in model.external.opened()]
 
 
-def _compile_once(path: Path, model: Any, settings: Settings, progress: Any) -> Path:
+def _compile_once(path: Path, model: Any, options: Options, progress: Any) -> Path:
     with locked(path, "another process compiles the model"):
         if not _is_whole(path):
             from ..driver import compile_model
 
             prune(path.parent, limit())  # before, so that what is made now stays
             with told(os.path.basename(model.name) or "a model", progress) as tell:
-                compile_model(
-                    model,
-                    path,
-                    name="model",
-                    progress=tell,
-                    dims=settings.dims,
-                    shapes=settings.shapes,
-                    target=settings.target,
-                    values=settings.values,
-                    typical=settings.typical,
-                    precision=settings.precision,
-                    operators=settings.operators,
-                    overridable=settings.overridable,
-                )
+                compile_model(model, path, options.with_(name="model"), progress=tell)
     return path
 
 

@@ -81,30 +81,6 @@ def _loaded(
     return model
 
 
-def free_dimensions(
-    by_name: Mapping[str, int], by_denotation: Mapping[str, int]
-) -> Callable[[onnx.ModelProto], tuple[dict[str, int], dict[str, list[int | None]]]]:
-    """Of a model: sizes of the named dimensions that it has, and shapes of inputs with nameless ones."""
-
-    def found(model: onnx.ModelProto) -> tuple[dict[str, int], dict[str, list[int | None]]]:
-        dims: dict[str, int] = {}
-        shapes: dict[str, list[int | None]] = {}
-        for port in model.graph.input:
-            sizes = port.type.tensor_type.shape.dim
-            for axis, dim in enumerate(sizes):
-                if dim.dim_param in by_name:
-                    dims[dim.dim_param] = by_name[dim.dim_param]
-                elif dim.denotation in by_denotation and not dim.HasField("dim_value"):
-                    if dim.dim_param:
-                        dims[dim.dim_param] = by_denotation[dim.denotation]
-                    else:
-                        shape = shapes.setdefault(port.name, [None] * len(sizes))
-                        shape[axis] = by_denotation[dim.denotation]
-        return dims, shapes
-
-    return found
-
-
 def write_model(
     source: str | bytes | onnx.ModelProto,
     path: str | os.PathLike[str],

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OnnxcError, RunError
-from ..loading.cached import KEYWORDS, Found, Settings, find_library, is_library, opened
+from ..loading.cached import Found, find_library, is_library, opened
 from ..loading.loader import Model
+from ..options import OF_SESSIONS, Options
 
 if TYPE_CHECKING:
     from ..loading.timing import Timing
@@ -381,14 +382,14 @@ class InferenceSession(Session):
         **kwargs: Any,
     ) -> None:
         """path_or_bytes: the path of a model or of a compiled library, or a model as bytes or an
-        onnx.ModelProto. Keywords beside ONNX Runtime's: threads, as for `onnxc.load`, and dims, shapes,
-        values, typical, target, precision, operators and progress, as for `onnxc.compile`. Raises what ONNX
-        Runtime raises, which is also an onnxc.OnnxcError."""
+        onnx.ModelProto. Keywords beside ONNX Runtime's: progress and all options of `onnxc.compile` (dims,
+        shapes, values, precision, ...) but those that say where and under which names outputs are written;
+        threads: as for `onnxc.load`. Raises what ONNX Runtime raises, which is also an onnxc.OnnxcError."""
         super().__init__(enable_fallback=int(kwargs.pop("enable_fallback", 1)) == 1)
         for ignored in ("disabled_optimizers", "read_config_from_model"):
             kwargs.pop(ignored, None)
         threads, progress = kwargs.pop("threads", None), kwargs.pop("progress", None)
-        settings = Settings(**{n: kwargs.pop(n) for n in KEYWORDS if n in kwargs})
+        wanted = Options.of({name: kwargs.pop(name) for name in OF_SESSIONS if name in kwargs})
         if kwargs:
             raise TypeError(f"InferenceSession has no argument '{min(kwargs)}'")
         _require_source(path_or_bytes)
@@ -399,11 +400,11 @@ class InferenceSession(Session):
             self.set_providers(providers, provider_options)
         threads = threads or _threads(sess_options) or None
         self._source = path_or_bytes
-        self._keywords = {"threads": threads, **settings._asdict()}
+        self._keywords = {name: getattr(wanted, name) for name in OF_SESSIONS} | {"threads": threads}
 
         def open_model(**further: Any) -> Model:
-            wanted = settings.with_(**further)
-            return opened(lambda: _library(path_or_bytes, self._given, wanted, progress), threads)
+            options = wanted.with_(**further)
+            return opened(lambda: _library(path_or_bytes, self._given, options, progress), threads)
 
         self._open = open_model
         try:
@@ -417,8 +418,7 @@ class InferenceSession(Session):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled as what it was opened of, which is opened again."""
-        keywords = {n: v for n, v in self._keywords.items() if n == "threads" or n in KEYWORDS}
-        return _reopened, (type(self), self._source, self._given, keywords)
+        return _reopened, (type(self), self._source, self._given, self._keywords)
 
     def __enter__(self) -> InferenceSession:
         return self
@@ -461,40 +461,39 @@ def _threads(options: Any) -> int:
     return max(options.intra_op_num_threads, 0)
 
 
-def _library(source: Any, options: SessionOptions | None, settings: Settings, progress: Any) -> Found:
+def _library(source: Any, settings: SessionOptions | None, options: Options, progress: Any) -> Found:
     """The library to load for a path, bytes or ModelProto."""
-    if getattr(options, "_cancelled", False):
+    if getattr(settings, "_cancelled", False):
         from .failures import ModelLoadCanceled
 
         raise ModelLoadCanceled("Loading the model was cancelled by the session's options.")
     if isinstance(source, (str, os.PathLike)) and is_library(source):
         return Found(Path(source))
-    if options is None:
-        return find_library(source, settings, progress=progress)
+    if settings is None:
+        return find_library(source, options, progress=progress)
     fix = None
-    if options._initializers or options._external or options._files:
+    if settings._initializers or settings._external or settings._files:
         from .offline import edited
 
-        source = edited(source, options)
-    if options._sizes or options._denoted:
-        from .offline import free_dimensions
+        source = edited(source, settings)
+    if settings._sizes or settings._denoted:
+        from .free_dimensions import FreeDimensions
 
-        fix = free_dimensions(options._sizes, options._denoted)
-        settings = settings.with_(free=(options._sizes, options._denoted))
-    found = find_library(source, settings, progress=progress, fix=fix)
-    if options.optimized_model_filepath:
-        _write_optimized(source, found.path, options, settings)
+        fix = FreeDimensions(settings._sizes, settings._denoted)
+    found = find_library(source, options, progress=progress, fix=fix)
+    if settings.optimized_model_filepath:
+        _write_optimized(source, found.path, settings, options)
     return found
 
 
-def _write_optimized(source: Any, library: Path, options: SessionOptions, settings: Settings) -> None:
-    path = Path(options.optimized_model_filepath)
+def _write_optimized(source: Any, library: Path, settings: SessionOptions, options: Options) -> None:
+    path = Path(settings.optimized_model_filepath)
     if path.suffix == ".so":
         path.write_bytes(library.read_bytes())
         return
     from .offline import write_model
 
-    write_model(source, path, {**settings.dims, **options._sizes}, settings.shapes)
+    write_model(source, path, {**options.dims, **settings._sizes}, options.shapes)
 
 
 class NativeSession(InferenceSession):

@@ -7,8 +7,9 @@ from onnx import TensorProto, helper
 from support.bad_models import node
 
 from onnxc.errors import ModelErrors
-from onnxc.frontend.importer import Options, import_model
+from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
+from onnxc.options import Options
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

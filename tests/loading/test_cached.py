@@ -20,7 +20,9 @@ from onnxc import cache
 from onnxc.commands.cli import main
 from onnxc.errors import CompileError, LoadError
 from onnxc.loading import cached, housekeeping, making
-from onnxc.loading.cached import Settings, cached_library, find_library
+from onnxc.loading.cached import cached_library, find_library, text_of
+from onnxc.onnxruntime.free_dimensions import FreeDimensions
+from onnxc.options import Options
 
 X = np.array([-1, 2], np.float32)
 
@@ -136,11 +138,11 @@ def test_a_full_cache_leads_to_the_temporary_folder(path, tmp_path, monkeypatch)
 
     compile_model, tries = driver.compile_model, []
 
-    def full_once(model, output, **options):
+    def full_once(model, output, *options, **how):
         tries.append(output.parent)
         if len(tries) == 1:
             raise CompileError("cannot be written") from OSError(errno.ENOSPC, "No space left on device")
-        return compile_model(model, output, **options)
+        return compile_model(model, output, *options, **how)
 
     monkeypatch.setattr(driver, "compile_model", full_once)
     monkeypatch.setattr(cache, "_fallback", None)
@@ -220,11 +222,15 @@ def test_the_command_fills_shows_and_empties_the_cache(path, folder, capsys):
     assert "0 libraries" in capsys.readouterr().out
 
 
-def test_settings_that_are_equal_have_one_text():
-    assert Settings(dims={"a": 1, "b": 2}).text() == Settings(dims={"b": 2, "a": 1}).text()
-    assert Settings().text() == "" != Settings(target="x86-64-v3").text()
-    fixed = [Settings(values={"x": value}).text() for value in (1, 2, [1], np.ones(1), np.ones(1, int))]
-    assert len(set(fixed)) == 4 and fixed[2] == fixed[4]
+def test_options_that_are_equal_have_one_text():
+    assert text_of(Options(dims={"a": 1, "b": 2})) == text_of(Options(dims={"b": 2, "a": 1}))
+    assert text_of(Options()) == text_of(Options(shapes={})) == "" != text_of(Options(target="x86-64-v3"))
+    fixed = [
+        text_of(Options(values={"x": value})) for value in (1, 1.0, True, [1], np.ones(1), np.ones(1, int))
+    ]
+    assert len(set(fixed)) == 6
+    free = [text_of(Options(), FreeDimensions({"a": size}, {})) for size in (1, 2)]
+    assert len({"", *free}) == 3
 
 
 def test_an_input_that_a_session_fixes_is_fed_no_more(path):

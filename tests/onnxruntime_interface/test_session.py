@@ -18,7 +18,8 @@ from onnxc import InferenceSession, ModelErrors, OnnxcError, RunError
 from onnxc.cache import cache_folder
 from onnxc.facts import Facts
 from onnxc.loading import cached, making
-from onnxc.loading.cached import Settings, cached_library
+from onnxc.loading.cached import cached_library
+from onnxc.options import Options
 from onnxc.target import find_target
 
 DIGITS = str(Path(onnxc.demo.__file__).parent / "digits.onnx")
@@ -143,8 +144,8 @@ def test_a_model_is_compiled_once(path, cache, monkeypatch):
 
 def test_what_the_library_depends_on_makes_an_entry_of_its_own(path, cache, monkeypatch):
     cached_library(path)
-    cached_library(path, Settings(shapes={"x": (2,)}))
-    cached_library(path, Settings(target="x86-64-v2"))
+    cached_library(path, Options(shapes={"x": (2,)}))
+    cached_library(path, Options(target="x86-64-v2"))
     other = replace(find_target(), facts=Facts(level2_bytes=3 << 20))
     monkeypatch.setattr("onnxc.target.find_target", lambda name: other)
     monkeypatch.setattr(cached, "_surroundings", lambda: "other facts")
@@ -163,7 +164,7 @@ def test_a_typical_size_makes_an_entry_of_its_own(tmp_path, cache):
     open_size.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
     onnx.save(open_size, path)
     for typical in (None, {"n": 128}):
-        cached_library(path, Settings(typical=typical or {}))
+        cached_library(path, Options(typical=typical or {}))
     assert len(libraries(cache)) == 2
 
 

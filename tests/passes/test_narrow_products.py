@@ -6,8 +6,8 @@ from support import small_models
 from support.pass_text import becomes, stays
 
 import onnxc
-from onnxc.driver import PRECISIONS
 from onnxc.errors import CompileError
+from onnxc.options import PRECISIONS
 from onnxc.passes import narrow_products as narrowing
 from onnxc.target import TARGETS
 

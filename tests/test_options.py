@@ -1,0 +1,42 @@
+"""Every option is said once: what takes options takes those of the record, as it has them by default."""
+
+import inspect
+
+import numpy as np
+
+import onnxc
+from onnxc.commands.cli import make_parser
+from onnxc.options import Options
+
+#: How it is compiled, which changes nothing of what is made.
+OF_THE_COMPILATION = {"model", "output", "dump_ir", "jobs", "progress"}
+
+
+def test_compile_takes_the_options_of_the_record():
+    parameters = inspect.signature(onnxc.compile).parameters
+    assert parameters.keys() == {*Options._fields, *OF_THE_COMPILATION}
+    for name in Options._fields:
+        assert (parameters[name].default or None) == (getattr(Options, name) or None), name
+
+
+def test_the_command_line_takes_the_options_of_the_record():
+    given = make_parser().parse_args(["compile", "model.onnx", "-o", "model.so"])
+    assert vars(given).keys() >= set(Options._fields)
+    assert Options.of(vars(given)).told() == {}
+
+
+def test_the_command_line_gathers_pairs():
+    given = "compile m.onnx -o m.so --dim a=1 --dim b=2 --shape x=1,? --state p=q --value y=[1] --typical c=3"
+    asked = Options.of(vars(make_parser().parse_args(given.split())))
+    tables = (asked.dims, asked.shapes, asked.states, asked.values, asked.typical)
+    assert tables == ({"a": 1, "b": 2}, {"x": (1, None)}, {"p": "q"}, {"y": [1]}, {"c": 3})
+
+
+def test_what_is_told_of_options_is_json_and_leaves_out_defaults():
+    assert Options(dims={}, target="native").told() == {}
+    asked = Options(dims={"b": 2, "a": 1}, values={"x": np.ones(2, "i2")}, overridable=frozenset("yx"))
+    assert asked.told() == {
+        "dims": {"a": 1, "b": 2},
+        "values": {"x": {"dtype": "<i2", "shape": [2], "values": [1, 1]}},
+        "overridable": ["x", "y"],
+    }
