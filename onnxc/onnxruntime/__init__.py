@@ -33,6 +33,7 @@ if _TYPE_CHECKING:
         ExecutionMode,
         ExecutionOrder,
         GraphOptimizationLevel,
+        ModelPackageWriteMode,
         OrtAllocatorType,
         OrtCompileApiFlags,
         OrtDeviceMemoryType,
@@ -58,6 +59,7 @@ if _TYPE_CHECKING:
         preload_dlls,
         print_debug_info,
         register_execution_provider_library,
+        set_default_logger_callback,
         set_default_logger_severity,
         set_default_logger_verbosity,
         set_global_thread_pool_sizes,
@@ -67,6 +69,8 @@ if _TYPE_CHECKING:
     from .installation import install
     from .offline import ModelCompiler
     from .options import RunOptions, SessionOptions
+    from .package_sessions import ModelPackageComponentContext, ModelPackageContext, ModelPackageOptions
+    from .packages import ModelPackage
     from .ports import ModelMetadata, NodeArg
     from .session import InferenceSession
     from .sparse import SparseTensor
@@ -79,18 +83,21 @@ _NAMES = {
     "devices": "OrtArenaCfg OrtDevice OrtEpAssignedNode OrtEpAssignedSubgraph OrtEpContextData "
     "OrtEpContextDataBuffer OrtEpDevice OrtExternalInitializerInfo OrtHardwareDevice OrtMemoryInfo "
     "OrtSyncStream",
-    "enumerations": "ExecutionMode ExecutionOrder GraphOptimizationLevel OrtAllocatorType OrtCompileApiFlags "
-    "OrtDeviceMemoryType OrtDeviceVendorId OrtExecutionProviderDevicePolicy OrtHardwareDeviceType "
-    "OrtMemoryInfoDeviceType OrtMemType OrtSparseFormat",
+    "enumerations": "ExecutionMode ExecutionOrder GraphOptimizationLevel ModelPackageWriteMode "
+    "OrtAllocatorType OrtCompileApiFlags OrtDeviceMemoryType OrtDeviceVendorId "
+    "OrtExecutionProviderDevicePolicy OrtHardwareDeviceType OrtMemoryInfoDeviceType OrtMemType "
+    "OrtSparseFormat",
     "environment": "create_and_register_allocator create_and_register_allocator_v2 disable_telemetry_events "
     "enable_telemetry_events get_all_providers get_available_providers get_build_info get_device "
     "get_ep_devices get_version_string has_collective_ops preload_dlls print_debug_info "
     "register_execution_provider_library "
-    "set_default_logger_severity set_default_logger_verbosity set_global_thread_pool_sizes set_seed "
-    "unregister_execution_provider_library",
+    "set_default_logger_callback set_default_logger_severity set_default_logger_verbosity "
+    "set_global_thread_pool_sizes set_seed unregister_execution_provider_library",
     "installation": "install",
     "offline": "ModelCompiler",
     "options": "RunOptions SessionOptions",
+    "package_sessions": "ModelPackageComponentContext ModelPackageContext ModelPackageOptions",
+    "packages": "ModelPackage",
     "ports": "ModelMetadata NodeArg",
     "session": "InferenceSession",
     "sparse": "SparseTensor",
@@ -99,7 +106,7 @@ _NAMES = {
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 #: The version of ONNX Runtime whose interface this is.
-__version__: str = "1.31.1"
+__version__: str = "1.32.0"
 version: str = __version__
 package_name: str = "onnxruntime"
 cuda_version: str = ""
@@ -114,6 +121,11 @@ __all__ = [
     "LoraAdapter",
     "ModelCompiler",
     "ModelMetadata",
+    "ModelPackage",
+    "ModelPackageComponentContext",
+    "ModelPackageContext",
+    "ModelPackageOptions",
+    "ModelPackageWriteMode",
     "NodeArg",
     "OrtAllocatorType",
     "OrtArenaCfg",
@@ -160,6 +172,7 @@ __all__ = [
     "preload_dlls",
     "print_debug_info",
     "register_execution_provider_library",
+    "set_default_logger_callback",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_global_thread_pool_sizes",

@@ -75,6 +75,11 @@ class OrtExecutionProviderDevicePolicy(_Enumeration):
     MIN_OVERALL_POWER = 6
 
 
+class ModelPackageWriteMode(_Enumeration):
+    PRESERVE = 0
+    DENSE = 1
+
+
 class OrtSparseFormat(_Enumeration):
     ORT_SPARSE_UNDEFINED = 0
     ORT_SPARSE_COO = 1

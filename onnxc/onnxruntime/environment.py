@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+import sys
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
 
 from .devices import OrtArenaCfg, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
 from .failures import Fail, made
 
 #: The version of ONNX Runtime whose Python interface this is.
-VERSION = "1.31.1"
+VERSION = "1.32.0"
 
 _PROVIDERS = (
     "NvTensorRTRTX Tensorrt CUDA MIGraphX OpenVINO Dnnl VitisAI QNN Nnapi VSINPU Js CoreML ACL Dml Rknpu "
     "WebNN WebGpu Xnnpack CANN Azure CPU"
 )
+_UNRAISABLE = ("exc_type", "exc_value", "exc_traceback", "err_msg", "object")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 
 #: Threads of sessions that do not have their own (`set_global_thread_pool_sizes`).
@@ -59,6 +62,38 @@ def set_default_logger_severity(severity: int, /) -> None:
     if not 0 <= severity <= 4:
         raise RuntimeError("Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")
     logging.getLogger("onnxc").setLevel(_LEVELS[severity])
+
+
+class _Caller(logging.Handler):
+    """Gives what is logged to a function of the program's."""
+
+    def __init__(self, callback: Callable[[int, str, str, str, str], None]):
+        super().__init__()
+        self.callback = callback
+
+    def emit(self, record: logging.LogRecord) -> None:
+        severity = sum(record.levelno >= level for level in _LEVELS[1:])
+        place = f"{record.filename}:{record.lineno} {record.funcName}"
+        try:
+            self.callback(severity, record.name, "", place, record.getMessage())
+        except Exception as error:
+            what = (type(error), error, error.__traceback__, "a callback of the logger", self.callback)
+            sys.unraisablehook(cast(Any, SimpleNamespace(**dict(zip(_UNRAISABLE, what)))))
+
+
+def set_default_logger_callback(callback: Callable[..., None] | None, severity: int = 2) -> None:
+    """Gives what the logger "onnxc" tells to `callback(severity, category, logid, place, message)`, and to
+    nobody else; None ends that."""
+    if callback is not None and not callable(callback):
+        raise RuntimeError("callback must be a callable")
+    logger = logging.getLogger("onnxc")
+    if callback is not None or not 0 <= severity <= 4:
+        set_default_logger_severity(severity)
+    for handler in [handler for handler in logger.handlers if isinstance(handler, _Caller)]:
+        logger.removeHandler(handler)
+    logger.propagate = callback is None
+    if callback is not None:
+        logger.addHandler(_Caller(callback))
 
 
 def set_default_logger_verbosity(verbosity: int, /) -> None:

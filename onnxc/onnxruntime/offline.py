@@ -26,7 +26,7 @@ def edited(source: str | bytes | onnx.ModelProto, options: SessionOptions) -> on
     import onnx
     from onnx import numpy_helper
 
-    model = _loaded(source, options._files, options._external)
+    model = _loaded(source, options._files, options._external, options._data_folder)
     given = {**options._external, **options._initializers}
     for tensor in model.graph.initializer:
         if tensor.name in given:
@@ -46,9 +46,13 @@ def edited(source: str | bytes | onnx.ModelProto, options: SessionOptions) -> on
 
 
 def _loaded(
-    source: str | bytes | onnx.ModelProto, files: Mapping[str, bytes], values: Mapping[str, Any]
+    source: str | bytes | onnx.ModelProto,
+    files: Mapping[str, bytes],
+    values: Mapping[str, Any],
+    folder: str | None = None,
 ) -> onnx.ModelProto:
-    """The model in memory, its external data too, of which `files` has some by name and `values` others."""
+    """The model in memory, its external data too, of which `files` has some by name and `values` others; the
+    rest lies in the folder, or beside the model."""
     import onnx
     from google.protobuf.message import DecodeError
     from onnx.external_data_helper import load_external_data_for_tensor
@@ -56,7 +60,7 @@ def _loaded(
     from ..frontend.external_data import read_reference
     from ..frontend.walk import all_tensors
 
-    folder = Path(source).parent if isinstance(source, (str, os.PathLike)) else Path()
+    beside = Path(source).parent if isinstance(source, (str, os.PathLike)) else Path()
     model = onnx.ModelProto()
     try:
         if isinstance(source, onnx.ModelProto):
@@ -71,7 +75,7 @@ def _loaded(
                 data = files[reference.location][reference.offset or 0 :]
                 tensor.raw_data = data if reference.length is None else data[: reference.length]
             else:
-                load_external_data_for_tensor(tensor, str(folder))
+                load_external_data_for_tensor(tensor, folder or str(beside))
             tensor.data_location = onnx.TensorProto.DEFAULT
             del tensor.external_data[:]
     except OnnxcError as error:
@@ -147,6 +151,16 @@ class ModelCompiler:
 
     def set_ep_context_data_write_func(self, write_func: Callable[[str, OrtEpContextData], None]) -> None:
         """Without effect: no provider has data of its own."""
+
+    def set_ep_context_binary_information(
+        self, output_directory: str | os.PathLike[str], model_name: str
+    ) -> None:
+        """Without effect but for what is refused: no provider has files of its own."""
+        folder = os.fspath(output_directory)
+        if not folder or not model_name:
+            raise made(InvalidArgument, "the output directory and the model's name must not be empty")
+        if not folder.endswith(os.sep) and not Path(folder).suffix:
+            raise made(InvalidArgument, f"'{folder}' is not a directory: it ends in no '{os.sep}'")
 
     def clear_ep_context_data_write_func(self) -> None:
         """Without effect: no provider has data of its own."""

@@ -116,7 +116,8 @@ class SessionOptions(_Options):
         self._providers: dict[str, dict[str, str]] = {}
 
     def add_session_config_entry(self, key: str, value: str, /) -> None:
-        """Keeps a pair of texts, without effect."""
+        """Keeps a pair of texts. Those that name the folder of external data, and ask for the assignment of
+        nodes to providers, have their effect."""
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError("a configuration entry is a pair of texts")
         self._entries[key] = value
@@ -124,6 +125,11 @@ class SessionOptions(_Options):
     def get_session_config_entry(self, key: str, /) -> str:
         """What was kept; RuntimeError without an entry."""
         return self._entry(key)
+
+    @property
+    def _data_folder(self) -> str | None:
+        """Where the model's external data lie, if that is not beside it."""
+        return self._entries.get("session.model_external_initializers_file_folder_path")
 
     def add_free_dimension_override_by_name(self, name: str, size: int, /) -> None:
         """Gives a named dimension of the inputs its size; the first size counts."""

@@ -472,7 +472,7 @@ def _library(source: Any, settings: SessionOptions | None, options: Options, pro
     if settings is None:
         return find_library(source, options, progress=progress)
     fix = None
-    if settings._initializers or settings._external or settings._files:
+    if settings._initializers or settings._external or settings._files or settings._data_folder:
         from .offline import edited
 
         source = edited(source, settings)

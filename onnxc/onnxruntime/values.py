@@ -169,10 +169,9 @@ class NativeValue:
         return NativeValue._of(tensor, tensor.data_type())
 
     @staticmethod
-    def from_dlpack(data: Any, is_bool_tensor: bool = False) -> NativeValue:
+    def from_dlpack(data: Any) -> NativeValue:
         source: Any = data if hasattr(data, "__dlpack__") else _Capsule(data)
-        array = np.from_dlpack(source)
-        return NativeValue._of(array.view(np.bool_) if is_bool_tensor else array)
+        return NativeValue._of(np.from_dlpack(source))
 
 
 NativeValue.__name__ = NativeValue.__qualname__ = "OrtValue"
@@ -268,14 +267,9 @@ class OrtValue(NativeValue):
         return self.to_dlpack()
 
     @classmethod
-    def from_dlpack(cls, data: Any, /) -> OrtValue:  # type: ignore[override]
+    def from_dlpack(cls, data: Any, /) -> OrtValue:
         """What follows the DLPack protocol, or a capsule of it, without a copy."""
-        kind = getattr(data, "dtype", None)
-        name = getattr(kind, "name", str(kind))
-        is_bool = name in ("bool", "bool_", "torch.bool")
-        if isinstance(data, NativeValue):
-            is_bool = data.data_type() == "tensor(bool)"
-        return cls(NativeValue.from_dlpack(data, is_bool))
+        return cls(NativeValue.from_dlpack(data))
 
     def update_inplace(self, data: Any) -> None:
         """Copies an array's or an OrtValue's elements into this one's memory."""
@@ -300,9 +294,12 @@ class OrtValueVector:
         return iter(self._values)
 
     def push_back(self, value: Any, is_bool_tensor: bool = False) -> None:
-        """Appends an OrtValue, or what follows the DLPack protocol."""
-        is_value = isinstance(value, NativeValue)
-        self._values.append(value if is_value else NativeValue.from_dlpack(value, is_bool_tensor))
+        """Appends an OrtValue, or what follows the DLPack protocol, its bytes as bools if they are such."""
+        if not isinstance(value, NativeValue):
+            value = NativeValue.from_dlpack(value)
+            if is_bool_tensor:
+                value = NativeValue._of(value._array("can be bools").view(np.bool_))
+        self._values.append(value)
 
     def push_back_batch(
         self,

@@ -44,7 +44,9 @@ def shape_of(function) -> list | None:
                 word = ""
             else:
                 word += letter
-        return [(w.partition(":")[0], w.rpartition(" = ")[2] if " = " in w else None) for w in words if w]
+        defaults = [w.rpartition(" = ")[2] if " = " in w else None for w in words if w]
+        plain = [d and re.sub(r"^<(\w+\.\w+): \d+>$", r"\1", d) for d in defaults]
+        return [(w.partition(":")[0], default) for w, default in zip(words, plain)]
     return [(p.name, None if p.default is p.empty else str(p.default)) for p in parameters]
 
 

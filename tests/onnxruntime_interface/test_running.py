@@ -1,6 +1,7 @@
 """Programs written for ONNX Runtime get what they would get there: each is run with both."""
 
 import json
+import logging
 import threading
 import warnings
 from pathlib import Path
@@ -204,6 +205,31 @@ def test_values_go_in_and_come_out(ort, session):
     value = ort.OrtValue.from_dlpack(X.copy())
     value.update_inplace(X + 1)
     np.testing.assert_array_equal(session.run(["y"], {"x": value})[0], Y + 1)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.float16])
+def test_a_capsule_becomes_a_value_of_its_own_type(ort, dtype):
+    value = ort.OrtValue.from_dlpack(np.ones(3, dtype))
+    native = ort.capi._pybind_state.OrtValue.from_dlpack(np.ones(3, dtype).__dlpack__())
+    assert value.data_type() == native.data_type() and value.numpy().dtype == dtype
+
+
+def test_what_is_logged_goes_to_a_function():
+    told = []
+    try:
+        ours.set_default_logger_callback(lambda *line: told.append(line), 1)
+        logging.getLogger("onnxc").info("%d stages", 9)
+        logging.getLogger("onnxc").error("none")
+        logging.getLogger("onnxc").debug("unheard")
+    finally:
+        ours.set_default_logger_callback(None)
+        logging.getLogger("onnxc").setLevel(logging.NOTSET)
+    logging.getLogger("onnxc").error("unheard")
+    assert [(line[0], line[1], line[4]) for line in told] == [(1, "onnxc", "9 stages"), (3, "onnxc", "none")]
+    for wrong in ((3,), (print, 5)):
+        for ort in (ours, theirs):
+            with pytest.raises(RuntimeError):
+                ort.set_default_logger_callback(*wrong)
 
 
 def test_bound_memory_is_read_and_written(ort, session):

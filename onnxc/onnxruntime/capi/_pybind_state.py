@@ -21,6 +21,7 @@ from ..enumerations import (
     ExecutionMode,
     ExecutionOrder,
     GraphOptimizationLevel,
+    ModelPackageWriteMode,
     OrtAllocatorType,
     OrtCompileApiFlags,
     OrtCompiledModelCompatibility,
@@ -45,6 +46,7 @@ from ..environment import (
     get_version_string,
     has_collective_ops,
     register_execution_provider_library,
+    set_default_logger_callback,
     set_default_logger_severity,
     set_default_logger_verbosity,
     set_global_thread_pool_sizes,
@@ -70,6 +72,8 @@ from ..failures import (
 )
 from ..offline import ModelCompiler
 from ..options import RunOptions, SessionOptions, get_default_session_options
+from ..package_sessions import ModelPackageComponentContext, ModelPackageContext, ModelPackageOptions
+from ..packages import ModelPackage
 from ..ports import ModelMetadata, NodeArg
 from ..session import NativeSession as InferenceSession
 from ..sparse import NativeSparseTensor as SparseTensor
@@ -99,6 +103,11 @@ __all__ = [
     "ModelLoadCanceled",
     "ModelLoaded",
     "ModelMetadata",
+    "ModelPackage",
+    "ModelPackageComponentContext",
+    "ModelPackageContext",
+    "ModelPackageOptions",
+    "ModelPackageWriteMode",
     "ModelRequiresCompilation",
     "NoModel",
     "NoSuchFile",
@@ -152,6 +161,7 @@ __all__ = [
     "kNextPowerOfTwo",
     "kSameAsRequested",
     "register_execution_provider_library",
+    "set_default_logger_callback",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_global_thread_pool_sizes",
