@@ -66,6 +66,7 @@ ROWS = (
     Row("resnet18, int8 by channel", "resnet18_s8_pc.onnx"),
     Row("squeezenet, uint8 QOperator", "squeezenet_qop_u8.onnx", rivals=("onnxruntime",)),
     Row("minilm, dynamic int8", "minilm_dynq.onnx", TOKENS),
+    Row("common_old, dynamic int8 and LSTM, 64×160", "common_old.onnx", (("image_width", 160),)),
     Row("minilm, weights of 4 bits", "minilm_q4.onnx", TOKENS),
     Row("minilm, float16", "minilm_fp16.onnx", TOKENS),
     Row("resnet50, float16", "resnet50_fp16.onnx"),

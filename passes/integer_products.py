@@ -5,8 +5,9 @@ conv(map(%q) { mul(cast(sub(cast($0, int32), 3), float32), 0.5) }, W: of int8 %w
 
 Where no kernel multiplies such integers on the target (`quantised.dot_of`), `widen` follows.
 Sums are exact. The zero point of what is padded is the convolution's; that of a Contract, or one that the run
-computes, is taken off behind the sum, times the sums of the weights. Bytes that would become real numbers
-only to be moved or compared (a pool's maximum), or to become the same bytes again, stay bytes.
+computes (of which a border is padded before), is taken off behind the sum, times the sums of the weights.
+Bytes that would become real numbers only to be moved or compared (a pool's maximum), or to become the same
+bytes again, stay bytes.
 """
 
 from __future__ import annotations
@@ -70,19 +71,22 @@ class _Integers:
             return None
         op, x, w, name = found
         labels = _labels(op, x.stored.rank)
-        if isinstance(op, Conv) and not isinstance(x.zero, int):
-            return None
         if not all(_is_outside(a, labels) for a in (w.zero, w.scale) if a is not None):
             return None
         if dims.product(w.stored.shape[k] for k in _summed(labels)) > MOST_PRODUCTS:
             return None
         signed, rest = w.signed()
         plain = replace(op, accumulate="int32", epilogue=None, exact=False)
-        if isinstance(plain, Conv) and isinstance(x.zero, int):
-            plain, x = replace(plain, zero=x.zero), replace(x, zero=0)
         kernels = Value(TensorType("int8", signed.shape), name, signed)
         if dot_of(plain, x.stored, kernels, self.target) is None:
             return None
+        if isinstance(plain, Conv) and isinstance(x.zero, int):
+            plain, x = replace(plain, zero=x.zero), replace(x, zero=0)
+        elif isinstance(plain, Conv) and any(plain.pads):
+            padded = self._padded(plain, x, node)
+            if padded is None:
+                return None
+            plain, x = replace(plain, pads=(0,) * len(plain.pads)), replace(x, stored=padded)
         sums = self.rewriter.add(plain, [x.stored, kernels], node.origin)
         body = _Body(sums[0])
         if rest.any():  # times the sums of x
@@ -106,6 +110,16 @@ class _Integers:
         if body.result.op == "input":
             return sums
         return self.rewriter.add(Map(body.result), body.operands, node.origin, [node.outputs[0].name])
+
+    def _padded(self, op: Conv, x: Quantised, node: Node) -> Value | None:
+        """The image with its border, of the zero point that the run computes."""
+        assert isinstance(x.zero, Value)
+        if x.zero.dtype != x.stored.dtype or any(p < 0 for p in dims.numbers(op.pads)):
+            return None
+        zero = x.zero if x.zero.rank == 0 else self.rewriter.add(Reshape(()), [x.zero], node.origin)[0]
+        rank = len(op.strides)
+        before, after = ((0, 0, *op.pads[k * rank : (k + 1) * rank]) for k in range(2))
+        return self.rewriter.add(Pad("constant", before, after), [x.stored, zero], node.origin)[0]
 
     # Bytes that stay bytes -----------------------------------------------------------------------
 

@@ -31,7 +31,6 @@ from . import gemm
 from .gemm import Gemm
 
 FEW = ".few"  # in the names of their tiles
-MOST_FEW = 8  # rows for which panels are decoded in registers
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def _tilings(node: Node[Contract], product: Product, form: Form, target: Target)
     for vectors in range(1, 5):
         if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
             break
-        few = few_rows(target, vectors)
+        few = panels.few_rows(target, vectors)
         most = few if integers else min(gemm.MOST_ROWS, mk.most_rows(target, vectors))
         rows = max(1, min(most, m)) if isinstance(m, int) else most
         tile_time = dims.typical(product.depth) * mk.step_time(target, rows, vectors) + costs.TILE
@@ -80,11 +79,6 @@ def _tilings(node: Node[Contract], product: Product, form: Form, target: Target)
         yield Tiling(
             *(rows, vectors, lanes, "panels", block, group, "constant"), form=form, few=few, integers=integers
         )
-
-
-def few_rows(target: Target, vectors: int) -> int:
-    """Rows of a tile that decodes its panel: registers hold sums of a block, of all blocks, and that."""
-    return max(1, min(MOST_FEW, (target.vector_registers - vectors - 3) // (2 * vectors)))
 
 
 def _dot(form: Form, rounded: int, target: Target) -> Dot | None:

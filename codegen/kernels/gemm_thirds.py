@@ -30,7 +30,7 @@ from ..tiles.epilogue import Epilogue, Place
 from ..tiles.matrix import Ahead, MatrixTile
 from ..tiles.panel import Panel
 from ..tiles.stored_panel import Form, stored_form, stored_operand
-from . import gemm, gemm_stored
+from . import gemm
 from .gemm_matrix import Matrices
 
 MOST_ROWS = 640  # of a block, which splits its panels anew
@@ -204,7 +204,7 @@ class _Thirds(Matrices):
     def _few_heights(self) -> list[int]:
         """Of the tiles on vectors that multiply few rows, from A's and the panel's own."""
         if self.tiling.form is not None:
-            return list(range(1, gemm_stored.few_rows(self.target, self.tiling.vectors) + 1))
+            return list(range(1, stored_panel.few_rows(self.target, self.tiling.vectors) + 1))
         most = mk.most_rows(self.target, self.tiling.vectors)
         return list(range(1, min(gemm.most_rows(self.product), most) + 1))
 

@@ -4,8 +4,9 @@
         product   gates[row] = x[step, row] + h[row] r'         register tiles over panels of r'
         cell      h[row], c[row] = cell(gates[row], h[row], c[row])     vectors of units, `onnxc/ir/cells.py`
 A GRU has two of each where its candidate sees the state after the reset. The gates of a part's rows stay in
-the first-level cache. A constant r is packed when compiling, another by a step of its own. A step needs the
-whole state before it, so only directions and rows make parts.
+the first-level cache. A constant r is packed when compiling, as it is stored where tiles decode that in less
+time than they read numbers; another by a step of its own. A step needs the whole state before it, so only
+directions and rows make parts.
 """
 
 from __future__ import annotations
@@ -17,18 +18,21 @@ import numpy as np
 from ...ir import cells, dims, dtypes, expr
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Node
-from ...ir.ops import Recurrent
+from ...ir.ops import Recurrent, Reshape, Slice, Transpose
+from ...ir.stored import Stored, moved, stored_weights
 from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
 from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first, store_first
 from ..text.scalar import lower
 from ..tiles import microkernel as mk
+from ..tiles import stored_panel
 from ..tiles.packing import pack_columns, pack_panel, padded
 from ..tiles.panel import Panel
+from ..tiles.stored_panel import Form
 
 REUSE = 4  # tiles of rows in a part whose weights exceed the second-level cache
 
@@ -122,12 +126,14 @@ def products(op: Recurrent, dtype: str) -> list[Product]:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Tiles of `rows` x (`vectors` * `lanes`) gates; a part is `part` rows of the batch."""
+    """Tiles of `rows` x (`vectors` * `lanes`) gates; a part is `part` rows of the batch. `form`: how panels
+    are stored, where tiles decode them."""
 
     rows: int
     vectors: int
     lanes: int
     part: int
+    form: Form | None = None
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
@@ -135,30 +141,81 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     op = node.op
     if not isinstance(op, Recurrent) or any(v.tensor.layout is not None for v in node.inputs):
         return
-    dtype = node.inputs[0].dtype
-    if dtype not in ("float32", "float64"):
+    if node.inputs[0].dtype not in ("float32", "float64"):
         return
-    steps, batch, *_ = node.inputs[0].shape
-    lanes, rows = target.lanes(dtype), dims.typical(batch)
-    options = []
-    for vectors in (2, 3, 4):
-        heights = mk.height_counts(rows, mk.most_rows(target, vectors))
-        time = sum(
-            count * mk.step_time(target, height, vectors, mk.chains_for(target, height, vectors))
-            for height, count in heights.items()
-        )
-        panels = -(-op.columns // lanes) / vectors
-        options.append((op.hidden * panels * time, sum(heights.values()), -vectors))
-    time, _, vectors = min(options)  # of equal ones those that read the weights least often
-    most = mk.most_rows(target, -vectors)
-    weights = op.columns * op.hidden * dtypes.itemsize(dtype)
-    part = most if weights <= target.facts.level2_bytes // 2 else REUSE * most
-    cost = Estimate(compute=time) + costs.compute(target, rows * -(-op.columns // lanes) * costs.CELL)
-    cost += costs.move(target, -(-rows // part) * weights, len(op.directions) * weights)
-    tiling = Tiling(most, -vectors, lanes, part)
-    cost *= dims.typical(steps) * len(op.directions)
+    options = [_fastest(node, target, form) for form in dict.fromkeys((None, _form(node, target)))]
+    cost, tiling = min(options, key=lambda option: option[0].total)
     packed = (1,) if node.inputs[1].constant is not None else ()
     yield Offer(cost + costs.step(target), tiling, packed=packed)
+
+
+def _fastest(node: Node[Recurrent], target: Target, form: Form | None) -> tuple[Estimate, Tiling]:
+    """The tiles that compute fastest over panels of a form; of equal ones those that read these least."""
+    rows = dims.typical(node.inputs[0].shape[1])
+
+    def order(option: tuple[Estimate, Tiling]) -> tuple[float, int, int]:
+        cost, tiling = option
+        return cost.compute, -(-rows // tiling.rows), -tiling.vectors
+
+    return min((_tiling(node, target, vectors, form) for vectors in (2, 3, 4)), key=order)
+
+
+def _tiling(
+    node: Node[Recurrent], target: Target, vectors: int, form: Form | None
+) -> tuple[Estimate, Tiling]:
+    """What a recurrence takes in tiles of so many vectors over panels of that form."""
+    op, dtype = node.op, node.inputs[0].dtype
+    steps, rows = (dims.typical(d) for d in node.inputs[0].shape[:2])
+    lanes = target.lanes(dtype)
+    most = mk.most_rows(target, vectors) if form is None else stored_panel.few_rows(target, vectors)
+    heights = mk.height_counts(rows, most)
+    time = sum(
+        count * mk.step_time(target, height, vectors, mk.chains_for(target, height, vectors))
+        for height, count in heights.items()
+    )
+    each = -(-op.columns // lanes)
+    weights = op.columns * op.hidden * dtypes.itemsize(dtype)
+    cost = Estimate(compute=op.hidden * each / vectors * time)
+    cost += costs.compute(target, rows * each * costs.CELL)
+    if form is not None:
+        weights = form.panel_bytes(op.columns)
+        cost += costs.compute(target, sum(heights.values()) * op.hidden * each * costs.DECODED)
+    part = most if weights <= target.facts.level2_bytes // 2 else REUSE * most
+    cost += costs.move(target, -(-rows // part) * weights, len(op.directions) * weights)
+    return cost * (steps * len(op.directions)), Tiling(most, vectors, lanes, part, form)
+
+
+def _form(node: Node[Recurrent], target: Target) -> Form | None:
+    """How r lies in panels as it is stored; None where tiles do not decode it, or its directions differ."""
+    forms = {stored_panel.form_of(found, target) for found in _stored(node)}
+    return forms.pop() if len(forms) == 1 else None
+
+
+def _stored(node: Node[Recurrent]) -> list[Stored]:
+    """What is stored behind r, [hidden, gates] for each direction; nothing where it has nothing."""
+    r = node.inputs[1]
+    whole = stored_weights(r.data) if r.constant is not None and r.dtype == "float32" else None
+    if whole is None:
+        return []
+    count, columns, hidden = dims.numbers(r.shape)
+    crossed = moved(whole, Transpose((0, 2, 1)), (count, hidden, columns))
+    found = []
+    for direction in range(count):
+        one = crossed and moved(
+            crossed, _part((count, hidden, columns), 0, direction, 1), (1, hidden, columns)
+        )
+        one = one and moved(one, Reshape((hidden, columns)), (hidden, columns))
+        if one is None:
+            return []
+        found.append(one)
+    return found
+
+
+def _part(shape: tuple[int, ...], axis: int, first: int, count: int) -> Slice:
+    """`count` elements along an axis."""
+    starts = tuple(first if k == axis else 0 for k in range(len(shape)))
+    sizes = tuple(count if k == axis else n for k, n in enumerate(shape))
+    return Slice(starts, sizes, (1,) * len(shape))
 
 
 def pack(node: Node[Recurrent], choice: Choice[Tiling], operand: int) -> Constant | None:
@@ -166,17 +223,30 @@ def pack(node: Node[Recurrent], choice: Choice[Tiling], operand: int) -> Constan
     op, value = node.op, node.inputs[operand].constant
     if operand != 1 or value is None:
         return None
-    lanes = choice.tiling.lanes
-    width = choice.tiling.vectors * lanes
-    each = products(op, value.dtype)
+    tiling = choice.tiling
+    width, form = tiling.vectors * tiling.lanes, tiling.form
+    each = [(p.first * op.hidden, p.count * op.hidden) for p in products(op, value.dtype)]
 
     def make() -> np.ndarray:
         array = value.array.swapaxes(1, 2)
-        parts = [array[..., p.first * op.hidden : (p.first + p.count) * op.hidden] for p in each]
-        return np.concatenate([pack_columns(part, width, lanes) for part in parts], axis=1)
+        parts = [array[..., first : first + count] for first, count in each]
+        return np.concatenate([pack_columns(part, width, tiling.lanes) for part in parts], axis=1)
 
-    elements = sum(op.hidden * padded(p.count * op.hidden, lanes) for p in each)
-    return Constant(value.dtype, (len(op.directions), elements), make)
+    def make_stored() -> np.ndarray:
+        rows = []
+        for found in _stored(node):
+            for first, count in each:
+                part = moved(found, _part((op.hidden, op.columns), 1, first, count), (op.hidden, count))
+                rows.append(
+                    stored_panel.pack_stored(offered(form, node), offered(part, node), width, tiling.lanes)
+                )
+        return np.concatenate(rows).reshape(len(op.directions), -1)
+
+    columns = [padded(count, tiling.lanes) for _, count in each]
+    if form is not None:
+        nbytes = sum(map(form.panel_bytes, columns))
+        return Constant("uint8", (len(op.directions), nbytes), make_stored)
+    return Constant(value.dtype, (len(op.directions), op.hidden * sum(columns)), make)
 
 
 def emit(node: Node[Recurrent], choice: Choice[Tiling], target: Target) -> Code:
@@ -204,7 +274,7 @@ class _Recurrence:
         self.unit_row = self.hidden * self.size  # of a state, and of each gate
         self.gates_row = padded(self.op.columns * self.size, 64)
         self.x_row = self.directions * self.op.columns * self.size
-        self.part = tiling.part
+        self.part, self.form = tiling.part, tiling.form
         self.groups = dims.ceil_divide(self.batch, self.part)
         self.share = dims.ceil_divide(self.batch, dims.maximum(1, self.groups))  # rows of a part
         self.even = isinstance(self.batch, int) and self.batch == self.groups * self.share
@@ -232,7 +302,11 @@ class _Recurrence:
 
     def panel_bytes(self, product: Product) -> int:
         """Of one direction's panels."""
-        return self.hidden * padded(product.count * self.hidden, self.lanes) * self.size
+        return self.bytes_of(padded(product.count * self.hidden, self.lanes))
+
+    def bytes_of(self, columns: int) -> int:
+        """Of a panel of so many columns."""
+        return self.form.panel_bytes(columns) if self.form else self.hidden * columns * self.size
 
     def emit_tiles(self, text: Text, name: str, product: Product) -> None:
         """{name}.tile{height} and {name}.edge{height}: tiles of the product, of every height that occurs."""
@@ -252,16 +326,20 @@ class _Recurrence:
         def place(pointer: str, stride: int) -> mk.Address:
             return lambda r, j: f.offset(pointer, r * stride + j * self.lanes * self.size)
 
-        sums = tile.zeros()
+        start = tile.zeros()
         if product.start == "b":
-            sums = mk.load_row(f, tile, "%start", columns)
+            start = mk.load_row(f, tile, "%start", columns)
         elif product.start is not None:
-            sums = mk.load_tile(f, tile, place("%start", self.strides[product.start]), columns)
+            start = mk.load_tile(f, tile, place("%start", self.strides[product.start]), columns)
         step = self.strides[product.left[0]]
         rows = mk.fixed_rows("%left", [r * step for r in range(tile.rows)], self.size)
         # Every column of a row is summed in one order: an edge splits its sums as whole panels do.
         chains = mk.chains_for(self.target, tile.rows, self.vectors)
-        sums = mk.multiply_add(f, tile, sums, rows, Panel("%panel"), self.hidden, chains=chains)
+        if self.form is None:
+            sums = mk.multiply_add(f, tile, start, rows, Panel("%panel"), self.hidden, chains=chains)
+        else:
+            sums = stored_panel.multiply_add_decoded(f, tile, rows, "%panel", self.form, chains)
+            sums = [mk.plus(f, self.dtype, self.lanes, x, y) for x, y in zip(start, sums, strict=True)]
         mk.store_tile(f, tile, sums, place("%gates", self.gates_row), columns)
 
     def emit_cell(self, text: Text, name: str, cell: Cell) -> None:
@@ -395,7 +473,7 @@ class _Recurrence:
                 f"{name}.{version}{height}",
                 (
                     f.offset(left, f.mul(row, left_row)),
-                    f.offset(panels, f.mul(column, self.hidden)),
+                    f.offset(panels, f.mul(panel, self.bytes_of(self.width))),
                     f.offset(f.offset(start, column), f.mul(row, start_row)),
                     f.offset(f.offset(gates, column), f.mul(row, self.gates_row)),
                 ),

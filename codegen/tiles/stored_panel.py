@@ -29,6 +29,7 @@ from .panel import load_widened, prefetch_line, widened
 
 WORD = 4  # bytes
 AHEAD = 8192  # bytes: beyond a page, which the processor itself does not fetch ahead
+MOST_FEW = 8  # rows of a tile that decodes its panel in registers
 FEW_GROUPS, FEW_SUMS = 4, 4  # of a block, of a tile: written one after the other, without a loop
 
 
@@ -131,6 +132,11 @@ def form_of(found: Stored, target: Target) -> Form | None:
         return Form(depth, block, bits, zero=float(zero.flat[0]))
     whole = (zero == np.rint(zero)).all() and zero.min() >= 0 and zero.max() <= 255
     return Form(depth, block, bits, zero=None, zeros="uint8" if whole else "float32")
+
+
+def few_rows(target: Target, vectors: int) -> int:
+    """Rows of a tile that decodes its panel: registers hold sums of a block, of all blocks, and that."""
+    return max(1, min(MOST_FEW, (target.vector_registers - vectors - 3) // (2 * vectors)))
 
 
 def converts(dtype: str, target: Target) -> bool:

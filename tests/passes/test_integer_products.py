@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.pass_text import agrees, becomes, clean, ops, stays
 
-from onnxc.ir.ops import Contract, Conv, Pool
+from onnxc.ir.ops import Contract, Conv, Pad, Pool
 from onnxc.ir.quantised import weights
 from onnxc.ir.text_parser import parse
 from onnxc.passes import integer_products as passes
@@ -194,6 +194,24 @@ def test_what_is_joined_and_quantised_is_joined_as_bytes():
     joined = found.outputs[0].producer
     assert ops(found) == ["Map", "Map", "Concat"]
     assert joined.inputs[0] is found.inputs[0]
+
+
+@pytest.mark.parametrize("shape", ["", "1"], ids=["scalar", "one element"])
+def test_an_image_is_padded_with_the_zero_point_that_the_run_tells(shape):
+    found = agrees(
+        integer_products,
+        f"""graph g(%x: uint8[1, 6, 5, w], %z: uint8[{shape}]) {{
+        %w = constant int8[8, 6, 3, 3] #w
+        %0 = map(%x, %z) {{ sub(cast($0, int32), cast($1, int32)) }}
+        %1 = conv(%0, %w) strides=(2, 1) pads=(1, 0, 2, 1) dilations=(1, 1) accumulate=int32
+        return %1
+    }}""",
+        WEIGHTS,
+        w=7,
+    )
+    (conv,) = [node for node in found.nodes if isinstance(node.op, Conv)]
+    assert [v.dtype for v in conv.inputs] == ["uint8", "int8"]
+    assert isinstance(conv.inputs[0].node.op, Pad) and not any(conv.op.pads)
 
 
 def quantise(x, scale, zero):

@@ -1,18 +1,22 @@
 """The recurrence against the interpreter: cells, directions, options, sizes, targets."""
 
+from dataclasses import replace
+
+import ml_dtypes
 import numpy as np
 import pytest
 from support import harness
 from support.assembly import spills
 from support.guarded import guarded
+from support.stored import derived
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import recurrent
-from onnxc.ir import cells, dims
-from onnxc.ir.graph import TensorType, Value, make_node
+from onnxc.ir import cells, dims, expr
+from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
-from onnxc.ir.ops import Recurrent
-from onnxc.target import LEVELS
+from onnxc.ir.ops import Map, Recurrent
+from onnxc.target import LEVELS, TARGETS
 
 RUNNABLE = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 KINDS = pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
@@ -71,10 +75,12 @@ class Case:
                 for x, n in zip(where.ljust(values[k].rank), values[k].shape)
             )
             values[k] = Value(TensorType(values[k].dtype, shape), constant=values[k].constant)
-        self.sizes = {"t": steps, "b": batch}
+        self.sizes, self.chosen = {"t": steps, "b": batch}, None
         self.node = make_node(op, values)
 
     def choice(self, target=BEST):
+        if self.chosen is not None:
+            return self.chosen
         choices = choices_of(recurrent, self.node, target)
         return choices[0] if choices else None
 
@@ -219,6 +225,45 @@ def test_what_is_not_a_number_shows():
     case = Case("lstm", 20)
     case.arrays[0][3, 0, 0, 5] = np.nan
     case.check()
+
+
+def bytes_of(r, each_gate):
+    """The numbers of int8, of the shape of r, with a scale for each direction or each of its gates."""
+    scale = np.abs(r).max(axis=2 if each_gate else (1, 2), keepdims=True) / 127
+    q, s = expr.input_(0, "int8"), expr.input_(1, "float32")
+    operands = [Constant.of(a) for a in (np.rint(r / scale).astype(np.int8), scale.astype(np.float32))]
+    return derived(Map(q.cast("float32") * s), *operands)
+
+
+def halves_of(r):
+    return derived(Map(expr.input_(0, "bfloat16").cast("float32")), Constant.of(r.astype(ml_dtypes.bfloat16)))
+
+
+@RUNNABLE
+@pytest.mark.parametrize(
+    "kind, stored", [("lstm", "bytes"), ("gru", "bytes of gates"), ("rnn", "halves")], ids=str
+)
+def test_weights_are_decoded_where_they_stay_stored(target, kind, stored):
+    case = Case(kind, 21, batch=5, directions=BOTH, linear_before_reset=kind == "gru")
+    r = case.arrays[1]
+    weights = halves_of(r) if stored == "halves" else bytes_of(r, stored == "bytes of gates")
+    case.arrays[1] = weights.array
+    values = [case.node.inputs[0], Value(TensorType("float32", r.shape), constant=weights)]
+    case.node = make_node(case.node.op, [*values, *case.node.inputs[2:]])
+    form = recurrent._form(case.node, target)
+    assert form.bits == 8 or form.half == "bfloat16"
+    _, tiling = recurrent._tiling(case.node, target, 2, form)
+    case.chosen = replace(case.choice(target), tiling=tiling)
+    case.check(target)
+
+
+def test_weights_that_caches_hold_as_bytes_alone_stay_bytes():
+    case = Case("lstm", 400, steps=1, batch=1)
+    numbers = case.choice(TARGETS["x86-64-v3"])
+    weights = bytes_of(case.arrays[1], False)
+    case.node = make_node(case.node.op, [case.node.inputs[0], Value(case.node.inputs[1].type, "", weights)])
+    stored = case.choice(TARGETS["x86-64-v3"])
+    assert (numbers.tiling.form, stored.tiling.form.bits) == (None, 8)
 
 
 def test_other_types_are_left_to_others():
