@@ -20,11 +20,11 @@ import numpy as np
 from table import ROWS
 
 from onnxc.codegen.lowering.lower import lower
-from onnxc.commands.inputs import make_inputs
 from onnxc.commands.steps import Expected, expectations, input_sizes
 from onnxc.driver import compile_model, optimise
 from onnxc.errors import OnnxcError
 from onnxc.frontend.importer import import_model
+from onnxc.inputs import make_inputs
 from onnxc.loading.loader import Model, load
 from onnxc.loading.timing import Timing
 from onnxc.options import Options

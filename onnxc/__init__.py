@@ -93,6 +93,8 @@ def compile(
     name: str | None = None,
     header: str | os.PathLike[str] | None = None,
     weights: str | None = None,
+    weights_error: float | None = None,
+    calibration: Mapping[str, object] | Sequence[str] = (),
     weights_file: str | os.PathLike[str] | None = None,
     typical: Mapping[str, int] | None = None,
     precision: str = "float32",
@@ -113,17 +115,19 @@ def compile(
     `onnxc compile --help` lists, or several. threads: how many the library uses unless told otherwise (None:
     one a processor). name: prefix of its exported symbol (None: the output's stem). header: where to write
     the C header. weights: "f16", "bf16", "int8" or "int4": float32 weights of products, and tables, are
-    stored so, whatever their outputs lose by it (`onnxc compile --weights` measures that). weights_file: a
-    file of their own for the weights, which the library then looks for at the same place beside it (None: the
-    library itself, or `OUTPUT.weights` for more than 2 GB). typical: sizes that named dimensions have most of
-    the time: the library takes any, and is fastest there. precision: "bf16" lets a float32 model multiply
-    weights, queries, keys and values as bfloat16s, where the processor is faster so; sums stay float32.
-    overridable: True lets runs give all initializers that are also inputs, names those. operators: files with
-    operators that onnxc lacks: see docs/custom_operators.md. soname: what programs linked with the library
-    look for (None: its file's name). debug: contexts that are destroyed, or another model's, get a status.
-    dump_ir: a folder for the intermediate code after every stage. jobs: processes that generate code (None:
-    one a processor). progress: called with the name of each stage. Raises ModelErrors with everything that is
-    wrong with the model, or another OnnxcError; then nothing is written.
+    stored so, whatever the outputs lose by it (None), or but for layers without which no output loses more
+    than `weights_error` of its largest magnitude on the inputs of `calibration` (arrays by name, or files as
+    for `onnxc compile --calibration`; the others are generated). weights_file: a file of their own for the
+    weights, which the library then looks for at the same place beside it (None: the library itself, or
+    `OUTPUT.weights` for more than 2 GB). typical: sizes that named dimensions have most of the time: the
+    library takes any, and is fastest there. precision: "bf16" lets a float32 model multiply weights, queries,
+    keys and values as bfloat16s, where the processor is faster so; sums stay float32. overridable: True lets
+    runs give all initializers that are also inputs, names those. operators: files with operators that onnxc
+    lacks: see docs/custom_operators.md. soname: what programs linked with the library look for (None: its
+    file's name). debug: contexts that are destroyed, or another model's, get a status. dump_ir: a folder for
+    the intermediate code after every stage. jobs: processes that generate code (None: one a processor).
+    progress: called with the name of each stage. Raises ModelErrors with everything that is wrong with the
+    model, or another OnnxcError; then nothing is written.
     """
     given = dict(locals())
     from pathlib import Path
@@ -132,9 +136,19 @@ def compile(
 
     workers.start(jobs)  # first, so that LLVM is loaded beside the rest of the compiler
     from .driver import compile_model
+    from .errors import CompileError
     from .options import Options
 
-    compile_model(model, output, Options.of(given), dump_ir=dump_ir, jobs=jobs, progress=progress)
+    options = Options.of(given)
+    if weights_error is not None and weights is not None:
+        from .narrowing import choose_layers
+
+        chosen = choose_layers(model, options, weights_error, calibration, jobs=jobs, progress=progress)
+        options = options.with_(weights=chosen.narrowing)
+    elif weights_error is not None or calibration:
+        missing = "weights" if weights is None else "weights_error"
+        raise CompileError("nothing is narrowed by what is measured", f"give {missing}, too")
+    compile_model(model, output, options, dump_ir=dump_ir, jobs=jobs, progress=progress)
     return Path(output)
 
 

@@ -34,7 +34,8 @@ ROOMS = (
     ("given",),
     ("driver",),
     ("loading",),
-    ("onnxruntime",),
+    ("onnxruntime", "inputs"),
+    ("narrowing",),
     ("",),  # onnxc itself: compile, load, InferenceSession
     ("portable",),
     ("demo", "sklearn", "ray", "spark"),

@@ -10,11 +10,13 @@ from onnxc.options import Options
 
 #: How it is compiled, which changes nothing of what is made.
 OF_THE_COMPILATION = {"model", "output", "dump_ir", "jobs", "progress"}
+#: By which it is measured what `weights` is to be.
+MEASURED = {"weights_error", "calibration"}
 
 
 def test_compile_takes_the_options_of_the_record():
     parameters = inspect.signature(onnxc.compile).parameters
-    assert parameters.keys() == {*Options._fields, *OF_THE_COMPILATION}
+    assert parameters.keys() == {*Options._fields, *OF_THE_COMPILATION, *MEASURED}
     for name in Options._fields:
         assert (parameters[name].default or None) == (getattr(Options, name) or None), name
 

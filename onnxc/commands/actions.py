@@ -31,9 +31,9 @@ from ..options import Options
 from . import console
 
 if TYPE_CHECKING:
+    from ..inputs import Inputs
     from ..loading.loader import Model
     from .comparison import Difference
-    from .inputs import Inputs
     from .inspection import Figures
     from .measure import Engine
     from .nodes import NodeDifference
@@ -121,7 +121,7 @@ def _about_text(value: object) -> str:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    from .inputs import save_outputs
+    from ..inputs import save_outputs
 
     model = load(library_of(options.file, options), options.threads)
     inputs = inputs_of(model, options)
@@ -151,7 +151,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 
 def describe_inputs(inputs: Inputs) -> list[dict[str, object]]:
-    from .inputs import value_text
+    from ..inputs import value_text
 
     return [
         {"name": name, "type": value_text(value), "generated": name in inputs.generated}
@@ -163,7 +163,7 @@ def summary(name: str, value: object) -> dict[str, object]:
     """An output's type, range, mean and first values, the last three of numbers only."""
     import numpy as np
 
-    from .inputs import value_text
+    from ..inputs import value_text
 
     found: dict[str, object] = {"name": name, "type": value_text(value)}
     if isinstance(value, np.ndarray):
@@ -433,7 +433,7 @@ def compiling(path: Path) -> Iterator[console.Progress]:
 
 def inputs_of(model: Model, options: argparse.Namespace) -> Inputs:
     """The inputs that the arguments ask for. Sizes that were compiled in need not be given again."""
-    from .inputs import make_inputs
+    from ..inputs import make_inputs
 
     sizes = {} if getattr(options, "pin", False) else options.dims
     return make_inputs(model.inputs, options.input, sizes, options.shapes, options.seed)

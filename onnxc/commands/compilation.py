@@ -33,9 +33,16 @@ def compile_command(options: argparse.Namespace) -> int:
     with compiling(options.model) as progress:
         narrowed = None
         if options.weights:
-            from .narrowing import choose_layers
+            from ..narrowing import choose_layers
 
-            narrowed = choose_layers(options, asked, progress)
+            narrowed = choose_layers(
+                options.model,
+                asked,
+                options.weights_error,
+                options.calibration,
+                jobs=options.jobs,
+                progress=progress,
+            )
         report = compile_model(
             options.model,
             options.output,

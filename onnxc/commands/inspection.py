@@ -22,10 +22,10 @@ from ..options import DEFAULTS, Options
 from ..records import dataclass
 
 if TYPE_CHECKING:
+    from ..inputs import Shapes
     from ..ir.graph import Graph, Type
     from ..loading.loader import Model, Port
     from ..target import Target
-    from .inputs import Shapes
 
 
 @dataclass
@@ -159,8 +159,8 @@ def inspect_library(
     path: str | os.PathLike, sizes: Mapping[str, int] | None = None, shapes: Shapes | None = None
 ) -> Figures:
     """The figures of a compiled library, from the description in it."""
+    from ..inputs import resolve_shapes
     from ..loading.loader import load
-    from .inputs import resolve_shapes
 
     model = load(path)
     try:

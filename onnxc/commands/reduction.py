@@ -125,7 +125,7 @@ def values_of(proto: Any, options: argparse.Namespace) -> dict[str, Any]:
     what that cannot run."""
     import onnx
 
-    from .inputs import make_inputs
+    from ..inputs import make_inputs
 
     sizes = options.dims, options.shapes
     feeds = make_inputs(ports_of(proto), options.input, *sizes, options.seed).feeds

@@ -51,6 +51,20 @@ def test_layers_stay_until_no_output_loses_too_much(files, capsys):
         assert found["kept"] == kept and found["errors"]["y"] <= error
 
 
+@pytest.mark.slow
+def test_python_asks_for_the_same(files, capsys):
+    kept = narrowed(files, capsys, "--weights", "int4", "--weights-error", "0.05")["narrowed"]["kept"]
+    assert kept
+    command = (files / "m.so").read_bytes()
+    x = np.load(files / "x.npz")["x"]
+    for calibration in ({"x": x}, [str(files / "x.npz")]):
+        options = {"weights": "int4", "weights_error": 0.05, "calibration": calibration}
+        assert onnxc.compile(files / "m.onnx", files / "m.so", **options).read_bytes() == command
+    for options in ({"weights_error": 0.1}, {"weights": "int8", "calibration": {"x": x}}):
+        with pytest.raises(onnxc.CompileError, match="give weights"):
+            onnxc.compile(files / "m.onnx", files / "none.so", **options)
+
+
 def test_calibration_that_is_not_there_is_one_sentence(files, capsys):
     arguments = ["compile", str(files / "m.onnx"), "-o", str(files / "n.so"), "--weights", "int8"]
     assert main([*arguments, "--calibration", str(files / "none.npz")]) == 1

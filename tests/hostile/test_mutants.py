@@ -13,8 +13,8 @@ from support.small_models import fragile, images, text
 
 import onnxc
 from onnxc.commands.checking import check_model
-from onnxc.commands.inputs import make_inputs
 from onnxc.errors import ModelErrors, RunError
+from onnxc.inputs import make_inputs
 
 #: What Python says of an error that no check has foreseen.
 FOREIGN = re.compile(r"object|NoneType|operand type|out of range for|iterable|has no attribute '|internal")

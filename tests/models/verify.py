@@ -24,8 +24,8 @@ from onnx import TensorProto
 
 import onnxc
 from onnxc.commands.comparison import compare, reference
-from onnxc.commands.inputs import generate
 from onnxc.commands.nodes import compare_nodes
+from onnxc.inputs import generate
 from onnxc.loading.loader import Port
 
 #: A size of each of two runs: of first axes, of further axes of images, of any others.

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from onnxc.commands.inputs import generate, make_inputs, read_inputs, resolve_shapes, save_outputs
 from onnxc.errors import CompileError, RunError
+from onnxc.inputs import generate, make_inputs, read_inputs, resolve_shapes, save_outputs
 from onnxc.ir import dtypes
 from onnxc.loading.loader import Port
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import CompileError, Origin, RunError, quote
-from ..ir import dtypes
-from ..ir.dims import usual
-from ..records import dataclass
+from .errors import CompileError, Origin, RunError, quote
+from .ir import dtypes
+from .ir.dims import usual
+from .records import dataclass
 
 if TYPE_CHECKING:
-    from ..loading.loader import Port
+    from .loading.loader import Port
 
 Shapes = Mapping[str, Sequence[int | None]]  # of inputs by name; None leaves an axis to its default
 
@@ -56,15 +56,15 @@ def value_text(value: object) -> str:
 
 def make_inputs(
     ports: Sequence[Port],
-    arguments: Sequence[str] = (),
+    arguments: Sequence[str] | Mapping[str, Any] = (),
     dims: Mapping[str, int] | None = None,
     shapes: Shapes | None = None,
     seed: int = 0,
 ) -> Inputs:
-    """What to run a model on: arrays from the files that `arguments` name, the rest generated.
+    """What to run a model on: arrays that are given or lie in files, the rest generated.
 
-    arguments: `inputs.npz` or `x=a.npy`. dims, shapes: sizes for what is generated. Raises RunError
-    for files that cannot be read and names that the model does not have."""
+    arguments: arrays by name, or files, `inputs.npz` or `x=a.npy`. dims, shapes: sizes for what is
+    generated. Raises RunError for files that cannot be read and names that the model does not have."""
     given = read_inputs(arguments, ports)
     sizes = resolve_shapes(ports, dims or {}, shapes or {}, given)
     generator = np.random.default_rng(seed)
@@ -83,21 +83,25 @@ def _optional(port: Port) -> bool:
 # Files -------------------------------------------------------------------------------------------
 
 
-def read_inputs(arguments: Sequence[str], ports: Sequence[Port]) -> dict[str, np.ndarray]:
-    """The arrays that `x=a.npy` and `inputs.npz` name, checked to be inputs of the model."""
+def read_inputs(arguments: Sequence[str] | Mapping[str, Any], ports: Sequence[Port]) -> dict[str, np.ndarray]:
+    """The arrays given, or that `x=a.npy` and `inputs.npz` name, checked to be inputs of the model."""
     names = [port.name for port in ports]
     found: dict[str, np.ndarray] = {}
-    for argument in arguments:
-        name, path = _split(argument, names)
-        arrays = {name: _load_array(path)} if name is not None else _load_archive(argument)
+    for arrays in [arguments] if isinstance(arguments, Mapping) else _read(arguments, names):
         for key, array in arrays.items():
             if key not in names:
                 known = ", ".join(map(quote, names)) or "none"
                 raise RunError(f"the model has no input {quote(key)}; it has {known}")
             if key in found:
                 raise RunError(f"the input {quote(key)} is given twice")
-            found[key] = array
+            found[key] = np.asarray(array)
     return found
+
+
+def _read(arguments: Sequence[str], names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
+    for argument in arguments:
+        name, path = _split(argument, names)
+        yield {name: _load_array(path)} if name is not None else _load_archive(argument)
 
 
 def _split(argument: str, names: Sequence[str]) -> tuple[str | None, str]:

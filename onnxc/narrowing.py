@@ -5,20 +5,22 @@ One library, in which the weights of all layers are inputs, runs the model with 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.dtypes import is_float
-from ..options import Options
-from ..passes.narrow_weights import Layer, Narrowing
-from ..records import dataclass
-from . import console
 from .inputs import make_inputs
+from .ir.dtypes import is_float
+from .options import Options
+from .passes.narrow_weights import Layer, Narrowing
+from .records import dataclass
+
+if TYPE_CHECKING:
+    from .loading.loader import Model
+from .commands import console
 
 
 @dataclass(frozen=True)
@@ -54,35 +56,50 @@ class Narrowed:
         ]
 
 
-def choose_layers(options: argparse.Namespace, asked: Options, progress: Callable[[str], None]) -> Narrowed:
-    """The narrowing of a model that is asked for: the layers that alone cost most are kept until no output
-    loses more than `weights_error`."""
-    from ..driver import compile_model
-    from ..loading.loader import load
+def choose_layers(
+    model: object,
+    options: Options,
+    error: float,
+    calibration: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    jobs: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Narrowed:
+    """The narrowing of a model to the format that the options name: the layers that alone cost most are kept
+    until no output loses more than `error` of its largest magnitude on the calibration, inputs or the files
+    that hold them; the others are generated."""
+    from .driver import compile_model
+    from .loading.loader import load
 
     found: list[Layer] = []
+    format = str(options.weights)
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         library = Path(folder) / "float.so"
         compile_model(
-            options.model,
+            model,
             library,
-            asked.with_(
-                weights=Narrowing(options.weights, given=found.extend), header=None, weights_file=None
-            ),
-            jobs=options.jobs,
-            progress=lambda stage: progress(f"{stage}, to measure"),
+            options.with_(weights=Narrowing(format, given=found.extend), header=None, weights_file=None),
+            jobs=jobs,
+            progress=progress and (lambda stage: progress(f"{stage}, to measure")),
         )
-        return _chosen(_Measured(load(library), found, options), options.weights_error)
+        return _chosen(_Measured(load(library), format, found, options, calibration), error)
 
 
 class _Measured:
     """A model whose layers' weights are inputs, its outputs with those in float32, and the inputs."""
 
-    def __init__(self, model: Any, found: list[Layer], options: argparse.Namespace):
-        self.model, self.format = model, options.weights
+    def __init__(
+        self,
+        model: Model,
+        format: str,
+        found: list[Layer],
+        options: Options,
+        calibration: Sequence[str] | Mapping[str, Any],
+    ):
+        self.model, self.format = model, format
         self.layers = {layer.name: layer for layer in found}
         ports = [port for port in model.inputs if port.name not in self.layers]
-        made = make_inputs(ports, options.calibration, options.dims, options.shapes)
+        made = make_inputs(ports, calibration, options.dims, options.shapes)
         self.feeds, self.inputs = dict(made.feeds), made.describe()
         self.expected = self._outputs(())
 
