@@ -25,11 +25,13 @@ class InterpretError(RunError):
 
 
 def nonzero(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
-    """x -> the positions of its elements that are not zero, int64 [rank, n], in row-major order."""
+    """x -> the positions of its elements that are not zero (of texts: not empty), int64 [rank, n], in
+    row-major order."""
     (x,) = inputs
+    there = np.asarray(x != ("" if x.dtype == object else np.zeros((), x.dtype)))
     if x.ndim == 0:
-        return [np.zeros((0, int(x != np.zeros((), x.dtype))), np.int64)]
-    return [np.stack(np.nonzero(x != np.zeros((), x.dtype))).astype(np.int64)]
+        return [np.zeros((0, int(there)), np.int64)]
+    return [np.stack(np.nonzero(there)).astype(np.int64)]
 
 
 def unique(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:

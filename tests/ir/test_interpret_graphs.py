@@ -175,6 +175,11 @@ def test_positions_in_a_scalar_have_no_axes():
     assert call("nonzero", np.array(0)).shape == (0, 0)
 
 
+def test_an_empty_text_is_zero():
+    texts = np.array([["a", ""], ["", "b"]], object)
+    assert call("nonzero", texts).tolist() == [[0, 1], [0, 1]]
+
+
 def test_the_size_of_nonzero_is_bound():
     graph = parse("""graph (%x: float32[n]) {
       %at = runtime_call(%x) symbol=nonzero : int64[1, k]

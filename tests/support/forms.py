@@ -22,10 +22,10 @@ from unittest import mock
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from onnx.compose import add_prefix
 
 sys.path.append(str(Path(__file__).parents[1]))
 from support import suite
+from support.side_by_side import dimensions, feeds_of, opsets, side_by_side
 
 from onnxc.driver import compile_model, optimise
 from onnxc.frontend.importer import import_model
@@ -51,16 +51,9 @@ def symbolic(case: Case) -> Case:
     sizes included."""
     model = onnx.ModelProto.FromString(case.model.SerializeToString())
     for value in model.graph.input:
-        for axis, dimension in enumerate(_dimensions(value.type)):
+        for axis, dimension in enumerate(dimensions(value.type)):
             dimension.dim_param = f"{value.name}_{axis}"
     return case._replace(model=model)
-
-
-def _dimensions(type_: onnx.TypeProto) -> Sequence[onnx.TensorShapeProto.Dimension]:
-    kind = type_.WhichOneof("value")
-    if kind in ("sequence_type", "optional_type"):
-        return _dimensions(getattr(type_, kind).elem_type)
-    return type_.tensor_type.shape.dim
 
 
 def constant(case: Case) -> Case:
@@ -121,34 +114,26 @@ def _unlike(case: Case, found: Sequence) -> str:
 
 
 def together(names: Sequence[str]) -> list[list[Case]]:
-    """The first data set of each case, those of the same operator sets together; their names made different.
-    Gradients name values in attributes, which nothing renames: they stay alone, as functions do."""
+    """The first data set of each case, those of the same operator sets together. Gradients name values in
+    attributes, which nothing renames: they stay alone, as functions and whole networks do."""
     found: dict[tuple, list[Case]] = defaultdict(list)
     for name in names:
         case = next(cases(name))
-        opsets = sorted((o.domain, o.version) for o in case.model.opset_import)
-        if "gradient" in name or case.model.functions:
-            found[name,] = [case]
-        else:
-            same = found[*opsets,]
-            same.append(case._replace(model=add_prefix(case.model, f"c{len(same)}_")))
+        alone = "gradient" in name or name.startswith("real/") or case.model.functions
+        found[(name,) if alone else opsets(case.model)].append(case)
     return [same[k : k + TOGETHER] for same in found.values() for k in range(0, len(same), TOGETHER)]
 
 
 def compiled(several: Sequence[Case], form: str) -> dict[str, str]:
     """Which of several cases, compiled into one library, differ in a form, and how."""
     changed = [FORMS[form](case) for case in several]
-    whole = onnx.ModelProto.FromString(changed[0].model.SerializeToString())
-    for case in changed[1:]:
-        for part in ("node", "input", "output", "initializer", "sparse_initializer"):
-            getattr(whole.graph, part).extend(getattr(case.model.graph, part))
-        whole.ir_version = max(whole.ir_version, case.model.ir_version)
+    whole = side_by_side([case.model for case in changed])
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.so"
         with unfolded() if "not" in form else nullcontext():
             compile_model(whole, path, jobs=0)
-        feeds = {v.name: x for case in changed for v, x in zip(case.model.graph.input, case.inputs)}
+        feeds = feeds_of(whole, [(case.model, case.inputs) for case in changed])
         for threads in (1, 2):
             with load(path, threads=threads) as model:
                 found = iter(model.run(None, feeds))

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from onnx import defs
-from support import drawn, drawn_elementwise, drawn_movement, drawn_others, drawn_sums, drawn_windows
+from support import drawn
 from support.drawn import ML, Draw, Unfit, expected, versions
+from support.drawn_libraries import DRAWS
 
 from onnxc.driver import optimise
 from onnxc.frontend.importer import import_model
@@ -24,13 +25,6 @@ from onnxc.target import TARGETS
 
 MORE = int(os.environ.get("ONNXC_DRAWS", 0))
 EXAMPLES = MORE or 2
-DRAWS = {
-    **drawn_elementwise.DRAWS,
-    **drawn_movement.DRAWS,
-    **drawn_sums.DRAWS,
-    **drawn_windows.DRAWS,
-    **drawn_others.DRAWS,
-}
 OPERATORS = sorted({(s.domain, s.name) for s in defs.get_all_schemas_with_history() if s.domain in ("", ML)})
 #: What nobody can be compared with here, and why, or where it is tested instead.
 ELSEWHERE = {
