@@ -84,6 +84,7 @@ POOL_ROW = 7.0  # of a row that is pooled along one axis: the call, the mispredi
 POOL_PLANE = 5.0  # of a plane that is pooled as a whole: its sums combined
 CONV_TILE = 10.0  # the same in a convolution, whose tiles follow each other in a loop
 LOOKUP = 1.2  # an index looked up, checked and followed
+LOOKED_UP = 0.3  # the same of a lane of a vector, or of a few places that all rows share
 REDUCED_ROW = 3.0  # to begin and end the loops along a row whose terms are in the lanes, and combine these
 POOLED = 0.3  # the same, of a window
 FOLDED = 2.0  # to find the place that a mirrored border repeats

@@ -19,9 +19,9 @@ from ...ir.graph import Layout, Node, TensorType
 from ...ir.ops import Concat, Gather, Pad, Slice
 from ...target import Target
 from .copies import Copy
-from .indexed import Lookup, named
+from .indexed import gather
 from .movement import halo_copies, inside_blocks, slabs, stored
-from .nest import Piece, Stages, View, input_view
+from .nest import Piece, Stages, View
 
 OPS = (Concat, Slice, Pad, Gather)
 
@@ -103,8 +103,7 @@ def _moves(node: Node, target: Target) -> Iterable[Piece]:
             border = None if _is_zero(node) else View("input", 1, source.dtype, (0,) * len(inside))
             yield from slabs(target, inside, inside_blocks(out), before, to, border)
         case Gather():
-            indices = node.inputs[1]
-            yield Lookup(target, named(op, source, inside, input_view(node, 1), indices.shape, to))
+            yield gather(node, target, source, inside, to)
 
 
 def channel_copies(

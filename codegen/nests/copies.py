@@ -1,7 +1,7 @@
 """Copies between strided views, with code for each way in which rows of the two can lie.
 
 runs     both contiguous: rows are copied as bytes
-repeat   the source stands still: rows are filled
+repeat   the source stands still: rows are filled, few times each element by shuffles
 mirror   the source runs backwards
 every    it strides: element by element, or every second to fourth of wide loads
 tiles    another axis is the source's contiguous one: planes are transposed in registers
@@ -52,13 +52,16 @@ class Copy(Piece):
     def _contiguous_axis(self) -> int | None:
         """The axis along which the source is contiguous, where that is not the last."""
         last, item = len(self.sizes) - 1, self.item
-        if (
-            self.source is None
-            or self.out.strides[last] != item
-            or self.source.strides[last] in (item, 0, -item)
-        ):
+        if self.source is None or self.out.strides[last] != item:
             return None
-        return next((a for a in range(last) if self.source.strides[a] == item), None)
+        step, length = self.source.strides[last], self.sizes[last]
+        if step in (item, -item):
+            return None
+        found = next((a for a in range(last) if self.source.strides[a] == item), None)
+        repeats = found is not None and isinstance(length, int) and length <= FEW
+        if step == 0 and not (repeats and self.out.strides[found] == length * item):
+            return None
+        return found
 
     def _interleaved(self) -> str | None:
         """Whether the shorter of a transposition's two axes is that short that whole rows of it are

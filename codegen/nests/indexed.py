@@ -1,7 +1,8 @@
 """Gather and Scatter in all forms, as one nest: positions of x are named by a tensor of indices.
 
     place = x + what runs along with the iterations + sum over components c: index[c] * stride[c]
-Where an index does not change along the last axis, whole rows move; where it does, elements. An index is
+Where an index does not change along the last axis, whole rows move; where it does, elements. Constant indices
+of a Gather that step evenly (0 0 1 1 2 2: an image of twice the size) are strides of a copy. An index is
 checked before anything is read or written at its place: a negative one counts from the end, and what is
 still outside ends the run; constant ones that are all inside need no check. Updates whose places may coincide
 run in one part, in row-major order.
@@ -9,21 +10,25 @@ run in one part, in row-major order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.graph import Node, Value
 from ...ir.ops import Gather, Scatter
 from ...records import dataclass
-from ...target import Target
+from ...target import Ability, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import KernelFunction
-from ..text.emitter import Function
+from ..text.emitter import Function, Reg, is_number, splat, vector_constant, vector_type
+from ..text.memory import gather as gathered
 from ..text.memory import load_lanes, store_lanes
-from ..text.scalar import lower
+from ..text.scalar import Checks, lower
+from ..text.vectors import Vectors
 from ..tiles.strides import row_major
 from .copies import Copy
 from .nest import (
@@ -43,6 +48,8 @@ from .nest import (
 )
 from .operands import each_vector, vector_lanes
 from .row_copies import copy_bytes
+
+FEW = 8  # places that all rows look up
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,17 @@ class Lookup(Piece):
         self.serial = [a for a, group in enumerate(groups) if combine and set(group) & set(nest.serial)]
         runs = self.plain.strides[-1] == self.whole.strides[-1] == self.plain.itemsize
         self.in_rows = runs and self.index.strides[-1] == 0
+        numbers_follow = self.index.strides[-1] == self.index.itemsize
+        self.in_vectors = (
+            combine is None
+            and numbers_follow
+            and self.plain.strides[-1] == self.plain.itemsize >= 4
+            and Ability.GATHER in target.abilities
+        )
+        few = isinstance(self.sizes[-1], int) and self.sizes[-1] <= FEW
+        self.shares = (
+            combine is None and few and all(s == 0 for s in self.index.strides[:-1]) and not self.in_rows
+        )
 
     @property
     def estimate(self) -> Estimate:
@@ -139,7 +157,8 @@ class Lookup(Piece):
         looked = rows if self.in_rows else rows * row
         vectors = rows * -(-row * self.plain.itemsize * 8 // self.target.vector_bits) if self.in_rows else 0
         found += costs.compute(self.target, (2 + (self.operation is not None)) * vectors)
-        return found + costs.overhead(costs.LOOKUP * len(self.components) * looked)
+        each = costs.LOOKED_UP if self.in_vectors or self.shares else costs.LOOKUP
+        return found + costs.overhead(each * len(self.components) * looked)
 
     @property
     def blocks(self) -> Blocks:
@@ -152,12 +171,19 @@ class Lookup(Piece):
         """One block, row by row."""
         views = (self.plain, self.whole, self.index)
         starts = [address(f, v, block.starts) for v in views]
+        count = block.extents[-1]
+        if self.shares and is_number(count):
+            self._same_places(f, block, *starts)
+            return
         with loops(f, block.extents[:-1]) as at:
             plain, whole, index = (self._along(f, pointer, view, at) for pointer, view in zip(starts, views))
             if self.in_rows:
-                self._row(f, plain, self._place(f, whole, index), block.extents[-1])
+                self._row(f, plain, self._place(f, whole, index), count)
                 return
-            with f.loop(0, block.extents[-1]) as loop:
+            if self.in_vectors:
+                self._vectors(f, plain, whole, index, count)
+                return
+            with f.loop(0, count) as loop:
                 plain, whole, index = (
                     displaced(f, p, loop.index, f.size(v.strides[-1]))
                     for p, v in zip((plain, whole, index), views)
@@ -169,20 +195,78 @@ class Lookup(Piece):
             pointer = displaced(f, pointer, index, f.size(stride))
         return pointer
 
+    def _same_places(self, f: KernelFunction, block: Block, plain: str, whole: str, index: str) -> None:
+        """Rows that all look up the same few places, which are found once."""
+        word, (to, step, apart) = (
+            f"i{8 * self.plain.itemsize}",
+            (f.size(v.strides[-1]) for v in (self.plain, self.whole, self.index)),
+        )
+        offsets = []
+        for k in range(int(block.extents[-1])):
+            found = f.mul(k, step)
+            for number, stride in self._numbers(f, displaced(f, index, k, apart)):
+                found = f.add(found, f.mul(number, stride))
+            offsets.append(found)
+        with loops(f, block.extents[:-1]) as at:
+            row, source = (self._along(f, p, v, at) for p, v in ((plain, self.plain), (whole, self.whole)))
+            values = [f.load(word, f.offset(source, offset)) for offset in offsets]
+            for k, value in enumerate(values):
+                f.store(word, value, displaced(f, row, k, to))
+
+    def _vectors(self, f: KernelFunction, plain: str, whole: str, index: str, count: str) -> None:
+        """A row whose elements are looked up a vector at a time."""
+        (component,), item, step = self.components, self.plain.itemsize, self.whole.strides[-1]
+
+        def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
+            for at in indices:
+                pointer = f.offset(displaced(f, index, at, self.index.itemsize), component.offset)
+                places, unit = self._inside(f, component, pointer, lanes, mask), f"i{8 * item}"
+                if step != 0 or component.stride != item:
+                    unit, stride = "i8", f.broadcast("i64", f.size(component.stride), lanes)
+                    places = f.binary("mul", places, stride)
+                if step != 0:
+                    walked = f.broadcast("i64", f.size(step), lanes)
+                    walked = f.binary("mul", walked, vector_constant("i64", range(lanes)))
+                    places = f.binary("add", places, walked)
+                source = displaced(f, whole, at, f.size(step))
+                value = gathered(f, f"i{8 * item}", source, places, mask, unit)
+                store_lanes(f, f"uint{8 * item}", value, displaced(f, plain, at, item), lanes, mask)
+
+        each_vector(f, count, vector_lanes(self.target, expr.input_(0, self.plain.dtype)), 1, vectors)
+
+    def _inside(
+        self, f: KernelFunction, component: Component, pointer: str, lanes: int, mask: str | None
+    ) -> Reg:
+        """A vector of checked indices, counted from the start."""
+        dtype, wide = self.index.dtype, vector_type("i64", lanes)
+        number = load_lanes(f, dtype, pointer, lanes, mask)
+        number = f.cast("sext" if dtypes.is_signed(dtype) else "zext", number, wide)
+        if component.inside:
+            return number
+        v, limit = Vectors(f, "int64", lanes), f.broadcast("i64", f.size(component.limit), lanes)
+        negative = f.compare("slt", number, splat(0, "int64", lanes))
+        wrapped = f.binary("add", number, f.select(negative, wide, limit, splat(0, "int64", lanes)))
+        Checks(f, "%scratch", mask).require(v, f.compare("ult", wrapped, limit), number, "index_out_of_range")
+        return wrapped
+
     def _place(self, f: KernelFunction, whole: str, index: str) -> str:
         """The address that the indices at `index` name."""
+        for number, stride in self._numbers(f, index):
+            whole = displaced(f, whole, number, stride)
+        return whole
+
+    def _numbers(self, f: KernelFunction, index: str) -> Iterable[tuple[str, str]]:
+        """The indices at `index`, checked and counted from the start, each with what a step of it is."""
         for component in self.components:
             number = self._number(f, f.offset(index, component.offset))
-            if component.inside:
-                whole = displaced(f, whole, number, f.size(component.stride))
-                continue
-            limit = f.size(component.limit)
-            negative = f.compare("slt", number, 0)
-            wrapped = f.add(number, f.select(negative, "i64", limit, "0"))
-            with f.when(f.compare("uge", wrapped, limit)):
-                fail(f, "index_out_of_range", number)
-            whole = displaced(f, whole, wrapped, f.size(component.stride))
-        return whole
+            if not component.inside:
+                limit = f.size(component.limit)
+                negative = f.compare("slt", number, 0)
+                wrapped = f.add(number, f.select(negative, "i64", limit, "0"))
+                with f.when(f.compare("uge", wrapped, limit)):
+                    fail(f, "index_out_of_range", number)
+                number = wrapped
+            yield number, f.size(component.stride)
 
     def _number(self, f: Function, pointer: str) -> str:
         dtype = self.index.dtype
@@ -229,7 +313,8 @@ class Lookup(Piece):
 
 def stages(node: Node, target: Target) -> Stages:
     if isinstance(node.op, Gather):
-        return [[gather(node, target)]], ()
+        out = dense("output", 0, node.outputs[0].tensor)
+        return [[gather(node, target, input_view(node, 0), node.inputs[0].shape, out)]], ()
     out = dense("output", 0, node.outputs[0].tensor)
     return [
         [Copy(target, node.inputs[0].shape, out, replace(out, kind="input"))],
@@ -237,18 +322,34 @@ def stages(node: Node, target: Target) -> Stages:
     ], ()
 
 
-def gather(node: Node, target: Target) -> Lookup:
-    (x, indices), out = node.inputs, node.outputs[0]
-    nest = named(
-        node.op,
-        input_view(node, 0),
-        x.shape,
-        input_view(node, 1),
-        indices.shape,
-        dense("output", 0, out.tensor),
-    )
-    stored = x.constant.nbytes if x.constant is not None else 0
+def gather(node: Node, target: Target, x: View, x_shape: Sequence[Dimension], out: View) -> Piece:
+    """A Gather of x seen through a view, of that shape."""
+    source, indices = node.inputs
+    steps = _even_steps(node.op, x_shape, indices)
+    if steps is not None:
+        return _stepping(target, node.op.axis, steps, x, x_shape, out, indices.rank)
+    nest = named(node.op, x, x_shape, input_view(node, 1), indices.shape, out)
+    stored = source.constant.nbytes if source.constant is not None else 0
     return Lookup(target, _known(nest, indices), stored=stored)
+
+
+def _stepping(
+    target: Target, axis: int, steps: Steps, x: View, x_shape: Sequence[Dimension], out: View, rank: int
+) -> Copy:
+    """The copy that takes these steps along an axis of x, in whose place the result has `rank` axes."""
+
+    def put(values: Sequence[Dimension], inside: Sequence[Dimension], width: int) -> tuple[Dimension, ...]:
+        return (*values[:axis], *inside, *values[axis + width :])
+
+    run = x.strides[axis]
+    to = row_major(steps.sizes, out.strides[axis + rank - 1]) if rank else ()
+    walked = replace(x, strides=put(x.strides, [s * run for s in steps.strides], 1))
+    return Copy(
+        target,
+        put(x_shape, steps.sizes, 1),
+        replace(out, strides=put(out.strides, to, rank)),
+        walked.moved(steps.first * run),
+    )
 
 
 def scatter(node: Node, target: Target) -> Lookup:
@@ -277,3 +378,43 @@ def _known(nest: Named, indices: Value) -> Named:
         inside = isinstance(limit, int) and own.size > 0 and own.min() >= 0 and own.max() < limit
         components.append(replace(component, inside=bool(inside)))
     return replace(nest, components=tuple(components))
+
+
+# Indices that step evenly ------------------------------------------------------------------------
+
+DEEPEST = 3  # nested steps
+
+
+@dataclass(frozen=True)
+class Steps:
+    """first + i * strides[0] + j * strides[1] + ... for i, j, ... in sizes, row by row."""
+
+    first: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _even_steps(op: Gather, x_shape: Sequence[Dimension], indices: Value) -> Steps | None:
+    """The constant indices along an axis as nested steps, all inside of it; None where they are not known, or
+    step otherwise."""
+    constant, count = indices.constant, indices.tensor.count
+    if op.form != "axis" or constant is None or not isinstance(count, int) or not 0 < count <= MOST_READ:
+        return None
+    limit, numbers = x_shape[op.axis], constant.array.ravel().astype(np.int64)
+    if not isinstance(limit, int) or numbers.min() < -limit or numbers.max() >= limit:
+        return None
+    numbers = np.where(numbers < 0, numbers + limit, numbers)
+    first, sizes, strides = int(numbers[0]), [], []
+    while len(numbers) > 1:
+        if len(sizes) == DEEPEST:
+            return None
+        changes = np.diff(numbers)
+        turns = np.flatnonzero(changes != changes[0])
+        size = int(turns[0]) + 1 if len(turns) else len(numbers)
+        if len(numbers) % size:
+            return None
+        rows = numbers.reshape(-1, size)
+        if np.any(rows - rows[:, :1] != rows[0] - rows[0, 0]):
+            return None
+        sizes, strides, numbers = [size, *sizes], [int(changes[0]), *strides], rows[:, 0]
+    return Steps(first, tuple(sizes), tuple(strides))

@@ -23,8 +23,8 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import KernelFunction
 from ..text.conversion import NARROW, computed_in
-from ..text.emitter import Function, is_number, mangled, vector_constant, vector_type
-from ..text.memory import first_lanes, from_bits, load_lanes
+from ..text.emitter import Function, is_number, vector_constant, vector_type
+from ..text.memory import first_lanes, from_bits, gather, load_lanes
 from ..text.scalar import Checks, lower
 from .nest import ERROR_BYTES, View, displaced
 
@@ -151,18 +151,7 @@ class Reader:
             if not is_number(self.stride)
             else vector_constant("i64", [k * int(self.stride) for k in range(lanes)])
         )
-        places = f.value(f"getelementptr i8, ptr {start}, {steps.typed}", f"<{lanes} x ptr>")
-        vector, masks = vector_type(memory, lanes), f"<{lanes} x i1>"
-        gather = f.text.declare(
-            f"llvm.masked.gather.{mangled(vector)}.v{lanes}p0", vector, [f"<{lanes} x ptr>", masks, vector]
-        )
-        loaded = f.call(
-            vector,
-            gather,
-            f"<{lanes} x ptr> align 1 {places}",
-            f"{masks} {mask or first_lanes(f, lanes, lanes)}",
-            f"{vector} zeroinitializer",
-        )
+        loaded = gather(f, memory, start, steps, mask, "i8")
         return from_bits(f, self.view.dtype, lanes, loaded)
 
 

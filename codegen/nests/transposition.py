@@ -61,14 +61,18 @@ class Transposition:
 
 
 def interleave(f: Function, item: int, count: int, to: str, source: str, step_in: str, length: str) -> None:
-    """out[n][c] = in[c][n] for few c: one vector of each, shuffled to one wide store."""
+    """out[n][c] = in[c][n] for few c: one vector of each, shuffled to one wide store. Where step_in is 0 all
+    are the same one."""
     lanes, word = f.target.vector_bits // (8 * item), f"i{8 * item}"
     vector, wide = f"<{lanes} x {word}>", f"<{count * lanes} x {word}>"
     rows = [f.offset(source, f.mul(c, step_in)) for c in range(count)]
     whole = f.round_down(length, lanes)
     with f.loop(0, whole, lanes) as loop:
-        joined = [f.load(vector, displaced(f, row, loop.index, item)) for row in rows]
-        picks = [c * lanes + k for k in range(lanes) for c in range(count)]
+        apart = 0 if step_in == "0" else lanes
+        joined = [
+            f.load(vector, displaced(f, row, loop.index, item)) for row in rows[: count if apart else 1]
+        ]
+        picks = [c * apart + k for k in range(lanes) for c in range(count)]
         value = f.shuffle(concatenated(f, joined), "poison", picks)
         f.store(wide, value, displaced(f, to, f.mul(loop.index, count), item))
     with f.loop(whole, length) as loop:

@@ -143,16 +143,20 @@ def store_masked(f: Function, type_: str, value: str, pointer: str, mask: str, a
 # Elements apart ----------------------------------------------------------------------------------
 
 
-def gather(f: Function, element: str, base: str, index: Reg) -> Reg:
-    """The elements of an array at these indices, one for each lane of `index`."""
-    kind, lanes = shape_of(index.type)
+def gather(
+    f: Function, element: str, base: str, index: Reg, mask: str | None = None, unit: str | None = None
+) -> Reg:
+    """The elements at these indices, one for each lane of `index`, which counts elements, or what `unit` is
+    the type of. Those outside of the mask are zero, their memory untouched."""
+    (kind, lanes), unit = shape_of(index.type), unit or element
     if lanes == 1:
         place = f.cast("zext", index, "i64", kind)
-        return f.load(element, f.value(f"getelementptr {element}, ptr {base}, i64 {place}", "ptr"))
+        return f.load(element, f.value(f"getelementptr {unit}, ptr {base}, i64 {place}", "ptr"), 1)
     pointers, vector, masks = f"<{lanes} x ptr>", vector_type(element, lanes), f"<{lanes} x i1>"
-    places = f.value(f"getelementptr {element}, ptr {base}, {index.typed}", pointers)
+    places = f.value(f"getelementptr {unit}, ptr {base}, {index.typed}", pointers)
     function = f.text.declare(
         f"llvm.masked.gather.{mangled(vector)}.v{lanes}p0", vector, [pointers, masks, vector]
     )
-    everywhere = f"{masks} {splat(True, 'bool', lanes)}"
-    return f.call(vector, function, f"{pointers} align 1 {places}", everywhere, f"{vector} poison")
+    active = f"{masks} {mask or splat(True, 'bool', lanes)}"
+    others = "zeroinitializer" if mask else "poison"
+    return f.call(vector, function, f"{pointers} align 1 {places}", active, f"{vector} {others}")

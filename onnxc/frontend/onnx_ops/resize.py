@@ -146,6 +146,13 @@ def _weighed(
     return b.map(*terms, lambda *e: expr.sum_of(e[k] * e[k + 1] for k in range(0, len(e), 2)))
 
 
+def _rank(axis: ResizedAxis) -> int:
+    """The order in which axes are resampled: those that shrink first, and of those that grow the last axis,
+    whose elements move by themselves, before others make it longer."""
+    known = axis.scale.constant
+    return -axis.place if known is not None and float(known.array) > 1 else -(1 << 20)
+
+
 def _last(axis: ResizedAxis) -> Expr:
     return expr.size(axis.length - 1).cast("float32")
 
@@ -188,7 +195,7 @@ def resampled(
     """x resampled along axes; outside the region of tf_crop_and_resize elements are
     `extrapolation`."""
     dtype, y = x.dtype, x
-    changed = [axis for axis in axes if not axis.unchanged]
+    changed = sorted((axis for axis in axes if not axis.unchanged), key=_rank)
     if kind != "nearest" and changed:
         y = b.cast(y, wide(dtype) if dtypes.is_float(dtype) else "float32")
     for axis in changed:

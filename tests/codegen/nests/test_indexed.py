@@ -3,10 +3,12 @@ of range."""
 
 import numpy as np
 import pytest
-from support.nests import TARGETS, check, dense_choice, node_of, numbers, run, symbolic
+from support.nests import TARGETS, check, compare, dense_choice, node_of, numbers, run, symbolic
 
 from onnxc.codegen import abi
 from onnxc.codegen.nests import indexed
+from onnxc.codegen.nests.copies import Copy
+from onnxc.ir import dims
 from onnxc.ir.graph import TensorType
 from onnxc.ir.ops import Gather, Scatter
 from onnxc.target import find_target
@@ -58,8 +60,8 @@ def test_indices_of_any_integer_type(target, index):
 @pytest.mark.parametrize(
     ("op", "numbers_", "inside"),
     [
-        (Gather("axis", 1), [0, 4], [True]),
-        (Gather("axis", 1), [-1, 4], [False]),  # counted from the end
+        (Gather("axis", 1), [0, 4, 1], [True]),
+        (Gather("axis", 1), [-1, 4, 0], [False]),  # counted from the end
         (Gather("axis", 1), [5], [False]),
         (Gather("axis", 1), [], [False]),
         (Gather("nd"), [[2, 0], [0, 4]], [True, True]),
@@ -68,8 +70,48 @@ def test_indices_of_any_integer_type(target, index):
 )
 def test_constant_indices_are_not_checked_where_all_are_inside(op, numbers_, inside):
     arrays = [np.zeros((3, 5), np.float32), np.array(numbers_, np.int64)]
-    nest = indexed.gather(node_of(op, arrays, constant=(1,)), find_target("x86-64-v4"))
+    nest = indexed.stages(node_of(op, arrays, constant=(1,)), find_target("x86-64-v4"))[0][0][0]
     assert [component.inside for component in nest.components] == inside
+
+
+EVEN = {
+    "pairs": np.repeat(np.arange(37), 2),
+    "fives": np.repeat(np.arange(37), 5),
+    "rounds": np.tile(np.arange(37), 2),
+    "backwards": np.arange(36, -1, -1),
+    "every third, from the end": np.arange(-37, 0, 3),
+    "channels shuffled": np.arange(36).reshape(3, 12).T,
+    "one": np.array(5),
+    "pairs of every second, twice": np.tile(np.repeat(np.arange(0, 37, 2), 2), 2),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("name", EVEN)
+def test_constant_indices_that_step_evenly_are_a_copy(target, name):
+    dtype = {"pairs": "int8", "fives": "float64", "backwards": "bfloat16"}.get(name, "float32")
+    for axis, shape in ((1, (5, 37)), (0, (37, 3))):
+        arrays = [numbers(shape, dtype), EVEN[name]]
+        node = node_of(Gather("axis", axis), arrays, constant=(1,))
+        assert isinstance(indexed.stages(node, target)[0][0][0], Copy)
+        compare(node, dense_choice(node, target), arrays, target)
+
+
+@TARGETS
+def test_other_axes_of_such_a_copy_may_be_open(target):
+    arrays = [numbers((3, 4, 37)), EVEN["pairs"]]
+    types = [TensorType("float32", (dims.symbol("n"), 4, 37)), TensorType("int64", (74,))]
+    node = node_of(Gather("axis", 2), arrays, types, constant=(1,))
+    compare(node, dense_choice(node, target), arrays, target)
+
+
+@TARGETS
+@DTYPES
+def test_constant_indices_in_any_order(target, dtype):
+    for columns, count in ((20, 3), (300, 70)):
+        arrays = [numbers((9, columns), dtype), drawn(columns, (count,))]
+        node = node_of(Gather("axis", 1), arrays, constant=(1,))
+        compare(node, dense_choice(node, target), arrays, target)
 
 
 @TARGETS
@@ -170,6 +212,8 @@ def test_strings_and_complex_numbers_are_scattered_as_they_are(target):
         (Gather("axis", 1), np.array([-7]), -7),
         (Gather("nd"), np.array([[1, 6]]), 6),
         (Gather("elements", 1), np.full((5, 6), 6), 6),
+        (Gather("elements", 1), np.arange(35).reshape(5, 7), 6),
+        (Gather("axis", 1), np.array([0, 5, 1, 7, -9, 0, 0, 0, 0]), 7),
         (Gather("axis", 1), np.array([1 << 62]), 1 << 62),
         (Gather("axis", 1), np.array([-1 << 63]), -1 << 63),
         (Gather("axis", 0), np.array([-6], np.int32), -6),
