@@ -250,14 +250,44 @@ ONNXC_OPERATOR(concat_from_sequence)(onnxc_context *context, const onnxc_value *
     return ONNXC_OK;
 }
 
+/* Where parts of a tensor are put: one after the other in `block`, or each in memory of its own where that is
+ * null (texts also have characters). */
+typedef struct onnxc_parts {
+    onnxc_object *block;
+    char *next;
+} onnxc_parts;
+
+/* Room for so many parts of x, of any sizes that add up to it; false when there is no memory. */
+static bool onnxc_parts_of(const onnxc_value *x, int64_t count, onnxc_parts *parts) {
+    int64_t bytes;
+    *parts = (onnxc_parts){NULL, NULL};
+    if (x->dtype == ONNXC_STRING) return true;
+    if (!onnxc_multiply(count, onnxc_tensor_head(x->rank) + ONNXC_ALIGNMENT, &bytes)
+        || !onnxc_add(bytes, (int64_t)x->bytes, &bytes))
+        return false;
+    parts->block = onnxc_new_tensor(ONNXC_UINT8, 1, &bytes);
+    if (parts->block != NULL) parts->next = parts->block->value.data;
+    return parts->block != NULL;
+}
+
+static onnxc_object *onnxc_new_part(onnxc_parts *parts, int32_t dtype, int32_t rank, const int64_t *dims) {
+    if (parts->block == NULL) return onnxc_new_tensor(dtype, rank, dims);
+    onnxc_object *part = onnxc_tensor_in(parts->next, parts->block, dtype, rank, dims);
+    int64_t bytes;
+    onnxc_round_up((int64_t)part->value.bytes, &bytes);
+    parts->next += onnxc_tensor_head(rank) + bytes;
+    return part;
+}
+
 /* The part [begin, end) of a tensor along an axis, which is dropped unless `keeps`; null when there is
  * no memory. */
-static onnxc_object *onnxc_cut(const onnxc_value *x, int64_t axis, int64_t begin, int64_t end, bool keeps) {
+static onnxc_object *onnxc_cut(const onnxc_value *x, int64_t axis, int64_t begin, int64_t end, bool keeps,
+                               onnxc_parts *parts) {
     int64_t dims[ONNXC_MAX_RANK], size = onnxc_dtype_bytes(x->dtype);
     int32_t rank = 0;
     for (int32_t a = 0; a < x->rank; a++)
         if (a != axis || keeps) dims[rank++] = a == axis ? end - begin : x->dims[a];
-    onnxc_object *part = onnxc_new_tensor(x->dtype, rank, dims);
+    onnxc_object *part = onnxc_new_part(parts, x->dtype, rank, dims);
     if (part == NULL || part->value.bytes == 0) return part;
     int64_t outer = onnxc_elements((int32_t)axis, x->dims);
     int64_t inner = size * onnxc_elements(x->rank - (int32_t)axis - 1, x->dims + axis + 1);
@@ -286,24 +316,24 @@ ONNXC_OPERATOR(split_to_sequence)(onnxc_context *context, const onnxc_value *in,
     if (size < 1) return onnxc_raise(context, ONNXC_INVALID_VALUE, size);
     int64_t parts = listed ? split->dims[0] : length / size + (length % size != 0);
     onnxc_object *list = onnxc_new_list(ONNXC_SEQUENCE, in->dtype, parts);
-    bool complete = list != NULL;
+    onnxc_parts made;
+    bool complete = onnxc_parts_of(in, parts, &made) && list != NULL, fits = true;
     for (int64_t k = 0; k < parts && complete; k++) {
         if (listed)
             size = onnxc_to_integer(split->dtype, (const char *)split->data
                                                       + onnxc_dtype_bytes(split->dtype) * k);
-        if (size < 0 || (listed && size > length - begin)) {
-            onnxc_drop(list);
-            return onnxc_raise(context, ONNXC_INVALID_VALUE, size);
-        }
+        fits = size >= 0 && (!listed || size <= length - begin);
+        if (!fits) break;
         int64_t end = size < length - begin ? begin + size : length;
-        onnxc_object *part = onnxc_cut(in, axis, begin, end, keeps);
+        onnxc_object *part = onnxc_cut(in, axis, begin, end, keeps, &made);
         complete = part != NULL;
         if (complete) onnxc_list_insert(list, k, part->value); /* there is room */
         begin = end;
     }
-    if (complete && begin != length) {
+    onnxc_drop(made.block);
+    if (complete && (!fits || begin != length)) {
         onnxc_drop(list);
-        return onnxc_raise(context, ONNXC_INVALID_VALUE, length - begin);
+        return onnxc_raise(context, ONNXC_INVALID_VALUE, fits ? length - begin : size);
     }
     return onnxc_return_list(context, out, attributes[0], list, complete);
 }

@@ -5,7 +5,7 @@
  * immutable once shared; at a count of one they may change in place. Items of a sequence are
  * onnxc_values: with an object they hold a reference to it, without one they are tensors that the
  * caller lent for the run, copied before they leave it. An object may lie in the memory of an owner, and is
- * never freed itself: the maps of a sequence, which share one block. */
+ * never freed itself: the maps of a sequence, or its tensors, which share one block. */
 
 struct onnxc_object {
     atomic_int references;
@@ -46,19 +46,35 @@ ONNXC_HIDDEN void ONNXC_SYMBOL(release)(onnxc_value *value) {
     value->bytes = 0;
 }
 
-/* A tensor of these (valid) dims, its elements not initialised; null when there is no memory. */
-static onnxc_object *onnxc_new_tensor(int32_t dtype, int32_t rank, const int64_t *dims) {
-    int64_t head, bytes = onnxc_tensor_bytes(dtype, rank, dims), total;
+/* The bytes before the elements of a tensor object. */
+static int64_t onnxc_tensor_head(int32_t rank) {
+    int64_t head;
     onnxc_round_up((int64_t)sizeof(onnxc_object) + 8 * rank, &head);
-    if (bytes < 0 || !onnxc_add(head, bytes, &total)) return NULL;
-    onnxc_object *object = onnxc_allocate(total);
-    if (object == NULL) return NULL;
+    return head;
+}
+
+/* A tensor of these (valid) dims in memory that has room for it, its elements not initialised. owner: whose
+ * memory that is, or null. */
+static onnxc_object *onnxc_tensor_in(void *memory, onnxc_object *owner, int32_t dtype, int32_t rank,
+                                     const int64_t *dims) {
+    onnxc_object *object = memory;
     memset(object, 0, sizeof *object);
     atomic_init(&object->references, 1);
+    object->owner = owner;
+    onnxc_retain(owner);
     if (rank > 0) memcpy(object->dims, dims, sizeof *dims * (size_t)rank);
     object->value = (onnxc_value){sizeof(onnxc_value), ONNXC_TENSOR, dtype, rank, object->dims,
-                                  (char *)object + head, (uint64_t)bytes, 0, object};
+                                  (char *)memory + onnxc_tensor_head(rank),
+                                  (uint64_t)onnxc_tensor_bytes(dtype, rank, dims), 0, object};
     return object;
+}
+
+/* A tensor of these (valid) dims, its elements not initialised; null when there is no memory. */
+static onnxc_object *onnxc_new_tensor(int32_t dtype, int32_t rank, const int64_t *dims) {
+    int64_t bytes = onnxc_tensor_bytes(dtype, rank, dims), total;
+    if (bytes < 0 || !onnxc_add(onnxc_tensor_head(rank), bytes, &total)) return NULL;
+    void *memory = onnxc_allocate(total);
+    return memory == NULL ? NULL : onnxc_tensor_in(memory, NULL, dtype, rank, dims);
 }
 
 /* Gives `count` strings bytes of their own, in one block and with a NUL behind each; false when there is no

@@ -319,16 +319,22 @@ def _shared(value: Any) -> np.ndarray:
 # From C -----------------------------------------------------------------------------------------------
 
 
+FEW = 4  # items of a sequence that are read one by one, which is quicker then
+
+
 def to_python(value: CValue, owner: Any) -> object:
     """What a C value holds. Arrays look at its memory and keep `owner` alive; strings are copied."""
     if value.kind == TENSOR:
         return _to_array(value, owner)
     if value.kind == MAP:
         keys, numbers = (CValue * 2).from_address(value.data)
-        return dict(zip(_elements(keys, owner), _elements(numbers, owner)))
+        return dict(zip(elements(keys, owner), elements(numbers, owner)))
     (count,) = shape_of(value)
-    if value.kind == SEQUENCE and count > FEW_MAPS and (maps := _alike_maps(value, count, owner)) is not None:
-        return maps
+    if value.kind == SEQUENCE and count > FEW:
+        from .alike import items_of
+
+        if (alike := items_of(value, count, owner)) is not None:
+            return alike
     items: Iterable[CValue] = (CValue * count).from_address(value.data) if count else ()
     converted: list[Any] = [to_python(item, owner) for item in items]
     return (converted or [None])[0] if value.kind == OPTIONAL else converted
@@ -341,52 +347,12 @@ _ELEMENTS: dict[int, Any] = {
 }
 
 
-def _elements(vector: CValue, owner: Any) -> list[Any]:
+def elements(vector: CValue, owner: Any) -> list[Any]:
     """A vector's elements as Python has them; of a few, quicker than numpy."""
     kind = _ELEMENTS.get(vector.dtype)
     if kind is None or vector.bytes == 0:
         return _to_array(vector, owner).tolist()
     return (kind * (vector.bytes // ctypes.sizeof(kind))).from_address(vector.data)[:]
-
-
-FEW_MAPS = 4  # that are read one by one, which is quicker then
-
-
-def _alike_maps(value: CValue, count: int, owner: Any) -> list[dict] | None:
-    """A sequence of maps that share their keys and whose numbers lie at equal distances, as ZipMap makes
-    them, read at once; None of another."""
-
-    def distance(addresses: np.ndarray) -> int:
-        steps = np.diff(addresses.astype(np.int64))
-        return int(steps[0]) if np.all(steps == steps[0]) else 0
-
-    def at(address: int, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...]) -> np.ndarray:
-        nbytes = sum((n - 1) * s for n, s in zip(shape, strides)) + dtype.itemsize
-        memory: Any = (ctypes.c_char * nbytes).from_address(address)
-        return np.ndarray(shape, dtype, memory, 0, strides)
-
-    struct = np.dtype(CValue)
-    items = at(value.data, (count,), struct, (struct.itemsize,))
-    step = distance(items["data"])
-    if not np.all(items["kind"] == MAP) or step <= 0:
-        return None
-    parts = at(int(items["data"][0]), (count, 2), struct, (step, struct.itemsize))
-    numbers = parts[:, 1]
-    step, dtype, length = distance(numbers["data"]), int(numbers["dtype"][0]), int(numbers["bytes"][0])
-    same = np.ptp(parts["data"][:, 0]) == 0 and np.all(numbers["bytes"] == length)
-    if (
-        step <= 0
-        or length == 0
-        or not same
-        or np.any(numbers["dtype"] != dtype)
-        or dtype == dtypes.NUMBERS["string"]
-    ):
-        return None
-    keys = _elements((CValue * 2).from_address(int(items["data"][0]))[0], owner)
-    element = element_type(dtypes.ALL[dtype - 1])
-    shape = count, length // element.itemsize
-    rows = at(int(numbers["data"][0]), shape, element, (step, element.itemsize))
-    return [dict(zip(keys, row)) for row in rows.tolist()]
 
 
 @cache
