@@ -35,6 +35,8 @@ INSTRUCTIONS = {
     **dict.fromkeys(("round", "floor", "ceil", "trunc"), 2),
 }
 
+CHOSEN = 2  # between two rows of a table, by a bit
+JOINED = 3  # a byte with the others of its element
 QUOTIENT = 3  # instructions of a quotient by a number, which is a product that is corrected
 
 HIDDEN = 0.7  # how much of the shorter of compute and memory the longer hides
@@ -56,6 +58,8 @@ LOOPED = 12  # the same with loops over whole vectors and what is left
 VARYING = 25  # of an operand of which the run says whether it repeats along rows
 WIDENED = 5  # of a dot product of bytes by two products of 16 bits: these, two sums, a share of the words
 DECODED = 4  # that bring a vector of codes to numbers
+SMALL = 12  # to make a float32 of a float of 8 bits or less
+TO_SMALL = 22  # to round a float32 to one
 CONVERTED = 3  # to bring a vector from or to fewer bits than it is computed in
 PLACED = 2  # to put an element of weights into its lane of a panel
 SCAN = 4  # of a step of a running total, which waits for the one before
@@ -312,7 +316,7 @@ def epilogue(target: Target, node: Node, dtype: str) -> Estimate:
     if body is None:
         return Estimate()
     narrowed = CONVERTED * (dtypes.itemsize(out.dtype) < dtypes.itemsize(dtype))
-    return compute(target, (weight(body) + narrowed) * dims.typical(out.count) / target.lanes(dtype))
+    return compute(target, (weight(target, body) + narrowed) * dims.typical(out.count) / target.lanes(dtype))
 
 
 def stored(target: Target, nbytes: float) -> Estimate:
@@ -357,19 +361,32 @@ def dot_rate(target: Target, dot: Dot | None) -> float:
     return target.facts.bf16_dots if dot is not None and dot.lhs == "bfloat16" else 1.0
 
 
-def weight(*roots: Expr) -> int:
+def weight(target: Target, *roots: Expr) -> int:
     """Instructions that expressions take for one vector, roughly."""
-    return sum(map(_instructions, expr.topological(*roots)))
+    return sum(_instructions(target, node) for node in expr.topological(*roots))
 
 
-def _instructions(node: Expr) -> int:
+def _instructions(target: Target, node: Expr) -> int:
     if node.op in ("input", "const", "size"):
         return 0
+    if node.op == "lookup":
+        return looked_up(target, node)
+    if node.op == "cast" and node.args[0].dtype in dtypes.SMALL_FLOATS:
+        return SMALL + TO_SMALL * (node.dtype in dtypes.SMALL_FLOATS)
+    if node.dtype in dtypes.SMALL_FLOATS:
+        return INSTRUCTIONS.get(node.op, 1) + TO_SMALL
     if node.op == "pow" and node.args[1].op == "const" and 2 * node.args[1].value in range(-6, 9):
         return 2 if node.args[1].value > 0.5 else INSTRUCTIONS["div"]  # products, a root, a quotient
     if node.op == "div" and node.args[1].op == "const":
         return QUOTIENT
     return INSTRUCTIONS.get(node.op, 1)
+
+
+def looked_up(target: Target, node: Expr) -> int:
+    """Instructions of a lookup of a vector: for each byte of an element the rows of its table and the choices
+    between them, by bits that are tested; bytes are put together in their element."""
+    nbytes, rows = dtypes.itemsize(node.dtype), target.lookup.rows(1 << dtypes.bits(node.args[0].dtype))
+    return nbytes * (rows + CHOSEN * (rows - 1)) + (rows - 1).bit_length() + JOINED * (nbytes - 1)
 
 
 # Sizes and parts ---------------------------------------------------------------------------------

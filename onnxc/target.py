@@ -88,6 +88,22 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Lookup:
+    """An instruction that picks bytes from a table of `entries`, which lies in so many `registers`, by a
+    vector of their numbers. LLVM's intrinsic takes (registers, numbers); `between`: the numbers stand after
+    the first register."""
+
+    entries: int
+    registers: int
+    intrinsic: str
+    between: bool = False
+
+    def rows(self, count: int) -> int:
+        """How many such tables hold so many bytes."""
+        return -(-count // self.entries)
+
+
+@dataclass(frozen=True)
 class Target:
     """A processor family: LLVM's names for it and the facts that tilings follow."""
 
@@ -99,6 +115,7 @@ class Target:
     vector_registers: int
     masked: bool  # lanes can be switched off by a mask register at no cost
     fused_multiply_add: bool
+    lookup: Lookup
     memory_operands: bool = False  # arithmetic reads an operand straight from memory
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     facts: Facts = field(default_factory=Facts)
@@ -179,6 +196,7 @@ LEVELS: dict[str, Target] = {
             vector_registers=32,
             masked=True,
             fused_multiply_add=True,
+            lookup=Lookup(16, 1, "llvm.x86.avx512.pshuf.b.512"),
             abilities=frozenset(
                 (Ability.SCALE_EXPONENT, Ability.CONVERT_HALF, Ability.GATHER, Ability.PERMUTE)
             ),
@@ -192,6 +210,7 @@ LEVELS: dict[str, Target] = {
             vector_registers=16,
             masked=False,
             fused_multiply_add=True,
+            lookup=Lookup(16, 1, "llvm.x86.avx2.pshuf.b"),
             abilities=frozenset((Ability.CONVERT_HALF,)),
             widening=_WIDENING(4, "llvm.x86.avx2.pmadd.wd"),
         ),
@@ -203,6 +222,7 @@ LEVELS: dict[str, Target] = {
             vector_registers=16,
             masked=False,
             fused_multiply_add=False,
+            lookup=Lookup(16, 1, "llvm.x86.ssse3.pshuf.b.128"),
             widening=_WIDENING(4, "llvm.x86.sse2.pmadd.wd"),
         ),
         Target(
@@ -214,6 +234,7 @@ LEVELS: dict[str, Target] = {
             vector_registers=32,
             masked=False,
             fused_multiply_add=True,
+            lookup=Lookup(64, 4, "llvm.aarch64.neon.tbl4.v16i8"),
             broadcasts=4,
             abilities=frozenset((Ability.CONVERT_HALF,)),
             widening=_WIDENING(1, "llvm.aarch64.neon.smull.v4i32"),
@@ -227,6 +248,7 @@ LEVELS: dict[str, Target] = {
 _EXTENSIONS: dict[str, dict[str, tuple[Ability, ...]]] = {
     "x86-64-v4": {
         "avx512vnni": (Ability.DOT_U8S8,),
+        "avx512vbmi": (),
         "avx512bf16": (Ability.DOT_BF16, Ability.CONVERT_BF16),
         "avx512fp16": (Ability.HALF_ARITHMETIC,),
         "amx-tile": (),
@@ -258,6 +280,9 @@ _INTRINSICS = {
 
 #: What is known of the speed of processors with an extension, until it is measured on one.
 _FACTS = {"amx-bf16": Facts(bf16_dots=0.25, matrix_products=0.14, matrix_loads=0.28)}
+
+#: Greater tables than the level's, in one instruction.
+_LOOKUPS = {"avx512vbmi": Lookup(128, 2, "llvm.x86.avx512.vpermi2var.qi.512", between=True)}
 
 _DOTS = {
     Ability.DOT_U8S8: ("uint8", "int8", "int32", 4),
@@ -296,6 +321,8 @@ _FAMILIES = {
     "alderlake": ("x86-64-v3", "avxvnni"),
     "cascadelake": ("x86-64-v4", "avx512vnni"),
     "cooperlake": ("x86-64-v4", "avx512vnni", "avx512bf16"),
+    "icelake-server": ("x86-64-v4", "avx512vnni", "avx512vbmi"),
+    "znver4": ("x86-64-v4", "avx512vnni", "avx512vbmi", "avx512bf16"),
     "sapphirerapids": ("x86-64-v4", *_EXTENSIONS["x86-64-v4"]),
     "neoverse-n1": ("aarch64", "fullfp16", "dotprod"),
     "neoverse-v1": ("aarch64", "fullfp16", "dotprod", "i8mm", "bf16", "sve"),
@@ -304,8 +331,7 @@ _FAMILIES = {
 
 #: Other processors with what a family has.
 _ALIASES = {
-    "znver4": "cooperlake",
-    "znver5": "cooperlake",
+    "znver5": "znver4",
     "graviton2": "neoverse-n1",
     "graviton3": "neoverse-v1",
     "graviton4": "neoverse-v2",
@@ -327,6 +353,7 @@ def _extended(level: str, extensions: tuple[str, ...], name: str = "") -> Target
         name=name or "+".join((level, *extensions)),
         features=(*base.features, *extensions),
         abilities=abilities,
+        lookup=next((_LOOKUPS[x] for x in extensions if x in _LOOKUPS), base.lookup),
         dots=dots,
         facts=next((_FACTS[x] for x in extensions if x in _FACTS), base.facts),
         matrices=tuple(

@@ -126,8 +126,8 @@ class _Kernel:
         target, passes = self.target, self.rows.passes
         count, line = dims.typical(dims.product(self.inner)), dims.typical(self.inner[-1])
         vectors = count // line * -(-line // self.lanes)
-        effort = vectors * sum(costs.weight(*p.roots) + len(p.reads) + len(p.stores) for p in passes)
-        effort += sum(costs.weight(*p.before.values()) for p in passes)
+        effort = vectors * sum(costs.weight(target, *p.roots) + len(p.reads) + len(p.stores) for p in passes)
+        effort += sum(costs.weight(target, *p.before.values()) for p in passes)
         whole = (
             v.dtype
             for v in (*self.node.inputs, *self.node.outputs)
@@ -284,7 +284,7 @@ class _Strip:
         if not roots:
             return []
         used = expr.inputs(*roots)
-        if count == 1 or costs.weight(*roots) <= 4 * len(used) or not _plain(roots):
+        if count == 1 or costs.weight(f.target, *roots) <= 4 * len(used) or not _plain(roots):
             each = []
             for row in self.rows:
                 readers = {i: (lambda n=row.numbers[i]: n.lanes(f, 1)) for i in used}
@@ -334,7 +334,7 @@ class _Strip:
             shared: dict[int, str] = {}
             return [x for row in rows for x in row.values(index, lanes, mask, shared)]
 
-        instructions = costs.weight(*one.roots) * len(rows)
+        instructions = costs.weight(f.target, *one.roots) * len(rows)
         unroll = 0 if kernel.short else 4 if instructions <= 8 else 2 if instructions <= 40 else 1
         states, count = one.reductions * len(rows), f.size(kernel.inner[-1])
         return _reduced(f, count, kernel.lanes, unroll, states, totals, values)

@@ -1,6 +1,7 @@
 """lower: a graph of core ops becomes what one target runs.
 
-graph ─ select_kernels ─▶ kernels, layouts ─ emit ─▶ code of each node ─ plan_memory ─▶ where values live
+graph ─ tabulate ─▶ tables ─ select_kernels ─▶ kernels, layouts ─ emit ─▶ code of each node
+    ─ plan_memory ─▶ where values live
 
 What comes after lowering (`codegen/library`) decides nothing: several targets in one library are several
 `Lowered`s.
@@ -26,6 +27,7 @@ from .check_plan import check_plan
 from .equal_nodes import form, seen
 from .plan_memory import MemoryPlan, plan_memory
 from .select_kernels import runs_kernel, select_kernels
+from .tabulate import tabulate
 
 ARENA_LIMIT = 8 << 30  # bytes of a static arena
 
@@ -61,6 +63,7 @@ def lower(
     distinct code as soon as it is written. Raises UnsupportedError for an op that no kernel takes,
     LimitError for a static arena over ARENA_LIMIT."""
     stage("select kernels")
+    graph = tabulate(graph, target)
     among = replace(target, run_bytes=costs.touched(graph))
     graph = select_kernels(graph, among)
     dump("select_kernels", graph)

@@ -113,7 +113,7 @@ class Elementwise(Piece):
             (v.strides[-1] == v.itemsize and v.strides[-2] == count * v.itemsize) or v.strides[-2:] == (0, 0)
             for v in moving
         )
-        return together and vectors * costs.weight(self.body) <= MOST_CYCLIC, still
+        return together and vectors * costs.weight(self.target, self.body) <= MOST_CYCLIC, still
 
     @property
     def estimate(self) -> Estimate:
@@ -122,9 +122,9 @@ class Elementwise(Piece):
         views = (self.out, *self.views.values())
         lanes, moved = self.lanes, moving(self.target, self.views.values(), self.out, self.sizes, over=True)
         vectors = rows * (row / lanes if self.cycle else -(-max(row, self.blank) // lanes))
-        each = costs.weight(self.body) + sum(self._reading(v) for v in views)
+        each = costs.weight(self.target, self.body) + sum(self._reading(v) for v in views)
         begun = rows * costs.begun_row(self.sizes[-1], 0 if self.cycle else SHORT * lanes)
-        begun += rows * costs.weight(*self.still.values())
+        begun += rows * costs.weight(self.target, *self.still.values())
         unknown = sum(not isinstance(v.strides[-2], int) for v in views if len(v.strides) > 1)
         begun += rows * costs.VARYING * unknown
         return moved + costs.compute(self.target, vectors * each + begun)
@@ -227,7 +227,8 @@ class Row:
         nest = self.nest
         self.to = to
         if not nest.is_short(count):
-            unroll = 4 if costs.weight(nest.body) <= 4 else 2 if costs.weight(nest.body) <= 12 else 1
+            weight = costs.weight(nest.target, nest.body)
+            unroll = 4 if weight <= 4 else 2 if weight <= 12 else 1
             unroll = nest.cycle_vectors if nest.cycle else unroll
             each_vector(self.f, count, nest.lanes, unroll, self._vectors)
             return

@@ -43,10 +43,13 @@ def stride_kind(view: View, axis: int) -> str:
 
 
 def vector_lanes(target: Target, *roots: Expr) -> int:
-    """How many elements expressions handle at once: one register of the widest type that is computed with."""
+    """How many elements expressions handle at once: one register of the widest type that is computed with.
+    What is looked up is its bits."""
+    nodes = expr.topological(*roots)
+    bits = {a for node in nodes if node.op == "lookup" for a in (node, *node.args)}
     widths = [
-        dtypes.itemsize(computed_in(node.dtype))
-        for node in expr.topological(*roots)
+        dtypes.itemsize(node.dtype if node in bits else computed_in(node.dtype))
+        for node in nodes
         if node.op not in ("index", "size", "const")
     ]
     return target.vector_bits // (8 * max(widths, default=8))
@@ -54,7 +57,7 @@ def vector_lanes(target: Target, *roots: Expr) -> int:
 
 def evaluation(target: Target, *roots: Expr) -> Estimate:
     """To evaluate the expressions for one element, all in vectors."""
-    return costs.compute(target, costs.weight(*roots) / vector_lanes(target, *roots))
+    return costs.compute(target, costs.weight(target, *roots) / vector_lanes(target, *roots))
 
 
 def split_still(body: Expr, still: Collection[int]) -> tuple[Expr, dict[int, Expr]]:

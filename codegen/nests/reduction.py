@@ -122,12 +122,12 @@ class Reduction(Piece):
         along = dims.typical((self.kept if vertical else self.reduced)[-1]) if results * terms > 1 else 1
         kinds = [stride_kind(v, last) for v in self.views.values()]
         each = sum(costs.GATHERED * lanes if kind == "stride" else kind != "same" for kind in kinds)
-        each += 1 + costs.weight(*self.terms) + costs.ARGMAX * self.state.finds_place
+        each += 1 + costs.weight(self.target, *self.terms) + costs.ARGMAX * self.state.finds_place
         many, left = divmod(-(-along // lanes), ACCUMULATORS)
         term = ACCUMULATORS * many * max(each / facts.instructions, facts.latency / ACCUMULATORS)
         term += left * max(each / facts.instructions, facts.latency)
         time = results * terms / along * term
-        ends = results * (costs.weight(self.finish) + 1) / facts.instructions
+        ends = results * (costs.weight(self.target, self.finish) + 1) / facts.instructions
         if vertical:
             begun = costs.begun_row(0, 1) * results / along * terms * (many + left)
             return Estimate(compute=time + ends / lanes) + costs.compute(self.target, begun)

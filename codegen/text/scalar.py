@@ -31,7 +31,8 @@ from .conversion import (
     to_computed,
     wrapped,
 )
-from .emitter import Function, Reg, splat
+from .emitter import Function, Reg, splat, vector_type
+from .lookups import lookup
 from .vectors import Vectors
 
 #: Operations whose result is a value of the type whenever the operands are: they need no rounding.
@@ -101,8 +102,8 @@ def lower(
     an operation that the type does not have. `plain`: all NaN among the operands are those that arithmetic
     gives of bfloat16, which they are where no operand is a wider float.
     """
-    leaves = [n for n in topological(*roots) if n.op in ("input", "bitcast")]
-    plain = plain or not any(n.op == "bitcast" or n.dtype in OTHER_NAN for n in leaves)
+    leaves = [n for n in topological(*roots) if n.op in ("input", "bitcast", "lookup")]
+    plain = plain or not any(n.op in ("bitcast", "lookup") or n.dtype in OTHER_NAN for n in leaves)
     code = _Lowering(f, lanes, operand, size, index, fail, plain)
     stack = [(root, False) for root in reversed(roots)]
     while stack:
@@ -213,6 +214,8 @@ class _Lowering:
                 if source.type != v.type:
                     value = self.f.cast("bitcast", value, v.type, source.type)
                 return to_computed(v, value)
+            case "lookup":
+                return self._looked_up(v, node)
             case "check":
                 _given(self.fail, "checks").require(v.of(kind), args[0], args[1], node.value)
                 return args[1]
@@ -228,6 +231,15 @@ class _Lowering:
             value = _on_integers(w, node, args)
         exact = node.dtype == "bool" or (node.op in _EXACT and node.dtype in NARROW)
         return value if exact else self._rounded(node, value, self.plain or node.op in _ARITHMETIC)
+
+    def _looked_up(self, v: Vectors, node: Expr) -> str:
+        """What a table has for the bits of the argument."""
+        (x,) = node.args
+        codes = self.f.cast("bitcast", self.own(x), vector_type("i8", self.lanes), self.vectors(x.dtype).type)
+        value = lookup(v, codes, node.value)
+        if node.dtype in NARROW:
+            self.narrow[id(node), self.f.block] = value
+        return to_computed(v, value)
 
     def _rounded(self, node: Expr, value: str, plain: bool) -> str:
         """A value rounded, as computed; where an instruction makes the type's own form, that is made too, and

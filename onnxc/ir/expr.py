@@ -159,9 +159,9 @@ COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 
 #: Leaves and the operations that carry a value of their own:
 #: `input` k-th operand · `const` · `index` the element's index along an output axis · `size` a Dimension ·
-#: `cast` · `bitcast` ·
+#: `cast` · `bitcast` · `lookup` x's bits are the number of an element of the table `value` ·
 #: `check` (condition, x): x, and the run fails with error `value` where the condition is false.
-SPECIAL = {"input": 0, "const": 0, "index": 0, "size": 0, "cast": 1, "bitcast": 1, "check": 2}
+SPECIAL = {"input": 0, "const": 0, "index": 0, "size": 0, "cast": 1, "bitcast": 1, "lookup": 1, "check": 2}
 
 REMEMBERED = 128  # nodes of which an expression keeps the order: two bodies, as one is put into another
 _interned: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
@@ -410,6 +410,15 @@ def bitcast(x: Expr, dtype: str) -> Expr:
     return x if x.dtype == dtype else _make("bitcast", dtype, (x,))
 
 
+def lookup(x: Expr, dtype: str, table: bytes) -> Expr:
+    """The element of that type that a table has for x, which has at most 8 bits: they are its number. The
+    table holds 2 ** bits elements as they are in memory."""
+    count = 1 << dtypes.bits(x.dtype)
+    if count > 256 or x.dtype == "bool" or len(table) != count * dtypes.itemsize(dtype):
+        raise TypeError(f"{len(table)} bytes are no table of {dtype} for {x.dtype}")
+    return _make("lookup", dtype, (x,), table)
+
+
 def check(condition: Expr, x: Expr, code: str) -> Expr:
     """x; the run fails with the error `code` (a name of onnxc.h) where the condition is false."""
     return x if condition.op == "const" and condition.value else _make("check", x.dtype, (condition, x), code)
@@ -492,6 +501,8 @@ def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
             return cast(args[0], node.dtype)
         case "bitcast":
             return bitcast(args[0], node.dtype)
+        case "lookup":
+            return lookup(args[0], node.dtype, node.value)
         case "check":
             return check(args[0], args[1], node.value)
     return apply(node.op, *args)
@@ -534,6 +545,9 @@ def evaluate(
                     value = saturating_cast(args[0], target)
                 case "bitcast":
                     value = args[0].view(target)
+                case "lookup":
+                    codes = args[0].view(np.uint8) & ((1 << dtypes.bits(node.args[0].dtype)) - 1)
+                    value = np.frombuffer(node.value, np.uint8).view(target)[codes]
                 case "check":
                     condition, value = args
                     if not np.all(np.broadcast_to(condition, shape)):

@@ -113,6 +113,8 @@ def _operation_text(node: Expr, text: Mapping[int, str]) -> str:
     ]
     if node.op in ("cast", "bitcast"):
         arguments.append(node.dtype)
+    elif node.op == "lookup":
+        arguments += [node.dtype, node.value.hex()]
     elif node.op == "check":
         arguments.append(str(node.value))
     return f"{node.op}({', '.join(arguments)})"

@@ -180,6 +180,16 @@ class ExprParser:
             reader.expect(",", "comma")
             dtype = self.closed(_element_type(reader))
             return expr.bitcast(x, dtype) if name == "bitcast" else expr.cast(x, dtype)
+        if name == "lookup":
+            x = self.whole()
+            reader.expect(",", "comma")
+            dtype = _element_type(reader)
+            reader.expect(",", "comma")
+            table = bytes.fromhex(self.closed(reader.expect(r"(?:[0-9a-f]{2})+", "table")))
+            try:
+                return expr.lookup(x, dtype, table)
+            except TypeError as error:
+                raise reader.error(f"{error}") from None
         if name == "check":
             condition = self.whole()
             reader.expect(",", "comma")

@@ -107,7 +107,11 @@ def test_a_run_touches_its_constants_and_what_is_alive_at_one_time():
 def test_a_number_as_exponent_is_cheaper_than_any_other():
     x, y = expr.input_(0, "float32"), expr.input_(1, "float32")
     square, other = (expr.apply("pow", x, expr.const(value, "float32")) for value in (2.0, 2.3))
-    assert costs.weight(square) < costs.weight(other) == costs.weight(expr.apply("pow", x, y))
+    assert (
+        costs.weight(TARGET, square)
+        < costs.weight(TARGET, other)
+        == costs.weight(TARGET, expr.apply("pow", x, y))
+    )
 
 
 def test_the_last_channels_are_a_panel_of_their_own_where_half_a_vector_takes_less_time():
