@@ -71,6 +71,7 @@ WHOLE_POOL = 1.3  # a vector of an image that is pooled as a whole: loaded and a
 POOL_TAP = 0.5  # a tap of a pooling window along one axis, of any number of bytes
 POOL_VECTOR = 2.5  # the same for each vector of bytes
 UNALIGNED = 14  # of a vector stored across two lines of the cache, by turns with those of other channels
+AWAITED = 0.05  # of a tile's step that constants take to arrive, if they are worth fetching ahead
 NARROW_PANEL = 1.05  # a tile narrower than the others, which are alternated with it
 MATRIX_ROWS = 0.6  # of a matrix register's time that goes with its rows
 SPREAD = 0.6  # a product of a transposed convolution whose results are channels of one vector

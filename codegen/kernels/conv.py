@@ -48,8 +48,8 @@ from ..tiles.blocked_epilogue import (
     packed_operands,
 )
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, plus, step_time
-from ..tiles.panel import Panel
+from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, plus, step_time, waits
+from ..tiles.panel import Ahead, Panel
 from ..tiles.panels import (
     Panels,
     PanelTiling,
@@ -222,7 +222,7 @@ def _packed_groups(node: Node[Conv], choice: Choice[PanelTiling], input_block: i
 class ConvPlan:
     """A convolution over images as they are stored. `start`: bytes from a plane's beginning to the first tap
     of pixel (0, 0); `dtype`: of sums, and of weights but for a `dot` product; `rows`, `widths`: the tiles, of
-    one width where sizes are known."""
+    one width where sizes are known; `fetched`: whether each fetches a share of the next panel."""
 
     x: Image
     out: Image
@@ -235,6 +235,7 @@ class ConvPlan:
     widths: tuple[int, ...]
     dot: Dot | None = None
     stored: str | None = None  # the type of the weights, where it is not that of sums
+    fetched: bool = False
 
     @property
     def panels(self) -> int:
@@ -301,6 +302,29 @@ class ConvPlan:
         """The panels of weights that the run knows."""
         return RunPanels(self.kinds, self.out.block, self.x.block, self.panel_place)
 
+    @property
+    def steps(self) -> int:
+        """Steps of k of a tile."""
+        return -(-self.x.channels // (1 if self.dot is None else self.dot.group)) * self.window.taps
+
+    def share(self, panels: Panels) -> int:
+        """What a pixel's part is of the bytes of the next panel, which all tiles together fetch."""
+        pixels = dims.typical(self.out.height * self.out.width)
+        return -(-self.column_bytes * panels.width // max(1, pixels))
+
+    def bytes_ahead(self, panels: Panels, width: int) -> int:
+        """What a tile fetches in a step of k."""
+        return -(-self.share(panels) * self.rows * width // max(1, self.steps))
+
+    def ahead_words(self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str) -> list[str]:
+        """The argument %ahead: where in the next panel the share of the tile at (y, x) begins."""
+        if not self.fetched:
+            return []
+        nbytes = self.column_bytes * panels.width
+        pixel = f.add(f.mul(y, f.size(self.out.width)), x)
+        place = f.add(nbytes, f.minimum(f.mul(pixel, self.share(panels)), nbytes))
+        return [f"ptr {f.offset(f.input(1), f.add(self.panel_offset(f, panels, panel), place))}"]
+
     def panel_offset(self, f: Function, panels: Panels, panel: str) -> str:
         """Where the panel's weights begin, in bytes."""
         size = self.column_bytes
@@ -314,21 +338,23 @@ class ConvPlan:
         return Tile(pixels, panels.vectors, panels.lanes, lhs, rhs, self.dtype, self.dot)
 
     def accumulate(
-        self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int]
+        self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int], panel: Panel
     ) -> list[str]:
         """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and
         channels."""
-        sums, b = self.started(f, tile, sums)
-        return accumulate(f, self.x, self.window, tile, sums, displacements, b)
+        sums, panel = self.started(f, tile, sums, panel)
+        return accumulate(f, self.x, self.window, tile, sums, displacements, panel)
 
-    def started(self, f: KernelFunction, tile: Tile, sums: list[str]) -> tuple[list[str], str]:
-        """sums with what the panel %b says that they start from, and where its weights are."""
+    def started(
+        self, f: KernelFunction, tile: Tile, sums: list[str], panel: Panel
+    ) -> tuple[list[str], Panel]:
+        """sums with what the panel says that they start from, and the panel from its weights on."""
         if self.dot is None:
-            return sums, "%b"
-        size = tile.lanes * dtypes.itemsize(self.dtype)
-        start = [f.load(tile.vector, f.offset("%b", j * size), min(64, size)) for j in range(tile.vectors)]
+            return sums, panel
+        size, b = tile.lanes * dtypes.itemsize(self.dtype), panel.pointer
+        start = [f.load(tile.vector, f.offset(b, j * size), min(64, size)) for j in range(tile.vectors)]
         sums = [plus(f, self.dtype, tile.lanes, s, start[k % tile.vectors]) for k, s in enumerate(sums)]
-        return sums, f.offset("%b", len(start) * size)
+        return sums, replace(panel, pointer=f.offset(b, len(start) * size))
 
 
 def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
@@ -344,7 +370,14 @@ def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     depth = x.channels * win.taps // node.op.groups // (1 if dot is None else dot.group)
     tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth, dot)
     sums, stored = node.op.accumulate, tiling.stored
-    return ConvPlan(x, out, win, start, epilogue, sums, tuple(kinds), *tiles, dot, stored)
+    plan = ConvPlan(x, out, win, start, epilogue, sums, tuple(kinds), *tiles, dot, stored)
+    return replace(plan, fetched=node.op.groups == 1 and _waits(plan, target))
+
+
+def _waits(plan: ConvPlan, target: Target) -> bool:
+    """Whether tiles would wait for their weights."""
+    width = max(plan.widths)
+    return any(waits(target, plan.tile(plan.rows * width, p), plan.bytes_ahead(p, width)) for p in plan.kinds)
 
 
 def tile_shape(
@@ -446,6 +479,7 @@ def _emit_panel(
                 "ptr %args",
                 f"ptr {f.offset(row, f.mul(x, column_step))}",
                 *weights,
+                *plan.ahead_words(f, kind, panel, y, x),
                 f"ptr {out.address(f, f.output(), n, block, y, x)}",
                 *plan.epilogue.arguments(f, n, block, y, x),
             ]
@@ -482,7 +516,9 @@ def emit_tiles(k: KernelText, plan: ConvPlan) -> None:
 
 def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
     """Computes one tile: %a is the first tap of its first pixel, %b the panel, %out the pixel."""
-    parameters = ["ptr %args", "ptr noalias %a", *plan.panel_parameters, "ptr %out"]
+    parameters = ["ptr %args", "ptr noalias %a", *plan.panel_parameters]
+    parameters += [*["ptr %ahead"] * plan.fetched, "ptr %out"]
+    panel = Panel("%b", ahead=Ahead("%ahead", plan.bytes_ahead(kind, width)) if plan.fetched else None)
     pixels, epilogue = [(y, x) for y in range(plan.rows) for x in range(width)], plan.epilogue
     tile = plan.tile(len(pixels), kind)
     (sy, sx), row, pixel = plan.window.strides, plan.x.row, plan.x.pixel
@@ -492,7 +528,7 @@ def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
         plan.tile_name(kind, width), [*parameters, *epilogue.parameters], attributes="noinline nounwind"
     ) as f:
         start = [resized(f, element, v, block, kind.lanes) for v in epilogue.start(f, kind.vectors)]
-        sums = plan.accumulate(f, tile, start * len(pixels), displacements)
+        sums = plan.accumulate(f, tile, start * len(pixels), displacements, panel)
         sums = [resized(f, element, v, kind.lanes, block) for v in sums]
         done = Finish(epilogue, f, plan.out, kind.vectors, (plan.rows, width))
         for p, (y, x) in enumerate(pixels):
@@ -509,9 +545,9 @@ def accumulate(
     tile: Tile,
     sums: list[str],
     displacements: Sequence[int],
-    b: str = "%b",
+    panel: Panel,
 ) -> list[str]:
-    """sums and the products of all taps and channels with the panel at b, of pixels that lie at
+    """sums and the products of all taps and channels with the panel, of pixels that lie at
     `displacements` from %a. The last group of channels may reach over the last, where weights are 0."""
     whole, rest = divmod(-(-x.channels // tile.group) * tile.group, x.block)
     a = "%a"
@@ -519,11 +555,11 @@ def accumulate(
         return sums
     if whole:
         loops, depth = merged([(whole, x.plane), *taps(x, window)], x.block, x.itemsize)
-        sums, b = nest(f, tile, sums, a, b, loops, depth, displacements)
+        sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements)
     if rest:
         a = f.offset(a, f.size(whole * x.plane))
         loops, depth = merged(taps(x, window), rest, x.itemsize)
-        sums, b = nest(f, tile, sums, a, b, loops, depth, displacements)
+        sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements)
     return sums
 
 
@@ -549,21 +585,22 @@ def nest(
     tile: Tile,
     sums: list[str],
     a: str,
-    b: str,
+    panel: Panel,
     loops: Sequence[tuple[int | str, Dimension]],
     depth: int | str,
     displacements: Sequence[int],
-) -> tuple[list[str], str]:
+) -> tuple[list[str], Panel]:
     """multiply_add in loops that carry the accumulators; returns them and where the panel goes
     on."""
     if not loops:
         rows = fixed_rows(a, displacements, dtypes.itemsize(tile.lhs))
         steps, _ = f.divide(depth, tile.group)
-        return multiply_add(f, tile, sums, rows, Panel(b), depth), f.offset(b, f.mul(steps, tile.panel_step))
+        return multiply_add(f, tile, sums, rows, panel, depth), panel.after(f, steps, tile.panel_step)
     (count, stride), *inner = loops
-    kinds = ["ptr", "ptr", *[tile.vector] * len(sums)]
-    with f.loop(0, count, carried=list(zip(kinds, [a, b, *sums]))) as loop:
-        at, panel, *values = loop.carried
-        values, panel = nest(f, tile, values, at, panel, inner, depth, displacements)
-        loop.carry(f.offset(at, f.size(stride)), panel, *values)
-    return loop.results[2:], loop.results[1]
+    pointers = [a, *panel.pointers]
+    kinds = [*["ptr"] * len(pointers), *[tile.vector] * len(sums)]
+    with f.loop(0, count, carried=list(zip(kinds, [*pointers, *sums]))) as loop:
+        at, here = loop.carried[0], panel.at(loop.carried[1 : len(pointers)])
+        values, after = nest(f, tile, loop.carried[len(pointers) :], at, here, inner, depth, displacements)
+        loop.carry(f.offset(at, f.size(stride)), *after.pointers, *values)
+    return loop.results[len(pointers) :], panel.at(loop.results[1 : len(pointers)])

@@ -25,6 +25,7 @@ from ..text.emitter import ENTRY
 from ..tiles.blocked import without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.microkernel import Tile, most_rows
+from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, bytes_of, in_groups
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import (
@@ -218,16 +219,16 @@ class GroupedPlan(ConvPlan):
         return replace(super().run_panels, groups=self.groups)
 
     def accumulate(
-        self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int]
+        self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int], panel: Panel
     ) -> list[str]:
         """Block by block of the input, over the lanes of it that are in the range."""
         x, block = self.x, self.x.block
-        sums, b = self.started(f, tile, sums)
+        sums, panel = self.started(f, tile, sums, panel)
         first, _ = f.divide("%low", block)
         last, _ = f.divide(f.add("%high", block - 1), block)
         whole = x.channels // self.groups % block == 0  # ranges are of whole blocks
         kinds = ["ptr", *[tile.vector] * len(sums)]
-        with f.loop(first, last, 1, list(zip(kinds, [b, *sums]))) as loop:
+        with f.loop(first, last, 1, list(zip(kinds, [panel.pointer, *sums]))) as loop:
             b, *values = loop.carried
             a = f.offset("%a", f.mul(loop.index, f.size(x.plane)))
             depth: int | str
@@ -239,8 +240,8 @@ class GroupedPlan(ConvPlan):
                 a = f.offset(a, f.mul(lane, x.itemsize))
                 loops = [loop_ for loop_ in taps(x, self.window) if loop_[0] != 1]
                 depth = f.sub(f.minimum(f.sub("%high", base), block), lane)
-            values, b = nest(f, tile, values, a, b, loops, depth, displacements)
-            loop.carry(b, *values)
+            values, after = nest(f, tile, values, a, Panel(b), loops, depth, displacements)
+            loop.carry(after.pointer, *values)
         return loop.results[1:]
 
 

@@ -30,8 +30,9 @@ from ..tiles import matrix
 from ..tiles.blocked import Image, Window, displaced, equal_width, halo_layout, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.matrix import Ahead, MatrixTile
+from ..tiles.matrix import MatrixTile
 from ..tiles.microkernel import plus
+from ..tiles.panel import Ahead
 from ..tiles.panels import Panels, by_depth, in_dot_panels, panels_of
 from .conv import clear_planes, window
 
@@ -264,15 +265,15 @@ class Convolution:
             return -(-most // len(self.heights))
         return most * -(-self.width // sum(self.heights))
 
-    def lines_ahead(self, kind: Panels) -> int:
-        """The lines of the next panel that a tile fetches in a step."""
+    def bytes_ahead(self, kind: Panels) -> int:
+        """What a tile fetches of the next panel in a step."""
         blocks = -(-dims.number(self.lines.each) // self.tiling.lines)
-        return matrix.lines_ahead(self.tile(kind), self.tiles * blocks)
+        return matrix.bytes_ahead(self.tile(kind), self.tiles * blocks)
 
     def share(self, kind: Panels) -> int:
         """The bytes of the next panel that a tile fetches."""
         steps = self.packed.blocks * self.window.taps
-        return steps * self.lines_ahead(kind) * matrix.LINE
+        return steps * self.bytes_ahead(kind)
 
     @property
     def column_bytes(self) -> int:
@@ -459,7 +460,7 @@ class Convolution:
         ) -> tuple[str, str]:
             (count, step), *inner = loops
             if not inner:
-                fetched = Ahead(ahead, self.lines_ahead(kind))
+                fetched = Ahead(ahead, self.bytes_ahead(kind))
                 panel, after = matrix.multiply_add(
                     f, tile, rows, self.apart, f.size(step), panel, count, fetched
                 )

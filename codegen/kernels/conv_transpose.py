@@ -40,6 +40,7 @@ from ..tiles.blocked import (
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.microkernel import Tile, most_rows
+from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of, widest
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import (
@@ -417,7 +418,7 @@ def _lanes_tile(k: KernelText, node: Node[Conv], shape: Scatter, width: int) -> 
     parameters = ["ptr %args", "ptr noalias %a", "ptr noalias %b", "ptr noalias %out", *operands]
     tile = Tile(width, 1, shape.lanes, shape.dtype, shape.dtype, shape.dtype)
     with k.function(f"{ENTRY}.tile{width}", parameters, attributes="noinline nounwind") as f:
-        sums = accumulate(f, x, one, tile, tile.zeros(), [p * x.pixel for p in range(width)])
+        sums = accumulate(f, x, one, tile, tile.zeros(), [p * x.pixel for p in range(width)], Panel("%b"))
         for first in range(0, width, shape.joined):
             vector = _joined(f, tile, sums[first : first + shape.joined], shape.joined)
             vector = _finished(f, node, vector, x.block)

@@ -23,7 +23,8 @@ from ..tiles import epilogue as epilogues
 from ..tiles import matrix
 from ..tiles.contraction import A, B, Product, product_of
 from ..tiles.epilogue import Place
-from ..tiles.matrix import Ahead, MatrixTile
+from ..tiles.matrix import MatrixTile
+from ..tiles.panel import Ahead
 from .gemm import Gemm, Tiling, pack_product, packing, parts_of_tiles
 
 # Choosing ----------------------------------------------------------------------------------------
@@ -134,8 +135,8 @@ class Matrices(Gemm):
         """Whether the tiles of a panel fetch the next one: constants come from far."""
         return self.product.constant and self.tiling.order == "panels"
 
-    def lines_ahead(self, vectors: int) -> int:
-        return matrix.lines_ahead(MatrixTile(self.unit, vectors), self.together)
+    def bytes_ahead(self, vectors: int) -> int:
+        return matrix.bytes_ahead(MatrixTile(self.unit, vectors), self.together)
 
     @property
     def row_bytes(self) -> Dimension:
@@ -158,7 +159,7 @@ class Matrices(Gemm):
             matrix.clear(f, tile)
             rows = [f.offset("%a", f.mul(row, i * below)) for i in range(lines)]
             steps = dims.number(self.depth) // self.unit.depth
-            ahead = Ahead("%ahead", self.lines_ahead(vectors)) if self.fetched else None
+            ahead = Ahead("%ahead", self.bytes_ahead(vectors)) if self.fetched else None
             matrix.multiply_add(f, tile, rows, row, self.unit.row_bytes, "%b", steps, ahead)
             out = self.out()
             plain = self.body is None and p.result == p.accumulate and columns is None
@@ -233,8 +234,7 @@ class Matrices(Gemm):
             found = self.tile_places(f, places, row, panel)
             at = [f"ptr {x}" for x in (*found, "%scratch")]
             share = f.mul(
-                f.sub(number, f.mul(block, self.tiling.block)),
-                steps * self.lines_ahead(self.tiling.vectors) * matrix.LINE,
+                f.sub(number, f.mul(block, self.tiling.block)), steps * self.bytes_ahead(self.tiling.vectors)
             )
             ahead = f.offset(found[1], f.add(f.size(panel_bytes), share)) if self.fetched else "null"
             arguments = ", ".join([*at, *words, f"i64 {columns}", f"i64 {height}", f"ptr {ahead}"])

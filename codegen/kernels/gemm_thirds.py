@@ -27,8 +27,8 @@ from ..tiles import matrix, stored_panel, thirds
 from ..tiles import microkernel as mk
 from ..tiles.contraction import A, B, Product, product_of
 from ..tiles.epilogue import Epilogue, Place
-from ..tiles.matrix import Ahead, MatrixTile
-from ..tiles.panel import Panel
+from ..tiles.matrix import MatrixTile
+from ..tiles.panel import Ahead, Panel
 from ..tiles.stored_panel import Form, stored_form, stored_operand
 from . import gemm
 from .gemm_matrix import Matrices
@@ -196,10 +196,10 @@ class _Thirds(Matrices):
     def copy_row(self, f: KernelFunction, source: str, to: str) -> None:
         thirds.split_row(f, self.tiling.lanes, dims.number(self.product.depth), source, to)
 
-    def lines_ahead(self, vectors: int) -> int:
+    def bytes_ahead(self, vectors: int) -> int:
         """Of the next panel as it is stored."""
         steps = self.whole // self.unit.depth
-        return -(-self.panel_bytes() // (matrix.LINE * steps * self.together))
+        return -(-self.panel_bytes() // (matrix.LINE * steps * self.together)) * matrix.LINE
 
     def _few_heights(self) -> list[int]:
         """Of the tiles on vectors that multiply few rows, from A's and the panel's own."""
@@ -230,7 +230,7 @@ class _Thirds(Matrices):
                 matrix.clear(f, tile)
             with f.when(f.invert(first)):
                 matrix.load_sums(f, tile, sums, tile.line)
-            ahead = Ahead("%ahead", self.lines_ahead(vectors)) if self.fetched else None
+            ahead = Ahead("%ahead", self.bytes_ahead(vectors)) if self.fetched else None
             rows = [f.offset("%a", i * below * self.row_bytes) for i in range(lines)]
             thirds.multiply_add(f, tile, rows, self.row_bytes, "%parts", "%steps", ahead)
             matrix.store(f, tile, sums, tile.line)
@@ -410,7 +410,7 @@ class _Thirds(Matrices):
                 if several:
                     waiting = f.mul(f.sub(number, f.mul(group, self.tiling.group)), self.tiling.block)
                     sums = f.offset(sums, f.mul(f.add(waiting, here), self.sums_bytes))
-                share = steps * self.lines_ahead(self.tiling.vectors) * matrix.LINE
+                share = steps * self.bytes_ahead(self.tiling.vectors)
                 ahead = f.offset(following, f.mul(here, share)) if self.fetched else "null"
                 pointers = [f.offset(found[A], forward), parts, sums]
                 arguments = [*(f"ptr {x}" for x in pointers), f"i64 {first}", f"i64 {steps}", f"ptr {ahead}"]

@@ -41,8 +41,9 @@ from ..tiles.microkernel import (
     most_rows,
     step_time,
     store_tile,
+    waits,
 )
-from ..tiles.panel import load_widened
+from ..tiles.panel import LINE, Ahead, Panel, load_widened
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
@@ -51,7 +52,6 @@ from .conv import clear_planes, is_plain, nest, window
 from .conv_grouped import channel_ranges, spread_groups
 
 PIECES = (2, 4, 6)  # the values of m
-LINE = 64  # bytes
 FEW_GROUPS = 16  # that threads share, at least
 FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
 
@@ -257,6 +257,7 @@ class _Winograd:
         self.u_step = _apart(self.chunk * self.widest * self.block * self.size)
         self.m_step = _apart(most * self.widest * self.block * self.size)
         self.parted = self._parted()
+        self.fetched = self._waits()
 
     # Sizes ---------------------------------------------------------------------------------------
 
@@ -297,6 +298,24 @@ class _Winograd:
         panels = sum(kind.count for kind in self.kinds)
         wanted = costs.parts_for(self.cost.total) // dims.typical(self.out.batch * self.groups.count)
         return max(1, min(panels, wanted))
+
+    def _waits(self) -> bool:
+        """Whether weights are transformed for every group, and waited for unless products fetch those of the
+        next chunk of channels."""
+        tile = self.tile(max(self.heights), self.widest)
+        return not self.kept and not self.grouped and waits(self.target, tile, self.bytes_ahead(tile))
+
+    def bytes_ahead(self, tile: Tile) -> int:
+        """What a tile fetches in a step of k, so that all tiles of a group fetch nine weights for each."""
+        weights = 9 * tile.columns * dtypes.itemsize(self.stored)
+        return -(-weights * tile.rows // (self.t**2 * self.counts[-1]))
+
+    def ahead_word(self, f: Function, kind: Panels, weights: str, depth: str, i: str, start: str) -> str:
+        """Where what the tile at `start` of the i-th matrix fetches begins, behind these weights."""
+        nbytes = int(depth) * 9 * kind.width * dtypes.itemsize(self.stored)
+        pieces = self.counts[-1]
+        share = f.mul(f.add(f.mul(i, pieces), start), -(-nbytes // (self.t**2 * pieces)))
+        return f.offset(weights, f.add(nbytes, share))
 
     @property
     def panel_bytes(self) -> int:
@@ -489,7 +508,9 @@ class _Winograd:
 
             def tile(height: int, start: str) -> None:
                 rows = f.add(f.mul(start, self.piece), f.mul(first, height * self.x.pixel))
-                places = f.offset(a, rows), b, f.offset(c, f.mul(start, row))
+                places = [f.offset(a, rows), b, f.offset(c, f.mul(start, row))]
+                if self.fetched:
+                    places.append(self.ahead_word(f, kind, weights, depth, i, start))
                 arguments = ", ".join(f"ptr {p}" for p in places)
                 name = f"{ENTRY}.multiply{height}x{kind.vectors}"
                 f.statement(f"call void @{name}({arguments}, i64 {whole}, i64 {rest})")
@@ -550,7 +571,8 @@ class _Winograd:
     def emit_multiply(self, k: KernelText, tile: Tile) -> None:
         """%c = %a %b over %whole blocks of channels and %rest channels more, added to what %c holds where
         channels come in chunks."""
-        parameters = ["ptr noalias %a", "ptr noalias %b", "ptr noalias %c", "i64 %whole", "i64 %rest"]
+        parameters = ["ptr noalias %a", "ptr noalias %b", "ptr noalias %c", *["ptr %ahead"] * self.fetched]
+        parameters += ["i64 %whole", "i64 %rest"]
         row = tile.columns * self.size
         with self.function(k, f"multiply{tile.rows}x{tile.vectors}", parameters) as f:
 
@@ -560,9 +582,11 @@ class _Winograd:
             chunked = not self.grouped and self.chunk < self.x.channels
             start = load_tile(f, tile, place) if chunked else tile.zeros()
             rows, step = [r * self.x.pixel for r in range(tile.rows)], tile.rows * self.x.pixel
-            sums, b = nest(f, tile, start, "%a", "%b", [("%whole", step)], self.block, rows)
+            panel = Panel("%b", ahead=Ahead("%ahead", self.bytes_ahead(tile)) if self.fetched else None)
+            sums, panel = nest(f, tile, start, "%a", panel, [("%whole", step)], self.block, rows)
             if self.x.channels % self.block and not self.grouped:
-                sums, _ = nest(f, tile, sums, f.offset("%a", f.mul("%whole", step)), b, [], "%rest", rows)
+                a = f.offset("%a", f.mul("%whole", step))
+                sums, _ = nest(f, tile, sums, a, panel, [], "%rest", rows)
             store_tile(f, tile, sums, place)
             f.statement("ret void")
 

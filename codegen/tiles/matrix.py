@@ -16,9 +16,8 @@ from dataclasses import replace
 from ...records import dataclass
 from ...target import MATRIX_LOAD, MATRIX_RELEASE, MATRIX_SIZES, MATRIX_STORE, MATRIX_ZERO, Matrix
 from ..text.emitter import Function
-from .panel import prefetch_line
+from .panel import LINE, Ahead
 
-LINE = 64  # of the cache
 STEP_BYTES = 64  # of every row, in a step
 HIGH, WIDE = 2, 2  # registers of rows and of columns that a tile has at most
 _LHS, _RHS = HIGH * WIDE, HIGH * WIDE + HIGH  # the numbers of the operands' registers
@@ -56,17 +55,9 @@ class MatrixTile:
         return self.unit.depth // self.unit.group * self.line
 
 
-@dataclass(frozen=True)
-class Ahead:
-    """Memory to fetch while tiles multiply: in each step so many lines, one after the other."""
-
-    pointer: str
-    lines: int
-
-
-def lines_ahead(tile: MatrixTile, tiles: int) -> int:
-    """The lines that each of `tiles` tiles of a panel fetches in a step, so that together they fetch one."""
-    return -(-tile.panel_step // LINE // max(1, tiles))
+def bytes_ahead(tile: MatrixTile, tiles: int) -> int:
+    """The bytes that each of `tiles` tiles of a panel fetches in a step, so that together they fetch one."""
+    return -(-tile.panel_step // LINE // max(1, tiles)) * LINE
 
 
 def set_rows(f: Function, unit: Matrix, rows: int | str) -> None:
@@ -135,11 +126,12 @@ def multiply_add(
     with f.loop(0, steps, 1, [("ptr", p) for p in pointers]) as loop:
         *a, b = loop.carried[len(fetched) :]
         load_operands(f, tile, a, row, b)
+        moved = []
         if ahead is not None:
-            for line in range(ahead.lines):
-                prefetch_line(f, f.offset(loop.carried[0], line * LINE))
+            here = replace(ahead, pointer=loop.carried[0])
+            here.fetch(f)
+            moved = [here.after(f, 1).pointer]
         add_products(f, tile)
-        moved = [f.offset(loop.carried[0], ahead.lines * LINE)] if ahead is not None else []
         loop.carry(*moved, *(f.offset(p, step) for p in a), f.offset(b, tile.panel_step))
     return loop.results[-1], ahead and replace(ahead, pointer=loop.results[0])
 

@@ -144,6 +144,14 @@ def step_time(target: Target, rows: int, vectors: int, chains: int = 1, dot: Dot
     return costs.step_time(target, issue, rows + vectors, chains)
 
 
+def waits(target: Target, tile: Tile, nbytes: int) -> bool:
+    """Whether a step of a tile would wait for constants if so many bytes of them were not fetched ahead."""
+    registers = tile.vectors * target.registers(tile.accumulate, tile.lanes)
+    step = step_time(target, tile.rows, registers, 1, tile.dot)
+    beyond = 1 / costs.rate(target, target.run_bytes) - 1 / target.facts.level2_rate
+    return nbytes * beyond > costs.AWAITED * step
+
+
 def chains_for(target: Target, rows: int, vectors: int) -> int:
     """How many independent sums a tile needs to hide the latency of additions: 1, 2 or 4."""
     chains = 1
@@ -242,19 +250,22 @@ def multiply_add(
         raise ValueError(f"{len(accumulators)} accumulators, {len(rows)} rows for a tile {tile}")
     if unroll & (unroll - 1) or chains & (chains - 1):
         raise ValueError(f"{unroll} steps or {chains} chains are not a power of two")
-    unroll, width, sources = max(unroll, chains), len(accumulators), len(rows.pointers) + 1
+    bases = [*rows.pointers, *panel.pointers]
+    unroll, width, sources = max(unroll, chains), len(accumulators), len(bases)
     count, rest = f.divide(depth, tile.group)
     kinds = ["ptr"] * sources + [tile.vector] * (width * chains)
     values: Sequence[str]
-    values = [*rows.pointers, panel.pointer, *accumulators, *["zeroinitializer"] * (width * (chains - 1))]
-    distances = [f.mul(rows.step, tile.group)] * (sources - 1) + [tile.step_of(panel)]
+    values = [*bases, *accumulators, *["zeroinitializer"] * (width * (chains - 1))]
+    distances = [f.mul(rows.step, tile.group)] * len(rows.pointers) + [tile.step_of(panel)]
+    distances += [panel.ahead.step] if panel.ahead is not None else []
 
     def steps(values: Sequence[str], count: int, present: Count = None) -> list[str]:
         """`count` steps of k from the pointers and accumulators in values."""
         at, current = values[:sources], list(values[sources:])
         for k in range(count):
             part = slice(k % chains * width, (k % chains + 1) * width)
-            current[part] = _step(f, tile, current[part], rows, panel, at, k, present)
+            here = panel.at(at[len(rows.pointers) :])
+            current[part] = _step(f, tile, current[part], rows, here, at, k, present)
         # A frozen pointer is no induction variable to LLVM, which therefore keeps these addresses
         # and does not spend one register a row.
         moved = [f.offset(p, f.mul(d, count)) for p, d in zip(at, distances, strict=True)]
@@ -296,11 +307,13 @@ def _step(
     present: Count,
 ) -> list[str]:
     """Step number k of the unrolled ones; `present`: how many elements of A a last group has."""
-    here = f.offset(at[-1], f.mul(tile.step_of(panel), k))
+    here = f.offset(panel.pointer, f.mul(tile.step_of(panel), k))
     b = _columns(f, tile, panel, here)
     if panel.prefetch is not None:
         for byte in range(0, tile.panel_step, 64):
             prefetch_line(f, f.offset(f.offset(here, byte), panel.prefetch))
+    if panel.ahead is not None:
+        panel.ahead.after(f, k).fetch(f)
     result = []
     for r in range(tile.rows):
         a = _broadcast(f, tile, row_address(f, rows, at, r, k * tile.group), present)

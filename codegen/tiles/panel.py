@@ -9,6 +9,9 @@ Weights that stay stored as codes or halves have panels of their own: `stored_pa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ...ir import dtypes
 from ...records import dataclass
 from ..text.conversion import cast, to_computed
@@ -16,17 +19,53 @@ from ..text.emitter import Function, memory_type, vector_type
 from ..text.memory import Count
 from ..text.vectors import Vectors
 
+LINE = 64  # bytes of a line of the cache
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Memory to fetch while a tile multiplies, such as its share of the next panel: `step` bytes in each step
+    of k, one after the other."""
+
+    pointer: str
+    step: int
+
+    def fetch(self, f: Function) -> None:
+        """Those of one step."""
+        for byte in range(0, self.step, LINE):
+            prefetch_line(f, f.offset(self.pointer, byte))
+
+    def after(self, f: Function, steps: int | str) -> Ahead:
+        """What is left after so many steps."""
+        return replace(self, pointer=f.offset(self.pointer, f.mul(steps, self.step)))
+
 
 @dataclass(frozen=True)
 class Panel:
     """`step` bytes from one step of k to the next; None: the panel is packed, and begins at a multiple of 64
-    bytes. `columns`: how many are in memory, where it is not. `prefetch`: bytes ahead of its lines to fetch,
-    such as the next panel."""
+    bytes. `columns`: how many are in memory, where it is not. `prefetch`: bytes ahead of its lines to fetch;
+    `ahead`: memory elsewhere."""
 
     pointer: str
     step: int | str | None = None
     columns: Count = None
     prefetch: int | str | None = None
+    ahead: Ahead | None = None
+
+    @property
+    def pointers(self) -> list[str]:
+        """Those that a loop along k carries."""
+        return [self.pointer] if self.ahead is None else [self.pointer, self.ahead.pointer]
+
+    def after(self, f: Function, steps: int | str, step: int) -> Panel:
+        """The packed panel, of so many bytes a step, after some steps."""
+        ahead = None if self.ahead is None else self.ahead.after(f, steps)
+        return replace(self, pointer=f.offset(self.pointer, f.mul(steps, step)), ahead=ahead)
+
+    def at(self, pointers: Sequence[str]) -> Panel:
+        """The panel from where these pointers are."""
+        ahead = None if self.ahead is None else replace(self.ahead, pointer=pointers[1])
+        return replace(self, pointer=pointers[0], ahead=ahead)
 
 
 def load_group(f: Function, dtype: str, group: int, lanes: int, pointer: str, count: Count = None) -> str:

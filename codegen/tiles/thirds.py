@@ -15,13 +15,14 @@ panels        [step][third][k / 2][vectors][columns][2]          16 columns of t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ..text.emitter import Function, vector_type
 from ..text.memory import load_first
 from ..text.vectors import Vectors
 from . import matrix
-from .matrix import LINE, Ahead, MatrixTile
-from .panel import prefetch_line
+from .matrix import MatrixTile
+from .panel import LINE, Ahead
 
 THIRDS = 3
 ROW_BYTES = THIRDS * 2  # of an element of a row or a panel
@@ -108,8 +109,11 @@ def multiply_add(
     fetched = [ahead.pointer] if ahead is not None else []
     with f.loop(0, steps, 1, [("ptr", p) for p in (*fetched, *lhs, panel)]) as loop:
         *a, b = loop.carried[len(fetched) :]
-        for line in range(ahead.lines if ahead is not None else 0):
-            prefetch_line(f, f.offset(loop.carried[0], line * LINE))
+        moved = []
+        if ahead is not None:
+            here = replace(ahead, pointer=loop.carried[0])
+            here.fetch(f)
+            moved = [here.after(f, 1).pointer]
         loaded: tuple[int | None, int | None] = (None, None)
         for third, other in PRODUCTS:
             if other != loaded[1]:
@@ -118,6 +122,5 @@ def multiply_add(
                 matrix.load_rows(f, [f.offset(p, third * matrix.STEP_BYTES) for p in a], row)
             matrix.add_products(f, tile)
             loaded = third, other
-        moved = [f.offset(loop.carried[0], ahead.lines * LINE)] if ahead is not None else []
         forward = [f.offset(p, THIRDS * matrix.STEP_BYTES) for p in a]
         loop.carry(*moved, *forward, f.offset(b, THIRDS * tile.panel_step))

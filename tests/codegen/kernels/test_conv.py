@@ -2,6 +2,7 @@
 in registers."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -220,6 +221,23 @@ def test_empty_images(target):
 def test_parts_of_large_images_give_the_whole(target):
     check(convolution((2, 40, 60, 62), (40, 40, 3, 3), 1, 1), conv, target, output_halo=1)
     check(convolution((1, 64, 100, 63), (100, 64, 1, 1)), conv, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("known", [True, False], ids=["known size", "size of the run"])
+def test_weights_from_beyond_the_caches_are_fetched_before_they_are_multiplied(target, known):
+    far = replace(target, run_bytes=2 * target.facts.level2_bytes)
+    symbolic = None if known else symbols(1, 40, "h", "w")
+    for case in (
+        convolution((1, 40, 3, 3), (70, 40, 1, 1), symbolic=symbolic),
+        convolution((1, 40, 3, 3), (70, 40, 3, 3), 2, 1, symbolic=symbolic),
+    ):
+        check(case, conv, far)
+        node, (choice,) = choices(case, conv, far)
+        near, away = (conv.emit(laid_out(node, choice), choice, t).steps[0].text for t in (target, far))
+        assert "llvm.prefetch" not in near
+        assert ("llvm.prefetch" in away) == known  # images of the run are taken for large
+        assert vectors_on_the_stack(far, away) == 0
 
 
 def test_no_choice_for_what_only_the_loop_nest_can_do():

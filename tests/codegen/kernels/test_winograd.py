@@ -1,5 +1,6 @@
 """Winograd's convolutions of 3x3 windows against the interpreter, and their transforms by themselves."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -141,6 +142,19 @@ def test_empty_images(size):
 def test_many_parts_give_the_whole(target):
     case = convolution((2, 64, 56, 50), (96, 64, 3, 3), pads=1)
     check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+@SHORTER
+@TARGETS
+def test_weights_from_beyond_the_caches_are_fetched_before_they_are_transformed(target):
+    far = replace(target, run_bytes=2 * target.facts.level2_bytes)
+    case = convolution((1, 300, 4, 4), (72, 300, 3, 3), pads=1)
+    check(case, winograd, far, tolerance=TOLERANCE)
+    node, offered = choices(case, winograd, far)
+    for choice in offered:
+        near, away = (winograd.emit(laid_out(node, choice), choice, t).steps[0].text for t in (target, far))
+        assert ("llvm.prefetch" in near, "llvm.prefetch" in away) == (False, not choice.tiling.kept)
+        assert spills(away, far) == []
 
 
 # Epilogues ---------------------------------------------------------------------------------------
