@@ -18,8 +18,8 @@ from pathlib import Path
 import grid
 from nodes import add_arguments, measured
 
-from onnxc.commands.steps import Expected, matched
-from onnxc.loading.timing import Timing
+from onnxc.commands.steps import Expected
+from onnxc.loading.timing import Timing, matched
 
 GOOD, BEARABLE = 1.5, 3.0
 SHORT_NS = 250.0

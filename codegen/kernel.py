@@ -84,6 +84,17 @@ class Choice(Offer[TilingT]):
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in facts)})"
 
 
+#: What a kernel offers besides its fastest takes at most so many times as long by estimate.
+NEAR = 1.3
+
+
+def nearest(options: Iterable[tuple[Estimate, TilingT]]) -> list[tuple[Estimate, TilingT]]:
+    """The options that are worth offering, the fastest first, and where two are equal the earlier: measured,
+    another may be faster."""
+    found = sorted(options, key=lambda option: option[0].total)
+    return [option for option in found if option[0].total <= NEAR * found[0][0].total]
+
+
 def choices_of(kernel: Kernel, node: Node, target: Target) -> list[Choice]:
     """What the kernel offers for the node."""
     return [Choice(**vars(offer), kernel=kernel) for offer in kernel.candidates(node, target)]

@@ -105,6 +105,7 @@ def compile(
     dump_ir: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
     progress: Callable[[str], None] | None = None,
+    tune: float | None = None,
 ) -> Path:
     """Compiles `model` (a path, bytes or an onnx.ModelProto) to the library `output`; its path.
 
@@ -126,8 +127,9 @@ def compile(
     lacks: see docs/custom_operators.md. soname: what programs linked with the library look for (None: its
     file's name). debug: contexts that are destroyed, or another model's, get a status. dump_ir: a folder for
     the intermediate code after every stage. jobs: processes that generate code (None: one a processor).
-    progress: called with the name of each stage. Raises ModelErrors with everything that is wrong with the
-    model, or another OnnxcError; then nothing is written.
+    progress: called with the name of each stage. tune: about so many seconds are spent on measuring which
+    kernels are the fastest for the slowest nodes, on this machine and generated inputs. Raises ModelErrors
+    with everything that is wrong with the model, or another OnnxcError; then nothing is written.
     """
     given = dict(locals())
     from pathlib import Path
@@ -148,7 +150,12 @@ def compile(
     elif weights_error is not None or calibration:
         missing = "weights" if weights is None else "weights_error"
         raise CompileError("nothing is narrowed by what is measured", f"give {missing}, too")
-    compile_model(model, output, options, dump_ir=dump_ir, jobs=jobs, progress=progress)
+    if tune is not None:
+        from .tuning import compile_tuned
+
+        compile_tuned(model, output, options, tune, dump_ir=dump_ir, jobs=jobs, progress=progress)
+    else:
+        compile_model(model, output, options, dump_ir=dump_ir, jobs=jobs, progress=progress)
     return Path(output)
 
 

@@ -25,6 +25,7 @@ from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, weights_obje
 from .codegen.library.worker import DATA
 from .codegen.lowering.arithmetic import summary
 from .codegen.lowering.lower import Lowered, lower
+from .codegen.lowering.tuned import Tuned
 from .errors import CompileError, Origin
 from .frontend.external_data import MappedFile
 from .frontend.figures import library_details
@@ -123,6 +124,7 @@ class Report:
     workspace_bytes: int | None = None  # None where it depends on the inputs' sizes
     kernels: int = 0
     nodes: int = 0
+    tuning: dict[str, object] | None = None  # what was tried, where that was asked for
     sources: list[str] = field(
         default_factory=list
     )  # the files that were read: model, external data, operators
@@ -209,11 +211,13 @@ def compile_model(
     dump_ir: str | os.PathLike | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
+    tuned: Tuned | None = None,
 ) -> Report:
     """Compiles a model (path, bytes or ModelProto) to `output`: a .so or, for static linking, a .o or .a.
 
     dump_ir: a folder for the IR text after each stage. jobs: child processes that generate code. progress: is
-    told each stage. What is written appears whole or not at all. Errors are of the `OnnxcError` family.
+    told each stage. tuned: what was seen of kernels, and who is told what they are given. What is written
+    appears whole or not at all. Errors are of the `OnnxcError` family.
     """
     report = Report(output=os.fspath(output))
     outputs = Outputs.of(Path(output), options)
@@ -236,7 +240,7 @@ def compile_model(
         outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
         report.initializer_bytes = initializer_bytes(imported)
         again = partial(import_model, model, options, given.operators)
-        lowered = _lower_all(imported.graph, again, targets, options, generation, stages, dump)
+        lowered = _lower_all(imported.graph, again, targets, options, generation, stages, dump, tuned)
         _build(imported, lowered, generation, outputs, stages, report, options, given.code)
         external = (file.path for file in imported.model.external.opened())
         read = (imported.model.path, *external, *options.operators)
@@ -254,6 +258,7 @@ def _lower_all(
     generation: objects.CodeGeneration,
     stages: _Stages,
     dump: _Dump,
+    tuned: Tuned | None,
 ) -> list[Lowered]:
     """The graph lowered for each target, whose kernels are compiled meanwhile. again: imports it once more,
     for passes that another target needs: a value knows one graph's nodes."""
@@ -267,7 +272,7 @@ def _lower_all(
             stages("optimise")
             optimised[multiplied] = optimise(source, target, each, options)
         emitted = partial(generation.add_kernels, target=target)
-        lowered.append(lower(optimised[multiplied], target, stages, each, emitted))
+        lowered.append(lower(optimised[multiplied], target, stages, each, emitted, tuned))
     return lowered
 
 

@@ -49,7 +49,7 @@ def known_facts(target: str, otherwise: Facts) -> Facts:
 
 def measured_facts(target: str) -> Facts | None:
     """Those that `onnxc calibrate` kept; None where there are none, or none of this release."""
-    path = _path(target)
+    path = kept_path("facts", target)
     try:
         found = json.loads(path.read_text()) if path is not None else {}
         return Facts(**{name: type(value)(found[name]) for name, value in asdict(Facts()).items()})
@@ -59,7 +59,7 @@ def measured_facts(target: str) -> Facts | None:
 
 def keep_facts(target: str, facts: Facts) -> Path | None:
     """Keeps measured facts; where, or None where there is no cache."""
-    path = _path(target)
+    path = kept_path("facts", target)
     if path is not None:
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         temporary.write_text(json.dumps(asdict(facts)))
@@ -81,9 +81,11 @@ def cache_sizes() -> dict[str, int]:
     return found
 
 
-def _path(target: str) -> Path | None:
+def kept_path(kind: str, target: str) -> Path | None:
+    """Where the cache keeps what was measured of code for the target on this kind of processor; None where
+    there is no cache."""
     folder = usable_cache_folder()
-    return folder / f"facts-{target}-{_processor()}.json" if folder is not None else None
+    return folder / f"{kind}-{target}-{_processor()}.json" if folder is not None else None
 
 
 def _processor() -> str:

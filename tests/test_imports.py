@@ -35,7 +35,7 @@ ROOMS = (
     ("driver",),
     ("loading",),
     ("onnxruntime", "inputs"),
-    ("narrowing",),
+    ("narrowing", "tuning"),
     ("",),  # onnxc itself: compile, load, InferenceSession
     ("portable",),
     ("demo", "sklearn", "ray", "spark"),

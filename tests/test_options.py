@@ -9,7 +9,7 @@ from onnxc.commands.cli import make_parser
 from onnxc.options import Options
 
 #: How it is compiled, which changes nothing of what is made.
-OF_THE_COMPILATION = {"model", "output", "dump_ir", "jobs", "progress"}
+OF_THE_COMPILATION = {"model", "output", "dump_ir", "jobs", "progress", "tune"}
 #: By which it is measured what `weights` is to be.
 MEASURED = {"weights_error", "calibration"}
 

@@ -56,7 +56,7 @@ from ..tiles.panels import (
     by_depth,
     in_dot_panels,
     in_panels,
-    panel_tiling,
+    panel_tilings,
     panels_of,
     widest,
 )
@@ -100,7 +100,7 @@ def window(node: Node[Conv]) -> Window:
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
-    """One: the panel width that suits the number of output channels."""
+    """The panel widths that suit the number of output channels."""
     if not is_summed(node, target) or node.op.transposed or node.op.groups != 1:
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
@@ -108,17 +108,20 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     operands = operand_layouts(node, block)
     if halo is None or operands is None:
         return
-    tiling = panel_tiling(target, dims.number(out.shape[1]), block, node.op.accumulate, dot_of(node, target))
+    sums, dot = node.op.accumulate, dot_of(node, target)
+    tilings = panel_tilings(target, dims.number(out.shape[1]), block, sums, dot)
     if is_plain(node):
-        tiling = replace(tiling, stored=stored_halves(node.inputs[1].constant, target))
-    padded = padded_layout(node, halo, block)
-    yield Offer(
-        estimate(node, target, tiling) + packing_estimate(node, target),
-        tiling,
-        (padded, None, *operands),
-        without_halo(block, rank),
-        (1, *packed_operands(node)),
-    )
+        stored = stored_halves(node.inputs[1].constant, target)
+        tilings = [(replace(tiling, stored=stored), times) for tiling, times in tilings]
+    cost, padded = estimate(node, target, tilings[0][0]), padded_layout(node, halo, block)
+    for tiling, times in tilings:
+        yield Offer(
+            cost * times + packing_estimate(node, target),
+            tiling,
+            (padded, None, *operands),
+            without_halo(block, rank),
+            (1, *packed_operands(node)),
+        )
 
 
 def padded_layout(node: Node[Conv], halo: tuple[int, int], block: int) -> Layout:

@@ -20,7 +20,7 @@ from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, Offer
+from ..kernel import Choice, Code, KernelFunction, Offer, nearest
 from ..text.emitter import ENTRY
 from ..tiles.blocked import without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
@@ -44,7 +44,7 @@ from .conv import (
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
-    """One, with the panel width that wastes least on panels shared by groups."""
+    """Those panel widths that waste least on panels shared by groups."""
     if not is_summed(node, target) or node.op.transposed or node.op.groups == 1:
         return
     out, sums, dot = node.outputs[0].tensor, node.op.accumulate, dot_of(node, target)
@@ -53,21 +53,19 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     if halo is None or operands is None:
         return
     blocks, wide = -(-dims.number(out.shape[1]) // block), target.registers(sums, block)
-    cost, vectors = min(
-        ((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1)), key=lambda o: o[0].total
-    )
-    yield Offer(
-        cost + packing_estimate(node, target),
-        PanelTiling(
-            vectors,
-            most_rows(target, vectors * wide, dot),
-            group=None if dot is None else dot.group,
-            stored=None if dot is None else dot.widened,
-        ),
-        (padded_layout(node, halo, block), None, *operands),
-        without_halo(block, rank),
-        (1, *packed_operands(node)),
-    )
+    for cost, vectors in nearest((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1)):
+        yield Offer(
+            cost + packing_estimate(node, target),
+            PanelTiling(
+                vectors,
+                most_rows(target, vectors * wide, dot),
+                group=None if dot is None else dot.group,
+                stored=None if dot is None else dot.widened,
+            ),
+            (padded_layout(node, halo, block), None, *operands),
+            without_halo(block, rank),
+            (1, *packed_operands(node)),
+        )
 
 
 def channel_ranges(

@@ -21,7 +21,7 @@ from ..text.emitter import Function
 from ..tiles.blocked import Image, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.panels import PanelTiling, panel_tiling, panels_of, widest
+from ..tiles.panels import PanelTiling, panel_tilings, panels_of, widest
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from .conv import ConvPlan, emit_panel, emit_tiles, estimate, is_plain, packed_panels, tile_shape, window
 
@@ -31,7 +31,7 @@ SCRATCH_BYTES = 128 << 10  # what a part's rows may take where several rows fit
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
-    """One, where the input has few channels."""
+    """The panel widths that suit the outputs, where the input has few channels."""
     if not is_plain(node) or node.op.transposed or node.op.groups != 1:
         return
     x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
@@ -41,15 +41,16 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         return
     if win.extent[0] > MOST_ROWS:
         return
-    tiling = panel_tiling(target, dims.number(out.shape[1]), block, x.dtype)
-    copying = costs.move(target, 2 * dims.typical(x.nbytes))
-    yield Offer(
-        estimate(node, target, tiling) + copying + packing_estimate(node, target),
-        tiling,
-        (None, None, *operands),
-        without_halo(block, rank),
-        (1, *packed_operands(node)),
-    )
+    tilings = panel_tilings(target, dims.number(out.shape[1]), block, x.dtype)
+    cost, copying = estimate(node, target, tilings[0][0]), costs.move(target, 2 * dims.typical(x.nbytes))
+    for tiling, times in tilings:
+        yield Offer(
+            cost * times + copying + packing_estimate(node, target),
+            tiling,
+            (None, None, *operands),
+            without_halo(block, rank),
+            (1, *packed_operands(node)),
+        )
 
 
 def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constant | None:

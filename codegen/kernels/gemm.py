@@ -22,7 +22,7 @@ from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, nearest, offered
 from ..text.emitter import ENTRY, Function, Text
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
@@ -58,7 +58,7 @@ class Tiling:
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
-    """The fastest tiling by estimate, where the product has a normal form that tiles can do."""
+    """The fastest tilings by estimate, where the product has a normal form that tiles can do."""
     product = product_of(node)
     if product is None or not mk.supported(product.lhs, product.rhs, product.accumulate):
         return
@@ -66,10 +66,10 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         return
     if stored_form(node, product, target) is not None:
         return  # gemm_stored's, so that the library is no larger than the model
-    options = [(estimate(node, product, t, target), t) for t in _tilings(product, target)]
-    cost, tiling = min(options, key=lambda option: (option[0].total, -option[1].rows))
+    tilings = sorted(_tilings(product, target), key=lambda tiling: -tiling.rows)
     packed = (product.operands[1],) if product.constant else ()
-    yield Offer(cost, tiling, packed=packed)
+    for cost, tiling in nearest((estimate(node, product, t, target), t) for t in tilings):
+        yield Offer(cost, tiling, packed=packed)
 
 
 def _tilings(product: Product, target: Target) -> Iterator[Tiling]:

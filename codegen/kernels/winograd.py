@@ -26,7 +26,7 @@ from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, nearest, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..text.vectors import Vectors
 from ..tiles.blocked import halo_layout, image_of, without_halo
@@ -74,7 +74,7 @@ class Tiling:
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
-    """One for each size of a piece."""
+    """For each size of a piece the fastest groupings."""
     if not is_plain(node) or node.op.transposed or node.op.exact:
         return
     x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
@@ -100,16 +100,14 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
             for rows in (most_rows(target, vectors * target.registers(x.dtype, block)),)
             for pieces, kept in _groupings(node, target, m, vectors, rows)
         ]
-        if not options:
-            continue
-        cost, tiling = min(((estimate(node, target, o), o) for o in options), key=lambda o: o[0].total)
-        yield Offer(
-            cost + packing_estimate(node, target),
-            tiling,
-            (halo_layout(wide_enough(halo, out, m), block, 2), None, *operands),
-            without_halo(block, 2),
-            (1, *packed_operands(node)),
-        )
+        for cost, tiling in nearest((estimate(node, target, o), o) for o in dict.fromkeys(options)):
+            yield Offer(
+                cost + packing_estimate(node, target),
+                tiling,
+                (halo_layout(wide_enough(halo, out, m), block, 2), None, *operands),
+                without_halo(block, 2),
+                (1, *packed_operands(node)),
+            )
 
 
 def wide_enough(halo: tuple[int, int], out: TensorType, m: int) -> tuple[int, int]:

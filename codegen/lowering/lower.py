@@ -28,6 +28,7 @@ from .equal_nodes import form, seen
 from .plan_memory import MemoryPlan, plan_memory
 from .select_kernels import runs_kernel, select_kernels
 from .tabulate import tabulate
+from .tuned import Tuned
 
 ARENA_LIMIT = 8 << 30  # bytes of a static arena
 
@@ -58,14 +59,15 @@ def lower(
     stage: Callable[[str], None] = lambda name: None,
     dump: Callable[[str, Graph], None] = lambda name, graph: None,
     emitted: Callable[[Code], None] = lambda code: None,
+    tuned: Tuned | None = None,
 ) -> Lowered:
     """graph for the target. stage is told what begins, dump gets the graph with its kernels, emitted each
-    distinct code as soon as it is written. Raises UnsupportedError for an op that no kernel takes,
-    LimitError for a static arena over ARENA_LIMIT."""
+    distinct code as soon as it is written. tuned: what was seen of choices of kernels. Raises
+    UnsupportedError for an op that no kernel takes, LimitError for a static arena over ARENA_LIMIT."""
     stage("select kernels")
     graph = tabulate(graph, target)
     among = replace(target, run_bytes=costs.touched(graph))
-    graph = select_kernels(graph, among)
+    graph = select_kernels(graph, among, tuned)
     dump("select_kernels", graph)
     verify_kernels(graph)
     stage("emit kernels")
@@ -75,7 +77,10 @@ def lower(
     _check_arena(plan)
     if (plan.static or graph.states) and not plan.heaps:
         check_plan(graph, codes, plan)
-    return Lowered(target, graph, with_distances(graph, among, codes, plan), plan)
+    lowered = Lowered(target, graph, with_distances(graph, among, codes, plan), plan)
+    if tuned is not None:
+        tuned.given(lowered)
+    return lowered
 
 
 def emit_kernels(graph: Graph, target: Target, emitted: Callable[[Code], None]) -> dict[Node, Code]:

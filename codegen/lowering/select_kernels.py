@@ -39,12 +39,14 @@ from .arithmetic import arithmetic_of, reason_of
 from .equal_nodes import itself, seen
 from .expand import expanded
 from .plan_memory import known_at_entry, states_of
+from .tuned import Tuned
 from .views import insides, may_be, parts_of, view_of
 
 
-def select_kernels(graph: Graph, target: Target) -> Graph:
-    """graph with a Choice on every node that a kernel runs, layouts on types, and Reorder nodes between."""
-    return _Selection(target, known_at_entry(graph), states_of(graph)).graph(graph)
+def select_kernels(graph: Graph, target: Target, tuned: Tuned | None = None) -> Graph:
+    """graph with a Choice on every node that a kernel runs, layouts on types, and Reorder nodes between.
+    tuned: what was seen of choices, which is believed rather than their estimates."""
+    return _Selection(target, known_at_entry(graph), states_of(graph), tuned or Tuned()).graph(graph)
 
 
 def runs_kernel(node: Node) -> bool:
@@ -60,8 +62,8 @@ class _Selection:
     """`entry`: the variables that are known before the run, with which an arena is planned. `states`: inputs
     and the numbers of the outputs that may have their memory."""
 
-    def __init__(self, target: Target, entry: set[str], states: Mapping[Value, int]):
-        self.target, self.entry, self.states = target, entry, states
+    def __init__(self, target: Target, entry: set[str], states: Mapping[Value, int], tuned: Tuned):
+        self.target, self.entry, self.states, self.tuned = target, entry, states, tuned
         self.reordered: set[tuple[Value, int | None]] = set()  # operands, by the block that somebody reads
         self.read: dict[Value, set[int | None]] = {}  # results, by the blocks that their readers want
         self.known: dict[object, list[Choice]] = {}  # offers
@@ -101,7 +103,7 @@ class _Selection:
     def _inner(self, op: Op) -> Op:
         """op with its regions lowered too; fused groups are their kernel's business."""
         if isinstance(op, (If, Loop)):
-            inner = _Selection(self.target, self.entry, self.states)
+            inner = _Selection(self.target, self.entry, self.states, self.tuned)
             changed: dict[str, Any] = {k: inner.graph(v) for k, v in vars(op).items() if isinstance(v, Graph)}
             return replace(op, **changed)
         return op
@@ -136,12 +138,18 @@ class _Selection:
         return {s.name for s in dims.symbols(value.tensor.nbytes)} <= self.entry
 
     def _offered(self, node: Node) -> list[Choice]:
-        """All choices for a node whose operands are stored so far as their types say, or all dense."""
+        """The choices for a node whose operands are stored so far as their types say, or all dense: of those
+        with equal layouts the fastest, since nothing else tells them apart."""
         choices = self.candidates(node)
         if any(_layout(v) for v in node.inputs):
             inputs = tuple(_stored(v, None) for v in node.inputs)
             choices = [*choices, *self.candidates(Node(node.op, inputs, node.outputs, node.origin))]
-        return _scaling(node, choices)
+        fastest: dict[object, Choice] = {}
+        for choice in self.tuned.applied(node, _scaling(node, choices)):
+            layouts = choice.inputs, choice.output
+            if layouts not in fastest or choice.time < fastest[layouts].time:
+                fastest[layouts] = choice
+        return list(fastest.values())
 
     def candidates(self, node: Node) -> list[Choice]:
         """What the kernels offer for the node, who are asked once for equal ones."""

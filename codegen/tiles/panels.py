@@ -16,6 +16,7 @@ from ...ir import dtypes
 from ...records import dataclass
 from ...target import Dot, Target
 from .. import costs
+from ..kernel import NEAR
 from .microkernel import most_rows, step_time
 from .packing import in_pairs
 
@@ -74,8 +75,16 @@ def widest(target: Target, kinds: Sequence[Panels], dtype: str) -> int:
 def panel_tiling(
     target: Target, channels: int, block: int, dtype: str, dot: Dot | None = None
 ) -> PanelTiling:
-    """The vectors of a panel with which a pixel takes the least time, and their tile's greatest
-    height; sums are of type dtype, whose vectors of `block` lanes may be several registers.
+    """The first of `panel_tilings`."""
+    return panel_tilings(target, channels, block, dtype, dot)[0][0]
+
+
+def panel_tilings(
+    target: Target, channels: int, block: int, dtype: str, dot: Dot | None = None
+) -> list[tuple[PanelTiling, float]]:
+    """The vectors of a panel with which a pixel takes the least time, and their tile's greatest height; then
+    those that are near, and how many times as long they take. Sums are of type dtype, whose vectors of
+    `block` lanes may be several registers.
 
     Where half of a last block is idle, its panel may have half the lanes (`tail`): that is less
     work where wide vectors are executed in two halves, and no more elsewhere. A dot product has whole
@@ -99,9 +108,14 @@ def panel_tiling(
     options = [
         (v, t) for t in tails for v in range(1, min(blocks, 4) + 1) if v <= blocks - (t > 0) or blocks == 1
     ]
-    vectors, tail = min(options, key=lambda o: (round(time(*o), 6), o[1], abs(o[0] - 2)))
-    group, stored = (None, None) if dot is None else (dot.group, dot.widened)
-    return PanelTiling(vectors, height(vectors), tail or None, group, stored)
+    times = {option: time(*option) for option in options}
+    options.sort(key=lambda o: (round(times[o], 6), o[1], abs(o[0] - 2)))
+    least, (group, stored) = times[options[0]], (None, None) if dot is None else (dot.group, dot.widened)
+    return [
+        (PanelTiling(v, height(v), tail or None, group, stored), max(1.0, times[v, tail] / least))
+        for v, tail in options
+        if times[v, tail] <= NEAR * least
+    ]
 
 
 # Weights ------------------------------------------------------------------------------------------

@@ -286,6 +286,13 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
     )
     _precision_argument(command)
     command.add_argument(
+        "--tune",
+        type=_seconds,
+        metavar="SECONDS",
+        help="measure for about so long which kernels are the fastest here for the nodes that take most "
+        "time, and compile with those",
+    )
+    command.add_argument(
         "--dump-ir", type=Path, metavar="DIR", help="write the IR text after every stage there"
     )
     command.add_argument(
@@ -557,6 +564,13 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
     return number
 
 

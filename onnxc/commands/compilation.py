@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import os
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from ..errors import CompileError
+from ..errors import CompileError, shorten
 from ..options import Options
 from . import console
 from .actions import OK, compiling
+
+if TYPE_CHECKING:
+    from ..tuning import Finding, Tuning
+
+SURPRISES = 10  # of tuning that are printed; --json tells all
 
 
 def compile_command(options: argparse.Namespace) -> int:
@@ -43,14 +50,15 @@ def compile_command(options: argparse.Namespace) -> int:
                 jobs=options.jobs,
                 progress=progress,
             )
-        report = compile_model(
-            options.model,
-            options.output,
-            asked.with_(weights=narrowed and narrowed.narrowing),
-            dump_ir=options.dump_ir,
-            jobs=options.jobs,
-            progress=progress,
-        )
+        settings = asked.with_(weights=narrowed and narrowed.narrowing)
+        others: dict[str, Any] = {"dump_ir": options.dump_ir, "jobs": options.jobs, "progress": progress}
+        tuning = None
+        if options.tune is None:
+            report = compile_model(options.model, options.output, settings, **others)
+        else:
+            from ..tuning import compile_tuned
+
+            report, tuning = compile_tuned(options.model, options.output, settings, options.tune, **others)
     _write_depfile(options, report.sources)
     if options.json:
         found = {"narrowed": narrowed.as_json()} if narrowed else {}
@@ -75,11 +83,37 @@ def compile_command(options: argparse.Namespace) -> int:
             ),
             ("initializers", console.bytes_text(report.initializer_bytes)),
             *(narrowed.fields() if narrowed else ()),
+            *((("tuned", _tuned(tuning)),) if tuning else ()),
             ("workspace", workspace),
             ("time", f"{console.time_text(sum(report.seconds.values()))}\n{stages}"),
         ]
     )
+    if tuning is not None:
+        _print_findings(tuning.findings)
     return OK
+
+
+def _tuned(tuning: Tuning) -> str:
+    """What tuning came to."""
+    tried = f"{len(tuning.findings)} choices tried, {sum(f.won for f in tuning.findings)} are faster"
+    if tuning.before is None or tuning.after is None:
+        return f"{tried}: the model stays as it was"
+    times = " → ".join(map(console.time_text, (tuning.before, tuning.after)))
+    return f"{times} a run in one thread{'' if tuning.kept else ', no clear gain: dropped'}\n{tried}"
+
+
+def _print_findings(findings: Sequence[Finding]) -> None:
+    """The choices whose times surprise most: what the cost model is to learn from."""
+    found = sorted(findings, key=lambda f: -abs(math.log(f.measured / f.expected)))[:SURPRISES]
+    rows = []
+    for f in found:
+        nodes = shorten(f.nodes[0]) + (f" and {len(f.nodes) - 1} more" if len(f.nodes) > 1 else "")
+        rows.append((nodes, f.before, f.tried, f"{f.expected:.2f}", f"{f.measured:.2f}"))
+    if rows:
+        print()
+        console.print_table(
+            ("node", "chosen by estimate", "tried", "of its time, expected", "measured"), rows, 3
+        )
 
 
 def _names(options: argparse.Namespace, otherwise: Sequence[str | None]) -> Sequence[str | None]:
@@ -96,7 +130,7 @@ def _compile_archive(options: argparse.Namespace) -> int:
 
     if options.output.suffix != ".a":
         raise CompileError("several models are compiled to one archive", "call it OUT.a")
-    for option in ("weights", "weights_file", "soname", "dump_ir"):
+    for option in ("weights", "weights_file", "soname", "dump_ir", "tune"):
         if getattr(options, option) is not None:
             raise CompileError(f"--{option.replace('_', '-')} is for one model", "compile each by itself")
     paths = [options.model, *options.others]

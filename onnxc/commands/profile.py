@@ -147,7 +147,7 @@ def machine_peak(threads: int) -> dict[str, object]:
 
 def matched_steps(expected: Sequence[Expected], timings: Sequence[Timing]) -> list[int | None]:
     """The place among `expected` of each step. Raises RunError where the model is another one."""
-    from .steps import matched
+    from ..loading.timing import matched
 
     places = matched(expected, timings)
     if expected and timings and all(place is None for place in places):

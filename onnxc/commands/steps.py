@@ -1,12 +1,12 @@
 """What the steps of a run are: the node and the kernel behind each, what it computes, moves, and is bound by.
 
 A library tells how long each of its steps took and of which node it is. The rest is found by lowering the
-model once more: `expectations` are its nodes in order, `matched` finds the one of each step.
+model once more: `expectations` are its nodes in order; `matched` of `loading/timing.py` finds that of a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from ..records import dataclass
 if TYPE_CHECKING:
     from ..codegen.lowering.lower import Lowered
     from ..ir.graph import Graph, Node
-    from ..loading.timing import Timing
     from ..target import Target
 
 
@@ -81,22 +80,6 @@ def input_sizes(graph: Graph, feeds: Mapping[str, Any]) -> dict[str, int]:
         for size, number in zip(value.shape, np.shape(feeds.get(value.name, ())))
         if isinstance(atom := dims.single_atom(size), dims.Symbol)
     }
-
-
-def matched(expected: Sequence[Expected], timings: Iterable[Timing]) -> list[int | None]:
-    """Of every step of a run the place of its node among those expected, None where none has its name."""
-    steps = [k for k, node in enumerate(expected) for _ in range(node.steps)]
-    known = {node.node for node in expected}
-    found: list[int | None] = []
-    place = 0
-    for timing in timings:
-        order = (
-            [*range(place, len(steps)), *range(place)] if timing.node in known else ()
-        )  # a loop begins again
-        at = next((k for k in order if expected[steps[k]].node == timing.node), None)
-        found.append(None if at is None else steps[at])
-        place = place if at is None else at + 1
-    return found
 
 
 # Work and bounds ---------------------------------------------------------------------------------

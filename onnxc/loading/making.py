@@ -41,7 +41,7 @@ def compiled(
     targets = [
         (target.name, target.triple, target.features, target.facts) for target in find_targets(options.target)
     ]
-    for part in (model.content_hash, text, repr(targets), _compiler_hash()):
+    for part in (model.content_hash, text, repr(targets), compiler_hash()):
         key.update(part.encode("utf-8", "surrogateescape"))
     name = f"{key.hexdigest()[:40]}.so"
     for folder in folders():
@@ -82,7 +82,7 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _compiler_hash() -> str:
+def compiler_hash() -> str:
     """A digest of the compiler and the runtime: their sources."""
     digest = hashlib.sha256()
     packages = [Path(__file__).parents[1], *(Path(p.__path__[0]) for p in (codegen, passes, runtime_c))]

@@ -1,11 +1,11 @@
-"""What the steps of a run take, as the library measures them."""
+"""What the steps of a run take, as the library measures them, and of which nodes they are."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -81,3 +81,28 @@ def run_timed(
                 for t in timings[: told.count]
             ]
         context.steps = told.count
+
+
+class Stepped(Protocol):
+    """A node of that name that runs in so many steps."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def steps(self) -> int: ...
+
+
+def matched(expected: Sequence[Stepped], timings: Iterable[Timing]) -> list[int | None]:
+    """Of every step of a run the place of its node among those expected, None where none has its name."""
+    steps = [k for k, node in enumerate(expected) for _ in range(node.steps)]
+    known = {node.node for node in expected}
+    found: list[int | None] = []
+    place = 0
+    for timing in timings:
+        order = (
+            [*range(place, len(steps)), *range(place)] if timing.node in known else ()
+        )  # a loop begins again
+        at = next((k for k in order if expected[steps[k]].node == timing.node), None)
+        found.append(None if at is None else steps[at])
+        place = place if at is None else at + 1
+    return found

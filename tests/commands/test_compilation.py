@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from support.small_models import Weights, parsed
@@ -25,6 +26,26 @@ def models(tmp_path):
     onnx.save(twice, tmp_path / "twice.onnx")
     onnx.save(shifted, tmp_path / "my shifted.onnx", save_as_external_data=True, location="weights #1.bin")
     return tmp_path
+
+
+@pytest.mark.slow
+def test_what_was_tuned_is_the_same_model_and_tells_what_was_tried(models, capsys):
+    w = Weights(2)
+    w.add("a", 64, 64, 3, 3)
+    text = "g (float[1, 64, 28, 28] x) => (float[1, 64, 28, 28] y) { y = Conv <pads = [1, 1, 1, 1]> (x, a) }"
+    onnx.save(parsed(text, w), models / "m.onnx")
+    command = ["compile", str(models / "m.onnx"), "-o", str(models / "m.so")]
+    assert main([*command, "--tune", "0.1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["tuning"]
+    assert told.keys() == {"before", "after", "kept", "findings"} and told["findings"]
+    assert all(f["measured"] > 0 < f["expected"] for f in told["findings"])
+    usual = onnxc.load(onnxc.compile(models / "m.onnx", models / "usual.so"))
+    x = w.rng.standard_normal((1, 64, 28, 28)).astype(np.float32)
+    np.testing.assert_allclose(
+        onnxc.load(models / "m.so").run(None, {"x": x})[0], usual.run(None, {"x": x})[0], rtol=0, atol=1e-2
+    )
+    assert main([*command, "--tune", "1", "--target", "x86-64-v3,x86-64-v2"]) == 3
+    assert "cannot be tuned" in capsys.readouterr().err
 
 
 def test_several_models_become_one_archive_with_a_header_each(models, capsys):

@@ -6,10 +6,10 @@ import pytest
 
 from onnxc.codegen.costs import READ, WRITTEN
 from onnxc.codegen.lowering.lower import lower
-from onnxc.commands.steps import Expected, Work, expectations, input_sizes, matched
+from onnxc.commands.steps import Expected, Work, expectations, input_sizes
 from onnxc.facts import Facts
 from onnxc.ir.text_parser import parse
-from onnxc.loading.timing import Timing
+from onnxc.loading.timing import Timing, matched
 from onnxc.target import find_target
 
 #: One whose caches and memory are alike, so that bounds can be told by hand.

@@ -152,7 +152,7 @@ def test_what_the_library_depends_on_makes_an_entry_of_its_own(path, cache, monk
     cached_library(path)
     onnx.save(model(node("Abs", "x", "y")), path)
     cached_library(path)
-    monkeypatch.setattr(making, "_compiler_hash", lambda: "another compiler")
+    monkeypatch.setattr(making, "compiler_hash", lambda: "another compiler")
     monkeypatch.setattr(cached, "_surroundings", lambda: "another compiler")
     cached_library(path)
     assert len(libraries(cache)) == 6
