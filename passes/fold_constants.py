@@ -114,7 +114,9 @@ def _is_cheap(node: Node) -> bool:
         return number(node.outputs[0].tensor.nbytes) > SMALL and not contains(
             node.op.body, "check", "size", "index"
         )
-    return isinstance(node.op, (Reshape, Transpose, Slice))
+    if isinstance(node.op, Slice):
+        return is_static((*node.op.starts, *node.op.steps))
+    return isinstance(node.op, (Reshape, Transpose))
 
 
 def _lazily(node: Node, constants: list[Constant]) -> Value:

@@ -44,6 +44,17 @@ def test_what_computed_constants_lead_to_is_computed_too():
     )
 
 
+def test_a_part_that_begins_where_the_run_says_is_not_computed():
+    stays(
+        fold_constants,
+        """graph g(%x: float32[n]) {
+        %a = constant float32[4] (1.0, 2.0, 3.0, 4.0)
+        %0 = slice(%a) starts=(n) sizes=(2) steps=(1)
+        return %0
+    }""",
+    )
+
+
 def test_a_node_with_several_results_is_computed():
     becomes(
         fold_constants,

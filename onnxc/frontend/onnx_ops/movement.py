@@ -324,11 +324,7 @@ def padded(
         for size, *amounts in zip(x.shape, *added):
             _require_inside(mode, size, amounts)
         return b.emit(ops.Pad(mode, *added), x)[0]
-    fill = (
-        zeros(b, x.dtype, (), "" if x.dtype == "string" else 0)
-        if value is None
-        else scalar(b, value, "pad value")
-    )
+    fill = zeros(b, x.dtype, ()) if value is None else scalar(b, value, "pad value")
     return b.emit(ops.Pad(mode, *added), x, fill)[0]
 
 

@@ -478,6 +478,8 @@ def test_a_slice_backward_from_before_the_axis_begins_at_its_first_element(lengt
 def test_a_triangle_of_complex_numbers():
     x = (floats(4, 3) + 1j * floats(4, 3)).astype(np.complex64)
     np.testing.assert_array_equal(run("Trilu", 14, [x], upper=0)[0], np.tril(x))
+    texts = np.array([["a", "b"], ["c", "d"]], object)
+    assert run("Trilu", 14, [texts])[0].tolist() == [["a", "b"], ["", "d"]]
 
 
 def test_unique_rows_of_texts():
