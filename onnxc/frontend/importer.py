@@ -58,7 +58,7 @@ from .regions import (
     holds,
     is_visible,
 )
-from .states import sizes_of_states, with_states
+from .states import facts_of_states, sizes_of_states, with_states
 from .walk import all_node_lists, captured_names, topological_order
 
 T = TypeVar("T")
@@ -70,8 +70,16 @@ MOST_AXES = 5
 class Importer:
     """One import: the model, what was found wrong with it, and the builder session."""
 
-    def __init__(self, model: ModelFile, inlined: functions.Inlined, options: Options, operators: Operators):
+    def __init__(
+        self,
+        model: ModelFile,
+        inlined: functions.Inlined,
+        options: Options,
+        operators: Operators,
+        facts: Mapping[str, Dimension] | None = None,
+    ):
         self.model, self.inlined, self.options, self.operators = model, inlined, options, operators
+        self.facts = facts  # what is known of sizes
         self.file = model.name
         self.session = Session()
         self.diagnostics = DiagnosticList()
@@ -97,7 +105,7 @@ class Importer:
     def run(self) -> Graph:
         """The whole model."""
         proto = self.inlined.graph
-        builder = RuleBuilder(self.session)
+        builder = RuleBuilder(self.session, facts=self.facts)
         scope = Scope(builder)
         builder.site = Site(self, scope)
         self.typical = {**self._usual_sizes(proto), **self.options.typical}
@@ -638,8 +646,9 @@ def import_model(source: Any, options: Options = DEFAULTS, operators: Operators 
         graph = importer.run()
         sizes = sizes_of_states(graph, names, options.states)
         pinned = {importer.dim_names[k]: size for k, size in sizes.items() if importer.dim_names.get(k)}
-        if pinned:
-            importer = Importer(model, inlined, options.with_(dims={**options.dims, **pinned}), known)
+        facts = facts_of_states(graph, names, options.states)
+        if pinned or facts:
+            importer = Importer(model, inlined, options.with_(dims={**options.dims, **pinned}), known, facts)
             graph = importer.run()
     except Refused:
         raise ModelErrors(importer.diagnostics, model.name) from None

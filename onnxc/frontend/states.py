@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ..errors import ModelError, quote
 from ..ir import dims
+from ..ir.dims import Dimension
 from ..ir.graph import Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Concat, Transpose
 from ..ir.verify import growing_axis
@@ -46,6 +47,24 @@ def sizes_of_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, s
                 atom = dims.single_atom(size)
                 if isinstance(atom, dims.Symbol) and isinstance(following, int):
                     found[atom.name] = following
+    return found
+
+
+def facts_of_states(graph: Graph, outputs: Sequence[str], wanted: Mapping[str, str]) -> dict[str, Dimension]:
+    """What holds because a state of a known size never grows: by how much more its next value would have room
+    for, `max(needed - size, 0)`, is 0."""
+    found: dict[str, Dimension] = {}
+    for k, r in _pairs(graph, outputs, wanted).items():
+        before, after = graph.inputs[k].type, graph.outputs[r].type
+        if isinstance(before, TensorType) and isinstance(after, TensorType):
+            for size, following in zip(before.shape, after.shape):
+                atom = dims.single_atom(following - size)
+                if (
+                    isinstance(size, int)
+                    and isinstance(atom, dims.Apply)
+                    and (atom.kind, atom.right) == ("max", 0)
+                ):
+                    found[atom.key] = 0
     return found
 
 

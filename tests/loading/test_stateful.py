@@ -230,6 +230,67 @@ def test_a_cache_of_fixed_size_is_written_where_its_tokens_belong(tmp_path):
     steps.close()
 
 
+GROUPED = """grouped (float[batch, n, 64] q, float[batch, n, 32] k, float[batch, n, 32] v,
+    float[batch, 2, past, 16] past_k, float[batch, 2, past, 16] past_v, int32[batch] last, int32[1] most)
+=> (float[batch, n, 64] y, float[batch, 2, total, 16] present_k, float[batch, 2, total, 16] present_v) {
+    y, present_k, present_v = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2>
+        (q, k, v, past_k, past_v, last, most)
+}"""
+ROOM = 1024
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory):
+    model = parsed(GROUPED, opset='17, "com.microsoft" : 1')
+    path = tmp_path_factory.mktemp("grouped") / "grouped.so"
+    onnxc.compile(model, path, dims={"past": ROOM}, states={"past_*": "present_*"})
+    return model, onnxc.load(path, threads=1)
+
+
+def grouped_rows(length, last, seed):
+    rng, batch = np.random.default_rng(seed), len(last)
+    rows = {n: rng.standard_normal((batch, length, 64 if n == "q" else 32)) for n in ("q", "k", "v")}
+    feeds = {name: array.astype(np.float32) for name, array in rows.items()}
+    return feeds | {"last": np.array(last, np.int32), "most": np.array([max(last) + 1], np.int32)}
+
+
+def grouped_caches(batch):
+    return {name: np.zeros((batch, 2, ROOM, 16), np.float32) for name in ("past_k", "past_v")}
+
+
+def test_group_query_attention_keeps_a_cache_of_a_known_size_in_place(grouped):
+    model, library = grouped
+    session, steps = rival(model), library.stateful(initial=grouped_caches(2))
+    assert steps.states["past_k"].shape == (2, 2, ROOM, 16)
+    k, v = grouped_caches(2).values()
+    for seed, (length, last) in enumerate(((5, (4, 4)), (1, (5, 5)), (1, (6, 6)))):
+        feeds = grouped_rows(length, last, seed)
+        expected, k, v = session.run(None, {**feeds, "past_k": k, "past_v": v})
+        same(steps(feeds)["y"], expected, 1e-5)
+        for name, cache in (("past_k", k), ("past_v", v)):
+            same(steps.states[name], cache)
+    with pytest.raises(RunError, match=f"index {ROOM} is out of range"):
+        steps(grouped_rows(1, (ROOM, 7), 9))
+    steps.close()
+
+
+def attend_over_protected_rows(library):
+    """A step with all whole pages of each head's rows but the last ones protected."""
+    faulthandler.disable()
+    steps = library.stateful(initial=grouped_caches(1))
+    keys = steps.states["past_k"]
+    for head in keys[0]:
+        first, last = -(-head.ctypes.data // PAGE) * PAGE, (head.ctypes.data + head.nbytes - 1) // PAGE * PAGE
+        protect = ctypes.CDLL(None).mprotect
+        assert protect(ctypes.c_void_p(first), ctypes.c_size_t(last - first), READ_ONLY) == 0
+    steps(grouped_rows(1, (ROOM - 1,), 0))
+    assert keys[0, :, -1].all()
+
+
+def test_group_query_attention_writes_a_row_for_each_head(grouped):
+    assert run_confined(lambda: attend_over_protected_rows(grouped[1])).status == 0
+
+
 def test_the_operator_attention_keeps_its_cache_in_place(tmp_path):
     model = parsed(
         """attend (float[1, 4, n, 8] q, float[1, 2, n, 8] k, float[1, 2, n, 8] v, float[1, 2, past, 8] past_k,

@@ -59,7 +59,8 @@ def symbolic(case: Case) -> Case:
 def constant(case: Case) -> Case:
     """With all tensors among the inputs stored in the model."""
     model = onnx.ModelProto.FromString(case.model.SerializeToString())
-    given = {value.name: data for value, data in zip(model.graph.input, case.inputs)}
+    known = {value.name for value in model.graph.initializer}
+    given = dict(zip((v.name for v in model.graph.input if v.name not in known), case.inputs))
     stored = {name: data for name, data in given.items() if isinstance(data, np.ndarray)}
     left = [value for value in model.graph.input if value.name not in stored]
     del model.graph.input[:]

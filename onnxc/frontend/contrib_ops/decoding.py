@@ -159,9 +159,12 @@ def GroupQueryAttention(
         )
     if past_key is not None and past_value is not None:
         k, v = (_written(b, p, x, start, total) for p, x in ((past_key, k), (past_value, v)))
+    rows = k, v
+    if past_key is not None and isinstance(past_key.shape[2], int):  # as long as it may ever become
+        rows = b.take(k, 2, 0, total), b.take(v, 2, 0, total)
     sink = head_sink if head_sink is not None or smooth_softmax != 1 else zeros(b, q.dtype, (num_heads,))
-    bias = _visible(b, q, k, start, attention_bias, sink, bool(causal), local_window_size)
-    keys, values = (v if sink is None else _with_row(b, v) for v in (k, v))
+    bias = _visible(b, q, rows[0], start, attention_bias, sink, bool(causal), local_window_size)
+    keys, values = (v if sink is None else _with_row(b, v) for v in rows)
     exposed = {1: 2, 2: 3}.get(qk_output) if b.site.wanted[3:4] == (True,) else None
     q, keys, values = (widened(b, x) for x in (q, keys, values))
     y, scores = attend(b, q, keys, values, bias, scale or None, softcap=softcap or 0.0, exposed=exposed)
@@ -214,12 +217,14 @@ def _places(b: Builder, start: Value, queries: Dimension, prompt: Expr, given: V
 
 
 def _written(b: Builder, past: Value, new: Value, start: Value, total: Dimension) -> Value:
-    """The cache with room for `total` places, and each sequence's new rows from its start on."""
+    """The cache with room for `total` places, and each sequence's new rows from its start on. One that is a
+    state of a known size has that room."""
     if past.dtype != new.dtype or past.rank != 4:
         raise UnsupportedError(f"a cache {past.type} for keys {new.type}")
     batch, groups, _, size = new.shape
     past = b.reshape(past, (batch, groups, past.shape[2], size))
-    room = padded(b, past, (0,) * 4, (0, 0, dims.maximum(total - past.shape[2], 0), 0))
+    more = dims.substitute(dims.maximum(total - past.shape[2], 0), b.facts)
+    room = padded(b, past, (0,) * 4, (0, 0, more, 0))
     axis = expr.index(3)
     row = expr.where(axis.equals(2), expr.input_(0, "int64") + expr.index(2), expr.index(1))
     place = expr.where(axis.equals(0), expr.index(0), row)

@@ -68,7 +68,8 @@ def generate(b: Builder, shape: Sequence[Dimension], body: Expr, *operands: Valu
 
 
 def zeros(b: Builder, dtype: str, shape: Sequence[Dimension], value: object = 0) -> Value:
-    """value repeated to a shape, the empty text for 0; a constant where that is not too large to be stored."""
+    """value repeated to a shape, the empty text for 0; a constant where that is not too large to be
+    stored."""
     whole, value = tuple(shape), "" if dtype == "string" and value == 0 else value
     if dims.is_static(whole) and dims.product(whole) * dtypes.itemsize(dtype) <= VALUE_LIMIT:
         return b.constant(Constant(dtype, whole, splat=value))
