@@ -77,20 +77,23 @@ static bool onnxc_slices_have_keys(const onnxc_slices *x) {
 
 enum { ONNXC_NAN_KEY = -1 }; /* the last of all unsigned ones, as NaN is */
 
+static uint64_t onnxc_double_key(double value) {
+    const uint64_t top = (uint64_t)1 << 63;
+    value += 0.0; /* no -0 */
+    uint64_t bits = ONNXC_LOAD(uint64_t, &value);
+    return isnan(value) ? (uint64_t)ONNXC_NAN_KEY : bits & top ? ~bits : bits | top;
+}
+
 /* Keys of numbers, unsigned words in the order of onnxc_compare; equal where that finds numbers equal. */
 static void onnxc_order_keys(const onnxc_slices *x, uint64_t *keys) {
-    const uint64_t top = (uint64_t)1 << 63;
-    bool wide = x->dtype == ONNXC_INT64 || x->dtype == ONNXC_UINT64;
-    for (int64_t i = 0; i < x->count; i++) {
-        const char *element = x->data + x->size * i;
-        if (wide) {
-            keys[i] = ONNXC_LOAD(uint64_t, element) ^ (x->dtype == ONNXC_INT64 ? top : 0);
-            continue;
-        }
-        double value = onnxc_to_double(x->dtype, element) + 0.0; /* no -0 */
-        uint64_t bits = ONNXC_LOAD(uint64_t, &value);
-        keys[i] = isnan(value) ? (uint64_t)ONNXC_NAN_KEY : bits & top ? ~bits : bits | top;
-    }
+    const uint64_t top = x->dtype == ONNXC_INT64 ? (uint64_t)1 << 63 : 0;
+    if (x->dtype == ONNXC_INT64 || x->dtype == ONNXC_UINT64)
+        for (int64_t i = 0; i < x->count; i++) keys[i] = ONNXC_LOAD(uint64_t, x->data + 8 * i) ^ top;
+    else if (x->dtype == ONNXC_FLOAT32)
+        for (int64_t i = 0; i < x->count; i++) keys[i] = onnxc_double_key(ONNXC_LOAD(float, x->data + 4 * i));
+    else
+        for (int64_t i = 0; i < x->count; i++)
+            keys[i] = onnxc_double_key(onnxc_to_double(x->dtype, x->data + x->size * i));
 }
 
 /* Sorts numbers 0 .. count by their keys, equal ones by number: by one byte after the other, those that differ.
@@ -135,6 +138,65 @@ static int64_t *onnxc_sort_slices(const onnxc_slices *x, int64_t *order, int64_t
     return order;
 }
 
+/* Which group of equal slices each is in, and which slice is the first of a group; the number of groups. */
+typedef struct onnxc_groups {
+    int64_t *group_of, *first, count;
+} onnxc_groups;
+
+/* Groups in the order of slices, of slices sorted by comparing them. `memory` has two numbers for each. */
+static void onnxc_group_slices(const onnxc_slices *x, int64_t *memory, onnxc_groups *groups) {
+    int64_t *order = onnxc_sort_slices(x, memory, memory + x->count);
+    for (int64_t k = 0; k < x->count; k++) { /* equal slices are neighbours, the first of them leads */
+        bool same = k > 0 && onnxc_compare_slices(x, order[k - 1], order[k]) == 0 && !onnxc_slice_has_nan(x, order[k]);
+        if (!same) groups->first[groups->count++] = order[k];
+        groups->group_of[order[k]] = groups->count - 1;
+    }
+}
+
+/* The slots of a table of keys: at least two for each, a power of two. */
+static int64_t onnxc_key_slots(int64_t keys) {
+    int64_t slots = 64;
+    while (slots < 2 * keys) slots *= 2;
+    return slots;
+}
+
+/* The slot of a key in a table of groups (counted from 1) by their keys, or the empty one where it belongs. */
+static int64_t onnxc_key_slot(const int64_t *table, int64_t slots, const uint64_t *distinct, uint64_t key) {
+    uint64_t hash = (key ^ key >> 32) * 0x9E3779B97F4A7C15u; /* the upper bits depend on all */
+    int64_t slot = (int64_t)(hash >> 32) & (slots - 1);
+    while (table[slot] != 0 && distinct[table[slot] - 1] != key) slot = (slot + 1) & (slots - 1);
+    return slot;
+}
+
+/* Groups in the order of their first slices, by looking up keys in a table that grows with them. `distinct`: the
+ * keys of groups, as many as slices; `table` has onnxc_key_slots(count) slots. */
+static void onnxc_group_keys(const onnxc_slices *x, const uint64_t *keys, uint64_t *distinct, int64_t *table,
+                             onnxc_groups *groups) {
+    int64_t slots = onnxc_key_slots(0), kept = 0;
+    memset(table, 0, sizeof *table * (size_t)slots);
+    for (int64_t s = 0; s < x->count; s++) {
+        bool nan = keys[s] == (uint64_t)ONNXC_NAN_KEY && onnxc_slice_has_nan(x, s); /* is like no other */
+        int64_t slot = nan ? 0 : onnxc_key_slot(table, slots, distinct, keys[s]), group = nan ? 0 : table[slot];
+        if (group == 0) {
+            distinct[groups->count] = keys[s];
+            groups->first[groups->count] = s;
+            group = ++groups->count;
+            if (!nan) {
+                table[slot] = group;
+                kept++;
+            }
+            if (2 * kept > slots) {
+                slots *= 2;
+                memset(table, 0, sizeof *table * (size_t)slots);
+                for (int64_t g = 0; g < groups->count; g++)
+                    if (distinct[g] != (uint64_t)ONNXC_NAN_KEY || !onnxc_slice_has_nan(x, groups->first[g]))
+                        table[onnxc_key_slot(table, slots, distinct, distinct[g])] = g + 1;
+            }
+        }
+        groups->group_of[s] = group - 1;
+    }
+}
+
 /* unique: x -> its distinct slices along the axis; where each is first; which one each slice is; how
  * often each occurs. A NaN is distinct from every other. Attributes: axis (-1: elements of the
  * flattened x), 1 to sort them (0: in order of first occurrence). */
@@ -143,30 +205,25 @@ ONNXC_OPERATOR(unique)(onnxc_context *context, const onnxc_value *in, int32_t in
     (void)in_count, (void)out_count;
     int64_t axis = attributes[4], sorted = attributes[5];
     onnxc_slices x = onnxc_slices_of(in, axis);
-    int64_t n = x.count, groups = 0;
-    bool keyed = onnxc_slices_have_keys(&x);
-    int64_t *memory = onnxc_call_scratch(context, n, 6 * sizeof *memory);
+    int64_t n = x.count, *memory = onnxc_call_scratch(context, n, 7 * sizeof *memory);
     if (memory == NULL) return context->status;
-    int64_t *group_of = memory + 2 * n, *first = memory + 3 * n, *rank_of = memory + 4 * n, *order;
-    uint64_t *keys = (uint64_t *)(memory + 5 * n);
-    if (keyed) onnxc_order_keys(&x, keys);
-    order = keyed ? onnxc_sort_keys(keys, memory, memory + n, n) : onnxc_sort_slices(&x, memory, memory + n);
-    for (int64_t k = 0; k < n; k++) { /* equal slices are neighbours, the first of them leads */
-        bool same = k > 0;
-        if (same && keyed)
-            same = keys[order[k - 1]] == keys[order[k]]
-                && (keys[order[k]] != (uint64_t)ONNXC_NAN_KEY || !onnxc_slice_has_nan(&x, order[k]));
-        else if (same)
-            same = onnxc_compare_slices(&x, order[k - 1], order[k]) == 0 && !onnxc_slice_has_nan(&x, order[k]);
-        if (!same) first[groups++] = order[k];
-        group_of[order[k]] = groups - 1;
+    onnxc_groups found = {memory + 2 * n, memory + 3 * n, 0};
+    int64_t *rank_of = memory + 4 * n;
+    if (onnxc_slices_have_keys(&x)) {
+        uint64_t *keys = (uint64_t *)(memory + 5 * n), *distinct = (uint64_t *)(memory + 6 * n);
+        int64_t *table = onnxc_call_scratch(context, onnxc_key_slots(n), sizeof *table);
+        if (table == NULL) return context->status;
+        onnxc_order_keys(&x, keys);
+        onnxc_group_keys(&x, keys, distinct, table, &found);
+        int64_t *order = sorted ? onnxc_sort_keys(distinct, memory, memory + n, found.count) : NULL;
+        for (int64_t r = 0; r < found.count; r++) rank_of[order == NULL ? r : order[r]] = r;
+    } else {
+        onnxc_group_slices(&x, memory, &found);
+        for (int64_t g = 0; g < found.count; g++) rank_of[g] = g;
+        for (int64_t s = 0, rank = 0; s < n && !sorted; s++)
+            if (found.first[found.group_of[s]] == s) rank_of[found.group_of[s]] = rank++;
     }
-    for (int64_t g = 0; g < groups; g++) rank_of[g] = g;
-    if (!sorted) {
-        int64_t rank = 0;
-        for (int64_t s = 0; s < n; s++)
-            if (first[group_of[s]] == s) rank_of[group_of[s]] = rank++;
-    }
+    int64_t groups = found.count, *first = found.first, *group_of = found.group_of;
     int64_t dims[ONNXC_MAX_RANK];
     if (axis >= 0) memcpy(dims, in->dims, sizeof *dims * (size_t)in->rank);
     dims[axis < 0 ? 0 : axis] = groups;

@@ -220,6 +220,13 @@ def test_unique_of_any_floats(run, x, is_sorted):
     same(run("unique", x, attributes=(-1, is_sorted)), TWINS["unique"]([x], [-1, is_sorted]))
 
 
+@pytest.mark.parametrize("is_sorted", [0, 1])
+def test_unique_of_many_distinct_numbers(run, is_sorted):
+    draws = np.random.default_rng(1).integers(-900, 900, 3000)
+    for x in (draws, draws << 52, np.where(draws % 9 == 0, np.nan, draws.astype(np.float32) / 8)):
+        same(run("unique", x, attributes=(-1, is_sorted)), TWINS["unique"]([x], [-1, is_sorted]))
+
+
 # NonMaxSuppression ------------------------------------------------------------------------------------
 
 
