@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import ceil_divide
@@ -20,6 +20,8 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Argument, Choice, Code, KernelText, Offer, single
+from ..nests.operands import each_vector, vector_lanes
+from ..text.emitter import vector_constant
 from ..text.memory import store_lanes
 from ..text.scalar import lower
 
@@ -40,13 +42,23 @@ def emit(node: Node[Random], choice: Choice[None], target: Target) -> Code:
     op, output = node.op, node.outputs[0]
     count, width = output.tensor.count, dtypes.itemsize(op.dtype)
     k = KernelText(target)
-    body = _body(op)
+    body, lanes = _body(op), vector_lanes(target, _body(op))
     with k.entry() as f:
         run = f.word(Argument("run"), "i64") if op.seed is None else "0"
+        (seed,) = lower(f, [_seed(op)], lambda _: run, 1)
+        begin = f.mul("%first", PART)
+
+        def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
+            for at in indices:
+                place = f.add(begin, at)
+                index = f.broadcast("i64", place, lanes)
+                if lanes > 1:
+                    index = f.binary("add", index, vector_constant("i64", range(lanes)))
+                (value,) = lower(f, [body], [index, f.broadcast("i64", seed, lanes)].__getitem__, lanes)
+                store_lanes(f, op.dtype, value, f.element(f.output(), place, width), lanes, mask)
+
         stop = f.minimum(f.mul("%last", PART), f.size(count))
-        with f.loop(f.mul("%first", PART), stop) as loop:
-            (value,) = lower(f, [body], [loop.index, run].__getitem__, 1)
-            store_lanes(f, op.dtype, value, f.element(f.output(), loop.index, width), 1)
+        each_vector(f, f.sub(stop, begin), lanes, 1, vectors)
     return single(k.step(ceil_divide(count, PART), costs.work(_cost(node, target), count)))
 
 
@@ -55,10 +67,9 @@ def _cost(node: Node, target: Target) -> Estimate:
 
 
 def _body(op: Random) -> Expr:
-    """The number at index operand 0 in run operand 1, both uint64."""
+    """The number at index operand 0 with the seed operand 1, both uint64."""
     wide = op.dtype if op.dtype in ("float32", "float64") else "float32"
-    index, run = expr.input_(0, "uint64"), expr.input_(1, "uint64")
-    seed = _mixed(run * _GOLDEN + _seed_bits(op.seed))
+    index, seed = expr.input_(0, "uint64"), expr.input_(1, "uint64")
     if op.kind == "uniform":
         result = _unit(_mixed(index * _GOLDEN + seed), wide) * (op.b - op.a) + op.a
     else:
@@ -67,6 +78,11 @@ def _body(op: Random) -> Expr:
         two = _unit(_mixed((index * 2 + 1) * _GOLDEN + seed), wide)
         result = expr.sqrt(expr.log(one) * -2) * expr.apply("cos", two * (2 * math.pi)) * op.b + op.a
     return result.cast(op.dtype)
+
+
+def _seed(op: Random) -> Expr:
+    """Of the run operand 0, uint64."""
+    return _mixed(expr.input_(0, "uint64") * _GOLDEN + _seed_bits(op.seed))
 
 
 def _seed_bits(seed: float | None) -> int:

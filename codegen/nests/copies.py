@@ -118,7 +118,8 @@ class Copy(Piece):
     @property
     def blocks(self) -> Blocks:
         if self.across is None:
-            return block_rows(self.sizes, self.elements)
+            planes = all(isinstance(size, int) for size in self.sizes[-2:])
+            return block_rows(self.sizes, self.elements, rows=3 if planes else 2)
         last = len(self.sizes) - 1
         short = {"interleave": last, "deinterleave": self.across}.get(self.few or "")
         most = 16 * TILED if self.few else TILED

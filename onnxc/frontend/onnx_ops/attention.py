@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
@@ -253,6 +255,28 @@ def _spelled_out(
 # Rotary positions --------------------------------------------------------------------------------
 
 
+def _turned_neighbours(b: Builder, x: Value, cosines: Value, sines: Value, half: Dimension) -> Value:
+    """Elements 0 and 1, 2 and 3, ... of a head as real and imaginary part, turned by the angles."""
+    first, second = (b.slice(x, (0, 0, 0, k), (*x.shape[:3], half), (1, 1, 1, 2)) for k in range(2))
+    real = b.map(first, second, cosines, sines, lambda p, q, c, s: c * p - s * q)
+    imaginary = b.map(first, second, cosines, sines, lambda p, q, c, s: s * p + c * q)
+    pairs = b.concat([insert_axes(b, part, [4]) for part in (real, imaginary)], 4)
+    return b.reshape(pairs, (*x.shape[:3], 2 * half))
+
+
+def _turned_halves(b: Builder, x: Value, cosines: Value, sines: Value, half: Dimension) -> Value:
+    """The same where the imaginary parts follow the real ones: whole rows times the cosines, and with their
+    halves exchanged times the sines."""
+    if isinstance(half, int):
+        order = np.roll(np.arange(2 * half), half)
+        exchanged = b.emit(ops.Gather("axis", 3), x, b.constant(order, "int64"))[0]
+    else:
+        exchanged = b.concat([b.take(x, 3, half, half), b.take(x, 3, 0, half)], 3)
+    cosines = b.concat([cosines, cosines], 3)
+    sines = b.concat([b.map(sines, lambda s: -s), sines], 3)
+    return b.map(b.take(x, 3, 0, 2 * half), exchanged, cosines, sines, lambda p, q, c, s: c * p + s * q)
+
+
 @onnx_op(since=23)
 def RotaryEmbedding(
     b, X, cos_cache, sin_cache, position_ids=None, *, interleaved=0, num_heads=None, rotary_embedding_dim=0
@@ -273,15 +297,10 @@ def RotaryEmbedding(
         if cache.rank != 3 or dims.equal(cache.shape[2], half) is False:
             raise ops.TypeMismatch(f"the cache {cache.type} does not hold {half} angles for each position")
     cosines, sines = (insert_axes(b, c, [1]) for c in (cos_cache, sin_cache))
-    starts, step = ((0, 1), 2) if interleaved else ((0, half), 1)
-    first, second = (b.slice(x, (0, 0, 0, start), (*x.shape[:3], half), (1, 1, 1, step)) for start in starts)
-    real = b.map(first, second, cosines, sines, lambda p, q, c, s: c * p - s * q)
-    imaginary = b.map(first, second, cosines, sines, lambda p, q, c, s: s * p + c * q)
     if interleaved:
-        pairs = b.concat([insert_axes(b, part, [4]) for part in (real, imaginary)], 4)
-        parts = [b.reshape(pairs, (*x.shape[:3], turned))]
+        parts = [_turned_neighbours(b, x, cosines, sines, half)]
     else:
-        parts = [real, imaginary]
+        parts = [_turned_halves(b, x, cosines, sines, half)]
     if turned != size:
         parts.append(b.take(x, 3, turned, size - turned))
     y = b.concat(parts, 3)
