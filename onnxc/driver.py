@@ -291,6 +291,7 @@ def compile_archive(
     places = [Path(headers) / f"{name}.h" for name in models] if headers is not None else []
     for path in (*places, Path(output)):
         files.check_output(path)
+    machine = find_targets(options.target)[0]
     prefixes = {symbol_prefix(name): name for name in models}
     for name in models:
         if prefixes[symbol_prefix(name)] != name:
@@ -316,8 +317,8 @@ def compile_archive(
                     remedy="compile it to an archive of its own, with --weights-file",
                 )
             reports.append(replace(report, output=os.fspath(output)))
-            members += link.unarchive(folder / "model.a", folder)
-        link.archive(members, temporaries[-1], Path(work))
+            members += link.unarchive(folder / "model.a", folder, machine)
+        link.archive(members, temporaries[-1], Path(work), machine)
     return reports
 
 
@@ -365,7 +366,7 @@ def _build(
         outputs.refuse_overwriting(imported.model.path, imported.model.external.opened())
     decodes = any(getattr(n.op, "symbol", "") == "decode_image" for each in lowered for n in walk(each.graph))
     if decodes:
-        images.require()
+        images.require(machine)
     with (
         files.replacing(*outputs) as temporaries,
         start_runtime(

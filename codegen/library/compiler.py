@@ -27,28 +27,52 @@ OLDEST_GLIBC = "2.17"  # that what `zig cc` links runs with
 TAIL_BYTES = 600  # of what a failing compiler printed
 
 
-def find_compiler() -> tuple[str, ...]:
-    """The C compiler as the beginning of an argument list: $CC, cc, gcc, clang, or `zig cc`."""
+def find_compiler(target: Target | None = None) -> tuple[str, ...]:
+    """The C compiler that makes code for the target's kind of machine (None: this one) as the beginning of an
+    argument list: $CC; cc, gcc, clang or `zig cc`; for others MACHINE-linux-gnu-gcc, `zig cc` or clang."""
     chosen = shlex.split(os.environ.get("CC", ""))
     if chosen:
         if shutil.which(chosen[0]) is None:
             raise CompileError(f"the C compiler '{chosen[0]}' named by CC is not there")
         return tuple(chosen)
-    for name in ("cc", "gcc", "clang"):
+    cross = None if target is None or _is_ours(target) else f"{_machine(target)}-linux-gnu-gcc"
+    before, after = ((cross,), ("clang",)) if cross else (("cc", "gcc", "clang"), ())
+    for name in before:
         if path := shutil.which(name):
             return (path,)
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc")
+    for name in after:
+        if path := shutil.which(name):
+            return (path,)
+    if target is not None and cross:
+        raise CompileError(
+            f"no C compiler for {target.name} was found",
+            remedy=f"`pip install ziglang`, or install {cross}, or set CC",
+        )
     raise CompileError(
         "no C compiler was found", remedy="install gcc or clang, or `pip install ziglang`, or set CC"
     )
 
 
+def _machine(target: Target) -> str:
+    """The kind of machine, as compilers call it."""
+    return target.triple.partition("-")[0]
+
+
+def _is_ours(target: Target) -> bool:
+    """Whether the target is of this kind of machine, whatever its processor has."""
+    return _machine(target) == platform.machine() and sys.platform in target.triple
+
+
 def find_archiver(compiler: Sequence[str]) -> tuple[str, ...]:
-    """What makes static archives: zig's beside `zig cc`, else $AR, ar or llvm-ar."""
+    """What makes static archives: zig's beside `zig cc`, else $AR, MACHINE-linux-gnu-ar beside the compiler
+    of that name, ar or llvm-ar."""
     if _is_zig(compiler):
         return (*compiler[: compiler.index("cc")], "ar")
-    for name in (*shlex.split(os.environ.get("AR", ""))[:1], "ar", "llvm-ar"):
+    kin = os.path.basename(compiler[0])
+    own = [f"{kin.removesuffix('-gcc')}-ar"] * kin.endswith("-linux-gnu-gcc")
+    for name in (*shlex.split(os.environ.get("AR", ""))[:1], *own, "ar", "llvm-ar"):
         if path := shutil.which(name):
             return (path,)
     raise CompileError("no archiver was found", remedy="install binutils or llvm, or set AR")
@@ -57,20 +81,19 @@ def find_archiver(compiler: Sequence[str]) -> tuple[str, ...]:
 def target_flags(compiler: Sequence[str], target: Target) -> tuple[str, ...]:
     """What tells the compiler to make code for the target's kind of machine; nothing where CC says it already
     (`zig cc -target MACHINE-linux-musl`)."""
-    machine, _, system = target.triple.partition("-")
     if any(word == "-target" or word.startswith("--target=") for word in compiler):
         return ()
     if _is_zig(compiler):
-        return ("-target", f"{machine}-{system.removeprefix('unknown-')}.{OLDEST_GLIBC}")
-    if machine == platform.machine() and sys.platform in system:
+        return ("-target", f"{target.triple.replace('-unknown-', '-')}.{OLDEST_GLIBC}")
+    if _is_ours(target):
         return ()
     if "clang" in os.path.basename(compiler[0]):
         return (f"--target={target.triple}",)
-    if machine in os.path.basename(compiler[0]):
+    if _machine(target) in os.path.basename(compiler[0]):
         return ()
     raise CompileError(
         f"'{_name(compiler)}' compiles for this machine, not for {target.name}",
-        remedy="install clang and set CC=clang, or `pip install ziglang` and set CC='python -m ziglang cc'",
+        remedy=f"`pip install ziglang` and unset CC, or set it to a compiler for {_machine(target)}",
     )
 
 

@@ -68,7 +68,7 @@ def custom_code(
         return CustomCode(path, path, head[:4] == ELF and head[16:17] == bytes([_SHARED]))
     if not path.is_file():
         raise CompileError("there is no such file", origin=Origin(os.fspath(path)))
-    compiler = tuple(compiler or find_compiler())
+    compiler = tuple(compiler or find_compiler(target))
     made = directory / f"{path.stem}-{len(list(directory.iterdir()))}.o"
     command = [*compiler, *FLAGS, *target_flags(compiler, target), f"-I{HEADERS}"]
     try:

@@ -9,7 +9,8 @@ import subprocess
 from collections.abc import Sequence
 
 from ...errors import CompileError
-from .compiler import TIMEOUT, find_compiler
+from ...target import Target
+from .compiler import TIMEOUT, find_compiler, target_flags
 
 #: What compiles the runtime with `runtime_c/images.c`.
 FLAG = "-DONNXC_IMAGES"
@@ -29,13 +30,14 @@ LIBRARIES = {
 LINKED = tuple(flag for _, flag, _ in LIBRARIES.values())
 
 
-def missing(compiler: Sequence[str] | None = None) -> list[str]:
+def missing(target: Target, compiler: Sequence[str] | None = None) -> list[str]:
     """The libraries whose headers the compiler does not find."""
     lines = []
     for name, (headers, _, _) in LIBRARIES.items():
         there = " || ".join(f"__has_include(<{header}>)" for header in headers)
         lines.append(f"#if !({there})\nmissing:{name}\n#endif\n")
-    command = [*(compiler or find_compiler()), "-E", "-P", "-x", "c", "-"]
+    compiler = compiler or find_compiler(target)
+    command = [*compiler, *target_flags(compiler, target), "-E", "-P", "-x", "c", "-"]
     try:
         found = subprocess.run(command, input="".join(lines), capture_output=True, text=True, timeout=TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -45,9 +47,9 @@ def missing(compiler: Sequence[str] | None = None) -> list[str]:
     return [line.partition(":")[2] for line in found.stdout.splitlines() if line.startswith("missing:")]
 
 
-def require(compiler: Sequence[str] | None = None) -> None:
+def require(target: Target, compiler: Sequence[str] | None = None) -> None:
     """CompileError where a library is missing."""
-    absent = missing(compiler)
+    absent = missing(target, compiler)
     if absent:
         packages = " ".join(LIBRARIES[name][2] for name in absent)
         raise CompileError(

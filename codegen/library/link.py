@@ -55,30 +55,34 @@ def link(
 
     directory: where the compiler works. soname: what programs that are linked with a shared library look for.
     libraries: further ones that a shared library needs; whoever links an object names them himself."""
-    compiler = compiler or find_compiler()
+    compiler = compiler or find_compiler(target)
     tools = _Tools(tuple(compiler), target_flags(compiler, target), directory, timeout)
     if kind == "o":
         _link_object([*objects, runtime], output, prefix, tools)
     elif kind == "a":
         _link_object(objects, directory / f"{prefix}.o", prefix, tools)
-        archive([directory / f"{prefix}.o", runtime], output, directory, compiler)
+        archive([directory / f"{prefix}.o", runtime], output, directory, target, compiler)
     else:
         _link_shared([*objects, runtime], output, prefix, soname, tools, libraries)
 
 
 def archive(
-    members: Sequence[Path], output: Path, directory: Path, compiler: Sequence[str] | None = None
+    members: Sequence[Path],
+    output: Path,
+    directory: Path,
+    target: Target,
+    compiler: Sequence[str] | None = None,
 ) -> None:
     """Writes the objects to a static archive, each under its name and once; always the same bytes."""
     once = {member.name: member for member in members}
     output.unlink(missing_ok=True)  # the archiver would add to what is there
-    tool = find_archiver(compiler or find_compiler())
+    tool = find_archiver(compiler or find_compiler(target))
     start([*tool, "rcsD", str(output), *map(str, once.values())], output, directory).wait()
 
 
-def unarchive(path: Path, directory: Path) -> list[Path]:
+def unarchive(path: Path, directory: Path, target: Target) -> list[Path]:
     """The objects in an archive, written to the folder."""
-    tool = find_archiver(find_compiler())
+    tool = find_archiver(find_compiler(target))
     start([*tool, "x", str(path)], path, directory).wait()
     return sorted(directory.glob("*.o"))
 

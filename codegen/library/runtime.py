@@ -107,7 +107,7 @@ def start_runtime(
     """The runtime for the target as an object in `directory`: from the cache, or being compiled while other
     work goes on. names: what its symbols begin with (`runtime_prefix`). flags: further ones for the
     compiler."""
-    compiler = tuple(compiler or find_compiler())
+    compiler = tuple(compiler or find_compiler(target))
     arguments = (*compiler, *FLAGS, *flags, *target_flags(compiler, target))
     key = _key(arguments)
     made = directory / ("runtime.o" if names else f"onnxc-runtime-{key[:16]}.o")

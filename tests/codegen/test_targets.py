@@ -245,7 +245,9 @@ def test_a_library_for_a_later_processor_is_refused_in_a_sentence(monkeypatch, t
 def test_a_foreign_processor_needs_a_compiler_for_it(target, monkeypatch, tmp_path):
     """With one the library is made; without, the sentence tells what to install. Nothing is half done."""
     monkeypatch.setenv("CC", "gcc")
-    with pytest.raises(CompileError, match=r"'gcc' compiles for this machine, not for .*; install"):
+    with pytest.raises(
+        CompileError, match=r"'gcc' compiles for this machine, not for .*; `pip install ziglang`"
+    ):
         onnxc.compile(small_models.fragile(), tmp_path / "model.so", target=target.name)
     assert list(tmp_path.iterdir()) == []
 

@@ -12,6 +12,7 @@ import onnxc
 from onnxc.codegen.library import images
 from onnxc.codegen.library.compiler import find_compiler
 from onnxc.errors import CompileError
+from onnxc.target import find_target
 
 DECODE = """images (uint8[N] file) => (uint8[A,B,3] rgb, uint8[C,D,3] bgr, uint8[E,F,1] grey) {
     rgb = ImageDecoder (file)
@@ -136,4 +137,4 @@ def test_missing_libraries_are_named_with_their_packages(tmp_path):
     with pytest.raises(
         CompileError, match=r"libwebp.*libjpeg-dev libpng-dev libtiff-dev libwebp-dev libopenjp2"
     ):
-        images.require([*find_compiler(), "-nostdinc", "-isystem", str(tmp_path)])
+        images.require(find_target(), [*find_compiler(), "-nostdinc", "-isystem", str(tmp_path)])

@@ -6,6 +6,7 @@ import os
 import platform
 import select
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ from support.handmade_models import AFFINE, HERE, NOWHERE, Parts, scale_bytes
 from onnxc.codegen.library import compiler
 from onnxc.errors import CompileError
 from onnxc.loading.loader import load
-from onnxc.target import TARGETS
+from onnxc.target import LEVELS, TARGETS
+
+#: Levels of other kinds of machine.
+FOREIGN = [name for name, target in LEVELS.items() if not target.triple.startswith(platform.machine())]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +57,30 @@ def test_the_first_of_the_usual_names_is_taken(monkeypatch, tmp_path):
         assert compiler.find_compiler() == (path,)
     monkeypatch.setenv("CC", "clang")
     assert compiler.find_compiler() == ("clang",)
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_another_kind_of_machine_gets_a_compiler_of_its_own(monkeypatch, tmp_path, name):
+    """One that is called after it, else zig, which is there beside cc, else clang, else a sentence."""
+    target, zig = TARGETS[name], types.SimpleNamespace(origin="zig")
+    machine = target.triple.partition("-")[0]
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    script(tmp_path / "cc", "")
+    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CompileError, match=f"no C compiler for {name} was found; `pip install ziglang`, or"):
+        compiler.find_compiler(target)
+    clang = script(tmp_path / "clang", "")
+    assert compiler.find_compiler(target) == (clang,)
+    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: zig)
+    assert compiler.find_compiler(target) == (sys.executable, "-m", "ziglang", "cc")
+    own = script(tmp_path / f"{machine}-linux-gnu-gcc", "")
+    assert compiler.find_compiler(target) == (own,) and compiler.target_flags((own,), target) == ()
+    kin = script(tmp_path / f"{machine}-linux-gnu-ar", "")
+    script(tmp_path / "ar", "")
+    assert compiler.find_archiver((own,)) == (kin,)
+    monkeypatch.setenv("CC", "cc")
+    assert compiler.find_compiler(target) == ("cc",)
 
 
 @pytest.mark.slow
@@ -120,7 +148,9 @@ def test_a_compiler_that_hangs_is_ended_with_all_its_children(tmp_path):
 
 
 def test_a_compiler_for_this_machine_alone_is_not_asked_for_another(tmp_path):
-    with pytest.raises(CompileError, match="'gcc' compiles for this machine, not for aarch64; install"):
+    with pytest.raises(
+        CompileError, match="'gcc' compiles for this machine, not for aarch64; `pip install zig"
+    ):
         compiler.target_flags(("/usr/bin/gcc",), TARGETS["aarch64"])
     assert compiler.target_flags(("aarch64-linux-gnu-gcc",), TARGETS["aarch64"]) == ()
     zig = ("python", "-m", "ziglang", "cc")

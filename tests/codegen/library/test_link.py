@@ -14,6 +14,7 @@ from onnxc.codegen.library import link, runtime
 from onnxc.codegen.library.elf import section_range
 from onnxc.codegen.library.weights import WEIGHTS_SECTION
 from onnxc.loading.loader import load
+from onnxc.target import find_target
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +114,16 @@ def test_models_in_archives_share_one_runtime(parts, tmp_path):
             divide_model()->destroy(d);
             return affine_model()->run != divide_model()->run; /* the same function */
         }""")
-    members = [link.unarchive(path, folder(tmp_path / path.stem)) for path in archives]
+    members = [link.unarchive(path, folder(tmp_path / path.stem), find_target()) for path in archives]
     assert [[member.name[:13] for member in found] for found in members] == [
         ["affine.o", "onnxc-runtime"],
         ["divide.o", "onnxc-runtime"],
     ]
-    link.archive([*members[0], *members[1]], tmp_path / "both.a", tmp_path)
+    link.archive([*members[0], *members[1]], tmp_path / "both.a", tmp_path, find_target())
     for given in (archives, archives[::-1], [tmp_path / "both.a"]):
         cc(source, *given, "-lm", "-ldl", "-pthread", "-o", tmp_path / "program")
         subprocess.run([tmp_path / "program"], check=True)
-    assert len(link.unarchive(tmp_path / "both.a", folder(tmp_path / "both"))) == 3
+    assert len(link.unarchive(tmp_path / "both.a", folder(tmp_path / "both"), find_target())) == 3
 
 
 def folder(path: Path) -> Path:
