@@ -376,15 +376,16 @@ class _Winograd:
 
         def spread(height: int, start: str) -> None:
             tile = f.offset("%scratch", f.mul(start, self.piece))
-            with f.loop(0, height) as rows:
+            # Neighbouring pieces one after the other, which read and write neighbouring lines.
+            with f.loop(0, self.x.blocks) as blocks, f.loop(0, height) as rows:
                 y, x, _, _ = self.place(f, f.add(f.add(first, start), rows.index))
-                at, to = self.tap(f, image, y, x), f.offset(tile, f.mul(rows.index, self.x.pixel))
-                with f.loop(0, self.x.blocks) as blocks:
-                    source = f.offset(at, f.mul(blocks.index, f.size(self.x.plane)))
-                    target = f.offset(to, f.mul(blocks.index, height * self.x.pixel))
-                    for part in self.parts:
-                        places = f"ptr {f.offset(source, part)}, ptr {f.offset(target, part)}"
-                        f.statement(f"call void @{ENTRY}.spread(ptr %args, {places})")
+                plane = f.offset(image, f.mul(blocks.index, f.size(self.x.plane)))
+                source = self.tap(f, plane, y, x)
+                line = f.add(f.mul(blocks.index, height), rows.index)
+                target = f.offset(tile, f.mul(line, self.x.pixel))
+                for part in self.parts:
+                    places = f"ptr {f.offset(source, part)}, ptr {f.offset(target, part)}"
+                    f.statement(f"call void @{ENTRY}.spread(ptr %args, {places})")
 
         self.for_tiles(f, f.select(new, "i64", count, "0"), spread)
         rows = self.rows_of(f, group)
