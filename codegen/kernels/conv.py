@@ -48,7 +48,7 @@ from ..tiles.blocked_epilogue import (
     packed_operands,
 )
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, plus, step_time, waits
+from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, plus, step_time, waits, widen_panel
 from ..tiles.panel import Ahead, Panel
 from ..tiles.panels import (
     Panels,
@@ -63,6 +63,9 @@ from ..tiles.panels import (
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
 from ..tiles.strides import continues
+
+SHARED = 3  # tiles for which a panel of halves is decoded before
+
 
 # What is offered ---------------------------------------------------------------------------------
 
@@ -239,6 +242,7 @@ class ConvPlan:
     dot: Dot | None = None
     stored: str | None = None  # the type of the weights, where it is not that of sums
     fetched: bool = False
+    decoded: bool = False  # whether a part brings its panel to numbers, in scratch, before its tiles
 
     @property
     def panels(self) -> int:
@@ -335,7 +339,7 @@ class ConvPlan:
         return f.add(before * size, f.mul(panel, panels.width * size))
 
     def tile(self, pixels: int, panels: Panels) -> Tile:
-        lhs, rhs = self.dtype, self.stored or self.dtype
+        lhs, rhs = self.dtype, self.dtype if self.decoded else self.stored or self.dtype
         if self.dot is not None:
             lhs, rhs = self.dot.lhs, self.dot.stored
         return Tile(pixels, panels.vectors, panels.lanes, lhs, rhs, self.dtype, self.dot)
@@ -424,6 +428,22 @@ def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bo
     return lines, by_panels <= by_rows
 
 
+def decoding(plan: ConvPlan, target: Target, lines: Lines) -> ConvPlan:
+    """The plan that decodes panels of halves once a part, where several tiles share what the cache keeps."""
+    if plan.dot is not None or plan.stored is None:
+        return plan
+    wide = 1 if plan.single_row else -(-dims.typical(plan.out.width) // plan.widths[0])
+    tiles = dims.typical(lines.each) // plan.line_step * wide
+    fits = decoded_bytes(plan) <= target.facts.level2_bytes // 4
+    return replace(plan, decoded=fits and tiles >= SHARED)
+
+
+def decoded_bytes(plan: ConvPlan) -> int:
+    """Of the widest panel as numbers."""
+    width = max(p.width for p in plan.kinds)
+    return plan.x.channels * plan.window.taps * width * dtypes.itemsize(plan.dtype)
+
+
 # Code --------------------------------------------------------------------------------------------
 
 
@@ -437,6 +457,7 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
     """The code of a plan over a blocked image."""
     k = KernelText(target)
     lines, outermost = partition(plan, target, cost)
+    plan = decoding(plan, target, lines)
     with k.entry() as f, f.loop("%first", "%last") as part:
         if outermost:
             rest, chunk = f.divide(part.index, f.size(lines.count))
@@ -449,7 +470,8 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
         emit_panel(f, plan, source, n, panel, lines.at(f, chunk))
     emit_tiles(k, plan)
     work = costs.work(cost, plan.out.batch * plan.out.height * plan.out.width)
-    return single(k.step(plan.out.batch * plan.panels * lines.count, work), over=plan.over)
+    scratch = decoded_bytes(plan) if plan.decoded else 64
+    return single(k.step(plan.out.batch * plan.panels * lines.count, work, scratch), over=plan.over)
 
 
 def emit_panel(
@@ -470,6 +492,10 @@ def _emit_panel(
 ) -> None:
     out, block = plan.out, f.add(kind.block, f.mul(panel, kind.vectors))
     weights = plan.panel_words(f, kind, panel)
+    if plan.decoded and plan.stored is not None:
+        at, depth = plan.panel_offset(f, kind, panel), plan.x.channels * plan.window.taps
+        widen_panel(f, plan.stored, plan.tile(1, kind), f.offset(f.input(1), at), "%scratch", depth)
+        weights = ["ptr %scratch"]
     if not isinstance(out, Lattice):
         clear_planes(f, out, n, block, kind.vectors, lines)
     column_step = plan.x.pixel * plan.window.strides[1]

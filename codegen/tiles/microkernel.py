@@ -322,6 +322,22 @@ def _step(
     return result
 
 
+def widen_panel(f: Function, dtype: str, tile: Tile, panel: str, out: str, depth: int) -> None:
+    """Writes a panel of `depth` rows for a tile, which is stored as another type, as the tile's."""
+    size, wide = dtypes.itemsize(dtype), dtypes.itemsize(tile.rhs)
+    kind, width = vector_type(scalar_type(tile.rhs), tile.lanes), tile.vectors * tile.lanes
+    with f.loop(0, depth) as row:
+        source, to = (
+            f.offset(panel, f.mul(row.index, width * size)),
+            f.offset(out, f.mul(row.index, width * wide)),
+        )
+        for j in range(tile.vectors):
+            number = load_widened(
+                f, dtype, tile.rhs, tile.lanes, f.offset(source, j * tile.lanes * size), size
+            )
+            f.store(kind, number, f.offset(to, j * tile.lanes * wide), min(64, tile.lanes * wide))
+
+
 def row_address(f: Function, rows: Rows, at: Sequence[str], r: int, k: int) -> str:
     """Where element k of row r lies, `at` being where the pointers of the rows are by now."""
     pointer, stride, scale, displacement = rows.places[r]

@@ -28,7 +28,7 @@ from .packing import padded
 from .panel import load_widened, prefetch_line, widened
 
 WORD = 4  # bytes
-AHEAD = 8192  # bytes: beyond a page, which the processor itself does not fetch ahead
+AHEAD = 16384  # bytes: beyond a page, which the processor itself does not fetch ahead
 MOST_FEW = 8  # rows of a tile that decodes its panel in registers
 FEW_GROUPS, FEW_SUMS = 4, 4  # of a block, of a tile: written one after the other, without a loop
 

@@ -14,6 +14,7 @@ from support.blocked_cases import (
     choices,
     convolution,
     laid_out,
+    of_halves,
     random,
     relu_of_bias,
     symbols,
@@ -67,6 +68,23 @@ def test_strided_pointwise_convolutions(target):
 def test_halves_are_read_as_they_are_stored(target, dtype):
     check_halves(convolution((1, 21, 6, 5), (37, 21, 3, 2), 2, pads=1), conv, target, dtype)
     check_halves(convolution((2, 24, 5, 9), (40, 24, 1, 1)), conv, target, dtype)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_panels_of_halves_that_tiles_share_are_decoded_before(target, dtype):
+    check_halves(convolution((1, 24, 20, 21), (40, 24, 1, 1)), conv, target, dtype)
+    check_halves(convolution((1, 18, 9, 30), (20, 18, 3, 3), pads=1), conv, target, dtype)
+
+
+@pytest.mark.parametrize("side, decoded", [(2, False), (40, True)])
+def test_few_tiles_read_halves_themselves(side, decoded):
+    target = LEVELS["x86-64-v3"]
+    node, _ = of_halves(convolution((1, 24, side, side), (40, 24, 1, 1)), "bfloat16")
+    (choice,) = choices_of(conv, node, target)
+    plan = conv.plan_of(laid_out(node, choice), target, choice.tiling)
+    lines, _ = conv.partition(plan, target, choice.cost)
+    assert conv.decoding(plan, target, lines).decoded == decoded
 
 
 @TARGETS
