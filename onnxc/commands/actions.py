@@ -262,11 +262,11 @@ def default_reference() -> str:
 def bench_command(options: argparse.Namespace) -> int:
     from .measure import Engine, load_timed, measure
 
-    model_file = options.model or options.file
-    if options.against and options.model is None and is_library(options.file):
-        raise RunError(
-            "the rivals cannot run a compiled library", remedy="give the model that it came from: --model"
-        )
+    if options.streams is not None:
+        from .throughput import streams_command
+
+        return streams_command(options)
+    model_file = model_of_rivals(options)
     library = library_of(options.file, options)
     model, load_seconds = load_timed(library, options.threads)
     inputs = inputs_of(model, options)
@@ -324,6 +324,15 @@ def bench_command(options: argparse.Namespace) -> int:
         "inputs in one thread"
     )
     return OK
+
+
+def model_of_rivals(options: argparse.Namespace) -> Path:
+    """The model that the rivals of `bench` run."""
+    if options.against and options.model is None and is_library(options.file):
+        raise RunError(
+            "the rivals cannot run a compiled library", remedy="give the model that it came from: --model"
+        )
+    return Path(options.model or options.file)
 
 
 def _rivals(options: argparse.Namespace, model: Path, inputs: Inputs) -> tuple[list[Engine], dict[str, str]]:

@@ -394,6 +394,12 @@ def _bench_arguments(command: argparse.ArgumentParser) -> None:
     )
     _input_arguments(command)
     command.add_argument("--threads", type=_positive, default=1, metavar="N", help="of every engine (1)")
+    command.add_argument(
+        "--streams",
+        type=_positive,
+        metavar="N",
+        help="measure inferences a second of so many runs side by side, each with --threads",
+    )
     limit = command.add_mutually_exclusive_group()
     limit.add_argument("--runs", type=_positive, metavar="N", help="timed runs of each engine")
     limit.add_argument(

@@ -11,10 +11,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -36,14 +37,26 @@ def rival(
     if name in ELSEWHERE:
         return _Elsewhere(name, os.fspath(model), feeds, threads).engine
     make = {"onnxruntime": _onnxruntime, "openvino": _openvino}[name]
-    try:
+
+    def prepared() -> Callable[[], Sequence]:
         run = make(os.fspath(model), feeds, threads, static)
         run()
+        return run
+
+    return Engine(name, _made(name, prepared))
+
+
+T = TypeVar("T")
+
+
+def _made(name: str, make: Callable[[], T]) -> T:
+    """What a rival makes of a model; CompileError where it cannot."""
+    try:
+        return make()
     except ImportError as error:
         raise CompileError(f"'{name}' cannot be imported: {error}", "pip install 'onnxc[bench]'") from None
     except Exception as error:  # whatever the rival raises
         raise CompileError(f"'{name}' cannot run the model: {one_line(str(error), 300)}") from None
-    return Engine(name, run)
 
 
 def _onnxruntime(model: str, feeds: Mapping[str, Any], threads: int, static: bool) -> Callable[[], Sequence]:
@@ -69,6 +82,17 @@ def _onnxruntime(model: str, feeds: Mapping[str, Any], threads: int, static: boo
 
 
 def _openvino(model: str, feeds: Mapping[str, Any], threads: int, static: bool) -> Callable[[], Sequence]:
+    request = _openvino_compiled(model, feeds, 1, threads, static).create_infer_request()
+    given = dict(feeds)
+
+    def run() -> Sequence:
+        results = request.infer(given, share_inputs=True, share_outputs=True)
+        return [results[k] for k in range(len(results))]
+
+    return run
+
+
+def _openvino_compiled(model: str, feeds: Mapping[str, Any], streams: int, threads: int, static: bool) -> Any:
     import openvino
 
     core = openvino.Core()
@@ -77,15 +101,37 @@ def _openvino(model: str, feeds: Mapping[str, Any], threads: int, static: bool) 
         read.reshape(
             {port: list(feeds[port.any_name].shape) for port in read.inputs if port.any_name in feeds}
         )
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
-    request = core.compile_model(read, "CPU", settings).create_infer_request()
-    given = dict(feeds)
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": streams * threads}
+    return core.compile_model(read, "CPU", settings | {"NUM_STREAMS": streams})
 
-    def run() -> Sequence:
-        results = request.infer(given, share_inputs=True, share_outputs=True)
-        return [results[k] for k in range(len(results))]
 
-    return run
+def openvino_streams(
+    model: str | os.PathLike, feeds: Mapping[str, Any], streams: int, threads: int, static: bool
+) -> Callable[[float], tuple[int, float]]:
+    """Keeps OpenVINO busy with that many streams for some seconds: runs done, and the seconds they took. As
+    many requests are under way as it finds best for its streams."""
+
+    def make() -> Any:
+        import openvino
+
+        queue = openvino.AsyncInferQueue(
+            _openvino_compiled(os.fspath(model), feeds, streams, threads, static)
+        )
+        queue.start_async(dict(feeds), share_inputs=True)
+        queue.wait_all()
+        return queue
+
+    queue, given = _made("openvino", make), dict(feeds)
+
+    def busy(seconds: float) -> tuple[int, float]:
+        began, done = time.perf_counter(), 0
+        while time.perf_counter() < began + seconds:
+            queue.start_async(given, share_inputs=True)  # waits until a request is idle
+            done += 1
+        queue.wait_all()
+        return done, time.perf_counter() - began
+
+    return busy
 
 
 # In a process of their own -----------------------------------------------------------------------

@@ -535,6 +535,21 @@ def test_bench_prints_the_ratio(command):
     assert "workspace" in out
 
 
+def test_bench_counts_what_runs_side_by_side(command, library):
+    asked = ("bench", library, "--model", DIGITS, "--streams", 2)
+    status, out, _ = command(*asked, "--against", "onnxruntime", "--seconds", 0.05, "--json")
+    found = json.loads(out)
+    assert (status, found["streams"]) == (0, 2)
+    ours, theirs = found["engines"]
+    assert (ours["name"], theirs["name"]) == ("onnxc", "onnxruntime")
+    assert found["ratios"] == [
+        {"against": "onnxruntime", "rate": pytest.approx(ours["rate"] / theirs["rate"])}
+    ]
+    for more, told in ((("--runs", 3), "--seconds"), (("--against", "ncnn"), "leave out --streams")):
+        status, _, errors = command(*asked, *more)
+        assert status and len(errors) == 1 and told in errors[0]
+
+
 def test_bench_needs_the_model_for_its_rivals(command, library):
     status, _, errors = command("bench", library, "--against", "onnxruntime")
     assert (status, len(errors)) == (1, 1)

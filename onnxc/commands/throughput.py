@@ -1,0 +1,116 @@
+"""`onnxc bench --streams N`: how many inferences a second N runs side by side make, ours and the rivals'.
+
+Engines have their turns, round after round, each for a while in which it is never idle: N threads that call
+one model (ours has a context for each, ONNX Runtime one session), or OpenVINO's own queue of requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import field
+
+import numpy as np
+
+from ..errors import CompileError, RunError
+from ..loading.loader import load
+from ..records import dataclass
+from . import console
+from .actions import OK, describe_inputs, inputs_of, library_of, model_of_rivals
+from .rivals import openvino_streams, rival
+
+ROUNDS = 5  # of turns, at least
+
+
+@dataclass
+class Streams:
+    """An engine that runs the model `count` times side by side: `busy(seconds)` keeps it so for about so long
+    and tells how many runs were done, and the seconds that they took together."""
+
+    name: str
+    busy: Callable[[float], tuple[int, float]]
+    rates: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Inferences a second, the median of all turns."""
+        return float(np.median(self.rates))
+
+    def as_json(self) -> dict[str, object]:
+        return {"name": self.name, "turns": len(self.rates), "rate": self.rate, "best": max(self.rates)}
+
+
+def in_threads(run: Callable[[], object], count: int) -> Callable[[float], tuple[int, float]]:
+    """Keeps `count` threads running it."""
+
+    def busy(seconds: float) -> tuple[int, float]:
+        done, errors = [0] * count, []
+        begin = threading.Barrier(count + 1)
+
+        def work(k: int) -> None:
+            begin.wait()
+            until = time.perf_counter() + seconds
+            try:
+                while done[k] == 0 or time.perf_counter() < until:
+                    run()
+                    done[k] += 1
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(k,), daemon=True) for k in range(count)]
+        for thread in threads:
+            thread.start()
+        begin.wait()
+        began = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return sum(done), time.perf_counter() - began
+
+    return busy
+
+
+def measure_streams(engines: Sequence[Streams], seconds: float) -> None:
+    """Fills `engine.rates` in about so many seconds an engine, the first turns of which warm up."""
+    for turn in range(ROUNDS + 1):
+        for engine in engines:
+            done, took = engine.busy(seconds / (ROUNDS + 1))
+            if turn:
+                engine.rates.append(done / took)
+
+
+def streams_command(options: argparse.Namespace) -> int:
+    if options.runs is not None:
+        raise RunError("--runs counts runs one after the other", remedy="with --streams give --seconds")
+    source = model_of_rivals(options)
+    library = library_of(options.file, options)
+    count, threads = options.streams, options.threads
+    model = load(library, threads)
+    inputs = inputs_of(model, options)
+    engines = [Streams("onnxc", in_threads(lambda: model.run(None, inputs.feeds), count))]
+    for name in options.against:
+        if name == "openvino":
+            busy = openvino_streams(source, inputs.feeds, count, threads, options.pin)
+        elif name == "onnxruntime":
+            busy = in_threads(rival(name, source, inputs.feeds, threads, options.pin).run, count)
+        else:
+            raise CompileError(f"'{name}' runs the model once at a time", "leave out --streams")
+        engines.append(Streams(name, busy))
+    measure_streams(engines, options.seconds)
+    ours, *others = engines
+    ratios = [{"against": other.name, "rate": ours.rate / other.rate} for other in others]
+    if options.json:
+        told = {"file": str(options.file), "streams": count, "threads": threads}
+        told |= {"inputs": describe_inputs(inputs), "engines": [e.as_json() for e in engines]}
+        console.print_json(told | {"ratios": ratios})
+        return OK
+    each = f"{threads} thread{'s' if threads > 1 else ''} each"
+    print(f"inputs: {inputs.describe()}\n{count} streams of {each}, inferences a second")
+    rows = [(e.name, f"{e.rate:,.1f}", f"{max(e.rates):,.1f}", str(len(e.rates))) for e in engines]
+    console.print_table(("", "median", "best", "turns"), rows)
+    for ratio in ratios:
+        print(f"onnxc / {ratio['against']}: {ratio['rate']:.3f} by median")
+    return OK
