@@ -73,7 +73,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[None]]:
     if isinstance(node.op, Reorder):
         layouts = [(node.outputs[0].tensor.layout, tuple(v.tensor.layout for v in node.inputs))]
     else:
-        layouts = [(None, (None,) * len(node.inputs)), *_blocked_layouts(node)]
+        layouts = [(None, (None,) * len(node.inputs)), *_blocked_layouts(node, target)]
     for layout, wanted in layouts:
         stages, _ = _stages(_stored(node, wanted, layout), target)
         cost = costs.total(piece.cost for stage in stages for piece in stage if 0 not in piece.sizes)
@@ -95,14 +95,15 @@ def _stored_operands(node: Node, target: Target) -> Estimate:
     return costs.stored(target, sum(dims.typical(t.nbytes) for t in constants))
 
 
-def _blocked_layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
+def _blocked_layouts(node: Node, target: Target) -> Sequence[tuple[Layout | None, tuple[Layout | None, ...]]]:
     if isinstance(node.op, Map):
         return elementwise.blocked_layouts(node)
-    return blocked_moves.layouts(node) if isinstance(node.op, blocked_moves.OPS) else []
+    return blocked_moves.layouts(node, target) if isinstance(node.op, blocked_moves.OPS) else []
 
 
 def _stages(node: Node, target: Target) -> Stages:
-    if isinstance(node.op, blocked_moves.OPS) and node.outputs[0].tensor.layout is not None:
+    images = (node.inputs[0].tensor, node.outputs[0].tensor) if isinstance(node.op, blocked_moves.OPS) else ()
+    if any(image.layout is not None for image in images):
         return blocked_moves.stages(node, target)
     return NESTS[type(node.op)].stages(node, target)
 

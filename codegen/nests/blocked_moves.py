@@ -1,4 +1,5 @@
-"""Concat, Slice, Pad and Gather of images stored in blocks of channels, without making them dense.
+"""Concat, Slice, Pad and Gather of images stored in blocks of channels, without making them dense; Transpose
+where an image with its channels last becomes one in blocks, or comes of one.
 
 A blocked image is a dense array [N, C/b, H + 2h, W + 2h, b]. Along batch and spatial axes these ops move
 whole blocks of lanes in it, those beyond the channels, which hold zeros, with the others. Along channels
@@ -16,20 +17,22 @@ import numpy as np
 from ...ir import dims
 from ...ir.dims import Dimension
 from ...ir.graph import Layout, Node, TensorType
-from ...ir.ops import Concat, Gather, Pad, Slice
+from ...ir.ops import Concat, Gather, Pad, Slice, Transpose
 from ...target import Target
 from .copies import Copy
 from .indexed import gather
-from .movement import halo_copies, inside_blocks, slabs, stored
-from .nest import Piece, Stages, View
+from .movement import blocked, halo_copies, inside_blocks, slabs, stored, unblocked
+from .nest import Piece, Stages, View, input_view, output_view
 
-OPS = (Concat, Slice, Pad, Gather)
+OPS = (Concat, Slice, Pad, Gather, Transpose)
 
 
-def layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
-    """The blocked layouts in which the op can leave its result, each with those in which it reads the
-    operands: one for every block in which an image is stored already."""
+def layouts(node: Node, target: Target) -> list[tuple[Layout | None, tuple[Layout | None, ...]]]:
+    """The layouts in which the op can leave its result, each with those in which it reads the operands, where
+    images are blocked: one for every block in which one is stored already."""
     out = node.outputs[0].tensor
+    if isinstance(node.op, Transpose):
+        return _transposed_layouts(node, target)
     images = node.inputs if isinstance(node.op, Concat) else node.inputs[:1]
     if out.rank < 3 or any(
         v.rank != out.rank or not isinstance(v.shape[1], int) for v in (*images, node.outputs[0])
@@ -41,6 +44,18 @@ def layouts(node: Node) -> list[tuple[Layout, tuple[Layout | None, ...]]]:
             plain = Layout(block, (0,) * (out.rank - 2))
             found.append((plain, tuple(plain if k < len(images) else None for k in range(len(node.inputs)))))
     return found
+
+
+def _transposed_layouts(node: Node, target: Target) -> list[tuple[Layout | None, tuple[Layout | None, ...]]]:
+    """Between an image whose channels are last and one that is blocked."""
+    x, out, perm = node.inputs[0].tensor, node.outputs[0].tensor, node.op.perm
+    if out.rank < 3 or perm[0] != 0:
+        return []
+    halo = (0,) * (out.rank - 2)
+    if x.layout is not None:
+        return [(None, (Layout(x.layout.block, halo),))] if perm[-1] == 1 else []
+    comes_last = perm[1] == out.rank - 1 and isinstance(out.shape[1], int)
+    return [(Layout(target.block, halo), (None,))] if comes_last else []
 
 
 def _keeps_blocks(node: Node, block: int) -> bool:
@@ -66,7 +81,13 @@ def _is_zero(node: Node) -> bool:
 
 def stages(node: Node, target: Target) -> Stages:
     """What the node copies and clears, its types being those of a choice."""
-    return [[*_moves(node, target), *halo_copies(target, node.outputs[0].tensor)]], ()
+    x, out = node.inputs[0].tensor, node.outputs[0].tensor
+    if isinstance(node.op, Transpose) and x.layout is None:
+        return [blocked(target, out, input_view(node, 0).pick(node.op.perm))], ()
+    if isinstance(node.op, Transpose):
+        places = [node.op.perm.index(axis) for axis in range(x.rank)]
+        return [unblocked(target, x, output_view(node).pick(places))], ()
+    return [[*_moves(node, target), *halo_copies(target, out)]], ()
 
 
 def _moves(node: Node, target: Target) -> Iterable[Piece]:

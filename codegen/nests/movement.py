@@ -193,16 +193,16 @@ def reordering(target: Target, x: TensorType, out: TensorType) -> Stages:
     if x.layout is None and out.layout is None:
         return [[Copy(target, x.shape, dense("output", 0, out), dense("input", 0, x))]], ()
     if x.layout is None:
-        return [_blocked(target, out, dense("input", 0, x))], ()
+        return [blocked(target, out, dense("input", 0, x))], ()
     if out.layout is None:
-        return [_unblocked(target, x, dense("output", 0, out))], ()
+        return [unblocked(target, x, dense("output", 0, out))], ()
     if x.layout.block == out.layout.block:
         source = stored("input", 0, x)
         return [
             [Copy(target, inside_blocks(out), stored("output", 0, out), source), *halo_copies(target, out)]
         ], ()
     between = dense("temporary", 0, plain)
-    return [_unblocked(target, x, between), _blocked(target, out, between)], (plain.nbytes,)
+    return [unblocked(target, x, between), blocked(target, out, between)], (plain.nbytes,)
 
 
 def stored(kind: str, index: int, type_: TensorType) -> View:
@@ -231,8 +231,8 @@ def halo_copies(target: Target, type_: TensorType) -> list[Copy]:
     return slabs(target, inside_blocks(type_), type_.storage, before, whole, None, type_.blocked.fill)
 
 
-def _blocked(target: Target, type_: TensorType, source: View) -> list[Copy]:
-    """A dense value in blocks of channels."""
+def blocked(target: Target, type_: TensorType, source: View) -> list[Copy]:
+    """A dense value, seen through a view of the result's axes, in blocks of channels."""
     (batch, channels, *spatial), block, item = type_.shape, type_.blocked.block, source.itemsize
     to, source = stored("output", 0, type_), in_blocks(source, block)
     whole = dims.floor_divide(channels, block)
@@ -246,19 +246,18 @@ def _blocked(target: Target, type_: TensorType, source: View) -> list[Copy]:
     return [copy for copy in found if 0 not in copy.sizes] + halo_copies(target, type_)
 
 
-def _unblocked(target: Target, type_: TensorType, to: View) -> list[Copy]:
-    """A blocked value made dense."""
-    (batch, channels, *spatial), block = type_.shape, type_.blocked.block
-    order = (0, 1, type_.rank, *range(2, type_.rank))  # the result's axes: lanes outside of pixels
-    source, to = stored("input", 0, type_).pick(order), in_blocks(to, block).pick(order)
+def unblocked(target: Target, type_: TensorType, to: View) -> list[Copy]:
+    """A blocked value made dense, seen through a view of its own axes."""
+    (batch, channels, *spatial), block, rank = type_.shape, type_.blocked.block, type_.rank
+    last = to.strides[1] == to.itemsize  # channels are, else lanes are outside of pixels
+    order = tuple(range(rank + 1)) if last else (0, 1, rank, *range(2, rank))
+    source, to = stored("input", 0, type_), in_blocks(to, block)
     whole = dims.floor_divide(channels, block)
-    found = [
-        Copy(target, (batch, whole, block, *spatial), to, source),
-        Copy(
-            target,
-            (batch, 1, channels - whole * block, *spatial),
-            to.moved(whole * to.strides[1]),
-            source.moved(whole * source.strides[1]),
-        ),
-    ]
+
+    def copied(blocks: Dimension, lanes: Dimension, first: Dimension) -> Copy:
+        sizes = (batch, blocks, *spatial, lanes)
+        views = (v.moved(first * v.strides[1]).pick(order) for v in (to, source))
+        return Copy(target, tuple(sizes[a] for a in order), *views)
+
+    found = [copied(whole, block, 0), copied(1, channels - whole * block, whole)]
     return [copy for copy in found if 0 not in copy.sizes]

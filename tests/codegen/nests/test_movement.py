@@ -8,6 +8,8 @@ from support import harness
 from support.nests import TARGETS, check, check_blocked, compare, dense_choice, node_of, numbers, run
 
 from onnxc.codegen import abi
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import loop_nest
 from onnxc.ir import dims
 from onnxc.ir.graph import Layout, TensorType
 from onnxc.ir.ops import Broadcast, Concat, Gather, Pad, Reorder, Reshape, Slice, Transpose
@@ -240,6 +242,26 @@ BLOCKED = [
     (Slice((0, 5, 0, 0), (2, 30, 3, 5), (1, 1, 1, 1)), [(2, 41, 3, 5)]),
     (Slice((0, 3, 0, 0), (2, 1, 3, 5), (1, 1, 1, 1)), [(2, 4, 3, 5)]),
 ]
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize("channels", [3, 16, 40])
+def test_images_whose_channels_are_last_become_blocked_ones_and_come_of_them(target, dtype, channels):
+    x = numbers((2, 5, 7, channels), dtype, low=1)
+    check_blocked(target, Transpose((0, 3, 1, 2)), [x], [None], out_halo=(1, 2))
+    check_blocked(
+        target,
+        Transpose((0, 2, 1)),
+        [x[0]],
+        [None],
+        types=[TensorType(dtype, (dims.symbol("n"), dims.symbol("w"), channels))],
+    )
+    planes = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    type_ = TensorType(dtype, planes.shape, Layout(target.block, (0, 0)))
+    node = node_of(Transpose((0, 2, 3, 1)), [planes], [type_])
+    (choice,) = [c for c in choices_of(loop_nest, node, target) if c.inputs != (None,)]
+    compare(node, choice, [planes], target)
 
 
 @TARGETS
