@@ -1,13 +1,16 @@
 """How long compiling a model of ten nodes takes, from the command line and from a process that has compiled
 before.
 
-    python benchmarks/compile_time.py [--rounds 10] [--command ONNXC]
+    python benchmarks/compile_time.py [--rounds 10] [--command ONNXC] [MODEL.onnx ...]
 
 Prints the least and the median of seconds by the clock and of seconds of processor time, all processes
 counted; on a busy machine the latter say more. `first` is a compilation with an empty cache, in which the C
 runtime is compiled, too; `warm` is in a process that has compiled before, with its stages below it. Either
 way once with the objects of the model's code in the cache, and once, of a model with other sizes each time,
 without them (`new code`). The bars are those of docs/benchmarks.md. --command: another onnxc to compare with.
+
+Of models that are given it prints instead how long `onnxc compile` takes with and without `--optimize fast`,
+none of their code in the cache, and how long a run of both libraries takes in one thread.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxc.codegen.library import workers
+from onnxc.commands.inputs import make_inputs
 from onnxc.driver import compile_model
+from onnxc.loading.loader import load
 
 BARS = {"command line": 0.6, "warm": 0.2}  # seconds
 
@@ -100,11 +105,46 @@ def report(name: str, times: list[tuple[float, float]]) -> None:
     )
 
 
+def compare_fast(source: Path, command: str, rounds: int) -> None:
+    """Prints what --optimize fast gains and loses of a model, full and fast by turns."""
+    kinds = {"full": [], "fast": ["--optimize", "fast"]}
+    with tempfile.TemporaryDirectory(prefix="onnxc-") as name:
+        folder = Path(name)
+        environment = {**os.environ, "ONNXC_CACHE": str(folder / "cache")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for number in range(rounds + 1):
+            for kind, words in kinds.items():
+                shutil.rmtree(folder / "cache" / "objects", ignore_errors=True)
+                line = [command, "compile", str(source), "-o", str(folder / f"{kind}.so"), *words]
+                took = timed(partial(subprocess.run, line, env=environment, check=True, capture_output=True))
+                if number:  # the first makes the runtime
+                    seconds[kind].append(took[0])
+        models = {kind: load(folder / f"{kind}.so", threads=1) for kind in kinds}
+        feeds = make_inputs(models["full"].inputs, [], {}, {}, 0).feeds
+        runs: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for _ in range(10 * rounds):
+            for kind, loaded in models.items():
+                runs[kind].append(timed(partial(loaded.run, None, feeds))[0])
+        for kind in kinds:
+            print(
+                f"{source.name:24} {kind}   compile {min(seconds[kind]):6.2f} "
+                f"{statistics.median(seconds[kind]):6.2f} s   run {1e3 * min(runs[kind]):8.2f} "
+                f"{1e3 * statistics.median(runs[kind]):8.2f} ms",
+                flush=True,
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--command", default=shutil.which("onnxc", path=Path(sys.executable).parent))
+    parser.add_argument("models", nargs="*", type=Path, metavar="MODEL.onnx")
     options = parser.parse_args()
+    if options.models:
+        for each in options.models:
+            compare_fast(each, options.command, options.rounds)
+        return
     with tempfile.TemporaryDirectory(prefix="onnxc-") as name:
         folder = Path(name)
         source = model(folder / "ten.onnx")

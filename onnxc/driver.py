@@ -22,7 +22,7 @@ from .codegen.library.objects import BASELINE
 from .codegen.library.runtime import local_prefix, rename, runtime_prefix, start_runtime
 from .codegen.library.tables import entry_points, tables_text
 from .codegen.library.weights import LIBRARY_LIMIT, constant_bytes, weights_object, write_weights
-from .codegen.library.worker import DATA
+from .codegen.library.worker import CODE, DATA, QUICK
 from .codegen.lowering.arithmetic import summary
 from .codegen.lowering.lower import Lowered, lower
 from .codegen.lowering.tuned import Tuned
@@ -37,7 +37,7 @@ from .ir import dims
 from .ir.dtypes import ALL, itemsize
 from .ir.graph import Graph, walk
 from .ir.verify import verify
-from .options import DEFAULTS, PRECISIONS, Options
+from .options import DEFAULTS, OPTIMIZE, PRECISIONS, Options
 from .passes import (
     absorb_transposes,
     eliminate_common,
@@ -184,6 +184,9 @@ class Outputs:
 
 Progress = Callable[[str], None]
 
+#: What LLVM does, by how much is to be done for the speed of runs.
+LEVELS = {"full": CODE, "fast": QUICK}
+
 LARGE_WEIGHTS = 64 << 20  # bytes with which the linker needs the memory that idle workers hold
 
 
@@ -225,14 +228,13 @@ def compile_model(
     link.output_kind(outputs.library)  # refuses a name that says something else
     targets = find_targets(options.target)
     report.target = ",".join(chosen.name for chosen in targets)
-    if options.precision not in PRECISIONS:
-        raise CompileError(f"unknown precision '{options.precision}'; known are {', '.join(PRECISIONS)}")
+    _require_known(options)
     workers.start(jobs)
     stages = _Stages(report, progress)
     dump = _Dump(dump_ir)
     with (
         tempfile.TemporaryDirectory(prefix="onnxc-") as work,
-        objects.CodeGeneration(Path(work), jobs) as generation,
+        objects.CodeGeneration(Path(work), jobs, LEVELS[options.optimize]) as generation,
     ):
         stages("import")
         given = given_operators(options.operators, Path(work), targets[0])
@@ -248,6 +250,12 @@ def compile_model(
     stages("")
     report.nodes = sum(1 for _ in walk(lowered[0].graph))
     return report
+
+
+def _require_known(options: Options) -> None:
+    for name, known in (("precision", PRECISIONS), ("optimize", OPTIMIZE)):
+        if (given := getattr(options, name)) not in known:
+            raise CompileError(f"unknown {name} '{given}'; known are {', '.join(known)}")
 
 
 def _lower_all(

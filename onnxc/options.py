@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: In which numbers a float32 model multiplies: its own, or bfloat16s, whose products it adds in float32.
 PRECISIONS = ("float32", "bf16")
 
+#: How much a compilation does for the speed of runs: all that is known, or what LLVM does in little time.
+OPTIMIZE = ("full", "fast")
+
 
 class Options(Record):
     """dims: sizes of named dimensions. shapes: whole shapes of inputs; None leaves an axis as it is. states:
@@ -26,9 +29,10 @@ class Options(Record):
 
     target: a name of `target.TARGETS`, "native", or several: the library then has code for each and uses the
     best that it finds. typical: what named dimensions are most of the time, for estimates. precision: one of
-    PRECISIONS. weights: one of `narrow_weights.FORMATS`, in which the weights of products and tables are
-    stored, or which of them are. threads: how many the library uses unless told otherwise (None: one a
-    processor). debug: whether contexts that are destroyed, or another model's, get a status.
+    PRECISIONS. optimize: one of OPTIMIZE. weights: one of `narrow_weights.FORMATS`, in which the weights of
+    products and tables are stored, or which of them are. threads: how many the library uses unless told
+    otherwise (None: one a processor). debug: whether contexts that are destroyed, or another model's, get a
+    status.
 
     name: prefix of the exported symbol (None: the output's stem). soname: what programs that are linked with
     a .so look for (None: the output's name). header: where to write the C header. weights_file: the side file
@@ -44,6 +48,7 @@ class Options(Record):
     target: str | Sequence[str] = "native"
     typical: Mapping[str, int] = {}
     precision: str = "float32"
+    optimize: str = "full"
     weights: Narrowing | str | None = None
     threads: int | None = None
     debug: bool = False

@@ -50,10 +50,10 @@ class CodeGeneration:
     ends what is under way.
 
     jobs: how many at a time (None: one a processor); 0 stays in this process, which an abort of LLVM then
-    ends."""
+    ends. level: LLVM's, of functions."""
 
-    def __init__(self, directory: Path, jobs: int | None = None):
-        self.directory = directory
+    def __init__(self, directory: Path, jobs: int | None = None, level: int = CODE):
+        self.directory, self.level = directory, level
         self.jobs = workers.processors() if jobs is None else jobs
         self.objects: list[Path] = []  # in the order in which their modules came
         self._names: set[str] = set()  # of kernels
@@ -74,9 +74,9 @@ class CodeGeneration:
                 self._names.add(name)
                 self.add(name, text.replace(f"@{ENTRY}", f"@{name}"), target.triple, target.processor)
 
-    def add(self, name: str, text: str, triple: str, processor: str, level: int = CODE) -> None:
-        """A module's text for a processor in LLVM's words."""
-        machine = triple, processor, level
+    def add(self, name: str, text: str, triple: str, processor: str, level: int | None = None) -> None:
+        """A module's text for a processor in LLVM's words. level: another than that of functions."""
+        machine = triple, processor, self.level if level is None else level
         if len(text) >= GROUP:
             self._compile(name, [text], machine)
             return

@@ -22,7 +22,10 @@ REQUEST = struct.Struct("<IIII")  # the level, and bytes of triple, processor an
 SEPARATOR = "\0"  # between texts
 ANSWER = struct.Struct("<II")  # whether it is an object (1) or a message (0), and its bytes, which follow
 IDLE_SECONDS = 60
-CODE, DATA = 2, 0  # LLVM's levels, of functions and of tables
+CODE, QUICK, DATA = 2, 0, 0  # LLVM's levels, of functions, of those that are wanted soon, and of tables
+
+#: At the level 0 values stay in registers, as kernels are written, and what selects is the same as above.
+OPTIONS = ("-optimize-regalloc=1", "-global-isel=0")
 
 
 def compile_texts(texts: Sequence[str], triple: str, processor: str, level: int = CODE) -> bytes:
@@ -42,11 +45,20 @@ def compile_texts(texts: Sequence[str], triple: str, processor: str, level: int 
 def _machine(triple: str, processor: str, level: int) -> Any:
     import llvmlite.binding as llvm
 
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+    _initialise()
     target = llvm.Target.from_triple(triple)
     cpu, _, features = processor.partition(",")
     return target.create_target_machine(cpu, features, opt=level, reloc="pic", codemodel="small")
+
+
+@cache
+def _initialise() -> None:
+    import llvmlite.binding as llvm
+
+    for option in OPTIONS:
+        llvm.set_option("onnxc", option)
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
 
 
 def read(channel: int, count: int) -> bytes:

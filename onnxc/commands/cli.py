@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
-from ..options import PRECISIONS
+from ..options import OPTIMIZE, PRECISIONS
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__
 from . import console, streams
@@ -291,6 +291,12 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="measure for about so long which kernels are the fastest here for the nodes that take most "
         "time, and compile with those",
+    )
+    command.add_argument(
+        "--optimize",
+        choices=OPTIMIZE,
+        default="full",
+        help="fast: code that is compiled in less time and takes 1.1 to 1.3 times as long (full)",
     )
     command.add_argument(
         "--dump-ir", type=Path, metavar="DIR", help="write the IR text after every stage there"

@@ -11,7 +11,7 @@ import marshal
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -91,15 +91,34 @@ def find_library(
     large one has its weights in a file beside it. One process compiles it, others wait.
 
     progress: as for `compile`. fix: what gives sizes and shapes of the opened model beside those in the
-    options; its `repr` tells it from others. Raises what `compile` raises, and LoadError where there is no
-    folder to keep a library in."""
+    options; its `repr` tells it from others. Where `optimize` is "fast" the full library is found if it is
+    there, else it is made meanwhile (`background.py`). Raises what `compile` raises, and LoadError where
+    there is no folder to keep a library in."""
+    if options.optimize != "fast":
+        return _find([options], source, progress, fix)[1]
+    full = options.with_(optimize="full")
+    which, found = _find([full, options], source, progress, fix)
+    if which is not full:
+        from .background import make_full
+
+        make_full(source, full, fix, found.path)
+    return found
+
+
+def _find(acceptable: Sequence[Options], source: Any, progress: Any, fix: Any) -> tuple[Options, Found]:
+    """The first library of a model that there is, with its options; of the last, which is made, if there is
+    none."""
     path = os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else None
-    text = text_of(options, fix)
-    if path is not None and (entry := _read("path", path + text, _stamp)):
-        return Found(entry.library, entry.description)
+    texts = [(text_of(options, fix), options) for options in acceptable]
+    for text, options in texts:
+        if path is not None and (entry := _read("path", path + text, _stamp)):
+            return options, Found(entry.library, entry.description)
     content = _content(source)
     folder = os.path.dirname(path or "")
-    entry = _read("content", content + text, _digest_of, folder) if content else None
+    entry = None
+    for text, options in texts:  # noqa: B007 (the last is the one that is made)
+        if content and (entry := _read("content", content + text, _digest_of, folder)):
+            break
     if entry is None:
         from .making import compiled
 
@@ -111,7 +130,7 @@ def find_library(
     if path is not None:
         files = [path, *(os.path.join(folder, file) for file, _ in entry.files)]
         _write("path", path + text, entry._replace(files=[(file, _stamp(file)) for file in files]))
-    return Found(entry.library, entry.description)
+    return options, Found(entry.library, entry.description)
 
 
 # What leads to a library ------------------------------------------------------------------------------

@@ -244,7 +244,8 @@ class RunOptions(_Options):
                 context.cancel()
 
     def add_run_config_entry(self, key: str, value: str, /) -> None:
-        """Keeps a pair of texts, without effect."""
+        """Keeps a pair of texts. `onnxc.optimize` is `full` or `fast`, as for `onnxc.compile`; others have no
+        effect."""
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError("a configuration entry is a pair of texts")
         self._entries[key] = value

@@ -398,6 +398,8 @@ class InferenceSession(Session):
         self._given = sess_options._copy() if sess_options and hasattr(sess_options, "_copy") else None
         if providers is not None:
             self.set_providers(providers, provider_options)
+        if self._given is not None and "onnxc.optimize" in self._given._entries:
+            wanted = wanted.with_(optimize=self._given._entries["onnxc.optimize"])
         threads = threads or _threads(sess_options) or None
         self._source = path_or_bytes
         self._keywords = {name: getattr(wanted, name) for name in OF_SESSIONS} | {"threads": threads}
