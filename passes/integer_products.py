@@ -4,7 +4,7 @@ conv(map(%q) { mul(cast(sub(cast($0, int32), 3), float32), 0.5) }, W: of int8 %w
     →   map(conv(%q, %w) accumulate=int32 zero=3) { mul(cast($0, float32), 0.125) }
 
 Where no kernel multiplies such integers on the target (`quantised.dot_of`), `widen` follows.
-Sums are exact. The zero point of what is padded is the convolution's; that of a Contract, or one that the run
+Sums are exact, those without products too. The zero point of what is padded is the convolution's; that of a Contract, or one that the run
 computes (of which a border is padded before), is taken off behind the sum, times the sums of the weights.
 Bytes that would become real numbers only to be moved or compared (a pool's maximum), or to become the same
 bytes again, stay bytes.
@@ -21,13 +21,14 @@ from ..ir.bodies import composed
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
 from ..ir.interpret import run_op
-from ..ir.ops import Concat, Contract, Conv, Map, Pad, Pool, Reshape, Slice, Transpose
+from ..ir.ops import Concat, Contract, Conv, Map, Pad, Pool, Reduce, Reshape, Slice, Transpose
 from ..ir.quantised import BYTES, Parameter, Quantised, Weights, aligned, dot_of, quantised, weights
 from ..ir.regions import everywhere
 from ..target import Target
 
 #: No sum of so many products of bytes leaves int32.
 MOST_PRODUCTS = ((1 << 31) - 1) // (255 * 255)
+MOST_TERMS = ((1 << 31) - 1) // 255  # nor of so many bytes, less their zero points
 
 
 def integer_products(graph: Graph, target: Target) -> Graph:
@@ -52,6 +53,8 @@ class _Integers:
         match node.op:
             case Conv() | Contract():
                 return self._product(node)
+            case Reduce(kind="sum", body=None):
+                return self._sum(node)
             case Pool(kind="max"):
                 return self._greatest(node)
             case Pad() | Reshape() | Transpose() | Slice():
@@ -110,6 +113,19 @@ class _Integers:
         if body.result.op == "input":
             return sums
         return self.rewriter.add(Map(body.result), body.operands, node.origin, [node.outputs[0].name])
+
+    def _sum(self, node: Node[Reduce]) -> tuple[Value, ...] | None:
+        """A sum of numbers, computed of the bytes that nobody else makes numbers of."""
+        (real,) = (self.rewriter.of(v) for v in node.inputs)
+        x, count = quantised(real), dims.product(real.shape[a] for a in node.op.axes)
+        if x is None or not isinstance(x.scale, float) or not isinstance(x.zero, int):
+            return None
+        if self.rewriter.readers[real] > 1 or not isinstance(count, int) or count > MOST_TERMS:
+            return None
+        whole = expr.input_(0, x.stored.dtype).cast("int32")
+        sums = self.rewriter.add(replace(node.op, body=whole), [x.stored], node.origin)
+        body = (expr.input_(0, "int32") - x.zero * count).cast("float32") * x.scale
+        return self.rewriter.add(Map(body), sums, node.origin, [node.outputs[0].name])
 
     def _padded(self, op: Conv, x: Quantised, node: Node) -> Value | None:
         """The image with its border, of the zero point that the run computes."""

@@ -38,6 +38,34 @@ def test_a_convolution_of_centred_bytes_has_a_zero_point():
     )
 
 
+def test_a_sum_of_numbers_is_that_of_their_bytes():
+    becomes(
+        clean(integer_products),
+        """graph g(%x: uint8[2, 6, 5, 5]) {
+        %0 = map(%x) { mul(cast(sub(cast($0, int32), 7), float32), 0.5) }
+        %1 = reduce(%0) kind=sum axes=(2, 3)
+        return %1
+    }""",
+        """graph g(%x: uint8[2, 6, 5, 5]) {
+        %0 = reduce(%x) kind=sum axes=(2, 3) body={ cast($0, int32) }
+        %1 = map(%0) { mul(cast(sub($0, 175), float32), 0.5) }
+        return %1
+    }""",
+    )
+
+
+@pytest.mark.parametrize("shape, returned", [("n, 100", "%1"), ("2, 9000000", "%1"), ("2, 6", "%1, %0")])
+def test_sums_that_may_overflow_and_numbers_that_are_there_anyway_stay(shape, returned):
+    stays(
+        integer_products,
+        f"""graph g(%x: int8[{shape}]) {{
+        %0 = map(%x) {{ mul(cast(sub(cast($0, int32), 7), float32), 0.5) }}
+        %1 = reduce(%0) kind=sum axes=(0, 1)
+        return {returned}
+    }}""",
+    )
+
+
 def product(op, text, **sizes):
     """The product of integers that becomes of a graph, which gives the same numbers as before."""
     (node,) = [n for n in agrees(integer_products, text, MATRIX, **sizes).nodes if isinstance(n.op, op)]
