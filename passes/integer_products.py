@@ -4,8 +4,9 @@ conv(map(%q) { mul(cast(sub(cast($0, int32), 3), float32), 0.5) }, W: of int8 %w
     →   map(conv(%q, %w) accumulate=int32 zero=3) { mul(cast($0, float32), 0.125) }
 
 Where no kernel multiplies such integers on the target (`quantised.dot_of`), `widen` follows.
-Sums are exact, those without products too. The zero point of what is padded is the convolution's; that of a Contract, or one that the run
-computes (of which a border is padded before), is taken off behind the sum, times the sums of the weights.
+Sums are exact, those without products too. The zero point of what is padded is the convolution's; that of a
+Contract, or one that the run computes (of which a border is padded before), is taken off behind the sum,
+times the sums of the weights.
 Bytes that would become real numbers only to be moved or compared (a pool's maximum), or to become the same
 bytes again, stay bytes.
 """

@@ -4,7 +4,7 @@ Every value becomes an expression of leaves: `wide` ones differ along the row, t
 computed once a row. A Reduce of wide values that need no other Reduce is made in pass 0, one that needs those
 in pass 1, and so on; each result is written in the first pass that can. A wide part that later passes need
 again and that is dear to compute is kept. Rows are divided by a number by multiplying with its inverse, where
-that is as good.
+that is as good; what they are divided by after that divides the inverse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ops import Map, Reduce
 from ...records import dataclass
 from .. import costs
-from ..text.conversion import NARROW, computed_in
+from ..text.conversion import NARROW, SCALES, computed_in
 from .states import State, accumulator
 
 KINDS = ("sum", "prod", "min", "max", "and", "or")
@@ -93,7 +93,8 @@ class RowPasses:
                     self._wide[node] = any(self._wide[a] for a in node.args)
 
     def multiplied(self, root: Expr) -> Expr:
-        """root with x * (1 / n) for x / n where x differs along the row, n does not and 1 / n can be had."""
+        """root with x * (1 / n) for x / n where x differs along the row, n does not and 1 / n can be had, and
+        x * (1 / n / c) for what is then divided by a constant, as quantising does."""
         done: dict[Expr, Expr] = {}
         for node in expr.topological(root):
             made = expr.rebuild(node, tuple(done[a] for a in node.args))
@@ -102,8 +103,21 @@ class RowPasses:
                 if not self.wide(n) and self._invertible(n):
                     x, n = (a.cast(computed_in(made.dtype)) for a in (x, n))
                     made = (x * (1 / n)).cast(node.dtype)
+                elif n.op == "const" and n.dtype not in NARROW and SCALES[0] < abs(n.value) < SCALES[1]:
+                    made = self._divided(x, n) or made
             done[node] = made
         return done[root]
+
+    def _divided(self, x: Expr, n: Expr) -> Expr | None:
+        """x / n where a factor of x is an inverse that is the same along the row."""
+        if x.op != "mul":
+            return None
+        for k, factor in enumerate(x.args):
+            inverse = factor.op == "div" and not self.wide(factor)
+            made = factor / n if inverse else self._divided(factor, n) if self.wide(factor) else None
+            if made is not None:
+                return made * x.args[1 - k]
+        return None
 
     def _invertible(self, x: Expr) -> bool:
         """Whether x >= 0, or NaN, has an inverse that is neither denormal nor infinite, except those of 0
@@ -118,12 +132,15 @@ class RowPasses:
         state, value = self.reduced[x.value - REDUCED]
         if state.kind != "sum" or value.op != "exp" or value.args[0].op != "sub":
             return False
-        shifted, greatest = value.args[0].args
-        return (
-            greatest.op == "input"
-            and REDUCED <= greatest.value < NUMBER
-            and (self.reduced[greatest.value - REDUCED] == (State("max", state.dtype), shifted))
-        )
+        return self._meets(*value.args[0].args)
+
+    def _meets(self, x: Expr, y: Expr) -> bool:
+        """Whether x and y are the same function of an element and of the greatest one, so that they are equal
+        somewhere in the row."""
+        found = [i - REDUCED for i in expr.inputs(y) if REDUCED <= i < NUMBER]
+        if len(found) != 1 or self.reduced[found[0]][0].kind != "max":
+            return False
+        return expr.substitute(y, {REDUCED + found[0]: self.reduced[found[0]][1]}) is x
 
     def reduce(self, kind: str, value: Expr) -> Expr:
         """A leaf for the result of a new reduction."""

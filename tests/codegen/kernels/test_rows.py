@@ -382,6 +382,33 @@ def test_rows_are_multiplied_with_inverses_that_exist():
     assert "div" in operations(by_sum)
 
 
+def test_a_maximum_that_is_computed_with_as_its_row_is_gives_an_inverse_too():
+    def of(number):
+        def write(r, x):
+            powers = r.map(lambda a, m: expr.exp(number(a) - number(m)), x, r.reduce("max", x))
+            return r.map(lambda p, s: p / s, powers, r.reduce("sum", powers))
+
+        return write
+
+    assert "div" not in operations(plan(of(lambda a: a.cast("float32")), TensorType("float16", (8, 100))))
+    assert "div" not in operations(plan(of(lambda a: a * 3), wide(8, 100)))
+
+
+def test_a_quantised_row_is_multiplied_once():
+    def quantised(write):
+        def whole(r, *operands):
+            return r.map(lambda v: expr.round_(v / 0.02), write(r, *operands))
+
+        return whole
+
+    assert "div" not in operations(plan(quantised(softmax), wide(8, 100)))
+    assert "div" not in operations(plan(quantised(rms_norm), wide(8, 100), wide(100)))
+    plain = plan(
+        lambda r, x: r.map(lambda v, s: expr.round_(v / 0.02) + s, x, r.reduce("sum", x)), wide(8, 9)
+    )
+    assert "div" in operations(plain)
+
+
 def test_a_maximum_may_miss_nan_only_where_every_result_is_nan():
     def maximum_too(r, x):
         return softmax(r, x), r.reduce("max", x)
