@@ -405,7 +405,8 @@ def finish(r: Random) -> Case:
         [onnx.ValueInfoProto(name=t.name, type=_bare_type(t)) for t in outputs],
         [t for t in r.initializers if t.name in used],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", r.opset)], ir_version=10)
+    opsets = [helper.make_opsetid("", r.opset), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     names = {t.name for t, _ in inputs}
     return Case(model, [{k: v for k, v in feed.items() if k in names} for feed in r.feeds], outputs, r.empty)
 

@@ -148,6 +148,11 @@ def split(r: Random):
     r.add("Split", inputs, *outputs, axis=signed(r, x, [axis])[0], **attributes)
 
 
+def length(size: int, start: int, end: int, step: int) -> int:
+    """Elements of Slice along an axis: Python's, but that a start before the axis is its first element."""
+    return len(range(*slice(max(start, -size) if step < 0 else start, end, step).indices(size)))
+
+
 def slice_(r: Random):
     x = r.pick(lambda t: t.rank, ANY)
     axes = r.subset(range(x.rank)) or [x.rank - 1]
@@ -166,9 +171,7 @@ def slice_(r: Random):
             else tuple(min(n, 4) for n in dims[axis])
         )
         steps.append(r.fixed(step))
-        dims[axis] = tuple(
-            len(range(*slice(start, e, step).indices(n))) for n, e in zip(dims[axis], ends[-1])
-        )
+        dims[axis] = tuple(length(n, start, e, step) for n, e in zip(dims[axis], ends[-1]))
     inputs = [x, r.numbers(r.per_run(starts)), r.numbers(r.per_run(ends)), r.array(signed(r, x, axes))]
     if any(s[0] != 1 for s in steps) or r.chance(3):
         inputs.append(r.numbers(r.per_run(steps)))

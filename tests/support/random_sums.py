@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from support.forests import MODES, ensemble
 from support.random_elementwise import joined
 from support.random_graphs import Dim, Random, Term, Unfit, limits, rounded
 
@@ -306,6 +307,35 @@ def repeated(r: Random, x: Term, times: int) -> Term:
     return r.add("Reshape", [apart, shape], replace(x, dims=whole))
 
 
+# Trees --------------------------------------------------------------------------------------------
+
+
+def trees(r: Random):
+    """A forest over the rows of exact numbers, which lie on one side of every split."""
+    x = r.pick(lambda t: t.rank == 2 and t.exact and min(t.dims[1]) == max(t.dims[1]) > 0, ("float32",))
+    rng, count = np.random.default_rng(r.integer(0, 2**20)), r.integer(1, 4)
+    modes = MODES if r.chance(3) else [r.choice(MODES[:4])]
+    attributes = ensemble(
+        rng,
+        count,
+        r.integer(1, 4),
+        x.dims[1][0],
+        r.choice((((0,),), ((0, 1), (2,)))),
+        modes,
+        missing=r.chance(2),
+    )
+    most = sum(map(abs, attributes["target_weights"]))
+    new = Term("", "float32", (x.dims[0], r.fixed(1 + max(attributes["target_ids"]))), -most, most, 99)
+    r.add(
+        "TreeEnsembleRegressor",
+        [x],
+        rounded(replace(new, error=1e-30), count),
+        domain="ai.onnx.ml",
+        n_targets=new.dims[1][0],
+        **{name: values for name, values in attributes.items() if values},
+    )
+
+
 TEMPLATES = (
     reduce,
     reduce,
@@ -318,4 +348,5 @@ TEMPLATES = (
     gemm,
     einsum,
     attention,
+    trees,
 )
