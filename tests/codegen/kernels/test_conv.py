@@ -38,6 +38,13 @@ def test_pointwise_convolutions_of_any_channels(target, channels):
 
 
 @TARGETS
+def test_tiles_that_are_nearly_as_fast_give_the_same(target):
+    case = convolution((1, 24, 6, 7), (70, 24, 3, 3), pads=1)
+    assert len(choices(case, conv, target, every=True)[1]) > 1
+    check(case, conv, target, every=True)
+
+
+@TARGETS
 @pytest.mark.parametrize(
     "size", [(1, 1), (1, 2), (2, 1), (3, 3), (7, 7), (13, 13), (5, 29), (31, 1), (1, 64)]
 )

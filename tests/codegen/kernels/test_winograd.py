@@ -146,6 +146,14 @@ def test_many_parts_give_the_whole(target):
 
 @SHORTER
 @TARGETS
+def test_groups_that_are_nearly_as_fast_give_the_same(target):
+    case = convolution((1, 32, 25, 25), (40, 32, 3, 3), pads=1)
+    offered = choices(case, winograd, target, every=True)[1]
+    assert len(offered) > len({choice.tiling.m for choice in offered})
+    check(case, winograd, target, tolerance=TOLERANCE, every=True)
+
+
+@TARGETS
 def test_weights_from_beyond_the_caches_are_fetched_before_they_are_transformed(target):
     far = replace(target, run_bytes=2 * target.facts.level2_bytes)
     case = convolution((1, 300, 4, 4), (72, 300, 3, 3), pads=1)
