@@ -9,11 +9,8 @@ what a C program sees of a run, `Python`: of a bound one.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,10 +19,9 @@ import onnxruntime
 from onnx import ModelProto, TensorProto, helper
 
 import onnxc
-from onnxc.codegen.library.compiler import find_compiler
-from onnxc.codegen.library.runtime import HEADERS
 
 sys.path.insert(0, str(Path(__file__).parent))
+from clock import c_clock, fastest
 from random_trees import FEATURES, ensemble
 
 CASES = "100,1024,10,3 100,200,10,3 1000,64,6,1 1000,31,12,1 600,31,12,1"
@@ -48,16 +44,6 @@ def model_of(trees: int, leaves: int, depth: int, classes: int, rows: int) -> Mo
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def fastest(run: Callable[[], object], times: int) -> float:
-    """Nanoseconds."""
-    best = float("inf")
-    for _ in range(times):
-        began = time.perf_counter_ns()
-        run()
-        best = min(best, time.perf_counter_ns() - began)
-    return best
-
-
 def rival(model: ModelProto, x: np.ndarray) -> Callable[[], list]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
@@ -73,14 +59,7 @@ def main() -> None:
     parser.add_argument("--target", default="native")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="onnxc-trees-") as folder:
-        clock = Path(folder) / "clock.so"
-        source = Path(__file__).with_suffix(".c")
-        command = [*find_compiler(), "-O2", "-shared", "-fPIC", f"-I{HEADERS}", str(source), "-o", str(clock)]
-        subprocess.run(command, check=True)
-        measured = ctypes.CDLL(str(clock)).fastest
-        pointer, count = ctypes.c_void_p, ctypes.c_int32
-        measured.argtypes = [pointer, pointer, pointer, count, pointer, count, ctypes.c_int64]
-        measured.restype = ctypes.c_double
+        clock = c_clock(Path(folder))
         print("trees,leaves,depth,classes    rows        C us   Python us  onnxruntime us   times as fast")
         for case in options.cases:
             numbers = [int(n) for n in case.split(",")]
@@ -94,8 +73,7 @@ def main() -> None:
                 theirs, times = rival(model, x), 2000 if rows == 1 else 10
                 bound()
                 np.testing.assert_allclose(bound.outputs["y"], theirs()[0], rtol=1e-3, atol=1e-3)
-                context = bound._context
-                c = measured(ctypes.cast(context.function, pointer), *context.arguments, times) / 1e3
+                c = clock(bound._context, times) / 1e3
                 python, other = fastest(bound, times) / 1e3, fastest(theirs, times) / 1e3
                 print(f"{case:27} {rows:6} {c:11.2f} {python:11.2f} {other:15.2f} {other / c:15.1f}")
 
