@@ -27,6 +27,11 @@ def library_details(imported: Imported, graph: Graph) -> dict[str, object]:
         "doc": proto.doc_string[:1000],
         "graph_doc": proto.graph.doc_string[:1000],
         "overridable": overridable(proto),
+        "sparse": [
+            port.name
+            for port in (*proto.graph.input, *proto.graph.output)
+            if port.type.HasField("sparse_tensor_type")
+        ],
         **figures(imported, graph),
     }
 

@@ -141,13 +141,13 @@ class Importer:
         return asked if isinstance(asked, bool) else name in asked
 
     def _known_dims(self, proto: onnx.GraphProto) -> set[str]:
-        return {d.dim_param for i in proto.input for d in i.type.tensor_type.shape.dim if d.dim_param}
+        return {d.dim_param for i in proto.input for d in tensor_of(i.type).shape.dim if d.dim_param}
 
     def _usual_sizes(self, proto: onnx.GraphProto) -> dict[str, int]:
         """How long the named dimensions of inputs usually are; what is a batch in one is one in all."""
         sizes: dict[str, int] = {}
         for information in proto.input:
-            shape = information.type.tensor_type.shape.dim
+            shape = tensor_of(information.type).shape.dim
             for axis, dim in enumerate(shape):
                 usual = dimension.usual(axis, len(shape))
                 sizes[dim.dim_param] = min(usual, sizes.get(dim.dim_param, usual))
@@ -482,7 +482,7 @@ class Importer:
             return type_
         if not isinstance(type_, TensorType):
             raise ModelError("only a tensor can be given a shape")
-        if information.type.tensor_type.HasField("shape") and len(shape) != type_.rank:
+        if tensor_of(information.type).HasField("shape") and len(shape) != type_.rank:
             raise ModelError(f"the shape given has {len(shape)} axes where the model has {type_.rank}")
         declared: Sequence[Dimension | None] = type_.shape or (None,) * len(shape)
         fixed: tuple[Any, ...] = tuple(d if s is None else s for s, d in zip(shape, declared))
@@ -491,8 +491,8 @@ class Importer:
     def type_of(self, proto: onnx.TypeProto, name: str) -> Type:
         """The type that a TypeProto declares; every unnamed dimension is a variable of its own."""
         match proto.WhichOneof("value"):
-            case "tensor_type":
-                tensor = proto.tensor_type
+            case "tensor_type" | "sparse_tensor_type":
+                tensor = tensor_of(proto)
                 if not tensor.HasField("shape") and name not in self.options.shapes:
                     return UnrankedType(self._dtype(tensor.elem_type))
                 return TensorType(
@@ -541,12 +541,17 @@ class Importer:
         return self.original[proto.dim_param]
 
 
+def tensor_of(proto: onnx.TypeProto) -> onnx.TypeProto.Tensor | onnx.TypeProto.SparseTensor:
+    """What a type says of a tensor. Sparse ones are computed as dense ones."""
+    return proto.sparse_tensor_type if proto.HasField("sparse_tensor_type") else proto.tensor_type
+
+
 def contradiction(proto: onnx.TypeProto, type_: Type, sizes: bool) -> str:
     """How a declared type contradicts the type that a value has: in its kind or element type and, if asked,
     in its sizes; empty where it does not."""
-    kind = proto.WhichOneof("value")
+    kind = (proto.WhichOneof("value") or "").removeprefix("sparse_")
     if kind == "tensor_type" and isinstance(type_, (TensorType, UnrankedType)):
-        tensor = proto.tensor_type
+        tensor = tensor_of(proto)
         name = tensors.DTYPE_NAMES.get(tensor.elem_type)
         if name is not None and name != type_.dtype:
             return f"it is declared with elements of type {name} and has {type_.dtype}"

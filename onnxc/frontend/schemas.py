@@ -276,7 +276,7 @@ def type_problem(signature: Signature, types: Sequence[Type | None]) -> str:
         if not text or not signature.inputs:
             continue
         formal = signature.inputs[min(index, len(signature.inputs) - 1)]
-        if formal.types and text not in formal.types:
+        if formal.types and text not in formal.types and f"sparse_{text}" not in formal.types:
             few = sorted(formal.types)[:6]
             more = len(formal.types) - len(few)
             allowed = f"{', '.join(few)}{f' or one of {more} more' if more else ''}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..loading.c_values import Port
 from ..loading.loader import Model
 
@@ -24,8 +26,9 @@ class NodeArg:
         self.shape: list[int | str | None] = shape
 
     @classmethod
-    def _of(cls, port: Port) -> NodeArg:
-        return cls(port.name, type_of(port), list(port.shape or ()))
+    def _of(cls, port: Port, sparse: Collection[str] = ()) -> NodeArg:
+        kind = f"sparse_{type_of(port)}" if port.name in sparse else type_of(port)
+        return cls(port.name, kind, list(port.shape or ()))
 
     def __str__(self) -> str:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape!r})"

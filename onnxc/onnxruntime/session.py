@@ -52,6 +52,11 @@ class Session:
         return self._model
 
     @property
+    def _sparse(self) -> Sequence[str]:
+        """Inputs and outputs that the model declares as sparse."""
+        return self._model.description.get("sparse", ())
+
+    @property
     def _sess(self) -> Session:
         return self
 
@@ -66,12 +71,12 @@ class Session:
     def get_inputs(self) -> list[NodeArg]:
         from .ports import NodeArg
 
-        return [NodeArg._of(port) for port in self._model.inputs]
+        return [NodeArg._of(port, self._sparse) for port in self._model.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         from .ports import NodeArg
 
-        return [NodeArg._of(port) for port in self._model.outputs]
+        return [NodeArg._of(port, self._sparse) for port in self._model.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Initializers that are also inputs: runs may give them."""
@@ -165,7 +170,7 @@ class Session:
     ) -> list[Any]:
         """The outputs named (none: all) for the inputs fed, by name."""
         try:
-            if run_options is None and self._profile is None:
+            if run_options is None and self._profile is None and not self._sparse:
                 return self._model.run(output_names or None, input_feed)
             for adapter in getattr(run_options, "_adapters", ()):
                 parameters = {name: value._value for name, value in adapter.parameters.items()}
@@ -241,6 +246,12 @@ class Session:
         finally:
             options._running.remove(context)
             model.give_back(context)
+        if sparse := self._sparse:
+            from .sparse import NativeSparseTensor
+
+            for k, port in enumerate(model.outputs):
+                if port.name in sparse:
+                    results[k] = NativeSparseTensor._from_dense(results[k])
         return [results[k] for k in wanted]
 
     def run_async(
@@ -287,7 +298,8 @@ class Session:
 
         ports = {port.name: port for port in self._model.outputs}
         named = [ports[name] for name in output_names] if output_names else self._model.outputs
-        return [NativeValue._of(value, type_of(port)) for value, port in zip(results, named)]
+        kinds = [f"sparse_{type_of(port)}" if port.name in self._sparse else type_of(port) for port in named]
+        return [NativeValue._of(value, kind) for value, kind in zip(results, kinds)]
 
     def run_with_ortvaluevector(
         self,

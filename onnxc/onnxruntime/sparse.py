@@ -1,7 +1,9 @@
-"""SparseTensor: values and where they stand, kept as given. Models of onnxc take and give dense tensors."""
+"""SparseTensor: values and where they stand, kept as given. Compiled models compute with dense tensors: an
+input that is declared sparse is fed the dense form, and an output is given back in COO."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,6 +66,38 @@ class NativeSparseTensor:
         found._shape, found._values = [int(size) for size in shape], np.ascontiguousarray(values)
         found._view, found.format = view, format
         return found
+
+    @classmethod
+    def _from_dense(cls, array: np.ndarray) -> NativeSparseTensor:
+        """What is not zero, in COO by the places of a flat array."""
+        (places,) = np.nonzero(array.reshape(-1))
+        here, format = OrtDevice.make("cpu", 0)._get_c_device(), OrtSparseFormat.ORT_SPARSE_COO
+        return cls._of(array.shape, array.reshape(-1)[places], SparseCooView(places), format, here)
+
+    def _places(self) -> np.ndarray:
+        """Where in a flat array the values are."""
+        if isinstance(self._view, SparseCsrView):
+            counts = np.diff(self._view.outer())
+            rows = np.repeat(np.arange(len(counts)), counts)
+            return rows * self._shape[1] + self._view.inner()
+        if self.format != OrtSparseFormat.ORT_SPARSE_COO:
+            raise RuntimeError("sparse tensors are fed in COO and CSR")
+        indices = self._view.indices()
+        if indices.size == len(self._values):
+            return indices.reshape(-1)
+        rows, columns = indices.reshape(-1, 2).T
+        if columns.size and not 0 <= columns.min() <= columns.max() < self._shape[-1]:
+            raise RuntimeError("an index of a sparse tensor is outside of its shape")
+        return rows * self._shape[-1] + columns
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The dense tensor."""
+        size, places = math.prod(self._shape), self._places()
+        if len(places) != len(self._values) or (places.size and not 0 <= places.min() <= places.max() < size):
+            raise RuntimeError("an index of a sparse tensor is outside of its shape")
+        dense = np.zeros(size, self._values.dtype)
+        dense[places] = self._values
+        return dense.reshape(self._shape).astype(dtype or dense.dtype, copy=False)
 
     @staticmethod
     def sparse_coo_from_numpy(
@@ -140,6 +174,10 @@ class SparseTensor:
 
     def _get_c_tensor(self) -> NativeSparseTensor:
         return self._tensor
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The dense tensor."""
+        return self._tensor.__array__(dtype, copy)
 
     @classmethod
     def sparse_coo_from_numpy(

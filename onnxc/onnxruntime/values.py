@@ -258,7 +258,7 @@ class OrtValue(NativeValue):
         return SparseTensor(super().as_sparse_tensor())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        array = self.numpy()
+        array = np.asarray(self._value) if self.is_sparse_tensor() else self.numpy()
         if copy is not None:
             return np.array(array, dtype=dtype, copy=copy)
         return array if dtype is None else np.asarray(array, dtype=dtype)

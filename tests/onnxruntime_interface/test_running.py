@@ -292,3 +292,62 @@ def test_an_adapters_parameters_are_fed(path, tmp_path):
     adapter.parameters.pop("another")
     options.add_active_adapter(adapter)
     np.testing.assert_array_equal(ours.InferenceSession(path).run(["y"], {"x": X}, options)[0], X + 1)
+
+
+def sparse_tensors(ort):
+    """The matrix [[0, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 3]] in the forms that can be fed."""
+    device, values = ort.OrtDevice.make("cpu", 0), np.array([2, 3], np.float32)
+    make = ort.SparseTensor
+    yield make.sparse_coo_from_numpy([3, 4], values, np.array([[0, 1], [2, 3]]), device)
+    yield make.sparse_csr_from_numpy([3, 4], values, np.array([1, 3]), np.array([0, 1, 1, 2]), device)
+
+
+@pytest.fixture(scope="module")
+def sparse_model():
+    ports = [
+        helper.make_sparse_tensor_value_info("a", TensorProto.FLOAT, ["n", 4]),
+        helper.make_tensor_value_info("b", TensorProto.FLOAT, [4, 2]),
+    ]
+    product = helper.make_node("SparseToDenseMatMul", ["a", "b"], ["y"], domain="com.microsoft", alpha=2.0)
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([product], "sparse", ports, [result])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+def test_a_sparse_tensor_is_fed_as_a_value(ort, sparse_model):
+    session = ort.InferenceSession(sparse_model, providers=["CPUExecutionProvider"])
+    assert [port.type for port in session.get_inputs()] == ["sparse_tensor(float)", "tensor(float)"]
+    b = np.arange(8, dtype=np.float32).reshape(4, 2)
+    for tensor in sparse_tensors(ort):
+        feeds = {"a": ort.OrtValue.ort_value_from_sparse_tensor(tensor), "b": b}
+        assert session.run(None, feeds)[0].tolist() == [[8, 12], [0, 0], [36, 42]]
+        feeds["b"] = ort.OrtValue.ortvalue_from_numpy(b)
+        assert session.run_with_ort_values(None, feeds)[0].numpy().tolist() == [[8, 12], [0, 0], [36, 42]]
+
+
+def test_a_sparse_result_tells_where_its_values_are(ort):
+    values = helper.make_tensor("v", TensorProto.FLOAT, [2], [2.0, 3.0])
+    matrix = helper.make_sparse_tensor(
+        values, helper.make_tensor("i", TensorProto.INT64, [2], [1, 11]), [3, 4]
+    )
+    result = helper.make_sparse_tensor_value_info("y", TensorProto.FLOAT, [3, 4])
+    graph = helper.make_graph(
+        [helper.make_node("Constant", [], ["y"], sparse_value=matrix)], "g", [], [result]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {})
+    assert (found.dense_shape(), found.data_type()) == ([3, 4], "sparse_tensor(float)")
+    assert (found.values().tolist(), found.get_coo_data().indices().tolist()) == ([2, 3], [1, 11])
+    (value,) = session.run_with_ort_values(None, {})
+    assert value.is_sparse_tensor() and value.data_type() == "sparse_tensor(float)"
+
+
+def test_a_sparse_tensor_whose_indices_leave_its_shape_is_refused(sparse_model):
+    session, device = ours.InferenceSession(sparse_model), ours.OrtDevice.make("cpu", 0)
+    values, b = np.ones(1, np.float32), np.ones((4, 2), np.float32)
+    for place in ([0, 4], [3, 0], [-1, 0]):
+        tensor = ours.SparseTensor.sparse_coo_from_numpy([3, 4], values, np.array([place]), device)
+        with pytest.raises(RuntimeError, match="outside of its shape"):
+            session.run(None, {"a": tensor, "b": b})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from ...ir import ops
+from ...ir import dtypes, ops
 from ...ir.builder import Builder
 from ...ir.graph import Value
 from ..onnx_ops import convolution, linear
@@ -17,6 +17,9 @@ from .schema import FLOATS, Wide, contrib_op
 
 Matrix = Annotated[Value, Types.of("T", *FLOATS, "bfloat16")]
 Number = Annotated[Value, Types.of("T", *FLOATS, "int32", "int64", "uint32", "uint64")]
+_NUMBERS = ("float", "double", "int32", "int64", "uint32", "uint64")
+Sparse = Annotated[Value, Types("T", frozenset(f"sparse_tensor({name})" for name in _NUMBERS))]
+Dense = Annotated[Value, Types.of("T1", *_NUMBERS)]
 
 
 @contrib_op(outputs="Y")
@@ -92,6 +95,14 @@ def _turned(b: Builder, x: Value, matrix: int, batch: int) -> Value:
     if matrix:
         perm[-2:] = perm[:-3:-1]
     return b.transpose(x, perm)
+
+
+@contrib_op(outputs="Y")
+def SparseToDenseMatMul(b, A: Sparse, B: Dense, *, alpha=1.0, transA=0, transB=0):
+    """alpha * A B, where A is sparse for whoever feeds it."""
+    factor = alpha if dtypes.is_float(A.dtype) else int(alpha)
+    product = linear.product(b, _turned(b, A, transA, 0), _turned(b, B, transB, 0))
+    return b.map(product, lambda e: e * factor)
 
 
 @contrib_op(outputs="Y")

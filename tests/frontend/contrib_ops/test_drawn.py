@@ -35,6 +35,7 @@ ELSEWHERE = {
     **dict.fromkeys(("ScaledSiLU", "TransposeMatMul"), "cases of test_fused"),
     **dict.fromkeys(("GatherND", "Range"), "cases of test_others"),
     "Tokenizer": "test_text",
+    "SparseToDenseMatMul": "takes sparse tensors: tests/onnxruntime_interface/test_running.py",
     "MoEGroupRouter": "test_experts",
 }
 KINDS = {draw: [name for name in DRAWS if DRAWS[name] is draw] for draw in DRAWS.values()}
