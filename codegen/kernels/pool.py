@@ -83,7 +83,9 @@ def _estimate(node: Node, target: Target, layout: Layout) -> Estimate:
     moved = costs.traffic(target, node)
     if _is_whole(node):
         vectors = planes * dims.typical(dims.product(x.shape[2:])) * registers
-        found = costs.compute(target, costs.WHOLE_POOL * vectors) + costs.overhead(costs.POOL_PLANE * planes)
+        body = node.op.body if isinstance(node.op, Reduce) else None
+        each = costs.WHOLE_POOL + (costs.weight(target, body) if body is not None else 0)
+        found = costs.compute(target, each * vectors) + costs.overhead(costs.POOL_PLANE * planes)
         return found + moved + costs.step(target)
     height, width = map(dims.typical, plane_axes(out.shape[2:], 1))
     win = _window(node.op)

@@ -125,6 +125,17 @@ def test_reductions_of_symbolic_images(target):
         )
 
 
+def test_what_is_computed_of_every_pixel_takes_its_time():
+    target = harness.RUNNABLE[0]
+    times = [
+        choices_of(pool, Case(Reduce("max", (2, 3), True, body), [random(1, 64, 32, 32)]).node(), target)[
+            0
+        ].time
+        for body in (None, expr.tanh(expr.input_(0, "float32")))
+    ]
+    assert times[1] > 5 * times[0]
+
+
 def test_dilated_maxima_with_padding_and_indices_are_left_to_others():
     target = harness.RUNNABLE[0]
     assert not choices_of(pool, case("max", (1, 20, 12, 11), 3, 1, 2, 2).node(), target)
