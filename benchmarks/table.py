@@ -69,6 +69,7 @@ ROWS = (
     Row("common_old, dynamic int8 and LSTM, 64×160", "common_old.onnx", (("image_width", 160),)),
     Row("minilm, weights of 4 bits", "minilm_q4.onnx", TOKENS),
     Row("minilm, float16", "minilm_fp16.onnx", TOKENS),
+    Row("minilm, float16, fused operators", "minilm_fused_fp16.onnx", TOKENS),
     Row("resnet50, float16", "resnet50_fp16.onnx"),
 )
 
