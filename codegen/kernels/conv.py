@@ -30,7 +30,7 @@ from ..tiles.blocked import (
     Image,
     Lattice,
     Window,
-    clear_border,
+    clear_planes,
     cover,
     halo_layout,
     image_of,
@@ -48,7 +48,7 @@ from ..tiles.blocked_epilogue import (
     packed_operands,
 )
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, plus, step_time, waits, widen_panel
+from ..tiles.microkernel import Tile, most_rows, plus, step_time, waits, widen_panel
 from ..tiles.panel import Ahead, Panel
 from ..tiles.panels import (
     Panels,
@@ -62,7 +62,7 @@ from ..tiles.panels import (
 )
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
-from ..tiles.strides import continues
+from ..tiles.window_sums import accumulate
 
 SHARED = 3  # tiles for which a panel of halves is decoded before
 
@@ -523,19 +523,6 @@ def _emit_panel(
             line(rows.index, "0", f.size(out.width))
 
 
-def clear_planes(
-    f: KernelFunction, out: Image, n: str, block: str, count: int | str, lines: tuple[str, str]
-) -> None:
-    """The border of `count` planes around the lines; around a single row, with its first pixel."""
-    if out.halo == (0, 0):
-        return
-    if out.height == 1:
-        lines = "0", f.cast("zext", f.compare("eq", lines[0], 0), "i64")
-    with f.loop(0, count) as loop:
-        index = f.add(f.mul(n, out.blocks), f.add(block, loop.index))
-        clear_border(f, out, f.offset(f.output(), f.mul(index, f.size(out.plane))), *lines)
-
-
 def emit_tiles(k: KernelText, plan: ConvPlan) -> None:
     """The functions that emit_panel calls."""
     for kind in {(p.vectors, p.lanes): p for p in plan.kinds}.values():
@@ -565,71 +552,3 @@ def _emit_tile(k: KernelText, plan: ConvPlan, kind: Panels, width: int) -> None:
                 done.put(sums[p * kind.vectors + j], j, y, x)
         done.rework((0, plan.rows), (0, width))
         f.statement("ret void")
-
-
-def accumulate(
-    f: KernelFunction,
-    x: Image,
-    window: Window,
-    tile: Tile,
-    sums: list[str],
-    displacements: Sequence[int],
-    panel: Panel,
-) -> list[str]:
-    """sums and the products of all taps and channels with the panel, of pixels that lie at
-    `displacements` from %a. The last group of channels may reach over the last, where weights are 0."""
-    whole, rest = divmod(-(-x.channels // tile.group) * tile.group, x.block)
-    a = "%a"
-    if window.taps == 0:
-        return sums
-    if whole:
-        loops, depth = merged([(whole, x.plane), *taps(x, window)], x.block, x.itemsize)
-        sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements)
-    if rest:
-        a = f.offset(a, f.size(whole * x.plane))
-        loops, depth = merged(taps(x, window), rest, x.itemsize)
-        sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements)
-    return sums
-
-
-def taps(x: Image, window: Window) -> list[tuple[int, Dimension]]:
-    """The loops over a window: (count, bytes a step)."""
-    (height, width), (dy, dx) = window.kernel, window.dilations
-    return [(height, x.row * dy), (width, x.pixel * dx)]
-
-
-def merged(
-    loops: Sequence[tuple[int, Dimension]], depth: int, size: int
-) -> tuple[list[tuple[int, Dimension]], int]:
-    """Loops (count, bytes a step), outermost first, around `depth` contiguous elements: those that
-    continue what is inside them become part of it, those of one iteration vanish."""
-    kept = [loop for loop in loops if loop[0] != 1]
-    while kept and continues([kept[-1][1]], [size], depth):
-        depth *= kept.pop()[0]
-    return kept, depth
-
-
-def nest(
-    f: KernelFunction,
-    tile: Tile,
-    sums: list[str],
-    a: str,
-    panel: Panel,
-    loops: Sequence[tuple[int | str, Dimension]],
-    depth: int | str,
-    displacements: Sequence[int],
-) -> tuple[list[str], Panel]:
-    """multiply_add in loops that carry the accumulators; returns them and where the panel goes
-    on."""
-    if not loops:
-        rows = fixed_rows(a, displacements, dtypes.itemsize(tile.lhs))
-        steps, _ = f.divide(depth, tile.group)
-        return multiply_add(f, tile, sums, rows, panel, depth), panel.after(f, steps, tile.panel_step)
-    (count, stride), *inner = loops
-    pointers = [a, *panel.pointers]
-    kinds = [*["ptr"] * len(pointers), *[tile.vector] * len(sums)]
-    with f.loop(0, count, carried=list(zip(kinds, [*pointers, *sums]))) as loop:
-        at, here = loop.carried[0], panel.at(loop.carried[1 : len(pointers)])
-        values, after = nest(f, tile, loop.carried[len(pointers) :], at, here, inner, depth, displacements)
-        loop.carry(f.offset(at, f.size(stride)), *after.pointers, *values)
-    return loop.results[len(pointers) :], panel.at(loop.results[1 : len(pointers)])

@@ -28,19 +28,8 @@ from ..tiles.microkernel import Tile, most_rows
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, bytes_of, in_groups
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
-from .conv import (
-    ConvPlan,
-    dot_of,
-    emit_plan,
-    is_summed,
-    merged,
-    nest,
-    padded_layout,
-    plan_of,
-    taps,
-    tile_estimate,
-    window,
-)
+from ..tiles.window_sums import merged, nest, taps
+from .conv import ConvPlan, dot_of, emit_plan, is_summed, padded_layout, plan_of, tile_estimate, window
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:

@@ -27,14 +27,23 @@ from ..text.conversion import from_computed
 from ..text.emitter import ENTRY, memory_type, vector_type
 from ..text.vectors import Vectors
 from ..tiles import matrix
-from ..tiles.blocked import Image, Window, displaced, equal_width, halo_layout, image_of, without_halo
+from ..tiles.blocked import (
+    Image,
+    Window,
+    clear_planes,
+    displaced,
+    equal_width,
+    halo_layout,
+    image_of,
+    without_halo,
+)
 from ..tiles.blocked_epilogue import Epilogue, Finish, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.matrix import MatrixTile
 from ..tiles.microkernel import plus
 from ..tiles.panel import Ahead
 from ..tiles.panels import Panels, by_depth, in_dot_panels, panels_of
-from .conv import clear_planes, window
+from .conv import window
 
 MOST_POSITIONS = 128  # whose sums wait together, where lines are not longer
 LONGEST_LINE = 512

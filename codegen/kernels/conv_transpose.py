@@ -29,6 +29,7 @@ from ..tiles.blocked import (
     Image,
     Window,
     bounded_halo,
+    clear_planes,
     cover,
     equal_width,
     halo_layout,
@@ -43,16 +44,8 @@ from ..tiles.microkernel import Tile, most_rows
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of, widest
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
-from .conv import (
-    ConvPlan,
-    accumulate,
-    clear_planes,
-    emit_panel,
-    emit_tiles,
-    is_plain,
-    tile_estimate,
-    tile_shape,
-)
+from ..tiles.window_sums import accumulate
+from .conv import ConvPlan, emit_panel, emit_tiles, is_plain, tile_estimate, tile_shape
 
 MOST_LATTICES = 64  # each has its own code
 

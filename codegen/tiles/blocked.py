@@ -327,6 +327,19 @@ def clear_border(f: KernelFunction, image: Image, plane: str, first: str | int, 
         clear(f.size(image.origin + image.height * image.row - side), f.size(image.plane))
 
 
+def clear_planes(
+    f: KernelFunction, out: Image, n: str, block: str, count: int | str, lines: tuple[str, str]
+) -> None:
+    """The border of `count` planes around the lines; around a single row, with its first pixel."""
+    if out.halo == (0, 0):
+        return
+    if out.height == 1:
+        lines = "0", f.cast("zext", f.compare("eq", lines[0], 0), "i64")
+    with f.loop(0, count) as loop:
+        index = f.add(f.mul(n, out.blocks), f.add(block, loop.index))
+        clear_border(f, out, f.offset(f.output(), f.mul(index, f.size(out.plane))), *lines)
+
+
 def keep_channels(f: Function, dtype: str, lanes: int, value: str, channels: str | int) -> str:
     """value with the lanes from number `channels` on set to zero."""
     vector, mask = vector_type(scalar_type(dtype), lanes), first_lanes(f, channels, lanes)

@@ -20,6 +20,7 @@ from support.blocked_cases import (
 from support.guarded import guarded
 
 from onnxc.codegen.kernels import winograd
+from onnxc.codegen.tiles.winograd_transforms import transforms
 from onnxc.ir import expr
 from onnxc.ir.expr import input_, sigmoid
 from onnxc.target import LEVELS
@@ -51,7 +52,7 @@ def channels_to(outputs):
 
 @pytest.mark.parametrize("m", winograd.PIECES)
 def test_the_transforms_compute_exactly_what_a_window_does(m):
-    matrices, rng = winograd.transforms(m), np.random.default_rng(m)
+    matrices, rng = transforms(m), np.random.default_rng(m)
     data, weights = ([Fraction(int(n)) for n in rng.integers(-9, 9, size)] for size in (m + 2, 3))
 
     def times(matrix, vector):

@@ -1,0 +1,83 @@
+"""The sums of a register tile over the taps of a window and the channels of a blocked image: loops around the
+multiply-adds, of which those that continue each other in memory are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir import dtypes
+from ...ir.dims import Dimension
+from ..kernel import KernelFunction
+from .blocked import Image, Window
+from .microkernel import Tile, fixed_rows, multiply_add
+from .panel import Panel
+from .strides import continues
+
+
+def accumulate(
+    f: KernelFunction,
+    x: Image,
+    window: Window,
+    tile: Tile,
+    sums: list[str],
+    displacements: Sequence[int],
+    panel: Panel,
+) -> list[str]:
+    """sums and the products of all taps and channels with the panel, of pixels that lie at
+    `displacements` from %a. The last group of channels may reach over the last, where weights are 0."""
+    whole, rest = divmod(-(-x.channels // tile.group) * tile.group, x.block)
+    a = "%a"
+    if window.taps == 0:
+        return sums
+    if whole:
+        loops, depth = merged([(whole, x.plane), *taps(x, window)], x.block, x.itemsize)
+        sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements)
+    if rest:
+        a = f.offset(a, f.size(whole * x.plane))
+        loops, depth = merged(taps(x, window), rest, x.itemsize)
+        sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements)
+    return sums
+
+
+def taps(x: Image, window: Window) -> list[tuple[int, Dimension]]:
+    """The loops over a window: (count, bytes a step)."""
+    (height, width), (dy, dx) = window.kernel, window.dilations
+    return [(height, x.row * dy), (width, x.pixel * dx)]
+
+
+def merged(
+    loops: Sequence[tuple[int, Dimension]], depth: int, size: int
+) -> tuple[list[tuple[int, Dimension]], int]:
+    """Loops (count, bytes a step), outermost first, around `depth` contiguous elements: those that
+    continue what is inside them become part of it, those of one iteration vanish."""
+    kept = [loop for loop in loops if loop[0] != 1]
+    while kept and continues([kept[-1][1]], [size], depth):
+        depth *= kept.pop()[0]
+    return kept, depth
+
+
+def nest(
+    f: KernelFunction,
+    tile: Tile,
+    sums: list[str],
+    a: str,
+    panel: Panel,
+    loops: Sequence[tuple[int | str, Dimension]],
+    depth: int | str,
+    displacements: Sequence[int],
+) -> tuple[list[str], Panel]:
+    """multiply_add in loops that carry the accumulators; returns them and where the panel goes
+    on."""
+    if not loops:
+        rows = fixed_rows(a, displacements, dtypes.itemsize(tile.lhs))
+        steps, _ = f.divide(depth, tile.group)
+        return multiply_add(f, tile, sums, rows, panel, depth), panel.after(f, steps, tile.panel_step)
+    (count, stride), *inner = loops
+    pointers = [a, *panel.pointers]
+    kinds = [*["ptr"] * len(pointers), *[tile.vector] * len(sums)]
+    with f.loop(0, count, carried=list(zip(kinds, [*pointers, *sums]))) as loop:
+        at, here = loop.carried[0], panel.at(loop.carried[1 : len(pointers)])
+        values, after = nest(f, tile, loop.carried[len(pointers) :], at, here, inner, depth, displacements)
+        loop.carry(f.offset(at, f.size(stride)), *after.pointers, *values)
+    return loop.results[len(pointers) :], panel.at(loop.results[1 : len(pointers)])

@@ -1,0 +1,141 @@
+"""What a convolution by Winograd's transforms computes at a time, a function of the kernel each:
+
+    spread     V = B' x B of one piece and some channels
+    weights    U = G w G' of one input channel and some output channels
+    multiply   M += V U, a register tile
+    join       A' M A of one piece and some channels, and the epilogue
+They are called with addresses and know of the plan how far apart the matrices lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+from ...ir import dtypes
+from ..kernel import KernelFunction, KernelText
+from ..text.emitter import ENTRY
+from ..text.vectors import Vectors
+from .blocked_epilogue import Finish
+from .microkernel import Tile, load_tile, store_tile
+from .panel import LINE, Ahead, Panel, load_widened
+from .panels import Panels
+from .window_sums import nest
+from .winograd_plan import WinogradPlan
+from .winograd_transforms import both_ways, by_columns, by_rows
+
+
+def emit_spread(k: KernelText, plan: WinogradPlan) -> None:
+    """B' x B of one piece in some lanes of a block of channels, from %x to %v."""
+    t, size, align = plan.t, plan.x.pixel, min(plan.lanes * plan.size, LINE)
+    with _function(k, "spread", ["ptr %args", "ptr noalias %x", "ptr noalias %v"]) as f:
+        v = Vectors(f, plan.dtype, plan.lanes)
+        rows = [f.offset("%x", f.mul(y, f.size(plan.x.row))) for y in range(t)]
+
+        def load(y: int, x: int) -> str:
+            return f.load(v.type, f.offset(rows[y], x * size), align)
+
+        done = both_ways(by_rows, f, v, plan.matrices.data, t, load, align)
+        for i, value in enumerate(value for row in done for value in row):
+            f.store(v.type, value, f.offset("%v", i * plan.v_step), align)
+        f.statement("ret void")
+
+
+def emit_weights(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
+    """G w G' of some lanes of output channels, from nine vectors at %w to %u."""
+    row, align = kind.width * dtypes.itemsize(plan.stored), min(plan.lanes * plan.size, LINE)
+    with _function(k, f"weights{kind.vectors}", ["ptr noalias %w", "ptr noalias %u"]) as f:
+        v = Vectors(f, plan.dtype, plan.lanes)
+
+        def weight(y: int, x: int) -> str:
+            place = f.offset("%w", (3 * y + x) * row)
+            near = min(plan.lanes * dtypes.itemsize(plan.stored), LINE)
+            return load_widened(f, plan.stored, plan.dtype, plan.lanes, place, near)
+
+        done = both_ways(by_rows, f, v, plan.matrices.weights, 3, weight, align)
+        for i, value in enumerate(value for line in done for value in line):
+            f.store(v.type, value, f.offset("%u", i * plan.u_step), align)
+        f.statement("ret void")
+
+
+def emit_multiply(k: KernelText, plan: WinogradPlan, tile: Tile) -> None:
+    """%c = %a %b over %whole blocks of channels and %rest channels more, added to what %c holds where
+    channels come in chunks."""
+    parameters = ["ptr noalias %a", "ptr noalias %b", "ptr noalias %c", *["ptr %ahead"] * plan.fetched]
+    parameters += ["i64 %whole", "i64 %rest"]
+    row = tile.columns * plan.size
+    with _function(k, f"multiply{tile.rows}x{tile.vectors}", parameters) as f:
+
+        def place(r: int, j: int) -> str:
+            return f.offset("%c", r * row + j * plan.vector)
+
+        chunked = not plan.grouped and plan.chunk < plan.x.channels
+        start = load_tile(f, tile, place) if chunked else tile.zeros()
+        rows, step = [r * plan.x.pixel for r in range(tile.rows)], tile.rows * plan.x.pixel
+        panel = Panel("%b", ahead=Ahead("%ahead", plan.bytes_ahead(tile)) if plan.fetched else None)
+        sums, panel = nest(f, tile, start, "%a", panel, [("%whole", step)], plan.block, rows)
+        if plan.x.channels % plan.block and not plan.grouped:
+            a = f.offset("%a", f.mul("%whole", step))
+            sums, _ = nest(f, tile, sums, a, panel, [], "%rest", rows)
+        store_tile(f, tile, sums, place)
+        f.statement("ret void")
+
+
+def emit_join(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
+    """A' m A of one piece and its epilogue, from the row %above and the column %left on."""
+    parameters = [
+        "ptr %args",
+        "ptr noalias %m",
+        "ptr %out",
+        "i64 %above",
+        "i64 %left",
+        *plan.epilogue.parameters,
+    ]
+    with _function(k, f"join{kind.vectors}", parameters) as f:
+        whole, start = Vectors(f, plan.dtype, plan.block), plan.epilogue.start(f, kind.vectors)
+        done = Finish(plan.epilogue, f, plan.out, kind.vectors, (plan.m, plan.m))
+        for j in range(kind.vectors):
+            bias = [start[j]] * len(plan.parts)
+            if len(bias) == 2 and start[j] != "zeroinitializer":
+                bias = [whole.part(half, start[j]) for half in (0, 1)]
+            parts = [
+                _joined(f, plan, f.offset("%m", j * plan.vector + part), one)
+                for part, one in zip(plan.parts, bias, strict=True)
+            ]
+            results = parts if len(parts) == 1 else list(map(list, parts))  # one after the other
+            for y, rows in enumerate(zip(*results)):
+                for x, values in enumerate(zip(*rows)):
+                    value = values[0] if len(values) == 1 else whole.joined(*values)
+                    with _owned(f, plan, y, x):
+                        done.put(value, j, y, x)
+        done.rework(*plan.own(f))
+        f.statement("ret void")
+
+
+def _joined(f: KernelFunction, plan: WinogradPlan, m: str, bias: str) -> Iterator[list[str]]:
+    """The rows of A' m A in some lanes, and the bias."""
+    v, t, align = Vectors(f, plan.dtype, plan.lanes), plan.t, min(plan.lanes * plan.size, LINE)
+
+    def load(y: int, x: int) -> str:
+        value = f.load(v.type, f.offset(m, (y * t + x) * plan.m_step), align)
+        # A sum at the point (1, 1) is part of every result.
+        return v.add(value, bias) if (y, x) == (1, 1) and bias != "zeroinitializer" else value
+
+    return both_ways(by_columns, f, v, plan.matrices.result, t, load, align)
+
+
+def _owned(f: KernelFunction, plan: WinogradPlan, y: int, x: int) -> AbstractContextManager[None]:
+    """What follows runs where the pixel is the piece's own."""
+    conditions = []
+    for at, (first, last) in zip((y, x), plan.own(f)):
+        if first != "0":
+            conditions.append(f.compare("sge", at, first))
+        if last != str(plan.m):
+            conditions.append(f.compare("slt", at, last))
+    if not conditions:
+        return nullcontext()
+    return f.when(f.all_of(*conditions))
+
+
+def _function(k: KernelText, name: str, parameters: list[str]) -> AbstractContextManager[KernelFunction]:
+    return k.function(f"{ENTRY}.{name}", parameters, attributes="noinline nounwind")

@@ -1,0 +1,252 @@
+"""How a convolution by Winograd's transforms is cut: groups of pieces, panels, chunks of channels, and where
+each lies in memory. `kernels/winograd.py` says what is computed in which order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...ir import dims, dtypes
+from ...ir.graph import Node
+from ...ir.ops import Conv
+from ...records import dataclass
+from ...target import Target
+from .. import costs
+from ..kernel import Choice, KernelFunction
+from ..text.emitter import ENTRY, Function
+from .blocked import Window, image_of
+from .blocked_epilogue import Epilogue
+from .lines import Lines
+from .microkernel import Tile, equal_heights, for_equal_tiles, waits
+from .panel import LINE
+from .panels import Panels, panels_of
+from .run_packing import RunPanels
+from .winograd_transforms import transforms
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Pieces of m x m, in groups of about `pieces`; panels of `vectors` blocks of channels and tiles of at
+    most `rows` pieces. `kept`: weights are transformed once, all of them, not for every group. `stored`: the
+    type of the weights, where it is not that of sums."""
+
+    m: int
+    vectors: int
+    rows: int
+    pieces: int
+    kept: bool = False
+    stored: str | None = None
+
+
+def _apart(nbytes: int) -> int:
+    """At least nbytes from one matrix to the next, so that equal places in them do not fall into one set of
+    a cache: an odd number of lines."""
+    return (-(-nbytes // LINE) | 1) * LINE
+
+
+class WinogradPlan:
+    """One step, whose parts are a group of pieces of one image and some panels; its scratch holds V, then U,
+    then M. `spans`: for each panel the input channels that it sums over."""
+
+    def __init__(
+        self,
+        node: Node[Conv],
+        choice: Choice[Tiling],
+        target: Target,
+        window: Window,
+        spans: Sequence[tuple[int, int]],
+    ):
+        tiling = choice.tiling
+        self.target, self.m, self.cost = target, tiling.m, choice.cost
+        self.t, self.matrices = self.m + 2, transforms(self.m)
+        self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
+        self.block, self.window = self.out.block, window
+        self.dtype, self.size = node.op.accumulate, dtypes.itemsize(node.op.accumulate)
+        self.stored = tiling.stored or self.dtype  # of weights
+        self.vector = self.block * self.size  # bytes of a vector of sums
+        self.lanes = min(self.block, target.lanes(self.dtype))  # that are transformed at once
+        self.parts = [part * self.lanes * self.size for part in range(self.block // self.lanes)]
+        self.epilogue = Epilogue(node, self.block)
+        self.grouped, self.spans = node.op.groups > 1, spans
+        self.kinds = panels_of(self.out.channels, self.block, tiling.vectors)
+        self.widest, self.rows, self.kept = tiling.vectors, tiling.rows, tiling.kept
+        self.columns = dims.ceil_divide(self.out.width, self.m)
+        self.pieces = dims.ceil_divide(self.out.height, self.m) * self.columns
+        self.piece = self.x.blocks * self.x.pixel  # bytes of a piece in one of the matrices V
+        self.groups = self._groups(tiling.pieces)
+        most = self.counts[-1]
+        self.v_step = _apart(most * self.piece)
+        self.chunk = self._chunk()
+        self.u_step = _apart(self.chunk * self.widest * self.block * self.size)
+        self.m_step = _apart(most * self.widest * self.block * self.size)
+        self.parted = self._parted()
+        self.fetched = self._waits()
+
+    # Sizes ---------------------------------------------------------------------------------------
+
+    def _groups(self, most: int) -> Lines:
+        count = -(-dims.typical(self.pieces) // most)
+        return Lines(self.pieces, max(1, dims.typical(self.pieces) // count))
+
+    @property
+    def counts(self) -> list[int]:
+        """How many pieces a group has where sizes are known, and how many it has at most."""
+        each = self.groups.each
+        if isinstance(self.pieces, int):
+            return sorted({each, self.pieces - (dims.number(self.groups.count) - 1) * each})
+        return [2 * each - 1]
+
+    @property
+    def heights(self) -> list[int]:
+        """The heights of tiles: equal where the pieces are known, else the greatest and powers of two."""
+        if isinstance(self.pieces, int):
+            return sorted({h for count in self.counts for h in equal_heights(count, self.rows)})
+        return [self.rows, *(1 << k for k in reversed(range((self.rows - 1).bit_length())))]
+
+    def _chunk(self) -> int:
+        """Channels whose U takes a third of the second-level cache, whole blocks, or all that a panel has, as
+        where U is kept."""
+        if self.kept or self.grouped:
+            return max(high - low for low, high in self.spans)
+        block = self.t**2 * self.widest * self.block**2 * self.size  # bytes of a block of channels
+        most = max(1, self.target.facts.level2_bytes // 3 // block)
+        chunks = -(-self.x.blocks // most)
+        return min(self.x.channels, -(-self.x.blocks // chunks) * self.block)
+
+    def _parted(self) -> int:
+        """Into how many runs of panels a group is cut, where groups alone are few: who computes several of
+        them, one after the other, transforms the data once."""
+        if self.kept:
+            return 1
+        panels = sum(kind.count for kind in self.kinds)
+        wanted = costs.parts_for(self.cost.total) // dims.typical(self.out.batch * self.groups.count)
+        return max(1, min(panels, wanted))
+
+    def _waits(self) -> bool:
+        """Whether weights are transformed for every group, and waited for unless products fetch those of the
+        next chunk of channels."""
+        tile = self.tile(max(self.heights), self.widest)
+        return not self.kept and not self.grouped and waits(self.target, tile, self.bytes_ahead(tile))
+
+    def bytes_ahead(self, tile: Tile) -> int:
+        """What a tile fetches in a step of k, so that all tiles of a group fetch nine weights for each."""
+        weights = 9 * tile.columns * dtypes.itemsize(self.stored)
+        return -(-weights * tile.rows // (self.t**2 * self.counts[-1]))
+
+    def ahead_word(self, f: Function, kind: Panels, weights: str, depth: str, i: str, start: str) -> str:
+        """Where what the tile at `start` of the i-th matrix fetches begins, behind these weights."""
+        nbytes = int(depth) * 9 * kind.width * dtypes.itemsize(self.stored)
+        pieces = self.counts[-1]
+        share = f.mul(f.add(f.mul(i, pieces), start), -(-nbytes // (self.t**2 * pieces)))
+        return f.offset(weights, f.add(nbytes, share))
+
+    @property
+    def panel_bytes(self) -> int:
+        """Bytes of the weights of one column of panels."""
+        return self.x.channels * 9 * dtypes.itemsize(self.stored)
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.panel_bytes * sum(kind.count * kind.width for kind in self.kinds)
+
+    @property
+    def run_panels(self) -> RunPanels:
+        """The panels of weights that the run knows."""
+
+        def place(f: KernelFunction, kind: Panels, panel: str) -> tuple[str, str, str]:
+            return self.panel_offset(f, self.first_block(f, kind, panel)), "0", str(self.x.channels)
+
+        return RunPanels(self.kinds, self.block, 1, place)
+
+    # Places --------------------------------------------------------------------------------------
+
+    def first_block(self, f: Function, kind: Panels, panel: str) -> str:
+        """The panel's first block of output channels."""
+        return f.add(kind.block, f.mul(panel, kind.vectors))
+
+    def panel_offset(self, f: Function, block: str) -> str:
+        """Where the weights of the panel with that first block begin, in bytes."""
+        return f.mul(block, self.panel_bytes * self.block)
+
+    def span_of(self, f: KernelFunction, kind: Panels, panel: str) -> tuple[str, str, str]:
+        """Where the weights of a panel of a grouped convolution begin, its first block of input channels, and
+        how many channels it sums over."""
+        widths = [p.width * 9 * dtypes.itemsize(self.stored) for p in self.kinds for _ in range(p.count)]
+        table, start = [], 0
+        for (low, high), width in zip(self.spans, widths):
+            table += [start, low // self.block, high - low]
+            start += (high - low) * width
+        entries = f.text.table("i64", [str(n) for n in table], f"{ENTRY}.panels")
+        entry = f.element(entries, f.add(kind.first, panel), 24)
+        offset, first, depth = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
+        return f.offset(f.input(1), offset), first, depth
+
+    def panel_weights(self, f: KernelFunction, kind: Panels, panel: str) -> str:
+        """Where the weights of a panel begin."""
+        if self.grouped:
+            return self.span_of(f, kind, panel)[0]
+        return f.offset(f.input(1), self.panel_offset(f, self.first_block(f, kind, panel)))
+
+    def panel_u(self, f: Function, kind: Panels, u: str, panel: str) -> str:
+        """Where U of the panel-th panel of a kind begins."""
+        return f.offset(u, f.mul(f.add(kind.first, panel), self.t**2 * self.u_step)) if self.kept else u
+
+    def tile(self, height: int, vectors: int) -> Tile:
+        return Tile(height, vectors, self.block, self.dtype, self.dtype, self.dtype)
+
+    def for_tiles(self, f: Function, count: str, body: Callable[[int, str], None]) -> None:
+        """body(height, first piece) for tiles that cover the pieces of a group once."""
+        if isinstance(self.pieces, int):
+            for known in self.counts:
+                with f.when(f.compare("eq", count, known)):
+                    for_equal_tiles(f, known, self.rows, lambda height, first, _: body(height, first))
+            return
+        at = "0"
+        for height in self.heights:
+            tiles, _ = f.divide(f.sub(count, at), height)
+            with f.loop(0, tiles) as loop:
+                body(height, f.add(at, f.mul(loop.index, height)))
+            at = f.add(at, f.mul(tiles, height))
+
+    def rows_of(self, f: KernelFunction, group: str) -> tuple[str, str]:
+        """The rows of the output whose border a group clears: any partition will do."""
+        groups, height = f.size(self.groups.count), f.size(self.out.height)
+        divisor = f.maximum(groups, 1)
+        return (
+            f.divide(f.mul(group, height), divisor)[0],
+            f.divide(f.mul(f.add(group, 1), height), divisor)[0],
+        )
+
+    def run_of(self, f: Function, kind: Panels, run: str) -> tuple[str, str]:
+        """The panels of a kind that belong to a run: numbers within the kind."""
+        panels = sum(kind.count for kind in self.kinds)
+        cuts = [f.divide(f.mul(f.add(run, more), panels), self.parted)[0] for more in (0, 1)]
+        begin, end = (f.maximum(0, f.minimum(kind.count, f.sub(at, kind.first))) for at in cuts)
+        return begin, end
+
+    def place(self, f: KernelFunction, piece: str) -> tuple[str, str, str, str]:
+        """The first row and column of a piece, and how many of its rows and columns belong to the piece
+        before: at the end of a row or column pieces overlap."""
+        found = []
+        for index, size in zip(f.divide(piece, f.size(self.columns)), (self.out.height, self.out.width)):
+            start = wanted = f.mul(index, self.m)
+            if size % self.m != 0:
+                start = f.maximum(0, f.minimum(wanted, f.size(size - self.m)))
+            found.append((start, "0" if start == wanted else f.sub(wanted, start)))
+        (y, above), (x, left) = found
+        return y, x, above, left
+
+    def tap(self, f: KernelFunction, image: str, y: str, x: str) -> str:
+        """The first input that the output (y, x) reads."""
+        before = self.window.before
+        start = self.x.origin - before[0] * self.x.row - before[1] * self.x.pixel
+        row = f.add(f.size(start), f.mul(y, f.size(self.x.row)))
+        return f.offset(image, f.add(row, f.mul(x, self.x.pixel)))
+
+    def own(self, f: KernelFunction) -> tuple[tuple[str, str], tuple[str, str]]:
+        """The first row that is a piece's own and the one behind the last; the same of columns."""
+        rows, columns = (
+            ("0" if size % self.m == 0 else first, f.size(dims.minimum(self.m, size)))
+            for first, size in (("%above", self.out.height), ("%left", self.out.width))
+        )
+        return rows, columns
