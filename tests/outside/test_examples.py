@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 
 import pytest
-from support.examples import SEVEN, Example, build_with_cmake
+from support.examples import DRAWING, SEVEN, Example, build_with_cmake
 
 pytestmark = pytest.mark.outside
 
@@ -55,11 +54,35 @@ def test_cmake_installs_models_that_are_libraries_of_their_own(tmp_path):
     assert files == {"digits", "libshrink.so", "libdigits.so"}
 
 
+#: A C compiler that brings musl, for programs that need nothing of the machine.
+MUSL = "python3 -m ziglang cc -target x86_64-linux-musl"
+
+
 @of("scratch")
 def test_a_static_program_runs_where_there_is_nothing_else(example):
     example.run("sh", "build.sh")
-    example.move("digits")
-    root = example.folder / "scratch"
-    assert [path.name for path in root.iterdir()] == ["digits"]
-    as_root = [] if os.geteuid() == 0 else ["unshare", "--map-root-user"]
-    assert example.run(*as_root, "chroot", root, "/digits", given=SEVEN) == "7\n"
+    assert example.run_alone("digits", given=SEVEN) == "7\n"
+
+
+@of("c")
+def test_a_static_program_of_two_models(example):
+    example.run("make", f"CC={MUSL}", "LDFLAGS=-static")
+    assert example.run_alone("digits", given=DRAWING).startswith("7\n")
+
+
+@of("go")
+def test_a_static_program_in_go(example):
+    example.run("go", "generate", CC=MUSL)
+    example.run("go", "build", "-ldflags", "-linkmode external -extldflags -static", "-o", "digits", CC=MUSL)
+    assert example.run_alone("digits", given=2 * SEVEN) == "7\n7\n"
+
+
+@of("rust")
+def test_a_static_program_in_rust(example):
+    """With glibc: crates for musl need a standard library for it, which is rustup's to bring."""
+    host = next(
+        line.split()[1] for line in example.run("rustc", "-vV").splitlines() if line.startswith("host:")
+    )
+    static = {"RUSTFLAGS": "-C target-feature=+crt-static"}
+    example.run("cargo", "build", "--release", "--offline", "--target", host, **static)
+    assert example.run_alone(f"target/{host}/release/digits", given=SEVEN).startswith("7\n")

@@ -28,11 +28,12 @@ class Example:
         made.name, made.folder = folder.name, folder.parent
         return made
 
-    def run(self, *command: object, given: str | None = None) -> str:
+    def run(self, *command: object, given: str | None = None, **variables: str) -> str:
+        """What a command prints in the example's folder. given: its input; variables: of its environment."""
         own = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             list(map(str, command)), cwd=self.folder / self.name, input=given, capture_output=True, text=True,
-            env={**os.environ, "PATH": own}, timeout=500,
+            env={**os.environ, "PATH": own, **variables}, timeout=500,
         )  # fmt: skip
         assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
@@ -46,6 +47,14 @@ class Example:
             shutil.move(source, elsewhere / source.name)
         shutil.rmtree(self.folder)
         self.folder = elsewhere.parent
+
+    def run_alone(self, file: str, given: str) -> str:
+        """What a program prints where there is nothing else: no other file, no shared library, no device."""
+        self.move(file)
+        root, name = self.folder / self.name, Path(file).name
+        assert [path.name for path in root.iterdir()] == [name]
+        as_root = [] if os.geteuid() == 0 else ["unshare", "--map-root-user"]
+        return self.run(*as_root, "chroot", root, f"/{name}", given=given)
 
 
 def build_with_cmake(folder: Path, *options: str) -> set[str]:
