@@ -30,7 +30,5 @@ def c_clock(folder: Path) -> Callable[[Context, int], float]:
     command = [*find_compiler(), "-O2", "-shared", "-fPIC", f"-I{HEADERS}", str(source), "-o", str(library)]
     subprocess.run(command, check=True)
     measured = ctypes.CDLL(str(library)).fastest
-    pointer, count = ctypes.c_void_p, ctypes.c_int32
-    measured.argtypes = [pointer, pointer, pointer, count, pointer, count, ctypes.c_int64]
     measured.restype = ctypes.c_double
-    return lambda context, times: measured(ctypes.cast(context.function, pointer), *context.arguments, times)
+    return lambda context, times: measured(context.function, *context.arguments, ctypes.c_int64(times))

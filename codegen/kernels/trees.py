@@ -29,6 +29,7 @@ from ..tiles.tree_bits import TreeBits, tree_bits
 from ..tiles.tree_tables import TreeTables, tree_tables
 
 MOST_ROWS = 256  # of a part
+GROUPS = 8  # that walk at a time: as many steps are on their way while one waits for what it gathers
 UNROLLED = 8  # columns that are added without a loop
 ALIGNMENT = 64  # of each table
 
@@ -54,8 +55,10 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         return
     wide, compared = target.lanes(node.inputs[0].dtype), _compared(node, target)
     gathers = Ability.GATHER in target.abilities
-    lanes, groups, step = (wide, 2, costs.WALKED_VECTOR / wide) if gathers else (1, 8, costs.WALKED)
-    steps = dims.typical(node.inputs[6].tensor.count) * max(1, node.op.depth)
+    trees, most = dims.typical(node.inputs[6].tensor.count), dims.typical(node.inputs[0].shape[0])
+    lanes, step = (wide, costs.WALKED_VECTOR / wide) if gathers else (1, costs.WALKED)
+    groups = max(2, min(GROUPS, -(-max(trees, most) // lanes))) if gathers else GROUPS
+    steps = trees * max(1, node.op.depth)
     yield _offer(node, target, Tiling(lanes, groups, _rows(node, target, lanes * groups)), steps * step)
     if compared is not None:
         yield _offer(node, target, Tiling(lanes, groups, MOST_ROWS, wide), compared / wide)

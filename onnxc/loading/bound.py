@@ -50,9 +50,12 @@ class Bound:
 
     def __call__(self) -> None:
         """Runs the model on what the input arrays hold now."""
-        if self._context is None:
+        context = self._context
+        if context is None:
             raise RunError("the bound model is closed", status=NULL_POINTER)
-        self._context.call()
+        status = context.function(*context.arguments)
+        if status:
+            raise context.error(status)
 
     def close(self) -> None:
         """Ends the calls; the arrays stay."""

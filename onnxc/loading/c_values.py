@@ -69,7 +69,20 @@ def _holding(*arguments: Any) -> type:
     return ctypes.PYFUNCTYPE(ctypes.c_int64, *arguments)
 
 
+def prepared(types: Sequence[Any], *arguments: object) -> tuple[Any, ...]:
+    """Arguments of these C types for `taking_prepared`, converted once and not in every call, of which that
+    is half."""
+    return tuple(type_.from_param(argument) for type_, argument in zip(types, arguments, strict=True))
+
+
+def taking_prepared(function: Any) -> Any:
+    """The same function of an int32 result, which checks and converts no arguments."""
+    address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    return ctypes.CFUNCTYPE(_INT)(address)
+
+
 class CModel(ctypes.Structure):
+    run_types = (_POINTER, _POINTER, _INT, _POINTER, _INT)
     _fields_ = [
         ("struct_size", ctypes.c_uint32),
         ("abi_major", ctypes.c_uint16),
@@ -89,7 +102,7 @@ class CModel(ctypes.Structure):
         ("workspace_bytes", ctypes.c_int64),
         ("create", _function(_POINTER, _POINTER)),
         ("destroy", _function(_POINTER)),
-        ("run", _function(_POINTER, _POINTER, _INT, _POINTER, _INT)),
+        ("run", _function(*run_types)),
         ("release", _function(_POINTER, result=None)),
         ("workspace_bytes_for", _function(_POINTER, _POINTER, _INT, _POINTER)),
         ("set_workspace", _function(_POINTER, _POINTER, ctypes.c_size_t)),

@@ -37,9 +37,11 @@ from .c_values import (
     Port,
     Slot,
     address_of,
+    prepared,
     read_ports,
     set_value,
     shape_of,
+    taking_prepared,
     to_python,
 )
 
@@ -363,7 +365,7 @@ class Context:
 
     def __init__(self, library: _Library):
         self.library: _Library = library
-        self.function: Any = library.table.run
+        self.function: Any = library.run
         self.handle: int = library.new_context()
         inputs = (CValue * max(len(library.slots_in), 1))()
         outputs = (CValue * max(len(library.slots_out), 1))()
@@ -373,7 +375,8 @@ class Context:
         self.outputs: tuple[tuple[CValue, Slot], ...] = tuple(zip(outputs, library.slots_out))
         self.arrays: tuple[ctypes.Array[CValue], ctypes.Array[CValue]] = (inputs, outputs)
         self.steps: int = 1024  # of a run that is timed, for which there is room
-        self.arguments: tuple[int, int, int, int, int] = (
+        self.arguments: tuple[Any, ...] = prepared(
+            CModel.run_types,
             self.handle,
             ctypes.addressof(inputs),
             len(self.inputs),
@@ -489,6 +492,7 @@ class _Library:
         self.file, self.dll = _open(path, checked=known is not None)
         self.table = _entry(self.dll, path)
         self.release: Callable[[int], None] = self.table.release
+        self.run: Any = taking_prepared(self.table.run)
         self.description: dict[str, Any] = self._described() if known is None else known
         given, made = (read_ports(self.description[name]) for name in ("inputs", "outputs"))
         self.texts: Texts | None = _texts_of(self.table, (*given, *made))
