@@ -38,7 +38,7 @@ def layouts(node: Node, target: Target) -> list[tuple[Layout | None, tuple[Layou
         v.rank != out.rank or not isinstance(v.shape[1], int) for v in (*images, node.outputs[0])
     ):
         return []
-    found = []
+    found: list[tuple[Layout | None, tuple[Layout | None, ...]]] = []
     for block in sorted({v.tensor.layout.block for v in images if v.tensor.layout is not None}):
         if _keeps_blocks(node, block):
             plain = Layout(block, (0,) * (out.rank - 2))

@@ -58,10 +58,10 @@ class Copy(Piece):
         if step in (item, -item):
             return None
         found = next((a for a in range(last) if self.source.strides[a] == item), None)
-        repeats = found is not None and isinstance(length, int) and length <= FEW
-        if step == 0 and not (repeats and self.out.strides[found] == length * item):
-            return None
-        return found
+        if step != 0 or found is None:
+            return found
+        repeats = isinstance(length, int) and length <= FEW and self.out.strides[found] == length * item
+        return found if repeats else None
 
     def _interleaved(self) -> str | None:
         """Whether the shorter of a transposition's two axes is that short that whole rows of it are

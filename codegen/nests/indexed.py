@@ -404,7 +404,9 @@ def _even_steps(op: Gather, x_shape: Sequence[Dimension], indices: Value) -> Ste
     if not isinstance(limit, int) or numbers.min() < -limit or numbers.max() >= limit:
         return None
     numbers = np.where(numbers < 0, numbers + limit, numbers)
-    first, sizes, strides = int(numbers[0]), [], []
+    first = int(numbers[0])
+    sizes: list[int] = []
+    strides: list[int] = []
     while len(numbers) > 1:
         if len(sizes) == DEEPEST:
             return None

@@ -256,8 +256,8 @@ def unblocked(target: Target, type_: TensorType, to: View) -> list[Copy]:
 
     def copied(blocks: Dimension, lanes: Dimension, first: Dimension) -> Copy:
         sizes = (batch, blocks, *spatial, lanes)
-        views = (v.moved(first * v.strides[1]).pick(order) for v in (to, source))
-        return Copy(target, tuple(sizes[a] for a in order), *views)
+        out, x = (v.moved(first * v.strides[1]).pick(order) for v in (to, source))
+        return Copy(target, tuple(sizes[a] for a in order), out, x)
 
     found = [copied(whole, block, 0), copied(1, channels - whole * block, whole)]
     return [copy for copy in found if 0 not in copy.sizes]
