@@ -11,9 +11,12 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import LoadError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _fallback: Path | None = None  # of this process, once it was needed
 
@@ -22,6 +25,8 @@ def cache_folder() -> Path:
     """`$ONNXC_CACHE`, or onnxc under the user's cache folder, made where it is missing; it may be one that
     can only be read. A temporary folder where the user's own cannot be had. Raises LoadError where
     `$ONNXC_CACHE` names none, and for a folder that others can write to."""
+    from pathlib import Path
+
     named = os.environ.get("ONNXC_CACHE")
     try:
         folder = Path(named).expanduser() if named else _usual_folder()
@@ -52,6 +57,18 @@ def usable_cache_folder() -> Path | None:
         return None
 
 
+def places() -> list[str]:
+    """`folders` as texts. Where the usual folder alone is there, `pathlib` is not imported, which takes
+    longer than all else that opening a library needs."""
+    base = os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '')}/.cache"
+    folder = os.environ.get("ONNXC_CACHE") or f"{base}/onnxc"
+    with suppress(OSError, ValueError):
+        alone = _fallback is None and not os.path.lexists(_temporary_name())
+        if alone and folder.startswith("/") and _is_trusted(folder):
+            return [folder]
+    return [os.fspath(each) for each in folders()]
+
+
 def folders() -> list[Path]:
     """Where entries may be: the cache's folder, and the temporary one where there is one already."""
     found = [cache_folder()]
@@ -68,6 +85,8 @@ def after_failure(folder: Path, reason: str) -> Path:
 
 
 def _usual_folder() -> Path:
+    from pathlib import Path
+
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onnxc"
 
 
@@ -82,8 +101,8 @@ def _require_trusted(folder: Path) -> None:
         )
 
 
-def _is_trusted(folder: Path) -> bool:
-    status = folder.stat()
+def _is_trusted(folder: str | os.PathLike[str]) -> bool:
+    status = os.stat(folder)
     if not stat.S_ISDIR(status.st_mode):
         return False
     own = status.st_uid in (0, os.getuid()) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
@@ -97,9 +116,15 @@ def _runs_code(folder: Path) -> bool:
         return True
 
 
-def _shared_temporary() -> Path:
+def _temporary_name() -> str:
     """The user's own folder for temporary entries, which processes share."""
-    return Path(os.environ.get("TMPDIR") or "/tmp") / f"onnxc-{os.getuid()}"
+    return f"{os.environ.get('TMPDIR') or '/tmp'}/onnxc-{os.getuid()}"
+
+
+def _shared_temporary() -> Path:
+    from pathlib import Path
+
+    return Path(_temporary_name())
 
 
 def _temporary_folder(reason: str) -> Path:
@@ -109,6 +134,7 @@ def _temporary_folder(reason: str) -> Path:
     if _fallback is None:
         import tempfile
         import warnings
+        from pathlib import Path
 
         try:
             folder = _shared_temporary()

@@ -20,9 +20,10 @@ from typing import Any, BinaryIO
 from ..options import Options
 
 
-def make_full(source: Any, options: Options, fix: Any, fast: Path) -> None:
+def make_full(source: Any, options: Options, fix: Any, library: str) -> None:
     """Starts the process, unless one runs or has failed. Operators that this process has registered are not
     known to another: then there is none."""
+    fast = Path(library)
     custom = sys.modules.get(f"{__package__.partition('.')[0]}.custom")
     if (custom is not None and custom.digest()) or not _is_wanted(lock_of(fast)):
         return

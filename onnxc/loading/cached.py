@@ -14,15 +14,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..cache import folders, temporary_name
+from ..cache import places, temporary_name
 from ..errors import LoadError
 from ..options import DEFAULTS, Options
 from ..records import Record
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .loader import Model
 
 ATTEMPTS = 3  # at opening a library that others may remove
@@ -56,7 +57,7 @@ def is_library(path: str | os.PathLike[str]) -> bool:
 class Found(Record):
     """A library, and its description where it is known to be whole."""
 
-    path: Path
+    path: str
     known: dict[str, Any] | None = None
 
 
@@ -77,7 +78,9 @@ def opened(find: Callable[[], Found], threads: int | None = None) -> Model:
 
 def cached_library(source: Any, options: Options = DEFAULTS, **how: Any) -> Path:
     """The path that `find_library` finds."""
-    return find_library(source, options, **how).path
+    from pathlib import Path
+
+    return Path(find_library(source, options, **how).path)
 
 
 def find_library(
@@ -123,7 +126,7 @@ def _find(acceptable: Sequence[Options], source: Any, progress: Any, fix: Any) -
         from .making import compiled
 
         library, files = compiled(source, options, text, progress, fix)
-        entry = Entry(library, _description(library), [(file, _digest_of(file)) for file in files])
+        entry = Entry(os.fspath(library), _description(library), [(file, _digest_of(file)) for file in files])
         if content and (path is not None or not files):
             beside = [(os.path.relpath(file, folder), digest) for file, digest in entry.files]
             _write("content", content + text, entry._replace(files=beside))
@@ -140,7 +143,7 @@ class Entry(Record):
     """A library with its description, and the files that it was made of, each with what tells whether it is
     the same."""
 
-    library: Path
+    library: str
     description: dict[str, Any]
     files: list[tuple[str, str]]
 
@@ -161,15 +164,15 @@ def _name(kind: str, key: str) -> str:
 def _read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> Entry | None:
     """The entry of that key, if it was written by this compiler on such a machine, its library is there, the
     weights that may lie beside it too, and of every file `told` says what it said then."""
-    for place in folders():
+    for place in places():
         try:
-            with open(place / _name(kind, key), "rb") as file:
+            with open(f"{place}/{_name(kind, key)}", "rb") as file:
                 found, surroundings, library, size, description, files = marshal.load(file)
-            path = place / library
+            path = os.path.join(place, library)
             status = os.stat(path)
             same = (found, surroundings, size) == (key, _surroundings(), status.st_size)
             if weights := description.get("weights_file"):
-                os.stat(path.parent / weights)
+                os.stat(os.path.join(os.path.dirname(path), weights))
             if same and all(told(os.path.join(folder, name)) == then for name, then in files):
                 _use(path, status)
                 return Entry(path, description, files)
@@ -178,7 +181,7 @@ def _read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> 
     return None
 
 
-def _use(library: Path, status: os.stat_result) -> None:
+def _use(library: str, status: os.stat_result) -> None:
     """Writes down that a library is used, for what the cache gives up first."""
     if time.time() - status.st_mtime > USED_AGAIN:
         with suppress(OSError):  # of a cache that can only be read
@@ -187,10 +190,12 @@ def _use(library: Path, status: os.stat_result) -> None:
 
 def _write(kind: str, key: str, entry: Entry) -> None:
     """Writes an entry beside its library, or where that cannot be in a temporary folder that is there."""
-    for folder in dict.fromkeys((entry.library.parent, *folders())):
+    from pathlib import Path
+
+    size = os.stat(entry.library).st_size
+    for folder in dict.fromkeys((os.path.dirname(entry.library), *places())):
         library = os.path.relpath(entry.library, folder)
-        size = entry.library.stat().st_size
-        place = folder / _name(kind, key)
+        place = Path(folder) / _name(kind, key)
         temporary = temporary_name(place)
         try:
             content = (key, _surroundings(), library, size, entry.description, entry.files)
@@ -245,13 +250,13 @@ def _digest_of(path: str) -> str:
 def _surroundings() -> str:
     """What tells whether the compiler or the machine is another than the one that wrote an entry: when the
     compiler's files were changed, the processor, and what was measured of it."""
-    here = Path(__file__).parents[1]
-    if (here / "codegen").is_dir():  # installed: what replaces files changes the folder
-        return f"{sys.implementation.cache_tag} {_stamp(os.fspath(here))} {_machine()}"
+    here = os.path.dirname(os.path.dirname(__file__))
+    if os.path.isdir(f"{here}/codegen"):  # installed: what replaces files changes the folder
+        return f"{sys.implementation.cache_tag} {_stamp(here)} {_machine()}"
     newest, count = 0, 0
     pending = [
-        os.fspath(here),
-        *(os.fspath(here.parent / name) for name in ("codegen", "passes", "runtime_c")),
+        here,
+        *(os.path.join(os.path.dirname(here), name) for name in ("codegen", "passes", "runtime_c")),
     ]
     while pending:
         with os.scandir(pending.pop()) as entries:
@@ -273,7 +278,7 @@ def _machine() -> str:
     kinds = (b"model name", b"flags", b"CPU part", b"Features")
     told = [line for line in lines if line.startswith(kinds)]
     facts: list[object] = []
-    for folder in folders():
+    for folder in places():
         with suppress(OSError):
-            facts.append(os.stat(folder / "calibrated").st_mtime_ns)  # of facts.py, slow to import
+            facts.append(os.stat(f"{folder}/calibrated").st_mtime_ns)  # of facts.py, slow to import
     return repr((told, facts))

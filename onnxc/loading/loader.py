@@ -15,7 +15,6 @@ import os
 import sys
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +45,8 @@ from .c_values import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .bound import Bound
     from .stateful import Stateful
     from .texts import Texts
@@ -93,8 +94,7 @@ class Model:
         was found whole before and is not checked again. Raises LoadError."""
         self._closed = True
         self._opened_with = (os.path.abspath(path), threads, weights, target)
-        self._library = _Library(Path(path), threads, weights, target, known)
-        self.path: Path = self._library.path
+        self._library = _Library(os.fspath(path), threads, weights, target, known)
         self.description: dict[str, Any] = self._library.description
         self.name: str = self.description["name"]
         self.inputs: tuple[Port, ...] = tuple(slot.port for slot in self._library.slots_in)
@@ -107,6 +107,13 @@ class Model:
         self._free = [Context(self._library)]
         self.target: str = self._library.target_of(self._free[0].handle)
         self._closed = False
+
+    @property
+    def path(self) -> Path:
+        """Where the library is."""
+        from pathlib import Path
+
+        return Path(self._library.path)
 
     def run(
         self,
@@ -476,7 +483,7 @@ class _Library:
 
     def __init__(
         self,
-        path: Path,
+        path: str,
         threads: int | None,
         weights: str | os.PathLike[str] | None,
         target: str | None,
@@ -499,7 +506,7 @@ class _Library:
         self.slots_in: tuple[Slot, ...] = tuple(Slot.of(port, self.texts) for port in given)
         self.slots_out: tuple[Slot, ...] = tuple(Slot.of(port, self.texts) for port in made)
         side = self.description.get("weights_file")
-        self.weights: str | None = os.fspath(weights or path.resolve().parent / side) if side else None
+        self.weights: str | None = os.fspath(weights or _beside(path, side)) if side else None
         self.target: bytes | None = target.encode() if target is not None else None
         self.threads: int = threads or self.description.get("threads") or 0
         if self.threads != 1:
@@ -553,10 +560,15 @@ class _Library:
             dlclose(self.dll._handle)
 
 
+def _beside(library: str, name: str) -> str:
+    """A path that is from the library's folder, links followed."""
+    return os.path.join(os.path.dirname(os.path.realpath(library)), name)
+
+
 class _File:
     """An open file whose descriptor lives as long as this object."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: str):
         try:
             self.number: int = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
@@ -569,7 +581,7 @@ class _File:
             os.close(self.number)
 
 
-def _open(path: Path, checked: bool) -> tuple[_File, ctypes.CDLL]:
+def _open(path: str, checked: bool) -> tuple[_File, ctypes.CDLL]:
     """The file, which is checked now unless it was, and the library mapped from it: opened by descriptor, not
     by path, it is what was checked, and not an older one that had the same path."""
     file = _File(path)
@@ -589,7 +601,8 @@ def _open(path: Path, checked: bool) -> tuple[_File, ctypes.CDLL]:
         return file, ctypes.CDLL(name)
     except OSError as error:
         raise LoadError(
-            f"cannot be loaded: {str(error).replace(name, path.name)}", origin=Origin(file=os.fspath(path))
+            f"cannot be loaded: {str(error).replace(name, os.path.basename(path))}",
+            origin=Origin(file=os.fspath(path)),
         ) from None
 
 
@@ -604,12 +617,12 @@ def _fresh_name(folder: str, name: str) -> str:
     return f"{folder}/{spelt}{name}"
 
 
-def _open_copy(path: Path, number: int) -> ctypes.CDLL:
+def _open_copy(path: str, number: int) -> ctypes.CDLL:
     """Where descriptors have no path: the library mapped from a copy of its own."""
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
-        name = os.path.join(folder, path.name)
+        name = os.path.join(folder, os.path.basename(path))
         with open(name, "wb") as copy, os.fdopen(os.dup(number), "rb") as source:
             source.seek(0)
             while block := source.read(1 << 20):
@@ -626,7 +639,7 @@ def _texts_of(table: CModel, ports: Iterable[Port]) -> Texts | None:
     return Texts.of(table)
 
 
-def _entry(dll: ctypes.CDLL, path: Path) -> CModel:
+def _entry(dll: ctypes.CDLL, path: str) -> CModel:
     """The table of the library."""
     origin = Origin(file=os.fspath(path))
     try:

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OnnxcError, RunError
@@ -378,7 +377,8 @@ class Session:
         now = time.time()
         stamp = f"{time.strftime('%Y-%m-%d_%H-%M-%S', time.localtime(now))}_{int(now * 1000) % 1000:03}"
         name = f"{self.get_session_options().profile_file_prefix}_{stamp}.json"
-        Path(name).write_text(json.dumps(events))
+        with open(name, "w") as file:
+            json.dump(events, file)
         return name
 
 
@@ -482,7 +482,7 @@ def _library(source: Any, settings: SessionOptions | None, options: Options, pro
 
         raise ModelLoadCanceled("Loading the model was cancelled by the session's options.")
     if isinstance(source, (str, os.PathLike)) and is_library(source):
-        return Found(Path(source))
+        return Found(os.fspath(source))
     if settings is None:
         return find_library(source, options, progress=progress)
     fix = None
@@ -500,10 +500,12 @@ def _library(source: Any, settings: SessionOptions | None, options: Options, pro
     return found
 
 
-def _write_optimized(source: Any, library: Path, settings: SessionOptions, options: Options) -> None:
+def _write_optimized(source: Any, library: str, settings: SessionOptions, options: Options) -> None:
+    from pathlib import Path
+
     path = Path(settings.optimized_model_filepath)
     if path.suffix == ".so":
-        path.write_bytes(library.read_bytes())
+        path.write_bytes(Path(library).read_bytes())
         return
     from .offline import write_model
 

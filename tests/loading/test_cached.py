@@ -86,7 +86,7 @@ def test_a_library_that_goes_before_it_is_open_is_looked_for_again(path):
     def find():
         tries.append(find_library(path))
         if len(tries) == 1:
-            tries[0].path.unlink()
+            os.unlink(tries[0].path)
         return tries[-1]
 
     tries: list = []
@@ -108,13 +108,14 @@ def test_a_damaged_entry_is_as_good_as_none(path, folder, damage):
     assert cached_library(path) == first
 
 
-def test_a_warm_open_imports_neither_onnx_nor_the_compiler(path):
+def test_a_warm_open_imports_neither_onnx_nor_the_compiler_nor_what_is_slow(path):
     cached_library(path)
     program = (
-        "import sys, numpy, onnxc.onnxruntime as ort; s = ort.InferenceSession(sys.argv[1]); "
+        "import sys, numpy; sys.modules.pop('pathlib', None); "  # an editable install has it
+        "import onnxc.onnxruntime as ort; s = ort.InferenceSession(sys.argv[1]); "
         "s.run(None, {'x': numpy.zeros(2, numpy.float32)}); "
-        "print([m for m in ('onnx', 'llvmlite', 'google.protobuf', 'onnxc.driver', 'json', 'hashlib') "
-        "if m in sys.modules])"
+        "print([m for m in ('onnx', 'llvmlite', 'google.protobuf', 'onnxc.driver', 'json', 'hashlib', "
+        "'pathlib') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-P", "-c", program, path], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
@@ -212,7 +213,7 @@ def test_the_command_fills_shows_and_empties_the_cache(path, folder, capsys):
 
     assert answer("path")["folder"] == str(folder)
     (warm,) = answer("warm", str(path))
-    assert find_library(path).path == folder / warm["library"].rpartition("/")[2]
+    assert find_library(path).path == str(folder) + "/" + warm["library"].rpartition("/")[2]
     (entry,) = answer("list")
     assert (entry["library"], entry["models"]) == (warm["library"], [str(path)])
     assert answer("prune", "--to", "1G") == []
