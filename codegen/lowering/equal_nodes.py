@@ -4,11 +4,13 @@ offers and code once: they know neither names nor who computes a value, and of s
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 
 from ...ir import dims
 from ...ir.graph import Constant, Node, Value, regions
 from ...ir.ops import Fused
+from ..nests.indexed import MOST_READ
 
 
 def itself(constant: Constant) -> object:
@@ -18,10 +20,12 @@ def itself(constant: Constant) -> object:
 
 
 def form(constant: Constant) -> object:
-    """All of a constant that code depends on: what it is made of, and the value where it is one number; code
-    reaches others by their address."""
+    """All of a constant that code depends on: what it is made of, the value where it is one number, and those
+    of indices, of which code knows whether they need a check; code reaches others by their address."""
     if constant.splat is not None:
         return "splat", repr(constant.splat)
+    if constant.dtype in ("int32", "int64") and dims.product(constant.shape) <= MOST_READ:
+        return "indices", hashlib.sha256(constant.array.tobytes()).digest()
     if constant.derivation is not None:
         operands = [(c.dtype, c.shape, form(c)) for c in constant.derivation.operands]
         return constant.derivation.op, tuple(operands)

@@ -5,7 +5,7 @@ import numpy as np
 from onnxc.codegen.lowering import select_kernels
 from onnxc.codegen.lowering.equal_nodes import form, itself, seen
 from onnxc.ir.graph import Constant, Graph, TensorType, Value, make_node
-from onnxc.ir.ops import Contract
+from onnxc.ir.ops import Contract, Gather
 from onnxc.target import find_target
 
 MATRIX = TensorType("float32", (8, 8))
@@ -50,6 +50,14 @@ def test_one_number_is_known_by_its_value():
     )
     for of_constant in (form, itself):
         assert seen(two, of_constant) == seen(again, of_constant) != seen(three, of_constant)
+
+
+def test_indices_are_known_by_their_values():
+    """Which are never negative need no check, and others do."""
+    x, at = Value(MATRIX), TensorType("int64", (2, 8))
+    rows = [Constant.of(np.full((2, 8), n)) for n in (1, 1, -1)]
+    one, again, negative = (make_node(Gather("elements"), [x, Value(at, "", c)]) for c in rows)
+    assert seen(one, form) == seen(again, form) != seen(negative, form)
 
 
 def test_kernels_are_asked_once_for_equal_nodes(monkeypatch):
