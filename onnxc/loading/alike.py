@@ -1,4 +1,4 @@
-"""Sequences whose items are alike, read at once: what ZipMap and SplitToSequence give.
+"""What C values hold. Sequences whose items are alike are read at once: what ZipMap and SplitToSequence give.
 
 Such items lie at equal distances in one block of the library's memory, so that one strided array sees a field
 of all of them. Tensors become views of one array; maps are made a key at a time.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
+from collections.abc import Iterable
 from itertools import repeat
 from operator import setitem
 from typing import Any
@@ -15,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from ..ir import dtypes
-from .c_values import MAP, TENSOR, CValue, element_type, elements, shape_of
+from .c_values import MAP, OPTIONAL, SEQUENCE, TENSOR, CValue, element_type, elements, shape_of, to_array
 
 _STRUCT = np.dtype(CValue)
 _STRING = dtypes.NUMBERS["string"]
+
+FEW = 4  # items of a sequence that are read one by one, which is quicker then
 
 
 def items_of(value: CValue, count: int, owner: Any) -> list[Any] | None:
@@ -83,3 +86,18 @@ def _at(
     memory: Any = (ctypes.c_char * nbytes).from_address(address)
     memory.owner = owner
     return np.ndarray(shape, dtype, memory, 0, strides)
+
+
+def to_python(value: CValue, owner: Any) -> object:
+    """What a C value holds. Arrays look at its memory and keep `owner` alive; strings are copied."""
+    if value.kind == TENSOR:
+        return to_array(value, owner)
+    if value.kind == MAP:
+        keys, numbers = (CValue * 2).from_address(value.data)
+        return dict(zip(elements(keys, owner), elements(numbers, owner)))
+    (count,) = shape_of(value)
+    if value.kind == SEQUENCE and count > FEW and (alike := items_of(value, count, owner)) is not None:
+        return alike
+    items: Iterable[CValue] = (CValue * count).from_address(value.data) if count else ()
+    converted: list[Any] = [to_python(item, owner) for item in items]
+    return (converted or [None])[0] if value.kind == OPTIONAL else converted

@@ -8,7 +8,7 @@ are taken as UTF-8), a map is a dict. Results look at the library's memory and o
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -332,27 +332,6 @@ def _shared(value: Any) -> np.ndarray:
 # From C -----------------------------------------------------------------------------------------------
 
 
-FEW = 4  # items of a sequence that are read one by one, which is quicker then
-
-
-def to_python(value: CValue, owner: Any) -> object:
-    """What a C value holds. Arrays look at its memory and keep `owner` alive; strings are copied."""
-    if value.kind == TENSOR:
-        return _to_array(value, owner)
-    if value.kind == MAP:
-        keys, numbers = (CValue * 2).from_address(value.data)
-        return dict(zip(elements(keys, owner), elements(numbers, owner)))
-    (count,) = shape_of(value)
-    if value.kind == SEQUENCE and count > FEW:
-        from .alike import items_of
-
-        if (alike := items_of(value, count, owner)) is not None:
-            return alike
-    items: Iterable[CValue] = (CValue * count).from_address(value.data) if count else ()
-    converted: list[Any] = [to_python(item, owner) for item in items]
-    return (converted or [None])[0] if value.kind == OPTIONAL else converted
-
-
 _ELEMENTS: dict[int, Any] = {
     dtypes.NUMBERS["float32"]: ctypes.c_float,
     dtypes.NUMBERS["float64"]: ctypes.c_double,
@@ -364,7 +343,7 @@ def elements(vector: CValue, owner: Any) -> list[Any]:
     """A vector's elements as Python has them; of a few, quicker than numpy."""
     kind = _ELEMENTS.get(vector.dtype)
     if kind is None or vector.bytes == 0:
-        return _to_array(vector, owner).tolist()
+        return to_array(vector, owner).tolist()
     return (kind * (vector.bytes // ctypes.sizeof(kind))).from_address(vector.data)[:]
 
 
@@ -377,7 +356,7 @@ def shape_of(value: CValue) -> tuple[int, ...]:
     return tuple(_dims(value.rank).from_address(value.dims)) if value.rank else ()
 
 
-def _to_array(value: CValue, owner: Any) -> np.ndarray:
+def to_array(value: CValue, owner: Any) -> np.ndarray:
     shape, dtype = shape_of(value), dtypes.ALL[value.dtype - 1]
     if value.bytes == 0:
         return np.empty(shape, element_type(dtype))

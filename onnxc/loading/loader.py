@@ -41,7 +41,6 @@ from .c_values import (
     set_value,
     shape_of,
     taking_prepared,
-    to_python,
 )
 
 if TYPE_CHECKING:
@@ -416,6 +415,8 @@ class Context:
 
     def taken(self, results: Sequence[np.ndarray | None]) -> list[Any]:
         """The results, those that the library allocated in the place of None."""
+        from .alike import to_python
+
         owners = [
             None if array is not None else _Owner(self.library, struct)
             for array, (struct, _) in zip(results, self.outputs)
