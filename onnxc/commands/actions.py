@@ -262,14 +262,20 @@ def default_reference() -> str:
 def bench_command(options: argparse.Namespace) -> int:
     from .measure import Engine, load_timed, measure
 
-    if options.streams is not None:
-        from .throughput import streams_command
-
-        return streams_command(options)
-    model_file = model_of_rivals(options)
+    model_file = _model_of_rivals(options)
     library = library_of(options.file, options)
     model, load_seconds = load_timed(library, options.threads)
     inputs = inputs_of(model, options)
+    if options.streams is not None:
+        from .throughput import measured_streams, print_streams
+
+        found = measured_streams(options, model, inputs.feeds, model_file)
+        if options.json:
+            console.print_json({"file": str(options.file), "inputs": describe_inputs(inputs), **found})
+        else:
+            print(f"inputs: {inputs.describe()}")
+            print_streams(found)
+        return OK
     engines = [Engine("onnxc", lambda: model.run(None, inputs.feeds))]
     others, failures = _rivals(options, model_file, inputs)
     engines += others
@@ -326,7 +332,7 @@ def bench_command(options: argparse.Namespace) -> int:
     return OK
 
 
-def model_of_rivals(options: argparse.Namespace) -> Path:
+def _model_of_rivals(options: argparse.Namespace) -> Path:
     """The model that the rivals of `bench` run."""
     if options.against and options.model is None and is_library(options.file):
         raise RunError(

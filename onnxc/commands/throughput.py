@@ -9,16 +9,17 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import CompileError, RunError
-from ..loading.loader import load
+from ..loading.loader import Model
 from ..records import dataclass
 from . import console
-from .actions import OK, describe_inputs, inputs_of, library_of, model_of_rivals
 from .rivals import openvino_streams, rival
 
 ROUNDS = 5  # of turns, at least
@@ -82,35 +83,36 @@ def measure_streams(engines: Sequence[Streams], seconds: float) -> None:
                 engine.rates.append(done / took)
 
 
-def streams_command(options: argparse.Namespace) -> int:
+def measured_streams(
+    options: argparse.Namespace, model: Model, feeds: Mapping[str, Any], source: Path
+) -> dict[str, Any]:
+    """What `bench --streams` tells, as JSON has it. source: the model that the rivals run."""
     if options.runs is not None:
         raise RunError("--runs counts runs one after the other", remedy="with --streams give --seconds")
-    source = model_of_rivals(options)
-    library = library_of(options.file, options)
     count, threads = options.streams, options.threads
-    model = load(library, threads)
-    inputs = inputs_of(model, options)
-    engines = [Streams("onnxc", in_threads(lambda: model.run(None, inputs.feeds), count))]
+    engines = [Streams("onnxc", in_threads(lambda: model.run(None, feeds), count))]
     for name in options.against:
         if name == "openvino":
-            busy = openvino_streams(source, inputs.feeds, count, threads, options.pin)
+            busy = openvino_streams(source, feeds, count, threads, options.pin)
         elif name == "onnxruntime":
-            busy = in_threads(rival(name, source, inputs.feeds, threads, options.pin).run, count)
+            busy = in_threads(rival(name, source, feeds, threads, options.pin).run, count)
         else:
             raise CompileError(f"'{name}' runs the model once at a time", "leave out --streams")
         engines.append(Streams(name, busy))
     measure_streams(engines, options.seconds)
     ours, *others = engines
-    ratios = [{"against": other.name, "rate": ours.rate / other.rate} for other in others]
-    if options.json:
-        told = {"file": str(options.file), "streams": count, "threads": threads}
-        told |= {"inputs": describe_inputs(inputs), "engines": [e.as_json() for e in engines]}
-        console.print_json(told | {"ratios": ratios})
-        return OK
-    each = f"{threads} thread{'s' if threads > 1 else ''} each"
-    print(f"inputs: {inputs.describe()}\n{count} streams of {each}, inferences a second")
-    rows = [(e.name, f"{e.rate:,.1f}", f"{max(e.rates):,.1f}", str(len(e.rates))) for e in engines]
+    return {
+        "streams": count,
+        "threads": threads,
+        "engines": [engine.as_json() for engine in engines],
+        "ratios": [{"against": other.name, "rate": ours.rate / other.rate} for other in others],
+    }
+
+
+def print_streams(found: Mapping[str, Any]) -> None:
+    each = f"{found['threads']} thread{'s' if found['threads'] > 1 else ''} each"
+    print(f"{found['streams']} streams of {each}, inferences a second")
+    rows = [(e["name"], f"{e['rate']:,.1f}", f"{e['best']:,.1f}", str(e["turns"])) for e in found["engines"]]
     console.print_table(("", "median", "best", "turns"), rows)
-    for ratio in ratios:
+    for ratio in found["ratios"]:
         print(f"onnxc / {ratio['against']}: {ratio['rate']:.3f} by median")
-    return OK
