@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ...ir import dims
 from ...ir.graph import Constant, Node, Value, regions
-from ...ir.ops import Fused
+from ...ir.ops import Fused, TreeEnsemble
 from ..nests.indexed import MOST_READ
 
 
@@ -25,11 +25,16 @@ def form(constant: Constant) -> object:
     if constant.splat is not None:
         return "splat", repr(constant.splat)
     if constant.dtype in ("int32", "int64") and dims.product(constant.shape) <= MOST_READ:
-        return "indices", hashlib.sha256(constant.array.tobytes()).digest()
+        return "indices", content(constant)
     if constant.derivation is not None:
         operands = [(c.dtype, c.shape, form(c)) for c in constant.derivation.operands]
         return constant.derivation.op, tuple(operands)
     return "stored", repr(constant.array.item()) if dims.product(constant.shape) == 1 else ""
+
+
+def content(constant: Constant) -> object:
+    """What it holds."""
+    return hashlib.sha256(constant.array.tobytes()).digest()
 
 
 def seen(
@@ -38,6 +43,10 @@ def seen(
     """The op and choice of a node and, of its operands and results, the types, which of them are the same
     value, and what `of_constant` says. places: the values seen before, numbered."""
     numbers: dict[Value, int] = {} if places is None else places
+    if isinstance(
+        node.op, TreeEnsemble
+    ):  # whose code follows from its trees: how they are stored, what they ask
+        of_constant = content
 
     def values(several: Sequence[Value]) -> tuple[object, ...]:
         return tuple(

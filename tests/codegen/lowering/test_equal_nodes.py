@@ -5,7 +5,7 @@ import numpy as np
 from onnxc.codegen.lowering import select_kernels
 from onnxc.codegen.lowering.equal_nodes import form, itself, seen
 from onnxc.ir.graph import Constant, Graph, TensorType, Value, make_node
-from onnxc.ir.ops import Contract, Gather
+from onnxc.ir.ops import Contract, Gather, TreeEnsemble
 from onnxc.target import find_target
 
 MATRIX = TensorType("float32", (8, 8))
@@ -58,6 +58,20 @@ def test_indices_are_known_by_their_values():
     rows = [Constant.of(np.full((2, 8), n)) for n in (1, 1, -1)]
     one, again, negative = (make_node(Gather("elements"), [x, Value(at, "", c)]) for c in rows)
     assert seen(one, form) == seen(again, form) != seen(negative, form)
+
+
+def test_trees_are_known_by_all_that_they_are():
+    """Code walks them as they are stored, and where no comparison sends NaN to the left asks for none."""
+
+    def forest(missing):
+        tables = [[0], [0.5], [~0], [~1], [missing], [0], [0], [[1.0], [2.0]]]
+        types = ["int32", "float32", "int32", "int32", "bool", "int32", "int32", "float32"]
+        constants = [Constant.of(np.array(t, d)) for t, d in zip(tables, types)]
+        trees = [Value(TensorType(c.dtype, c.shape), "", c) for c in constants]
+        return make_node(TreeEnsemble("sum", 1, 8, 1), [x, *trees])
+
+    x = Value(MATRIX)
+    assert seen(forest(True), form) == seen(forest(True), form) != seen(forest(False), form)
 
 
 def test_kernels_are_asked_once_for_equal_nodes(monkeypatch):
