@@ -75,7 +75,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
     def told(step: Callable[[Graph, Target], Graph]) -> Callable[[Graph], Graph]:
         return wraps(step)(lambda graph: step(graph, target))
 
-    weights = Narrowing(options.weights) if isinstance(options.weights, str) else options.weights
+    weights = Narrowing.of(options.weights)
 
     @wraps(narrow_weights.narrow_weights)
     def stored(graph: Graph) -> Graph:
@@ -353,6 +353,12 @@ def optimise(
     return graph
 
 
+def _asked(options: Options) -> dict[str, object]:
+    """In which numbers the model was to be computed and stored, as its library tells it."""
+    weights = Narrowing.of(options.weights)
+    return {"precision": options.precision, "weights": None if weights is None else weights.as_json()}
+
+
 def _build(
     imported: Imported,
     lowered: Sequence[Lowered],
@@ -397,7 +403,7 @@ def _build(
             modules,
             output_names=[o.name for o in imported.model.proto.graph.output],
             dim_names=imported.dim_names,
-            details=library_details(imported, lowered[0].graph) | summary(lowered[0].graph),
+            details=library_details(imported, lowered[0].graph) | summary(lowered[0].graph) | _asked(options),
             prefix=prefix,
             name=name,
             threads=options.threads,

@@ -9,8 +9,9 @@ terms, where these divide. Kernels read what is stored; those of convolutions on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,16 @@ class Narrowing:
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise CompileError(f"unknown weights '{self.format}'; known are {', '.join(FORMATS)}")
+
+    @classmethod
+    def of(cls, told: Narrowing | str | Mapping[str, Any] | None) -> Narrowing | None:
+        """What an option, or a library by `as_json`, says."""
+        if isinstance(told, Mapping):
+            return cls(told["format"], frozenset(told["kept"]))
+        return cls(told) if isinstance(told, str) else told
+
+    def as_json(self) -> dict[str, object]:
+        return {"format": self.format, "kept": sorted(self.kept)}
 
 
 @dataclass(frozen=True)

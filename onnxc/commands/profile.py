@@ -108,25 +108,31 @@ def profile_command(options: argparse.Namespace) -> int:
 def expected_of(
     source: Path, model: Model, feeds: Mapping[str, object], options: argparse.Namespace
 ) -> tuple[list[Expected], list[Flow]]:
-    """The nodes of the model, lowered as for the library's target, at the sizes of these inputs."""
+    """The nodes of the model, lowered as for the library's target and in its numbers, at the sizes of these
+    inputs."""
     import tempfile
 
     from ..codegen.lowering.lower import lower
     from ..driver import optimise
     from ..frontend.importer import import_model
     from ..given import given_operators
+    from ..options import Options
+    from ..passes.narrow_weights import Narrowing
     from ..target import find_target
     from .report import flows
     from .steps import expectations, input_sizes
 
     machine = find_target()
     target = machine if model.target == machine.name else find_target(model.target)
+    asked = Options.of({name: model.description.get(name) for name in ("precision", "weights")})
+    weights = Narrowing.of(asked.weights)
     with compiling(source) as progress, tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
         progress("import")
         given = given_operators(options.operators, Path(folder), target).operators
         imported = import_model(source, compile_options(options), given).graph
         progress("optimise")
-        lowered = lower(optimise(imported, target), target, progress)
+        optimised = optimise(imported, target, options=asked.with_(weights=weights))
+        lowered = lower(optimised, target, progress)
         known = input_sizes(lowered.graph, feeds)
         return list(expectations(lowered, machine, known)), flows(lowered, known)
 

@@ -65,6 +65,15 @@ def test_python_asks_for_the_same(files, capsys):
             onnxc.compile(files / "m.onnx", files / "none.so", **options)
 
 
+@pytest.mark.slow
+def test_profile_expects_the_weights_that_a_library_has(files, capsys):
+    narrowed(files, capsys, "--weights", "int4", "--weights-error", "0.5")
+    model = ["--model", str(files / "m.onnx"), "--dim", "n=4", "--runs", "1", "--json"]
+    assert main(["profile", str(files / "m.so"), *model]) == 0
+    kernels = [node["kernel"] for node in json.loads(capsys.readouterr().out)["nodes"]]
+    assert kernels.count("gemm_stored") == 2
+
+
 def test_calibration_that_is_not_there_is_one_sentence(files, capsys):
     arguments = ["compile", str(files / "m.onnx"), "-o", str(files / "n.so"), "--weights", "int8"]
     assert main([*arguments, "--calibration", str(files / "none.npz")]) == 1
