@@ -54,7 +54,7 @@ def test_without_one_a_temporary_folder_is_used_with_one_warning(what, tmp_path,
 
 def test_a_user_without_an_entry_has_a_temporary_folder(tmp_path):
     program = (
-        "import os, tempfile, warnings; from onnxc import cache; os.setuid(54321); "
+        "import os, pathlib, tempfile, warnings; from onnxc import cache; os.setuid(54321); "
         "print(cache.writable_folder())"
     )
     if os.getuid() != 0:

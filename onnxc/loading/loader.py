@@ -21,6 +21,7 @@ import numpy as np
 
 from ..errors import LoadError, Origin, RunError, quote
 from ..version import ABI_MAJOR
+from .alike import to_python
 from .c_values import (
     BUSY,
     KINDS,
@@ -415,8 +416,6 @@ class Context:
 
     def taken(self, results: Sequence[np.ndarray | None]) -> list[Any]:
         """The results, those that the library allocated in the place of None."""
-        from .alike import to_python
-
         owners = [
             None if array is not None else _Owner(self.library, struct)
             for array, (struct, _) in zip(results, self.outputs)

@@ -21,8 +21,7 @@ def stack_of_run(tmp_path_factory):
     cc("-shared", "-fPIC", "-O1", "-pthread", Path(__file__).parents[1] / "support" / "stack.c", "-o", path)
     function = ctypes.CDLL(str(path)).stack_of_run
     function.restype = ctypes.c_long
-    function.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32]
-    return function
+    return function  # whose arguments are converted, as a context has them
 
 
 def used(stack_of_run, model, feeds):

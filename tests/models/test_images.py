@@ -25,12 +25,10 @@ GREY = PIXELS[..., :1]
 
 @pytest.fixture(scope="module")
 def decode(tmp_path_factory):
-    if images.missing():
+    if missing := images.missing(find_target()):
         with pytest.raises(CompileError, match="ImageDecoder needs"):
             onnxc.compile(parsed(DECODE), tmp_path_factory.mktemp("images") / "images.so")
-        pytest.skip(
-            f"a model that decodes is refused here, as it should be: no {', '.join(images.missing())}"
-        )
+        pytest.skip(f"a model that decodes is refused here, as it should be: no {', '.join(missing)}")
     path = tmp_path_factory.mktemp("images") / "images.so"
     model = onnxc.load(onnxc.compile(parsed(DECODE), path))
     return lambda data: model.run(None, {"file": np.frombuffer(data, np.uint8)})

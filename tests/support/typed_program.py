@@ -67,6 +67,7 @@ def use(path: str) -> list[object]:
         print(error.reason, error.origin.node, ort.get_available_providers(), ort.install().__name__)
     except (onnxc.UnsupportedError, onnxc.ModelError) as error:
         raise onnxc.OnnxcError("no") from error
+    ort.set_default_logger_callback(None)
     ort.set_default_logger_severity(3)
     ort.set_default_logger_verbosity(0)
     ort.set_global_thread_pool_sizes(2, 1)
@@ -80,6 +81,11 @@ OTHERS: list[object] = [
     ort.LoraAdapter,
     ort.ModelCompiler,
     ort.ModelMetadata,
+    ort.ModelPackage,
+    ort.ModelPackageComponentContext,
+    ort.ModelPackageContext,
+    ort.ModelPackageOptions,
+    ort.ModelPackageWriteMode,
     ort.OrtAllocatorType,
     ort.OrtArenaCfg,
     ort.OrtCompileApiFlags,
