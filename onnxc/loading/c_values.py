@@ -81,8 +81,11 @@ def taking_prepared(function: Any) -> Any:
     return ctypes.CFUNCTYPE(_INT)(address)
 
 
+#: Of `onnxc_model.run`.
+RUN_TYPES: tuple[Any, ...] = (_POINTER, _POINTER, _INT, _POINTER, _INT)
+
+
 class CModel(ctypes.Structure):
-    run_types = (_POINTER, _POINTER, _INT, _POINTER, _INT)
     _fields_ = [
         ("struct_size", ctypes.c_uint32),
         ("abi_major", ctypes.c_uint16),
@@ -102,7 +105,7 @@ class CModel(ctypes.Structure):
         ("workspace_bytes", ctypes.c_int64),
         ("create", _function(_POINTER, _POINTER)),
         ("destroy", _function(_POINTER)),
-        ("run", _function(*run_types)),
+        ("run", _function(*RUN_TYPES)),
         ("release", _function(_POINTER, result=None)),
         ("workspace_bytes_for", _function(_POINTER, _POINTER, _INT, _POINTER)),
         ("set_workspace", _function(_POINTER, _POINTER, ctypes.c_size_t)),

@@ -26,6 +26,7 @@ from .c_values import (
     BUSY,
     KINDS,
     NULL_POINTER,
+    RUN_TYPES,
     TENSOR,
     WRONG_COUNT,
     WRONG_DTYPE,
@@ -383,7 +384,7 @@ class Context:
         self.arrays: tuple[ctypes.Array[CValue], ctypes.Array[CValue]] = (inputs, outputs)
         self.steps: int = 1024  # of a run that is timed, for which there is room
         self.arguments: tuple[Any, ...] = prepared(
-            CModel.run_types,
+            RUN_TYPES,
             self.handle,
             ctypes.addressof(inputs),
             len(self.inputs),
