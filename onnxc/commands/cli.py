@@ -245,32 +245,7 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--soname", metavar="NAME", help="what programs that are linked with a .so look for (the name of OUT)"
     )
-    command.add_argument(
-        "--weights",
-        choices=("f16", "bf16", "int8", "int4"),
-        help="store float32 weights of products, and tables, in fewer bits: int8 with a scale an output, "
-        "int4 with one for every 32 weights; the layers that cost an output most stay as they are",
-    )
-    command.add_argument(
-        "--weights-error",
-        type=float,
-        default=0.05,
-        metavar="R",
-        help="what an output may lose by --weights, relative to its largest magnitude (0.05)",
-    )
-    command.add_argument(
-        "--calibration",
-        action="append",
-        default=[],
-        metavar="X=A.npy|INPUTS.npz",
-        help="inputs with which --weights measures that; the others are generated",
-    )
-    command.add_argument(
-        "--weights-file",
-        type=Path,
-        metavar="FILE",
-        help="keep the weights in a file of their own (OUT.weights, for more than 2 GB)",
-    )
+    _weights_arguments(command)
     command.add_argument(
         "--overridable",
         action="store_true",
@@ -303,6 +278,35 @@ def _compile_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--jobs", type=_positive, metavar="N", help="processes that generate code (one a processor)"
+    )
+
+
+def _weights_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--weights",
+        choices=("f16", "bf16", "int8", "int4"),
+        help="store float32 weights of products, and tables, in fewer bits: int8 with a scale an output, "
+        "int4 with one for every 32 weights; the layers that cost an output most stay as they are",
+    )
+    command.add_argument(
+        "--weights-error",
+        type=float,
+        default=0.05,
+        metavar="R",
+        help="what an output may lose by --weights, relative to its largest magnitude (0.05)",
+    )
+    command.add_argument(
+        "--calibration",
+        action="append",
+        default=[],
+        metavar="X=A.npy|INPUTS.npz",
+        help="inputs with which --weights measures that; the others are generated",
+    )
+    command.add_argument(
+        "--weights-file",
+        type=Path,
+        metavar="FILE",
+        help="keep the weights in a file of their own (OUT.weights, for more than 2 GB)",
     )
 
 

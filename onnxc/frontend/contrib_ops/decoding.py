@@ -141,22 +141,8 @@ def GroupQueryAttention(
     prompt = expr.const(False, "bool") if query_seqlens is not None else _is_prompt(queries, total)
     start = _first_place(b, seqlens_k, batch, queries, prompt, query_seqlens)
     if do_rotary:
-        if cos_cache is None or sin_cache is None:
-            raise ops.TypeMismatch("rotary positions need a cache of cosines and one of sines")
         places = _places(b, start, queries, prompt, position_ids)
-        turned = 2 * cos_cache.shape[1]
-        q, k = (
-            attention.RotaryEmbedding(
-                b,
-                x,
-                cos_cache,
-                sin_cache,
-                places,
-                interleaved=rotary_interleaved or 0,
-                rotary_embedding_dim=turned,
-            )
-            for x in (q, k)
-        )
+        q, k = (_turned(b, x, cos_cache, sin_cache, places, rotary_interleaved or 0) for x in (q, k))
     if past_key is not None and past_value is not None:
         k, v = (_written(b, p, x, start, total) for p, x in ((past_key, k), (past_value, v)))
     rows = k, v
@@ -172,6 +158,18 @@ def GroupQueryAttention(
         scores = b.map(b.take(scores, 3, 0, total), lambda e: expr.where(e.equals(-math.inf), 0, e))
         scores = b.cast(scores, query.dtype)
     return b.cast(join_heads(b, y), query.dtype), k, v, scores
+
+
+def _turned(
+    b: Builder, x: Value, cosines: Value | None, sines: Value | None, places: Value, interleaved: int
+) -> Value:
+    """x [batch, heads, rows, size] turned by its rows' places; the caches say how much of a row that is."""
+    if cosines is None or sines is None:
+        raise ops.TypeMismatch("rotary positions need a cache of cosines and one of sines")
+    turned = 2 * cosines.shape[1]
+    return attention.RotaryEmbedding(
+        b, x, cosines, sines, places, interleaved=interleaved, rotary_embedding_dim=turned
+    )
 
 
 def _operands(
