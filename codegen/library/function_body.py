@@ -1,6 +1,7 @@
 """What `bind` and `run` are written with: the context's fields, shape arithmetic, failures.
 
-A dimension is computed from the variables in the context where it is needed, once on every path. While a size
+A dimension is computed from the variables in the context where it is needed, once on every path, and so are
+the parts that it has in common with others: a model has thousands of sizes, made of a few dozen. While a size
 is made from it, each addition and multiplication notes overflow.
 """
 
@@ -9,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
-from functools import reduce
+from functools import partial, reduce
+from typing import NamedTuple
 
 from ...ir import dims
-from ...ir.dims import Dim, Dimension, Symbol
+from ...ir.dims import Dim, Dimension, Monomial, Symbol
 from ...records import dataclass
 from .. import abi
 from ..text.emitter import Function
@@ -33,12 +35,19 @@ class Tables:
         return self.nodes.setdefault(origin, len(self.nodes))
 
 
+class Known(NamedTuple):
+    """A register, and whether its overflow fails the run."""
+
+    number: str
+    checked: bool
+
+
 class FunctionBody:
     """What bind and run share: dimensions, failures, the context's fields."""
 
     def __init__(self, f: Function, tables: Tables):
         self.f, self.tables = f, tables
-        self.known: dict[Dim, str] = {}  # computed so far on every path to here
+        self.known: dict[Dim, Known] = {}  # computed so far on every path to here
         self.overflows: list[str] | None = None  # what tells of overflow, while sizes are checked
 
     def context(self, name: str) -> str:
@@ -68,16 +77,26 @@ class FunctionBody:
         """The number that a dimension has in this run, as an i64."""
         if isinstance(value, int):
             return str(value)
-        if value not in self.known:
-            total = "0"
-            for monomial, coefficient in value.terms:
-                factors = [self._atom(atom) for atom, power in monomial for _ in range(power)]
-                term = str(coefficient) if coefficient != 1 or not factors else factors.pop(0)
-                for factor in factors:
-                    term = self._arithmetic("mul", term, factor)
-                total = term if total == "0" else self._arithmetic("add", total, term)
-            self.known[value] = total
-        return self.known[value]
+        known = self.known.get(value)
+        if known is None or (self.overflows is not None and not known.checked):
+            known = self.known[value] = Known(self._computed(value), self.overflows is not None)
+        return known.number
+
+    def _computed(self, value: Dim) -> str:
+        """Of its parts, which other dimensions may have in common with it."""
+        atom = dims.single_atom(value)
+        if atom is not None:
+            return self._atom(atom)
+        if len(value.terms) == 1 and value.terms[0][1] == 1:
+            factors = [dims.of_atom(atom) for atom, power in value.terms[0][0] for _ in range(power)]
+            return reduce(partial(self._arithmetic, "mul"), map(self.dimension, factors))
+        return reduce(partial(self._arithmetic, "add"), (self._term(*term) for term in value.terms))
+
+    def _term(self, monomial: Monomial, coefficient: int) -> str:
+        if not monomial:
+            return str(coefficient)
+        factor = self.dimension(Dim(((monomial, 1),)))
+        return factor if coefficient == 1 else self._arithmetic("mul", factor, str(coefficient))
 
     def _arithmetic(self, operation: str, a: str, b: str) -> str:
         """a + b or a * b; while sizes are checked, overflow is noted."""
@@ -104,27 +123,52 @@ class FunctionBody:
                 return self._arithmetic("mul", a, b)
             case "broadcast":
                 return f.select(f.compare("eq", a, 1), "i64", b, a)
+        if isinstance(atom.right, int) and atom.right > 0:
+            return self._divided_by_number(atom.kind, a, atom.right, dims.at_least(atom.left, 0))
+        return self._divided(atom.kind, a, b)
+
+    def _divided_by_number(self, kind: str, a: str, b: int, positive: bool) -> str:
+        """a // b, a % b or a / b towards zero for a positive number, which most divisors are. positive:
+        whether a is never below zero."""
+        f, exponent = self.f, b.bit_length() - 1
+        if kind != "truncdiv" and b == 1 << exponent:
+            if kind == "mod":
+                return f.binary("and", a, b - 1, "i64")
+            return f.binary("ashr", a, exponent, "i64")
+        if positive or kind == "truncdiv":
+            quotient = f.binary("udiv" if positive else "sdiv", a, b, "i64")
+            return f.sub(a, f.mul(quotient, b)) if kind == "mod" else quotient
+        quotient = f.binary("sdiv", a, b, "i64")
+        rest = f.sub(a, f.mul(quotient, b))
+        below = f.compare("slt", rest, 0)
+        if kind == "mod":
+            return f.select(below, "i64", f.add(rest, b), rest)
+        return f.add(quotient, f.cast("sext", below, "i64"))
+
+    def _divided(self, kind: str, a: str, b: str) -> str:
+        """The same where only the run knows b; 0 where that is 0."""
+        f = self.f
         zero = f.compare("eq", b, 0)
         divisor = f.select(zero, "i64", "1", b)
         lowest = f.compare("eq", divisor, -1)  # the most negative number by -1 would trap
         divisor = f.select(lowest, "i64", "1", divisor)
-        quotient = f.binary("sdiv", a, divisor, "i64")
-        if atom.kind != "truncdiv":
+        quotient: str = f.binary("sdiv", a, divisor, "i64")
+        if kind != "truncdiv":
             rest = f.sub(a, f.mul(quotient, divisor))
             against = f.binary("xor", rest, divisor, "i64")
             down = f.binary("and", f.compare("ne", rest, 0), f.compare("slt", against, 0), "i1")
             quotient = f.select(down, "i64", f.sub(quotient, 1), quotient)
         quotient = f.select(lowest, "i64", f.sub("0", a), quotient)
-        if atom.kind == "mod":
+        if kind == "mod":
             return f.select(zero, "i64", "0", f.sub(a, f.mul(quotient, b)))
         return f.select(zero, "i64", "0", quotient)
 
     @contextmanager
     def overflow_checked(self, origin: str) -> Iterator[None]:
         """Sizes that are computed inside fail the run where they overflow."""
-        unchecked, self.known, self.overflows = self.known, {}, []
+        self.overflows = []
         yield
-        overflows, self.overflows, self.known = self.overflows, None, {**unchecked, **self.known}
+        overflows, self.overflows = self.overflows, None
         if overflows:
             some = reduce(lambda a, b: self.f.binary("or", a, b, "i1"), overflows)
             self.fail_if(some, origin, "size_overflow")

@@ -256,13 +256,13 @@ def _multiply(left: Monomial, right: Monomial) -> Monomial:
     return tuple(sorted(powers.items(), key=lambda item: item[0].key))
 
 
-def _atom(atom: Symbol | Apply) -> Dim:
+def of_atom(atom: Symbol | Apply) -> Dim:
     return Dim(((((atom, 1),), 1),))
 
 
 def symbol(name: str, minimum: int | None = 0, typical: int = LENGTH) -> Dim:
     """The dimension variable `name`; a valid Python identifier, so that text can be parsed again."""
-    return _atom(Symbol(name, minimum, typical))
+    return of_atom(Symbol(name, minimum, typical))
 
 
 @overload
@@ -414,7 +414,7 @@ def floor_divide(a: Dimension, b: Dimension) -> Dimension:
         return -a
     if isinstance(b, Dim):
         quotient = _exact_quotient(a, b) if equal(b, 0) is False else None
-        return _atom(Apply("floordiv", a, b)) if quotient is None else quotient
+        return of_atom(Apply("floordiv", a, b)) if quotient is None else quotient
     if b == 0 or isinstance(a, int):
         return 0 if b == 0 else a // b
     whole = [(m, c // b) for m, c in a.terms if c % b == 0]
@@ -436,7 +436,7 @@ def floor_divide(a: Dimension, b: Dimension) -> Dimension:
         and b > 0 < inner.right
     ):
         return quotient + floor_divide(inner.left, inner.right * b)
-    return quotient + _atom(Apply("floordiv", rest, b))
+    return quotient + of_atom(Apply("floordiv", rest, b))
 
 
 def _is_plain(value: Dimension) -> bool:
@@ -490,7 +490,7 @@ def truncated_divide(a: Dimension, b: Dimension) -> Dimension:
         return APPLICATIONS["truncdiv"](a, b)
     if at_least(a, 0) and at_least(b, 1):
         return floor_divide(a, b)
-    return _atom(Apply("truncdiv", a, b))
+    return of_atom(Apply("truncdiv", a, b))
 
 
 def remainder(a: Dimension, b: Dimension) -> Dimension:
@@ -540,7 +540,7 @@ def _joined_maximum(a: Dimension, limit: Dimension) -> Dimension | None:
 
 def _commutative(kind: str, a: Dimension, b: Dimension) -> Dim:
     left, right = sorted((a, b), key=lambda d: (isinstance(d, int), str(d)))
-    return _atom(Apply(kind, left, right))
+    return of_atom(Apply(kind, left, right))
 
 
 def clamp(value: Dimension, low: Dimension, high: Dimension) -> Dimension:
@@ -586,7 +586,7 @@ def _is_broadcast_of(whole: Dim, part: Dim) -> bool:
 def compare(kind: str, a: Dimension, b: Dimension) -> Dimension:
     """1 or 0 for `eq` or `lt`, symbolic where the run decides."""
     known = equal(a, b) if kind == "eq" else less(a, b)
-    return int(known) if known is not None else _atom(Apply(kind, a, b))
+    return int(known) if known is not None else of_atom(Apply(kind, a, b))
 
 
 _BUILD: dict[str, Callable[[Dimension, Dimension], Dimension]] = {
@@ -614,7 +614,7 @@ def substitute(value: Dimension, mapping: Mapping[str, Dimension]) -> Dimension:
         term: Dimension = coefficient
         for atom, power in monomial:
             if isinstance(atom, Symbol):
-                replaced = mapping.get(atom.name, _atom(atom))
+                replaced = mapping.get(atom.name, of_atom(atom))
             elif atom.key in mapping:
                 replaced = mapping[atom.key]
             else:
