@@ -242,7 +242,8 @@ class ConvPlan:
     dot: Dot | None = None
     stored: str | None = None  # the type of the weights, where it is not that of sums
     fetched: bool = False
-    decoded: bool = False  # whether a part brings its panel to numbers, in scratch, before its tiles
+    decoded: bool = False  # whether a panel is brought to numbers, in scratch, before its tiles
+    kept: bool = False  # whether scratch holds all panels then, for all lines
 
     @property
     def panels(self) -> int:
@@ -338,6 +339,13 @@ class ConvPlan:
         before = sum(p.count * p.width for p in self.kinds if p.first < panels.first)
         return f.add(before * size, f.mul(panel, panels.width * size))
 
+    def decoded_panel(self, f: Function, panels: Panels, panel: str) -> str:
+        """Where scratch holds the panel-th panel of its kind, once it is decoded."""
+        if not self.kept:
+            return "%scratch"
+        wide = dtypes.itemsize(self.dtype) // dtypes.itemsize(self.stored or self.dtype)
+        return f.offset("%scratch", f.mul(self.panel_offset(f, panels, panel), wide))
+
     def tile(self, pixels: int, panels: Panels) -> Tile:
         lhs, rhs = self.dtype, self.dtype if self.decoded else self.stored or self.dtype
         if self.dot is not None:
@@ -428,19 +436,24 @@ def partition(plan: ConvPlan, target: Target, cost: Estimate) -> tuple[Lines, bo
     return lines, by_panels <= by_rows
 
 
-def decoding(plan: ConvPlan, target: Target, lines: Lines) -> ConvPlan:
-    """The plan that decodes panels of halves once a part, where several tiles share what the cache keeps."""
+def decoding(plan: ConvPlan, target: Target, lines: Lines, outermost: bool) -> ConvPlan:
+    """The plan that decodes panels of halves before their tiles, where several share what the cache keeps: a
+    panel where its lines follow each other, else all of them, or one for the lines of a part."""
     if plan.dot is not None or plan.stored is None:
         return plan
-    wide = 1 if plan.single_row else -(-dims.typical(plan.out.width) // plan.widths[0])
-    tiles = dims.typical(lines.each) // plan.line_step * wide
-    fits = decoded_bytes(plan) <= target.facts.level2_bytes // 4
-    return replace(plan, decoded=fits and tiles >= SHARED)
+    wide = dtypes.itemsize(plan.dtype) // dtypes.itemsize(plan.stored)
+    kept = not outermost and plan.weight_bytes * wide <= target.facts.level2_bytes // 4
+    together = lines.length if outermost or kept else lines.each
+    across = 1 if plan.single_row else -(-dims.typical(plan.out.width) // plan.widths[0])
+    tiles = dims.typical(together) // plan.line_step * across
+    fits = decoded_bytes(plan) <= target.facts.level2_bytes // 2
+    decoded = fits and tiles >= SHARED
+    return replace(plan, decoded=decoded, kept=decoded and kept)
 
 
 def decoded_bytes(plan: ConvPlan) -> int:
-    """Of the widest panel as numbers."""
-    width = max(p.width for p in plan.kinds)
+    """Of the widest panel as numbers, or of all that are kept."""
+    width = sum(p.count * p.width for p in plan.kinds) if plan.kept else max(p.width for p in plan.kinds)
     return plan.x.channels * plan.window.taps * width * dtypes.itemsize(plan.dtype)
 
 
@@ -457,45 +470,80 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
     """The code of a plan over a blocked image."""
     k = KernelText(target)
     lines, outermost = partition(plan, target, cost)
-    plan = decoding(plan, target, lines)
-    with k.entry() as f, f.loop("%first", "%last") as part:
-        if outermost:
-            rest, chunk = f.divide(part.index, f.size(lines.count))
-            n, panel = f.divide(rest, plan.panels)
-        else:
-            rest, panel = f.divide(part.index, plan.panels)
-            n, chunk = f.divide(rest, f.size(lines.count))
-        image = f.offset(f.input(0), f.mul(n, f.size(plan.x.image)))
-        source = f.offset(image, f.size(plan.start))
-        emit_panel(f, plan, source, n, panel, lines.at(f, chunk))
+    plan = decoding(plan, target, lines, outermost)
+    with k.entry() as f:
+        if plan.kept:
+            for kind in plan.kinds:
+                with f.loop(0, kind.count) as panels:
+                    emit_decoded(f, plan, kind, panels.index)
+        with f.loop("%first", "%last") as part:
+            new = "true"
+            if outermost:
+                rest, chunk = f.divide(part.index, f.size(lines.count))
+                n, panel = f.divide(rest, plan.panels)
+                if lines.count != 1:
+                    begins = f.compare("eq", part.index, "%first")
+                    new = f.binary("or", f.compare("eq", chunk, 0), begins, "i1")
+            else:
+                rest, panel = f.divide(part.index, plan.panels)
+                n, chunk = f.divide(rest, f.size(lines.count))
+            image = f.offset(f.input(0), f.mul(n, f.size(plan.x.image)))
+            source = f.offset(image, f.size(plan.start))
+            emit_panel(f, plan, source, n, panel, lines.at(f, chunk), new)
     emit_tiles(k, plan)
     work = costs.work(cost, plan.out.batch * plan.out.height * plan.out.width)
     scratch = decoded_bytes(plan) if plan.decoded else 64
     return single(k.step(plan.out.batch * plan.panels * lines.count, work, scratch), over=plan.over)
 
 
+def emit_decoded(f: KernelFunction, plan: ConvPlan, kind: Panels, panel: str) -> None:
+    """Brings the panel-th panel of its kind to numbers, in scratch."""
+    source, depth = (
+        f.offset(f.input(1), plan.panel_offset(f, kind, panel)),
+        plan.x.channels * plan.window.taps,
+    )
+    widen_panel(
+        f, plan.stored or plan.dtype, plan.tile(1, kind), source, plan.decoded_panel(f, kind, panel), depth
+    )
+
+
 def emit_panel(
-    f: KernelFunction, plan: ConvPlan, source: str, n: str, panel: str, lines: tuple[str, str]
+    f: KernelFunction,
+    plan: ConvPlan,
+    source: str,
+    n: str,
+    panel: str,
+    lines: tuple[str, str],
+    new: str = "true",
 ) -> None:
-    """One panel of output channels over some lines; `source` is the first tap of pixel (0, 0)."""
+    """One panel of output channels over some lines; `source` is the first tap of pixel (0, 0). Where panels
+    are decoded, scratch holds this one already unless it is `new`."""
     for kind in plan.kinds:
         if len(plan.kinds) == 1:
-            _emit_panel(f, plan, kind, source, n, panel, lines)
+            _emit_panel(f, plan, kind, source, n, panel, lines, new)
             continue
         index = f.sub(panel, kind.first)
         with f.when(f.compare("ult", index, kind.count)):
-            _emit_panel(f, plan, kind, source, n, index, lines)
+            _emit_panel(f, plan, kind, source, n, index, lines, new)
 
 
 def _emit_panel(
-    f: KernelFunction, plan: ConvPlan, kind: Panels, source: str, n: str, panel: str, lines: tuple[str, str]
+    f: KernelFunction,
+    plan: ConvPlan,
+    kind: Panels,
+    source: str,
+    n: str,
+    panel: str,
+    lines: tuple[str, str],
+    new: str,
 ) -> None:
     out, block = plan.out, f.add(kind.block, f.mul(panel, kind.vectors))
     weights = plan.panel_words(f, kind, panel)
-    if plan.decoded and plan.stored is not None:
-        at, depth = plan.panel_offset(f, kind, panel), plan.x.channels * plan.window.taps
-        widen_panel(f, plan.stored, plan.tile(1, kind), f.offset(f.input(1), at), "%scratch", depth)
-        weights = ["ptr %scratch"]
+    if plan.decoded:
+        weights = [f"ptr {plan.decoded_panel(f, kind, panel)}"]
+        if not plan.kept:
+            with f.when(new):
+                emit_decoded(f, plan, kind, panel)
     if not isinstance(out, Lattice):
         clear_planes(f, out, n, block, kind.vectors, lines)
     column_step = plan.x.pixel * plan.window.strides[1]

@@ -23,6 +23,7 @@ from support.blocked_cases import (
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose
+from onnxc.facts import Facts
 from onnxc.ir import expr
 from onnxc.ir.expr import input_, sigmoid
 from onnxc.target import LEVELS
@@ -82,16 +83,27 @@ def test_halves_are_read_as_they_are_stored(target, dtype):
 def test_panels_of_halves_that_tiles_share_are_decoded_before(target, dtype):
     check_halves(convolution((1, 24, 20, 21), (40, 24, 1, 1)), conv, target, dtype)
     check_halves(convolution((1, 18, 9, 30), (20, 18, 3, 3), pads=1), conv, target, dtype)
+    small = replace(target, facts=Facts(level2_bytes=16 << 10))  # which keeps panels, but not the image
+    check_halves(convolution((2, 24, 20, 21), (40, 24, 1, 1)), conv, small, dtype)
 
 
-@pytest.mark.parametrize("side, decoded", [(2, False), (40, True)])
-def test_few_tiles_read_halves_themselves(side, decoded):
-    target = LEVELS["x86-64-v3"]
-    node, _ = of_halves(convolution((1, 24, side, side), (40, 24, 1, 1)), "bfloat16")
+@pytest.mark.parametrize(
+    "shape, decoded, kept",
+    [
+        ((24, 2, 40), False, False),
+        ((24, 40, 40), True, False),
+        ((256, 56, 64), True, True),  # lines go through all panels, which the cache keeps as numbers
+        ((1024, 14, 256), True, False),  # all lines of a panel follow each other
+    ],
+)
+def test_panels_of_halves_are_decoded_where_several_tiles_share_them(shape, decoded, kept):
+    channels, side, outputs = shape
+    target = replace(LEVELS["x86-64-v4"], facts=Facts(level2_bytes=2 << 20))
+    node, _ = of_halves(convolution((1, channels, side, side), (outputs, channels, 1, 1)), "bfloat16")
     choice, *_ = choices_of(conv, node, target)
     plan = conv.plan_of(laid_out(node, choice), target, choice.tiling)
-    lines, _ = conv.partition(plan, target, choice.cost)
-    assert conv.decoding(plan, target, lines).decoded == decoded
+    found = conv.decoding(plan, target, *conv.partition(plan, target, choice.cost))
+    assert (found.decoded, found.kept) == (decoded, kept)
 
 
 @TARGETS
