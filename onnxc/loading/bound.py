@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import RunError, quote
-from .c_values import NULL_POINTER, WRONG_KIND, address_of
+from .c_values import NULL_POINTER, WRONG_KIND, address_of, zeros_on_line
 
 if TYPE_CHECKING:
     from .loader import Model
@@ -35,10 +35,10 @@ class Bound:
                 )
         self._model, self._context = model, model.acquire()
         self.inputs: dict[str, np.ndarray] = {
-            s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_in
+            s.port.name: zeros_on_line(s.shape or (), np.dtype(s.numpy)) for s in slots_in
         }  # all have shapes
         self.outputs: dict[str, np.ndarray] = {
-            s.port.name: np.zeros(s.shape or (), s.numpy) for s in slots_out
+            s.port.name: zeros_on_line(s.shape or (), np.dtype(s.numpy)) for s in slots_out
         }
         for slot in slots_in:  # a state and its next value are one
             if slot.port.state and self.outputs[slot.port.state].shape == slot.shape:

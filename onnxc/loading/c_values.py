@@ -8,6 +8,7 @@ are taken as UTF-8), a map is a dict. Results look at the library's memory and o
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -212,6 +213,22 @@ def address_of(array: np.ndarray, byte: Any = ctypes.c_char, addressof: Any = ct
         return addressof(byte.from_buffer(array))
     except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type without a code
         return array.ctypes.data
+
+
+#: Bytes of a line of the cache: a vector that lies across two of them is written at half the speed.
+LINE = 64
+
+
+def on_line(memory: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """An array in bytes that are `LINE` more than it takes, from the first whole line of the cache on."""
+    return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE)
+
+
+def zeros_on_line(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Zeros, of which the system makes only the pages that are touched."""
+    if dtype.hasobject:
+        return np.zeros(shape, dtype)
+    return on_line(np.zeros(math.prod(shape) * dtype.itemsize + LINE, np.uint8), shape, dtype)
 
 
 def set_value(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None:

@@ -5,14 +5,13 @@ A state that grows has memory for as much as it may become; a run writes what is
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import RunError, quote
-from .c_values import NULL_POINTER, WRONG_COUNT, WRONG_SHAPE, Slot
+from .c_values import NULL_POINTER, WRONG_COUNT, WRONG_SHAPE, Slot, zeros_on_line
 
 if TYPE_CHECKING:
     from .loader import Context
@@ -106,15 +105,7 @@ def _allocated(old: Slot, new: Slot, capacity: int, initial: Mapping[str, np.nda
             status=WRONG_SHAPE,
         )
     room = [max(capacity, size) if grows and a == axis else size for a, size in enumerate(shape)]
-    state = _State(name, _aligned_zeros(room, np.dtype(old.numpy)), tuple(shape))
+    state = _State(name, zeros_on_line(room, np.dtype(old.numpy)), tuple(shape))
     if name in initial:
         state.array[...] = initial[name]
     return state
-
-
-def _aligned_zeros(shape: list[int], dtype: np.dtype) -> np.ndarray:
-    """Zeros, of which the system makes only the pages that are touched, on a cache line."""
-    nbytes = math.prod(shape) * dtype.itemsize
-    memory = np.zeros(nbytes + 64, np.uint8)
-    begin = -memory.ctypes.data % 64
-    return memory[begin : begin + nbytes].view(dtype).reshape(shape)
