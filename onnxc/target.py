@@ -26,7 +26,7 @@ class Ability(StrEnum):
     SCALE_EXPONENT = "scale_exponent"  # x * 2**n of a vector of floats, rounded once
     CONVERT_HALF = "convert_half"  # float16 vectors to float32 and back, rounded to nearest even
     GATHER = "gather"  # elements that lie apart come into a vector about as fast as one by one
-    PERMUTE = "permute"  # float32 lanes of two vectors, picked by a third
+    PERMUTE = "permute"  # lanes of two vectors of floats, picked by a third
     CONVERT_BF16 = "convert_bf16"  # float32 vectors to bfloat16, rounded to nearest even; subnormals may be 0
     HALF_ARITHMETIC = "half_arithmetic"  # sums and products of float16 vectors, rounded to float16
     DOT_U8S8 = "dot_u8s8"  # int32 lanes += 4 products uint8 * int8 each, exact
@@ -314,7 +314,7 @@ MATRIX_SIZES, MATRIX_RELEASE = "llvm.x86.ldtilecfg", "llvm.x86.tilerelease"
 SCALE_EXPONENT = "llvm.x86.avx512.mask.scalef"
 
 #: LLVM's intrinsic behind `Ability.PERMUTE`: (vector, places, vector), places counted through both vectors.
-PERMUTE = "llvm.x86.avx512.vpermi2var.ps.512"
+PERMUTE = {"float32": "llvm.x86.avx512.vpermi2var.ps.512", "float64": "llvm.x86.avx512.vpermi2var.pd.512"}
 
 #: Families by LLVM's name of a processor: its level and what that lacks.
 _FAMILIES = {

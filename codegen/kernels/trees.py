@@ -218,7 +218,9 @@ class Walk:
         """What the words' features are."""
         f, t, lanes = self.f, self.tables, self.tiling.lanes
         if offsets is None and self.row is not None:
-            function = f.text.declare(PERMUTE, self.vector, [self.vector, self.places, self.vector])
+            function = f.text.declare(
+                PERMUTE["float32"], self.vector, [self.vector, self.places, self.vector]
+            )
             low, high = (f"{self.vector} {part}" for part in self.row)
             return f.call(self.vector, function, low, f.cast("trunc", words, self.places).typed, high)
         feature = f.binary("and", words, splat((1 << t.bits) - 1, f"int{8 * t.words.itemsize}", lanes))

@@ -17,6 +17,7 @@ from ...ir import dtypes
 from ...records import dataclass
 from ...target import Ability
 from .conversion import cast
+from .emitter import literal, vector_constant
 from .trigonometry import FUNCTIONS as TRIGONOMETRIC
 from .vectors import Vectors
 
@@ -248,6 +249,14 @@ _EXP64 = (
     0.1666666666666667,
     0.5,
 )  # (exp r - 1 - r)/r² on [-0.348, 0.348]: 1e-18
+_PARTS = 16  # of an octave
+_EXP64_PART = (
+    0.001388903580684074,
+    0.008333450867849534,
+    0.04166666666492607,
+    0.16666666665274185,
+    0.5,
+)  # the same on [-0.0218, 0.0218]: 3e-17 of exp
 _ATANH = (
     0.0654570616679975,
     0.0663415735008861,
@@ -317,8 +326,29 @@ def _expm1_reduced(v: Vectors, x: str, offset: int, low: str | None = None) -> t
 
 
 def _exp64(v: Vectors, x: str, low: str | None = None) -> str:
+    if {Ability.PERMUTE, Ability.SCALE_EXPONENT} <= v.f.target.abilities:
+        return _exp64_of_parts(v, x, low)
     p, n, t = _expm1_reduced(v, _clamp(v, x, -746.0, 710.0), 2046, low)
     return _scaled(v, _vanishing(v, x, -746.0, v.add(p, v.constant(1))), n, t)
+
+
+def _exp64_of_parts(v: Vectors, x: str, low: str | None) -> str:
+    """(1 + p) * 2**n with n in sixteenths, whose powers below 2 lie in two registers: the polynomial is half
+    as long as that of whole n."""
+    form = _FORMATS["float64"]
+    rounder = v.constant(form.rounder / _PARTS)
+    bounded = _clamp(v, x, -746.0, 710.0)
+    t = v.fma(bounded, v.constant(_LOG2E), rounder)
+    n = v.sub(t, rounder)
+    r = v.fma(n, v.constant(-form.ln2_high), bounded)
+    r = v.fma(n, v.constant(-form.ln2_low), r)
+    if low is not None:
+        r = v.add(r, low)
+    p = v.fma(v.mul(r, r), v.polynomial(r, _EXP64_PART), r)
+    powers = [literal(2.0 ** (k / _PARTS), "float64") for k in range(_PARTS)]
+    tables = (vector_constant("double", powers[k : k + _PARTS // 2]) for k in (0, _PARTS // 2))
+    power = v.permuted(*tables, v.bits(t))
+    return v.scale_exponent(_vanishing(v, x, -746.0, v.fma(power, p, power)), n)
 
 
 def _half_exp(v: Vectors, x: str) -> str:

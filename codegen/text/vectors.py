@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir import dtypes
 from ...records import dataclass
-from ...target import SCALE_EXPONENT
+from ...target import PERMUTE, SCALE_EXPONENT
 from .emitter import Function, Reg, is_number, scalar_type, splat, type_of, vector_type
 
 _FLOAT_COMPARISONS = {
@@ -109,9 +109,24 @@ class Vectors:
             result = self.fma(result, x, self.constant(c))
         return result
 
+    def permuted(self, low: str, high: str, places: str) -> str:
+        """For each lane that of two whole registers of floats, counted through both, whose number is in the
+        lowest bits of `places`: one instruction, for targets of the ability `permute`."""
+        whole = self.f.target.vector_bits // dtypes.bits(self.dtype)
+        if self.lanes > whole:
+            half = Vectors(self.f, self.dtype, self.lanes // 2)
+            parts = (self.integers.part(k, places) for k in (0, 1))
+            return self.joined(*(half.permuted(low, high, part) for part in parts))
+        wide = Vectors(self.f, self.dtype, whole)
+        kind, words = wide.type, wide.integers.type
+        name = self.f.text.declare(PERMUTE[self.dtype], kind, [kind, words, kind])
+        places = self.integers._padded(places, whole)
+        found = self.f.call(kind, name, f"{kind} {low}", f"{words} {places}", f"{kind} {high}")
+        return self._unpadded(found, whole)
+
     def scale_exponent(self, x: str, n: str) -> str:
-        """x * 2**n for whole numbers n, rounded once: one instruction, for targets of the ability
-        `scale_exponent`."""
+        """x * 2**n, rounded once, where n is no whole number with the one below: one instruction, for targets
+        of the ability `scale_exponent`."""
         size, widest = dtypes.bits(self.dtype), self.f.target.vector_bits
         if self.lanes * size > widest:
             low, high = ((self.part(half, x) for half in (0, 1)), (self.part(half, n) for half in (0, 1)))
@@ -129,11 +144,13 @@ class Vectors:
         result = self.f.call(
             vector, name, x, n, f"{vector} zeroinitializer", f"{mask} -1", *(f"{r} 4" for r in rounding)
         )
+        return self._unpadded(result, lanes)
+
+    def _unpadded(self, x: str, lanes: int) -> str:
+        """The first of as many lanes."""
         if lanes == self.lanes:
-            return result
-        if self.lanes == 1:
-            return self.f.extract(result, 0)
-        return self.f.shuffle(result, "poison", range(self.lanes))
+            return x
+        return self.f.extract(x, 0) if self.lanes == 1 else self.f.shuffle(x, "poison", range(self.lanes))
 
     def _padded(self, x: str, lanes: int) -> str:
         """x with idle lanes of any value."""

@@ -19,7 +19,7 @@ from ...ir.graph import Constant, Node
 from ...ir.ops import Contract, Reshape, Transpose
 from ...ir.stored import HALVES, Stored, half_weights, moved, stored_weights
 from ...records import dataclass
-from ...target import PERMUTE, Ability, Target
+from ...target import Ability, Target
 from ..text.emitter import Function, literal, memory_type, vector_constant, vector_type
 from ..text.vectors import Vectors
 from .contraction import Product
@@ -290,9 +290,7 @@ class _Reader:
         table = vector_constant("float", [literal(values[i % len(values)], "float32") for i in range(16)])
         words = Vectors(self.f, "uint32", self.lanes)
         place = words.shift_right(word, shift) if shift else word
-        kind = self.number.type
-        name = self.f.text.declare(PERMUTE, kind, [kind, words.type, kind])
-        return self.f.call(kind, name, f"{kind} {table}", f"{words.type} {place}", f"{kind} {table}")
+        return self.number.permuted(table, table, place)
 
     def codes(self, word: str, field: int) -> str:
         """The codes of four neighbours along k in the bytes of every lane."""
