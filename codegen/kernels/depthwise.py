@@ -52,6 +52,7 @@ from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import is_plain, window
 
 MOST_PRODUCTS = 128  # of one output element: they are unrolled
+FREE = 4  # registers for the epilogue, where weights stay in the others
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     """One, for groups that divide a block of output channels and read no more than a block."""
     if not (is_plain(node) or _is_narrow(node)) or node.op.transposed or node.op.groups == 1:
         return
-    x, out = node.inputs[0].tensor, node.outputs[0].tensor
+    x = node.inputs[0].tensor
     block, win, rank = target.block, window(node), x.rank - 2
     lanes = lanes_of(node, block)
     operands = operand_layouts(node, block)
@@ -98,7 +99,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         return
     yield Offer(
         _estimate(node, target, win, lanes) + packing_estimate(node, target),
-        Tiling(_rows(out.shape)),
+        Tiling(_rows(node, target, win, lanes)),
         (halo_layout(win.halo, block, rank), None, *operands),
         without_halo(block, rank),
         (1, *packed_operands(node)),
@@ -121,10 +122,19 @@ def lanes_of(node: Node[Conv], block: int) -> Lanes | None:
     return lanes if block % made == 0 and block % lanes.span == 0 else None
 
 
-def _rows(shape: Sequence[Dimension]) -> int:
-    """Output rows of a strip: two share what they read, where no strip is left with one."""
-    height = plane_axes(shape[2:], 1)[0]
-    return 2 if isinstance(height, int) and height % 2 == 0 else 1
+def _rows(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> int:
+    """Output rows of a strip: two share what they read, where no strip is left with one and weights do not
+    leave registers for it."""
+    height, sums = plane_axes(node.outputs[0].shape[2:], 1)[0], node.op.accumulate
+    one, two = (_resident(target, win, lanes, rows, sums) for rows in (1, 2))
+    return 2 if isinstance(height, int) and height % 2 == 0 and two >= one else 1
+
+
+def _resident(target: Target, win: Window, lanes: Lanes, rows: int, sums: str) -> bool:
+    """Whether all weights stay in registers, with the sums that are open and a pixel of a group."""
+    open_ = rows * -(-win.extent[1] // win.strides[1])
+    vectors = win.taps * lanes.inside + open_ + lanes.inside
+    return vectors * target.registers(sums, lanes.block) + FREE < target.vector_registers
 
 
 def widths_of(target: Target, products: int, width: Dimension) -> tuple[int, ...]:
@@ -142,11 +152,12 @@ def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Es
     """The tiles of all strips, the epilogue, and moving everything once."""
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     products, (height, width) = win.taps * lanes.inside, plane_axes(out.shape[2:], 1)
-    rows, columns = _rows(out.shape), widths_of(target, products, width)[0]
+    rows, columns = _rows(node, target, win, lanes), widths_of(target, products, width)[0]
     strips = dims.typical(out.shape[0] * out.shape[1]) / lanes.block * -(-dims.typical(height) // rows)
     tiles = strips * -(-dims.typical(width) // columns)
     span = [(n - 1) * stride + extent for n, stride, extent in zip((rows, columns), win.strides, win.extent)]
-    weights = 0 if products < target.vector_registers // 2 else rows * columns * products  # read each time
+    resident = _resident(target, win, lanes, rows, node.op.accumulate)
+    weights = 0 if resident else rows * columns * products  # read each time
     shuffles = 0 if lanes.plain else span[0] * span[1] * lanes.inside
     sums = node.op.accumulate
     registers = target.registers(sums, lanes.block)
@@ -321,19 +332,12 @@ class _Strip:
         win, x, out = plan.window, plan.x, plan.out
         element = scalar_type(self.dtype)
         self.kind, self.source = vector_type(element, out.block), vector_type(element, plan.lanes.span)
-        self.weights = [self.weight(p) for p in range(plan.products)] if self.resident else None
+        resident = _resident(f.target, win, plan.lanes, plan.rows, self.dtype)
+        self.weights = [self.weight(p) for p in range(plan.products)] if resident else None
         self.initial = plan.epilogue.start(f, 1)[0]
         self.finish = {w: Finish(plan.epilogue, f, out, 1, (plan.rows, w)) for w in plan.widths}
         count = (plan.rows - 1) * win.strides[0] + win.extent[0]
         self.lines = [f.offset("%a", f.size(iy * x.row)) for iy in range(count)]
-
-    @property
-    def resident(self) -> bool:
-        """Whether all weights stay in registers."""
-        plan, win, target = self.plan, self.plan.window, self.f.target
-        open_ = plan.rows * -(-win.extent[1] // win.strides[1])
-        vectors = plan.products + open_ + plan.lanes.inside + 4
-        return vectors * target.registers(self.dtype, plan.out.block) < target.vector_registers
 
     def weight(self, product: int) -> str:
         return self.f.load(self.kind, self.f.offset("%b", product * self.size), min(64, self.size))

@@ -346,8 +346,8 @@ def _exp64_of_parts(v: Vectors, x: str, low: str | None) -> str:
         r = v.add(r, low)
     p = v.fma(v.mul(r, r), v.polynomial(r, _EXP64_PART), r)
     powers = [literal(2.0 ** (k / _PARTS), "float64") for k in range(_PARTS)]
-    tables = (vector_constant("double", powers[k : k + _PARTS // 2]) for k in (0, _PARTS // 2))
-    power = v.permuted(*tables, v.bits(t))
+    low, high = (vector_constant("double", powers[k : k + _PARTS // 2]) for k in (0, _PARTS // 2))
+    power = v.permuted(low, high, v.bits(t))
     return v.scale_exponent(_vanishing(v, x, -746.0, v.fma(power, p, power)), n)
 
 

@@ -177,6 +177,7 @@ class Slot(Record):
     shape: tuple[int, ...] | None  # when every dimension is a number
     rank: int  # -1: not a tensor whose bytes numpy has, or unknown
     number: int
+    nbytes: int  # where the shape is known
     texts: Texts | None = None  # of the library, for strings
 
     @classmethod
@@ -184,14 +185,22 @@ class Slot(Record):
         shape = port.shape if port.kind == "tensor" and port.dtype not in (None, "string") else None
         known = tuple(d for d in shape or () if isinstance(d, int))
         static = shape is not None and not port.optional and len(known) == len(shape)
+        kind = element_type(port.dtype) if port.dtype else None
         return cls(
             port,
-            element_type(port.dtype) if port.dtype else None,
+            kind,
             known if static else None,
             -1 if shape is None else len(shape),
             dtypes.NUMBERS.get(port.dtype or "", 0),
+            math.prod(known) * kind.itemsize if static and kind is not None else 0,
             texts,
         )
+
+    def empty(self) -> np.ndarray:
+        """Memory for a result of known shape; a large one begins on a line of the cache."""
+        if self.nbytes < LARGE:
+            return np.empty(self.shape or (), self.numpy)
+        return on_line(np.empty(self.nbytes + LINE, np.uint8), self.shape or (), np.dtype(self.numpy))
 
 
 @cache
@@ -215,8 +224,9 @@ def address_of(array: np.ndarray, byte: Any = ctypes.c_char, addressof: Any = ct
         return array.ctypes.data
 
 
-#: Bytes of a line of the cache: a vector that lies across two of them is written at half the speed.
-LINE = 64
+#: Bytes of a line of the cache: a vector that lies across two of them is written at half the speed. From so
+#: many bytes on a result gains more by that than it takes Python to find a line.
+LINE, LARGE = 64, 1 << 15
 
 
 def on_line(memory: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -226,8 +236,6 @@ def on_line(memory: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.nda
 
 def zeros_on_line(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """Zeros, of which the system makes only the pages that are touched."""
-    if dtype.hasobject:
-        return np.zeros(shape, dtype)
     return on_line(np.zeros(math.prod(shape) * dtype.itemsize + LINE, np.uint8), shape, dtype)
 
 

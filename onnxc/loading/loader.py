@@ -405,7 +405,7 @@ class Context:
             elif slot.shape is None:
                 struct.data, array, owned = None, None, True
             else:
-                array = np.empty(slot.shape, slot.numpy)
+                array = slot.empty()
                 struct.data, struct.capacity = address_of(array), array.nbytes
             results.append(array)
         self.call()
