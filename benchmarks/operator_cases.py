@@ -629,6 +629,27 @@ OLDER = [
         {"k": 2, "activation_type": "relu"},
         MS,
     ),
+    Case(
+        "MoE",
+        [f(1, 512), f(1, 32), w(32, 1024, 512), None, w(32, 512, 1024)],
+        {"k": 4, "activation_type": "silu", "normalize_routing_weights": 1},
+        MS,
+        note="a token",
+    ),
+    *(
+        Case(
+            "QMoE",
+            [
+                *(f(tokens, 512), f(tokens, 16)),
+                *(wq(u8(16, 1024, 256)), wq(pos(16, 1024, 16)), None),
+                *(wq(u8(16, 512, 512)), wq(pos(16, 512, 32))),
+            ],
+            {"k": 4, "activation_type": "silu", "normalize_routing_weights": 1, "block_size": 32},
+            MS,
+            note=note,
+        )
+        for tokens, note in ((1, "a token"), (128, ""))
+    ),
 ]
 
 ENSEMBLES = [

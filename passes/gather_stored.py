@@ -4,7 +4,8 @@
 gather(%w, %i)   →   map(gather(%q, %i), %s) { mul(cast($0, float32), $1) }
 
 An embedding behind a Cast or DequantizeLinear then stays as small in the library as in the model. It goes
-through the Maps and Reshapes that `fold_constants` wrote down, as far as they keep the rows apart.
+through the Maps and Reshapes that `fold_constants` wrote down, as far as they keep the rows apart. Matrices
+that are picked for the rows of a product stay: their kernel packs what is stored.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from ..ir import expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Gather, Map, Reshape
 from ..ir.regions import everywhere
+from .fuse_experts import picked_by
 
 
 @everywhere
 def gather_stored(graph: Graph) -> Graph:
     """graph with Gathers of derived constants as Gathers of what they are derived from."""
     rewriter = Rewriter(graph)
+    matrices = {picked_by(node, rewriter.readers) for node in graph.nodes}
     for node in graph.nodes:
         table = node.inputs[0].constant if isinstance(node.op, Gather) and node.op.form == "axis" else None
-        if table is None or not _is_wide(table, node.op.axis):
+        if table is None or node in matrices or not _is_wide(table, node.op.axis):
             rewriter.copy(node)
             continue
         gathered = _gathered(rewriter, node, table, rewriter.of(node.inputs[1]))

@@ -14,6 +14,7 @@ from . import (
     depthwise,
     depthwise_integers,
     gemm,
+    gemm_experts,
     gemm_matrix,
     gemm_stored,
     gemm_thirds,
@@ -30,6 +31,7 @@ from . import (
 
 KERNELS: tuple[Kernel, ...] = (
     gemm,
+    gemm_experts,
     gemm_matrix,
     gemm_stored,
     gemm_thirds,

@@ -66,13 +66,13 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         return
     if stored_form(node, product, target) is not None:
         return  # gemm_stored's, so that the library is no larger than the model
-    tilings = sorted(_tilings(product, target), key=lambda tiling: -tiling.rows)
+    found = sorted(tilings(product, target), key=lambda tiling: -tiling.rows)
     packed = (product.operands[1],) if product.constant else ()
-    for cost, tiling in nearest((estimate(node, product, t, target), t) for t in tilings):
+    for cost, tiling in nearest((estimate(node, product, t, target), t) for t in found):
         yield Offer(cost, tiling, packed=packed)
 
 
-def _tilings(product: Product, target: Target) -> Iterator[Tiling]:
+def tilings(product: Product, target: Target) -> Iterator[Tiling]:
     lanes, m = target.lanes(product.accumulate), product.m.size
     found = _dot(product, target)
     for dot in [found] if found is not None and found.widened else dict.fromkeys((None, found)):
@@ -420,10 +420,17 @@ class Gemm:
             rest, group = f.divide(rest, f.size(groups))
             self.emit_part(f, self.places(f, rest), block, group)
         parts_ = p.repeats * blocks * groups
-        steps = p.repeats * p.m.size * p.n.size * p.depth
         packs = self.tiling.source == "packed"
         packed = packing(self.target, dims.typical(self.packed_bytes)) if packs else Estimate()
-        return k.step(parts_, costs.work(self.cost + packed * -1, steps), scratch)
+        return k.step(parts_, costs.work(self.cost + packed * -1, self.multiply_adds()), scratch)
+
+    def multiply_adds(self) -> Dimension:
+        p = self.product
+        return p.repeats * p.m.size * p.n.size * p.depth
+
+    def rows(self, f: KernelFunction) -> str:
+        """How many the tiles of a part are cut of."""
+        return f.size(self.product.m.size)
 
     def blocks_and_groups(self) -> tuple[Dimension, Dimension]:
         """How many blocks of tiles there are, and how many groups of panels."""
@@ -500,7 +507,7 @@ class Gemm:
 
     def for_tiles(self, f: KernelFunction, block: str, body: Callable[[int, str], None]) -> None:
         """body(height, first row) for the tiles of a block."""
-        rows, most, size = f.size(self.product.m.size), self.tiling.rows, self.tiling.block
+        rows, most, size = self.rows(f), self.tiling.rows, self.tiling.block
         first = f.mul(block, size)
         last = f.minimum(f.add(first, size), f.size(self.tiles))
         mk.for_equal_tiles(f, rows, most, lambda h, row, _: body(h, row), first, last)

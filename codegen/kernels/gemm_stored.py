@@ -51,7 +51,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     form = stored_form(node, product, target)
     if form is None or (node.op.rounded and not _rounds(node, product)):
         return
-    options = [(_estimate(node, product, t, target), t) for t in _tilings(node, product, form, target)]
+    options = [(estimate(node, product, t, target), t) for t in tilings(node, product, form, target)]
     cost, tiling = min(options, key=lambda option: (option[0].total, -option[1].rows))
     yield Offer(cost, tiling, packed=(product.operands[1],))
 
@@ -63,7 +63,7 @@ def _rounds(node: Node[Contract], product: Product) -> bool:
     return product.operands[0] == 0 and not product.outer and steps[0] == 1 and apart
 
 
-def _tilings(node: Node[Contract], product: Product, form: Form, target: Target) -> Iterator[Tiling]:
+def tilings(node: Node[Contract], product: Product, form: Form, target: Target) -> Iterator[Tiling]:
     integers = node.op.rounded != 0 and _dot(form, node.op.rounded, target) is not None
     lanes, m = target.lanes("float32"), product.m.size
     for vectors in range(1, 5):
@@ -87,7 +87,7 @@ def _dot(form: Form, rounded: int, target: Target) -> Dot | None:
     return target.dot("int8", "uint8", "int32") if agree and form.bits and not form.table else None
 
 
-def _estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
+def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
     m, n = dims.typical(product.m.size), dims.typical(product.n.size)
     form, depth = tiling.form, tiling.form.depth
     vectors = n * depth / tiling.lanes
@@ -123,10 +123,10 @@ def pack(node: Node[Contract], choice: Choice[Tiling], operand: int) -> Constant
 
 
 def emit(node: Node[Contract], choice: Choice[Tiling], target: Target) -> Code:
-    return _Stored(node, offered(product_of(node), node), choice.tiling, choice.cost, target).code()
+    return Stored(node, offered(product_of(node), node), choice.tiling, choice.cost, target).code()
 
 
-class _Stored(Gemm):
+class Stored(Gemm):
     """Writes the steps of one product. Rounded rows take the place of A."""
 
     tiling: Tiling
@@ -223,18 +223,16 @@ class _Stored(Gemm):
         self.panel_at = -(-scratch // 64) * 64
         if self.many_heights():
             scratch = self.panel_at + 4 * self.form.depth * self.width
-        blocks = dims.ceil_divide(self.tiles, t.block)
-        groups = 1 if t.group == gemm.ALL else dims.ceil_divide(self.panels, t.group)
+        blocks, groups = self.blocks_and_groups()
         with k.entry() as f, f.loop("%first", "%last") as parts:
             rest, block = f.divide(parts.index, f.size(blocks))
             rest, group = f.divide(rest, f.size(groups))
             self.emit_part(f, self.places(f, rest), block, group)
-        steps = p.repeats * p.m.size * p.n.size * p.depth
-        return k.step(p.repeats * blocks * groups, costs.work(self.cost, steps), scratch)
+        return k.step(p.repeats * blocks * groups, costs.work(self.cost, self.multiply_adds()), scratch)
 
     def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         """Panels in turn, each through all tiles of the block."""
-        m, few = f.size(self.product.m.size), self.tiling.few
+        m, few = self.rows(f), self.tiling.few
 
         def streamed(name: str, panel: str, columns: str) -> None:
             def tile(height: int, row: str) -> None:

@@ -1,6 +1,8 @@
 """Mixtures of experts: each token's result is that of a few of them, weighted by its routing.
 
-All experts compute all tokens, and those that a token is not routed to weigh nothing.
+A token makes as many rows as it has experts, and the rows are sorted by theirs: a product multiplies each
+with the matrix that an index picks, which `fuse_experts` makes one group of, so that only experts that some
+token is routed to are computed, each with its rows together.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from ...ir.graph import Value
 from ...records import dataclass
 from ..onnx_ops.activations import tanh_gelu
 from ..onnx_ops.common import generate, insert_axes, one_of, widened
-from ..onnx_ops.reductions import softmax
 from ..onnx_ops.rules import Types
 from .low_bit import fields, widened_blocks
 from .schema import HALVES, T, contrib_op
@@ -29,22 +30,39 @@ _ACTIVATIONS = {
 }
 
 
-def _routing(b: Builder, logits: Value, count: int, normalized: bool) -> Value:
-    """[tokens, experts]: the softmax of the logits where they are among a token's `count` greatest, else 0;
-    those of a token sum to 1 if `normalized`."""
-    member = _members(b, logits, count)
-    weights = b.map(softmax(b, widened(b, logits), [1]), member, lambda p, m: p * m)
+@dataclass(frozen=True)
+class _Routing:
+    """Of each token the experts (int64) and how much each of them weighs (float32): both [tokens, count]."""
+
+    experts: Value
+    weights: Value
+
+
+def _routing(b: Builder, logits: Value, count: int, normalized: bool) -> _Routing:
+    """The experts with a token's `count` greatest logits, and of the softmax of all logits theirs; those of a
+    token sum to 1 if `normalized`."""
+    logits = widened(b, logits)
+    greatest, experts = _greatest(b, logits, count)
+    top = b.reduce("max", greatest, [1], True)
+    powers = b.map(greatest, top, lambda x, t: expr.exp(x - t))
+    total = b.reduce("sum", powers, [1], True)
     if not normalized:
-        return weights
-    return b.map(weights, b.reduce("sum", weights, [1], True), lambda w, t: w / t)
+        total = b.reduce("sum", b.map(logits, top, lambda x, t: expr.exp(x - t)), [1], True)
+    return _Routing(experts, b.map(powers, total, lambda p, t: p / t))
+
+
+def _greatest(b: Builder, scores: Value, count: int) -> tuple[Value, ...]:
+    """Of scores [tokens, n] a token's `count` greatest, and where they are."""
+    n = scores.shape[1]
+    if count < 1 or (isinstance(n, int) and count > n):
+        raise ops.TypeMismatch(f"{count} of {n} experts or groups are asked for")
+    return b.emit(ops.Sort(1, descending=True, count=count), scores)
 
 
 def _members(b: Builder, scores: Value, count: int) -> Value:
     """float32 [tokens, n]: 1 for a token's `count` greatest scores, else 0."""
     tokens, n = scores.shape
-    if count < 1 or (isinstance(n, int) and count > n):
-        raise ops.TypeMismatch(f"{count} of {n} experts or groups are asked for")
-    _, order = b.emit(ops.Sort(1, descending=True, count=count), scores)
+    _, order = _greatest(b, scores, count)
     chosen = b.reshape(order, (tokens, count, 1))
     here = expr.input_(0, "int64").equals(expr.index(2)).cast("float32")
     return b.reduce("sum", generate(b, (tokens, count, n), here, chosen), [1])
@@ -64,17 +82,16 @@ class _Activation:
     after: int
 
     def applied(self, b: Builder, x: Value, other: Value | None) -> Value:
-        """[tokens, experts, inner] of the first product and, where there is one, the third."""
+        """[rows, inner] of the first product and, where there is one, the third."""
         one_of(self.name, (*_ACTIVATIONS, "swiglu"), "activation_type")
         if self.name != "swiglu":
             y = b.map(x, _ACTIVATIONS[self.name])
             return y if other is None else b.map(y, other, lambda e, o: e * o)
         if self.fused:
-            half = dims.floor_divide(x.shape[2], 2)
-            split = (half, 2) if self.fused == 1 else (2, half)
-            parts = b.reshape(x, (*x.shape[:2], *split))
-            axis = 3 if self.fused == 1 else 2
-            x, other = (b.reshape(b.take(parts, axis, n, 1), (*x.shape[:2], half)) for n in range(2))
+            rows, half = x.shape[0], dims.floor_divide(x.shape[1], 2)
+            parts = b.reshape(x, (rows, half, 2) if self.fused == 1 else (rows, 2, half))
+            axis = 2 if self.fused == 1 else 1
+            x, other = (b.reshape(b.take(parts, axis, n, 1), (rows, half)) for n in range(2))
         if other is None:
             raise ops.TypeMismatch("swiglu needs a third product, or two in the first")
         return b.map(x, other, self._gated)
@@ -96,32 +113,35 @@ _Layer = tuple[Value, Value | None]
 def _mixed(
     b: Builder,
     input: Value,
-    routing: Value,
+    routing: _Routing,
     first: _Layer,
     second: _Layer,
     third: _Layer | None,
     activation: _Activation,
 ) -> Value:
-    """sum over experts of routing * second(activation(first(token))), in the shape of the input."""
+    """sum over a token's experts of weight * second(activation(first(token))), in the shape of the input."""
     x = widened(b, input)
     tokens = b.reshape(x, (dims.product(x.shape[:-1]), x.shape[-1]))
-    inner = activation.applied(
-        b, _product(b, tokens, first), None if third is None else _product(b, tokens, third)
-    )
-    weighted = b.map(inner, insert_axes(b, routing, [2]), lambda e, w: e * w)
-    weights, bias = second
-    y = b.contract("tei", "ehi", "th", weighted, widened(b, weights))
-    if bias is not None:
-        shift = b.contract("te", "eh", "th", routing, widened(b, bias))
-        y = b.map(y, shift, lambda e, c: e + c)
+    count, each = routing.experts.shape
+    experts, order = b.emit(ops.Sort(0), b.reshape(routing.experts, (count * each,)))
+    rows = b.emit(ops.Gather("axis"), tokens, b.map(order, lambda n: n / each))[0]
+    gated = None if third is None else _product(b, rows, experts, third)
+    inner = activation.applied(b, _product(b, rows, experts, first), gated)
+    _, back = b.emit(ops.Sort(0), order)
+    results = b.emit(ops.Gather("axis"), _product(b, inner, experts, second), back)[0]
+    parts = b.reshape(results, (count, each, results.shape[1]))
+    y = b.contract("te", "teh", "th", routing.weights, parts)
     return b.cast(b.reshape(y, input.shape), input.dtype)
 
 
-def _product(b: Builder, tokens: Value, layer: _Layer) -> Value:
-    """[tokens, experts, out]"""
+def _product(b: Builder, rows: Value, experts: Value, layer: _Layer) -> Value:
+    """[rows, out]: each row by the matrix of its expert."""
     weights, bias = layer
-    y = b.contract("th", "eih", "tei", tokens, widened(b, weights))
-    return y if bias is None else b.map(y, bias, lambda e, c: e + c.cast(e.dtype))
+    picked = b.emit(ops.Gather("axis"), widened(b, weights), experts)[0]
+    y = b.contract("ri", "roi", "ro", rows, picked)
+    if bias is None:
+        return y
+    return b.map(y, b.emit(ops.Gather("axis"), widened(b, bias), experts)[0], lambda e, c: e + c)
 
 
 @contrib_op(outputs="output")
@@ -296,12 +316,12 @@ def QMoE(
     )
 
 
-def _given(b: Builder, routing: Value, weights: Value, normalized: bool) -> Value:
+def _given(b: Builder, routing: _Routing, weights: Value, normalized: bool) -> _Routing:
     """The weights of the experts that are routed to, given apart from what chooses them."""
-    kept = b.map(routing, weights, lambda r, w: expr.where(r > 0, w.cast(r.dtype), 0))
-    if not normalized:
-        return kept
-    return b.map(kept, b.reduce("sum", kept, [1], True), lambda w, t: w / t)
+    given = b.emit(ops.Gather("elements", 1), widened(b, weights), routing.experts)[0]
+    if normalized:
+        given = b.map(given, b.reduce("sum", given, [1], True), lambda w, t: w / t)
+    return _Routing(routing.experts, given)
 
 
 def _unpacked(

@@ -145,7 +145,7 @@ def test_rows_that_only_the_run_knows_over_packed_weights(target, rows):
 def test_every_tiling_is_right(target, order, vectors):
     case = Case("mk,kn->mn", matrix(31, 150, 19))
     product = contraction.product_of(case.node)
-    for tiling in gemm._tilings(product, target):
+    for tiling in gemm.tilings(product, target):
         if tiling.vectors == vectors:
             small = replace(tiling, order=order, block=2, group=2)
             case.check(target, Choice(Estimate(), small, packed=(1,), kernel=gemm))
@@ -263,7 +263,7 @@ def in_groups(case, target):
     """The choice of a product in groups, also where one element at a time would be faster."""
     types = *(v.dtype for v in case.node.inputs[:2]), case.node.op.accumulate
     product = contraction.product_of(case.node)
-    tilings = [t for t in gemm._tilings(product, target) if t.dot == target.dot(*types).group]
+    tilings = [t for t in gemm.tilings(product, target) if t.dot == target.dot(*types).group]
     return [replace(case.choice(target), tiling=t) for t in tilings]
 
 
