@@ -39,6 +39,8 @@ class TooComplex(LimitError):
 CHANNELS, PIXELS = 3, 224  # of an image of unknown size
 LENGTH = 64  # of any other axis of unknown size
 
+CACHED = 1 << 13  # results of each operation: a graph's sizes are made of the same few, again and again
+
 
 @dataclass(frozen=True)
 class Symbol:
@@ -124,14 +126,16 @@ class Dim:
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]):
         self.terms = terms
-        self.size = self.depth = 0
+        size, depth = len(terms), 0
         for monomial, coefficient in terms:
-            self.size += 1 + sum(atom.size * power for atom, power in monomial)
-            self.depth = max((self.depth, *(atom.depth for atom, _ in monomial)))
+            for atom, power in monomial:
+                size += atom.size * power
+                depth = max(depth, atom.depth)
             if abs(coefficient) >= COEFFICIENT_LIMIT:
                 raise TooComplex
-        if self.size > SIZE_LIMIT or self.depth > DEPTH_LIMIT:
+        if size > SIZE_LIMIT or depth > DEPTH_LIMIT:
             raise TooComplex
+        self.size, self.depth = size, depth
         self._hash = hash(terms)
         self._text = ""  # made when it is asked for
 
@@ -142,26 +146,10 @@ class Dim:
         return isinstance(other, Dim) and self._hash == other._hash and self.terms == other.terms
 
     def __add__(self, other: int | Dim) -> int | Dim:
-        if isinstance(other, int):  # the last of all terms
-            *rest, (monomial, number) = self.terms
-            if monomial != ():
-                return Dim((*self.terms, ((), other))) if other else self
-            return Dim((*rest, ((), number + other)) if number + other else tuple(rest))
-        return _from_terms(itertools.chain(self.terms, _terms(other)))
+        return _sum(self, other)
 
     def __mul__(self, other: int | Dim) -> int | Dim:
-        if isinstance(other, int):  # the terms stay in order, and maxima joined
-            if other == 0 or other == 1:
-                return self if other else 0
-            return Dim(tuple((monomial, coefficient * other) for monomial, coefficient in self.terms))
-        factor = _terms(other)
-        if isinstance(other, Dim) and max(len(self.terms), len(factor)) > 1:
-            written = len(factor) * self.size + len(self.terms) * other.size
-            if written > PRODUCT_SIZE:
-                return _commutative("product", self, other)
-        return _from_terms(
-            (_multiply(m, n), c * d) for (m, c), (n, d) in itertools.product(self.terms, factor)
-        )
+        return _product(self, other)
 
     def __neg__(self) -> int | Dim:
         return self * -1
@@ -210,6 +198,30 @@ class Dim:
 
 
 Dimension = int | Dim
+
+
+@lru_cache(maxsize=CACHED)
+def _sum(a: Dim, b: Dimension) -> Dimension:
+    if isinstance(b, int):  # the last of all terms
+        *rest, (monomial, number) = a.terms
+        if monomial != ():
+            return Dim((*a.terms, ((), b))) if b else a
+        return Dim((*rest, ((), number + b)) if number + b else tuple(rest))
+    return _from_terms(itertools.chain(a.terms, _terms(b)))
+
+
+@lru_cache(maxsize=CACHED)
+def _product(a: Dim, b: Dimension) -> Dimension:
+    if isinstance(b, int):  # the terms stay in order, and maxima joined
+        if b == 0 or b == 1:
+            return a if b else 0
+        return Dim(tuple((monomial, coefficient * b) for monomial, coefficient in a.terms))
+    factor = _terms(b)
+    if isinstance(b, Dim) and max(len(a.terms), len(factor)) > 1:
+        written = len(factor) * a.size + len(a.terms) * b.size
+        if written > PRODUCT_SIZE:
+            return _commutative("product", a, b)
+    return _from_terms((_multiply(m, n), c * d) for (m, c), (n, d) in itertools.product(a.terms, factor))
 
 
 def _terms(value: Dimension) -> tuple[tuple[Monomial, int], ...]:
@@ -305,7 +317,7 @@ def is_static(shape: tuple[Dimension, ...]) -> TypeGuard[tuple[int, ...]]:
 # Bounds and comparisons --------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=CACHED)
 def bounds(value: Dimension) -> tuple[int | None, int | None]:
     """(least, greatest) value known, None where there is no bound."""
     if isinstance(value, int):
@@ -404,6 +416,7 @@ def less(a: Dimension, b: Dimension) -> bool | None:
 # Operations beyond polynomials -------------------------------------------------------------------
 
 
+@lru_cache(maxsize=CACHED)
 def floor_divide(a: Dimension, b: Dimension) -> Dimension:
     """a // b, 0 where b is 0. A divisor that cannot be 0 cancels where the division is exact."""
     if isinstance(a, int) and isinstance(b, int):
@@ -641,6 +654,7 @@ def evaluate(value: Dimension, env: Mapping[str, int]) -> int:
     return total
 
 
+@lru_cache(maxsize=CACHED)
 def typical(value: Dimension) -> int:
     """The number to estimate times with where a size is symbolic; at least 1, so that no work is free."""
     return min(max(1, evaluate(value, {s.name: s.typical for s in symbols(value)})), 1 << 62)
@@ -656,14 +670,15 @@ def usual(axis: int, rank: int) -> int:
     return LENGTH
 
 
-def symbols(value: Dimension) -> set[Symbol]:
+@lru_cache(maxsize=CACHED)
+def symbols(value: Dimension) -> frozenset[Symbol]:
     """The variables that value depends on."""
-    found: set[Symbol] = set()
-    if isinstance(value, Dim):
-        for monomial, _ in value.terms:
-            for atom, _ in monomial:
-                found |= {atom} if isinstance(atom, Symbol) else symbols(atom.left) | symbols(atom.right)
-    return found
+    if isinstance(value, int):
+        return frozenset()
+    atoms = (atom for monomial, _ in value.terms for atom, _ in monomial)
+    return frozenset().union(
+        *((atom,) if isinstance(atom, Symbol) else symbols(atom.left) | symbols(atom.right) for atom in atoms)
+    )
 
 
 def parse(text: str, minimums: Mapping[str, int | None] | None = None) -> Dimension:
@@ -690,7 +705,7 @@ def parse(text: str, minimums: Mapping[str, int | None] | None = None) -> Dimens
         raise ValueError(f"'{text}' is not a dimension") from None
 
 
-_OPERATORS = {
+_OPERATORS: dict[type, Callable[[Dimension, Dimension], Dimension]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
