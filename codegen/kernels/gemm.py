@@ -394,6 +394,17 @@ class Gemm:
         return Code((self.packing_step(), self.product_step()), (nbytes,), over)
 
     @property
+    def part_tiles(self) -> int:
+        """Tiles of a part: of a single panel, which threads go through in one order however it is cut, as few
+        as make enough parts."""
+        tiling, p = self.tiling, self.product
+        if tiling.group != 1:
+            return tiling.block
+        tiles = dims.typical(self.tiles)
+        wanted = costs.parts_for(self.cost.total) / max(1, dims.typical(p.repeats * self.panels))
+        return max(1, min(tiling.block, math.ceil(tiles / max(1.0, wanted))))
+
+    @property
     def packed_bytes(self) -> Dimension:
         """Of all matrices that are packed when it runs."""
         return self.panel_rows * self.product.n.size * self.sizes[B]
@@ -434,10 +445,9 @@ class Gemm:
 
     def blocks_and_groups(self) -> tuple[Dimension, Dimension]:
         """How many blocks of tiles there are, and how many groups of panels."""
-        block, group = self.tiling.block, self.tiling.group
-        return dims.ceil_divide(self.tiles, block), 1 if group == ALL else dims.ceil_divide(
-            self.panels, group
-        )
+        group = self.tiling.group
+        groups = 1 if group == ALL else dims.ceil_divide(self.panels, group)
+        return dims.ceil_divide(self.tiles, self.part_tiles), groups
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
         """The addresses of A, B, C and the epilogue's operands for an index of the outer axes."""
@@ -507,7 +517,7 @@ class Gemm:
 
     def for_tiles(self, f: KernelFunction, block: str, body: Callable[[int, str], None]) -> None:
         """body(height, first row) for the tiles of a block."""
-        rows, most, size = self.rows(f), self.tiling.rows, self.tiling.block
+        rows, most, size = self.rows(f), self.tiling.rows, self.part_tiles
         first = f.mul(block, size)
         last = f.minimum(f.add(first, size), f.size(self.tiles))
         mk.for_equal_tiles(f, rows, most, lambda h, row, _: body(h, row), first, last)

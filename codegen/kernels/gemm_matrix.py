@@ -131,6 +131,10 @@ class Matrices(Gemm):
         return max(1, min(dims.typical(self.tiles), self.tiling.block))
 
     @property
+    def part_tiles(self) -> int:
+        return self.tiling.block  # each tile of it fetches a share of the next panel
+
+    @property
     def fetched(self) -> bool:
         """Whether the tiles of a panel fetch the next one: constants come from far."""
         return self.product.constant and self.tiling.order == "panels"

@@ -149,6 +149,10 @@ class Stored(Gemm):
     def panels_bytes(self) -> Dimension:
         return 0  # there is one
 
+    @property
+    def part_tiles(self) -> int:
+        return self.tiling.block  # a part decodes its panels
+
     # Tiles ---------------------------------------------------------------------------------------
 
     def tile(self, height: int, vectors: int) -> mk.Tile:

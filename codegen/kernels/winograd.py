@@ -13,6 +13,7 @@ transform would be up to four times as much to load.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -21,6 +22,7 @@ from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node, TensorType
 from ...ir.ops import Conv
 from ...ir.stored import half_weights
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
@@ -29,12 +31,11 @@ from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..tiles.blocked import clear_planes, halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.microkernel import height_counts, most_rows, step_time
-from ..tiles.panel import LINE
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
 from ..tiles.winograd_functions import emit_join, emit_multiply, emit_spread, emit_weights
-from ..tiles.winograd_plan import Tiling, WinogradPlan
+from ..tiles.winograd_plan import Bands, Tiling, WinogradPlan
 from .conv import is_plain, window
 from .conv_grouped import channel_ranges, spread_groups
 
@@ -200,36 +201,77 @@ def emit_plan(plan: WinogradPlan) -> Code:
     m = u + plan.t**2 * plan.u_step * (sum(kind.count for kind in plan.kinds) if plan.kept else 1)
     scratch = m + plan.t**2 * plan.m_step
     with k.entry() as f:
-        emit_kept(f, plan, f.offset("%scratch", u))
-        with f.loop("%first", "%last") as part:
-            rest, run = f.divide(part.index, plan.parted)
-            n, group = f.divide(rest, f.size(plan.groups.count))
-            new = f.binary("or", f.compare("eq", run, 0), f.compare("eq", part.index, "%first"), "i1")
-            emit_part(f, plan, n, group, run, new, f.offset("%scratch", u), f.offset("%scratch", m))
+        places = f.offset("%scratch", u), f.offset("%scratch", m)
+        emit_kept(f, plan, places[0])
+        begin = f.divide("%first", plan.bands)[0]
+        with f.loop(begin, f.divide(f.add("%last", plan.bands - 1), plan.bands)[0]) as loop:
+            rest, run = f.divide(loop.index, plan.parted)
+            emit_share(f, plan, share_of(f, plan, rest, run, loop.index, begin, places), run)
     emit_spread(k, plan)
     for kind in plan.kinds:
         emit_weights(k, plan, kind)
         for height in plan.heights:
             emit_multiply(k, plan, plan.tile(height, kind.vectors))
         emit_join(k, plan, kind)
-    parts = plan.out.batch * plan.groups.count * plan.parted
+    parts = plan.out.batch * plan.groups.count * plan.parted * plan.bands
     work = costs.work(plan.cost, plan.out.batch * plan.pieces)
     return single(k.step(parts, work, scratch), over=plan.epilogue.over)
 
 
-def emit_part(
-    f: KernelFunction, plan: WinogradPlan, n: str, group: str, run: str, new: str, u: str, m: str
-) -> None:
-    """Some panels of a group of pieces, whose data is in V already unless they are `new`."""
+@dataclass(frozen=True)
+class Share:
+    """What of a group one call computes: its image, its first piece and how many it has, the bands of its
+    tiles that are among the call's parts, and the `new` ones, whose data is not in V yet; U and M."""
+
+    n: str
+    group: str
+    first: str
+    count: str
+    bands: Bands
+    new: Bands
+    u: str
+    m: str
+
+
+def share_of(
+    f: KernelFunction,
+    plan: WinogradPlan,
+    rest: str,
+    run: str,
+    index: str,
+    begin: str,
+    places: tuple[str, str],
+) -> Share:
+    """Of the index-th run of panels, where the call begins with the begin-th."""
+    n, group = f.divide(rest, f.size(plan.groups.count))
     first, last = plan.groups.at(f, group)
-    count = f.sub(last, first)
-    image = f.offset(f.input(0), f.mul(n, f.size(plan.x.image)))
+    fresh = f.binary("or", f.compare("eq", run, 0), f.compare("eq", index, begin), "i1")
+    bands, start, left = bands_of(f, plan, index), "0", "0"
+    if plan.bands > 1:  # what the run before left out, which may have begun with a later band
+        start = f.select(fresh, "i64", bands[0], "0")
+        second = f.compare("eq", index, f.add(begin, 1))
+        left = f.minimum(f.select(second, "i64", bands_of(f, plan, begin)[0], "0"), bands[1])
+    new = start, f.select(fresh, "i64", bands[1], left)
+    return Share(n, group, first, f.sub(last, first), bands, new, *places)
+
+
+def bands_of(f: Function, plan: WinogradPlan, run: str) -> Bands:
+    """The bands of a run, counted from the first of all, that are among the parts %first..%last."""
+    if plan.bands == 1:
+        return "0", "1"
+    start = f.mul(run, plan.bands)
+    return f.maximum(0, f.sub("%first", start)), f.minimum(plan.bands, f.sub("%last", start))
+
+
+def emit_share(f: KernelFunction, plan: WinogradPlan, share: Share, run: str) -> None:
+    """A run of panels of some bands of a group."""
+    image = f.offset(f.input(0), f.mul(share.n, f.size(plan.x.image)))
 
     def spread(height: int, start: str) -> None:
         tile = f.offset("%scratch", f.mul(start, plan.piece))
         # Neighbouring pieces one after the other, which read and write neighbouring lines.
         with f.loop(0, plan.x.blocks) as blocks, f.loop(0, height) as rows:
-            y, x, _, _ = plan.place(f, f.add(f.add(first, start), rows.index))
+            y, x, _, _ = plan.place(f, f.add(f.add(share.first, start), rows.index))
             plane = f.offset(image, f.mul(blocks.index, f.size(plan.x.plane)))
             source = plan.tap(f, plane, y, x)
             line = f.add(f.mul(blocks.index, height), rows.index)
@@ -238,15 +280,15 @@ def emit_part(
                 places = f"ptr {f.offset(source, part)}, ptr {f.offset(target, part)}"
                 f.statement(f"call void @{ENTRY}.spread(ptr %args, {places})")
 
-    plan.for_tiles(f, f.select(new, "i64", count, "0"), spread)
-    rows = plan.rows_of(f, group)
+    plan.for_tiles(f, share.count, share.new, spread)
+    rows = plan.rows_of(f, share.group, share.bands)
     for kind in plan.kinds:
         begin, end = plan.run_of(f, kind, run)
         with f.loop(begin, end) as panels:
             block = plan.first_block(f, kind, panels.index)
-            clear_planes(f, plan.out, n, block, kind.vectors, rows)
-            emit_products(f, plan, kind, panels.index, plan.panel_u(f, kind, u, panels.index), m, count)
-            emit_results(f, plan, kind, n, block, first, count, m)
+            clear_planes(f, plan.out, share.n, block, kind.vectors, rows)
+            emit_products(f, plan, kind, panels.index, share)
+            emit_results(f, plan, kind, block, share)
 
 
 def emit_kept(f: KernelFunction, plan: WinogradPlan, u: str) -> None:
@@ -258,51 +300,44 @@ def emit_kept(f: KernelFunction, plan: WinogradPlan, u: str) -> None:
             emit_transformed(f, plan, kind, weights, plan.panel_u(f, kind, u, panels.index), depth)
 
 
-def emit_products(
-    f: KernelFunction, plan: WinogradPlan, kind: Panels, panel: str, u: str, m: str, count: str
-) -> None:
+def emit_products(f: KernelFunction, plan: WinogradPlan, kind: Panels, panel: str, share: Share) -> None:
     """M of a panel, over chunks of channels."""
+    share = replace(share, u=plan.panel_u(f, kind, share.u, panel))
     if plan.grouped:
         weights, first, depth = plan.span_of(f, kind, panel)
-        emit_chunk(f, plan, kind, weights, u, m, count, first, depth)
+        emit_chunk(f, plan, kind, weights, share, first, depth)
         return
     weights = plan.panel_weights(f, kind, panel)
     blocks, (whole, rest) = plan.chunk // plan.block, divmod(plan.x.channels, plan.chunk)
     nbytes = plan.block * 9 * kind.width * dtypes.itemsize(plan.stored)  # of a block of channels
     if plan.chunk < plan.x.channels:
         vector, step = vector_type(scalar_type(plan.dtype), plan.lanes), plan.lanes * plan.size
-        with f.loop(0, plan.t**2 * plan.m_step, LINE) as lines:
-            for place in range(0, LINE, step):
-                f.store(vector, "zeroinitializer", f.offset(m, f.add(lines.index, place)), step)
+        begin, end = (plan.first_piece(f, share.count, band) for band in share.bands)
+        with f.loop(0, plan.t**2) as matrices, f.loop(begin, end) as piece:
+            row = f.add(f.mul(matrices.index, plan.m_step), f.mul(piece.index, kind.width * plan.size))
+            for place in range(0, kind.width * plan.size, step):
+                f.store(vector, "zeroinitializer", f.offset(share.m, f.add(row, place)), step)
     with f.loop(0, whole) as chunks:
         first = f.mul(chunks.index, blocks)
         at = f.offset(weights, f.mul(first, nbytes))
-        emit_chunk(f, plan, kind, at, u, m, count, first, str(plan.chunk))
+        emit_chunk(f, plan, kind, at, share, first, str(plan.chunk))
     if rest:
         at = f.offset(weights, whole * blocks * nbytes)
-        emit_chunk(f, plan, kind, at, u, m, count, str(whole * blocks), str(rest))
+        emit_chunk(f, plan, kind, at, share, str(whole * blocks), str(rest))
 
 
 def emit_chunk(
-    f: Function,
-    plan: WinogradPlan,
-    kind: Panels,
-    weights: str,
-    u: str,
-    m: str,
-    count: str,
-    first: str,
-    depth: str,
+    f: Function, plan: WinogradPlan, kind: Panels, weights: str, share: Share, first: str, depth: str
 ) -> None:
     """M of so many channels, from a block of them on."""
     row = kind.width * plan.size
     if not plan.kept:
-        emit_transformed(f, plan, kind, weights, u, depth)
+        emit_transformed(f, plan, kind, weights, share.u, depth)
     whole, rest = f.divide(depth, plan.block)
     with f.loop(0, plan.t**2) as matrices:
         i = matrices.index
         a = f.offset("%scratch", f.mul(i, plan.v_step))
-        b, c = f.offset(u, f.mul(i, plan.u_step)), f.offset(m, f.mul(i, plan.m_step))
+        b, c = f.offset(share.u, f.mul(i, plan.u_step)), f.offset(share.m, f.mul(i, plan.m_step))
 
         def tile(height: int, start: str) -> None:
             rows = f.add(f.mul(start, plan.piece), f.mul(first, height * plan.x.pixel))
@@ -313,7 +348,7 @@ def emit_chunk(
             name = f"{ENTRY}.multiply{height}x{kind.vectors}"
             f.statement(f"call void @{name}({arguments}, i64 {whole}, i64 {rest})")
 
-        plan.for_tiles(f, count, tile)
+        plan.for_tiles(f, share.count, share.bands, tile)
 
 
 def emit_transformed(f: Function, plan: WinogradPlan, kind: Panels, source: str, u: str, depth: str) -> None:
@@ -326,17 +361,16 @@ def emit_transformed(f: Function, plan: WinogradPlan, kind: Panels, source: str,
         f.statement(f"call void @{ENTRY}.weights{kind.vectors}({arguments})")
 
 
-def emit_results(
-    f: KernelFunction, plan: WinogradPlan, kind: Panels, n: str, block: str, first: str, count: str, m: str
-) -> None:
-    with f.loop(0, count) as pieces:
-        y, x, above, left = plan.place(f, f.add(first, pieces.index))
+def emit_results(f: KernelFunction, plan: WinogradPlan, kind: Panels, block: str, share: Share) -> None:
+    begin, end = (plan.first_piece(f, share.count, band) for band in share.bands)
+    with f.loop(begin, end) as pieces:
+        y, x, above, left = plan.place(f, f.add(share.first, pieces.index))
         words = [
             "ptr %args",
-            f"ptr {f.offset(m, f.mul(pieces.index, kind.width * plan.size))}",
-            f"ptr {plan.out.address(f, f.output(), n, block, y, x)}",
+            f"ptr {f.offset(share.m, f.mul(pieces.index, kind.width * plan.size))}",
+            f"ptr {plan.out.address(f, f.output(), share.n, block, y, x)}",
             f"i64 {above}",
             f"i64 {left}",
-            *plan.epilogue.arguments(f, n, block, y, x),
+            *plan.epilogue.arguments(f, share.n, block, y, x),
         ]
         f.statement(f"call void @{ENTRY}.join{kind.vectors}({', '.join(words)})")

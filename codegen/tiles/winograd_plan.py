@@ -23,6 +23,8 @@ from .panels import Panels, panels_of
 from .run_packing import RunPanels
 from .winograd_transforms import transforms
 
+Bands = tuple[str, str]  # the first of a group's bands of tiles, and the one behind the last
+
 
 @dataclass(frozen=True)
 class Tiling:
@@ -45,8 +47,9 @@ def _apart(nbytes: int) -> int:
 
 
 class WinogradPlan:
-    """One step, whose parts are a group of pieces of one image and some panels; its scratch holds V, then U,
-    then M. `spans`: for each panel the input channels that it sums over."""
+    """One step, whose parts are a group of pieces of one image, some panels and, where these are few, a band
+    of the group's tiles; its scratch holds V, then U, then M. `spans`: for each panel the input channels that
+    it sums over."""
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class WinogradPlan:
         self.chunk = self._chunk()
         self.u_step = _apart(self.chunk * self.widest * self.block * self.size)
         self.m_step = _apart(most * self.widest * self.block * self.size)
-        self.parted = self._parted()
+        self.parted, self.bands = self._parted()
         self.fetched = self._waits()
 
     # Sizes ---------------------------------------------------------------------------------------
@@ -113,14 +116,17 @@ class WinogradPlan:
         chunks = -(-self.x.blocks // most)
         return min(self.x.channels, -(-self.x.blocks // chunks) * self.block)
 
-    def _parted(self) -> int:
-        """Into how many runs of panels a group is cut, where groups alone are few: who computes several of
-        them, one after the other, transforms the data once."""
+    def _parted(self) -> tuple[int, int]:
+        """Into how many runs of panels a group is cut, where groups alone are few, and a run into how many
+        bands of tiles, where runs are few as well. Who computes several of them, one after the other,
+        transforms data and weights once."""
         if self.kept:
-            return 1
+            return 1, 1
         panels = sum(kind.count for kind in self.kinds)
         wanted = costs.parts_for(self.cost.total) // dims.typical(self.out.batch * self.groups.count)
-        return max(1, min(panels, wanted))
+        parted, each = max(1, min(panels, wanted)), self.groups.each
+        tiles = -(-each // self.rows) if isinstance(self.pieces, int) else each // self.rows
+        return parted, max(1, min(tiles, wanted // parted))
 
     def _waits(self) -> bool:
         """Whether weights are transformed for every group, and waited for unless products fetch those of the
@@ -194,28 +200,50 @@ class WinogradPlan:
     def tile(self, height: int, vectors: int) -> Tile:
         return Tile(height, vectors, self.block, self.dtype, self.dtype, self.dtype)
 
-    def for_tiles(self, f: Function, count: str, body: Callable[[int, str], None]) -> None:
-        """body(height, first piece) for tiles that cover the pieces of a group once."""
+    def first_tile(self, f: Function, tiles: str | int, band: str) -> str:
+        """The first of so many tiles that belongs to a band."""
+        return f.divide(f.mul(band, tiles), self.bands)[0]
+
+    def first_piece(self, f: Function, count: str, band: str) -> str:
+        """The first of a group's pieces that belongs to a band, and behind the last band all."""
+        if band in ("0", str(self.bands)):
+            return "0" if band == "0" else count
+        if isinstance(self.pieces, int):
+            firsts = [self._first_known(f, known, band) for known in self.counts]
+            if len(firsts) == 1:
+                return firsts[0]
+            return f.select(f.compare("eq", count, self.counts[0]), "i64", *firsts)
+        tile = self.first_tile(f, f.divide(count, self.rows)[0], band)
+        behind = f.compare("eq", band, self.bands)
+        return f.select(behind, "i64", count, f.mul(tile, self.rows))
+
+    def _first_known(self, f: Function, count: int, band: str) -> str:
+        tiles = -(-count // self.rows)
+        low, larger = divmod(count, tiles)
+        tile = self.first_tile(f, tiles, band)
+        return f.add(f.mul(tile, low), f.minimum(tile, larger))
+
+    def for_tiles(self, f: Function, count: str, bands: Bands, body: Callable[[int, str], None]) -> None:
+        """body(height, first piece) for tiles that cover the pieces of some bands of a group once."""
         if isinstance(self.pieces, int):
             for known in self.counts:
+                first, last = (self.first_tile(f, -(-known // self.rows), band) for band in bands)
                 with f.when(f.compare("eq", count, known)):
-                    for_equal_tiles(f, known, self.rows, lambda height, first, _: body(height, first))
+                    for_equal_tiles(f, known, self.rows, lambda h, piece, _: body(h, piece), first, last)
             return
-        at = "0"
+        at, end = (self.first_piece(f, count, band) for band in bands)
         for height in self.heights:
-            tiles, _ = f.divide(f.sub(count, at), height)
+            tiles, _ = f.divide(f.sub(end, at), height)
             with f.loop(0, tiles) as loop:
                 body(height, f.add(at, f.mul(loop.index, height)))
             at = f.add(at, f.mul(tiles, height))
 
-    def rows_of(self, f: KernelFunction, group: str) -> tuple[str, str]:
-        """The rows of the output whose border a group clears: any partition will do."""
-        groups, height = f.size(self.groups.count), f.size(self.out.height)
-        divisor = f.maximum(groups, 1)
-        return (
-            f.divide(f.mul(group, height), divisor)[0],
-            f.divide(f.mul(f.add(group, 1), height), divisor)[0],
-        )
+    def rows_of(self, f: KernelFunction, group: str, bands: Bands) -> tuple[str, str]:
+        """The rows of the output whose border some bands of a group clear: any partition will do."""
+        height = f.size(self.out.height)
+        all_bands = f.mul(f.maximum(f.size(self.groups.count), 1), self.bands)
+        first, last = (f.add(f.mul(group, self.bands), band) for band in bands)
+        return f.divide(f.mul(first, height), all_bands)[0], f.divide(f.mul(last, height), all_bands)[0]
 
     def run_of(self, f: Function, kind: Panels, run: str) -> tuple[str, str]:
         """The panels of a kind that belong to a run: numbers within the kind."""

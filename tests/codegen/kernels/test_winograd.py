@@ -147,6 +147,24 @@ def test_many_parts_give_the_whole(target):
 
 @SHORTER
 @TARGETS
+@pytest.mark.parametrize("symbolic", [None, symbols(1, 300, "h", "w")], ids=["known", "symbolic"])
+def test_where_panels_are_few_parts_are_bands_of_tiles_and_any_cut_gives_the_same_bits(target, symbolic):
+    case = convolution((1, 300, 38, 41), (40, 300, 3, 3), pads=1, symbolic=symbolic)
+    check(case, winograd, target, output_halo=1, tolerance=1.5 * TOLERANCE)
+    node, offered = choices(case, winograd, target)
+    for choice in offered:
+        prepared = harness.Prepared(laid_out(node, choice, output_halo=1), choice, case.arrays, target)
+        assert prepared.run(1) is None
+        whole, parts = prepared.outputs[0].tobytes(), prepared.calls[0][2]
+        assert parts >= 4
+        for split in (2, 5, parts):
+            prepared.outputs[0][:] = 255
+            assert prepared.run(split) is None
+            assert prepared.outputs[0].tobytes() == whole
+
+
+@SHORTER
+@TARGETS
 def test_groups_that_are_nearly_as_fast_give_the_same(target):
     case = convolution((1, 32, 25, 25), (40, 32, 3, 3), pads=1)
     offered = choices(case, winograd, target, every=True)[1]
