@@ -1,16 +1,17 @@
 """Direct convolution of blocked images on registers that hold matrices.
 
-A step of its own brings the blocks of channels together that one step of k multiplies, 64 bytes of every
-pixel: [C/64][rows][columns][64], halo included. With strides of 1 the pixels of some lines, halo between
-them, are then one run of equally distant rows, cut into tiles of up to 32; results between lines are dropped.
-With other strides a tile is some of a line, or two short lines. Sums of a block of lines wait in scratch
-memory for the epilogue.
+What one step of k multiplies are 64 bytes of every pixel: [C/64][rows][columns][64], halo included. Images of
+bfloat16s may be stored so, in blocks of 32 channels; of others a step of its own brings blocks together. With
+strides of 1 the pixels of some lines, halo between them, are then one run of equally distant rows, cut into
+tiles of up to 32; results between lines are dropped. With other strides a tile is some of a line, or two
+short lines. Sums of a block of lines wait in scratch memory for the epilogue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -53,8 +54,8 @@ LONGEST_LINE = 512
 
 @dataclass(frozen=True)
 class MatrixTiling:
-    """Panels of `vectors` blocks of output channels; at most `lines` of the output wait together for the
-    epilogue; `rows`: about how many a tile has, in each of its registers."""
+    """Panels of `vectors` blocks of output channels, as the result has them; at most `lines` of the output
+    wait together for the epilogue; `rows`: about how many a tile has, in each of its registers."""
 
     vectors: int
     lines: int
@@ -62,25 +63,26 @@ class MatrixTiling:
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[MatrixTiling]]:
-    """One, where the processor has such registers and sizes of images are known."""
+    """Where the processor has such registers and sizes of images are known: for images in the target's blocks
+    and in those of a step of k, if a panel's channels are as many."""
     unit = unit_of(node, target)
     if unit is None or target.block != unit.columns:
         return
-    block, halo, rank = target.block, window(node).halo, node.inputs[0].rank - 2
-    operands = operand_layouts(node, block)
-    if halo is None or operands is None:
-        return
-    padded = halo_layout(halo, block, rank)
-    if any(halo):
-        padded = replace(padded, fill=node.op.zero)
-    tiling = tiling_of(node, target, unit)
-    yield Offer(
-        estimate(node, target, tiling, unit),
-        tiling,
-        (padded, None, *operands),
-        without_halo(block, rank),
-        (1, *packed_operands(node)),
-    )
+    halo, rank, x = window(node).halo, node.inputs[0].rank - 2, node.inputs[0].tensor
+    together = unit.depth == matrix.WIDE * unit.columns
+    for block, read in product((unit.depth, target.block) if together else (target.block,), repeat=2):
+        operands = operand_layouts(node, block)
+        if halo is None or operands is None or (read == unit.depth and x.dtype != unit.lhs):
+            continue
+        padded = replace(halo_layout(halo, read, rank), fill=node.op.zero if any(halo) else 0)
+        tiling = tiling_of(node, target, unit, block)
+        yield Offer(
+            estimate(node, target, tiling, unit, block, read),
+            tiling,
+            (padded, None, *operands),
+            without_halo(block, rank),
+            (1, *packed_operands(node)),
+        )
 
 
 def unit_of(node: Node, target: Target) -> Matrix | None:
@@ -98,12 +100,10 @@ def unit_of(node: Node, target: Target) -> Matrix | None:
     return target.matrix(w.dtype if op.narrow else x.dtype, w.dtype, op.accumulate) if known else None
 
 
-def tiling_of(node: Node[Conv], target: Target, unit: Matrix) -> MatrixTiling:
-    """As many lines as wait together, in tiles of equal heights."""
-    out = image_of(
-        replace(node.outputs[0].tensor, layout=without_halo(target.block, node.inputs[0].rank - 2))
-    )
-    win, vectors = window(node), min(matrix.WIDE, out.blocks)
+def tiling_of(node: Node[Conv], target: Target, unit: Matrix, block: int) -> MatrixTiling:
+    """As many lines as wait together, in tiles of equal heights; the result is stored in such blocks."""
+    out = image_of(replace(node.outputs[0].tensor, layout=without_halo(block, node.inputs[0].rank - 2)))
+    win, vectors = window(node), min(matrix.WIDE * unit.columns // block, out.blocks)
     height, width = dims.number(out.height), dims.number(out.width)
     if win.strides == (1, 1):
         pitch = width + (win.extent[1] - 1 if win.kernel != (1, 1) else 0)
@@ -124,29 +124,33 @@ def _heights(positions: int, unit: Matrix) -> tuple[int, ...]:
     return (rows,) if rows <= unit.rows else (unit.rows, rows - unit.rows)
 
 
-def estimate(node: Node[Conv], target: Target, tiling: MatrixTiling, unit: Matrix) -> Estimate:
-    """Bringing channels together, and all else."""
+def estimate(
+    node: Node[Conv], target: Target, tiling: MatrixTiling, unit: Matrix, block: int, read: int
+) -> Estimate:
+    """Of a result in such blocks: bringing channels together, where they are not `read` so, and all else."""
     _, channels, *taps = dims.numbers(node.inputs[1].shape)
     steps = -(-channels // unit.depth) * dims.product(taps)
-    found = products_estimate(node, target, tiling, unit, steps)
-    return found + packing_estimate(node, target, unit) + costs.step(target, 2)
+    found = products_estimate(node, target, tiling, unit, block, steps) + costs.step(target)
+    if read != unit.depth:
+        found += packing_estimate(node, target, unit) + costs.step(target)
+    return found
 
 
 def products_estimate(
-    node: Node[Conv], target: Target, tiling: MatrixTiling, unit: Matrix, steps: int
+    node: Node[Conv], target: Target, tiling: MatrixTiling, unit: Matrix, block: int, steps: int
 ) -> Estimate:
     """The tiles of all panels, of so many steps of k, the epilogue, and moving everything once."""
     w, out = node.inputs[1].tensor, node.outputs[0].tensor
     outputs, _, *taps = dims.numbers(w.shape)
     pixels = dims.typical(out.count) / outputs
-    rows = sum(tiling.rows)
+    rows, vectors = sum(tiling.rows), tiling.vectors * block // unit.columns
     wide = 1.0
     if node.op.strides == (1,) * len(taps):
         wide = (dims.number(out.shape[-1]) + taps[-1] - 1) / dims.number(out.shape[-1])
-    tiles = max(1.0, pixels * wide / rows) * -(-outputs // unit.columns) / tiling.vectors
-    each = steps * costs.matrix_step(target, unit, rows, tiling.vectors)
-    each += costs.matrix_ends(target, unit, rows, tiling.vectors)
-    panel = steps * unit.depth * tiling.vectors * unit.columns * dtypes.itemsize(w.dtype)
+    tiles = max(1.0, pixels * wide / rows) * -(-outputs // block) / tiling.vectors
+    each = steps * costs.matrix_step(target, unit, rows, vectors)
+    each += costs.matrix_ends(target, unit, rows, vectors)
+    panel = steps * unit.depth * vectors * unit.columns * dtypes.itemsize(w.dtype)
     found = Estimate(compute=each * tiles, overhead=costs.CONV_TILE * tiles)
     found += costs.again(target, panel, panel) * tiles
     found += costs.epilogue(target, node, node.op.accumulate) + costs.traffic(target, node)
@@ -233,6 +237,12 @@ class Convolution:
         x = image_of(self.node.inputs[0].tensor)
         return replace(x, block=self.unit.depth, dtype=self.unit.lhs)
 
+    @property
+    def packs(self) -> bool:
+        """Whether a step packs the image: it is not stored as tiles read it."""
+        x = self.node.inputs[0].tensor
+        return x.layout is None or image_of(x) != self.packed
+
     def _lines(self) -> Lines:
         """What a part does of a plane."""
         half = self.target.facts.level2_bytes // 2
@@ -262,7 +272,7 @@ class Convolution:
         return _heights(self.width, self.unit)
 
     def tile(self, kind: Panels) -> MatrixTile:
-        return MatrixTile(self.unit, kind.vectors, len(self.heights))
+        return MatrixTile(self.unit, kind.width // self.unit.columns, len(self.heights))
 
     @property
     def tiles(self) -> int:
@@ -294,6 +304,8 @@ class Convolution:
 
     def code(self) -> Code:
         over = tuple(r.index for r in self.epilogue.readings)
+        if not self.packs:
+            return Code((self.product_step(),), (), over)
         return Code((self.packing_step(), self.product_step()), (self.packed_bytes,), over)
 
     @property
@@ -333,8 +345,9 @@ class Convolution:
 
     def _groups(self) -> list[tuple[int, int, int]]:
         """(blocks of channels that there are, first, behind the last) for the blocks of the packed image."""
-        most = self.packed.block // self.out.block
-        whole, rest = divmod(-(-self.packed.channels // self.out.block), most)
+        block = image_of(self.node.inputs[0].tensor).block
+        most = self.packed.block // block
+        whole, rest = divmod(-(-self.packed.channels // block), most)
         return [(most, 0, whole)] * (whole > 0) + [(rest, whole, whole + 1)] * (rest > 0)
 
     def product_step(self) -> Step:
@@ -346,7 +359,8 @@ class Convolution:
                 rest, chunk = f.divide(part.index, f.size(self.lines.count))
                 n, panel = f.divide(rest, panels)
                 lines = self.lines.at(f, chunk)
-                image = f.offset(f.temporary(0), f.mul(n, f.size(self.packed.image)))
+                source = f.temporary(0) if self.packs else f.input(0)
+                image = f.offset(source, f.mul(n, f.size(self.packed.image)))
                 for kind in self.kinds:
                     index = f.sub(panel, kind.first)
                     with f.when(f.compare("ult", index, kind.count)):
@@ -356,7 +370,7 @@ class Convolution:
             self.emit_block(k, kind)
         work = costs.work(self.cost, out.batch * self.height)
         most = self.tiling.lines
-        scratch = self.positions(most) * self.tiling.vectors * self.unit.row_bytes
+        scratch = self.positions(most) * max(self.tile(kind).line for kind in self.kinds)
         return k.step(out.batch * panels * self.lines.count, work, scratch)
 
     def emit_panel(
@@ -407,15 +421,15 @@ class Convolution:
             tile = self.tile(kind)
             if self.flat:
                 count = f.add(f.mul(f.sub("%lines", 1), self.pitch), self.width)
-                self.emit_run(f, tile, "%a", "%sums", count)
+                self.emit_run(f, kind, "%a", "%sums", count)
             elif self.width <= self.unit.rows:
-                self.emit_lines(f, tile)
+                self.emit_lines(f, kind)
             else:
                 with f.loop(0, "%lines") as line:
                     a = f.offset("%a", f.mul(line.index, f.size(self.packed.row * self.window.strides[0])))
                     sums = f.offset("%sums", f.mul(line.index, self.width * tile.line))
-                    self.emit_run(f, tile, a, sums, str(self.width))
-            self.emit_epilogue(f, kind, tile)
+                    self.emit_run(f, kind, a, sums, str(self.width))
+            self.emit_epilogue(f, kind)
             f.statement("ret void")
 
     @property
@@ -423,9 +437,9 @@ class Convolution:
         """Bytes from one position to the next."""
         return self.packed.pixel * self.window.strides[1]
 
-    def emit_run(self, f: KernelFunction, tile: MatrixTile, a: str, sums: str, count: str) -> None:
+    def emit_run(self, f: KernelFunction, kind: Panels, a: str, sums: str, count: str) -> None:
         """The tiles of `count` positions that follow each other, the last two overlapping."""
-        rows = sum(self.heights)
+        rows, tile = sum(self.heights), self.tile(kind)
         tiles, _ = f.divide(f.add(count, rows - 1), rows)
         with f.loop(0, tiles) as loop:
             first = f.minimum(f.mul(loop.index, rows), f.sub(count, rows))
@@ -434,14 +448,15 @@ class Convolution:
             steps = [k * self.unit.rows for k in range(tile.high)]
             self.emit_tile(
                 f,
-                tile,
+                kind,
                 [f.offset(at, k * self.apart) for k in steps],
                 [f.offset(to, k * tile.line) for k in steps],
                 loop.index,
             )
 
-    def emit_lines(self, f: KernelFunction, tile: MatrixTile) -> None:
+    def emit_lines(self, f: KernelFunction, kind: Panels) -> None:
         """Tiles of whole lines, the last two overlapping."""
+        tile = self.tile(kind)
         count, _ = f.divide(f.add("%lines", tile.high - 1), tile.high)
         row = f.size(self.packed.row * self.window.strides[0])
         with f.loop(0, count) as loop:
@@ -449,19 +464,19 @@ class Convolution:
             lines = [f.add(first, k) for k in range(tile.high)]
             self.emit_tile(
                 f,
-                tile,
+                kind,
                 [f.offset("%a", f.mul(line, row)) for line in lines],
                 [f.offset("%sums", f.mul(line, self.width * tile.line)) for line in lines],
                 loop.index,
             )
 
     def emit_tile(
-        self, f: KernelFunction, tile: MatrixTile, rows: list[str], sums: list[str], number: str
+        self, f: KernelFunction, kind: Panels, rows: list[str], sums: list[str], number: str
     ) -> None:
         """The sums over blocks of channels and taps, of a tile of that number in its block of lines."""
         x, (height, width), (dy, dx) = self.packed, self.window.kernel, self.window.dilations
+        tile = self.tile(kind)
         matrix.start(f, tile, "%b")
-        kind = next(k for k in self.kinds if k.vectors == tile.vectors)
         next_panel = f.offset("%ahead", f.mul(number, self.share(kind)))
 
         def along(
@@ -486,19 +501,20 @@ class Convolution:
         along(loops, rows, f.offset("%b", tile.line), next_panel)
         matrix.store(f, tile, sums, tile.line)
 
-    def emit_epilogue(self, f: KernelFunction, kind: Panels, tile: MatrixTile) -> None:
+    def emit_epilogue(self, f: KernelFunction, kind: Panels) -> None:
         """What becomes of the sums of all pixels."""
-        lanes, size = self.out.block, self.unit.row_bytes
+        lanes, waits = self.out.block, self.tile(kind).line
+        size = lanes * dtypes.itemsize(self.dtype)
         done = Finish(self.epilogue, f, self.out, kind.vectors, (1, 1))
         start = self.epilogue.start(f, kind.vectors)
         with f.loop(0, "%lines") as line, f.loop(0, self.width) as column:
             place = f.add(f.mul(line.index, self.pitch), column.index)
-            waiting = f.offset("%sums", f.mul(place, tile.line))
+            waiting = f.offset("%sums", f.mul(place, waits))
             for j in range(kind.vectors):
                 value: str = f.load(
                     vector_type("float" if self.dtype == "float32" else "i32", lanes),
                     f.offset(waiting, j * size),
-                    size,
+                    self.unit.row_bytes,
                 )
                 if self.epilogue.bias is not None:
                     value = plus(f, self.dtype, lanes, value, start[j])

@@ -44,7 +44,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[MatrixTiling]]:
     halo, operands = window(node).halo, operand_layouts(node, target.block)
     if halo is None or operands is None:
         return
-    tiling = tiling_of(node, target, unit)
+    tiling = tiling_of(node, target, unit, target.block)
     yield Offer(
         estimate(node, target, tiling, unit),
         tiling,
@@ -56,7 +56,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[MatrixTiling]]:
 
 def estimate(node: Node[Conv], target: Target, tiling: MatrixTiling, unit: Matrix) -> Estimate:
     """Interleaving the image, and all else."""
-    found = products_estimate(node, target, tiling, unit, dims.number(node.inputs[1].shape[2]))
+    steps = dims.number(node.inputs[1].shape[2])
+    found = products_estimate(node, target, tiling, unit, target.block, steps)
     return found + packing_estimate(node, target) + costs.step(target, 2)
 
 

@@ -3,6 +3,7 @@ and results are dense."""
 
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from support.pass_text import operands, ops
@@ -15,7 +16,7 @@ from onnxc.codegen.lowering.select_kernels import runs_kernel, select_kernels
 from onnxc.errors import UnsupportedError
 from onnxc.ir import interpret
 from onnxc.ir.graph import Layout, TensorType, walk
-from onnxc.ir.ops import Map
+from onnxc.ir.ops import Conv, Map
 from onnxc.ir.text_parser import parse
 from onnxc.target import TARGETS
 
@@ -70,6 +71,26 @@ def test_convolutions_hand_on_blocks_and_the_result_is_dense():
     found = selected(CONVOLUTIONS)
     assert layouts(found)[-1] == "dense"
     assert "c8" in " ".join(layouts(found)[:-1])
+
+
+def test_images_between_convolutions_on_matrix_registers_are_stored_as_these_multiply_them():
+    ones = {"k": np.ones((64, 64, 3, 3), ml_dtypes.bfloat16), "d": np.ones((64, 1, 3, 3), np.float32)}
+    text = """graph g(%x: bfloat16[1, 64, 20, 20]) {{
+        %k = constant bfloat16[64, 64, 3, 3] #k
+        %d = constant float32[64, 1, 3, 3] #d
+        %0 = conv(%x, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) epilogue={{ cast($0, bfloat16) }}
+        %1 = conv(%0, %{between}) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) {rest}
+        %2 = conv(%1, %k) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        return %2
+    }}"""
+    for between, rest, stored in (
+        ("k", "epilogue={ cast($0, bfloat16) }", ["c32h1x1", "c32h1x1"]),
+        ("d", "groups=64 accumulate=float32 epilogue={ cast($0, bfloat16) }", ["c16h1x1", "c16h1x1"]),
+    ):
+        found = select_kernels(
+            parse(text.format(between=between, rest=rest), ones), TARGETS["sapphirerapids"]
+        )
+        assert [str(n.outputs[0].type.layout) for n in found.nodes if isinstance(n.op, Conv)][:2] == stored
 
 
 def test_a_block_is_as_wide_as_a_vector():
