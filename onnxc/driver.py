@@ -46,6 +46,7 @@ from .passes import (
     fold_constants,
     fold_pads,
     fuse_attention,
+    fuse_bands,
     fuse_epilogues,
     fuse_experts,
     fuse_maps,
@@ -109,6 +110,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         requantise.requantise,
         fuse_rows.fuse_rows,
         flush_subnormals.flush_subnormals,
+        told(fuse_bands.fuse_bands),
     )
 
 

@@ -228,7 +228,8 @@ def _packed_groups(node: Node[Conv], choice: Choice[PanelTiling], input_block: i
 class ConvPlan:
     """A convolution over images as they are stored. `start`: bytes from a plane's beginning to the first tap
     of pixel (0, 0); `dtype`: of sums, and of weights but for a `dot` product; `rows`, `widths`: the tiles, of
-    one width where sizes are known; `fetched`: whether each fetches a share of the next panel."""
+    one width where sizes are known; `fetched`: whether each fetches a share of the next panel. `name`: of its
+    functions, and `apart`: how far operands are from the node's, in a kernel that computes several."""
 
     x: Image
     out: Image
@@ -244,6 +245,8 @@ class ConvPlan:
     fetched: bool = False
     decoded: bool = False  # whether a panel is brought to numbers, in scratch, before its tiles
     kept: bool = False  # whether scratch holds all panels then, for all lines
+    name: str = "tile"
+    apart: int = 0
 
     @property
     def panels(self) -> int:
@@ -295,11 +298,15 @@ class ConvPlan:
     panel_parameters: ClassVar[tuple[str, ...]] = ("ptr noalias %b",)
 
     def tile_name(self, panels: Panels, width: int) -> str:
-        return f"{ENTRY}.tile{width}x{panels.vectors}x{panels.lanes}"
+        return f"{ENTRY}.{self.name}{width}x{panels.vectors}x{panels.lanes}"
 
     def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
         """The arguments for panel_parameters, for the panel-th panel of its kind."""
-        return [f"ptr {f.offset(f.input(1), self.panel_offset(f, panels, panel))}"]
+        return [f"ptr {f.offset(self.packed(f), self.panel_offset(f, panels, panel))}"]
+
+    def packed(self, f: KernelFunction) -> str:
+        """The address of the packed weights."""
+        return f.input(1 + self.apart)
 
     def panel_place(self, f: KernelFunction, panels: Panels, panel: str) -> tuple[str, str, str]:
         """Where the panel's weights begin, and the input channels that it sums over."""
@@ -331,7 +338,7 @@ class ConvPlan:
         nbytes = self.column_bytes * panels.width
         pixel = f.add(f.mul(y, f.size(self.out.width)), x)
         place = f.add(nbytes, f.minimum(f.mul(pixel, self.share(panels)), nbytes))
-        return [f"ptr {f.offset(f.input(1), f.add(self.panel_offset(f, panels, panel), place))}"]
+        return [f"ptr {f.offset(self.packed(f), f.add(self.panel_offset(f, panels, panel), place))}"]
 
     def panel_offset(self, f: Function, panels: Panels, panel: str) -> str:
         """Where the panel's weights begin, in bytes."""
@@ -499,7 +506,7 @@ def emit_plan(plan: ConvPlan, target: Target, cost: Estimate) -> Code:
 def emit_decoded(f: KernelFunction, plan: ConvPlan, kind: Panels, panel: str) -> None:
     """Brings the panel-th panel of its kind to numbers, in scratch."""
     source, depth = (
-        f.offset(f.input(1), plan.panel_offset(f, kind, panel)),
+        f.offset(plan.packed(f), plan.panel_offset(f, kind, panel)),
         plan.x.channels * plan.window.taps,
     )
     widen_panel(
@@ -515,16 +522,18 @@ def emit_panel(
     panel: str,
     lines: tuple[str, str],
     new: str = "true",
+    target: str | None = None,
 ) -> None:
     """One panel of output channels over some lines; `source` is the first tap of pixel (0, 0). Where panels
-    are decoded, scratch holds this one already unless it is `new`."""
+    are decoded, scratch holds this one already unless it is `new`. `target`: the beginning of the image that
+    is written, whose border is the caller's; None: in the node's result."""
     for kind in plan.kinds:
         if len(plan.kinds) == 1:
-            _emit_panel(f, plan, kind, source, n, panel, lines, new)
+            _emit_panel(f, plan, kind, source, n, panel, lines, new, target)
             continue
         index = f.sub(panel, kind.first)
         with f.when(f.compare("ult", index, kind.count)):
-            _emit_panel(f, plan, kind, source, n, index, lines, new)
+            _emit_panel(f, plan, kind, source, n, index, lines, new, target)
 
 
 def _emit_panel(
@@ -536,6 +545,7 @@ def _emit_panel(
     panel: str,
     lines: tuple[str, str],
     new: str,
+    target: str | None,
 ) -> None:
     out, block = plan.out, f.add(kind.block, f.mul(panel, kind.vectors))
     weights = plan.panel_words(f, kind, panel)
@@ -544,8 +554,9 @@ def _emit_panel(
         if not plan.kept:
             with f.when(new):
                 emit_decoded(f, plan, kind, panel)
-    if not isinstance(out, Lattice):
+    if target is None and not isinstance(out, Lattice):
         clear_planes(f, out, n, block, kind.vectors, lines)
+    image = f.offset(f.output(), f.mul(n, f.size(out.image))) if target is None else target
     column_step = plan.x.pixel * plan.window.strides[1]
 
     def line(y: str, start: str, stop: str) -> None:
@@ -557,7 +568,7 @@ def _emit_panel(
                 f"ptr {f.offset(row, f.mul(x, column_step))}",
                 *weights,
                 *plan.ahead_words(f, kind, panel, y, x),
-                f"ptr {out.address(f, f.output(), n, block, y, x)}",
+                f"ptr {out.address(f, image, 0, block, y, x)}",
                 *plan.epilogue.arguments(f, n, block, y, x),
             ]
             f.statement(f"call void @{plan.tile_name(kind, width)}({', '.join(words)})")

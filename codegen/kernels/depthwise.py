@@ -9,6 +9,7 @@ is permuted once for each channel of a group. Weights stay in registers where al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -198,10 +199,16 @@ class DepthwisePlan:
     lanes: Lanes
     rows: int
     widths: tuple[int, ...]
+    apart: int = field(default=0, kw_only=True)  # how far a group's operands are from those of this member
 
     @property
     def single_row(self) -> bool:
         return self.out.height == 1
+
+    @property
+    def start(self) -> Dimension:
+        """Bytes from a plane's beginning to the first tap of pixel (0, 0)."""
+        return self.x.origin - self.window.before[0] * self.x.row - self.window.before[1] * self.x.pixel
 
     @property
     def length(self) -> Dimension:
@@ -241,7 +248,7 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     rows = strip_rows(out, choice.tiling.rows)
     widths = widths_of(target, win.taps * lanes.inside, out.width)
     plan = DepthwisePlan(x, out, win, epilogue, lanes, rows, widths)
-    code = emit_strips(plan, target, choice.cost, _Strip)
+    code = emit_strips(plan, target, choice.cost, FloatStrip)
     return packed_by_run(node, code, target, plan.weight_bytes, [plan.run_panels])
 
 
@@ -268,44 +275,59 @@ def emit_strips(
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         _part(f, plan, cut, part.index)
-    _emit_strip(k, plan, strip)
+    emit_strip(k, plan, strip)
     work = costs.work(cost, plan.out.batch * plan.out.height * plan.out.width)
     return single(k.step(plan.out.batch * plan.out.blocks * cut.count, work))
 
 
 def _part(f: KernelFunction, plan: DepthwisePlan, cut: Lines, part: str) -> None:
     """Some lines of one block of output channels."""
-    x, out, win, lanes = plan.x, plan.out, plan.window, plan.lanes
+    x, out, lanes = plan.x, plan.out, plan.lanes
     plane, chunk = f.divide(part, f.size(cut.count))
     n, block = f.divide(plane, out.blocks)
     first, last = cut.at(f, chunk)
     source, lane = f.divide(f.mul(block, lanes.span), lanes.block)
-    start = x.origin - win.before[0] * x.row - win.before[1] * x.pixel
     image = f.offset(f.input(0), f.mul(n, f.size(x.image)))
-    pixels = f.offset(f.offset(image, f.size(start)), f.mul(source, f.size(x.plane)))
+    pixels = f.offset(f.offset(image, f.size(plan.start)), f.mul(source, f.size(x.plane)))
     pixels = f.offset(pixels, f.mul(lane, x.itemsize))
-    weights = f.offset(f.input(1), f.mul(block, plan.block_bytes))
     target = f.offset(f.output(), f.mul(plane, f.size(out.plane)))
-    whole = ("0", f.size(out.width))
     if plan.single_row:  # the part with the first pixel clears the border
         clear_border(f, out, target, 0, f.cast("zext", f.compare("eq", first, 0), "i64"))
     else:
         clear_border(f, out, target, first, last)
+    whole = "0", f.size(out.width)
     rows, columns = (("0", "1"), (first, last)) if plan.single_row else ((first, last), whole)
+    emit_block(f, plan, pixels, target, n, block, rows, columns)
+
+
+def emit_block(
+    f: KernelFunction,
+    plan: DepthwisePlan,
+    pixels: str,
+    target: str,
+    n: str,
+    block: str,
+    rows: tuple[str, str],
+    columns: tuple[str, str],
+) -> None:
+    """Some rows and columns of one block of output channels: `pixels` is the first tap of pixel (0, 0),
+    `target` where the block's plane begins. Only of a single row are not all columns computed."""
+    x, out = plan.x, plan.out
+    weights = f.offset(f.input(1 + plan.apart), f.mul(block, plan.block_bytes))
     with f.loop(*rows, plan.rows) as row:
         y = row.index
         words = [
             "ptr %args",
-            f"ptr {f.offset(pixels, f.mul(y, f.size(x.row * win.strides[0])))}",
+            f"ptr {f.offset(pixels, f.mul(y, f.size(x.row * plan.window.strides[0])))}",
             f"ptr {weights}",
-            f"ptr {out.address(f, f.output(), n, block, y)}",
+            f"ptr {out.address(f, target, 0, 0, y)}",
             *(f"i64 {c}" for c in columns),
             *plan.epilogue.arguments(f, n, block, y, 0),
         ]
         f.statement(f"call void @{ENTRY}.strip({', '.join(words)})")
 
 
-def _emit_strip(k: KernelText, plan: PlanT, strip: Callable[[KernelFunction, PlanT], Strip]) -> None:
+def emit_strip(k: KernelText, plan: PlanT, strip: Callable[[KernelFunction, PlanT], Strip]) -> None:
     """The function that computes columns %start..%stop-1 of a strip: %a is the first tap of its
     first pixel, %b the weights, %out the pixel."""
     parameters = [
@@ -323,7 +345,7 @@ def _emit_strip(k: KernelText, plan: PlanT, strip: Callable[[KernelFunction, Pla
         f.statement("ret void")
 
 
-class _Strip:
+class FloatStrip:
     """The function of a strip at work: weights that stay in registers, where each line of taps begins."""
 
     def __init__(self, f: KernelFunction, plan: DepthwisePlan):

@@ -138,10 +138,12 @@ class Epilogue:
 
     In a function that works on one tile the operands are parameters `%operand2`..., their first
     element for the tile, and `%channels`, how many channels there are from the tile's first on.
+
+    `apart`: how far a kernel's operands are from those of this node, which is in a group.
     """
 
-    def __init__(self, node: Node, block: int):
-        self.block, self.out = block, node.outputs[0].tensor
+    def __init__(self, node: Node, block: int, apart: int = 0):
+        self.block, self.out, self.apart = block, node.outputs[0].tensor, apart
         self.sums, self.channels = node.op.accumulate, dims.number(self.out.shape[1])
         self.partial = self.channels % block != 0
         found = [self._reading(i, v) for i, v in enumerate(node.inputs[2:], 2)]
@@ -230,7 +232,7 @@ class Epilogue:
         """What a call hands on for the tile whose first pixel is (y, x) of a block of channels."""
         found = []
         for r in self.readings:
-            start = f.offset(f.input(r.index), f.size(r.origin))
+            start = f.offset(f.input(r.index + self.apart), f.size(r.origin))
             found.append("ptr " + displaced(f, start, tuple(zip((n, block, y, x), r.strides))))
         if self.partial:
             found.append(f"i64 {f.sub(self.channels, f.mul(block, self.block))}")

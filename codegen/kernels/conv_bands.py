@@ -1,0 +1,346 @@
+"""Fused groups of kind "bands": a 1x1 convolution, a depthwise one and another 1x1 one, of which the first or
+the last may be missing.
+
+    x ─ expand ─▶ the rows that a band's windows cover ─ slide ─▶ its rows ─ project ─▶ rows of the result
+A part is a band of `rows` rows of the result in all channels. Images between are as high as a band and lie in
+scratch memory, where the second-level cache keeps them. A band that follows another keeps the expanded rows
+that the windows of both cover; the first one of a call computes them all, with the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ...ir import dims
+from ...ir.dims import Dimension
+from ...ir.graph import Constant, Node, Value
+from ...ir.ops import Conv, Fused
+from ...records import dataclass
+from ...target import Target
+from .. import costs
+from ..costs import Estimate
+from ..kernel import Choice, Code, Kernel, KernelFunction, KernelText, Offer, offered, single
+from ..text.emitter import Function
+from ..tiles.blocked import Image, Window, clear_border, displaced, image_of, without_halo
+from ..tiles.blocked_epilogue import Epilogue
+from ..tiles.panels import PanelTiling, panels_of, widest
+from . import conv, depthwise
+from .conv import ConvPlan, emit_panel, emit_tiles, tile_shape
+from .depthwise import DepthwisePlan, FloatStrip, emit_block, emit_strip
+
+HEIGHTS = range(1, 33)  # of a band
+LEAST_BANDS = 12  # of an image, so that threads have about equal shares
+
+
+# What is offered ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bands:
+    """`rows` rows of a band, and how its members are computed."""
+
+    rows: int
+    slide: depthwise.Tiling
+    expand: PanelTiling | None = None
+    project: PanelTiling | None = None
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node of a group over what the group reads and writes, whose operands but the first are `apart` places
+    farther back in those of the group."""
+
+    kernel: Kernel
+    node: Node[Conv]
+    apart: int
+
+
+def members_of(node: Node[Fused]) -> dict[str, Member]:
+    """Those of a group by what they do, in order: `expand`, `slide`, `project`."""
+    region = node.op.region
+    stands = dict(zip(region.inputs, node.inputs))
+    results = dict(zip(region.outputs, node.outputs))
+    found: dict[str, Member] = {}
+    apart = 0
+    for inner in region.nodes:
+        outputs = tuple(Value(results.get(v, v).type) for v in inner.outputs)
+        own = Node(inner.op, tuple(stands.get(v, v) for v in inner.inputs), outputs, inner.origin)
+        stands.update(zip(inner.outputs, outputs))
+        role, kernel = ("slide", depthwise) if inner.op.groups > 1 else ("project", conv)
+        role = "expand" if role == "project" and not found else role
+        found[role] = Member(kernel, own, apart)
+        apart += len(inner.inputs) - 1
+    return found
+
+
+def candidates(node: Node, target: Target) -> Iterator[Offer[Bands]]:
+    """One, where it is expected to be faster than the members by themselves."""
+    if not isinstance(node.op, Fused) or node.op.kind != "bands":
+        return
+    members = members_of(node)
+    offers = {role: offer for role, m in members.items() for offer in _fastest(m, target)}
+    if len(offers) < len(members):
+        return
+    own = costs.total(
+        o.cost + costs.traffic(target, m.node) * -1 for o, m in zip(offers.values(), members.values())
+    )
+    heights = _heights(node, offers["slide"].tiling.rows)
+    ways = {rows: own + _moving(node, members, target, rows) for rows in heights}
+    rows = min(ways, key=lambda rows: ways[rows].total)
+    if ways[rows].total < sum(offer.time for offer in offers.values()):
+        first, *others = (offer.inputs for offer in offers.values())
+        yield Offer(
+            ways[rows],
+            Bands(rows, **{role: offer.tiling for role, offer in offers.items()}),
+            (*first, *(layout for inputs in others for layout in inputs[1:])),
+            without_halo(target.block, 2),
+            tuple(members[role].apart + k for role, offer in offers.items() for k in offer.packed),
+        )
+
+
+def _fastest(member: Member, target: Target) -> list[Offer[Any]]:
+    """The fastest way of a member by itself, if there is one."""
+    ways = member.kernel.candidates(member.node, target)
+    return sorted((w for w in ways if not getattr(w.tiling, "stored", None)), key=lambda way: way.time)[:1]
+
+
+def _heights(node: Node[Fused], strip: int) -> list[int]:
+    """How high bands may be: where the height is known, as divides it; of whole strips and enough bands, if
+    there are."""
+    height = node.outputs[0].shape[2]
+    found = [r for r in HEIGHTS if not isinstance(height, int) or height % r == 0]
+    for wanted in (lambda r: r % strip == 0, lambda r: r * LEAST_BANDS <= dims.typical(height)):
+        found = [r for r in found if wanted(r)] or found[:1]
+    return found
+
+
+def _moving(node: Node[Fused], members: dict[str, Member], target: Target, rows: int) -> Estimate:
+    """To read and write the group's image and result, and images between where the scratch memory holds of
+    them what a band needs, and to read constants again in each."""
+    expanded, slid = _between(members, target.block, rows)
+    held = sum(dims.typical(image.image) for image in (expanded, slid) if image is not None)
+    out = node.outputs[0].tensor
+    bands = dims.typical(out.shape[0] * dims.ceil_divide(out.shape[2], rows))
+    moved = sum(dims.typical(m.node.outputs[0].tensor.nbytes) for m in members.values())
+    moved -= dims.typical(out.nbytes)
+    if expanded is not None:
+        moved += bands * _shared(_window(members)) * expanded.blocks * dims.typical(expanded.row)
+    again = (bands - 1) * costs.constant_bytes(node)
+    return costs.traffic(target, node) + costs.move(target, 2 * moved + again, held)
+
+
+def _window(members: dict[str, Member]) -> Window:
+    return conv.window(members["slide"].node)
+
+
+def _shared(window: Window) -> int:
+    """How many rows of its image the windows of two rows of the result share."""
+    return max(0, window.extent[0] - window.strides[0])
+
+
+def _between(members: dict[str, Member], block: int, rows: int) -> tuple[Image | None, Image | None]:
+    """What the scratch memory holds: the rows of the expanded image that a band's windows cover, and the
+    band's own before they are projected; None where there is no such member."""
+    slide, win = members["slide"].node, _window(members)
+    expanded = slid = None
+    if "expand" in members:
+        halo = 0, offered(win.halo, slide)[1]
+        covered = (rows - 1) * win.strides[0] + win.extent[0]
+        expanded = replace(_image(slide.inputs[0].shape, block, covered), halo=halo)
+    if "project" in members:
+        slid = _image(slide.outputs[0].shape, block, rows)
+    return expanded, slid
+
+
+def _image(shape: tuple[Dimension, ...], block: int, rows: int) -> Image:
+    return Image(1, dims.number(shape[1]), rows, shape[3], block, "float32")
+
+
+def pack(node: Node[Fused], choice: Choice[Bands], operand: int) -> Constant | None:
+    """As the kernel of the member whose operand it is packs it."""
+    role, member = [(r, m) for r, m in members_of(node).items() if m.apart < operand][-1]
+    own = replace(choice, tiling=getattr(choice.tiling, role))
+    return member.kernel.pack(member.node, own, operand - member.apart)
+
+
+# The plan of one group ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BandPlan:
+    """The members over images as they are stored, in bands of `rows` rows of a result of so much `height`; of
+    images between the scratch memory holds rows, of the expanded one first."""
+
+    rows: int
+    height: Dimension
+    slide: DepthwisePlan
+    expand: ConvPlan | None
+    project: ConvPlan | None
+
+    @property
+    def bands(self) -> Dimension:
+        """Of an image."""
+        return dims.ceil_divide(self.height, self.rows)
+
+    @property
+    def x(self) -> Image:
+        return self.slide.x if self.expand is None else self.expand.x
+
+    @property
+    def slid(self) -> Dimension:
+        """Where in the scratch memory the band's rows are before they are projected."""
+        return 0 if self.expand is None else self.expand.out.image
+
+    @property
+    def scratch(self) -> Dimension:
+        return dims.maximum(64, self.slid + (0 if self.project is None else self.slide.out.image))
+
+
+def plan_of(node: Node[Fused], choice: Choice[Bands], target: Target) -> BandPlan:
+    members, block, tiling = members_of(node), choice.block, choice.tiling
+    x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), _window(members)
+    expanded, slid = _between(members, block, tiling.rows)
+    even = isinstance(out.height, int) and tiling.rows % tiling.slide.rows == 0
+    slide, apart = members["slide"].node, members["slide"].apart
+    source, result = expanded or x, slid or out
+    plan = DepthwisePlan(
+        source,
+        result,
+        win,
+        Epilogue(slide, block, apart),
+        offered(depthwise.lanes_of(slide, block), slide),
+        tiling.slide.rows if even else 1,
+        depthwise.widths_of(target, win.taps, result.width),
+        apart=apart,
+    )
+    expand = project = None
+    if expanded is not None and tiling.expand is not None:
+        expand = _pointwise(members["expand"], tiling.expand, target, x, expanded, "expand")
+    if slid is not None and tiling.project is not None:
+        project = _pointwise(members["project"], tiling.project, target, slid, out, "project")
+    return BandPlan(tiling.rows, out.height, plan, expand, project)
+
+
+def _pointwise(
+    member: Member, tiling: PanelTiling, target: Target, x: Image, out: Image, name: str
+) -> ConvPlan:
+    """Of a 1x1 member, row by row, or, where the rows of a band follow each other, along its pixels."""
+    epilogue = Epilogue(member.node, out.block, member.apart)
+    kinds = tuple(panels_of(out.channels, out.block, tiling.vectors, tiling.tail))
+    height, width = None, out.width
+    if name == "project" and out.halo == (0, 0) and epilogue.follows(out.width):
+        whole = isinstance(out.height, int)  # else the last band may have fewer pixels than a tile
+        x, out, height = x.flat, out.flat, 1
+        width = x.width if whole else out.width
+    tiles = tile_shape(target, height, width, widest(target, kinds, "float32"), x.channels)
+    win, apart = conv.window(member.node), member.apart
+    return ConvPlan(x, out, win, x.origin, epilogue, "float32", kinds, *tiles, name=name, apart=apart)
+
+
+# Code --------------------------------------------------------------------------------------------
+
+
+def emit(node: Node[Fused], choice: Choice[Bands], target: Target) -> Code:
+    plan = plan_of(node, choice, target)
+    k = KernelText(target)
+    with k.entry() as f, f.loop("%first", "%last") as part:
+        n, band = f.divide(part.index, f.size(plan.bands))
+        fresh = f.binary("or", f.compare("eq", part.index, "%first"), f.compare("eq", band, 0), "i1")
+        first = f.mul(band, plan.rows)
+        lines = first, f.minimum(f.add(first, plan.rows), f.size(plan.height))
+        image = f.offset(f.input(0), f.mul(n, f.size(plan.x.image)))
+        if plan.expand is not None:
+            image = _expand(f, plan, plan.expand, image, n, fresh, lines)
+        slid = _slide(f, plan, image, n, lines)
+        if plan.project is not None:
+            _project(f, plan, plan.project, slid, n, lines)
+    for pointwise in (plan.expand, plan.project):
+        if pointwise is not None:
+            emit_tiles(k, pointwise)
+    emit_strip(k, plan.slide, FloatStrip)
+    batch = plan.x.batch
+    work = costs.work(choice.cost, batch * plan.height * plan.slide.out.width)
+    return single(k.step(batch * plan.bands, work, plan.scratch))
+
+
+def _expand(
+    f: KernelFunction,
+    plan: BandPlan,
+    expand: ConvPlan,
+    image: str,
+    n: str,
+    fresh: str,
+    lines: tuple[str, str],
+) -> str:
+    """Makes the expanded rows that the windows of some lines cover, but for what the band before left unless
+    it is a fresh one; returns where the expanded image would begin."""
+    out, win = expand.out, plan.slide.window
+    step, shared = win.strides[0], _shared(win)
+    top = f.sub(f.mul(lines[0], step), f.size(win.before[0]))  # the first covered row, which may be above
+    count = f.add(f.mul(f.sub(f.sub(lines[1], lines[0]), 1), step), win.extent[0])
+    covered, height = f.add(top, count), f.size(expand.x.height)
+    begin = f.select(fresh, "i64", top, f.add(top, shared))
+    start = f.minimum(f.maximum(begin, 0), covered)
+    stop = f.maximum(f.minimum(covered, height), begin)
+    with f.when(fresh), f.loop(0, out.blocks) as block:
+        clear_border(f, out, _row(f, out, block.index, 0), "0", str(out.height))
+    if shared:
+        with f.when(f.invert(fresh)), f.loop(0, out.blocks) as block:
+            kept = _row(f, out, block.index, plan.rows * step)
+            _move(f, _row(f, out, block.index, 0), kept, f.size(shared * out.row))
+    for low, high in ((begin, start), (stop, covered)):  # beyond the image
+        with f.when(f.compare("sgt", high, low)), f.loop(0, out.blocks) as block:
+            _fill(f, _row(f, out, block.index, f.sub(low, top)), f.mul(f.sub(high, low), f.size(out.row)))
+    origin = f.offset("%scratch", f.mul(f.sub(0, top), f.size(out.row)))
+    with f.loop(0, expand.panels) as panel:
+        source = f.offset(image, f.size(expand.start))
+        emit_panel(f, expand, source, n, panel.index, (start, stop), target=origin)
+    return origin
+
+
+def _row(f: KernelFunction, image: Image, block: str, row: str | int) -> str:
+    """A row of a block of the image at the beginning of the scratch memory, halo included."""
+    return displaced(f, "%scratch", ((block, image.plane), (row, image.row)))
+
+
+def _slide(f: KernelFunction, plan: BandPlan, image: str, n: str, lines: tuple[str, str]) -> str:
+    """Slides the windows of some lines over an image that begins at `image`; returns where its result does,
+    or would if the scratch memory held it whole."""
+    slide = plan.slide
+    x, out = slide.x, slide.out
+    if plan.project is None:
+        result = f.offset(f.output(), f.mul(n, f.size(out.image)))
+    else:
+        result = f.offset(f.offset("%scratch", f.size(plan.slid)), f.mul(f.sub(0, lines[0]), f.size(out.row)))
+    with f.loop(0, out.blocks) as block:
+        pixels = f.offset(f.offset(image, f.size(slide.start)), f.mul(block.index, f.size(x.plane)))
+        target = f.offset(result, f.mul(block.index, f.size(out.plane)))
+        if plan.project is None:
+            clear_border(f, out, target, *lines)
+        emit_block(f, slide, pixels, target, n, block.index, lines, ("0", f.size(out.width)))
+    return result
+
+
+def _project(
+    f: KernelFunction, plan: BandPlan, project: ConvPlan, source: str, n: str, lines: tuple[str, str]
+) -> None:
+    """The lines of the result, from their image before."""
+    if project.single_row:
+        width = f.size(plan.slide.out.width)
+        lines = f.mul(lines[0], width), f.mul(lines[1], width)
+    with f.loop(0, project.panels) as panel:
+        emit_panel(f, project, source, n, panel.index, lines)
+
+
+def _move(f: Function, target: str, source: str, nbytes: str) -> None:
+    """Between places that may overlap."""
+    function = f.text.declare("llvm.memmove.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
+    f.statement(f"call void {function}(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
+
+
+def _fill(f: Function, target: str, nbytes: str) -> None:
+    """With zeros."""
+    function = f.text.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
+    f.statement(f"call void {function}(ptr {target}, i8 0, i64 {nbytes}, i1 false)")

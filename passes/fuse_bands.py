@@ -1,0 +1,102 @@
+"""fuse_bands: a depthwise convolution and the 1x1 convolutions around it become one group, where the images
+between them are large: a kernel computes it some rows at a time, so that these images never leave the caches.
+
+%a = conv(%x, %u); %b = conv(%a, %v) groups 96; %y = conv(%b, %w)
+→   %y = fused bands(%x, %u, %v, %w) { the same }
+"""
+
+from __future__ import annotations
+
+from ..ir import dims
+from ..ir.graph import Graph, Node, Rewriter, Value
+from ..ir.ops import Conv, Fused
+from ..ir.regions import everywhere
+from ..target import Target
+
+SHARE = 2  # an image between is large where it takes more than this part of the second-level cache
+
+
+def fuse_bands(graph: Graph, target: Target) -> Graph:
+    """graph with Fused groups of kind "bands"."""
+    return everywhere(lambda region: _fused(region, target))(graph)
+
+
+def _fused(graph: Graph, target: Target) -> Graph:
+    rewriter = Rewriter(graph)
+    readers = {v: node for node in graph.nodes for v in node.inputs}  # the only one, where there is one
+
+    def follower(node: Node) -> Node | None:
+        """Who alone reads a result that is large, as the image that it convolves."""
+        result = node.outputs[0]
+        reader = readers.get(result)
+        once = rewriter.readers[result] == 1 and reader is not None and reader.inputs[0] is result
+        large = dims.typical(result.tensor.nbytes) * SHARE > target.facts.level2_bytes
+        return reader if once and large else None
+
+    last: dict[Node, list[Node]] = {}  # where a group stands → its members
+    grouped: set[Node] = set()
+    for node in graph.nodes:
+        if not _is_depthwise(node):
+            continue
+        before, after = node.inputs[0].producer, follower(node)
+        members = [node]
+        if (
+            before is not None
+            and before not in grouped
+            and _is_pointwise(before)
+            and follower(before) is node
+        ):
+            members.insert(0, before)
+        if after is not None and _is_pointwise(after):
+            members.append(after)
+        if len(members) > 1:
+            last[members[-1]] = members
+            grouped.update(members)
+    for node in graph.nodes:
+        if node in last:
+            _emit(rewriter, last[node])
+        elif node not in grouped:
+            rewriter.copy(node)
+    return rewriter.finish()
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a node convolves images of float32 with constant weights."""
+    op = node.op
+    if not isinstance(op, Conv) or op.transposed or len(op.strides) != 2:
+        return False
+    types = {node.inputs[0].dtype, node.inputs[1].dtype, op.accumulate, node.outputs[0].dtype}
+    return (
+        types == {"float32"}
+        and node.inputs[1].constant is not None
+        and isinstance(node.inputs[0].shape[1], int)
+    )
+
+
+def _is_depthwise(node: Node) -> bool:
+    op = node.op
+    return _is_plain(node) and 1 < op.groups == node.inputs[0].shape[1] == node.outputs[0].shape[1]
+
+
+def _is_pointwise(node: Node) -> bool:
+    if not _is_plain(node) or node.op.groups != 1:
+        return False
+    return {*node.inputs[1].shape[2:], *node.op.strides} == {1} and not any(node.op.pads)
+
+
+def _emit(rewriter: Rewriter, members: list[Node]) -> None:
+    """A group of members, each of which reads the result of the one before as its image."""
+    parameters: list[Value] = []
+    operands: list[Value] = []
+    nodes: list[Node] = []
+    for member in members:
+        own = member.inputs[1:] if nodes else member.inputs
+        parameters += (here := [Value(v.type) for v in own])
+        operands += map(rewriter.of, own)
+        inputs = (nodes[-1].outputs[0], *here) if nodes else tuple(here)
+        outputs = tuple(Value(v.type, v.name) for v in member.outputs)
+        nodes.append(Node(member.op, inputs, outputs, member.origin))
+    region = Graph(tuple(parameters), nodes[-1].outputs, tuple(nodes))
+    result = members[-1].outputs[0]
+    outputs = rewriter.add(Fused("bands", region), operands, members[-1].origin, [result.name])
+    rewriter.replace(members[-1].outputs, outputs)

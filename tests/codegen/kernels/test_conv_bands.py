@@ -1,0 +1,133 @@
+"""Groups of a depthwise convolution and the 1x1 ones around it, band by band, against the interpreter."""
+
+import pytest
+from support import harness
+from support.blocked_cases import Case, bias, check, convolution, random, relu_of_bias, symbols
+
+from onnxc.codegen.costs import Estimate
+from onnxc.codegen.kernels import conv_bands
+from onnxc.ir.expr import input_
+from onnxc.ir.graph import Graph, TensorType, Value, make_node
+from onnxc.ir.ops import Fused
+
+TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+
+
+def group(x_shape, channels, kernel=(3, 3), out=None, symbolic=None, residual=False, expand=True, **options):
+    """A Case of x → expand to so many channels → depthwise → project to `out`, each with a bias and ReLU, the
+    last with a residual instead. expand=False, out=None: without the one or the other."""
+    c = x_shape[1]
+    width = channels if expand else c
+    links = []
+    if expand:
+        links.append(
+            convolution((1, c, 1, 1), (width, c, 1, 1), epilogue=relu_of_bias(), extra=[bias(width)])
+        )
+    middle = (1, width, 9, 9)
+    slide = convolution(
+        middle, (width, 1, *kernel), groups=width, epilogue=relu_of_bias(), extra=[bias(width, 3)], **options
+    )
+    links.append(slide)
+    if out is not None:
+        links.append(convolution((1, width, 1, 1), (out, width, 1, 1)))
+    shape = symbolic or x_shape
+    parameters, nodes, arrays, constant = [Value(TensorType("float32", shape))], [], [random(*x_shape)], []
+    image = parameters[0]
+    for link in links:
+        own = [Value(TensorType("float32", a.shape)) for a in link.arrays[1:]]
+        constant += range(len(arrays), len(arrays) + len(own))
+        arrays += link.arrays[1:]
+        parameters += own
+        nodes.append(make_node(link.op, (image, *own)))
+        (image,) = nodes[-1].outputs
+    if residual:
+        parameters.append(extra := Value(image.type))
+        last = nodes.pop()
+        op = type(last.op)(**{**vars(last.op), "epilogue": input_(0, "float32") + input_(1, "float32")})
+        nodes.append(make_node(op, (*last.inputs, extra)))
+        arrays.append(None)
+    region = Graph(tuple(parameters), nodes[-1].outputs, tuple(nodes))
+    case = Case(Fused("bands", region), arrays, tuple(constant), {0: shape})
+    if residual:
+        case.arrays[-1] = random(*nodes[-1].outputs[0].shape, seed=5)
+    return case
+
+
+@pytest.fixture(autouse=True)
+def wanted(monkeypatch):
+    """Groups are computed in bands whatever that is expected to cost."""
+    monkeypatch.setattr(conv_bands, "_moving", lambda node, members, target, rows: Estimate(memory=-1e9))
+
+
+@pytest.fixture
+def high(monkeypatch):
+    """Sets how high bands are."""
+    return lambda rows: monkeypatch.setattr(conv_bands, "_heights", lambda node, strip: [rows])
+
+
+@TARGETS
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_bands_of_any_height(target, rows, high):
+    high(rows)
+    check(group((2, 16, 12, 14), 20, out=8, pads=1), conv_bands, target, output_halo=1)
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [(3, 16, 24), (24, 40, 8)], ids=str)
+def test_any_channels(target, channels):
+    inside, wide, out = channels
+    check(group((1, inside, 9, 17), wide, out=out, pads=1), conv_bands, target)
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "options", [{"strides": 2, "pads": 1}, {"kernel": (5, 5), "pads": 2}, {"strides": 3, "pads": 1}]
+)
+def test_any_window(target, options, high):
+    high(2)
+    check(group((1, 8, 16, 15), 16, out=16, **options), conv_bands, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("rows", [1, 2])
+def test_padding_beyond_the_image(target, rows, high):
+    high(rows)
+    check(group((1, 8, 2, 3), 16, out=16, pads=(4, 1, 4, 2)), conv_bands, target)
+
+
+@TARGETS
+def test_without_the_first_or_the_last(target, high):
+    high(2)
+    check(group((2, 24, 8, 11), 24, out=20, expand=False, pads=1), conv_bands, target, wider=1, output_halo=1)
+    check(group((2, 8, 8, 11), 24, pads=1, strides=2), conv_bands, target, wider=1, output_halo=1)
+
+
+@TARGETS
+def test_a_residual_is_read_where_the_result_is_written(target, high):
+    high(4)
+    check(group((2, 16, 8, 11), 32, out=16, pads=1, residual=True), conv_bands, target)
+    check(group((2, 16, 8, 11), 32, out=16, pads=1, residual=True), conv_bands, target, output_halo=2)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(3, 5), (8, 23)])
+def test_symbolic_images(target, size, high):
+    high(3)
+    for symbolic in (symbols("n", 8, "h", "w"), symbols(2, 8, "h", size[1]), symbols(2, 8, size[0], "w")):
+        case = group((2, 8, *size), 16, out=16, pads=1, symbolic=symbolic)
+        check(case, conv_bands, target)
+
+
+def test_a_group_that_gains_nothing_is_left_to_others(monkeypatch):
+    monkeypatch.setattr(conv_bands, "_moving", lambda node, members, target, rows: Estimate(memory=1e9))
+    node = group((1, 16, 12, 14), 32, out=16, pads=1).node()
+    assert not list(conv_bands.candidates(node, harness.RUNNABLE[0]))
+
+
+def test_bands_are_whole_strips_and_many():
+    def heights(height):
+        return conv_bands._heights(group((1, 8, height, 8), 16, out=8, pads=1).node(), 2)
+
+    assert heights(96) == [2, 4, 6, 8]
+    assert heights(14) == [2]
+    assert heights(7) == [1]
