@@ -34,6 +34,7 @@ INSTRUCTIONS = {
     **dict.fromkeys(("mod", "fmod"), 60),
     **dict.fromkeys(("round", "floor", "ceil", "trunc"), 2),
 }
+ROOTS = {0.25: 2, 0.5: 1, 0.75: 2}  # that make a power
 
 CHOSEN = 2  # between two rows of a table, by a bit
 JOINED = 3  # a byte with the others of its element
@@ -376,8 +377,10 @@ def _instructions(target: Target, node: Expr) -> int:
         return SMALL + TO_SMALL * (node.dtype in dtypes.SMALL_FLOATS)
     if node.dtype in dtypes.SMALL_FLOATS:
         return INSTRUCTIONS.get(node.op, 1) + TO_SMALL
-    if node.op == "pow" and node.args[1].op == "const" and 2 * node.args[1].value in range(-6, 9):
-        return 2 if node.args[1].value > 0.5 else INSTRUCTIONS["div"]  # products, a root, a quotient
+    if node.op == "pow" and node.args[1].op == "const" and node.args[1].value in ROOTS:
+        return ROOTS[node.args[1].value] * INSTRUCTIONS["sqrt"]
+    if node.op == "pow" and node.args[1].op == "const" and node.args[1].value in range(-3, 5):
+        return 2 if node.args[1].value > 0 else INSTRUCTIONS["div"]  # products, a quotient
     if node.op == "div" and node.args[1].op == "const":
         return QUOTIENT
     return INSTRUCTIONS.get(node.op, 1)

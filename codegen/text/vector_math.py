@@ -447,10 +447,14 @@ def _erf64(v: Vectors, x: str) -> str:
 
 
 def constant_power(v: Vectors, x: str, exponent: float) -> str | None:
-    """x ** exponent where few multiplications or a root do it, else None."""
-    if exponent == 0.5:
+    """x ** exponent where few multiplications or roots do it, else None."""
+    if exponent in (0.25, 0.5, 0.75):
         root = v.unary("sqrt", v.add(x, v.constant(0)))  # -0 becomes 0
-        return v.select(v.compare("eq", x, v.constant(-inf)), v.constant(inf), root)
+        root = v.select(v.compare("eq", x, v.constant(-inf)), v.constant(inf), root)
+        if exponent == 0.5:
+            return root
+        quarter = v.unary("sqrt", root)
+        return quarter if exponent == 0.25 else v.mul(root, quarter)
     if exponent not in (-3, -2, -1, 1, 2, 3, 4):
         return None
     if exponent < 0:
