@@ -68,8 +68,10 @@ class FunctionBody:
         return self._at(self.context(array), 8 * index)
 
     def input_field(self, index: int, name: str, type_: str) -> str:
-        address = self._at("%inputs", index * abi.VALUE_BYTES + abi.VALUE[name])
-        return self.f.hoisted(f"load {type_}, ptr {address}, align 8", type_)
+        """Read where it is used: thousands of inputs, each in a register from the entry on, take LLVM a time
+        square in their number."""
+        address = self.f.offset("%inputs", index * abi.VALUE_BYTES + abi.VALUE[name])
+        return self.f.load(type_, address, 8)
 
     # Dimensions ----------------------------------------------------------------------------------
 
