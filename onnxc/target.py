@@ -116,6 +116,7 @@ class Target:
     masked: bool  # lanes can be switched off by a mask register at no cost
     fused_multiply_add: bool
     lookup: Lookup
+    orders_nan: bool = True  # the greater of a number and a NaN is the number, also of one that signals
     memory_operands: bool = False  # arithmetic reads an operand straight from memory
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     facts: Facts = field(default_factory=Facts)
@@ -235,6 +236,7 @@ LEVELS: dict[str, Target] = {
             masked=False,
             fused_multiply_add=True,
             lookup=Lookup(64, 4, "llvm.aarch64.neon.tbl4.v16i8"),
+            orders_nan=False,
             broadcasts=4,
             abilities=frozenset((Ability.CONVERT_HALF,)),
             widening=_WIDENING(1, "llvm.aarch64.neon.smull.v4i32"),

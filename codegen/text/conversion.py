@@ -110,9 +110,10 @@ def cast(source: Vectors, dtype: str, x: str, within: bool = False) -> str:
 SCALES = 2.0**-60, 2.0**60
 
 
-def quantised(v: Vectors, x: str, scale: float, zero: int, low: int, high: int) -> str:
+def quantised(v: Vectors, x: str, scale: float, zero: int, low: int, high: int, quiet: bool) -> str:
     """round(x / scale) + zero between low and high, as v.dtype, of at most 16 bits; NaN gives 0. x is
-    float32; unless it is 1, scale lies within SCALES, and the target has fused multiply-adds.
+    float32, and no signalling NaN where it is `quiet`; unless it is 1, scale lies within SCALES, and the
+    target has fused multiply-adds.
 
     Dividing would take longer than all else. Two corrections of x * (1 / scale) give the quotient rounded
     once: the first brings it within a unit of its last place, from where the second is exact, 1 / scale being
@@ -129,7 +130,7 @@ def quantised(v: Vectors, x: str, scale: float, zero: int, low: int, high: int) 
     magic = 1.5 * 2**23
     whole = single.bits(single.add(quotient, single.constant(magic)))
     result: str = words.sub(whole, words.constant(int(np.float32(magic).view(np.int32)) - zero))
-    if low != 0:
+    if low != 0 or not (quiet or v.f.target.orders_nan):
         result = words.select(single.is_nan(x), words.constant(0), result)
     return _resized(words, v, result)
 

@@ -160,7 +160,8 @@ class _Lowering:
             value = self._half(node) or self._value(node, args)
         elif isinstance(step := self._steps[node], _Quantised):
             v = self.vectors(node.dtype)
-            value = quantised(v, args[0], step.scale, step.zero, step.low, step.high)
+            quiet = step.x.op in _ARITHMETIC
+            value = quantised(v, args[0], step.scale, step.zero, step.low, step.high, quiet)
         else:
             value = vector_math.sigmoid(self.vectors(node.dtype), args[0])
         self.values[id(node)] = value
