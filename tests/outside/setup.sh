@@ -21,6 +21,8 @@ needs_command go golang-go
 needs_command node nodejs
 needs_command chroot coreutils
 needs_command chromium chromium
+needs_command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+needs_command qemu-aarch64-static qemu-user-static
 needs_module ziglang ziglang
 needs_module material mkdocs-material
 needs_command java default-jre-headless

@@ -12,7 +12,7 @@ from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, Derivation, Node, TensorType, Value, make_node
 from onnxc.ir.interpret import run_op
 from onnxc.ir.ops import Conv, Map, Op
-from onnxc.target import LEVELS, TARGETS, Ability, runs_here
+from onnxc.target import LEVELS, TARGETS, Ability
 
 
 @dataclass
@@ -172,7 +172,7 @@ def transposed(x_shape, w_shape, strides, pads=0, dilations=1, output_padding=()
     )
 
 
-DOTS = [t for t in (*LEVELS.values(), TARGETS["alderlake"], TARGETS["sapphirerapids"]) if runs_here(t)]
+DOTS = [t for t in (*LEVELS.values(), *map(TARGETS.get, harness.WITH_DOTS)) if harness.runs(t)]
 WITH_DOTS = pytest.mark.parametrize("target", DOTS, ids=str)
 
 

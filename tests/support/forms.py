@@ -3,7 +3,8 @@ constant.
 
 `python tests/support/forms.py [--compile] FORM [part of a name...]` prints which cases differ in a form
 (`every`: in each of them), as interpreted after all passes or compiled, many into one library that runs with
-one thread and with two. `--libraries 10:20` compiles only those.
+one thread and with two. `--libraries 10:20` compiles only those. `--emulated TARGET` compiles for another
+processor and runs in an emulator.
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ import onnx
 from onnx import numpy_helper
 
 sys.path.append(str(Path(__file__).parents[1]))
-from support import suite
+from support import emulated, suite
+from support.emulated import Emulator
 from support.side_by_side import dimensions, feeds_of, opsets, side_by_side
 
 from onnxc.driver import compile_model, optimise
 from onnxc.frontend.importer import import_model
 from onnxc.ir import interpret
 from onnxc.loading.loader import load
+from onnxc.options import Options
 from onnxc.target import TARGETS
 
 TARGET = TARGETS["sapphirerapids"]  # multiplies in most types
+AS_WRITTEN = "as written"
 TOGETHER = 24  # cases in one library
 
 
@@ -125,18 +129,19 @@ def together(names: Sequence[str]) -> list[list[Case]]:
     return [same[k : k + TOGETHER] for same in found.values() for k in range(0, len(same), TOGETHER)]
 
 
-def compiled(several: Sequence[Case], form: str) -> dict[str, str]:
-    """Which of several cases, compiled into one library, differ in a form, and how."""
-    changed = [FORMS[form](case) for case in several]
+def compiled(several: Sequence[Case], form: str, emulator: Emulator | None = None) -> dict[str, str]:
+    """Which of several cases, compiled into one library, differ in a form, and how. emulator: where it runs,
+    if not here."""
+    changed = list(map(FORMS[form], several)) if form in FORMS else several
     whole = side_by_side([case.model for case in changed])
     problems: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.so"
         with unfolded() if "not" in form else nullcontext():
-            compile_model(whole, path, jobs=0)
+            compile_model(whole, path, Options(target=emulator.target.name if emulator else "native"), jobs=0)
         feeds = feeds_of(whole, [(case.model, case.inputs) for case in changed])
         for threads in (1, 2):
-            with load(path, threads=threads) as model:
+            with emulator.load(path, threads) if emulator else load(path, threads=threads) as model:
                 found = iter(model.run(None, feeds))
             for case in changed:
                 problem = _unlike(case, [next(found) for _ in case.expected])
@@ -144,35 +149,40 @@ def compiled(several: Sequence[Case], form: str) -> dict[str, str]:
     return problems
 
 
-def _each(several: Sequence[Case], form: str) -> dict[str, str]:
+def _each(several: Sequence[Case], form: str, emulator: Emulator | None) -> dict[str, str]:
     """The same, halved until what cannot be compiled or run is alone."""
     try:
-        return compiled(several, form)
+        return compiled(several, form, emulator)
     except Exception as error:
         if len(several) == 1:
             return {several[0].name: f"{type(error).__name__}: {error}"}
         half = len(several) // 2
-        return _each(several[:half], form) | _each(several[half:], form)
+        return _each(several[:half], form, emulator) | _each(several[half:], form, emulator)
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("form", choices=["every", *FORMS])
+    parser.add_argument("form", choices=["every", AS_WRITTEN, *FORMS])
     parser.add_argument("parts", nargs="*", help="only cases whose names have one of these parts")
     parser.add_argument("--compile", action="store_true", help="compile them, many into one library")
     parser.add_argument("--libraries", default=":", metavar="FIRST:LAST", help="only these, counted from 0")
+    parser.add_argument("--emulated", metavar="TARGET", help="compile them for it")
     options = parser.parse_args(arguments)
+    emulator = emulated.emulator(options.emulated) if options.emulated else None
     names = [n for n in sorted(suite.all_cases()) if not options.parts or any(p in n for p in options.parts)]
     first, last = (int(number) if number else None for number in options.libraries.split(":"))
     for form in FORMS if options.form == "every" else [options.form]:
         held = differ = 0
-        for several in together(names)[first:last] if options.compile else [[name] for name in names]:
-            found = _each(several, form) if options.compile else {several[0]: interpreted(several[0], form)}
+        compiling = options.compile or emulator is not None
+        for several in together(names)[first:last] if compiling else [[name] for name in names]:
+            found = (
+                _each(several, form, emulator) if compiling else {several[0]: interpreted(several[0], form)}
+            )
             problems = {name: problem for name, problem in found.items() if problem}
             for name, problem in problems.items():
                 print(f"{name}: {problem[:300]}", flush=True)
             held, differ = held + len(several), differ + len(problems)
-            if options.compile:
+            if compiling:
                 print(f"{form}: {held - differ} of {held} agree so far", file=sys.stderr, flush=True)
         print(f"{form}: {held - differ} of {held} agree", flush=True)
 

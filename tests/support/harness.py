@@ -1,20 +1,33 @@
-"""Runs one kernel on numpy arrays: emits it, compiles it in this process and calls it part by part."""
+"""Runs one kernel on numpy arrays: emits it, compiles it in this process and calls it part by part. With
+`ONNXC_TESTS_EMULATED=TARGET` kernels are tested for that target, in an emulator (support.emulated)."""
 
 import ctypes
-from functools import lru_cache
+import os
+from functools import cache, lru_cache
+from itertools import pairwise
 
 import llvmlite.binding as llvm
 import numpy as np
+from support import emulated
 
 from onnxc.codegen.text.emitter import ENTRY
 from onnxc.ir import dims, dtypes
 from onnxc.ir.graph import Constant, Node, TensorType, Value
-from onnxc.target import LEVELS, runs_here
+from onnxc.target import LEVELS, find_target, runs_here
 
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 
-RUNNABLE = [t for t in LEVELS.values() if runs_here(t)]
+EMULATED = [find_target(name) for name in os.environ.get("ONNXC_TESTS_EMULATED", "").split()]
+WITH_DOTS = "alderlake", "sapphirerapids", "neoverse-n1", "neoverse-v1"  # processors of all kinds
+RUNNABLE = EMULATED or [t for t in LEVELS.values() if runs_here(t)]
+
+
+def runs(target):
+    """Whether kernels for the target can be run."""
+    if EMULATED:
+        return any(target.triple == t.triple and {*target.features} <= {*t.features} for t in EMULATED)
+    return runs_here(target)
 
 
 def machine(target, jit=True):
@@ -37,6 +50,34 @@ def compiled(text, target):
     engine = llvm.create_mcjit_compiler(module, machine(target))
     engine.finalize_object()
     return engine
+
+
+def prepared_call(text, target, words, scratch):
+    """A function that calls a kernel for ranges of parts and gives what the first that fails returns, or 0.
+    Its arguments are numbers, and memory whose address is one."""
+    if EMULATED and target.triple == EMULATED[0].triple:
+        call, library = emulated.emulator(EMULATED[0].name).call, _linked(text, target)
+        return lambda ranges: call(library, ENTRY, words, ranges, scratch)
+    words = [w if isinstance(w, int) else w.ctypes.data for w in words]
+    arguments = (ctypes.c_int64 * max(1, len(words)))(*words)
+    kinds = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(compiled(text, target).get_function_address(ENTRY))
+
+    def run(ranges):
+        for first, last in ranges:
+            if failed := function(ctypes.addressof(arguments), first, last, scratch.ctypes.data):
+                return failed
+        return 0
+
+    return run
+
+
+@cache
+def _linked(text, target):
+    """The library that an emulator opens to run a kernel's text."""
+    module = llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}')
+    module.get_function(ENTRY).visibility = "default"
+    return emulated.linked(machine(target, jit=False).emit_object(module), target.triple)
 
 
 def assembly(text, target):
@@ -131,29 +172,24 @@ class Prepared:
             if over is not None and step.copies == over:
                 continue
             words = [
-                self._number(a.dimension) if a.kind == "size" else self.memory[a.kind][a.index].ctypes.data
+                self._number(a.dimension) if a.kind == "size" else self.memory[a.kind][a.index]
                 for a in step.arguments
             ]
-            arguments = (ctypes.c_int64 * max(1, len(words)))(*words)
             scratch = aligned(max(64, self._number(step.scratch)))
-            kinds = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
-            function = ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(
-                compiled(step.text, target).get_function_address(ENTRY)
-            )
-            self.calls.append((function, arguments, self._number(step.parts), scratch))
+            call = prepared_call(step.text, target, words, scratch)
+            self.calls.append((call, self._number(step.parts), scratch))
 
     def _number(self, dimension):
         return dims.evaluate(dimension, self.env)
 
     def run(self, split=1):
         """Runs the steps, their parts in `split` calls each: None, or the failing (code, value)."""
-        for function, arguments, parts, scratch in self.calls:
-            for k in range(split):  # any contiguous partition must give the same bits
-                first, last = parts * k // split, parts * (k + 1) // split
-                if first < last:
-                    failed = function(ctypes.addressof(arguments), first, last, scratch.ctypes.data)
-                    if failed:
-                        return failed, int(scratch[:8].view(np.int64)[0])
+        for call, parts, scratch in self.calls:
+            # any contiguous partition must give the same bits
+            limits = [parts * k // split for k in range(split + 1)]
+            ranges = [(first, last) for first, last in pairwise(limits) if first < last]
+            if failed := call(ranges):
+                return failed, int(scratch[:8].view(np.int64)[0])
         return None
 
     def results(self):

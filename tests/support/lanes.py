@@ -1,7 +1,5 @@
 """Runs expressions as vector code over arrays, and holds them against their meaning in numpy."""
 
-import ctypes
-
 import numpy as np
 import pytest
 from support import harness
@@ -57,14 +55,10 @@ def run(target, roots, arrays, lanes=None, index=None, sizes=None):
             padding = np.repeat(array[-1:], vectors * lanes - count).view(np.uint8)
             memory["input"][-1][array.nbytes :] = padding
     words = [
-        sizes[str(a.dimension)] if a.kind == "size" else memory[a.kind][a.index].ctypes.data
-        for a in kernel.arguments
+        sizes[str(a.dimension)] if a.kind == "size" else memory[a.kind][a.index] for a in kernel.arguments
     ]
-    arguments, scratch = (ctypes.c_int64 * max(1, len(words)))(*words), harness.aligned(64)
-    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-    function = kind(harness.compiled(str(kernel), target).get_function_address("KERNEL"))
-    failed = function(ctypes.addressof(arguments), 0, vectors, scratch.ctypes.data)
-    if failed:
+    scratch = harness.aligned(64)
+    if failed := harness.prepared_call(str(kernel), target, words, scratch)([(0, vectors)]):
         return failed, int(scratch[:8].view(np.int64)[0])
     return [m.view(dtypes.numpy_dtype(r.dtype))[:count].copy() for m, r in zip(memory["output"], roots)]
 

@@ -12,10 +12,14 @@ from support.blocked_cases import Case, check, choices, laid_out
 from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem, depthwise
 from onnxc.ir.expr import input_
 from onnxc.ir.ops import Conv
-from onnxc.target import TARGETS, runs_here
+from onnxc.target import TARGETS
 
-KERNELS = [(conv, "cooperlake", "vdpbf16ps"), (conv_matrix, "sapphirerapids", "tdpbf16ps")]
-BOTH = pytest.mark.parametrize("kernel, target, instruction", KERNELS, ids=("dots", "matrices"))
+KERNELS = [
+    (conv, "cooperlake", "vdpbf16ps"),
+    (conv_matrix, "sapphirerapids", "tdpbf16ps"),
+    (conv, "neoverse-v1", "bfdot"),
+]
+EACH = pytest.mark.parametrize("kernel, target, instruction", KERNELS, ids=("dots", "matrices", "emulated"))
 
 
 def halves(x_shape, w_shape, strides=1, pads=0, epilogue=None, extra=()):
@@ -27,7 +31,7 @@ def halves(x_shape, w_shape, strides=1, pads=0, epilogue=None, extra=()):
 
 def exact(case, kernel, target, instruction, **options):
     target = TARGETS[target]
-    if runs_here(target):
+    if harness.runs(target):
         check(case, kernel, target, tolerance=0, **options)
         return
     node, offered = choices(case, kernel, target)
@@ -36,7 +40,7 @@ def exact(case, kernel, target, instruction, **options):
         assert instruction in harness.assembly(step.text, target)
 
 
-@BOTH
+@EACH
 def test_channels_windows_and_strides(kernel, target, instruction):
     for channels, outputs, size, taps, strides in (
         (16, 20, 5, 1, 1),
@@ -50,7 +54,7 @@ def test_channels_windows_and_strides(kernel, target, instruction):
         exact(case, kernel, target, instruction)
 
 
-@BOTH
+@EACH
 def test_a_residual_and_a_bias(kernel, target, instruction):
     bias, residual = np.arange(40, dtype=np.float32).reshape(40, 1, 1), np.ones((1, 40, 14, 14), np.float32)
     body = ((input_(0, "float32") + input_(1, "float32")) + input_(2, "float32")).maximum(0.0)

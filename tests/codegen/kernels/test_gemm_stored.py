@@ -12,9 +12,13 @@ from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.graph import Constant, TensorType, Value, make_node
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Contract, Map, Reshape
-from onnxc.target import Ability, find_target, runs_here
+from onnxc.target import Ability, find_target
 
-VNNI = [t for t in map(find_target, ("x86-64-v4+avx512vnni", "x86-64-v3+avxvnni")) if runs_here(t)]
+VNNI = [
+    t
+    for t in map(find_target, ("x86-64-v4+avx512vnni", "x86-64-v3+avxvnni", "aarch64+i8mm"))
+    if harness.runs(t)
+]
 TARGETS = pytest.mark.parametrize("target", [*harness.RUNNABLE, *VNNI], ids=str)
 
 

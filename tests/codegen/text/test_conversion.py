@@ -10,7 +10,7 @@ from onnxc.codegen.text import scalar
 from onnxc.codegen.text.memory import load_lanes
 from onnxc.ir import dtypes, expr
 from onnxc.ir.expr import apply, input_
-from onnxc.target import TARGETS, Ability, runs_here
+from onnxc.target import TARGETS, Ability
 
 
 @targets
@@ -84,7 +84,7 @@ def test_rounding_to_sixteen_bits_is_to_nearest_even(target, dtype):
 WITH_HALVES = [
     t
     for t in TARGETS.values()
-    if t in harness.RUNNABLE or (Ability.HALF_ARITHMETIC in t.abilities and runs_here(t))
+    if t in harness.RUNNABLE or (Ability.HALF_ARITHMETIC in t.abilities and harness.runs(t))
 ]
 
 

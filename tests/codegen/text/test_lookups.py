@@ -12,12 +12,12 @@ from onnxc.codegen.kernel import KernelText
 from onnxc.codegen.text import scalar
 from onnxc.codegen.text.memory import load_lanes, store_lanes
 from onnxc.ir import dtypes, expr
-from onnxc.target import TARGETS, runs_here
+from onnxc.target import TARGETS
 
 CODES = ("uint8", "int8", "int4", "uint2", "float8e5m2")
 ELEMENTS = ("uint8", "bool", "float8e4m3fn", "bfloat16", "float32")
 LARGE = TARGETS["icelake-server"]  # has an instruction for large tables
-RUNNABLE = [*harness.RUNNABLE, *([LARGE] if runs_here(LARGE) else [])]
+RUNNABLE = [*harness.RUNNABLE, *([LARGE] if harness.runs(LARGE) else [])]
 
 
 def lookup(code, element, operand=0):
