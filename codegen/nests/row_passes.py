@@ -22,6 +22,7 @@ from ...ir.ops import Map, Reduce
 from ...records import dataclass
 from .. import costs
 from ..text.conversion import NARROW, SCALES, computed_in
+from ..text.scalar import softmax_exp
 from .states import State, accumulator
 
 KINDS = ("sum", "prod", "min", "max", "and", "or")
@@ -127,9 +128,14 @@ class RowPasses:
         if x.op in ("max", "add") and x.args[1].op == "const":
             least = float(np.finfo(dtypes.numpy_dtype(accumulator(x.dtype))).tiny)
             return least <= x.args[1].value <= 1 / least and self._invertible(x.args[0])
-        if x.op != "input" or not REDUCED <= x.value < NUMBER:
-            return False
-        state, value = self.reduced[x.value - REDUCED]
+        return (
+            x.op == "input"
+            and REDUCED <= x.value < NUMBER
+            and self._softmax(*self.reduced[x.value - REDUCED])
+        )
+
+    def _softmax(self, state: State, value: Expr) -> bool:
+        """Whether a reduction is the sum of the exponentials of a softmax."""
         if state.kind != "sum" or value.op != "exp" or value.args[0].op != "sub":
             return False
         return self._meets(*value.args[0].args)
@@ -154,6 +160,7 @@ class RowPasses:
     def distribute(self) -> None:
         """Plans the passes, when all reductions and outputs are known."""
         self._ignore_nan()
+        self._vanish()
         wanted = [e for _, e in self.reduced] + [self.outputs[i] for i in self.written]
         self.passes = [Pass() for _ in range(1 + max(map(self.level, wanted)))]
         self._choose_kept(wanted)
@@ -203,6 +210,15 @@ class RowPasses:
             known.remove(value)
             if all(_nan_if(output, known) for output in self.outputs):
                 self.reduced[index] = replace(state, nan=False), value
+
+    def _vanish(self) -> None:
+        """exp(x - max) → `softmax_exp(x - max)`, unless something takes a logarithm."""
+        found = [e for s, e in self.reduced if e.dtype == s.dtype == "float32" and self._softmax(s, e)]
+        if not found or any(n.op == "log" for n in expr.topological(*self.outputs)):
+            return
+        made = {e: softmax_exp(e.args[0]) for e in found}
+        self.reduced = [(state, expr.rewrite(value, made.get)) for state, value in self.reduced]
+        self.outputs = [expr.rewrite(value, made.get) for value in self.outputs]
 
     @property
     def row_operands(self) -> list[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ...ir import dtypes
+from ...ir import dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr, topological
 from ...records import dataclass
@@ -138,7 +138,7 @@ class _Lowering:
         # LLVM keeps a bfloat that lives on into another block as a float and calls a library to round it
         # again, so these are used within their block only.
         self.narrow: dict[tuple[int, str], str] = {}
-        self._steps: dict[Expr, Expr | _Quantised] = {}  # sigmoids, by their x, and quantised numbers
+        self._steps: dict[Expr, _Function | _Quantised] = {}  # what is computed in one step
 
     def vectors(self, dtype: str) -> Vectors:
         return Vectors(self.f, dtype, self.lanes)
@@ -163,16 +163,16 @@ class _Lowering:
             quiet = step.x.op in _ARITHMETIC
             value = quantised(v, args[0], step.scale, step.zero, step.low, step.high, quiet)
         else:
-            value = vector_math.sigmoid(self.vectors(node.dtype), args[0])
+            value = step.emit(self.vectors(node.dtype), args[0])
         self.values[id(node)] = value
 
     def arguments(self, node: Expr) -> tuple[Expr, ...]:
         """What a node is computed from: its arguments, but x where it is one step from that."""
-        step: Expr | _Quantised | None = _sigmoid_argument(node) or _quantised(node, self.f.target)
+        step: _Function | _Quantised | None = _function(node) or _quantised(node, self.f.target)
         if step is None:
             return node.args
         self._steps[node] = step
-        return (step.x if isinstance(step, _Quantised) else step,)
+        return (step.x,)
 
     def _half(self, node: Expr) -> str | None:
         """Arithmetic of float16 where the target has it: to the bits that float32, rounded, gives."""
@@ -307,6 +307,34 @@ def _on_floats(v: Vectors, node: Expr, args: list[str]) -> str:
         case "round":
             return v.unary("roundeven", args[0])
     return vector_math.function(v, node.op, *args)
+
+
+@dataclass(frozen=True)
+class _Function:
+    """What several operations on x are, which `emit` computes together."""
+
+    x: Expr
+    emit: Callable[[Vectors, str], str]
+
+
+def _function(node: Expr) -> _Function | None:
+    x = _sigmoid_argument(node)
+    if x is not None:
+        return _Function(x, vector_math.sigmoid)
+    x = _softmax_argument(node)
+    return None if x is None else _Function(x, vector_math.softmax_exp)
+
+
+def softmax_exp(x: Expr) -> Expr:
+    """exp(x) of float32, 0 where x is below `vector_math.FAR_BELOW`."""
+    return expr.where(x < vector_math.FAR_BELOW, 0, expr.exp(x))
+
+
+def _softmax_argument(node: Expr) -> Expr | None:
+    """x where node is `softmax_exp(x)`."""
+    found = node.op == "select" and node.dtype == "float32" and node.args[2].op == "exp"
+    x = node.args[2].args[0] if found else None
+    return x if x is not None and softmax_exp(x) is node else None
 
 
 def _sigmoid_argument(node: Expr) -> Expr | None:

@@ -12,7 +12,7 @@ from ...records import dataclass
 from ..text.emitter import Function, Text, literal
 from ..text.memory import first_lanes, load_first
 from ..text.shuffles import across
-from ..text.vector_math import function as math_function
+from ..text.vector_math import softmax_exp
 from ..text.vectors import Vectors
 
 CHAINS = 4  # independent maxima and sums
@@ -51,7 +51,7 @@ class Softmax:
             total = self.over_row(f, v, none, v.add, self.exponential(f, v, shift))
             total = across(v, total, v.add)
             if not self.one_block:
-                correction = math_function(v, "exp", v.sub(old, shift))
+                correction = softmax_exp(v, v.sub(old, shift))
                 total = v.fma(old_total, correction, total)
                 self.keep(f, v, "%factors", correction, SIZE)
                 self.keep(f, v, "%state", greatest)
@@ -135,7 +135,7 @@ class Softmax:
             place = f.element("%row", index, SIZE)
             weight = f.load(v.type, place, SIZE)
             x: str = v.fma(weight, scale, away) if self.folded else v.sub(weight, shift)
-            x = math_function(v, "exp", x)
+            x = softmax_exp(v, x)
             if mask is not None:
                 x = v.select(mask, x, v.constant(0))
             f.store(v.type, x, place, SIZE)
