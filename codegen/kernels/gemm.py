@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -365,15 +366,18 @@ class Gemm:
         b_step = self.word(self.step_of(axis, B)) if self.direct else tile.panel_step
         if level == len(p.k) - 1:
             a_rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, a_step)
+            streams = self.streams(tile, axis.size)
+            ahead = mk.STREAM_AHEAD if streams > 1 else None
             return mk.multiply_add(
                 f,
                 tile,
                 start,
                 a_rows,
-                Panel(b, b_step, columns) if self.direct else Panel(b),
+                Panel(b, b_step, columns) if self.direct else Panel(b, prefetch=ahead),
                 self.word(axis.size),
                 # Every column of a row is summed in one order: an edge splits its sums as whole panels do.
                 chains=mk.chains_for(self.target, tile.rows, self.tiling.vectors),
+                streams=streams,
             )
         if not self.direct:
             b_step = f.mul(b_step, self.word(self.steps_inside(level)))
@@ -382,6 +386,13 @@ class Gemm:
             b_next = f.offset(b, f.mul(loop.index, b_step))
             loop.carry(*self.sums(f, tile, level + 1, a_next, b_next, loop.carried, columns))
         return loop.results
+
+    def streams(self, tile: mk.Tile, depth: Dimension) -> int:
+        """From how many places a panel is read that no other tile reads."""
+        rows = self.product.m.size
+        once = self.tiling.source == "constant" and (rows == tile.rows or not isinstance(rows, int))
+        whole = replace(tile, vectors=self.tiling.vectors)
+        return mk.streams_for(self.target, whole, self.word(depth)) if once else 1
 
     # The entry -----------------------------------------------------------------------------------
 

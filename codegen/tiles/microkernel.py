@@ -21,6 +21,11 @@ from ..text.memory import Count, load_first, store_first
 from ..text.vectors import Vectors
 from .panel import Panel, load_group, load_widened, prefetch_line, widened
 
+STREAMS = 8  # places from which far memory is read at a time: processors fetch ahead in each page by itself
+PAGE = 4096  # bytes
+SMALL = 4  # registers of sums of a tile whose unrolled steps need no more than there are
+STREAM_AHEAD = 1024  # bytes to fetch ahead in each of several streams
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -152,6 +157,15 @@ def waits(target: Target, tile: Tile, nbytes: int) -> bool:
     return nbytes * beyond > costs.AWAITED * step
 
 
+def streams_for(target: Target, tile: Tile, depth: int | str) -> int:
+    """From how many places of a panel a tile reads: several where it would wait for the panel, which is read
+    once and takes some pages, and where the steps of an iteration do not spill."""
+    small = tile.rows * tile.vectors <= SMALL
+    if not small or not str(depth).isdigit() or int(depth) * tile.panel_step < STREAMS * PAGE * tile.group:
+        return 1
+    return STREAMS if waits(target, tile, tile.panel_step) else 1
+
+
 def chains_for(target: Target, rows: int, vectors: int) -> int:
     """How many independent sums a tile needs to hide the latency of additions: 1, 2 or 4."""
     chains = 1
@@ -231,6 +245,7 @@ def multiply_add(
     *,
     chains: int = 1,
     unroll: int = 1,
+    streams: int = 1,
 ) -> list[str]:
     """accumulators[r * vectors + j] + sum over k < depth of A[r, k] * B[k, j], after the loop.
 
@@ -245,13 +260,16 @@ def multiply_add(
     `unroll` steps, a power of two, make one iteration, and a static depth up to it needs no loop.
     One step of a tile that fills the registers fills the processor too, while LLVM's scheduler
     mixes the steps of an iteration and then spills; unroll small tiles only.
+
+    `streams` cuts a static depth into so many ranges, of each of which an iteration takes a step: a panel in
+    far memory then comes from so many places at a time.
     """
     if len(accumulators) != tile.rows * tile.vectors or len(rows) != tile.rows:
         raise ValueError(f"{len(accumulators)} accumulators, {len(rows)} rows for a tile {tile}")
     if unroll & (unroll - 1) or chains & (chains - 1):
         raise ValueError(f"{unroll} steps or {chains} chains are not a power of two")
     bases = [*rows.pointers, *panel.pointers]
-    unroll, width, sources = max(unroll, chains), len(accumulators), len(bases)
+    unroll, width, sources = max(unroll, chains, streams), len(accumulators), len(bases)
     count, rest = f.divide(depth, tile.group)
     kinds = ["ptr"] * sources + [tile.vector] * (width * chains)
     values: Sequence[str]
@@ -259,26 +277,42 @@ def multiply_add(
     distances = [f.mul(rows.step, tile.group)] * len(rows.pointers) + [tile.step_of(panel)]
     distances += [panel.ahead.step] if panel.ahead is not None else []
 
-    def steps(values: Sequence[str], count: int, present: Count = None) -> list[str]:
-        """`count` steps of k from the pointers and accumulators in values."""
+    def steps(values: Sequence[str], count: int, present: Count = None, apart: int = 1) -> list[str]:
+        """`count` steps of k from the pointers and accumulators in values, some `apart`, in which case those
+        that follow the first are next."""
         at, current = values[:sources], list(values[sources:])
         for k in range(count):
             part = slice(k % chains * width, (k % chains + 1) * width)
             here = panel.at(at[len(rows.pointers) :])
-            current[part] = _step(f, tile, current[part], rows, here, at, k, present)
-        # A frozen pointer is no induction variable to LLVM, which therefore keeps these addresses
-        # and does not spend one register a row.
-        moved = [f.offset(p, f.mul(d, count)) for p, d in zip(at, distances, strict=True)]
-        return [*(f.value(f"freeze ptr {p}", "ptr") for p in moved), *current]
+            current[part] = _step(f, tile, current[part], rows, here, at, k * apart, present)
+        return [*moved(at, count if apart == 1 else 1), *current]
+
+    def moved(at: Sequence[str], count: int) -> list[str]:
+        """The pointers after some steps. A frozen pointer is no induction variable to LLVM, which therefore
+        keeps these addresses and does not spend one register a row."""
+        after = [f.offset(p, f.mul(d, count)) for p, d in zip(at, distances, strict=True)]
+        return [f.value(f"freeze ptr {p}", "ptr") for p in after]
 
     def repeated(
-        values: Sequence[str], start: int | str, stop: int | str, count: int, present: Count = None
+        values: Sequence[str],
+        start: int | str,
+        stop: int | str,
+        count: int,
+        present: Count = None,
+        apart: int = 1,
     ) -> Sequence[str]:
-        with f.loop(start, stop, count, list(zip(kinds, values, strict=True))) as loop:
-            loop.carry(*steps(loop.carried, count, present))
+        step = count if apart == 1 else 1
+        with f.loop(start, stop, step, list(zip(kinds, values, strict=True))) as loop:
+            loop.carry(*steps(loop.carried, count, present, apart))
         return loop.results
 
-    if count.isdigit():
+    each = int(count) // streams if count.isdigit() else 0
+    if streams > 1 and each > 1:
+        values = repeated(values, 0, each, streams, apart=each)
+        values = [*moved(values[:sources], (streams - 1) * each), *values[sources:]]
+        if left := int(count) % streams:
+            values = steps(values, left)
+    elif count.isdigit():
         whole, left = divmod(int(count), unroll)
         if whole == 1:
             values = steps(values, unroll)

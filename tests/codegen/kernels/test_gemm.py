@@ -435,3 +435,16 @@ def test_products_keep_their_sums_in_registers(target, symbolic, constant):
 def test_large_products_are_cut_for_many_threads(size, parts):
     case = Case("mk,kn->mn", matrix(*size))
     assert gemm.emit(case.node, case.choice(), BEST).steps[-1].parts >= parts
+
+
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
+def test_one_row_reads_weights_that_are_far_from_several_places(target):
+    case, far = Case("mk,kn->mn", matrix(1, 70, 1501)), replace(target, run_bytes=1 << 30)
+    text, near = (
+        gemm.emit(case.node, case.choice(machine), machine).steps[-1].text for machine in (far, target)
+    )
+    assert "llvm.prefetch" in text and "llvm.prefetch" not in near
+    assert not spills(text, far)
+    if target in harness.RUNNABLE:
+        case.check(far)
+        Case("mk,kn->mn", matrix(1, 70, 1501), symbolic="m").check(far)
