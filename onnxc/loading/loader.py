@@ -21,7 +21,6 @@ import numpy as np
 
 from ..errors import LoadError, Origin, RunError, quote
 from ..version import ABI_MAJOR
-from .alike import to_python
 from .c_values import (
     BUSY,
     KINDS,
@@ -43,6 +42,7 @@ from .c_values import (
     set_value,
     shape_of,
     taking_prepared,
+    to_array,
 )
 
 if TYPE_CHECKING:
@@ -421,9 +421,7 @@ class Context:
             None if array is not None else _Owner(self.library, struct)
             for array, (struct, _) in zip(results, self.outputs)
         ]
-        return [
-            array if owner is None else to_python(owner.value, owner) for array, owner in zip(results, owners)
-        ]
+        return [array if owner is None else owner.as_python() for array, owner in zip(results, owners)]
 
     def cancel(self) -> None:
         """Makes the call under way in another thread stop soon."""
@@ -466,6 +464,14 @@ class _Owner:
         self.library, self.value = library, CValue.from_buffer_copy(struct)
         struct.object = None  # handed over
         library.results += 1
+
+    def as_python(self) -> object:
+        """What it holds: an array that keeps it, or what sequences and maps are in Python."""
+        if self.value.kind == TENSOR:
+            return to_array(self.value, self)
+        from .alike import to_python
+
+        return to_python(self.value, self)
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
