@@ -117,6 +117,7 @@ class Target:
     fused_multiply_add: bool
     lookup: Lookup
     orders_nan: bool = True  # the greater of a number and a NaN is the number, also of one that signals
+    strength_reduction: bool = True  # what LLVM does by this name makes loops faster
     memory_operands: bool = False  # arithmetic reads an operand straight from memory
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     facts: Facts = field(default_factory=Facts)
@@ -197,6 +198,7 @@ LEVELS: dict[str, Target] = {
             vector_registers=32,
             masked=True,
             fused_multiply_add=True,
+            strength_reduction=False,
             lookup=Lookup(16, 1, "llvm.x86.avx512.pshuf.b.512"),
             abilities=frozenset(
                 (Ability.SCALE_EXPONENT, Ability.CONVERT_HALF, Ability.GATHER, Ability.PERMUTE)

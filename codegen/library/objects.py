@@ -23,7 +23,7 @@ from ..text.emitter import ENTRY
 from . import object_cache, workers
 from . import worker as in_process
 from .runtime import PREFIX
-from .worker import CODE
+from .worker import CODE, LEAN
 
 BASELINE = ""  # LLVM's name of the processor that every machine of a kind has
 TIMEOUT = 600  # seconds, for what is left of a model's code when nothing else is to be done
@@ -72,7 +72,15 @@ class CodeGeneration:
             name = _kernel_name(text, target)
             if name not in self._names:
                 self._names.add(name)
-                self.add(name, text.replace(f"@{ENTRY}", f"@{name}"), target.triple, target.processor)
+                named, level = text.replace(f"@{ENTRY}", f"@{name}"), self._level_of(text, target)
+                self.add(name, named, target.triple, target.processor, level)
+
+    def _level_of(self, text: str, target: Target) -> int:
+        """Without loop strength reduction, which takes up to a third of LLVM's time, where it gains nothing.
+        Tiles of products that a processor adds up itself keep to the registers by it."""
+        products = (*target.dots, *target.matrices, target.widening)
+        kept = target.strength_reduction or any(p is not None and p.intrinsic in text for p in products)
+        return LEAN if self.level == CODE and not kept else self.level
 
     def add(self, name: str, text: str, triple: str, processor: str, level: int | None = None) -> None:
         """A module's text for a processor in LLVM's words. level: another than that of functions."""

@@ -23,6 +23,7 @@ SEPARATOR = "\0"  # between texts
 ANSWER = struct.Struct("<II")  # whether it is an object (1) or a message (0), and its bytes, which follow
 IDLE_SECONDS = 60
 CODE, QUICK, DATA = 2, 0, 0  # LLVM's levels, of functions, of those that are wanted soon, and of tables
+LEAN = 3  # that of functions without loop strength reduction
 
 #: At the level 0 values stay in registers, as kernels are written, and what selects is the same as above.
 OPTIONS = ("-optimize-regalloc=1", "-global-isel=0")
@@ -38,7 +39,9 @@ def compile_texts(texts: Sequence[str], triple: str, processor: str, level: int 
         module.verify()
     for module in modules[1:]:
         modules[0].link_in(module)
-    return _machine(triple, processor, level).emit_object(modules[0])
+    machine = _machine(triple, processor, CODE if level == LEAN else level)
+    llvm.set_option("onnxc", f"-disable-lsr={'true' if level == LEAN else 'false'}")
+    return machine.emit_object(modules[0])
 
 
 @cache

@@ -56,7 +56,31 @@ def test_another_text_processor_or_level_is_another_object(make, compiled):
     make(TEXT.replace("1", "2"))
     make(target=TARGETS["aarch64"])
     make(level=worker.DATA)
-    assert len(compiled) == 4
+    make(level=worker.LEAN)
+    assert len(compiled) == 5
+
+
+def test_strength_is_reduced_or_not_as_each_text_wants_it():
+    loop = """define void @f(ptr %x, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [0, %entry], [%next, %loop]
+  %at = mul i64 %k, 4000
+  %p = getelementptr i8, ptr %x, i64 %at
+  store float 0.0, ptr %p
+  %next = add i64 %k, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+"""
+    machine = TARGET.triple, TARGET.processor
+    reduced, lean, again = (
+        worker.compile_texts([loop], *machine, level) for level in (worker.CODE, worker.LEAN, worker.CODE)
+    )
+    assert reduced == again != lean
 
 
 @pytest.mark.parametrize(
