@@ -15,6 +15,7 @@ FAMILIES = [
         "experts",
         "fused",
         "integer_products",
+        "linear_attention",
         "low_bit",
         "normalization",
         "others",

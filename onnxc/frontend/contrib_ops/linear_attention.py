@@ -1,0 +1,354 @@
+"""Attention without softmax, whose state is a matrix for each head, and what models with it compute beside:
+LinearAttention, GatedDeltaNet, their gates and norms, convolutions with a state.
+
+One step for each token: S = exp(g) S + k (beta (v - S^T k))^T, of which rules leave parts out; o = S^T q.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...ir import dims, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.graph import TensorType, Type, Value
+from ..onnx_ops.activations import softplus
+from ..onnx_ops.common import generate, insert_axes, one_of, widened, zeros
+from ..onnx_ops.control import loop
+from ..onnx_ops.convolution import Conv
+from ..onnx_ops.normalization import RMSNormalization
+from ..onnx_ops.rules import Types
+from ..regions import Region
+from .schema import HALVES, T, contrib_op
+
+Single = Annotated[Value, Types.of("TS", "float")]
+State = Annotated[Value, Types.of("S", *HALVES)]
+Gate = Annotated[Value, Types.of("TG", *HALVES)]
+Count = Annotated[Value, Types.of("TI", "int32")]
+
+_RULES = {
+    "linear": (False, False),
+    "gated": (True, False),
+    "delta": (False, True),
+    "gated_delta": (True, True),
+}
+
+
+def _recurrence(
+    b: Builder,
+    q: Value,
+    k: Value,
+    v: Value,
+    decay: Value | None,
+    beta: Value | None,
+    state: Value,
+    scale: float,
+) -> tuple[Value, Value]:
+    """(outputs [batch, tokens, heads, queries, w], the last state) of q [batch, tokens, heads, queries, d],
+    k [..., d], v [..., w], decay [..., d or 1], beta [..., 1] and a state [batch, heads, d, w]."""
+    given = [x for x in (q, k, v, decay, beta) if x is not None]
+
+    def region(carried: Sequence[Type]) -> Region:
+        step = b.inner()
+        token = step.input(TensorType("int64", ()), "token")
+        goes_on = step.input(TensorType("bool", ()), "condition")
+        (s,) = states = [step.input(t) for t in carried]
+        now = iter([step.emit(ops.Gather("axis", 1), x, token)[0] for x in given])
+        query, key, value = next(now), next(now), next(now)
+        if decay is not None:
+            s = step.map(s, insert_axes(step, next(now), [3]), lambda e, g: e * expr.exp(g))
+        if beta is not None:
+            kept = step.contract("bhdw", "bhd", "bhw", s, key)
+            value = step.map(next(now), value, kept, lambda r, x, y: r * (x - y))
+        column, row = insert_axes(step, key, [3]), insert_axes(step, value, [2])
+        s = step.map(s, column, row, lambda e, x, y: e + x * y)
+        y = step.contract("bhdw", "bhqd", "bhqw", s, query)
+        return Region(step, [goes_on, s, step.map(y, lambda e: e * scale)], [token, goes_on, *states])
+
+    trips = b.elements(np.array(q.shape[1], object))
+    last, found = loop(b, trips, b.constant(True), [state], region)
+    return b.transpose(found, (1, 0, 2, 3, 4)), last
+
+
+@contrib_op(outputs="output present_state")
+def LinearAttention(
+    b,
+    query: T,
+    key: T,
+    value: T,
+    past_state: State | None = None,
+    decay: T | None = None,
+    beta: T | None = None,
+    *,
+    chunk_size=64,
+    kv_num_heads: int,
+    q_num_heads: int,
+    scale=0.0,
+    state_window=0,
+    update_rule="gated_delta",
+):
+    if state_window:
+        raise UnsupportedError("a LinearAttention that keeps several states", "export it with the last alone")
+    heads, every = kv_num_heads, max(q_num_heads, kv_num_heads)
+    if every % heads or every % q_num_heads:
+        raise ops.TypeMismatch(f"{q_num_heads} heads of queries do not share {heads} states")
+    d, w = dims.floor_divide(query.shape[2], q_num_heads), dims.floor_divide(value.shape[2], heads)
+    q = _heads(b, query, q_num_heads, heads)
+    k = b.take(_heads(b, key, dims.number(dims.floor_divide(key.shape[2], d)), heads), 3, 0, 1)
+    k = b.reshape(k, (*k.shape[:3], d))
+    v = b.reshape(widened(b, value), (*value.shape[:2], heads, w))
+    g, r = _gates(b, update_rule, decay, beta, heads)
+    batch = query.shape[0]
+    state = zeros(b, "float32", (batch, heads, d, w)) if past_state is None else widened(b, past_state)
+    y, last = _recurrence(b, q, k, v, g, r, state, scale or 1 / math.sqrt(dims.number(d)))
+    y = b.reshape(b.cast(y, query.dtype), (*query.shape[:2], every * w))
+    return y, b.cast(last, query.dtype if past_state is None else past_state.dtype)
+
+
+def _heads(b: Builder, x: Value, own: int, heads: int) -> Value:
+    """[batch, tokens, own * d] as [batch, tokens, heads, queries, d]: of each state those that ask it."""
+    batch, tokens, width = x.shape
+    d = dims.floor_divide(width, own)
+    x = widened(b, x)
+    if own >= heads:
+        return b.reshape(x, (batch, tokens, heads, own // heads, d))
+    parts = b.broadcast(b.reshape(x, (batch, tokens, own, 1, d)), (batch, tokens, own, heads // own, d))
+    return b.reshape(parts, (batch, tokens, heads, 1, d))
+
+
+def _gates(
+    b: Builder, rule: str, decay: Value | None, beta: Value | None, heads: int
+) -> tuple[Value | None, Value | None]:
+    """(decay [batch, tokens, heads, d or 1], beta [batch, tokens, heads or 1, 1]) where the rule has them."""
+    one_of(rule, tuple(_RULES), "update_rule")
+    gated, delta = _RULES[rule]
+    if (gated and decay is None) or (delta and beta is None):
+        raise ops.TypeMismatch(f"the rule {rule!r} lacks an input")
+    g = decay if gated else None
+    if g is not None:
+        g = b.reshape(
+            widened(b, g), (*g.shape[:2], heads, dims.floor_divide(dims.product(g.shape[2:]), heads))
+        )
+    r = beta if delta else None
+    return g, None if r is None else b.reshape(widened(b, r), (*r.shape[:3], 1))
+
+
+@contrib_op(outputs="output final_state? state_update?")
+def GatedDeltaNet(
+    b,
+    query: T,
+    key: T | None = None,
+    value: T | None = None,
+    cu_seqlens: Count | None = None,
+    decay: Gate | None = None,
+    beta: Gate | None = None,
+    initial_state: Single | None = None,
+    a_log: Single | None = None,
+    dt_bias: Single | None = None,
+    capture_count: Count | None = None,
+    state_update_active: Count | None = None,
+    *,
+    beta_activation="none",
+    chunk_size=64,
+    gate_activation="none",
+    gate_lower_bound=-5.0,
+    qk_l2_norm=0,
+    scale=0.0,
+    state_update_capacity=0,
+    update_rule="gated_delta",
+):
+    """LinearAttention over tokens [batch * tokens, heads, d], its state [batch, heads, w, d]."""
+    if cu_seqlens is not None or state_update_capacity:
+        raise UnsupportedError("a GatedDeltaNet of sequences of several lengths", "export them padded")
+    if initial_state is None:
+        raise ops.TypeMismatch("without cu_seqlens the state tells the batch")
+    batch, heads, w, d = initial_state.shape
+    leading = query.shape[: query.rank - (1 if key is None else 2)]
+    tokens = dims.floor_divide(dims.product(leading), batch)
+    if key is None or value is None:
+        query, key, value = _unpacked(b, query, heads, w, d)
+    own = dims.number(query.shape[-2])
+    q, k = (widened(b, b.reshape(x, (batch, tokens, own, d))) for x in (query, key))
+    if qk_l2_norm:
+        q, k = (_unit(b, x) for x in (q, k))
+    q, k = (_heads(b, b.reshape(x, (batch, tokens, own * d)), own, dims.number(heads)) for x in (q, k))
+    k = b.reshape(k, (batch, tokens, heads, d))
+    v = widened(b, b.reshape(value, (batch, tokens, heads, w)))
+    g = None
+    if decay is not None:
+        keys = decay.rank == len(leading) + 2
+        g = _decay(b, decay, a_log, dt_bias, gate_activation, gate_lower_bound, keys)
+    one_of(beta_activation, ("none", "sigmoid"), "beta_activation")
+    if beta is not None and beta_activation == "sigmoid":
+        beta = b.map(widened(b, beta), expr.sigmoid)
+
+    def flat(x: Value | None) -> Value | None:
+        return None if x is None else b.reshape(x, (batch, tokens, dims.product(x.shape[len(leading) :])))
+
+    g, r = _gates(b, update_rule, flat(g), flat(beta), dims.number(heads))
+    state = b.transpose(initial_state, (0, 1, 3, 2))
+    y, last = _recurrence(b, q, k, v, g, r, state, scale or 1 / math.sqrt(dims.number(d)))
+    y = b.reshape(b.cast(y, query.dtype), (*leading, heads, w))
+    return y, b.transpose(last, (0, 1, 3, 2)), None
+
+
+def _unpacked(
+    b: Builder, x: Value, heads: Dimension, w: Dimension, d: Dimension
+) -> tuple[Value, Value, Value]:
+    """Query, key and value that lie side by side."""
+    *leading, width = x.shape
+    own = dims.floor_divide(width - heads * w, 2 * d)
+    axis, found = x.rank - 1, []
+    for start, n, size in ((0, own, d), (own * d, own, d), (2 * own * d, heads, w)):
+        found.append(b.reshape(b.take(x, axis, start, n * size), (*leading, n, size)))
+    return found[0], found[1], found[2]
+
+
+def _unit(b: Builder, x: Value) -> Value:
+    """Each vector of length 1."""
+    squares = b.reduce("sum", x, [x.rank - 1], True, lambda e: e * e)
+    return b.map(x, squares, lambda e, s: e / expr.sqrt(s + 1e-6))
+
+
+def _decay(
+    b: Builder, decay: Value, a_log: Value | None, bias: Value | None, kind: str, bound: float, keys: bool
+) -> Value:
+    """The logarithms by which a state decays; `keys`: each element of a key has one."""
+    one_of(kind, ("none", "softplus", "qwen", "sigmoid", "kda"), "gate_activation")
+    x = widened(b, decay)
+    if kind == "none":
+        return x
+    if a_log is None or bias is None:
+        raise ops.TypeMismatch(f"the activation {kind!r} needs a_log and dt_bias")
+    heads = a_log.shape[0]
+    if dims.equal(bias.tensor.count, heads) is False:
+        bias = b.reshape(bias, (heads, dims.floor_divide(bias.tensor.count, heads)))
+    if keys:
+        a_log = b.reshape(a_log, (heads, 1))
+        bias = bias if bias.rank == 2 else b.reshape(bias, (heads, 1))
+    if kind in ("softplus", "qwen"):
+        return b.map(x, a_log, bias, lambda e, a, c: -expr.exp(a) * softplus(e + c))
+    return b.map(x, a_log, bias, lambda e, a, c: bound * expr.sigmoid(expr.exp(a) * (e + c)))
+
+
+# Beside it ---------------------------------------------------------------------------------------
+
+
+@contrib_op(outputs="decay beta?")
+def LinearAttentionGate(builder, a: T, dt_bias: Single, decay_scale: Single, b: T | None = None):
+    wide = widened(builder, a)
+    decay = builder.map(wide, dt_bias, decay_scale, lambda x, c, s: s * softplus(x + c))
+    rate = None if b is None else builder.cast(builder.map(widened(builder, b), expr.sigmoid), a.dtype)
+    return builder.cast(decay, a.dtype), rate
+
+
+@contrib_op(outputs="Y")
+def GatedRMSNorm(b, X: T, scale: T, gate: T, *, activation="silu", epsilon=1e-5):
+    one_of(activation, ("silu", "swish", "sigmoid"), "activation")
+    size = scale.shape[0]
+    rows = b.reshape(widened(b, X), (*X.shape[:-1], dims.floor_divide(X.shape[-1], size), size))
+    y = b.reshape(RMSNormalization(b, rows, widened(b, scale), epsilon=epsilon), X.shape)
+    plain = activation == "sigmoid"
+    gated = b.map(y, widened(b, gate), lambda e, z: e * expr.sigmoid(z) if plain else e * z * expr.sigmoid(z))
+    return b.cast(gated, X.dtype)
+
+
+@contrib_op(outputs="output")
+def GatedAdd(b, X: T, Y: T, gate: T, gate_weight: T | None = None):
+    if gate_weight is not None:
+        raise UnsupportedError("a GatedAdd that projects its gate", "export the projection apart")
+    return b.map(X, b.map(Y, gate, lambda y, g: y * g), lambda x, y: x + y)
+
+
+@contrib_op(outputs="output present_state state_update?")
+def CausalConvWithState(
+    b,
+    input: T,
+    weight: T,
+    bias: T | None = None,
+    past_state: T | None = None,
+    *,
+    activation="none",
+    channels_last=0,
+    dilation=1,
+    input_channel_offset=0,
+    input_channels=0,
+    ndim=1,
+    state_channels_last=-1,
+    state_length=0,
+    state_update_capacity=0,
+    state_window=0,
+):
+    """A depthwise convolution of what the state and the input have along the last axis."""
+    one_of(activation, ("none", "silu", "swish"), "activation")
+    extended = input_channel_offset or input_channels or state_length or state_update_capacity
+    if ndim != 1 or channels_last or state_window or state_channels_last != -1 or extended:
+        raise UnsupportedError("a CausalConvWithState of this form", "export one axis, channels first")
+    batch, channels, length = input.shape
+    before = (weight.shape[2] - 1) * dilation
+    state = zeros(b, input.dtype, (batch, channels, before)) if past_state is None else past_state
+    whole = b.concat([state, input], 2)
+    x, w = widened(b, whole), widened(b, weight)
+    c = None if bias is None else widened(b, bias)
+    y = Conv(b, x, w, c, group=dims.number(channels), dilations=[dilation])
+    if activation != "none":
+        y = b.map(y, lambda e: e * expr.sigmoid(e))
+    return b.cast(y, input.dtype), b.take(whole, 2, length, before), None
+
+
+# Branches ----------------------------------------------------------------------------------------
+
+Mixed = Annotated[Value, Types.of("M", *HALVES)]
+
+
+def _branches(b: Builder, x: Value, count: int) -> Value:
+    """[..., branches, width] of either form."""
+    if not count:
+        return widened(b, x)
+    return b.reshape(widened(b, x), (*x.shape[:-1], count, dims.floor_divide(x.shape[-1], count)))
+
+
+@contrib_op(outputs="Y")
+def BranchwiseRMSNorm(b, X: T, scale: Mixed | None = None, *, epsilon=1e-5, num_branches=0):
+    x = _branches(b, X, num_branches)
+    y = RMSNormalization(b, x, generate(b, x.shape[-1:], expr.const(1, "float32")), epsilon=epsilon)
+    if scale is not None:
+        whole = x.shape[-1:] if scale.shape == x.shape[-1:] else x.shape[-2:]
+        y = b.map(y, b.reshape(widened(b, scale), whole), lambda e, s: e * s)
+    return b.cast(b.reshape(y, X.shape), X.dtype)
+
+
+@contrib_op(outputs="output")
+def HyperConnectionPreMix(b, streams: T, pre_mix: Mixed, *, num_branches=0, reduction_scale=1.0):
+    x = _branches(b, streams, num_branches)
+    mixed = b.map(x, _gate(b, pre_mix, x), lambda e, g: e * g)
+    total = b.reduce("sum", mixed, [x.rank - 2])
+    return b.cast(b.map(total, lambda e: e * reduction_scale), streams.dtype)
+
+
+@contrib_op(outputs="output")
+def HyperConnectionPostMix(
+    b, streams: T, block_output: T, post_mix: Mixed, stream_mix: Mixed | None = None, *, num_branches=0
+):
+    x = _branches(b, streams, num_branches)
+    branch = insert_axes(b, widened(b, block_output), [x.rank - 2])
+    added = b.map(_gate(b, post_mix, x), branch, lambda g, e: g * e)
+    if stream_mix is not None:
+        outer = "abcdefg"[: x.rank - 2]
+        x = b.contract(f"{outer}yz", f"{outer}yw", f"{outer}zw", widened(b, stream_mix), x)
+    y = b.map(x, added, lambda e, a: e + a)
+    return b.cast(b.reshape(y, streams.shape), streams.dtype)
+
+
+def _gate(b: Builder, gate: Value, x: Value) -> Value:
+    """Gates of branches, or of all their features, as [..., branches, 1 or width]."""
+    wide = widened(b, gate)
+    if gate.rank == x.rank:
+        return wide
+    flat = dims.equal(gate.shape[-1], x.shape[-2]) is False
+    return b.reshape(wide, x.shape if flat else (*gate.shape, 1))

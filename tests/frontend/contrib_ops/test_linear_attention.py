@@ -1,0 +1,90 @@
+"""Attention with a state, its gates, norms and convolutions mean what ONNX Runtime makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.contrib import Case, check, check_compiled
+
+rng = np.random.default_rng(11)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.asarray(rng.standard_normal(shape) / 2, np.float32)
+
+
+def unit(*shape: int) -> np.ndarray:
+    x = floats(*shape)
+    return x / np.sqrt((x * x).sum(-1, keepdims=True))
+
+
+def packed(heads: int, groups: int, rule: str, wide: bool = False, state: bool = True) -> Case:
+    batch, tokens, d, w = 2, 5, 8, 4
+    key = unit(batch, tokens, groups, d).reshape(batch, tokens, -1)
+    decay = -np.abs(floats(batch, tokens, groups * (d if wide else 1)))
+    inputs = [
+        *(floats(batch, tokens, heads * d), key, floats(batch, tokens, groups * w)),
+        floats(batch, groups, d, w) if state else None,
+        decay if "gated" in rule else None,
+        np.abs(floats(batch, tokens, groups)) if "delta" in rule else None,
+    ]
+    attributes = {"q_num_heads": heads, "kv_num_heads": groups, "update_rule": rule}
+    return Case("LinearAttention", inputs, attributes, (0, 1))
+
+
+def net(batch: int = 2, tokens: int = 5, rows: bool = False, one: bool = False, **attributes: object) -> Case:
+    """rows: the axes of batch and tokens are apart; one: query, key and value are one tensor."""
+    own, heads, d, w = 2, 4, 8, 4
+    leading = (batch, tokens) if rows else (batch * tokens,)
+    kind, rule = attributes.get("gate_activation", "none"), str(attributes.get("update_rule", "gated_delta"))
+    q, k, v = floats(*leading, own, d), unit(*leading, own, d), floats(*leading, heads, w)
+    if one:
+        q = np.concatenate([x.reshape(*leading, -1) for x in (q, k, v)], -1)
+    activated = [floats(heads), floats(heads)] if kind != "none" else [None, None]
+    inputs = [
+        *((q, None, None) if one else (q, k, v)),
+        *(None, -np.abs(floats(*leading, heads)) if "gated" in rule else None),
+        np.abs(floats(*leading, heads)) if "delta" in rule else None,
+        *(floats(batch, heads, w, d), *activated),
+    ]
+    return Case("GatedDeltaNet", inputs, attributes, (0, 1))
+
+
+ALL = [
+    packed(2, 2, "linear"),
+    packed(2, 2, "gated", wide=True),
+    packed(4, 2, "delta"),
+    packed(2, 2, "gated_delta", state=False),
+    packed(2, 4, "gated_delta"),
+    net(),
+    net(rows=True, qk_l2_norm=1, beta_activation="sigmoid", gate_activation="softplus"),
+    net(gate_activation="kda", gate_lower_bound=-2.0, scale=0.5),
+    net(one=True),
+    net(update_rule="linear"),
+    Case("LinearAttentionGate", [floats(2, 3, 4), floats(4), floats(4), floats(2, 3, 4)], {}, (0, 1)),
+    Case("GatedRMSNorm", [floats(2, 3, 8), floats(4), floats(2, 3, 8)]),
+    Case("GatedRMSNorm", [floats(2, 8), floats(8), floats(2, 8)], {"activation": "sigmoid"}),
+    Case("GatedAdd", [floats(2, 3, 8), floats(2, 3, 8), floats(2, 3, 1)]),
+    Case("CausalConvWithState", [floats(2, 6, 5), floats(6, 1, 4), floats(6), floats(2, 6, 3)], {}, (0, 1)),
+    Case(
+        "CausalConvWithState",
+        [floats(1, 6, 2), floats(6, 1, 3)],
+        {"activation": "silu", "dilation": 2},
+        (0, 1),
+    ),
+    Case("BranchwiseRMSNorm", [floats(2, 3, 8), floats(3, 8)]),
+    Case("BranchwiseRMSNorm", [floats(2, 24), floats(24)], {"num_branches": 3}),
+    Case("HyperConnectionPreMix", [floats(2, 3, 8), floats(2, 3)], {"reduction_scale": 0.5}),
+    Case("HyperConnectionPreMix", [floats(2, 24), floats(2, 24)], {"num_branches": 3}),
+    Case("HyperConnectionPostMix", [floats(2, 3, 8), floats(2, 8), floats(2, 3), floats(2, 3, 3)]),
+    Case("HyperConnectionPostMix", [floats(2, 24), floats(2, 8), floats(2, 3, 8)], {"num_branches": 3}),
+]
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_the_results_are_those_of_onnxruntime(case):
+    check(case)
+
+
+def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
+    check_compiled([ALL[1], ALL[4], ALL[6], ALL[14], ALL[20]], tmp_path)
