@@ -16,7 +16,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, TensorType, Value, regions, walk
 from ..ir.ops import Gather
 from ..records import dataclass
-from ..target import Dot, Matrix, Target
+from ..target import Ability, Dot, Matrix, Target
 
 # Constants ---------------------------------------------------------------------------------------
 
@@ -36,6 +36,7 @@ INSTRUCTIONS = {
 }
 ROOTS = {0.25: 2, 0.5: 1, 0.75: 2}  # that make a power
 
+ERF_LOOKED_UP = 18  # of float32, where the coefficients of its pieces are permuted from registers
 CHOSEN = 2  # between two rows of a table, by a bit
 JOINED = 3  # a byte with the others of its element
 QUOTIENT = 3  # instructions of a quotient by a number, which is a product that is corrected
@@ -377,6 +378,8 @@ def _instructions(target: Target, node: Expr) -> int:
         return SMALL + TO_SMALL * (node.dtype in dtypes.SMALL_FLOATS)
     if node.dtype in dtypes.SMALL_FLOATS:
         return INSTRUCTIONS.get(node.op, 1) + TO_SMALL
+    if node.op == "erf" and node.dtype == "float32" and Ability.PERMUTE in target.abilities:
+        return ERF_LOOKED_UP
     if node.op == "pow" and node.args[1].op == "const" and node.args[1].value in ROOTS:
         return ROOTS[node.args[1].value] * INSTRUCTIONS["sqrt"]
     if node.op == "pow" and node.args[1].op == "const" and node.args[1].value in range(-3, 5):

@@ -11,7 +11,10 @@ is given. `trigonometry.py` has the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, log, nan, sqrt
+from functools import cache
+from math import cos, erf, inf, log, nan, pi, sqrt
+
+import numpy as np
 
 from ...ir import dtypes
 from ...records import dataclass
@@ -236,6 +239,8 @@ def _tanh32(v: Vectors, x: str) -> str:
 
 
 def _erf32(v: Vectors, x: str) -> str:
+    if Ability.PERMUTE in v.f.target.abilities:
+        return _erf32_of_pieces(v, x)
     a = v.abs(x)
     square = v.mul(x, x)
     small = v.fma(x, v.polynomial(square, _ERF32), x)
@@ -243,6 +248,37 @@ def _erf32(v: Vectors, x: str) -> str:
     p, _, t = _exp32_reduced(v, v.mul(bounded, v.polynomial(bounded, _ERFC32)), 127)
     large = v.fma(v.neg(p), _power(v, t), v.constant(1))
     return v.select(v.compare("gt", a, v.constant(0.925)), v.copysign(large, x), small)
+
+
+_PIECES = 32  # of erf, each an eighth wide: around 0, 1/8, 2/8, ...
+
+
+def _erf32_of_pieces(v: Vectors, x: str) -> str:
+    """x times a polynomial in the distance from the middle of x's piece, whose coefficients are looked up; 1
+    where that is more."""
+    a, rounder = v.abs(x), v.constant(_FORMATS["float32"].rounder)
+    bounded = v.minimum(a, v.constant((_PIECES - 0.51) / 8), True)
+    t = v.fma(bounded, v.constant(8), rounder)
+    distance = v.fma(v.sub(t, rounder), v.constant(-1 / 8), bounded)
+    first, *others = (
+        v.permuted(*(vector_constant("float", column[k : k + 16]) for k in (0, 16)), v.bits(t))
+        for column in _erf32_coefficients()
+    )
+    total: str = first
+    for coefficient in others:
+        total = v.fma(total, distance, coefficient)
+    return v.copysign(v.minimum(v.mul(a, total), v.constant(1), True), x)
+
+
+@cache
+def _erf32_coefficients() -> list[list[str]]:
+    """For each power of the distance, the highest first, the coefficients of all pieces in erf(x)/x: 3e-9."""
+    pieces = []
+    for piece in range(_PIECES):
+        nodes = [piece / 8 + cos((2 * k + 1) * pi / 10) / 16 for k in range(5)]
+        values = [erf(x) / x if x else 2 / sqrt(pi) for x in nodes]
+        pieces.append(np.polyfit([x - piece / 8 for x in nodes], values, 4))
+    return [[literal(float(np.float32(c)), "float32") for c in column] for column in zip(*pieces)]
 
 
 # float64 -----------------------------------------------------------------------------------------
