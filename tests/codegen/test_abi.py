@@ -59,7 +59,7 @@ def test_structs_of_a_librarys_tables_are_laid_out_as_c_lays_them_out(numbers):
     types = "".join(f"%{name} = type {{ {', '.join(f.values())} }}\n" for name, f in tables.STRUCTS.items())
     uses = "".join(f"@{name} = global %{name} zeroinitializer\n" for name in tables.STRUCTS)
     module = llvm.parse_assembly(types + uses)
-    layout = machine(find_target(), jit=False).target_data
+    layout = machine(find_target()).target_data
     for struct, fields in tables.STRUCTS.items():
         type_ = module.get_struct_type(struct)
         assert numbers[f"sizeof({struct})"] == layout.get_abi_size(type_), struct

@@ -8,7 +8,7 @@ from support.harness import machine
 
 def commented(text, target):
     """The assembly with LLVM's remarks, which name spills."""
-    tm = machine(target, jit=False)
+    tm = machine(target)
     tm.set_asm_verbosity(True)
     return tm.emit_assembly(llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}'))
 
