@@ -8,6 +8,7 @@ reaches is read off the graph that one node of it is lowered to, at a size that 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Iterable
@@ -69,12 +70,16 @@ def element_types(allowed: Iterable[str]) -> str:
 
 
 def versions(domain: str, op_type: str) -> list[int]:
-    known = {
-        schema.since_version
-        for schema in onnx.defs.get_all_schemas_with_history()
-        if (schema.domain, schema.name) == (domain, op_type)
-    }
-    return sorted(known or {rule.since for rule in RULES[domain, op_type]})
+    return sorted(_known().get((domain, op_type)) or {rule.since for rule in RULES[domain, op_type]})
+
+
+@functools.cache
+def _known() -> dict[tuple[str, str], set[int]]:
+    """The versions in ONNX's schemas, by operator."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        found.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    return found
 
 
 def types(domain: str, op_type: str) -> str:

@@ -6,6 +6,7 @@ sees, so that rows of normal features spread.
 
 from __future__ import annotations
 
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
@@ -33,9 +34,10 @@ def tree(random: np.random.Generator, leaves: int, depth: int) -> list[list]:
     return [node[0] for node in nodes]
 
 
+@cache
 def ensemble(trees: int, leaves: int, depth: int, classes: int, kind: str = "target") -> dict[str, list]:
     """The attributes of so many trees, each with a weight for each class at a leaf. kind: what the operator
-    calls what is summed, `target` or `class`."""
+    calls what is summed, `target` or `class`. Callers do not write to them."""
     random = np.random.default_rng(0)
     columns: dict[str, list] = {}
 

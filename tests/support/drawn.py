@@ -50,11 +50,17 @@ class Unfit(Exception):
     """What was drawn so far cannot be continued; another draw may."""
 
 
-@cache
-def versions(domain: str, operator: str) -> tuple[defs.OpSchema, ...]:
+def versions(domain: str, operator: str) -> list[defs.OpSchema]:
     """All versions of an operator, the oldest first."""
-    found = (s for s in defs.get_all_schemas_with_history() if (s.domain, s.name) == (domain, operator))
-    return tuple(sorted(found, key=lambda s: s.since_version))
+    return _schemas().get((domain, operator), [])
+
+
+@cache
+def _schemas() -> dict[tuple[str, str], list[defs.OpSchema]]:
+    found: dict[tuple[str, str], list[defs.OpSchema]] = {}
+    for schema in sorted(defs.get_all_schemas_with_history(), key=lambda s: s.since_version):
+        found.setdefault((schema.domain, schema.name), []).append(schema)
+    return found
 
 
 class Draw:
