@@ -18,6 +18,7 @@ import os
 import pickle
 import sys
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,13 +65,15 @@ def listed() -> list[tuple[str, str]]:
 
 
 def run_case(case: TestCase) -> str:
-    """Why a case does not pass; nothing when it does."""
+    """Why a case does not pass; nothing when it does. Networks, whose code other tests share, and one of four
+    others are compiled as models usually are, the rest fast, which takes LLVM half of the time."""
     from onnxc.loading.backend import CompiledModel
 
+    optimize = "full" if case.kind == "real" or zlib.crc32(case.name.encode()) % 4 == 0 else "fast"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = model_of(case)
-        compiled = CompiledModel(model, jobs=0)
+        compiled = CompiledModel(model, jobs=0, optimize=optimize)
         for inputs, expected in data_sets(case, model):
             found = compiled.run(inputs)
             for k, (e, f) in enumerate(zip(expected, found, strict=True)):
