@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import cache, reduce
 from typing import Generic, TypeVar, cast
 
 from ...ir import dtypes
@@ -39,6 +39,7 @@ def vector_type(element: str, lanes: int) -> str:
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
+@cache
 def shape_of(type_: str) -> tuple[str, int]:
     """(element, lanes) of a type: the opposite of `vector_type`."""
     if not type_.startswith("<"):
@@ -58,10 +59,11 @@ def like(type_: str, element: str) -> str:
 class Reg(str):
     """A value as LLVM writes it, which knows its type ("" where nobody said)."""
 
+    __slots__ = ("type",)  # there are hundreds of thousands of them
     type: str
 
     def __new__(cls, name: str, type_: str) -> Reg:
-        value = super().__new__(cls, name)
+        value = str.__new__(cls, name)
         value.type = type_
         return value
 
@@ -443,6 +445,7 @@ class Function:
         self.label(after)
 
 
+@cache
 def mangled(type_: str) -> str:
     """LLVM's suffix of an overloaded intrinsic: `<16 x float>` → v16f32."""
     element, lanes = shape_of(type_)

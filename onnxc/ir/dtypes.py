@@ -64,6 +64,7 @@ def bits(dtype: str) -> int:
     return 4 if dtype == "float4e2m1" else 8
 
 
+@cache
 def itemsize(dtype: str) -> int:
     """Bytes one element takes in memory. A string is a pointer and a length."""
     return 16 if dtype == "string" else max(1, bits(dtype) // 8)
