@@ -31,6 +31,7 @@ from . import gemm
 from .gemm import Gemm
 
 FEW = ".few"  # in the names of their tiles
+ROUNDED = ("int8", "uint8", "int32")  # rounded rows, codes, sums of their products
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def tilings(node: Node[Contract], product: Product, form: Form, target: Target) 
 def _dot(form: Form, rounded: int, target: Target) -> Dot | None:
     """The processor's product of rounded rows and codes, where blocks of both agree."""
     agree = form.block == rounded or (form.blocks == 1 and form.depth <= rounded)
-    return target.dot("int8", "uint8", "int32") if agree and form.bits and not form.table else None
+    return target.dot(*ROUNDED) if agree and form.bits and not form.table else None
 
 
 def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
@@ -175,7 +176,8 @@ class Stored(Gemm):
         rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, step)
         if self.tiling.integers:
             dot = _dot(self.form, self.block, self.target)
-            integers = replace(tile, lhs="int8", rhs="uint8", accumulate="int32", dot=dot)
+            lhs, rhs, accumulate = ROUNDED
+            integers = replace(tile, lhs=lhs, rhs=rhs, accumulate=accumulate, dot=dot)
             return panels.multiply_add_rounded(f, integers, rows, b, self.form)
         chains = mk.chains_for(self.target, tile.rows, self.tiling.vectors)
         return panels.multiply_add_decoded(f, tile, rows, b, self.form, chains)

@@ -1,6 +1,6 @@
 """In which arithmetic nodes run, and why one is left to LoopNest: what dumps and `onnxc inspect` tell.
 
-uint8 * int8 -> int32      products of these types, added up in that one
+uint8 * int8 -> int32      products of these types, added up in that one; rows may be rounded to the first
 float32 in bfloat16 * 3    products of float32, each number as a sum of three
 float32                    everything else, by the type that it computes in
 """
@@ -14,7 +14,7 @@ from ...ir import dims, dtypes
 from ...ir.graph import Graph, Node, TensorType, Value, walk
 from ...ir.ops import Attention, Contract, Conv, Pool
 from ..kernel import Choice
-from ..kernels import attention_matrix, gemm_thirds, loop_nest
+from ..kernels import attention_matrix, gemm_stored, gemm_thirds, loop_nest
 from ..tiles.blocked import bounded_halo, plane_axes
 from ..tiles.contraction import product_of
 from ..tiles.epilogue import supported as is_supported
@@ -30,6 +30,8 @@ def arithmetic_of(node: Node) -> str:
         return "bfloat16 * bfloat16 -> float32"
     if node.choice is not None and node.choice.kernel is gemm_thirds:
         return f"{op.accumulate} in bfloat16 * 3"
+    if node.choice is not None and node.choice.kernel is gemm_stored and node.choice.tiling.integers:
+        return "{} * {} -> {}".format(*gemm_stored.ROUNDED)
     if not isinstance(op, (Contract, Conv)):
         types = [v.dtype for v in node.outputs if isinstance(v.type, TensorType)]
         return types[0] if types else ""

@@ -1,11 +1,18 @@
 """What a node computes in, and why it is not a faster kernel's: told by dumps and by inspect."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from support.stored import blocks_of
+
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import gemm_stored
 from onnxc.codegen.lowering.arithmetic import arithmetic_of, reason_of, summary
 from onnxc.codegen.lowering.select_kernels import select_kernels
+from onnxc.ir.graph import TensorType, Value, make_node
+from onnxc.ir.ops import Contract
 from onnxc.ir.text_parser import parse
-from onnxc.target import TARGETS
+from onnxc.target import TARGETS, find_target
 
 NODES = {  # (node, target): what it says
     ("contract(%f, %f) lhs=mk rhs=nk out=mn accumulate=float32", "x86-64-v3"): ("float32", ""),
@@ -44,3 +51,14 @@ def test_every_node_says_what_it_computes_in_and_why_it_fell_back(node, target):
     assert f"arithmetic={arithmetic}" in str(graph) and reason in str(graph)
     assert summary(graph)["arithmetic"] == {arithmetic: 1}
     assert list(summary(graph)["fallbacks"].values()) == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize(
+    "rounded, told", [(0, "float32"), (16, "int8 * uint8 -> int32")], ids=["numbers", "rounded"]
+)
+def test_products_of_rounded_rows_with_codes_say_that_they_are_integers(rounded, told):
+    weights, target = blocks_of(4, 32, 64, 16, "middle"), find_target("x86-64-v4+avx512vnni")
+    values = [Value(TensorType("float32", (8, 64))), Value(TensorType("float32", weights.shape), "", weights)]
+    node = make_node(Contract("mk", "nk", "mn", "float32", None, rounded=rounded), values)
+    (choice,) = choices_of(gemm_stored, node, target)
+    assert arithmetic_of(replace(node, choice=choice)) == told
