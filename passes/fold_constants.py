@@ -28,6 +28,9 @@ TOTAL_LIMIT = 1 << 30  # bytes folded in all
 STEPS_LIMIT = 16  # computed constants that a constant is made of
 DERIVED_LIMIT = 16  # bytes derived lazily from each stored byte, beside TOTAL_LIMIT
 SMALL = 4096  # bytes of a constant that is computed at once, whatever it takes
+GENERATED_LIMIT = 16 << 20  # bytes that are stored rather than made of nothing in every run
+#: What takes longer to compute than to read.
+DEAR = ("exp", "log", "sin", "cos", "tan", "tanh", "erf", "pow", "atan", "sinh", "cosh")
 SLICE = 1 << 18  # elements of a derived constant that are computed at a time
 
 
@@ -81,18 +84,18 @@ def _fold(graph: Graph, budget: _Budget) -> Graph:
 
 def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Value, ...] | None:
     """What the node gives for these inputs, if they are constants and it may be computed."""
-    if not inputs or not node.outputs or isinstance(node.op, Random):
+    if not node.outputs or isinstance(node.op, Random) or not (inputs or _is_dear(node)):
         return None
     constants = [v.constant for v in inputs if v.constant is not None]
     types = [v.type for v in node.outputs if isinstance(v.type, TensorType) and is_static(v.type.shape)]
     if len(constants) < len(inputs) or len(types) < len(node.outputs):
         return None
-    if all(c.splat is not None for c in constants) and len(types) == 1:
+    if inputs and all(c.splat is not None for c in constants) and len(types) == 1:
         repeated = _splat(node, constants)
         if repeated is not None:
             return repeated
     nbytes = sum(number(t.nbytes) for t in types)
-    if _repeats(node, constants):
+    if inputs and _repeats(node, constants):
         return None
     if _is_cheap(node) and _steps(constants) <= STEPS_LIMIT and budget.derives(nbytes, constants):
         return (_lazily(node, constants),)
@@ -107,13 +110,20 @@ def _results(node: Node, inputs: tuple[Value, ...], budget: _Budget) -> tuple[Va
     return tuple(map(_value, node.outputs, found))
 
 
+def _is_dear(node: Node) -> bool:
+    """Whether a node makes of the places of its elements what is better stored: the waves of a transform."""
+    if not isinstance(node.op, Map) or not contains(node.op.body, *DEAR):
+        return False
+    nbytes = node.outputs[0].tensor.nbytes
+    return isinstance(nbytes, int) and nbytes <= GENERATED_LIMIT
+
+
 def _is_cheap(node: Node) -> bool:
     """Whether computing the node cannot fail, takes no longer than reading its operands, and is worth putting
     off."""
     if isinstance(node.op, Map):
-        return number(node.outputs[0].tensor.nbytes) > SMALL and not contains(
-            node.op.body, "check", "size", "index"
-        )
+        made = number(node.outputs[0].tensor.nbytes) > SMALL
+        return made and not contains(node.op.body, "check", "size", "index")
     if isinstance(node.op, Slice):
         return is_static((*node.op.starts, *node.op.steps))
     return isinstance(node.op, (Reshape, Transpose))

@@ -198,6 +198,16 @@ def test_little_data_may_be_widened():
     )
 
 
+def test_waves_are_stored_where_their_size_is_known():
+    waves = """graph g(%x: float32[8, n]) {
+        %0 = map() { cos(cast(mul(index(0), index(1)), float32)) } shape=(SIZE, 8)
+        %1 = contract(%0, %x) lhs=mk rhs=kn out=mn accumulate=float32
+        return %1
+    }"""
+    assert fold_constants(parse(waves.replace("SIZE", "4"))).nodes[0].inputs[0].constant is not None
+    stays(fold_constants, waves.replace("SIZE", "n"))
+
+
 def test_data_is_not_repeated():
     stays(
         fold_constants,

@@ -187,13 +187,21 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str, str]:
 
 
 def _diagonal(b: Builder, labels: str, x: Value) -> tuple[str, Value]:
-    """x with axes of the same label merged: what lies off their diagonal is dropped by a sum."""
+    """x with axes of the same label merged: their diagonal is every n + 1-th of their n * n elements; where
+    only the run knows whether sizes agree what lies off it is dropped by a sum."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
             if dims.equal(x.shape[first], x.shape[second]) is False:
                 raise ops.TypeMismatch(f"axes {first} and {second} of {x.type} differ in size")
+            if dims.equal(x.shape[first], x.shape[second]) is True:
+                kept, n = [a for a in range(x.rank) if a not in (first, second)], x.shape[first]
+                sizes = [x.shape[a] for a in kept]
+                flat = b.reshape(b.transpose(x, [*kept, first, second]), (*sizes, n * n))
+                x = b.slice(flat, [0] * flat.rank, [*sizes, n], [1] * len(sizes) + [n + 1])
+                labels = "".join(labels[a] for a in kept) + label
+                continue
             on = expr.index(first).equals(expr.index(second))
             masked = b.map(x, lambda e, on=on: expr.where(on, e, 0))
             labels = labels[:second] + labels[second + 1 :]
