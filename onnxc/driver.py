@@ -41,6 +41,7 @@ from .options import DEFAULTS, OPTIMIZE, PRECISIONS, Options
 from .passes import (
     absorb_transposes,
     eliminate_common,
+    flatten_windows,
     flush_subnormals,
     fold_affine,
     fold_constants,
@@ -93,6 +94,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         told(integer_products.integer_products),
         told(widen.widen),
         store_wide.store_wide,
+        flatten_windows.flatten_windows,
         fold_constants.fold_constants,  # what was widened is constant, too
         eliminate_common.eliminate_common,
         fold_pads.fold_pads,

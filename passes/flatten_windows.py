@@ -1,0 +1,222 @@
+"""flatten_windows: convolutions and pools over three axes become ones over two, which fast kernels take.
+
+conv(%x, %w) over (D, H, W), kernel 3x3x3   →   conv(%0, %1) over (H, W)
+    %0 = each place along D as an image of its own, the three slices that its window sees as its channels
+    %1 = the weights of a tap along D after those of the other: [O, 3 * C, 3, 3]
+
+Two axes along which nothing is combined become one, and nothing moves. Else the axis with the shortest kernel
+becomes images and channels. Where a convolution is transposed results between two steps of that axis are
+channels, which move to it. What Pool combines, it combines along one axis after the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..ir import dims, dtypes
+from ..ir.dims import Dimension
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.ops import Concat, Conv, Op, Pad, Pool, Reshape, Slice, Transpose
+from ..ir.regions import everywhere
+
+AXES = 3
+
+
+@everywhere
+def flatten_windows(graph: Graph) -> Graph:
+    """graph with windows over one or two axes, where three can be had so."""
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        found = None
+        if isinstance(node.op, Pool) and _is_separable(node):
+            found = _Writer(rewriter, node).pool(node.op)
+        elif isinstance(node.op, Conv) and _is_known(node):
+            found = _Writer(rewriter, node).convolution(node.op)
+        if found is None:
+            rewriter.copy(node)
+        else:
+            rewriter.replace(node.outputs, [found])
+    return rewriter.finish()
+
+
+def _is_separable(node: Node[Pool]) -> bool:
+    """Whether windows over three axes are those of windows: means of integers would be rounded twice."""
+    op = node.op
+    same = op.kind in ("max", "sum") or (op.kind == "mean" and dtypes.is_float(node.inputs[0].dtype))
+    return same and len(op.kernel) == AXES
+
+
+def _is_known(node: Node[Conv]) -> bool:
+    """Whether there are three axes, the weights' sizes and the padding are numbers, and there are channels to
+    be added up: kernels that multiply lane by lane do not gain."""
+    op, w = node.op, node.inputs[1]
+    if len(op.strides) != AXES or op.epilogue is not None:
+        return False
+    if not dims.is_static((*w.shape, *op.pads, node.inputs[0].shape[1])):
+        return False
+    sizes, pads = dims.numbers(w.shape), dims.numbers(op.pads)
+    return min(pads) >= 0 and min(sizes) > 0 and (op.groups == 1 or min(sizes[:2]) > 1)
+
+
+def _idle_pair(op: Conv, weights: Sequence[Dimension]) -> int | None:
+    """The first of two neighbouring axes along which every result sees one place of its own."""
+    growth = op.output_padding or (0,) * AXES
+    idle = [
+        (weights[2 + a], op.strides[a], op.pads[a], op.pads[a + AXES], growth[a]) == (1, 1, 0, 0, 0)
+        for a in range(AXES)
+    ]
+    return next((a for a in range(AXES - 1) if idle[a] and idle[a + 1]), None)
+
+
+def _without(op: Conv, axis: int) -> Conv:
+    """The convolution over the other axes."""
+    rest = [a for a in range(AXES) if a != axis]
+    return replace(
+        op,
+        strides=tuple(op.strides[a] for a in rest),
+        pads=tuple(op.pads[a + side] for side in (0, AXES) for a in rest),
+        dilations=tuple(op.dilations[a] for a in rest),
+        output_padding=tuple(op.output_padding[a] for a in rest if op.output_padding),
+    )
+
+
+class _Writer:
+    """Writes what takes the place of one node."""
+
+    def __init__(self, rewriter: Rewriter, node: Node):
+        self.rewriter, self.node = rewriter, node
+        self.inputs = [rewriter.of(v) for v in node.inputs]
+        self.shape = node.outputs[0].shape
+
+    def add(self, op: Op, *inputs: Value) -> Value:
+        return self.rewriter.add(op, inputs, self.node.origin)[0]
+
+    def result(self, op: Op, x: Value) -> Value:
+        """The last node, named as the one that was."""
+        return self.rewriter.add(op, [x], self.node.origin, [self.node.outputs[0].name])[0]
+
+    # Pools -----------------------------------------------------------------------------------------
+
+    def pool(self, op: Pool) -> Value:
+        """Planes first, then along the first axis, whose planes are lines."""
+        (x,) = self.inputs
+        (n, c, depth, *plane), sizes = x.shape, op.sizes[1:]
+
+        planes = replace(
+            op,
+            kernel=op.kernel[1:],
+            strides=op.strides[1:],
+            dilations=op.dilations[1:],
+            pads=(*op.pads[1:AXES], *op.pads[1 + AXES :]),
+            sizes=sizes,
+        )
+        lines = replace(
+            op,
+            kernel=(op.kernel[0], 1),
+            strides=(op.strides[0], 1),
+            dilations=(op.dilations[0], 1),
+            pads=(op.pads[0], 0, op.pads[AXES], 0),
+            sizes=(op.sizes[0], dims.product(sizes)),
+        )
+        x = self.add(planes, self.add(Reshape((n, c * depth, *plane)), x))
+        x = self.add(lines, self.add(Reshape((n, c, depth, dims.product(sizes))), x))
+        return self.result(Reshape(self.shape), x)
+
+    # Convolutions ----------------------------------------------------------------------------------
+
+    def convolution(self, op: Conv) -> Value | None:
+        axis = _idle_pair(op, self.inputs[1].shape)
+        return self.unfolded(op) if axis is None else self.merged(op, axis)
+
+    def merged(self, op: Conv, axis: int) -> Value:
+        """Over two axes as one."""
+        x, w = self.inputs
+        at = 2 + axis
+        joint = x.shape[at] * x.shape[at + 1]
+        x = self.add(Reshape((*x.shape[:at], joint, *x.shape[at + 2 :])), x)
+        w = self.add(Reshape((*w.shape[:at], *w.shape[at + 1 :])), w)
+        return self.result(Reshape(self.shape), self.add(_without(op, axis), x, w))
+
+    def unfolded(self, op: Conv) -> Value | None:
+        """Over the axes but that with the shortest kernel."""
+        kernel = dims.numbers(self.inputs[1].shape[2:])
+        axis = kernel.index(min(kernel))
+        if not op.transposed:
+            return self._direct(op, axis)
+        return self._transposed(op, axis) if op.dilations[axis] == 1 else None
+
+    def _direct(self, op: Conv, axis: int) -> Value:
+        x, w = self.inputs
+        at, taps, count = 2 + axis, dims.number(w.shape[2 + axis]), self.shape[2 + axis]
+        x = self._padded(x, at, op.pads[axis], op.pads[axis + AXES], op.zero)
+        starts = [k * op.dilations[axis] for k in range(taps)]
+        x = self._images(x, at, starts, count, op.strides[axis])
+        order = [0, at, 1, *(a for a in range(2, 2 + AXES) if a != at)]
+        w = self.add(Transpose(tuple(order)), w)
+        w = self.add(Reshape((w.shape[0], taps * w.shape[2], *w.shape[3:])), w)
+        y = self.add(_without(op, axis), x, w)
+        y = self.add(Reshape((self.shape[0], count, *y.shape[1:])), y)
+        return self.result(Transpose(_moved(1, at)), y)
+
+    def _transposed(self, op: Conv, axis: int) -> Value:
+        """A result at place q = s e + r of the axis is the sum over t of x at e - t times w at r + s t."""
+        x, w = self.inputs
+        at, stride, before = 2 + axis, op.strides[axis], dims.number(op.pads[axis])
+        size, kernel, length = x.shape[at], dims.number(w.shape[at]), self.shape[at]
+        taps = -(-kernel // stride)
+        count = dims.ceil_divide(length + before, stride)
+        x = self._padded(x, at, taps - 1, dims.maximum(count - size, 0), 0)
+        x = self._images(x, at, [taps - 1 - t for t in range(taps)], count, 1)
+        w = self._padded(w, at, 0, stride * taps - kernel, 0)
+        rest = [a for a in range(2, 2 + AXES) if a != at]
+        w = self.add(Transpose((0, 1, at, *rest)), w)
+        inside = dims.number(w.shape[0]) // op.groups
+        w = self.add(Reshape((op.groups, inside, w.shape[1], taps, stride, *w.shape[3:])), w)
+        w = self.add(Transpose((0, 3, 1, 2, 4, 5, 6)), w)
+        w = self.add(Reshape((op.groups * taps * inside, w.shape[3] * stride, *w.shape[5:])), w)
+        y = self.add(_without(op, axis), x, w)
+        outputs = dims.number(y.shape[1]) // stride
+        y = self.add(Reshape((self.shape[0], count, outputs, stride, *y.shape[2:])), y)
+        order = [0, 2, 4, 5]
+        order[at:at] = [1, 3]  # places before those between them
+        y = self.add(Transpose(tuple(order)), y)
+        y = self.add(Reshape((*y.shape[:at], count * stride, *y.shape[at + 2 :])), y)
+        starts = tuple(before if a == at else 0 for a in range(y.rank))
+        return self.result(Slice(starts, self.shape, (1,) * y.rank), y)
+
+    def _padded(self, x: Value, axis: int, before: Dimension, after: Dimension, fill: int) -> Value:
+        if before == 0 and after == 0:
+            return x
+
+        def along(amount: Dimension) -> tuple[Dimension, ...]:
+            return tuple(amount if a == axis else 0 for a in range(x.rank))
+
+        zero = Constant.of(np.asarray(fill, dtypes.numpy_dtype(x.dtype)))
+        scalar = Value(TensorType(x.dtype, ()), "", zero)
+        return self.add(Pad("constant", along(before), along(after)), x, scalar)
+
+    def _images(self, x: Value, axis: int, starts: Sequence[int], count: Dimension, stride: int) -> Value:
+        """Places along an axis as images; the slices from `starts` on are channels, a group's together."""
+        groups = self.node.op.groups
+        n, c, *sizes = x.shape
+        x = self.add(Reshape((n, groups, dims.number(c) // groups, *sizes)), x)
+        at = axis + 1
+        cut = tuple(count if a == at else size for a, size in enumerate(x.shape))
+        steps = tuple(stride if a == at else 1 for a in range(x.rank))
+        parts = [
+            self.add(Slice(tuple(k if a == at else 0 for a in range(x.rank)), cut, steps), x) for k in starts
+        ]
+        x = self.add(Concat(2), *parts) if len(parts) > 1 else parts[0]
+        rest = [a for a in range(3, 3 + AXES) if a != at]
+        x = self.add(Transpose((0, at, 1, 2, *rest)), x)
+        return self.add(Reshape((n * count, c * len(starts), *x.shape[4:])), x)
+
+
+def _moved(source: int, target: int) -> tuple[int, ...]:
+    """The order of axes in which one of the five moves."""
+    order = [a for a in range(2 + AXES) if a != source]
+    order.insert(target, source)
+    return tuple(order)

@@ -1,0 +1,99 @@
+"""flatten_windows: windows over three axes become windows over two."""
+
+import pytest
+from support.pass_text import agrees, clean, stays
+
+from onnxc.ir.ops import Conv, Pool
+from onnxc.passes.flatten_windows import flatten_windows
+
+CONVOLUTIONS = {  # (image, weights): attributes
+    ("2, 4, 3, 5, 4", "6, 4, 1, 1, 1"): "pads=(0, 0, 0, 0, 0, 0)",
+    ("1, 4, 5, 3, 4", "6, 4, 3, 1, 1"): "pads=(1, 0, 0, 1, 0, 0)",
+    ("1, 4, 5, 6, 7", "6, 4, 3, 3, 3"): "pads=(1, 1, 1, 1, 1, 1)",
+    ("2, 4, 6, 5, 4", "6, 4, 2, 3, 3"): "strides=(2, 1, 2) pads=(0, 1, 2, 1, 1, 0)",
+    ("1, 4, 6, 5, 7", "6, 4, 3, 3, 2"): "dilations=(1, 1, 2) pads=(1, 0, 1, 1, 0, 1)",
+    ("1, 4, 5, 4, 4", "6, 2, 2, 3, 3"): "groups=2 pads=(0, 1, 1, 1, 1, 1)",
+    ("d, 4, d, 4, 5", "6, 4, 2, 2, 3"): "strides=(2, 2, 1) pads=(1, 0, 1, 1, 0, 1)",
+}
+TRANSPOSED = {
+    ("2, 4, 3, 4, 2", "4, 5, 2, 2, 2"): "strides=(2, 2, 2) pads=(0, 0, 0, 0, 0, 0)",
+    ("1, 4, 3, 4, 2", "4, 5, 3, 4, 4"): "strides=(2, 2, 2) pads=(1, 1, 1, 1, 1, 0) output_padding=(1, 0, 1)",
+    ("1, 4, 3, 4, 2", "4, 5, 4, 4, 1"): "strides=(1, 2, 3) pads=(0, 1, 0, 2, 1, 0)",
+    ("1, 4, 3, 4, 2", "4, 3, 2, 3, 3"): "groups=2 strides=(3, 1, 2) pads=(0, 0, 1, 0, 1, 1)",
+    ("1, 4, d, 2, 3", "4, 3, 2, 3, 3"): "strides=(1, 2, 2) pads=(1, 0, 0, 0, 1, 1)",
+}
+
+SUMS = "dilations=(1, 1, 1) accumulate=int32 zero=2"
+WINDOW = "kernel=(3, 2, 3) strides=(2, 1, 2) pads=(1, 0, 1, 1, 1, 1)"
+
+
+def convolution(shapes, attributes, transposed=False):
+    image, weights = shapes
+    attributes = attributes if "strides" in attributes else f"strides=(1, 1, 1) {attributes}"
+    attributes = attributes if "dilations" in attributes else f"dilations=(1, 1, 1) {attributes}"
+    return f"""graph g(%x: float32[{image}], %w: float32[{weights}]) {{
+        %y = conv(%x, %w) {attributes} transposed={"true" if transposed else "false"}
+        return %y
+    }}"""
+
+
+@pytest.mark.parametrize("shapes", CONVOLUTIONS, ids=str)
+def test_convolutions_are_over_two_axes(shapes):
+    text = convolution(shapes, CONVOLUTIONS[shapes])
+    found = agrees(clean(flatten_windows), text, tolerance=1e-5, d=4)
+    assert [len(n.op.strides) for n in found.nodes if isinstance(n.op, Conv)] == [2]
+
+
+@pytest.mark.parametrize("shapes", TRANSPOSED, ids=str)
+def test_transposed_convolutions_are_over_two_axes(shapes):
+    text = convolution(shapes, TRANSPOSED[shapes], transposed=True)
+    found = agrees(clean(flatten_windows), text, tolerance=1e-5, d=4)
+    assert [len(n.op.strides) for n in found.nodes if isinstance(n.op, Conv)] == [2]
+
+
+def test_nothing_moves_where_two_axes_become_one():
+    shapes = "1, 4, 5, 3, 4", "6, 4, 3, 1, 1"
+    found = agrees(clean(flatten_windows), convolution(shapes, CONVOLUTIONS[shapes]), tolerance=1e-5)
+    assert [type(n.op).__name__ for n in found.nodes] == ["Reshape", "Reshape", "Conv", "Reshape"]
+
+
+def test_padding_of_integers_is_their_zero_point():
+    agrees(
+        clean(flatten_windows),
+        f"""graph g(%x: uint8[1, 4, 4, 4, 4], %w: int8[3, 4, 2, 2, 2]) {{
+        %y = conv(%x, %w) strides=(1, 1, 1) pads=(1, 1, 0, 1, 0, 1) {SUMS}
+        return %y
+    }}""",
+    )
+
+
+@pytest.mark.parametrize("kind", ("max", "sum", "mean"))
+def test_pools_go_along_one_axis_after_the_others(kind):
+    found = agrees(
+        flatten_windows,
+        f"""graph g(%x: float32[2, 3, 7, d, 6]) {{
+        %y = pool(%x) kind={kind} {WINDOW} dilations=(1, 2, 1) sizes=(4, d-1, 3)
+        return %y
+    }}""",
+        tolerance=1e-6,
+        d=5,
+    )
+    assert [len(n.op.kernel) for n in found.nodes if isinstance(n.op, Pool)] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "node",
+    (
+        "conv(%x, %w) strides=(1, 1, 1) pads=(0, 0, 0, 0, 0, 0) dilations=(1, 1, 1) groups=4",
+        f"pool(%x) kind=argmax {WINDOW} dilations=(1, 1, 1) sizes=(2, 4, 2)",
+    ),
+    ids=["groups of one channel", "places"],
+)
+def test_what_gains_nothing_stays(node):
+    stays(
+        flatten_windows,
+        f"""graph g(%x: float32[1, 4, 4, 4, 4], %w: float32[4, 1, 2, 2, 2]) {{
+        %y = {node}
+        return %y
+    }}""",
+    )
