@@ -82,15 +82,14 @@ def test_products_of_bytes_are_exact(target, tmp_path):
 # Kernels ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["aarch64", "neoverse-v1"])
-def test_tests_of_kernels(target):
-    """One case of every test, as `pytest -m quick` chooses them."""
+def test_tests_of_kernels():
+    """One case of every test, as `pytest -m quick` chooses them, where there is most to go wrong."""
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-n0", "-m", "quick", "-p", "no:cacheprovider"]
-    rooms = [f"tests/codegen/{room}" for room in ("kernels", "nests", "text")]
+    rooms = [f"tests/codegen/{room}" for room in ("kernels", "text")]
     done = subprocess.run(
         [*command, *rooms],
         cwd=ROOT,
-        env={**os.environ, "ONNXC_TESTS_EMULATED": target},
+        env={**os.environ, "ONNXC_TESTS_EMULATED": "neoverse-v1"},
         capture_output=True,
         text=True,
     )

@@ -4,8 +4,10 @@
 import ctypes
 import os
 import zlib
+from collections.abc import Callable
 from functools import cache, lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -137,6 +139,12 @@ def bind(node, arrays):
     return env
 
 
+class PreparedStep(NamedTuple):
+    call: Callable[[list[tuple[int, int]]], int]
+    parts: int
+    scratch: np.ndarray
+
+
 class Prepared:
     """A node's kernel compiled, with its operands, results and temporaries in memory; the result has the
     memory of operand `over`, if one is named."""
@@ -173,7 +181,7 @@ class Prepared:
             ]
             scratch = aligned(max(64, self._number(step.scratch)))
             call = prepared_call(step.text, target, words, scratch)
-            self.calls.append((call, self._number(step.parts), scratch))
+            self.calls.append(PreparedStep(call, self._number(step.parts), scratch))
 
     def _number(self, dimension):
         return dims.evaluate(dimension, self.env)

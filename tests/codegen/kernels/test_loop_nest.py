@@ -1,7 +1,5 @@
 """LoopNest: maps over any shapes, types and layouts, and what it offers for the ops that it takes."""
 
-import ctypes
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,7 +20,6 @@ from support.nests import (
 from onnxc.codegen import abi
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest
-from onnxc.codegen.text.emitter import ENTRY
 from onnxc.ir import dims, expr
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import Layout, TensorType
@@ -114,12 +111,8 @@ def test_a_result_may_take_its_operand_s_place():
     choice = dense_choice(node, NATIVE)
     (step,) = choice.kernel.emit(node, choice, NATIVE).steps
     memory = np.array(array)
-    words = (ctypes.c_int64 * 2)(memory.ctypes.data, memory.ctypes.data)
-    scratch = harness.aligned(step.scratch)
-    parameters = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
-    entry = harness.compiled(step.text, NATIVE).get_function_address(ENTRY)
-    function = ctypes.CFUNCTYPE(ctypes.c_int32, *parameters)(entry)
-    assert function(ctypes.addressof(words), 0, step.parts, scratch.ctypes.data) == 0
+    call = harness.prepared_call(step.text, NATIVE, [memory, memory], harness.aligned(step.scratch))
+    assert call([(0, step.parts)]) == 0
     np.testing.assert_array_equal(memory, array * 2 + 1)
 
 

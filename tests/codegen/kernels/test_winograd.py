@@ -155,7 +155,7 @@ def test_where_panels_are_few_parts_are_bands_of_tiles_and_any_cut_gives_the_sam
     for choice in offered:
         prepared = harness.Prepared(laid_out(node, choice, output_halo=1), choice, case.arrays, target)
         assert prepared.run(1) is None
-        whole, parts = prepared.outputs[0].tobytes(), prepared.calls[0][2]
+        whole, parts = prepared.outputs[0].tobytes(), prepared.calls[0].parts
         assert parts >= 4
         for split in (2, 5, parts):
             prepared.outputs[0][:] = 255
