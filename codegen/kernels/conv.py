@@ -266,6 +266,11 @@ class ConvPlan:
         return self.column_bytes * sum(p.count * p.width for p in self.kinds)
 
     @property
+    def once(self) -> bool:
+        """Whether a single tile reads a panel, most of the time, and that for a single pixel."""
+        return self.out.height == self.out.width == 1 == dims.typical(self.out.batch)
+
+    @property
     def single_row(self) -> bool:
         """Whether lines are pixels rather than rows."""
         return self.out.height == 1
@@ -365,7 +370,7 @@ class ConvPlan:
         """The sums of a tile whose pixels lie at `displacements` from %a, over all taps and
         channels."""
         sums, panel = self.started(f, tile, sums, panel)
-        return accumulate(f, self.x, self.window, tile, sums, displacements, panel)
+        return accumulate(f, self.x, self.window, tile, sums, displacements, panel, self.once)
 
     def started(
         self, f: KernelFunction, tile: Tile, sums: list[str], panel: Panel
@@ -393,7 +398,7 @@ def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth, dot)
     sums, stored = node.op.accumulate, tiling.stored
     plan = ConvPlan(x, out, win, start, epilogue, sums, tuple(kinds), *tiles, dot, stored)
-    return replace(plan, fetched=node.op.groups == 1 and _waits(plan, target))
+    return replace(plan, fetched=node.op.groups == 1 and not plan.once and _waits(plan, target))
 
 
 def _waits(plan: ConvPlan, target: Target) -> bool:

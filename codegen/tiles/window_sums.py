@@ -5,12 +5,13 @@ multiply-adds, of which those that continue each other in memory are one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...ir import dtypes
 from ...ir.dims import Dimension
 from ..kernel import KernelFunction
 from .blocked import Image, Window
-from .microkernel import Tile, fixed_rows, multiply_add
+from .microkernel import STREAM_AHEAD, Tile, chains_for, fixed_rows, multiply_add, streams_for
 from .panel import Panel
 from .strides import continues
 
@@ -23,16 +24,18 @@ def accumulate(
     sums: list[str],
     displacements: Sequence[int],
     panel: Panel,
+    once: bool = False,
 ) -> list[str]:
     """sums and the products of all taps and channels with the panel, of pixels that lie at
-    `displacements` from %a. The last group of channels may reach over the last, where weights are 0."""
+    `displacements` from %a. The last group of channels may reach over the last, where weights are 0. once:
+    no other tile reads the panel."""
     whole, rest = divmod(-(-x.channels // tile.group) * tile.group, x.block)
     a = "%a"
     if window.taps == 0:
         return sums
     if whole:
         loops, depth = merged([(whole, x.plane), *taps(x, window)], x.block, x.itemsize)
-        sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements)
+        sums, panel = nest(f, tile, sums, a, panel, loops, depth, displacements, once)
     if rest:
         a = f.offset(a, f.size(whole * x.plane))
         loops, depth = merged(taps(x, window), rest, x.itemsize)
@@ -66,18 +69,27 @@ def nest(
     loops: Sequence[tuple[int | str, Dimension]],
     depth: int | str,
     displacements: Sequence[int],
+    once: bool = False,
 ) -> tuple[list[str], Panel]:
     """multiply_add in loops that carry the accumulators; returns them and where the panel goes
     on."""
     if not loops:
         rows = fixed_rows(a, displacements, dtypes.itemsize(tile.lhs))
-        steps, _ = f.divide(depth, tile.group)
-        return multiply_add(f, tile, sums, rows, panel, depth), panel.after(f, steps, tile.panel_step)
+        after = panel.after(f, f.divide(depth, tile.group)[0], tile.panel_step)
+        streams, chains = streams_for(f.target, tile, depth) if once else 1, 1
+        if streams > 1:
+            panel, chains = (
+                replace(panel, prefetch=STREAM_AHEAD),
+                chains_for(f.target, tile.rows, tile.vectors),
+            )
+        return multiply_add(f, tile, sums, rows, panel, depth, chains=chains, streams=streams), after
     (count, stride), *inner = loops
     pointers = [a, *panel.pointers]
     kinds = [*["ptr"] * len(pointers), *[tile.vector] * len(sums)]
     with f.loop(0, count, carried=list(zip(kinds, [*pointers, *sums]))) as loop:
         at, here = loop.carried[0], panel.at(loop.carried[1 : len(pointers)])
-        values, after = nest(f, tile, loop.carried[len(pointers) :], at, here, inner, depth, displacements)
+        values, after = nest(
+            f, tile, loop.carried[len(pointers) :], at, here, inner, depth, displacements, once
+        )
         loop.carry(f.offset(at, f.size(stride)), *after.pointers, *values)
     return loop.results[len(pointers) :], panel.at(loop.results[1 : len(pointers)])

@@ -278,6 +278,19 @@ def test_weights_from_beyond_the_caches_are_fetched_before_they_are_multiplied(t
             assert vectors_on_the_stack(far, away) == 0
 
 
+@TARGETS
+def test_one_pixel_reads_weights_that_are_far_from_several_places(target):
+    far = replace(target, run_bytes=2 * target.facts.level2_bytes)
+    for case in (
+        convolution((1, 1501, 1, 1), (40, 1501, 1, 1)),
+        convolution((2, 320, 3, 3), (40, 320, 3, 3), symbolic=symbols("n", 320, 3, 3)),
+    ):
+        check(case, conv, far)
+        node, offered = choices(case, conv, far)
+        text = conv.emit(laid_out(node, offered[0]), offered[0], far).steps[0].text
+        assert "llvm.prefetch" in text and vectors_on_the_stack(far, text) == 0
+
+
 def test_no_choice_for_what_only_the_loop_nest_can_do():
     node = convolution((1, 4, 5, 6, 7), (4, 4, 3, 3, 3)).node()
     assert not choices_of(conv, node, harness.RUNNABLE[0])
