@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated
+
+import numpy as np
 
 from ...errors import UnsupportedError
 from ...ir import dims, expr, ops
@@ -64,6 +67,59 @@ def RotaryEmbedding(
         cos_cache,
         sin_cache,
         position_ids,
+        interleaved=interleaved or 0,
+        rotary_embedding_dim=rotary_embedding_dim or 0,
+    )
+    return b.reshape(join_heads(b, y), input.shape) if input.rank == 3 else y
+
+
+@contrib_op(outputs="output")
+def MRotaryEmbedding(
+    b,
+    input: T,
+    position_ids: Place,
+    cos_cache: T,
+    sin_cache: T,
+    *,
+    interleaved: int | None = None,
+    is_packed_batching: int | None = None,
+    mrope_layout: int | None = None,
+    mrope_section: Sequence[int],
+    num_heads: int | None = None,
+    rotary_embedding_dim: int | None = None,
+    scale: float | None = None,
+):
+    """RotaryEmbedding with three positions a token, of which each angle takes one: in sections one after the
+    other, or (mrope_layout 1) the second and the third every third angle of the first."""
+    half = sum(mrope_section)
+    if is_packed_batching or len(mrope_section) != 3 or position_ids.rank != 3:
+        raise ops.TypeMismatch(f"positions {position_ids.type} for the sections {list(mrope_section)}")
+    streams = np.zeros(half, np.int64)
+    for stream, size in enumerate(mrope_section[1:], 1):
+        if mrope_layout:
+            streams[stream : 3 * size : 3] = stream
+        else:
+            first = sum(mrope_section[:stream])
+            streams[first : first + size] = stream
+    which = b.constant(streams)
+
+    def angles(cache: Value) -> Value:
+        each = b.emit(ops.Gather("axis"), cache, position_ids)[0]
+        parts = [b.reshape(b.take(each, 0, n, 1), each.shape[1:]) for n in range(3)]
+        return b.map(
+            which, *parts, lambda n, t, h, w: expr.where(n.equals(0), t, expr.where(n.equals(1), h, w))
+        )
+
+    x = input
+    if input.rank == 3:
+        if not num_heads:
+            raise ops.TypeMismatch(f"{input.type} is of an unknown number of heads")
+        x = split_heads(b, input, num_heads, "the input")
+    y = attention.RotaryEmbedding(
+        b,
+        x,
+        angles(cos_cache),
+        angles(sin_cache),
         interleaved=interleaved or 0,
         rotary_embedding_dim=rotary_embedding_dim or 0,
     )
@@ -132,9 +188,9 @@ def GroupQueryAttention(
     q, k, v = _operands(b, query, key, value, num_heads, kv_num_heads)
     batch, _, queries, _ = q.shape
     if q_norm_weight is not None:
-        q = RMSNormalization(b, q, q_norm_weight, epsilon=q_norm_epsilon or qk_norm_epsilon)
+        q = RMSNormalization(b, q, q_norm_weight, epsilon=_epsilon(q_norm_epsilon, qk_norm_epsilon))
     if k_norm_weight is not None:
-        k = RMSNormalization(b, k, k_norm_weight, epsilon=k_norm_epsilon or qk_norm_epsilon)
+        k = RMSNormalization(b, k, k_norm_weight, epsilon=_epsilon(k_norm_epsilon, qk_norm_epsilon))
     total = b.dimension(b.reshape(total_sequence_length, ()), 0, "total")
     if query_seqlens is not None and (past_key is None or past_value is None):
         raise ops.TypeMismatch("padded queries need a cache")
@@ -158,6 +214,14 @@ def GroupQueryAttention(
         scores = b.map(b.take(scores, 3, 0, total), lambda e: expr.where(e.equals(-math.inf), 0, e))
         scores = b.cast(scores, query.dtype)
     return b.cast(join_heads(b, y), query.dtype), k, v, scores
+
+
+def _epsilon(own: float | None, both: float) -> float:
+    """That of one norm, where it is given, or of both."""
+    found = both if own is None else own
+    if not 0 < found < math.inf:
+        raise ops.TypeMismatch(f"a norm has the epsilon {found}, which is not positive and finite")
+    return found
 
 
 def _turned(

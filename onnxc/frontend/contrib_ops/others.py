@@ -6,8 +6,8 @@ from typing import Annotated
 
 from ...ir import dims, expr, ops
 from ...ir.graph import Value
-from ..onnx_ops import constants, indexing, movement
-from ..onnx_ops.common import one_of
+from ..onnx_ops import constants, convolution, indexing, movement, sampling
+from ..onnx_ops.common import generate, one_of
 from ..onnx_ops.rules import Types
 from .schema import FLOATS, Int64, Wide, contrib_op
 
@@ -71,3 +71,62 @@ def GatherND(b, data: Any, indices: Indices):
 @contrib_op(outputs="Y")
 def Range(b, start: Number, limit: Number, delta: Number | None = None):
     return constants.Range(b, start, limit, b.constant(1, start.dtype) if delta is None else delta)
+
+
+Sampled = Annotated[Value, Types.of("T", "float")]
+Echoed = Annotated[Value, Types.of("T", *FLOATS, "int32", "int64", "uint32", "uint64")]
+Chars = Annotated[Value, Types.of("T", "int32")]
+Weights = Annotated[Value, Types.of("T1", "float")]
+
+
+@contrib_op(outputs="Y")
+def GridSample(b, X: Sampled, Grid: Sampled, *, align_corners=0, mode="bilinear", padding_mode="zeros"):
+    return sampling.GridSample(b, X, Grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode)
+
+
+@contrib_op(outputs="Y")
+def SampleOp(b, X: Echoed):
+    """X"""
+    return X
+
+
+@contrib_op(outputs="output")
+def UnfoldTensor(b, input: Any, *, dim=-1, size: int, step=1):
+    """All windows of `size` elements along an axis, `step` apart, along a new last axis."""
+    axis = b.axis(dim, input.rank)
+    length = input.shape[axis]
+    if step < 1 or size < 1 or dims.less(length, size):
+        raise ops.TypeMismatch(f"windows of {size} in steps of {step} are not in {input.type}")
+    count = dims.floor_divide(length - size, step) + 1
+    places = generate(b, (count, size), expr.index(0) * step + expr.index(1))
+    windows = b.emit(ops.Gather("axis", axis), input, places)[0]
+    order = [k for k in range(windows.rank) if k != axis + 1]
+    return b.transpose(windows, (*order, axis + 1))
+
+
+@contrib_op(outputs="Y")
+def WordConvEmbedding(
+    b,
+    Sequence: Chars,
+    W: Weights,
+    B: Weights,
+    C: Weights,
+    *,
+    char_embedding_size: int | None = None,
+    conv_window_size: int | None = None,
+    embedding_size: int | None = None,
+):
+    """Of each word [characters up to the first 0] the greatest tanh of a convolution of their embeddings; 0
+    of words without any."""
+    if Sequence.rank != 2 or W.rank != 4:
+        raise ops.TypeMismatch(f"{Sequence.type} are no words for the convolution {W.type}")
+    (count, chars), window = Sequence.shape, W.shape[2]
+    embedded = b.emit(ops.Gather("axis"), C, Sequence)[0]
+    found = convolution.Conv(b, b.reshape(embedded, (count, 1, chars, C.shape[1])), W, B)
+    ended = b.emit(ops.Cumulate("sum", 1), b.map(Sequence, lambda c: c.equals(0).cast("int32")))[0]
+    length = b.reduce("sum", ended, [1], True, lambda n: n.equals(0).cast("int32"))
+    places = b.reshape(found, (count, W.shape[0], found.shape[2]))
+    last = (expr.input_(1, "int32").cast("int64") - expr.size(window)).maximum(0)
+    seen = expr.where(expr.index(2) <= last, expr.tanh(expr.input_(0, "float32")), -1.0)
+    best = b.reduce("max", generate(b, places.shape, seen, places, b.reshape(length, (count, 1, 1))), [2])
+    return b.map(best, length, lambda e, n: expr.where(n > 0, e, 0))

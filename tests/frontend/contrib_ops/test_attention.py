@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from support.contrib import Case, check, check_compiled, interpreted, same
 
+from onnxc.errors import ModelErrors
+
 rng = np.random.default_rng(6)
 
 
@@ -126,11 +128,20 @@ QUANTISED = [
 
 COSINES, SINES = floats(16, 2), floats(16, 2)
 PLACES = rng.integers(0, 16, (2, 5))
+STREAMS, ANGLES = rng.integers(0, 16, (3, 2, 5)), (floats(16, 6), floats(16, 6))
 
 ROTARY = [
     Case("RotaryEmbedding", [floats(2, 5, 12), PLACES, COSINES, SINES]),
     Case("RotaryEmbedding", [floats(2, 5, 12), np.array([3]), COSINES, SINES], {"interleaved": 1}),
     Case("RotaryEmbedding", [floats(2, 3, 5, 4), PLACES, COSINES, SINES], {"interleaved": 1}),
+    Case(
+        "MRotaryEmbedding", [floats(2, 5, 24), STREAMS, *ANGLES], {"mrope_section": [1, 3, 2], "num_heads": 2}
+    ),
+    Case(
+        "MRotaryEmbedding",
+        [floats(2, 3, 5, 12), STREAMS, *ANGLES],
+        {"mrope_section": [2, 2, 2], "mrope_layout": 1, "interleaved": 1},
+    ),
     Case(
         "RotaryEmbedding",
         [floats(2, 5, 24), PLACES, COSINES, SINES],
@@ -223,6 +234,11 @@ def test_packed_operands_are_those_side_by_side():
     for inputs in ([np.stack([q, k, v], 3)], [q.reshape(2, 4, 15), np.stack([k, v], 3)]):
         (found,) = interpreted(several(*inputs))
         same(found, expected, 1e-6)
+
+
+def test_the_epsilon_of_a_norm_is_positive():
+    with pytest.raises(ModelErrors, match=r"epsilon 0\.0"):
+        interpreted(grouped([6, 4], 1, 5, norms=True, qk_norm_epsilon=0.1, k_norm_epsilon=0.0))
 
 
 def test_heads_are_normalized_before_they_are_turned():

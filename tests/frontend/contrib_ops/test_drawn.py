@@ -33,7 +33,18 @@ ELSEWHERE = {
     "QLinearReduceMean": "no kernel: test_quantized",
     **dict.fromkeys(("QLinearConv", "MatMulInteger16", "NhwcMaxPool"), "cases of test_quantized"),
     **dict.fromkeys(("ScaledSiLU", "TransposeMatMul"), "cases of test_fused"),
-    **dict.fromkeys(("GatherND", "Range"), "cases of test_others"),
+    **dict.fromkeys(
+        ("GatherND", "GridSample", "Range", "SampleOp", "UnfoldTensor", "WordConvEmbedding"),
+        "cases of test_others",
+    ),
+    **dict.fromkeys(
+        (
+            *("BranchwiseRMSNorm", "CausalConvWithState", "GatedAdd", "GatedDeltaNet", "GatedRMSNorm"),
+            *("HyperConnectionPostMix", "HyperConnectionPreMix", "LinearAttention", "LinearAttentionGate"),
+        ),
+        "cases of test_linear_attention",
+    ),
+    "MRotaryEmbedding": "cases of test_attention",
     "Tokenizer": "test_text",
     "SparseToDenseMatMul": "takes sparse tensors: tests/onnxruntime_interface/test_running.py",
     "MoEGroupRouter": "test_experts",

@@ -13,6 +13,9 @@ def floats(*shape: int) -> np.ndarray:
     return np.asarray(rng.standard_normal(shape), np.float32)
 
 
+#: Words of 4, 1 and 6 characters; what others without any give ONNX Runtime leaves to chance.
+WORDS = np.array([[3, 1, 8, 2, 0, 0], [5, 0, 0, 0, 0, 0], [1, 2, 3, 4, 5, 6]], np.int32)
+
 ALL = [
     Case("CDist", [floats(5, 3), floats(7, 3)], {"metric": "euclidean"}, tolerance=1e-4),
     Case("CDist", [floats(5, 3).astype(np.float64), floats(1, 3).astype(np.float64)]),
@@ -31,6 +34,11 @@ ALL = [
     Case("GatherND", [floats(2, 3, 4), np.array([[0, 1], [1, 2]])]),
     Case("Range", [np.float32(1), np.float32(4.2), np.float32(0.7)]),
     Case("Range", [np.int64(2), np.int64(7)]),
+    Case("GridSample", [floats(1, 2, 5, 6), np.tanh(floats(1, 3, 4, 2))], {"padding_mode": "border"}),
+    Case("SampleOp", [floats(2, 3)]),
+    Case("UnfoldTensor", [floats(2, 7, 3)], {"dim": 1, "size": 3, "step": 2}),
+    Case("UnfoldTensor", [np.arange(6)], {"size": 2}),
+    Case("WordConvEmbedding", [WORDS, floats(5, 1, 3, 4), floats(5), floats(9, 4)]),
 ]
 
 
