@@ -34,8 +34,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxc.codegen.library import workers
-from onnxc.commands.inputs import make_inputs
 from onnxc.driver import compile_model
+from onnxc.inputs import make_inputs
 from onnxc.loading.loader import load
 
 BARS = {"command line": 0.6, "warm": 0.2}  # seconds
