@@ -199,6 +199,7 @@ def test_several_targets_may_have_their_weights_in_one_side_file(tmp_path):
         np.testing.assert_allclose(result, results[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_object_may_hold_several_targets(tmp_path):
     onnx.save(small_models.images(), tmp_path / "images.onnx")
     names, object_ = ",".join(target.name for target in RUNNABLE), str(tmp_path / "images.o")

@@ -22,6 +22,7 @@ def names() -> list[str]:
     return [n for n in wanted if "image_decoder" not in n and not n.startswith("real/")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", forms.FORMS)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cases_agree_in_every_form(shard, form):

@@ -11,7 +11,8 @@ from onnxc.codegen.library import images
 from onnxc.target import find_target
 
 LEAST_PASSING = 2020  # may only grow
-SHARDS = 256
+SHARDS = {"node": 240, "pytorch-converted": 10, "pytorch-operator": 4, "simple": 3, "real": 9}  # of each kind
+QUICK = ("simple", 0)  # of a kind whose expected results need not be computed first
 
 
 def test_list_is_sorted_and_has_no_name_twice():
@@ -25,9 +26,18 @@ def test_listed_cases_exist():
     assert not unknown, f"remove these from not_yet.txt, unknown to the suite: {sorted(unknown)}"
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_exactly_the_cases_that_are_not_listed_pass(shard):
-    names = sorted(suite.all_cases())[shard::SHARDS]
+def shards():
+    for shard in ((kind, k) for kind, count in SHARDS.items() for k in range(count)):
+        yield pytest.param(*shard, marks=pytest.mark.quick if shard == QUICK else pytest.mark.slow)
+
+
+def test_every_kind_has_shards():
+    assert tuple(SHARDS) == suite.KINDS
+
+
+@pytest.mark.parametrize(("kind", "shard"), shards())
+def test_exactly_the_cases_that_are_not_listed_pass(kind, shard):
+    names = sorted(suite.cases_of(kind))[shard :: SHARDS[kind]]
     if images.missing(find_target()):  # tests/models/test_images.py holds what is said then
         names = [name for name in names if "image_decoder" not in name]
     outcomes = suite.run_suite(names, jobs=1)

@@ -169,6 +169,7 @@ def test_objects_link_without_text_relocations(folder, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("flags", [["-std=c++17"], ["-std=c++20", "-fno-exceptions"]], ids=" ".join)
 def test_the_cpp_wrapper_owns_what_it_makes_and_tells_errors_either_way(folder, tmp_path, flags):

@@ -267,6 +267,7 @@ def test_random_graphs_are_sorted():
         assert (sorted(order), cycles) == (list(range(count)), [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["chain", "reversed chain", "wide sum", "doubling", "cycle"])
 def test_large_graphs_take_linear_time(kind):
     count = 20_000

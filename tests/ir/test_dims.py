@@ -332,6 +332,7 @@ def test_bounds_hold(tree, env):
     assert high is None or expected <= high
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(TREES)
 def test_text_is_parsed_to_the_same_dimension(tree):
@@ -342,6 +343,7 @@ def test_text_is_parsed_to_the_same_dimension(tree):
     assert dims.parse(str(value), NAMES) == value
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(TREES, ENVIRONMENTS)
 def test_substituting_numbers_evaluates(tree, env):

@@ -188,6 +188,7 @@ def test_the_cache_holds_the_pair_and_completes_it(model, tmp_path, monkeypatch)
 # What is written, and over what
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_the_old_pair(pair, model, tmp_path, monkeypatch):
     old = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
     monkeypatch.setenv("CC", "false")
@@ -196,6 +197,7 @@ def test_a_failure_leaves_the_old_pair(pair, model, tmp_path, monkeypatch):
     assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == old
 
 
+@pytest.mark.slow
 def test_weights_for_which_there_is_no_room_are_one_sentence(model, tmp_path):
     command = [
         sys.executable,

@@ -82,6 +82,7 @@ def test_a_real_model_agrees(package, file, sizes, given, tmp_path):
     check_model(package_files(package)[file], tmp_path, sizes, given=given)
 
 
+@pytest.mark.slow
 def test_magika_agrees_on_bytes(tmp_path):
     def content(shapes):
         rng = np.random.default_rng(len(shapes))

@@ -40,6 +40,7 @@ def program(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [["program.py"], ["-c", PROGRAM]], ids=["file", "text"])
 def test_a_program_runs_unedited(program, how):
     done = run(*how, DIGITS, "further", folder=program)

@@ -122,6 +122,7 @@ def test_few_channels_groups_and_operands_of_the_run_stay_wide():
     )
 
 
+@pytest.mark.slow
 def test_a_model_compiled_so_is_near_and_says_no_to_other_precisions(tmp_path):
     model, sizes = small_models.images(), {"batch": 1, "height": 24, "width": 24}
     feeds = {"image": np.random.default_rng(0).standard_normal((1, 3, 24, 24)).astype(np.float32)}

@@ -88,6 +88,7 @@ def test_buffers_alive_together_do_not_overlap_and_are_aligned(plan, buffers):
                 assert offset + size <= other or other + other_size <= offset
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(buffers=st.lists(lifetime, min_size=1, max_size=5))
 def test_small_plans_are_within_a_half_of_the_best(plan, buffers):

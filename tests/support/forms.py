@@ -87,7 +87,7 @@ FORMS: dict[str, Callable[[Case], Case]] = {
 
 def cases(name: str) -> Iterator[Case]:
     """A case with each of its data sets."""
-    case = suite.all_cases()[name]
+    case = suite.case_of(name)
     model = suite.model_of(case)
     for inputs, expected in suite.data_sets(case, model):
         yield Case(name, model, list(inputs), list(expected))
@@ -109,7 +109,7 @@ def interpreted(name: str, form: str) -> str:
 
 
 def _unlike(case: Case, found: Sequence) -> str:
-    tolerance = suite.all_cases()[case.name]
+    tolerance = suite.case_of(case.name)
     pairs = zip(case.expected, found, strict=True)
     problems = (suite.difference(suite.as_value(e), f, tolerance.rtol, tolerance.atol) for e, f in pairs)
     return next(filter(None, problems), "")

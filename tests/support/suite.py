@@ -39,15 +39,15 @@ NOT_YET = Path(__file__).parents[1] / "conformance" / "not_yet.txt"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
-@functools.cache
 def all_cases() -> dict[str, TestCase]:
-    """Every case of the suite by name, `kind/test_name`; read once, children inherit them."""
-    return {f"{kind}/{case.name}": case for kind in KINDS for case in _cases(kind)}
+    """Every case of the suite by name, `kind/test_name`."""
+    return {name: case for kind in KINDS for name, case in cases_of(kind).items()}
 
 
 @functools.cache
-def _cases(kind: str) -> list[TestCase]:
-    """Every case of a kind. Computing what node cases expect takes ten seconds, once for a version."""
+def cases_of(kind: str) -> dict[str, TestCase]:
+    """Those of a kind; read once, children inherit them. Computing what node cases expect takes ten seconds,
+    once for a version."""
 
     def save(folder: Path) -> None:
         with warnings.catch_warnings():
@@ -55,7 +55,13 @@ def _cases(kind: str) -> list[TestCase]:
             (folder / "cases").write_bytes(pickle.dumps(loader.load_model_tests(kind=kind)))
 
     name = f"cases-{kind}-{onnx.__version__}-{np.__version__}"
-    return pickle.loads((kept(name, save) / "cases").read_bytes())
+    cases = pickle.loads((kept(name, save) / "cases").read_bytes())
+    return {f"{kind}/{case.name}": case for case in cases}
+
+
+def case_of(name: str) -> TestCase:
+    """The case of a name."""
+    return cases_of(name.partition("/")[0])[name]
 
 
 def listed() -> list[tuple[str, str]]:
@@ -180,7 +186,7 @@ def _serve(connection) -> None:
     while True:
         name = connection.recv()
         try:
-            outcome = run_case(all_cases()[name])
+            outcome = run_case(case_of(name))
         except OnnxcError as error:
             outcome = f"{type(error).__name__}: {error}"
         except Exception as error:
@@ -205,7 +211,8 @@ def run_suite(names: list[str], jobs: int, report=lambda name, outcome: None) ->
     """The outcome of each case: empty where it passes, else the reason."""
     outcomes: dict[str, str] = {}
     waiting = list(reversed(names))
-    all_cases()
+    for kind in {name.partition("/")[0] for name in names}:
+        cases_of(kind)
     children = [_Child() for _ in range(min(jobs, len(names)))]
     busy: dict[int, str] = {}
     for k, child in enumerate(children):

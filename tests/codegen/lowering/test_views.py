@@ -242,6 +242,7 @@ def test_sizes_that_only_the_run_compares_are_copied():
     assert p.kernels() == ["Map", "Map", "Concat"]
 
 
+@pytest.mark.slow
 def test_joined_and_parted_images_agree_in_any_memory(tmp_path):
     w = Weights(3)
     for name, shape in {"stem": (32, 3, 3, 3), "narrow": (16, 16, 3, 3), "mix": (32, 64, 1, 1)}.items():

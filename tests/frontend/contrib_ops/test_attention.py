@@ -318,6 +318,7 @@ def test_the_results_are_those_of_onnxruntime(case, symbolic):
     check(case, symbolic)
 
 
+@pytest.mark.slow
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
     some = [PROJECTED[3], PROJECTED[13], SEVERAL[10], QUANTISED[2], ROTARY[1], GROUPED[3], GROUPED[9]]
     check_compiled(some, tmp_path)

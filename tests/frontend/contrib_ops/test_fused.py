@@ -167,5 +167,6 @@ def test_the_results_are_those_of_onnxruntime(case, symbolic):
     check(case, symbolic and case.op != "FusedConv")
 
 
+@pytest.mark.slow
 def test_a_library_of_them_all_computes_what_the_interpreter_does(tmp_path):
     check_compiled(ALL, tmp_path)

@@ -181,6 +181,7 @@ def test_a_quantised_mean_is_the_mean_of_the_numbers(keepdims):
     same(found, np.clip(np.rint(mean / 0.02) + 3, 0, 255).astype(U), STEP)
 
 
+@pytest.mark.slow
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
     check_compiled(
         [*ELEMENTWISE[::3], *REDUCTIONS[1::4], *PRODUCTS[1::2], CONVERSIONS[1], RECURRENT[1], EMBEDDINGS[0]],
