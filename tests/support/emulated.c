@@ -109,6 +109,7 @@ static void give_value(const onnxc_value *value) {
     }
 }
 
+static void *library;
 static const onnxc_model *model;
 static onnxc_context *context;
 
@@ -118,8 +119,9 @@ static void load(void) {
     int32_t threads = (int32_t)word();
     char *target = text();
     if (context != NULL) model->destroy(context);
+    if (library != NULL) dlclose(library);
     context = NULL;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const onnxc_model *(*entry)(void) = NULL;
     if (library != NULL) *(void **)&entry = dlsym(library, ONNXC_ENTRY_POINT);
     if (entry == NULL) {
@@ -182,9 +184,9 @@ static region take_region(void) {
  * range returned, or 0; the regions */
 static void call(void) {
     char *path = text(), *name = text();
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *kernels = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     kernel *entry = NULL;
-    if (library != NULL) *(void **)&entry = dlsym(library, name);
+    if (kernels != NULL) *(void **)&entry = dlsym(kernels, name);
     if (entry == NULL) fprintf(stderr, "%s\n", dlerror()), abort();
     int64_t count = word();
     region *regions = room((size_t)count * sizeof *regions);
@@ -204,7 +206,7 @@ static void call(void) {
         give(regions[k].memory, regions[k].bytes);
         munmap(regions[k].pages, regions[k].mapped);
     }
-    dlclose(library);
+    dlclose(kernels);
     free(path), free(name), free(regions), free(arguments);
 }
 
