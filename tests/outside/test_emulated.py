@@ -21,7 +21,7 @@ from onnxc.target import find_target
 pytestmark = pytest.mark.outside
 TARGETS = ("aarch64", "neoverse-n1", "neoverse-v1", "x86-64-v2", "x86-64-v3")
 ROOT = Path(__file__).parents[2]
-SHARE = 32  # one of so many cases of the suite, another for each target
+SHARE = 48  # one of so many cases of the suite, another for each target
 
 
 @pytest.mark.parametrize("target", TARGETS)
