@@ -261,7 +261,7 @@ def _erf32_of_pieces(v: Vectors, x: str) -> str:
     t = v.fma(bounded, v.constant(8), rounder)
     distance = v.fma(v.sub(t, rounder), v.constant(-1 / 8), bounded)
     first, *others = (
-        v.permuted(*(vector_constant("float", column[k : k + 16]) for k in (0, 16)), v.bits(t))
+        v.permuted(vector_constant("float", column[:16]), vector_constant("float", column[16:]), v.bits(t))
         for column in _erf32_coefficients()
     )
     total: str = first
