@@ -12,7 +12,8 @@ from ..onnx_ops.rules import Types
 from .schema import FLOATS, Int64, Wide, contrib_op
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-Any = Annotated[Value, Types.of("T", *FLOATS, *_INTEGERS, "bool", "string", "complex64", "complex128")]
+_ANY = (*FLOATS, *_INTEGERS, "bool", "string", "complex64", "complex128")
+Any = Annotated[Value, Types.of("T", *_ANY)]
 Real = Annotated[Value, Types.of("T", *FLOATS, *_INTEGERS, "bool", "bfloat16")]
 Point = Annotated[Value, Types.of("T", "float", "double")]
 Axis = Annotated[Value, Types.of("tensor(int32)", "int32")]
@@ -73,7 +74,8 @@ def Range(b, start: Number, limit: Number, delta: Number | None = None):
     return constants.Range(b, start, limit, b.constant(1, start.dtype) if delta is None else delta)
 
 
-Sampled = Annotated[Value, Types.of("T", "float")]
+Sampled = Annotated[Value, Types.of("T1", *_ANY)]
+Unfolded = Annotated[Value, Types.of("T", *_ANY, "bfloat16")]
 Echoed = Annotated[Value, Types.of("T", *FLOATS, "int32", "int64", "uint32", "uint64")]
 Chars = Annotated[Value, Types.of("T", "int32")]
 Weights = Annotated[Value, Types.of("T1", "float")]
@@ -91,7 +93,7 @@ def SampleOp(b, X: Echoed):
 
 
 @contrib_op(outputs="output")
-def UnfoldTensor(b, input: Any, *, dim=-1, size: int, step=1):
+def UnfoldTensor(b, input: Unfolded, *, dim=-1, size: int, step=1):
     """All windows of `size` elements along an axis, `step` apart, along a new last axis."""
     axis = b.axis(dim, input.rank)
     length = input.shape[axis]
