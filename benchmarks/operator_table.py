@@ -36,6 +36,7 @@ GROUPS = {
     "string": {"string"},
     "complex": {"complex64", "complex128"},
     "float8": {"float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0"},
+    "float6": {"float6e2m3", "float6e3m2"},
     "4 and 2 bits": {"int4", "uint4", "float4e2m1", "int2", "uint2"},
 }
 HEAD = """# Operators

@@ -16,8 +16,9 @@ static const char *onnxc_dtype_name(int32_t dtype) {
         [ONNXC_FLOAT8E4M3FN] = "float8e4m3fn", [ONNXC_FLOAT8E4M3FNUZ] = "float8e4m3fnuz",
         [ONNXC_FLOAT8E5M2] = "float8e5m2", [ONNXC_FLOAT8E5M2FNUZ] = "float8e5m2fnuz",
         [ONNXC_UINT4] = "uint4", [ONNXC_INT4] = "int4", [ONNXC_FLOAT4E2M1] = "float4e2m1",
-        [ONNXC_FLOAT8E8M0] = "float8e8m0", [ONNXC_UINT2] = "uint2", [ONNXC_INT2] = "int2"};
-    return dtype > 0 && dtype <= ONNXC_INT2 ? names[dtype] : "an unknown type";
+        [ONNXC_FLOAT8E8M0] = "float8e8m0", [ONNXC_UINT2] = "uint2", [ONNXC_INT2] = "int2",
+        [ONNXC_FLOAT6E2M3] = "float6e2m3", [ONNXC_FLOAT6E3M2] = "float6e3m2"};
+    return dtype > 0 && dtype <= ONNXC_FLOAT6E3M2 ? names[dtype] : "an unknown type";
 }
 
 static const char *onnxc_kind_name(int32_t kind) {

@@ -57,8 +57,9 @@ static int64_t onnxc_dtype_bytes(int32_t dtype) {
         [ONNXC_UINT64] = 8, [ONNXC_COMPLEX64] = 8, [ONNXC_COMPLEX128] = 16, [ONNXC_BFLOAT16] = 2,
         [ONNXC_FLOAT8E4M3FN] = 1, [ONNXC_FLOAT8E4M3FNUZ] = 1, [ONNXC_FLOAT8E5M2] = 1,
         [ONNXC_FLOAT8E5M2FNUZ] = 1, [ONNXC_UINT4] = 1, [ONNXC_INT4] = 1, [ONNXC_FLOAT4E2M1] = 1,
-        [ONNXC_FLOAT8E8M0] = 1, [ONNXC_UINT2] = 1, [ONNXC_INT2] = 1};
-    return dtype > 0 && dtype <= ONNXC_INT2 ? bytes[dtype] : 0;
+        [ONNXC_FLOAT8E8M0] = 1, [ONNXC_UINT2] = 1, [ONNXC_INT2] = 1,
+        [ONNXC_FLOAT6E2M3] = 1, [ONNXC_FLOAT6E3M2] = 1};
+    return dtype > 0 && dtype <= ONNXC_FLOAT6E3M2 ? bytes[dtype] : 0;
 }
 
 /* The bytes of elements of `size` bytes, or -1 when a dimension is negative or the product overflows.

@@ -27,6 +27,8 @@ static double onnxc_decode_byte(int32_t dtype, uint8_t bits) {
     case ONNXC_FLOAT8E5M2: return onnxc_decode_ieee(bits, 5, 2, 15);
     case ONNXC_FLOAT8E5M2FNUZ: return bits == 0x80 ? NAN : onnxc_decode_float(bits, 5, 2, 16);
     case ONNXC_FLOAT8E8M0: return bits == 0xff ? NAN : ldexp(1, bits - 127);
+    case ONNXC_FLOAT6E2M3: return onnxc_decode_float(bits & 63, 2, 3, 1);
+    case ONNXC_FLOAT6E3M2: return onnxc_decode_float(bits & 63, 3, 2, 3);
     case ONNXC_FLOAT4E2M1: return onnxc_decode_float(bits & 15, 2, 1, 1);
     case ONNXC_INT4: return (bits & 15) - (bits & 8 ? 16 : 0);
     case ONNXC_INT2: return (bits & 3) - (bits & 2 ? 4 : 0);
@@ -137,6 +139,7 @@ static uint64_t onnxc_value_bits(int32_t dtype) {
     case ONNXC_COMPLEX64: return 0x7fffffff7fffffffu;
     case ONNXC_FLOAT16: case ONNXC_BFLOAT16: return UINT16_MAX >> 1;
     case ONNXC_FLOAT8E4M3FN: case ONNXC_FLOAT8E5M2: return 0x7f;
+    case ONNXC_FLOAT6E2M3: case ONNXC_FLOAT6E3M2: return 31;
     case ONNXC_FLOAT4E2M1: return 7;
     case ONNXC_INT4: case ONNXC_UINT4: return 15;
     case ONNXC_INT2: case ONNXC_UINT2: return 3;

@@ -249,6 +249,8 @@ _FORMATS = {
     "float8e4m3fn": _Format(4, 3, 7, "nan"),
     "float8e4m3fnuz": _Format(4, 3, 8, "zero"),
     "float8e5m2fnuz": _Format(5, 2, 16, "zero"),
+    "float6e2m3": _Format(2, 3, 1, "none"),
+    "float6e3m2": _Format(3, 2, 3, "none"),
     "float4e2m1": _Format(2, 1, 1, "none"),
 }
 

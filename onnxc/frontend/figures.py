@@ -100,5 +100,5 @@ def node_count(model: ModelFile) -> int:
 
 def tensor_bytes(tensor: onnx.TensorProto) -> int:
     """Bytes of a stored tensor's elements, as a library would store them."""
-    name = DTYPE_NAMES.get(tensor.data_type, "")
-    return dims.product(tensor.dims) * (dtypes.itemsize(name) if name in dtypes.ALL else 1)
+    name = DTYPE_NAMES.get(tensor.data_type)
+    return dims.product(tensor.dims) * (dtypes.itemsize(name) if name is not None else 1)

@@ -518,8 +518,6 @@ class Importer:
         dtype = tensors.DTYPE_NAMES.get(code)
         if dtype is None:
             raise ModelError(f"its element type {code} is unknown")
-        if dtype not in dtypes.ALL:
-            raise UnsupportedError(f"element type {dtype}")
         return dtype
 
     def _dimension(self, proto: onnx.TensorShapeProto.Dimension, hint: str, usual: int) -> Dimension:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 
@@ -53,22 +52,12 @@ _FIELDS = {
     "string": "string_data",
 }
 ELEMENT_TYPES: dict[int, ElementType] = {
-    **{
-        number: ElementType(
-            name, 0 if name == "string" else dtypes.bits(name), _FIELDS.get(name, "int32_data")
-        )
-        for name, number in dtypes.NUMBERS.items()
-    },
-    27: ElementType("float6e2m3", 6, "int32_data"),  # nothing computes with these
-    28: ElementType("float6e3m2", 6, "int32_data"),
+    number: ElementType(name, 0 if name == "string" else dtypes.bits(name), _FIELDS.get(name, "int32_data"))
+    for name, number in dtypes.NUMBERS.items()
 }
 DTYPE_NAMES: dict[int, str] = {code: element.name for code, element in ELEMENT_TYPES.items()}
 ELEMENT_CODES: dict[str, int] = {name: code for code, name in DTYPE_NAMES.items()}
-NUMPY_DTYPES: dict[str, np.dtype] = {
-    **{name: dtypes.numpy_dtype(name) for name in DTYPE_NAMES.values() if name in dtypes.ALL},
-    "float6e2m3": np.dtype(ml_dtypes.float6_e2m3fn),
-    "float6e3m2": np.dtype(ml_dtypes.float6_e3m2fn),
-}
+NUMPY_DTYPES: dict[str, np.dtype] = {name: dtypes.numpy_dtype(name) for name in dtypes.ALL}
 
 
 def element_type(code: int) -> ElementType:

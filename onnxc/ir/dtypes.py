@@ -12,7 +12,11 @@ from functools import cache
 import numpy as np
 
 FLOATS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
-SMALL_FLOATS = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0", "float4e2m1")
+SMALL_FLOATS = {
+    **dict.fromkeys(("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0"), 8),
+    **dict.fromkeys(("float6e2m3", "float6e3m2"), 6),
+    "float4e2m1": 4,
+}
 SIGNED = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "int2": 2}
 UNSIGNED = {"uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "uint2": 2}
 COMPLEX = {"complex64": 64, "complex128": 128}
@@ -22,7 +26,7 @@ OTHER = ("bool", "string")
 _BY_NUMBER = (
     "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 "
     "complex64 complex128 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz "
-    "uint4 int4 float4e2m1 float8e8m0 uint2 int2"
+    "uint4 int4 float4e2m1 float8e8m0 uint2 int2 float6e2m3 float6e3m2"
 )
 NUMBERS = {name: number for number, name in enumerate(_BY_NUMBER.split(), 1)}
 
@@ -36,6 +40,8 @@ _ML_DTYPES = {
     "float8e5m2": "float8_e5m2",
     "float8e5m2fnuz": "float8_e5m2fnuz",
     "float8e8m0": "float8_e8m0fnu",
+    "float6e2m3": "float6_e2m3fn",
+    "float6e3m2": "float6_e3m2fn",
     "float4e2m1": "float4_e2m1fn",
     "int4": "int4",
     "uint4": "uint4",
@@ -58,10 +64,10 @@ def is_integer(dtype: str) -> bool:
 
 def bits(dtype: str) -> int:
     """Bits of the value, which for sub-byte types is less than what one takes in memory."""
-    for table in (FLOATS, SIGNED, UNSIGNED, COMPLEX):
+    for table in (FLOATS, SMALL_FLOATS, SIGNED, UNSIGNED, COMPLEX):
         if dtype in table:
             return table[dtype]
-    return 4 if dtype == "float4e2m1" else 8
+    return 8
 
 
 @cache

@@ -437,6 +437,8 @@ def saturating_cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "b":
         return array != np.zeros((), array.dtype)
     with np.errstate(all="ignore"):
+        if dtypes.from_numpy(array.dtype) in dtypes.SMALL_FLOATS:  # not all can be each other's in numpy
+            array = array.astype(np.float32)
         return array.astype(dtype)
 
 

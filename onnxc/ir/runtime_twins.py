@@ -280,27 +280,6 @@ def same(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.nda
 
 # Strings -----------------------------------------------------------------------------------------
 
-#: Element types by their code in runtime_c/include/onnxc.h, as far as strings are converted.
-_TYPES = (
-    "",
-    "float32",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "int32",
-    "int64",
-    "string",
-    "bool",
-    "float16",
-    "float64",
-    "uint32",
-    "uint64",
-    "",
-    "",
-    "bfloat16",
-)
-
 
 def numbers_to_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
     """x -> the shortest text of each element, 1 or 0 of a bool. Attributes: codes of both types."""
@@ -311,7 +290,7 @@ def numbers_to_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) 
 
 def strings_to_numbers(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
     """x -> the number that each text is. Attributes: codes of both types."""
-    (x,), dtype = inputs, _TYPES[attributes[1]]
+    (x,), dtype = inputs, dtypes.ALL[attributes[1] - 1]
     whole = dtypes.is_integer(dtype) or dtype == "bool"
     try:
         values = [int(text) if whole else float(text) for text in x.flat]

@@ -2,14 +2,18 @@
 generators: one library at several sizes against the reference evaluator, which computes sums in float64.
 """
 
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import onnx.reference
 import pytest
+from onnx import numpy_helper
 from support.agreement import same
 from support.small_models import parsed
 
 import onnxc
+from onnxc.ir import dtypes
 
 #: Element types as ONNX spells them → numpy's type, and how far a result may be off, as part of the largest.
 TYPES = {
@@ -127,3 +131,33 @@ def test_products_with_zero_points(type_, tmp_path):
         ],
         type_,
     )
+
+
+#: Types of at most a byte that numpy lacks, and numbers that each of them has.
+SMALL = {
+    **dict.fromkeys(dtypes.SMALL_FLOATS, (1.0, 2.0, 0.5, 4.0)),
+    "int4": (1, -8, 7, 0),
+    "uint4": (1, 15, 0, 8),
+    "int2": (1, -2, 0, -1),
+    "uint2": (3, 1, 0, 2),
+}
+
+
+def test_small_types_come_in_packed_go_out_and_are_written_and_read(tmp_path):
+    """Of each a constant, as floats and as texts, and what a text says; in one library."""
+    stored, parts, results = [], [], []
+    for name, numbers in SMALL.items():
+        array = np.array(numbers, np.float32).astype(dtypes.numpy_dtype(name))
+        stored.append(numpy_helper.from_array(array, f"c_{name}"))
+        parts.append(f"f_{name} = Cast <to = 1> (c_{name})")
+        parts.append(f"s_{name} = Cast <to = 8> (c_{name})")
+        parts.append(f"r_{name} = Cast <to = {dtypes.NUMBERS[name]}> (text)")
+        results += [f"float[4] f_{name}", f"string[4] s_{name}", f"{name}[2] r_{name}"]
+    text = f"small (string[2] text) => ({', '.join(results)}) {{ {' '.join(parts)} }}"
+    model = parsed(text, SimpleNamespace(tensors=stored), opset=28)
+    found = iter(onnxc.load(onnxc.compile(model, tmp_path / "small.so")).run(None, {"text": ["1", " 1 "]}))
+    for name, numbers in SMALL.items():
+        wide, texts, read = next(found), next(found), next(found)
+        assert (wide.dtype, wide.tolist()) == (np.float32, list(numbers)), name
+        assert [float(t) for t in texts] == list(numbers), name
+        assert (read.dtype, read.astype(np.float32).tolist()) == (dtypes.numpy_dtype(name), [1, 1]), name

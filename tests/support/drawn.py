@@ -127,9 +127,7 @@ class Draw:
 
     def _chosen(self, text: str, among: Callable[[np.dtype], bool]) -> np.dtype:
         bounds = {c.type_param_str: c.allowed_type_strs for c in self.schema.type_constraints}
-        found = [
-            element(t) for t in bounds.get(text, [text]) if t.startswith("tensor(") and "float6" not in t
-        ]
+        found = [element(t) for t in bounds.get(text, [text]) if t.startswith("tensor(")]
         found = [t for t in found if among(t)]
         if not found:
             raise Unfit

@@ -40,11 +40,23 @@ def converted(b: Builder, x: Value, dtype: str, saturate: bool = True, round_mod
     if dtype in dtypes.COMPLEX or x.dtype in dtypes.COMPLEX:
         raise UnsupportedError(f"a conversion from {x.dtype} to {dtype}")
     if "string" in (dtype, x.dtype):
+        number = x.dtype if dtype == "string" else dtype
+        if (wide := _written_as(number)) != number:
+            return converted(b, converted(b, x, wide), dtype, saturate, round_mode)
         symbol = "numbers_to_strings" if dtype == "string" else "strings_to_numbers"
         return b.call(
             symbol, [x], [TensorType(dtype, x.shape)], [ELEMENT_CODES[x.dtype], ELEMENT_CODES[dtype]]
         )[0]
     return b.map(x, lambda e: convert(e, dtype, saturate, round_mode))
+
+
+def _written_as(dtype: str) -> str:
+    """The type as which numbers of another are written as texts and read from them."""
+    if dtype in dtypes.SMALL_FLOATS:
+        return "float32"
+    if dtypes.is_integer(dtype) and dtypes.bits(dtype) < 8:
+        return "int8" if dtypes.is_signed(dtype) else "uint8"
+    return dtype
 
 
 def convert(x: Expr, dtype: str, saturate: bool = True, round_mode: str = "up") -> Expr:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ...errors import LimitError, UnsupportedError
+from ...errors import LimitError
 from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
@@ -32,8 +32,6 @@ def element_type(code: int) -> str:
     name = DTYPE_NAMES.get(code)
     if name is None:
         raise ops.TypeMismatch(f"there is no element type {code}")
-    if name not in dtypes.ALL:
-        raise UnsupportedError(f"the element type {name}")
     return name
 
 
