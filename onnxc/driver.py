@@ -63,6 +63,7 @@ from .passes import (
     sink_reshapes,
     store_unsigned,
     store_wide,
+    unfold_transposed,
     widen,
 )
 from .passes.eliminate_dead import eliminate_dead
@@ -94,6 +95,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         told(integer_products.integer_products),
         told(widen.widen),
         store_wide.store_wide,
+        unfold_transposed.unfold_transposed,
         flatten_windows.flatten_windows,
         fold_constants.fold_constants,  # what was widened is constant, too
         eliminate_common.eliminate_common,

@@ -1,0 +1,90 @@
+"""unfold_transposed: transposed convolutions in groups become ordinary ones, which fast kernels take.
+
+conv(%x, W) transposed groups=g strides=(s, t)   →   %0 = conv(%x, V) groups=g, s t times as many channels
+    %0: results between two steps are channels of their own; they move to where they belong, and the padding
+    is cut off
+
+Along an axis the result at place s q + r is the sum over j of x at q - j times w at r + s j: for each r an
+ordinary convolution, of windows of ceil(kernel / s) places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..ir import dims
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
+from ..ir.ops import Conv, Reshape, Slice, Transpose
+from ..ir.regions import everywhere
+
+LEAST = 4  # products of a result: with fewer, moving results takes longer than is gained
+
+
+@everywhere
+def unfold_transposed(graph: Graph) -> Graph:
+    """graph without transposed convolutions in groups, where weights are known and results are sums."""
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        if _is_grouped(node):
+            rewriter.replace(node.outputs, [_unfolded(rewriter, node)])
+        else:
+            rewriter.copy(node)
+    return rewriter.finish()
+
+
+def _is_grouped(node: Node) -> bool:
+    op = node.op
+    if not isinstance(op, Conv) or not op.transposed or op.groups == 1 or op.epilogue is not None:
+        return False
+    if node.inputs[1].constant is None or not dims.is_static(op.pads) or set(op.dilations) != {1}:
+        return False
+    channels, _, *kernel = dims.numbers(node.inputs[1].shape)
+    return channels // op.groups * dims.product(kernel) >= LEAST * dims.product(op.strides)
+
+
+def _unfolded(rewriter: Rewriter, node: Node[Conv]) -> Value:
+    op, x = node.op, rewriter.of(node.inputs[0])
+    rank, strides, shape = len(op.strides), op.strides, node.outputs[0].shape
+    pads, kernel = dims.numbers(op.pads), dims.numbers(node.inputs[1].shape[2:])
+    taps = [-(-k // s) for k, s in zip(kernel, strides)]
+    growth = op.output_padding or (0,) * rank
+    behind = [
+        -(-(k - after + more) // s) - 1
+        for k, after, more, s in zip(kernel, pads[rank:], growth, strides, strict=True)
+    ]
+    plain = replace(
+        op, strides=(1,) * rank, pads=(*(t - 1 for t in taps), *behind), transposed=False, output_padding=()
+    )
+
+    def add(op: Conv | Reshape | Transpose, *inputs: Value) -> Value:
+        return rewriter.add(op, inputs, node.origin)[0]
+
+    y = add(plain, x, _weights(node.inputs[1].data, op, taps))
+    count = y.shape[2:]
+    y = add(Reshape((shape[0], shape[1], *strides, *count)), y)
+    order = [axis for a in range(rank) for axis in (2 + rank + a, 2 + a)]  # places, those between them
+    y = add(Transpose((0, 1, *order)), y)
+    y = add(Reshape((shape[0], shape[1], *(n * s for n, s in zip(count, strides, strict=True)))), y)
+    cut = Slice((0, 0, *pads[:rank]), shape, (1,) * (2 + rank))
+    return rewriter.add(cut, [y], node.origin, [node.outputs[0].name])[0]
+
+
+def _weights(weights: Constant, op: Conv, taps: list[int]) -> Value:
+    """[channels, outputs of a group, kernel...] as [outputs * strides, channels of a group, taps...], the
+    last tap first, zeros where a kernel ends before."""
+    groups, rank = op.groups, len(taps)
+    channels, outputs, *kernel = weights.shape
+    inside, between = channels // groups, int(np.prod(op.strides))
+    shape = (groups * outputs * between, inside, *taps)
+
+    def make() -> np.ndarray:
+        idle = [(0, t * s - k) for t, s, k in zip(taps, op.strides, kernel, strict=True)]
+        array = np.pad(weights.array, [(0, 0), (0, 0), *idle])
+        parts = [n for pair in zip(taps, op.strides, strict=True) for n in pair]
+        array = np.flip(array.reshape(groups, inside, outputs, *parts), tuple(range(3, 3 + 2 * rank, 2)))
+        phases, places = ([3 + 2 * a + more for a in range(rank)] for more in (1, 0))
+        return np.ascontiguousarray(array.transpose(0, 2, *phases, 1, *places).reshape(shape))
+
+    return Value(TensorType(weights.dtype, shape), "", Constant(weights.dtype, shape, make))

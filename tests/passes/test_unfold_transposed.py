@@ -1,0 +1,52 @@
+"""unfold_transposed: transposed convolutions in groups become ordinary ones."""
+
+import numpy as np
+import pytest
+from support.pass_text import agrees, clean, stays
+
+from onnxc.ir.ops import Conv
+from onnxc.passes.unfold_transposed import unfold_transposed
+
+SHAPES = {  # (image, weights): attributes
+    ("2, 8, 3, 4", "8, 3, 2, 2"): "strides=(2, 2) pads=(0, 0, 0, 0) groups=2",
+    ("1, 6, 3, 4", "6, 1, 4, 4"): "strides=(2, 2) pads=(1, 1, 1, 1) groups=6",
+    ("1, 6, 3, 5", "6, 2, 4, 3"): "strides=(3, 2) pads=(1, 0, 0, 1) output_padding=(2, 1) groups=3",
+    ("1, 6, 5, 2", "6, 2, 3, 5"): "strides=(1, 2) pads=(2, 1, 1, 4) groups=3",
+    ("1, 8, 3, 4", "8, 1, 1, 4"): "strides=(3, 1) pads=(0, 0, 0, 0) groups=2",
+    ("2, 4, 6", "4, 2, 5"): "strides=(2,) pads=(1, 2) groups=2",
+    ("1, 4, 2, 3, 4", "4, 2, 3, 2, 2"): "strides=(2, 1, 2) pads=(1, 0, 0, 0, 1, 0) groups=2",
+    ("1, 4, d, 3", "4, 1, 5, 5"): "strides=(2, 2) pads=(1, 1, 1, 1) output_padding=(1, 1) groups=4",
+}
+
+
+def convolution(shapes, attributes, known=True):
+    image, weights = shapes
+    rank = image.count(",") - 1
+    w = f"%w = constant float32[{weights}] #w" if known else ""
+    given = "" if known else f", %w: float32[{weights}]"
+    return f"""graph g(%x: float32[{image}]{given}) {{
+        {w}
+        %y = conv(%x, %w) {attributes} dilations=({"1, " * (rank - 1)}1{"," * (rank == 1)}) transposed=true
+        return %y
+    }}"""
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_results_between_two_steps_are_channels(shapes):
+    weights = tuple(int(n) for n in shapes[1].split(","))
+    constants = {"w": np.random.default_rng(0).standard_normal(weights).astype(np.float32)}
+    text = convolution(shapes, SHAPES[shapes])
+    found = agrees(clean(unfold_transposed), text, constants, tolerance=1e-5, d=4)
+    assert [n.op.transposed for n in found.nodes if isinstance(n.op, Conv)] == [False]
+
+
+def test_where_a_result_is_few_products_they_stay():
+    shapes = "1, 4, 3, 3", "4, 1, 3, 3"
+    text = convolution(shapes, "strides=(2, 2) pads=(0, 0, 0, 0) groups=4")
+    stays(unfold_transposed, text, {"w": np.ones((4, 1, 3, 3), np.float32)})
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_one_group_and_weights_of_the_run_stay(groups):
+    attributes = f"strides=(2, 2) pads=(0, 0, 0, 0) groups={groups}"
+    stays(unfold_transposed, convolution(("1, 4, 3, 3", "4, 1, 2, 2"), attributes, known=False))
