@@ -52,7 +52,10 @@ from ..tiles.panels import Panels
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from .conv import is_plain, window
 
-MOST_PRODUCTS = 128  # of one output element: they are unrolled
+MOST_TAPS, MOST_PRODUCTS = (
+    1024,
+    128,
+)  # of one output element, which are unrolled; of groups of several channels
 FREE = 4  # registers for the epilogue, where weights stay in the others
 
 
@@ -96,7 +99,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     operands = operand_layouts(node, block)
     if lanes is None or win.halo is None or operands is None:
         return
-    if win.taps * lanes.inside > MOST_PRODUCTS:
+    if not unrolls(win, lanes):
         return
     yield Offer(
         _estimate(node, target, win, lanes) + packing_estimate(node, target),
@@ -105,6 +108,11 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         without_halo(block, rank),
         (1, *packed_operands(node)),
     )
+
+
+def unrolls(win: Window, lanes: Lanes) -> bool:
+    """Whether all products of one output element are written down."""
+    return win.taps <= MOST_TAPS if lanes.plain else win.taps * lanes.inside <= MOST_PRODUCTS
 
 
 def _is_narrow(node: Node) -> bool:

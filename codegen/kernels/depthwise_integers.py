@@ -36,7 +36,7 @@ from ..tiles.microkernel import dot_product, plus
 from ..tiles.panel import widened
 from ..tiles.panels import bytes_of, in_groups
 from .conv import dot_of, padded_layout, window
-from .depthwise import MOST_PRODUCTS, DepthwisePlan, Lanes, emit_strips, lanes_of, strip_rows, widths_of
+from .depthwise import DepthwisePlan, Lanes, emit_strips, lanes_of, strip_rows, unrolls, widths_of
 
 MOST_ROWS = 4  # of a strip
 INTERLEAVE = 2  # shuffles of the rows of a group, beside what brings each row after the first
@@ -110,7 +110,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         return
     block, win = target.block, window(node)
     lanes, operands = lanes_of(node, block), operand_layouts(node, block)
-    if lanes is None or win.halo is None or operands is None or win.taps * lanes.inside > MOST_PRODUCTS:
+    if lanes is None or win.halo is None or operands is None or not unrolls(win, lanes):
         return
     cost, rows = min(
         ((_estimate(node, target, win, lanes, dot, rows), rows) for rows in _heights(node)),

@@ -29,6 +29,11 @@ def test_any_kernel_and_stride(target, kernel, strides):
 
 
 @TARGETS
+def test_large_windows(target):
+    check(case((17, 15), (13, 13), channels=16, pads=6), depthwise, target)
+
+
+@TARGETS
 def test_dilations(target):
     check(case((12, 17), (3, 3), dilations=2, pads=2), depthwise, target)
     check(case((12, 17), (3, 5), dilations=(1, 3), strides=2, pads=(1, 6, 1, 6)), depthwise, target)
@@ -107,5 +112,5 @@ def test_groups_of_few_channels(target, channels):
 
 
 def test_windows_too_large_to_unroll_are_left_to_others():
-    node = case((40, 40), (13, 13)).node()
+    node = case((40, 40), (33, 33)).node()
     assert not choices_of(depthwise, node, harness.RUNNABLE[0])

@@ -29,6 +29,11 @@ def test_any_kernel_and_stride(target, kernel, strides):
 
 
 @WITH_DOTS
+def test_large_windows(target):
+    exact((1, 16, 15, 14), (13, 11), target, pads=(6, 5, 6, 5), zero=7)
+
+
+@WITH_DOTS
 def test_dilations(target):
     exact((2, 19, 12, 17), (3, 3), target, dilations=2, pads=2, zero=128)
 
