@@ -268,66 +268,77 @@ def multiply_add(
         raise ValueError(f"{len(accumulators)} accumulators, {len(rows)} rows for a tile {tile}")
     if unroll & (unroll - 1) or chains & (chains - 1):
         raise ValueError(f"{unroll} steps or {chains} chains are not a power of two")
-    bases = [*rows.pointers, *panel.pointers]
-    unroll, width, sources = max(unroll, chains, streams), len(accumulators), len(bases)
+    loop = _Steps(f, tile, rows, panel, chains)
+    values = [*loop.bases, *accumulators, *["zeroinitializer"] * (len(accumulators) * (chains - 1))]
     count, rest = f.divide(depth, tile.group)
-    kinds = ["ptr"] * sources + [tile.vector] * (width * chains)
-    values: Sequence[str]
-    values = [*bases, *accumulators, *["zeroinitializer"] * (width * (chains - 1))]
-    distances = [f.mul(rows.step, tile.group)] * len(rows.pointers) + [tile.step_of(panel)]
-    distances += [panel.ahead.step] if panel.ahead is not None else []
+    unroll = max(unroll, chains, streams)
+    each = int(count) // streams if count.isdigit() else 0
+    if streams > 1 and each > 1:
+        values = loop.repeated(values, 0, each, streams, apart=each)
+        values = loop.moved(values, (streams - 1) * each)
+        if left := int(count) % streams:
+            values = loop.steps(values, left)
+    elif count.isdigit():
+        whole, left = divmod(int(count), unroll)
+        if whole == 1:
+            values = loop.steps(values, unroll)
+        elif whole:
+            values = loop.repeated(values, 0, whole * unroll, unroll)
+        if left:
+            values = loop.steps(values, left)
+    elif unroll == 1:
+        values = loop.repeated(values, 0, count, 1)
+    else:
+        even = f.round_down(count, unroll)
+        values = loop.repeated(loop.repeated(values, 0, even, unroll), even, count, 1)
+    if rest != "0":  # a last group that is not full
+        values = loop.repeated(values, 0, f.minimum(rest, 1), 1, rest)
+    return _combine(f, tile, values[len(loop.bases) :], chains)
 
-    def steps(values: Sequence[str], count: int, present: Count = None, apart: int = 1) -> list[str]:
-        """`count` steps of k from the pointers and accumulators in values, some `apart`, in which case those
-        that follow the first are next."""
-        at, current = values[:sources], list(values[sources:])
+
+class _Steps:
+    """Steps of k of a tile, which hand on `values`: the pointers into A and the panel, then the sums of each
+    chain."""
+
+    def __init__(self, f: Function, tile: Tile, rows: Rows, panel: Panel, chains: int):
+        self.f, self.tile, self.rows, self.panel, self.chains = f, tile, rows, panel, chains
+        self.bases = [*rows.pointers, *panel.pointers]
+        self.width = tile.rows * tile.vectors  # sums of a chain
+        self.kinds = ["ptr"] * len(self.bases) + [tile.vector] * (self.width * chains)
+        ahead = [] if panel.ahead is None else [panel.ahead.step]
+        down = [f.mul(rows.step, tile.group)] * len(rows.pointers)
+        self.distances: list[int | str] = [*down, tile.step_of(panel), *ahead]
+
+    def steps(self, values: Sequence[str], count: int, present: Count = None, apart: int = 1) -> list[str]:
+        """`count` steps, some `apart`, in which case those that follow the first are next."""
+        at, current = values[: len(self.bases)], list(values[len(self.bases) :])
         for k in range(count):
-            part = slice(k % chains * width, (k % chains + 1) * width)
-            here = panel.at(at[len(rows.pointers) :])
-            current[part] = _step(f, tile, current[part], rows, here, at, k * apart, present)
-        return [*moved(at, count if apart == 1 else 1), *current]
+            part = slice(k % self.chains * self.width, (k % self.chains + 1) * self.width)
+            here = self.panel.at(at[len(self.rows.pointers) :])
+            current[part] = _step(self.f, self.tile, current[part], self.rows, here, at, k * apart, present)
+        return self.moved([*at, *current], count if apart == 1 else 1)
 
-    def moved(at: Sequence[str], count: int) -> list[str]:
-        """The pointers after some steps. A frozen pointer is no induction variable to LLVM, which therefore
+    def moved(self, values: Sequence[str], count: int) -> list[str]:
+        """With the pointers some steps on. A frozen pointer is no induction variable to LLVM, which therefore
         keeps these addresses and does not spend one register a row."""
-        after = [f.offset(p, f.mul(d, count)) for p, d in zip(at, distances, strict=True)]
-        return [f.value(f"freeze ptr {p}", "ptr") for p in after]
+        f, at = self.f, values[: len(self.bases)]
+        after = [f.offset(p, f.mul(d, count)) for p, d in zip(at, self.distances, strict=True)]
+        return [*(f.value(f"freeze ptr {p}", "ptr") for p in after), *values[len(self.bases) :]]
 
     def repeated(
+        self,
         values: Sequence[str],
         start: int | str,
         stop: int | str,
         count: int,
         present: Count = None,
         apart: int = 1,
-    ) -> Sequence[str]:
+    ) -> list[str]:
+        """The same in a loop, `count` steps an iteration."""
         step = count if apart == 1 else 1
-        with f.loop(start, stop, step, list(zip(kinds, values, strict=True))) as loop:
-            loop.carry(*steps(loop.carried, count, present, apart))
-        return loop.results
-
-    each = int(count) // streams if count.isdigit() else 0
-    if streams > 1 and each > 1:
-        values = repeated(values, 0, each, streams, apart=each)
-        values = [*moved(values[:sources], (streams - 1) * each), *values[sources:]]
-        if left := int(count) % streams:
-            values = steps(values, left)
-    elif count.isdigit():
-        whole, left = divmod(int(count), unroll)
-        if whole == 1:
-            values = steps(values, unroll)
-        elif whole:
-            values = repeated(values, 0, whole * unroll, unroll)
-        if left:
-            values = steps(values, left)
-    elif unroll == 1:
-        values = repeated(values, 0, count, 1)
-    else:
-        even = f.round_down(count, unroll)
-        values = repeated(repeated(values, 0, even, unroll), even, count, 1)
-    if rest != "0":  # a last group that is not full
-        values = repeated(values, 0, f.minimum(rest, 1), 1, rest)
-    return _combine(f, tile, values[sources:], chains)
+        with self.f.loop(start, stop, step, list(zip(self.kinds, values, strict=True))) as loop:
+            loop.carry(*self.steps(loop.carried, count, present, apart))
+        return list(loop.results)
 
 
 def _step(
