@@ -9,7 +9,6 @@ They are called with addresses and know of the plan how far apart the matrices l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 from ...ir import dtypes
@@ -22,7 +21,7 @@ from .panel import LINE, Ahead, Panel, load_widened
 from .panels import Panels
 from .window_sums import nest
 from .winograd_plan import WinogradPlan
-from .winograd_transforms import both_ways, by_columns, by_rows
+from .winograd_transforms import Transformed, by_columns, by_rows
 
 
 def emit_spread(k: KernelText, plan: WinogradPlan) -> None:
@@ -32,12 +31,10 @@ def emit_spread(k: KernelText, plan: WinogradPlan) -> None:
         v = Vectors(f, plan.dtype, plan.lanes)
         rows = [f.offset("%x", f.mul(y, f.size(plan.x.row))) for y in range(t)]
 
-        def load(y: int, x: int) -> str:
-            return f.load(v.type, f.offset(rows[y], x * size), align)
+        def load(y: int, x: str | int) -> str:
+            return f.load(v.type, f.element(rows[y], x, size), align)
 
-        done = both_ways(by_rows, f, v, plan.matrices.data, t, load, align)
-        for i, value in enumerate(value for row in done for value in row):
-            f.store(v.type, value, f.offset("%v", i * plan.v_step), align)
+        _store_all(f, v, Transformed(by_rows, v, plan.matrices.data, t, load, align), "%v", plan.v_step)
         f.statement("ret void")
 
 
@@ -47,15 +44,22 @@ def emit_weights(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
     with _function(k, f"weights{kind.vectors}", ["ptr noalias %w", "ptr noalias %u"]) as f:
         v = Vectors(f, plan.dtype, plan.lanes)
 
-        def weight(y: int, x: int) -> str:
-            place = f.offset("%w", (3 * y + x) * row)
+        def weight(y: int, x: str | int) -> str:
+            place = f.element("%w", f.add(3 * y, x), row)
             near = min(plan.lanes * dtypes.itemsize(plan.stored), LINE)
             return load_widened(f, plan.stored, plan.dtype, plan.lanes, place, near)
 
-        done = both_ways(by_rows, f, v, plan.matrices.weights, 3, weight, align)
-        for i, value in enumerate(value for line in done for value in line):
-            f.store(v.type, value, f.offset("%u", i * plan.u_step), align)
+        _store_all(f, v, Transformed(by_rows, v, plan.matrices.weights, 3, weight, align), "%u", plan.u_step)
         f.statement("ret void")
+
+
+def _store_all(f: KernelFunction, v: Vectors, done: Transformed, to: str, step: int) -> None:
+    """Stores the values of a grid, each `step` bytes from the one before."""
+    height = len(done.matrix)
+    for y in done.rows("0", str(height)):
+        place = f.element(to, y, height * step)
+        for x, value in enumerate(done.row(y)):
+            f.store(v.type, value, f.offset(place, x * step), done.align)
 
 
 def emit_multiply(k: KernelText, plan: WinogradPlan, tile: Tile) -> None:
@@ -99,12 +103,11 @@ def emit_join(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
             if len(bias) == 2 and start[j] != "zeroinitializer":
                 bias = [whole.part(half, start[j]) for half in (0, 1)]
             parts = [
-                _joined(f, plan, f.offset("%m", j * plan.vector + part), one)
-                for part, one in zip(plan.parts, bias, strict=True)
+                _joined(f, plan, f.offset("%m", j * plan.vector + part), one, number)
+                for number, (part, one) in enumerate(zip(plan.parts, bias, strict=True))
             ]
-            results = parts if len(parts) == 1 else list(map(list, parts))  # one after the other
-            for y, rows in enumerate(zip(*results)):
-                for x, values in enumerate(zip(*rows)):
+            for y in parts[0].rows(*plan.own(f)[0]):
+                for x, values in enumerate(zip(*(part.row(y) for part in parts))):
                     value = values[0] if len(values) == 1 else whole.joined(*values)
                     with _owned(f, plan, y, x):
                         done.put(value, j, y, x)
@@ -112,25 +115,24 @@ def emit_join(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
         f.statement("ret void")
 
 
-def _joined(f: KernelFunction, plan: WinogradPlan, m: str, bias: str) -> Iterator[list[str]]:
-    """The rows of A' m A in some lanes, and the bias."""
+def _joined(f: KernelFunction, plan: WinogradPlan, m: str, bias: str, number: int) -> Transformed:
+    """A' m A in some lanes, and the bias."""
     v, t, align = Vectors(f, plan.dtype, plan.lanes), plan.t, min(plan.lanes * plan.size, LINE)
 
-    def load(y: int, x: int) -> str:
-        value = f.load(v.type, f.offset(m, (y * t + x) * plan.m_step), align)
-        # A sum at the point (1, 1) is part of every result.
-        return v.add(value, bias) if (y, x) == (1, 1) and bias != "zeroinitializer" else value
+    def load(y: int, x: str | int) -> str:
+        return f.load(v.type, f.element(m, f.add(y * t, x), plan.m_step), align)
 
-    return both_ways(by_columns, f, v, plan.matrices.result, t, load, align)
+    matrix, count = plan.matrices.result, len(plan.parts)
+    return Transformed(by_columns, v, matrix, t, load, align, bias, number, count)
 
 
-def _owned(f: KernelFunction, plan: WinogradPlan, y: int, x: int) -> AbstractContextManager[None]:
-    """What follows runs where the pixel is the piece's own."""
+def _owned(f: KernelFunction, plan: WinogradPlan, y: str | int, x: int) -> AbstractContextManager[None]:
+    """What follows runs where the pixel is the piece's own; of rows that a loop goes through all are."""
     conditions = []
     for at, (first, last) in zip((y, x), plan.own(f)):
-        if first != "0":
+        if isinstance(at, int) and first != "0":
             conditions.append(f.compare("sge", at, first))
-        if last != str(plan.m):
+        if isinstance(at, int) and last != str(plan.m):
             conditions.append(f.compare("slt", at, last))
     if not conditions:
         return nullcontext()

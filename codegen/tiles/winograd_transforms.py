@@ -13,7 +13,6 @@ from math import prod
 
 from ...ir import dtypes
 from ...records import dataclass
-from ..text.emitter import Function
 from ..text.vectors import Vectors
 
 Matrix = tuple[tuple[Fraction, ...], ...]
@@ -85,34 +84,63 @@ def by_columns(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
 
 
 Transform = Callable[[Vectors, Matrix, Sequence[str]], list[str]]
+ZERO = "zeroinitializer"
 
 
-def both_ways(
-    transform: Transform,
-    f: Function,
-    v: Vectors,
-    matrix: Matrix,
-    size: int,
-    load: Callable[[int, int], str],
-    align: int,
-) -> Iterator[list[str]]:
-    """The rows of matrix * grid * matrix' for a grid of size x size values, `load(row, column)`. Columns that
-    registers do not hold go through memory, in order, rather than where LLVM would spill them."""
-    height = len(matrix)
-    held = height * size <= f.text.target.vector_registers
-    nbytes = v.lanes * dtypes.itemsize(v.dtype)
-    memory = "" if held else f.hoisted(f"alloca [{height * size} x {v.type}], align {align}", "ptr")
-    columns = []
-    for x in range(size):
-        column = transform(v, matrix, [load(y, x) for y in range(size)])
-        if held:
-            columns.append(column)
-            continue
-        for y, value in enumerate(column):
-            f.store(v.type, value, f.offset(memory, (y * size + x) * nbytes), align)
-    for y in range(height):
-        row = [
-            columns[x][y] if held else f.load(v.type, f.offset(memory, (y * size + x) * nbytes), align)
-            for x in range(size)
-        ]
-        yield transform(v, matrix, row)
+class Transformed:
+    """matrix * grid * matrix' for a grid of size x size values, `load(row, column)`, whose columns are
+    transformed at once and whose rows when they are asked for.
+
+    What registers do not hold between the two goes through memory, in order, rather than where LLVM would
+    spill it, and both are loops: unrolled they were most of a convolution's code. added: to every result,
+    which is to the value (1, 1) of the grid. number: of those whose memory is in use at a time, `count`."""
+
+    def __init__(
+        self,
+        transform: Transform,
+        v: Vectors,
+        matrix: Matrix,
+        size: int,
+        load: Callable[[str | int, str | int], str],
+        align: int,
+        added: str = ZERO,
+        number: int = 0,
+        count: int = 1,
+    ):
+        self.transform, self.v, self.matrix, self.size, self.align = transform, v, matrix, size, align
+        self.added, f, values = added, v.f, len(matrix) * size
+        self.nbytes = v.lanes * dtypes.itemsize(v.dtype)
+        self.columns: list[list[str]] = []
+        if values <= f.text.target.vector_registers:
+            grid = [[load(y, x) for y in range(size)] for x in range(size)]
+            grid[1][1] = self._sum(grid[1][1])
+            self.columns = [transform(v, matrix, column) for column in grid]
+            return
+        memory = f.hoisted(f"alloca [{count * values} x {v.type}], align {align}", "ptr")
+        self.memory = f.offset(memory, number * values * self.nbytes)
+        with f.loop(0, size) as x:
+            column = transform(v, matrix, [load(y, x.index) for y in range(size)])
+            place = f.element(self.memory, x.index, self.nbytes)
+            for y, value in enumerate(column):
+                f.store(v.type, value, f.offset(place, y * size * self.nbytes), align)
+
+    def _sum(self, value: str) -> str:
+        return value if self.added == ZERO else self.v.add(value, self.added)
+
+    def rows(self, first: str, behind: str) -> Iterator[str | int]:
+        """The numbers of rows, for each of which what follows is emitted: all, or in a loop these."""
+        if self.columns:
+            yield from range(len(self.matrix))
+        else:
+            with self.v.f.loop(first, behind) as loop:
+                yield loop.index
+
+    def row(self, y: str | int) -> list[str]:
+        """The row of the result with a number of `rows`."""
+        if isinstance(y, int):
+            return self.transform(self.v, self.matrix, [column[y] for column in self.columns])
+        f, v = self.v.f, self.v
+        place = f.element(self.memory, y, self.size * self.nbytes)
+        values = [f.load(v.type, f.offset(place, x * self.nbytes), self.align) for x in range(self.size)]
+        values[1] = self._sum(values[1])
+        return self.transform(v, self.matrix, values)

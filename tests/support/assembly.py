@@ -26,9 +26,12 @@ def inner_loops(assembly):
     return found
 
 
-def spills(text, target):
-    """The instructions that move registers to the stack or back in loops that multiply and add."""
+def spills(text, target, functions=""):
+    """The instructions that move registers to the stack or back in loops that multiply and add, of functions
+    with that in their names."""
     multiplies = re.compile(r"\b(vfmadd|fmla|mulp|vpmul|vpdp|vdpbf|[us]+dot|bfdot)")
-    loops = [x for x in inner_loops(commented(text, target)) if any(map(multiplies.search, x))]
+    bodies = re.split(r"(?m)^(?=\S+:\s+(?:#|//) @)", commented(text, target))
+    looked_at = [body for body in bodies if functions in body.partition(":")[0]]
+    loops = [x for body in looked_at for x in inner_loops(body) if any(map(multiplies.search, x))]
     assert loops, "the code has no loop that multiplies"
     return [line for loop in loops for line in loop if "Spill" in line or "Reload" in line]

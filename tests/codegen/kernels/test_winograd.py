@@ -181,7 +181,7 @@ def test_weights_from_beyond_the_caches_are_fetched_before_they_are_transformed(
     for choice in offered:
         near, away = (winograd.emit(laid_out(node, choice), choice, t).steps[0].text for t in (target, far))
         assert ("llvm.prefetch" in near, "llvm.prefetch" in away) == (False, not choice.tiling.kept)
-        assert spills(away, far) == []
+        assert spills(away, far, "multiply") == []
 
 
 # Epilogues ---------------------------------------------------------------------------------------
@@ -232,4 +232,4 @@ def test_products_keep_their_sums_in_registers(target):
     node, offered = choices(convolution((1, 64, 28, 28), (64, 64, 3, 3), pads=1), winograd, target)
     for choice in offered:
         (step,) = winograd.emit(laid_out(node, choice), choice, target).steps
-        assert spills(step.text, target) == []
+        assert spills(step.text, target, "multiply") == []
