@@ -501,3 +501,36 @@ ONNXC_OPERATOR(count_ngrams)(onnxc_context *context, const onnxc_value *in, int3
     }
     return ONNXC_OK;
 }
+
+static uint32_t onnxc_rotated(uint32_t x, int by) { return x << by | x >> (32 - by); }
+
+/* MurmurHash3_x86_32 by Austin Appleby, which is in the public domain. */
+static uint32_t onnxc_murmur(const uint8_t *data, int64_t size, uint32_t seed) {
+    uint32_t hash = seed, word = 0;
+    int64_t whole = size & ~(int64_t)3;
+    for (int64_t at = 0; at < size; at++) {
+        word |= (uint32_t)data[at] << 8 * (at & 3);
+        if ((at & 3) < 3 && at + 1 < size) continue;
+        hash ^= onnxc_rotated(word * 0xcc9e2d51, 15) * 0x1b873593;
+        if (at < whole) hash = onnxc_rotated(hash, 13) * 5 + 0xe6546b64;
+        word = 0;
+    }
+    hash ^= (uint32_t)size;
+    hash = (hash ^ hash >> 16) * 0x85ebca6b;
+    hash = (hash ^ hash >> 13) * 0xc2b2ae35;
+    return hash ^ hash >> 16;
+}
+
+/* hash_strings: x -> uint32, the hash of each text. Attributes: the seed. */
+ONNXC_OPERATOR(hash_strings)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                             onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t count = onnxc_elements(in->rank, in->dims);
+    uint32_t *hashes = onnxc_call_output(context, out, attributes[0], ONNXC_UINT32, in->rank, in->dims);
+    if (hashes == NULL) return context->status;
+    for (int64_t i = 0; i < count; i++) {
+        onnxc_string text = onnxc_text_of(in, i);
+        hashes[i] = onnxc_murmur((const uint8_t *)text.data, text.length, (uint32_t)attributes[1]);
+    }
+    return ONNXC_OK;
+}

@@ -306,6 +306,28 @@ def strings_equal(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> li
     return [np.array([a == b for a, b in zip(x.flat, y.flat)], bool).reshape(x.shape)]
 
 
+def hash_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """x -> uint32, MurmurHash3_x86_32 of each text's bytes. Attributes: the seed."""
+    (x,), (seed,) = inputs, attributes
+    return [np.array([_murmur(str(text).encode(), seed) for text in x.flat], np.uint32).reshape(x.shape)]
+
+
+def _murmur(data: bytes, seed: int) -> int:
+    def rotated(k: int, by: int) -> int:
+        k &= 0xFFFFFFFF
+        return (k << by | k >> (32 - by)) & 0xFFFFFFFF
+
+    h, whole = seed, len(data) & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little")
+        h = (rotated(h ^ (rotated(k * 0xCC9E2D51, 15) * 0x1B873593), 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
+    h ^= rotated(int.from_bytes(data[whole:], "little") * 0xCC9E2D51, 15) * 0x1B873593 & 0xFFFFFFFF
+    h ^= len(data)
+    h = (h ^ h >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    h = (h ^ h >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    return h ^ h >> 16
+
+
 # Classes ------------------------------------------------------------------------------------------
 
 
@@ -382,6 +404,7 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "numbers_to_strings": numbers_to_strings,
     "strings_to_numbers": strings_to_numbers,
     "strings_equal": strings_equal,
+    "hash_strings": hash_strings,
     "class_probabilities": class_probabilities,
     "zip_map": zip_map,
     "map_parts": map_parts,

@@ -49,6 +49,7 @@ SYMBOLS = (
     "numbers_to_strings",
     "strings_to_numbers",
     "strings_equal",
+    "hash_strings",
     "strings_joined",
     "split_strings",
     "normalize_strings",
@@ -559,6 +560,13 @@ def test_strings_are_equal_when_their_bytes_are(run):
     same(run("strings_equal", x, y)[0], np.array([[True, False, True], [False, False, True]]))
     same(run("strings_equal", x, y)[0], TWINS["strings_equal"]([x, y], [])[0])
     assert run("strings_equal", x[:0], y[:0])[0].shape == (0, 3)
+
+
+def test_texts_of_all_lengths_have_the_hashes_of_murmur_3(run):
+    x = np.array([["", "a", "ab", "abc"], ["abcd", "abcde", "é" * 9, "x\0y"]], object)
+    for seed in (0, 0xFFFFFFFF):
+        same(run("hash_strings", x, attributes=(seed,))[0], TWINS["hash_strings"]([x], [seed])[0])
+    assert run("hash_strings", x, attributes=(0,))[0][0, 0] == 0
 
 
 # Text ------------------------------------------------------------------------------------------------

@@ -24,12 +24,14 @@ from ..onnx_ops.convolution import Conv
 from ..onnx_ops.normalization import RMSNormalization
 from ..onnx_ops.rules import Types
 from ..regions import Region
+from .engram import Packed
 from .schema import HALVES, T, contrib_op
 
 Single = Annotated[Value, Types.of("TS", "float")]
 State = Annotated[Value, Types.of("S", *HALVES)]
 Gate = Annotated[Value, Types.of("TG", *HALVES)]
 Count = Annotated[Value, Types.of("TI", "int32")]
+Lengths = Annotated[Value, Types.of("M", "int32")]
 
 _RULES = {
     "linear": (False, False),
@@ -299,6 +301,53 @@ def CausalConvWithState(
     if activation != "none":
         y = b.map(y, lambda e: e * expr.sigmoid(e))
     return b.cast(y, input.dtype), b.take(whole, 2, length, before), None
+
+
+@contrib_op(outputs="output final_state state_update?")
+def VarlenCausalConvWithState(
+    b,
+    input: T,
+    weight: T,
+    cumulative_sequence_length: Lengths,
+    bias: T | None,
+    initial_state: T,
+    capture_count: Lengths | None = None,
+    kernel_delta: T | None = None,
+    previous_mask: T | None = None,
+    *,
+    activation="none",
+    delta_offset=0,
+    dilation=1,
+    group_size=1,
+    state_update_capacity=0,
+):
+    """The same of sequences that lie one behind the other, [tokens, channels]."""
+    one_of(activation, ("none", "silu", "swish"), "activation")
+    if kernel_delta is not None or previous_mask is not None:
+        raise UnsupportedError("a VarlenCausalConvWithState with kernels of its tokens", "no CPU has it")
+    if input.rank != 2 or weight.rank != 3 or initial_state.rank != 3 or dilation < 1:
+        raise ops.TypeMismatch(f"{input.type}, {weight.type} and {initial_state.type} are no convolution")
+    taps, channels = weight.shape[2], input.shape[1]
+    before = (taps - 1) * dilation
+    packed = Packed.of_ends(b, cumulative_sequence_length, input.shape[0], before)
+    state = b.reshape(b.transpose(initial_state, (0, 2, 1)), (packed.requests, before, channels))
+    whole = packed.joined(input, state)
+    places = packed.back((expr.size(taps) - 1 - expr.index(1)) * dilation, taps)
+    windows = widened(b, b.emit(ops.Gather("axis"), whole, places)[0])
+    kernel = b.transpose(b.reshape(widened(b, weight), (channels, taps)), (1, 0))
+    y = b.reduce("sum", b.map(windows, kernel, lambda e, w: e * w), [1])
+    if bias is not None:
+        y = b.map(y, widened(b, bias), lambda e, c: e + c)
+    if activation != "none":
+        y = b.map(y, lambda e: e * expr.sigmoid(e))
+    last = b.emit(ops.Gather("axis"), whole, packed.last(packed.lengths()))[0]
+    update = None
+    if state_update_capacity:
+        shape, start = (packed.requests, state_update_capacity), insert_axes(b, packed.starts, [1])
+        size = expr.size(dims.maximum(packed.tokens - 1, 0))
+        places = generate(b, shape, (expr.input_(0, "int64") + expr.index(1)).minimum(size), start)
+        update = packed.captured(whole, capture_count, state_update_capacity, places)
+    return b.cast(y, input.dtype), b.transpose(last, (0, 2, 1)), update
 
 
 # Branches ----------------------------------------------------------------------------------------

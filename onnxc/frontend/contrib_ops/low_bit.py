@@ -38,6 +38,9 @@ _DATA = [
     "float8e5m2fnuz",
 ]
 Group = Annotated[Value, Types.of("T4", "int32")]
+Single = Annotated[Value, Types.of("T1", "float")]
+Blob = Annotated[Value, Types.of("T2", "uint8")]
+Shape = Annotated[Value, Types.of("T3", "int64")]
 
 # Fields of bytes ---------------------------------------------------------------------------------
 
@@ -235,6 +238,32 @@ def MatMulBnb4(
     wide = b.map(blocks, scales, lambda c, s: _looked_up(c.cast("int32"), table).cast(s.dtype) * s)
     weights = b.reshape(wide, (N, K) if transB else (K, N))
     return product(b, A, b.transpose(weights, (1, 0)) if transB else weights)
+
+
+@contrib_op(outputs="Y")
+def MatMulFpQ4(b, A: Single, B: Blob, B_shape: Shape, *, blk_quant_type=1):
+    """A times weights [K, N] of four bits: column after column of blocks of 32, each a float32, a byte for
+    the zero point, and 16 bytes whose low bits come first. Type 0 has no zero points; 2, which should have
+    blocks of 64, is 1 to ONNX Runtime."""
+    block, has_zero = 32, blk_quant_type != 0
+    depth, columns = (int(d) for d in b.required(B_shape, "the shape of the weights").reshape(-1))
+    blocks, size = -(-depth // block), 4 + has_zero + block // 2
+    blob = b.required(B, "the weights").reshape(-1)
+    if blob.size != columns * blocks * size:
+        raise ops.TypeMismatch(f"{B.type} are no {columns} columns of {blocks} blocks of {size} bytes")
+    parts = blob.reshape(columns, blocks, size)
+    scales = np.ascontiguousarray(parts[..., :4]).view(np.float32).reshape(columns, blocks)
+    zero = parts[..., 4] if has_zero else np.full((columns, blocks), 8, np.uint8)
+
+    def codes() -> np.ndarray:
+        halves = parts[..., size - block // 2 :]
+        numbers = np.concatenate([halves & 15, halves >> 4], axis=2)
+        return numbers.reshape(columns, blocks * block).astype(dtypes.numpy_dtype("uint4"))
+
+    q = b.constant(Constant("uint4", (columns, blocks * block), codes))
+    own = b.constant(zero.astype(dtypes.numpy_dtype("uint4")))
+    weights = widened_blocks(b, q, b.constant(scales), own, 4, block)
+    return product(b, A, b.transpose(b.take(weights, 1, 0, depth), (1, 0)))
 
 
 # Embeddings --------------------------------------------------------------------------------------

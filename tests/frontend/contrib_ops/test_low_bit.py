@@ -101,6 +101,54 @@ def test_the_results_are_those_of_onnxruntime(case):
     check(case)
 
 
+#: What a block of each of GGML's formats is: numbers, bytes, and where those of its float16 scales are.
+GGML = {
+    **{0: (1, 4, ()), 1: (1, 2, ()), 30: (1, 2, ()), 2: (32, 18, (0,)), 6: (32, 22, (0,)), 8: (32, 34, (0,))},
+    **{13: (256, 176, (0, 2)), 14: (256, 210, (208,)), 20: (32, 18, (0,)), 23: (256, 136, (0,))},
+    42: (64, 18, (0,)),
+}
+
+
+def packed_rows(form: int) -> Case:
+    numbers, size, scales = GGML[form]
+    depth = numbers * 2 if numbers > 1 else 5
+    table = bytes_(4, depth // numbers, size)
+    for at in scales:
+        table[..., at : at + 2] = floats(4, depth // numbers, 1).astype(np.float16).view(np.uint8)
+    if not scales:  # any bits but those of NaNs and infinities
+        table[..., -1] &= 63
+    half = form in (6, 14)
+    attributes = {"K": depth, "packed_type": form, "output_dtype": 10 if half else 1}
+    indices = np.array([[3, -1, 9], [2, 1, 0]])
+    return Case("GatherPacked", [table.reshape(4, -1), indices], attributes, typed=() if half else (0,))
+
+
+def blob(k: int, n: int, kind: int, rows: int) -> Case:
+    blocks = bytes_(n, -(-k // 32), 20 + (kind > 0))
+    blocks[..., :4] = np.abs(floats(*blocks.shape[:2], 1)).view(np.uint8)
+    blocks[..., 4] &= 15
+    weights = blocks.reshape(-1)
+    return Case(
+        "MatMulFpQ4",
+        [floats(2, rows, k), weights, np.array([k, n])],
+        {"blk_quant_type": kind},
+        stored=(1, 2),
+        tolerance=1e-4,
+    )
+
+
+PACKED = [*map(packed_rows, GGML), blob(100, 7, 0, 1), blob(64, 5, 1, 3), blob(70, 3, 2, 2)]
+
+
+@pytest.mark.parametrize("case", PACKED, ids=str)
+def test_blocks_of_bytes_are_what_onnxruntime_reads_of_them(case):
+    check(case)
+
+
+def test_a_library_reads_blocks_of_bytes_as_the_interpreter_does(tmp_path):
+    check_compiled(PACKED, tmp_path)
+
+
 def test_a_library_of_some_of_each_computes_what_the_interpreter_does(tmp_path):
     check_compiled([*PRODUCTS[1:4], PRODUCTS[11], *BITSANDBYTES[1:3], TABLES[0], TABLES[5]], tmp_path)
 

@@ -1,10 +1,10 @@
-"""Tokens are those of ONNX Runtime's Tokenizer."""
+"""Tokens are those of ONNX Runtime's Tokenizer, and hashes those of its MurmurHash3."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.contrib import Case, as_model, interpreted, runtime
+from support.contrib import Case, as_model, check, check_compiled, interpreted, runtime
 
 import onnxc
 
@@ -41,3 +41,19 @@ def test_a_library_finds_the_same_tokens(tmp_path):
     results = onnxc.load(onnxc.compile(proto, tmp_path / "tokens.so")).run(None, feeds)
     for found, one in zip(results, cases):
         assert found.tolist() == interpreted(one)[0].tolist()
+
+
+NUMBERS = [np.array([0, 1, 77, 2**30]).astype(t) for t in ("i4", "u4", "i8", "u8", "f4", "f8")]
+HASHES = [
+    Case("MurmurHash3", [x], {"positive": k % 2, "seed": 7 * k})
+    for k, x in enumerate([*NUMBERS, np.array(WORDS, object)])
+]
+
+
+@pytest.mark.parametrize("one", HASHES, ids=str)
+def test_hashes_are_those_of_onnxruntime(one):
+    check(one)
+
+
+def test_a_library_has_the_same_hashes(tmp_path):
+    check_compiled(HASHES, tmp_path)
