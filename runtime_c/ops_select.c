@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_select.c - operators whose results are as long as the data says: NonZero, Unique and
- * NonMaxSuppression. Their numpy twins are in onnxc/ir/runtime_twins.py. */
+/* ops_select.c - operators whose results are as long as the data says: NonZero, Unique,
+ * NonMaxSuppression and DynamicTimeWarping. Their numpy twins are in onnxc/ir/runtime_twins.py. */
 
 /* nonzero: x -> int64 [rank, n], the positions of the elements that are not zero in row-major order.
  * No attributes. */
@@ -344,5 +344,52 @@ ONNXC_OPERATOR(non_max_suppression)(onnxc_context *context, const onnxc_value *i
                                        (int64_t[]){found, 3});
     if (selected == NULL) return context->status;
     if (found > 0) memcpy(selected, kept, (size_t)(24 * found));
+    return ONNXC_OK;
+}
+
+/* Where the cheapest way to a cell comes from. */
+enum { ONNXC_DIAGONAL, ONNXC_UP, ONNXC_LEFT };
+
+/* dynamic_time_warping: costs float32 [M, N] -> int32 [2, n], rows and columns of the cells of the cheapest way
+ * from the first cell to the last by steps down, to the right or both. Where sums are equal it comes from the
+ * left. No attributes. */
+ONNXC_OPERATOR(dynamic_time_warping)(onnxc_context *context, const onnxc_value *in, int32_t in_count,
+                                     onnxc_value *out, int32_t out_count, const int64_t *attributes) {
+    (void)in_count, (void)out_count;
+    int64_t rows = in->dims[0], columns = in->dims[1], cells, length = 0;
+    if (!onnxc_multiply(rows, columns, &cells)) return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, rows);
+    const char *costs = in->data;
+    char *from = onnxc_call_scratch(context, cells, sizeof *from);
+    float *sums = onnxc_call_scratch(context, rows + 1, sizeof *sums); /* of the column before, then of this */
+    if (from == NULL || sums == NULL) return context->status;
+    for (int64_t i = 0; i <= rows; i++) sums[i] = i == 0 ? 0 : INFINITY;
+    for (int64_t j = 0; j < columns; j++) {
+        float diagonal = sums[0];
+        sums[0] = INFINITY;
+        for (int64_t i = 0; i < rows; i++) {
+            float up = sums[i], left = sums[i + 1];
+            char step = diagonal < up && diagonal < left ? ONNXC_DIAGONAL
+                : up < diagonal && up < left             ? ONNXC_UP
+                                                         : ONNXC_LEFT;
+            float least = step == ONNXC_DIAGONAL ? diagonal : step == ONNXC_UP ? up : left;
+            diagonal = left;
+            sums[i + 1] = least + ONNXC_LOAD(float, costs + 4 * (columns * i + j));
+            from[columns * i + j] = step;
+        }
+    }
+    for (int64_t pass = 0; pass < 2; pass++) { /* counts the cells, then writes them from the last */
+        int32_t *path = NULL;
+        if (pass == 1) {
+            path = onnxc_call_output(context, out, attributes[0], ONNXC_INT32, 2, (int64_t[]){2, length});
+            if (path == NULL) return context->status;
+        }
+        for (int64_t i = rows - 1, j = columns - 1, n = length; i >= 0 && j >= 0;) {
+            if (pass == 0) length++;
+            else path[--n] = (int32_t)i, path[length + n] = (int32_t)j;
+            char step = from[columns * i + j];
+            if (step != ONNXC_LEFT) i--;
+            if (step != ONNXC_UP) j--;
+        }
+    }
     return ONNXC_OK;
 }

@@ -96,6 +96,31 @@ def position(index: np.ndarray, length: int) -> int:
     return place + length if place < 0 else place
 
 
+def dynamic_time_warping(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
+    """costs [M, N] -> int32 [2, n], rows and columns of the cells of the cheapest way from the first to the
+    last by steps down, to the right or both; where sums are equal it comes from the left."""
+    (costs,) = inputs
+    rows, columns = costs.shape
+    sums = np.full((rows + 1, columns + 1), np.inf, np.float32)
+    sums[0, 0] = 0
+    steps: dict[tuple[int, int], tuple[int, int]] = {}
+    for j in range(1, columns + 1):
+        for i in range(1, rows + 1):
+            diagonal, up, left = sums[i - 1, j - 1], sums[i - 1, j], sums[i, j - 1]
+            if diagonal < up and diagonal < left:
+                least, steps[i, j] = diagonal, (1, 1)
+            elif up < diagonal and up < left:
+                least, steps[i, j] = up, (1, 0)
+            else:
+                least, steps[i, j] = left, (0, 1)
+            sums[i, j] = least + costs[i - 1, j - 1]
+    path, cell = [], (rows, columns)
+    while min(cell) > 0:
+        path.append((cell[0] - 1, cell[1] - 1))
+        cell = (cell[0] - steps[cell][0], cell[1] - steps[cell][1])
+    return [np.array(path[::-1], np.int32).reshape(-1, 2).T.copy()]
+
+
 def sequence_construct(inputs: Sequence, attributes: Sequence[int]) -> list:
     """values... -> the sequence of them."""
     return [list(inputs)]
@@ -382,6 +407,7 @@ TWINS: dict[str, Callable[[Sequence, Sequence[int]], list]] = {
     "nonzero": nonzero,
     "unique": unique,
     "non_max_suppression": non_max_suppression,
+    "dynamic_time_warping": dynamic_time_warping,
     "sequence_construct": sequence_construct,
     "sequence_empty": sequence_construct,
     "sequence_at": sequence_at,

@@ -27,6 +27,7 @@ SYMBOLS = (
     "nonzero",
     "unique",
     "non_max_suppression",
+    "dynamic_time_warping",
     "sequence_construct",
     "sequence_empty",
     "sequence_at",
@@ -246,6 +247,14 @@ def test_non_max_suppression(run, centred, shape):
             run("non_max_suppression", *operands, attributes=(centred,)),
             TWINS["non_max_suppression"]([*map(np.asarray, operands)], [centred]),
         )
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 6), (7, 1), (5, 8), (9, 9), (0, 3), (3, 0)])
+def test_dynamic_time_warping(run, shape):
+    costs = (
+        np.random.default_rng(sum(shape)).integers(-2, 5, shape).astype(np.float32)
+    )  # sums are often equal
+    same(run("dynamic_time_warping", costs), TWINS["dynamic_time_warping"]([costs], []))
 
 
 # Sequences --------------------------------------------------------------------------------------------

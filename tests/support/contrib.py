@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+from hypothesis import HealthCheck, Phase, settings
 from onnx import helper, numpy_helper
 
 import onnxc
@@ -38,6 +39,17 @@ class Case:
 
 
 Feeds = dict[str, np.ndarray]
+
+
+def drawing(examples: int) -> settings:
+    """Settings of a test that draws as many examples, the same ones in every run."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 def as_model(cases: Sequence[Case], symbolic: bool = False) -> tuple[onnx.ModelProto, Feeds]:
@@ -94,7 +106,8 @@ def same(found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
     """Equal in type and shape, and near in value."""
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     x, y = found.astype(np.float64), expected.astype(np.float64)
-    bound = tolerance if found.dtype.kind in "iu" else tolerance * max(1.0, np.abs(y).max(initial=0))
+    greatest = np.abs(y, where=np.isfinite(y), out=np.zeros_like(y)).max(initial=1)
+    bound = tolerance if found.dtype.kind in "iu" else tolerance * greatest
     np.testing.assert_allclose(x, y, rtol=0, atol=bound)
 
 

@@ -9,6 +9,7 @@ FAMILIES = [
     for family in (
         "activations",
         "attention",
+        "attn_lstm",
         "blocked",
         "decoding",
         "engram",
@@ -18,6 +19,7 @@ FAMILIES = [
         "images",
         "integer_products",
         "linear_attention",
+        "logits",
         "low_bit",
         "normalization",
         "others",

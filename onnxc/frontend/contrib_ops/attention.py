@@ -23,6 +23,8 @@ from ..onnx_ops.attention import attend, join_heads, split_heads
 from ..onnx_ops.common import generate, insert_axes, scalar, widened, with_size
 from ..onnx_ops.linear import MatMulInteger
 from ..onnx_ops.rules import Types
+from ..regions import RuleBuilder
+from .caches import appended
 from .schema import BYTES, T, contrib_op
 
 Mask = Annotated[Value, Types.of("M", "int32")]
@@ -234,6 +236,7 @@ def QAttention(
 
 # Projected before --------------------------------------------------------------------------------
 
+Half = Annotated[Value, Types.of("T", "float", "float16")]
 Scores = Annotated[Value, Types.of("QK", "float", "float16", "bfloat16")]
 
 
@@ -258,10 +261,6 @@ def MultiHeadAttention(
 ):
     """query [batch, length, width], or with keys and values packed into it [batch, length, heads, 3, size];
     key and value likewise, or [batch, heads, length, size]."""
-    if past_sequence_length is not None or cache_indirection is not None:
-        raise UnsupportedError(
-            "a MultiHeadAttention that writes its keys in place", "export it with a past that grows"
-        )
     if (past_key is None) != (past_value is None):
         raise ops.TypeMismatch("past keys and values go together")
     parts = _biased(b, _unpacked(b, query, key, value), bias, num_heads)
@@ -270,16 +269,75 @@ def MultiHeadAttention(
         with_size(b, split_heads(b, x, num_heads, name), 1, num_heads) for x, name in zip(parts, names)
     )
     past: Dimension = 0
-    if past_key is not None:
-        past = past_key.shape[2]
-        k, v = b.concat([past_key, k], 2), b.concat([past_value, v], 2)
+    present = k, v
+    if past_key is not None and past_value is not None:
+        caches = past_key, past_value
+        if past_sequence_length is None:
+            past = past_key.shape[2]
+            present = k, v = b.concat([past_key, k], 2), b.concat([past_value, v], 2)
+        else:
+            past = b.dimension(b.reshape(past_sequence_length, ()), 0, "past")
+            (k, v), present = appended(b, caches, present, past, cache_indirection)
     sizes = (q.shape[0], q.shape[2], k.shape[2], past)
     padding = padding_bias(b, key_padding_mask, sizes, bool(unidirectional), mask_filter_value)
-    exposed = 2 if b.site.wanted[3:4] == (True,) else None
-    total = _with(b, padding, attention_bias)
-    y, scores = attend(b, widened(b, q), widened(b, k), widened(b, v), total, scale or None, exposed=exposed)
-    scores = None if scores is None else b.cast(scores, query.dtype)
-    return b.cast(join_heads(b, y), query.dtype), k, v, scores
+    y, scores = _exposing(b, (q, k, v), _with(b, padding, attention_bias), scale)
+    return y, *present, scores
+
+
+def _exposing(
+    b: RuleBuilder, operands: Sequence[Value], bias: Value | None, scale: float | None
+) -> tuple[Value, Value | None]:
+    """(the attention of [batch, heads, length, size] each as [batch, length, width], its scores, where the
+    node's fourth output is wanted)."""
+    dtype, exposed = operands[0].dtype, 2 if b.site.wanted[3:4] == (True,) else None
+    q, k, v = (widened(b, x) for x in operands)
+    y, scores = attend(b, q, k, v, bias, scale or None, exposed=exposed)
+    return b.cast(join_heads(b, y), dtype), None if scores is None else b.cast(scores, dtype)
+
+
+@contrib_op(outputs="output present_key? present_value? qk?")
+def DecoderMaskedMultiHeadAttention(
+    b,
+    query: Half,
+    key: Half | None = None,
+    value: Half | None = None,
+    mask_index: Mask | None = None,
+    attention_bias: Half | None = None,
+    past_key: Half | None = None,
+    past_value: Half | None = None,
+    past_sequence_length: Mask | None = None,
+    beam_width: Mask | None = None,
+    cache_indirection: Mask | None = None,
+    bias: Half | None = None,
+    *,
+    mask_filter_value: float | None = None,
+    num_heads: int,
+    output_qk: int | None = None,
+    past_present_share_buffer: int | None = None,
+    scale: float | None = None,
+):
+    """MultiHeadAttention of one query a sequence. Without a past it attends to keys and values that are as
+    heads already, [batch, heads, length, size], and not biased; else it writes its own behind
+    past_sequence_length others. How many beams there are the shape of cache_indirection says."""
+    if key is None or value is None:
+        raise ops.TypeMismatch(f"the query {query.type} comes without keys or values")
+    if dims.equal(query.shape[1], 1) is False:
+        raise ops.TypeMismatch(f"the query {query.type} has more than one row a sequence")
+    present: tuple[Value, Value] | tuple[None, None]
+    if past_key is None or past_value is None:
+        q = split_heads(b, _biased(b, [query], bias, num_heads)[0], num_heads, "the query")
+        past, seen, present = key.shape[2] - 1, (key, value), (None, None)
+    elif past_present_share_buffer and past_sequence_length is not None:
+        operands = _biased(b, [query, key, value], bias, num_heads)
+        names = ("the query", "the key", "the value")
+        q, k, v = (split_heads(b, x, num_heads, name) for x, name in zip(operands, names))
+        past = b.dimension(b.reshape(past_sequence_length, ()), 0, "past")
+        seen, present = appended(b, (past_key, past_value), (k, v), past, cache_indirection)
+    else:
+        raise UnsupportedError("a past without room for a row", "export it with past_present_share_buffer")
+    padding = padding_bias(b, mask_index, (q.shape[0], 1, seen[0].shape[2], past), False, mask_filter_value)
+    y, scores = _exposing(b, (q, *seen), _with(b, padding, attention_bias), scale)
+    return y, *present, scores
 
 
 def _unpacked(b: Builder, query: Value, key: Value | None, value: Value | None) -> list[Value]:

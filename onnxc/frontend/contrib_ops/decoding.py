@@ -16,10 +16,11 @@ from ...ir.expr import Expr
 from ...ir.graph import Value
 from ..onnx_ops import attention
 from ..onnx_ops.attention import attend, join_heads, split_heads
-from ..onnx_ops.common import checked, generate, one_of, widened, zeros
+from ..onnx_ops.common import generate, insert_axes, one_of, widened, zeros
 from ..onnx_ops.movement import padded
 from ..onnx_ops.normalization import RMSNormalization
 from ..onnx_ops.rules import Types
+from .caches import written
 from .schema import HALVES, T, contrib_op
 
 Place = Annotated[Value, Types.of("M", "int64")]
@@ -200,7 +201,7 @@ def GroupQueryAttention(
         places = _places(b, start, queries, prompt, position_ids)
         q, k = (_turned(b, x, cos_cache, sin_cache, places, rotary_interleaved or 0) for x in (q, k))
     if past_key is not None and past_value is not None:
-        k, v = (_written(b, p, x, start, total) for p, x in ((past_key, k), (past_value, v)))
+        k, v = (written(b, p, x, start, total) for p, x in ((past_key, k), (past_value, v)))
     rows = k, v
     if past_key is not None and isinstance(past_key.shape[2], int):  # as long as it may ever become
         rows = b.take(k, 2, 0, total), b.take(v, 2, 0, total)
@@ -278,23 +279,6 @@ def _places(b: Builder, start: Value, queries: Dimension, prompt: Expr, given: V
     return b.map(given, first, lambda p, f: expr.where(prompt, f + expr.index(1), p))
 
 
-def _written(b: Builder, past: Value, new: Value, start: Value, total: Dimension) -> Value:
-    """The cache with room for `total` places, and each sequence's new rows from its start on. One that is a
-    state of a known size has that room."""
-    if past.dtype != new.dtype or past.rank != 4:
-        raise UnsupportedError(f"a cache {past.type} for keys {new.type}")
-    batch, groups, _, size = new.shape
-    past = b.reshape(past, (batch, groups, past.shape[2], size))
-    more = dims.substitute(dims.maximum(total - past.shape[2], 0), b.facts)
-    room = padded(b, past, (0,) * 4, (0, 0, more, 0))
-    axis = expr.index(3)
-    row = expr.where(axis.equals(2), expr.input_(0, "int64") + expr.index(2), expr.index(1))
-    place = expr.where(axis.equals(0), expr.index(0), row)
-    first = checked(b, b.reshape(start, (batch, 1, 1, 1)), lambda n: n >= 0, "index_out_of_range")
-    places = generate(b, (*new.shape[:3], 3), place, first)
-    return b.emit(ops.Scatter("nd"), room, places, new)[0]
-
-
 def _visible(
     b: Builder,
     q: Value,
@@ -333,3 +317,95 @@ def _visible(
 def _with_row(b: Builder, x: Value) -> Value:
     """Keys or values with a row of zeros behind them: what a sink attends to."""
     return padded(b, x, (0,) * 4, (0, 0, 1, 0))
+
+
+# A cache of which blocks are seen -----------------------------------------------------------------
+
+
+@contrib_op(outputs="output present_key present_value")
+def SparseAttention(
+    b,
+    query: T,
+    key: T | None,
+    value: T | None,
+    past_key: T,
+    past_value: T,
+    block_row_indices: Count,
+    block_col_indices: Count,
+    total_sequence_length: Count,
+    key_total_sequence_lengths: Count,
+    cos_cache: T | None = None,
+    sin_cache: T | None = None,
+    *,
+    do_rotary: int | None = None,
+    kv_num_heads: int,
+    num_heads: int,
+    rotary_interleaved: int | None = None,
+    scale: float | None = None,
+    sparse_block_size: int,
+):
+    """GroupQueryAttention over a cache with room, in which a query sees some blocks of places before it,
+    those that one of several layouts, for heads in turn, lists for its own block (compressed sparse
+    rows)."""
+    q, k, v = _operands(b, query, key, value, num_heads, kv_num_heads)
+    batch, _, queries, _ = q.shape
+    total = b.dimension(b.reshape(total_sequence_length, ()), 0, "total")
+    prompt = _is_prompt(queries, total)
+    ends = b.cast(b.reshape(key_total_sequence_lengths, (batch, 1)), "int64")
+    start = b.map(ends, lambda n: expr.where(prompt, 0, n - expr.size(queries)))
+    if do_rotary:
+        places = _places(b, start, queries, prompt, None)
+        q, k = (_turned(b, x, cos_cache, sin_cache, places, rotary_interleaved or 0) for x in (q, k))
+    k, v = (written(b, past, x, start) for past, x in ((past_key, k), (past_value, v)))
+    rows = [b.take(x, 2, 0, total) for x in (k, v)]
+    blocks = _seen_blocks(b, block_row_indices, block_col_indices)
+    given = _of_layouts(b, blocks, start, (num_heads, queries, total), sparse_block_size)
+    bias = _visible(b, q, rows[0], start, given, None, True, -1)
+    keys, values = (widened(b, x) for x in rows)
+    y, _ = attend(b, widened(b, q), keys, values, bias, scale or None)
+    return b.cast(join_heads(b, y), query.dtype), k, v
+
+
+def _seen_blocks(b: Builder, rows: Value, columns: Value) -> Value:
+    """bool [layouts, blocks + 1, blocks]: whether a block of queries sees one of keys, of compressed sparse
+    rows [layouts, blocks + 1] and columns [layouts, entries]; the last row is for entries that belong to
+    none."""
+    if rows.rank != 2 or columns.rank != 2:
+        raise ops.TypeMismatch(f"{rows.type} and {columns.type} are no layouts of blocks")
+    layouts, count, entries = rows.shape[0], rows.shape[1] - 1, columns.shape[1]
+    layout, axis = expr.index(0), expr.index(2)
+    ends = b.map(b.take(rows, 1, 1, count), lambda n: n.cast("int64").clip(0, expr.size(entries)))
+    place = expr.where(axis.equals(0), layout, expr.input_(0, "int64"))
+    places = generate(b, (layouts, count, 2), place, insert_axes(b, ends, [2]))
+    ones = zeros(b, "int64", (layouts, count), 1)
+    none = zeros(b, "int64", (layouts, entries + 1))
+    ended = b.emit(ops.Cumulate("sum", 1), b.emit(ops.Scatter("nd", reduction="add"), none, places, ones)[0])[
+        0
+    ]
+    row = b.take(ended, 1, 0, entries)  # as many rows have ended before an entry
+    parts = [insert_axes(b, x, [2]) for x in (row, columns)]
+    column = expr.input_(1, "int32").cast("int64").clip(0, expr.size(count) - 1)
+    place = expr.where(axis.equals(0), layout, expr.where(axis.equals(1), expr.input_(0, "int64"), column))
+    entry = generate(b, (layouts, entries, 3), place, *parts)
+    nothing = zeros(b, "bool", (layouts, count + 1, count))
+    return b.emit(ops.Scatter("nd"), nothing, entry, zeros(b, "bool", (layouts, entries), True))[0]
+
+
+def _of_layouts(
+    b: Builder, blocks: Value, start: Value, sizes: tuple[int, Dimension, Dimension], block: int
+) -> Value:
+    """What is added to scores of these sizes (heads, queries, keys): the lowest number where a query's block
+    does not see a key's. Heads have the layouts in turn."""
+    heads, queries, keys = sizes
+    layouts, batch = blocks.shape[0], start.shape[0]
+    of_query = generate(b, (batch, queries), (expr.input_(0, "int64") + expr.index(1)) / block, start)
+    of_key = generate(b, (keys,), expr.index(0) / block)
+    seen = b.emit(ops.Gather("axis", 1), blocks, of_query)[0]  # layouts, batch, queries, blocks
+    seen = b.emit(ops.Gather("axis", 3), seen, of_key)[0]
+    lowest = expr.const(float(np.finfo(np.float32).min), "float32")
+    bias = b.transpose(b.map(seen, lambda s: expr.where(s, 0, lowest)), (1, 0, 2, 3))
+    if layouts == 1:
+        return bias
+    turns = dims.floor_divide(heads, layouts)
+    whole = b.broadcast(insert_axes(b, bias, [1]), (batch, turns, layouts, queries, keys))
+    return b.reshape(whole, (batch, heads, queries, keys))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from ...ir import dims, expr, ops
-from ...ir.graph import Value
+from ...ir.graph import TensorType, Value
 from ..onnx_ops import constants, convolution, indexing, movement, sampling
 from ..onnx_ops.common import generate, one_of
 from ..onnx_ops.rules import Types
@@ -132,3 +132,15 @@ def WordConvEmbedding(
     seen = expr.where(expr.index(2) <= last, expr.tanh(expr.input_(0, "float32")), -1.0)
     best = b.reduce("max", generate(b, places.shape, seen, places, b.reshape(length, (count, 1, 1))), [2])
     return b.map(best, length, lambda e, n: expr.where(n > 0, e, 0))
+
+
+Costs = Annotated[Value, Types.of("F", "float")]
+
+
+@contrib_op(outputs="output")
+def DynamicTimeWarping(b, input: Costs):
+    """int32 [2, n]: rows and columns of the cheapest way through costs [M, N] or [1, M, N]."""
+    if input.rank not in (2, 3) or (input.rank == 3 and dims.equal(input.shape[0], 1) is False):
+        raise ops.TypeMismatch(f"{input.type} is no table of costs")
+    costs = b.reshape(input, input.shape[-2:])
+    return b.call("dynamic_time_warping", [costs], [TensorType("int32", (2, b.fresh("steps")))])[0]

@@ -33,14 +33,14 @@ _ACTIVATIONS: dict[str, tuple[float, ...]] = {
     "hardsigmoid": (0.2, 0.5),
     "elu": (1.0,),
 }
-_DIRECTIONS: dict[str, tuple[Literal["forward", "reverse"], ...]] = {
+DIRECTIONS: dict[str, tuple[Literal["forward", "reverse"], ...]] = {
     "forward": ("forward",),
     "reverse": ("reverse",),
     "bidirectional": ("forward", "reverse"),
 }
 
 
-def _activations(
+def activations_of(
     names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None
 ) -> tuple[tuple[str, float, float], ...]:
     """(name, alpha, beta) of each; the attributes' values go in order to the activations that
@@ -56,7 +56,7 @@ def _activations(
     return tuple(found)
 
 
-def _shaped(b: Builder, value: Value, shape: Sequence[Dimension], name: str) -> Value:
+def shaped(b: Builder, value: Value, shape: Sequence[Dimension], name: str) -> Value:
     """value, an operand that must have the shape: refused where it is known not to, and checked by the run
     where only it can tell."""
     if value.rank != len(shape) or any(dims.equal(d, s) is False for d, s in zip(value.shape, shape)):
@@ -85,9 +85,9 @@ def _recurrent(
 ) -> tuple[Value, ...]:
     """`optional`: bias b, lengths, states h and c, peepholes p. layout 1 has the batch as the
     first axis everywhere."""
-    one_of(direction, tuple(_DIRECTIONS), "direction")
+    one_of(direction, tuple(DIRECTIONS), "direction")
     one_of(layout, (0, 1), "layout")
-    directions = _DIRECTIONS[direction]
+    directions = DIRECTIONS[direction]
     count, per_gate = len(directions), {"lstm": 3, "gru": 2, "rnn": 1}[kind]
     names = tuple(names)[: count * per_gate]
     if len(names) != count * per_gate:
@@ -97,10 +97,10 @@ def _recurrent(
     hidden = R.shape[2] if hidden_size is None else hidden_size
     if not isinstance(hidden, int) or hidden < 1:
         raise ops.TypeMismatch(f"the hidden size {hidden} is no number above 0")
-    op = ops.Recurrent(kind, hidden, directions, _activations(names, alphas, betas), (), clip, **more)
+    op = ops.Recurrent(kind, hidden, directions, activations_of(names, alphas, betas), (), clip, **more)
     steps, batch = (X.shape[1], X.shape[0]) if layout else X.shape[:2]
-    W = _shaped(b, W, (count, op.columns, X.shape[2]), "W")
-    R = _shaped(b, R, (count, op.columns, hidden), "R")
+    W = shaped(b, W, (count, op.columns, X.shape[2]), "W")
+    R = shaped(b, R, (count, op.columns, hidden), "R")
     if layout:
         optional = {
             k: b.transpose(v, (1, 0, 2)) if v is not None and k in "hc" else v for k, v in optional.items()
@@ -114,28 +114,28 @@ def _recurrent(
         "p": (count, 3 * hidden),
     }
     given = {
-        key: _shaped(b, value, shapes[key], f"its operand {key}")
+        key: shaped(b, value, shapes[key], f"its operand {key}")
         for key, value in optional.items()
         if value is not None
     }
     gates = b.contract("bti" if layout else "tbi", "dgi", "tbdg", X, W)
     if "b" in given:
-        bias, of_state = _biases(b, op, given.pop("b"))
+        bias, of_state = biases(b, op, given.pop("b"))
         gates = b.map(gates, bias, lambda x, c: x + c)
         given |= {"b": of_state} if of_state is not None else {}
     if "lengths" in given:
-        given["lengths"] = checked(b, given["lengths"], lambda n: _within(n, steps), "index_out_of_range")
+        given["lengths"] = checked(b, given["lengths"], lambda n: within(n, steps), "index_out_of_range")
     y, *states = b.emit(replace(op, operands=tuple(given)), gates, R, *given.values())
     if layout:
         y, states = b.transpose(y, (2, 0, 1, 3)), [b.transpose(s, (1, 0, 2)) for s in states]
     return y, *states
 
 
-def _within(length: Expr, steps: Dimension) -> Expr:
+def within(length: Expr, steps: Dimension) -> Expr:
     return (length >= 0) & (length.cast("int64") <= expr.size(steps))
 
 
-def _biases(b: Builder, op: ops.Recurrent, bias: Value) -> tuple[Value, Value | None]:
+def biases(b: Builder, op: ops.Recurrent, bias: Value) -> tuple[Value, Value | None]:
     """(what is added to the gates [D, G*H], what is added to the state's part of a GRU's candidate before
     the reset [D, H]) of the operator's two biases."""
     of_input, of_state = (b.take(bias, 1, k * op.columns, op.columns) for k in range(2))
@@ -146,9 +146,9 @@ def _biases(b: Builder, op: ops.Recurrent, bias: Value) -> tuple[Value, Value | 
     return b.concat([both, b.take(of_input, 1, first, op.hidden)], 1), b.take(of_state, 1, first, op.hidden)
 
 
-def _both(names: Sequence[str], direction: str) -> tuple[str, ...]:
+def of_each_direction(names: Sequence[str], direction: str) -> tuple[str, ...]:
     """The default activations, of each direction."""
-    return tuple(names) * len(_DIRECTIONS.get(direction, ("",)))
+    return tuple(names) * len(DIRECTIONS.get(direction, ("",)))
 
 
 @onnx_op(since=7)
@@ -173,7 +173,7 @@ def LSTM(
     layout=0,
 ):
     optional = {"b": B, "lengths": sequence_lens, "h": initial_h, "c": initial_c, "p": P}
-    names = activations or _both(("Sigmoid", "Tanh", "Tanh"), direction)
+    names = activations or of_each_direction(("Sigmoid", "Tanh", "Tanh"), direction)
     return _recurrent(
         b,
         "lstm",
@@ -212,7 +212,7 @@ def GRU(
     linear_before_reset=0,
 ):
     optional = {"b": B, "lengths": sequence_lens, "h": initial_h}
-    names = activations or _both(("Sigmoid", "Tanh"), direction)
+    names = activations or of_each_direction(("Sigmoid", "Tanh"), direction)
     return _recurrent(
         b,
         "gru",

@@ -34,7 +34,15 @@ ELSEWHERE = {
     **dict.fromkeys(("QLinearConv", "MatMulInteger16", "NhwcMaxPool"), "cases of test_quantized"),
     **dict.fromkeys(("ScaledSiLU", "TransposeMatMul"), "cases of test_fused"),
     **dict.fromkeys(
-        ("GatherND", "GridSample", "Range", "SampleOp", "UnfoldTensor", "WordConvEmbedding"),
+        (
+            "DynamicTimeWarping",
+            "GatherND",
+            "GridSample",
+            "Range",
+            "SampleOp",
+            "UnfoldTensor",
+            "WordConvEmbedding",
+        ),
         "cases of test_others",
     ),
     **dict.fromkeys(
@@ -55,6 +63,9 @@ ELSEWHERE = {
     "BifurcationDetector": "cases of test_speculation",
     "MurmurHash3": "test_text",
     "MRotaryEmbedding": "cases of test_attention",
+    **dict.fromkeys(("DecoderMaskedMultiHeadAttention", "SparseAttention"), "drawn in test_caches"),
+    "AttnLSTM": "drawn in test_attn_lstm",
+    "NGramRepeatBlock": "drawn in test_logits",
     "Tokenizer": "test_text",
     "SparseToDenseMatMul": "takes sparse tensors: tests/onnxruntime_interface/test_running.py",
     "MoEGroupRouter": "test_experts",

@@ -38,6 +38,9 @@ ALL = [
     Case("SampleOp", [floats(2, 3)]),
     Case("UnfoldTensor", [floats(2, 7, 3)], {"dim": 1, "size": 3, "step": 2}),
     Case("UnfoldTensor", [np.arange(6)], {"size": 2}),
+    Case("DynamicTimeWarping", [floats(5, 7)]),
+    Case("DynamicTimeWarping", [np.round(floats(1, 6, 3))]),  # sums are often equal
+    Case("DynamicTimeWarping", [floats(1, 1)]),
     Case("WordConvEmbedding", [WORDS, floats(5, 1, 3, 4), floats(5), floats(9, 4)]),
 ]
 

@@ -1,0 +1,57 @@
+"""Caches of keys and values [batch, heads, places, size]: what attention writes into them and reads."""
+
+from __future__ import annotations
+
+from ...errors import UnsupportedError
+from ...ir import dims, expr, ops
+from ...ir.builder import Builder
+from ...ir.dims import Dimension
+from ...ir.graph import Value
+from ..onnx_ops.common import checked, generate, insert_axes
+from ..onnx_ops.movement import padded
+
+
+def written(b: Builder, past: Value, new: Value, start: Value, total: Dimension = 0) -> Value:
+    """The cache with room for `total` places, and each sequence's new rows from its start [batch, 1] on. One
+    that is a state of a known size has that room."""
+    if past.dtype != new.dtype or past.rank != 4:
+        raise UnsupportedError(f"a cache {past.type} for keys {new.type}")
+    batch, groups, _, size = new.shape
+    past = b.reshape(past, (batch, groups, past.shape[2], size))
+    more = dims.substitute(dims.maximum(total - past.shape[2], 0), b.facts)
+    room = padded(b, past, (0,) * 4, (0, 0, more, 0))
+    axis = expr.index(3)
+    row = expr.where(axis.equals(2), expr.input_(0, "int64") + expr.index(2), expr.index(1))
+    place = expr.where(axis.equals(0), expr.index(0), row)
+    first = checked(b, b.reshape(start, (start.shape[0], 1, 1, 1)), lambda n: n >= 0, "index_out_of_range")
+    places = generate(b, (*new.shape[:3], 3), place, first)
+    return b.emit(ops.Scatter("nd"), room, places, new)[0]
+
+
+def appended(
+    b: Builder, caches: tuple[Value, Value], new: tuple[Value, Value], past: Dimension, beams: Value | None
+) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
+    """(keys and values that the query sees, the caches) after new rows behind the `past` ones that sequences
+    have; the room is there. beams: see `of_beams`."""
+    start = b.reshape(b.elements([past]), (1, 1))
+    total = past + new[0].shape[2]
+    present = tuple(written(b, cache, rows, start) for cache, rows in zip(caches, new))
+    seen = [b.take(cache, 2, 0, total) for cache in present]
+    if beams is not None:
+        seen = [of_beams(b, rows, beams, past) for rows in seen]
+    return (seen[0], seen[1]), (present[0], present[1])
+
+
+def of_beams(b: Builder, rows: Value, beams: Value, past: Dimension) -> Value:
+    """Rows [batch, heads, places, size] of beams, each with a history of others: row j of a beam, one of the
+    `past` first, is that of beam `beams[group, beam, j]` of its group. beams: int32 [groups, width, room]."""
+    if beams.rank != 3:
+        raise ops.TypeMismatch(f"{beams.type} does not say which beam each row comes from")
+    batch, heads, places, _ = rows.shape
+    whole = b.reshape(beams, (batch, beams.shape[2]))
+    which = insert_axes(b, b.take(whole, 1, 0, places), [1, 3])
+    own, axis = expr.index(0), expr.index(3)
+    first = own - own % expr.size(beams.shape[1])
+    source = expr.where(expr.index(2) < expr.size(past), first + expr.input_(0, "int32").cast("int64"), own)
+    place = expr.where(axis.equals(0), source, expr.where(axis.equals(1), expr.index(1), expr.index(2)))
+    return b.emit(ops.Gather("nd"), rows, generate(b, (batch, heads, places, 3), place, which))[0]

@@ -1,0 +1,169 @@
+"""Attention that writes new keys into a cache with room means what ONNX Runtime makes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.contrib import Case, as_model, check, check_compiled, drawing, interpreted, same
+
+rng = np.random.default_rng(21)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.asarray(rng.standard_normal(shape) / 2, np.float32)
+
+
+def masked(batch: int, keys: int) -> np.ndarray:
+    """A mask that hides some keys of each sequence, and not the last."""
+    mask = (rng.random((batch, keys)) < 0.7).astype(np.int32)
+    mask[:, -1] = 1
+    return mask
+
+
+def decoder(
+    groups: int, width: int, heads: int, past: int, room: int, *wanted: str, **attributes: object
+) -> Case:
+    """One new row a sequence of `groups` times `width` beams, behind `past` others in a cache with room."""
+    batch, size = groups * width, 8
+    bias_shape = [(1, heads, 1, past + 1), (1, 1, 1, past + 1)][past % 2]
+    inputs = [
+        *(floats(batch, 1, heads * size) for _ in range(3)),
+        masked(batch, past + 1) if "mask" in wanted else None,
+        floats(*bias_shape) if "bias" in wanted else None,
+        *(floats(batch, heads, room, size) for _ in range(2)),
+        np.array([past], np.int32),
+        *(
+            [np.array([width], np.int32), rng.integers(0, width, (groups, width, room)).astype(np.int32)]
+            if "beams" in wanted
+            else [None, None]
+        ),
+        floats(3 * heads * size) if "biases" in wanted else None,
+    ]
+    scores = (3,) if "scores" in wanted else ()
+    attributes = {"num_heads": heads, "past_present_share_buffer": 1, "output_qk": len(scores), **attributes}
+    return Case("DecoderMaskedMultiHeadAttention", inputs, attributes, (0, 1, 2, *scores), typed=scores)
+
+
+def crossed(batch: int, heads: int, keys: int, **attributes: object) -> Case:
+    """One row a sequence over keys and values of an encoder."""
+    size = 8
+    inputs = [
+        floats(batch, 1, heads * size),
+        *(floats(batch, heads, keys, size) for _ in range(2)),
+        masked(batch, keys),
+        *(None,) * 6,
+        floats(3 * heads * size),
+    ]
+    return Case("DecoderMaskedMultiHeadAttention", inputs, {"num_heads": heads, **attributes})
+
+
+def shared(batch: int, queries: int, past: int, room: int, beams: int = 0) -> Case:
+    """MultiHeadAttention that writes into a cache with room."""
+    heads, size = 2, 8
+    inputs = [
+        *(floats(batch, queries, heads * size) for _ in range(3)),
+        *(floats(3 * heads * size), None, None),
+        *(floats(batch, heads, room, size) for _ in range(2)),
+        np.array([past], np.int32),
+        rng.integers(0, beams, (batch // beams, beams, room)).astype(np.int32) if beams else None,
+    ]
+    return Case("MultiHeadAttention", inputs, {"num_heads": heads}, (0, 1, 2))
+
+
+ALL = [
+    decoder(2, 2, 2, 3, 6),
+    decoder(2, 2, 2, 3, 6, "beams", "mask"),
+    decoder(1, 3, 2, 4, 5, "beams", "bias", "biases", "scores", scale=0.3, mask_filter_value=-2.0),
+    decoder(3, 1, 1, 0, 4, "mask", "scores"),
+    crossed(2, 3, 5),
+    crossed(1, 1, 1, scale=0.5),
+    shared(2, 3, 0, 6),
+    shared(2, 1, 3, 6),
+    shared(4, 1, 3, 6, beams=2),
+]
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_the_results_are_those_of_onnxruntime(case):
+    check(case)
+
+
+@pytest.mark.slow
+@drawing(12)
+@given(data=st.data())
+def test_drawn_decoders_mean_the_same(data):
+    groups, width, heads = (data.draw(st.integers(1, 3)) for _ in range(3))
+    past = data.draw(st.integers(0, 9))
+    wanted = data.draw(st.sets(st.sampled_from(["beams", "mask", "bias", "biases", "scores"])))
+    check(decoder(groups, width, heads, past, past + data.draw(st.integers(1, 4)), *wanted), symbolic=True)
+
+
+# Blocks that are seen -----------------------------------------------------------------------------------
+
+
+def layouts(count: int, blocks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compressed sparse rows of `count` lower triangles, padded with -1."""
+    seen = np.tril(rng.random((count, blocks, blocks)) < 0.5) | np.eye(blocks, dtype=bool)
+    rows = np.pad(np.cumsum(seen.sum(2), 1), ((0, 0), (1, 0)))
+    columns = np.full((count, rows.max()), -1)
+    for layout, found in zip(columns, seen):
+        layout[: found.sum()] = np.nonzero(found)[1]
+    return rows.astype(np.int32), columns.astype(np.int32)
+
+
+def sparse(batch: int, queries: int, total: int, turns: int, packed: bool, turned: bool) -> Case:
+    """4 heads, 2 of keys. All sequences are as long: of one that is shorter ONNX Runtime 1.32 reads another's
+    probabilities."""
+    heads, groups, size, block, room = 4, 2, 16, 3, 16
+    widths = [(heads + 2 * groups) * size] if packed else [heads * size, groups * size, groups * size]
+    inputs = [
+        *(floats(batch, queries, width) for width in widths),
+        *[None] * (3 - len(widths)),
+        *(floats(batch, groups, room, size) for _ in range(2)),
+        *layouts(turns, 5),
+        *(np.array([total], np.int32), np.full(batch, total, np.int32)),
+        *(floats(room, size // 2) if turned else None for _ in range(2)),
+    ]
+    attributes = {
+        **{"num_heads": heads, "kv_num_heads": groups, "sparse_block_size": block},
+        **{"do_rotary": int(turned), "rotary_interleaved": int(packed), "scale": 0.3 if packed else 0.0},
+    }
+    return Case("SparseAttention", inputs, attributes, (0, 1, 2))
+
+
+def in_place(case: Case) -> list[np.ndarray]:
+    """SparseAttention by ONNX Runtime, which insists on caches that are changed where they are."""
+    proto, feeds = as_model([case])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+    binding, arrays = session.io_binding(), {name: array.copy() for name, array in feeds.items()}
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    binding.bind_output("y0_0")
+    for k in (1, 2):
+        binding.bind_ortvalue_output(f"y0_{k}", values[f"x0_{k + 2}"])
+    session.run_with_iobinding(binding)
+    return [value.numpy().copy() for value in binding.get_outputs()]
+
+
+@pytest.mark.slow
+@drawing(12)
+@given(
+    st.integers(1, 2), st.integers(1, 9), st.sampled_from([1, 2, 4]), st.booleans(), st.booleans(), st.data()
+)
+def test_queries_see_the_blocks_that_onnxruntime_shows_them(batch, queries, turns, packed, turned, data):
+    # a prompt, or one more row: of several more ONNX Runtime turns each sequence's as the first's
+    total = queries if data.draw(st.booleans()) else data.draw(st.integers(queries, 15))
+    case = sparse(batch, queries if total == queries else 1, total, turns, packed, turned)
+    for found, expected in zip(interpreted(case, symbolic=True), in_place(case), strict=True):
+        same(found, expected, 1e-5)
+
+
+@pytest.mark.slow
+def test_a_library_of_them_computes_what_the_interpreter_does(tmp_path):
+    check_compiled([ALL[1], ALL[4], ALL[8], sparse(2, 5, 5, 2, False, True)], tmp_path)
