@@ -35,7 +35,7 @@ def _wanted(graph: Graph) -> set[Value]:
     for node in reversed(graph.nodes):
         read: list[Value] = []
         if isinstance(node.op, MOVEMENT) and node.outputs[0] in wanted:
-            read = _moved(node)
+            read = moved(node)
         elif isinstance(node.op, Map) and _widens(node.op.body):
             read = list(node.inputs)
         elif isinstance(node.op, Reduce) and node.op.body is not None and _widens(_first_cast(node.op.body)):
@@ -48,13 +48,13 @@ def _made(graph: Graph) -> set[Value]:
     """The values that a Map makes, or what moves such."""
     made: set[Value] = set()
     for node in graph.nodes:
-        moves = isinstance(node.op, MOVEMENT) and any(v in made for v in _moved(node))
+        moves = isinstance(node.op, MOVEMENT) and any(v in made for v in moved(node))
         if isinstance(node.op, Map) or moves:
             made.update(node.outputs)
     return made
 
 
-def _moved(node: Node) -> list[Value]:
+def moved(node: Node) -> list[Value]:
     """The operands whose elements the node moves."""
     return list(node.inputs[:1] if isinstance(node.op, Gather) else node.inputs)
 
@@ -89,8 +89,8 @@ class _Widening:
         wanted = bool(node.outputs) and node.outputs[0] in self.wanted
         known = [v for v in node.inputs if v in self.wide]
         if wanted and isinstance(node.op, MOVEMENT):
-            moved = set(_moved(node))
-            operands = [self._wide(v, node.origin) if v in moved else self._narrow(v) for v in node.inputs]
+            which = set(moved(node))
+            operands = [self._wide(v, node.origin) if v in which else self._narrow(v) for v in node.inputs]
             (self.wide[node.outputs[0]],) = self._add(node.op, operands, node)
         elif isinstance(node.op, Map) and _widens(node.op.body) and known:
             self.rewriter.replace(node.outputs, [self.wide[node.inputs[0]]])

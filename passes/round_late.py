@@ -1,0 +1,176 @@
+"""round_late: between what computes float16 numbers and what computes with them they stay float32.
+
+%1 = map(%x: float16, %y: float16) { mul($0, $1) }; %2 = transpose(%1); %3 = map(%2) { exp($0) }
+    →   %1 = map(%x, %y) { mul(cast($0, float32), cast($1, float32)) }; %2 = transpose(%1)
+        %3 = map(%2) { cast(exp($0), float16) }
+
+Numbers are rounded where the type itself is asked for (outputs, branches, loops, sorting, operators in C) and
+where the model casts: a Map that casts what another ONNX node made. So does ONNX Runtime, which casts around
+each node without a kernel for float16 and takes out casts that undo each other (InsertCastTransformer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..ir import expr
+from ..ir.expr import Expr
+from ..ir.graph import Graph, Node, Rewriter, Value
+from ..ir.ops import Attention, Contract, Conv, Map, Op, Pool, Recurrent, Reduce
+from ..ir.regions import everywhere
+from .store_wide import MOVEMENT, WIDE, moved
+
+NARROW = "float16"
+#: What computes with whole operands of a type, beside Maps, Reduces and sums of products, which have bodies.
+_WHOLE = (Attention, Pool, Recurrent)
+
+
+@everywhere
+def round_late(graph: Graph) -> Graph:
+    """graph that computes in float32 where it said float16."""
+    return _Later(graph).finish()
+
+
+def _computes(node: Node) -> bool:
+    """Whether a node's results are rounded because of their type alone."""
+    match node.op:
+        case Map(body) if body.op == "cast" and body.args[0].op == "input":
+            made = node.inputs[body.args[0].value].producer  # by the same ONNX node: this rounds its result
+            return made is not None and node.origin == made.origin != ""
+        case Map(body):
+            return body.op != "input"
+        case Contract(accumulate=wide) | Conv(accumulate=wide):
+            return wide != NARROW
+        case Reduce():
+            return True
+    return isinstance(node.op, _WHOLE)
+
+
+def _reads_numbers(node: Node) -> bool:
+    """Whether a node may be given float32 numbers for its operands of float16."""
+    return _computes(node) or (isinstance(node.op, Map) and node.outputs[0].dtype != NARROW)
+
+
+def _wanted(graph: Graph) -> set[Value]:
+    """The values to keep in float32: computed, or moved after that, and read by what computes."""
+    made: set[Value] = set()
+    for node in graph.nodes:
+        moves = isinstance(node.op, MOVEMENT) and any(v in made for v in moved(node))
+        if moves or _computes(node):
+            made.update(v for v in node.outputs if v.dtype == NARROW)
+    wanted: set[Value] = set()
+    for node in reversed(graph.nodes):
+        if _reads_numbers(node):
+            wanted.update(made.intersection(node.inputs))
+        elif isinstance(node.op, MOVEMENT) and node.outputs[0] in wanted:
+            wanted.update(made.intersection(moved(node)))
+    return wanted
+
+
+class _Later:
+    """`wide`: what stands in float32 for a value of the old graph; `narrow`: that rounded, if it is read."""
+
+    def __init__(self, graph: Graph):
+        self.source, self.wanted, self.rewriter = graph, _wanted(graph), Rewriter(graph)
+        self.wide: dict[Value, Value] = {}
+        self.narrow: dict[Value, Value] = {}
+
+    def finish(self) -> Graph:
+        for node in self.source.nodes:
+            self._node(node)
+        for value in self.source.outputs:
+            self._narrow(value)
+        return self.rewriter.finish()
+
+    def _node(self, node: Node) -> None:
+        wanted = any(v in self.wanted for v in node.outputs)
+        if isinstance(node.op, MOVEMENT) and wanted:
+            which = {*moved(node)}
+            self._emit(node, node.op, [self._wide(v, node) if v in which else v for v in node.inputs])
+        elif not (_reads_numbers(node) and (wanted or self._may_round(node))):
+            self.rewriter.copy(node, [self._narrow(v) for v in node.inputs])
+        elif isinstance(node.op, _WHOLE):
+            self._emit(node, node.op, [self._wide(v, node) for v in node.inputs])
+        else:
+            self._bodied(node, wanted)
+
+    def _may_round(self, node: Node) -> bool:
+        """Whether something is rounded before a node whose results are, or inside its body."""
+        return isinstance(node.op, Map) or any(v in self.wide for v in node.inputs)
+
+    def _bodied(self, node: Node, wanted: bool) -> None:
+        """A Map, a Reduce or a sum of products, whose body computes in float32."""
+        op, operands = node.op, [self.wide.get(v) or self.rewriter.of(v) for v in node.inputs]
+        if isinstance(op, Map):
+            body = _unrounded(op.body, operands)
+            if op.body.dtype == NARROW and wanted and body.op == "input" and len(operands) == 1:
+                self.wide[node.outputs[0]] = operands[body.value]
+                return
+            if op.body.dtype == NARROW and not wanted:
+                body = body.cast(NARROW)
+            self._emit(node, replace(op, body=body), operands)
+        elif isinstance(op, Reduce):
+            body = _unrounded(op.body or expr.input_(0, node.inputs[0].dtype), operands)
+            self._emit(node, replace(op, body=None if body.op == "input" else body), operands)
+        elif isinstance(op, (Contract, Conv)):
+            sums = expr.input_(0, op.accumulate)
+            body = sums if op.epilogue is None else _unrounded(op.epilogue, [None, *operands[2:]])
+            self._emit(node, replace(op, epilogue=None if body is sums else body), operands)
+
+    def _emit(self, node: Node, op: Op, operands: Sequence[Value]) -> None:
+        """The node with another op, what it gives in float32 noted as that."""
+        operands = [self.rewriter.of(v) for v in operands]
+        if op == node.op and operands == [self.rewriter.of(v) for v in node.inputs]:
+            self.rewriter.copy(node)
+            return
+        names = [v.name for v in node.outputs]
+        results = self.rewriter.add(op, operands, node.origin, names)
+        for before, after in zip(node.outputs, results, strict=True):
+            if before.dtype == after.dtype:
+                after.elements = before.elements
+                self.rewriter.replace([before], [after])
+            else:
+                self.wide[before] = after
+
+    def _wide(self, value: Value, node: Node) -> Value:
+        """An operand as float32, if it is a float16."""
+        if value.dtype != NARROW:
+            return self.rewriter.of(value)
+        if value not in self.wide:
+            body = expr.input_(0, NARROW).cast(WIDE)
+            (self.wide[value],) = self.rewriter.add(Map(body), [self.rewriter.of(value)], node.origin)
+            self.narrow[value] = self.rewriter.of(value)
+        return self.wide[value]
+
+    def _narrow(self, value: Value) -> Value:
+        """A value in its own type, for who reads it so."""
+        if value in self.wide and value not in self.narrow:
+            body = expr.input_(0, WIDE).cast(NARROW)
+            rounded = self.rewriter.add(Map(body), [self.wide[value]], value.node.origin, [value.name])
+            self.narrow[value] = rounded[0]
+            self.rewriter.replace([value], rounded)
+        return self.rewriter.of(value)
+
+
+def _unrounded(body: Expr, operands: Sequence[Value | None]) -> Expr:
+    """A body over these operands (None: as it was) with float32 for every float16 in it."""
+    done: dict[Expr, Expr] = {}
+
+    def narrow(e: Expr) -> Expr:
+        return done[e].cast(NARROW) if e.dtype == NARROW else done[e]
+
+    for e in expr.topological(body):
+        if e.op == "input":
+            operand = operands[e.value]
+            new = expr.input_(e.value, e.dtype if operand is None else operand.dtype)
+        elif e.op == "const":
+            new = e
+        elif e.op == "cast":
+            new = done[e.args[0]] if e.dtype == NARROW else done[e.args[0]].cast(e.dtype)
+        elif e.op in ("bitcast", "lookup"):
+            new = expr.rebuild(e, tuple(map(narrow, e.args)))
+        else:
+            new = expr.rebuild(e, tuple(done[a] for a in e.args))
+        done[e] = new.cast(WIDE) if e.dtype == NARROW else new
+    return done[body]
