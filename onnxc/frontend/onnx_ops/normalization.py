@@ -205,7 +205,8 @@ def _affine(b: Builder, x: Value, parameters: Sequence[Value], epsilon: float) -
 
 @onnx_op(since=9, name="BatchNormalization")
 def _batch_normalization_9(b, X, scale, B, mean, var, *, epsilon=1e-5, momentum=0.9):
-    return BatchNormalization(b, X, scale, B, mean, var, epsilon=epsilon)
+    """Exporters name the outputs of training, too, which nobody reads: the statistics as they are."""
+    return BatchNormalization(b, X, scale, B, mean, var, epsilon=epsilon), mean, var, mean, var
 
 
 @onnx_op(since=1, name="BatchNormalization")
@@ -214,7 +215,7 @@ def _batch_normalization_1(
 ):
     """Not spatial, there are statistics for each element of a sample."""
     if spatial:
-        return BatchNormalization(b, X, scale, B, mean, var, epsilon=epsilon)
+        return _batch_normalization_9(b, X, scale, B, mean, var, epsilon=epsilon)
     for value in (scale, B, mean, var):
         _broadcasts_to(value, X, "parameter")
-    return _affine(b, X, (scale, B, mean, var), epsilon)
+    return _affine(b, X, (scale, B, mean, var), epsilon), mean, var, mean, var

@@ -402,6 +402,16 @@ def test_batch_normalization_of_one_statistic_for_each_element():
     np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance) * scale + bias, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("opset", "attributes"), [(6, {"is_test": 1}), (7, {"spatial": 0}), (9, {}), (13, {})]
+)
+def test_statistics_are_outputs_of_batch_normalizations_that_do_not_train(opset, attributes):
+    parameters = [np.abs(floats(*(X.shape[1:] if "spatial" in attributes else (3,)))) for _ in range(4)]
+    _, *statistics = run("BatchNormalization", opset, [X, *parameters], outputs=5, **attributes)
+    for found, expected in zip(statistics, parameters[2:] * 2):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_lrn_divides_by_the_squares_of_neighbouring_channels():
     x = floats(1, 6, 2, 3)
     squares = np.stack([(x[:, max(0, c - 1) : c + 3] ** 2).sum(1) for c in range(6)], 1)
