@@ -94,7 +94,8 @@ class _Integers:
         sums = self.rewriter.add(plain, [x.stored, kernels], node.origin)
         body = _Body(sums[0])
         if rest.any():  # times the sums of x
-            shape = tuple(n if k in _summed(labels) else 1 for k, n in enumerate(signed.shape))
+            grouped = isinstance(op, Conv) and op.groups > 1  # then each result has sums of its own
+            shape = tuple(n if grouped or k in _summed(labels) else 1 for k, n in enumerate(signed.shape))
             ones = Value(TensorType("int8", shape), "", Constant("int8", shape, splat=1))
             (totals,) = self.rewriter.add(plain, [x.stored, ones], node.origin)
             body.result += body.operand(totals) * body.operand(_beside(rest, labels))

@@ -144,14 +144,15 @@ def test_weights_that_leave_int8_without_their_zero_point_keep_some_of_it():
     assert (signed.array + rest == 155).all()
 
 
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("zero", [0, 100, 128, 255])
-def test_unsigned_weights_of_any_zero_point_give_the_same_sums(zero):
-    stored = {"w": np.random.default_rng(0).integers(0, 256, (8, 6, 3, 3)).astype(np.uint8)}
+def test_unsigned_weights_of_any_zero_point_give_the_same_sums(zero, groups):
+    stored = {"w": np.random.default_rng(0).integers(0, 256, (8, 6 // groups, 3, 3)).astype(np.uint8)}
     text = f"""graph g(%x: uint8[1, 6, 5, 5]) {{
-        %w = constant uint8[8, 6, 3, 3] #w
+        %w = constant uint8[8, {6 // groups}, 3, 3] #w
         %0 = map(%w) {{ sub(cast($0, int32), {zero}) }}
         %1 = map(%x) {{ sub(cast($0, int32), 7) }}
-        %2 = conv(%1, %0) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) accumulate=int32
+        %2 = conv(%1, %0) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1) groups={groups} accumulate=int32
         return %2
     }}"""
     x = np.random.default_rng(1).integers(0, 256, (1, 6, 5, 5)).astype(np.uint8)
