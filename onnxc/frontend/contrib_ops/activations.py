@@ -20,9 +20,11 @@ Other = Annotated[Value, Types.of("M", *HALVES)]
 
 #: What an attribute may name, and the keywords that take its parameters in their order.
 _NAMED = {
+    "Celu": (activations.Celu, ("alpha",)),
     "Clip": (activations._clip_6, ("min", "max")),
     "Elu": (activations.Elu, ("alpha",)),
     "HardSigmoid": (activations.HardSigmoid, ("alpha", "beta")),
+    "HardSwish": (activations.HardSwish, ()),
     "LeakyRelu": (activations.LeakyRelu, ("alpha",)),
     "Relu": (activations.Relu, ()),
     "Selu": (activations.Selu, ("alpha", "gamma")),

@@ -46,6 +46,7 @@ CONVOLUTIONS = [
         ("LeakyRelu", {"activation_params": [0.2]}),
         ("Clip", {"activation_params": [-0.5, 1.0]}),
         ("HardSigmoid", {"activation_params": [0.3, 0.4], "dilations": [2, 1]}),
+        ("HardSwish", {}),
     )
 ] + [
     Case("FusedConv", [IMAGE, KERNELS, floats(4), floats(1, 4, 4, 5)], {"activation": "Relu"}),
@@ -74,6 +75,7 @@ PRODUCTS = [
         [floats(4, 3), floats(4, 5)],
         {"transA": 1, "alpha": 0.5, "activation": "LeakyRelu", "activation_alpha": 0.3},
     ),
+    Case("FusedGemm", [floats(3, 4), floats(4, 5)], {"activation": "Celu", "activation_alpha": 0.3}),
     Case(
         "FusedGemm",
         [floats(3, 4), floats(4, 5), floats(3, 1)],
