@@ -51,6 +51,7 @@ from .passes import (
     fuse_epilogues,
     fuse_experts,
     fuse_maps,
+    fuse_resampling,
     fuse_rows,
     gather_stored,
     inline_scalars,
@@ -59,6 +60,7 @@ from .passes import (
     merge_movement,
     narrow_products,
     narrow_weights,
+    project_early,
     requantise,
     round_late,
     sink_reshapes,
@@ -102,6 +104,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         fold_constants.fold_constants,  # what was widened is constant, too
         eliminate_common.eliminate_common,
         fold_pads.fold_pads,
+        merge_movement.merge_movement,  # a Transpose there and back is none, and nobody absorbs one of them
         absorb_transposes.absorb_transposes,
         fuse_attention.fuse_attention,
         merge_movement.merge_movement,
@@ -110,6 +113,9 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         sink_reshapes.sink_reshapes,
         fuse_maps.fuse_maps,  # what a Map took in, or was lifted, may leave another with a single reader
         fold_affine.fold_affine,
+        project_early.project_early,
+        fuse_maps.fuse_maps,  # what reads such a convolution now reads a sum
+        fuse_resampling.fuse_resampling,
         *(narrowing if options.precision == "bf16" else ()),
         fuse_epilogues.fuse_epilogues,
         fuse_experts.fuse_experts,

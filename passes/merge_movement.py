@@ -3,19 +3,23 @@
 concat(concat(%x, %y), %z)                      →   concat(%x, %y, %z)
 transpose(transpose(%x))                        →   transpose(%x)
 transpose(%x: [1, n, 8]) perm=(1, 0, 2)         →   reshape(%x) shape=(n, 1, 8)
+reshape(transpose(%x: [n, hw, c])) [n, c, h, w]  →   transpose(reshape(%x) [n, h, w, c])
+transpose(reshape(%x: [n, c, h, w]) [n, c, hw])  →   reshape(transpose(%x))
 slice(slice(%x) starts=(2)) starts=(1)          →   slice(%x) starts=(3)
 map(%x) { $0 }                                  →   %x
 
-A Reshape costs nothing: it is a view.
+A Reshape costs nothing: it is a view. A Transpose moves images rather than the sequences of their pixels, so
+that it meets the Transpose back, and images in blocks of channels.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from ..ir import dims
 from ..ir.expr import input_
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Concat, Map, Op, Reshape, Slice, Transpose
+from ..ir.ops import Concat, Map, Op, Reshape, Shape, Slice, Transpose
 from ..ir.regions import everywhere
 
 MAX_PARTS = 64  # that one Concat joins, so that a long chain of them takes no time square in its length
@@ -33,10 +37,13 @@ def merge_movement(graph: Graph) -> Graph:
         merged = _merged(node, inputs, rewriter.readers)
         if merged is None:
             rewriter.copy(node)
-        else:
-            outputs = rewriter.add(*merged, node.origin, [node.outputs[0].name])
-            outputs[0].elements = node.outputs[0].elements
-            rewriter.replace(node.outputs, outputs)
+            continue
+        (*before, op), inputs = merged
+        for first in before:
+            inputs = rewriter.add(first, inputs, node.origin)
+        outputs = rewriter.add(op, inputs, node.origin, [node.outputs[0].name])
+        outputs[0].elements = node.outputs[0].elements
+        rewriter.replace(node.outputs, outputs)
     return rewriter.finish()
 
 
@@ -54,27 +61,75 @@ def _is_identity(node: Node, inputs: tuple[Value, ...]) -> bool:
 
 def _merged(
     node: Node, inputs: tuple[Value, ...], readers: Counter[Value]
-) -> tuple[Op, tuple[Value, ...]] | None:
-    """The op and operands that do the work of the node and of those before it, if they are others."""
+) -> tuple[list[Op], tuple[Value, ...]] | None:
+    """The ops, one after the other, and the operands that do the work of the node and of those before it, if
+    they are others."""
     match node.op:
         case Concat(axis):
             parts = tuple(part for value in inputs for part in _parts(value, axis, readers))
-            return (node.op, parts) if len(inputs) < len(parts) <= MAX_PARTS else None
+            return ([node.op], parts) if len(inputs) < len(parts) <= MAX_PARTS else None
         case Transpose(perm):
-            source = inputs[0]
-            if source.producer is not None and isinstance(source.producer.op, Transpose):
-                perm, source = (tuple(source.producer.op.perm[p] for p in perm), source.producer.inputs[0])
-            moved = [p for p in perm if source.shape[p] != 1]
-            if moved == sorted(moved):
-                return Reshape(node.outputs[0].shape), (source,)
-            return (Transpose(perm), (source,)) if source is not inputs[0] else None
+            return _transposed(inputs[0], perm, node.outputs[0].shape)
+        case Reshape(shape) if readers[inputs[0]] == 1:
+            return _split_before(inputs[0], shape)
         case Slice(starts, sizes, steps):
             outer = inputs[0].producer
             if outer is not None and isinstance(outer.op, Slice):
                 starts = tuple(a + b * step for a, b, step in zip(outer.op.starts, starts, outer.op.steps))
                 steps = tuple(a * b for a, b in zip(outer.op.steps, steps))
-                return Slice(starts, sizes, steps), outer.inputs
+                return [Slice(starts, sizes, steps)], outer.inputs
     return None
+
+
+def _transposed(
+    value: Value, perm: tuple[int, ...], shape: Shape
+) -> tuple[list[Op], tuple[Value, ...]] | None:
+    """A Transpose of what is behind Transposes and Reshapes that join axes, and a Reshape."""
+    source = value
+    while (made := source.producer) is not None:
+        if isinstance(made.op, Transpose):
+            perm, source = tuple(made.op.perm[p] for p in perm), made.inputs[0]
+        elif isinstance(made.op, Reshape) and (axes := _split_axes(source.shape, made.inputs[0].shape)):
+            perm, source = tuple(a for p in perm for a in axes[p]), made.inputs[0]
+        else:
+            break
+    moved = [p for p in perm if source.shape[p] != 1]
+    if moved == sorted(moved):
+        return [Reshape(shape)], (source,)
+    if source is value:
+        return None
+    same = tuple(source.shape[p] for p in perm) == shape
+    return [Transpose(perm), *([] if same else [Reshape(shape)])], (source,)
+
+
+def _split_before(value: Value, shape: Shape) -> tuple[list[Op], tuple[Value, ...]] | None:
+    """A Transpose behind the Reshape that splits its axes."""
+    made = value.producer
+    axes = _split_axes(value.shape, shape) if made is not None and isinstance(made.op, Transpose) else None
+    if made is None or axes is None:
+        return None
+    place = {axis: k for k, axis in enumerate(made.op.perm)}
+    order = [a for axis in range(value.rank) for a in axes[place[axis]]]  # the result's axes, as stored
+    split = Reshape(tuple(shape[a] for a in order))
+    return [split, Transpose(tuple(order.index(a) for a in range(len(shape))))], made.inputs
+
+
+def _split_axes(shape: Shape, split: Shape) -> list[list[int]] | None:
+    """For every axis of a shape those of another that it is split into, where some is split at all but for
+    axes of size 1."""
+    found: list[list[int]] = []
+    axis = 0
+    for k, size in enumerate(shape):
+        left = len(split) - axis
+        count = next((n for n in range(1, left + 1) if dims.product(split[axis : axis + n]) == size), None)
+        if count is None:
+            return None
+        last = k == len(shape) - 1
+        found.append(list(range(axis, len(split) if last else axis + count)))
+        axis += count
+    units = all(split[a] == 1 for a in range(axis, len(split)))
+    several = any(sum(split[a] != 1 for a in axes) > 1 for axes in found)
+    return found if found and units and several else None
 
 
 def _parts(value: Value, axis: int, readers: Counter[Value]) -> tuple[Value, ...]:

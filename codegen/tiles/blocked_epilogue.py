@@ -61,7 +61,7 @@ def _aligned(shape: Sequence[Dimension], rank: int) -> tuple[Dimension, ...]:
     return (1,) * (rank - len(shape)) + tuple(shape)
 
 
-def _is_packed(value: Value, rank: int) -> bool:
+def is_packed(value: Value, rank: int) -> bool:
     """Constant operands that differ between channels are stored in blocks by `pack_operand`."""
     return value.constant is not None and value.rank >= rank - 1 and _aligned(value.shape, rank)[1] != 1
 
@@ -69,12 +69,12 @@ def _is_packed(value: Value, rank: int) -> bool:
 def packed_operands(node: Node) -> tuple[int, ...]:
     """Which epilogue operands `pack_operand` transforms."""
     rank = node.outputs[0].tensor.rank
-    return tuple(i for i, v in enumerate(node.inputs[2:], 2) if _is_packed(v, rank))
+    return tuple(i for i, v in enumerate(node.inputs[2:], 2) if is_packed(v, rank))
 
 
 def pack_operand(value: Value, rank: int, block: int) -> Constant | None:
     """A constant epilogue operand in blocks of channels; None: as it is."""
-    if not _is_packed(value, rank):
+    if not is_packed(value, rank):
         return None
     shape = dims.numbers(_aligned(value.shape, rank))
     blocks = -(-shape[1] // block)
@@ -88,13 +88,13 @@ def pack_operand(value: Value, rank: int, block: int) -> Constant | None:
     return Constant(value.dtype, (shape[0], blocks, *shape[2:], block), make)
 
 
-def _reading(index: int, value: Value, type_: TensorType, out: TensorType, block: int) -> Reading | None:
+def reading_of(index: int, value: Value, type_: TensorType, out: TensorType, block: int) -> Reading | None:
     """How `value`, operand `index`, is read when stored as `type_`; None where kernels cannot."""
     shape, size = _aligned(type_.shape, out.rank), dtypes.itemsize(type_.dtype)
     if any(a != 1 and dims.equal(a, b) is not True for a, b in zip(shape, out.shape)):
         return None
     vector, layout = shape[1] != 1, type_.layout
-    if _is_packed(value, out.rank):
+    if is_packed(value, out.rank):
         layout = without_halo(block, out.rank - 2)
     origin: Dimension
     strides: tuple[Dimension, ...]
@@ -123,7 +123,7 @@ def operand_layouts(node: Node, block: int) -> tuple[Layout | None, ...] | None:
     for index, value in enumerate(node.inputs[2:], 2):
         whole = value.constant is None and value.rank == out.rank and value.shape[1] != 1
         layout = without_halo(block, out.rank - 2) if whole else None
-        if _reading(index, value, replace(value.tensor, layout=layout), out, block) is None:
+        if reading_of(index, value, replace(value.tensor, layout=layout), out, block) is None:
             return None
         found.append(layout)
     return tuple(found)
@@ -155,7 +155,7 @@ class Epilogue:
         self.readings = [r for r in found if r.index in used or r is self.bias]
 
     def _reading(self, index: int, value: Value) -> Reading:
-        reading = _reading(index, value, value.tensor, self.out, self.block)
+        reading = reading_of(index, value, value.tensor, self.out, self.block)
         if reading is None:
             raise TypeError(f"operand {index}, {value.type}, is not stored as a result {self.out} needs it")
         return reading

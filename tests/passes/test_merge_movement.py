@@ -223,3 +223,76 @@ def test_movement_in_branches_is_merged():
         return %0
     }""",
     )
+
+
+def test_an_image_of_a_sequence_is_moved_as_an_image():
+    becomes(
+        clean(merge_movement),
+        """graph g(%x: float32[n, 6, 8]) {
+        %0 = transpose(%x) perm=(0, 2, 1)
+        %1 = reshape(%0) shape=(n, 8, 2, 3)
+        return %1
+    }""",
+        """graph g(%x: float32[n, 6, 8]) {
+        %0 = reshape(%x) shape=(n, 2, 3, 8)
+        %1 = transpose(%0) perm=(0, 3, 1, 2)
+        return %1
+    }""",
+    )
+
+
+def test_a_sequence_of_an_image_is_moved_as_an_image():
+    becomes(
+        clean(merge_movement),
+        """graph g(%x: float32[n, 8, h, w]) {
+        %0 = reshape(%x) shape=(n, 8, h*w)
+        %1 = transpose(%0) perm=(0, 2, 1)
+        return %1
+    }""",
+        """graph g(%x: float32[n, 8, h, w]) {
+        %0 = transpose(%x) perm=(0, 2, 3, 1)
+        %1 = reshape(%0) shape=(n, h*w, 8)
+        return %1
+    }""",
+    )
+
+
+def test_a_sequence_that_becomes_an_image_and_one_again_is_not_moved():
+    becomes(
+        clean(merge_movement),
+        """graph g(%x: float32[n, 6, 8]) {
+        %0 = transpose(%x) perm=(0, 2, 1)
+        %1 = reshape(%0) shape=(n, 8, 2, 3)
+        %2 = reshape(%1) shape=(n, 8, 6)
+        %3 = transpose(%2) perm=(0, 2, 1)
+        return %1, %3
+    }""",
+        """graph g(%x: float32[n, 6, 8]) {
+        %0 = reshape(%x) shape=(n, 2, 3, 8)
+        %1 = transpose(%0) perm=(0, 3, 1, 2)
+        %2 = reshape(%0) shape=(n, 6, 8)
+        return %1, %2
+    }""",
+    )
+
+
+def test_a_transposed_value_that_others_read_is_moved_once():
+    stays(
+        clean(merge_movement),
+        """graph g(%x: float32[n, 6, 8]) {
+        %0 = transpose(%x) perm=(0, 2, 1)
+        %1 = reshape(%0) shape=(n, 8, 2, 3)
+        return %0, %1
+    }""",
+    )
+
+
+def test_axes_of_size_1_are_no_reason_to_move_others():
+    stays(
+        clean(merge_movement),
+        """graph g(%x: float32[n, 6, 8]) {
+        %0 = transpose(%x) perm=(0, 2, 1)
+        %1 = reshape(%0) shape=(n, 8, 1, 6)
+        return %1
+    }""",
+    )

@@ -1,0 +1,115 @@
+"""fuse_resampling: Maps of neighbouring pixels become one group with the Gathers that pick these by constant
+indices, so that a kernel computes every pixel of an enlarged image at once.
+
+%2 = map(%0: gather(%x, i), u, %1: gather(%x, j), v) { add(mul($0, $1), mul($2, $3)) }
+→   %2 = fused resampling(%x, i, u, j, v) { the same }
+
+Such a group holds the interpolation along both axes and the Map that reads the result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ..ir import dims, expr
+from ..ir.graph import Graph, Node, Rewriter, Value
+from ..ir.ops import Fused, Gather, Map
+from ..ir.regions import everywhere
+
+CHEAP = 8  # instructions of a Map that is computed for every neighbour of a pixel
+
+
+@everywhere
+def fuse_resampling(graph: Graph) -> Graph:
+    """graph with Fused groups of kind "resampling"."""
+    rewriter = Rewriter(graph)
+    groups: dict[Node, list[Node]] = {}  # where a group stands → its members
+    grouped: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node not in grouped and _is_map(node):
+            members = _members(node, rewriter.readers)
+            if any(sum(map(_is_picked, member.inputs)) > 1 for member in members if _is_map(member)):
+                groups[node] = members
+                grouped.update(members)
+    place = {node: k for k, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if node in groups:
+            _emit(rewriter, node, sorted(groups[node], key=lambda member: place[member]))
+        elif node not in grouped:
+            rewriter.copy(node)
+    return rewriter.finish()
+
+
+def _members(root: Node, readers: Counter[Value]) -> list[Node]:
+    """root and the Gathers and cheap Maps of them that nobody reads but members."""
+    members, read = [root], Counter[Value]()
+    for member in members:
+        for value in member.inputs:
+            read[value] += 1
+            if read[value] == readers[value] and _joins(value) and _fills(value, member):
+                members.append(value.node)
+    return members
+
+
+def _fills(value: Value, reader: Node) -> bool:
+    """Whether a Map reads every element of an operand once; a Gather reads what it picks."""
+    return isinstance(reader.op, Gather) or value.shape == reader.outputs[0].shape
+
+
+def _joins(value: Value) -> bool:
+    if _is_picked(value):
+        return True
+    made = value.producer
+    return made is not None and _is_cheap(made) and any(map(_is_picked, made.inputs))
+
+
+def _is_image(value: Value) -> bool:
+    return value.dtype == "float32" and value.rank in (3, 4) and dims.is_static(value.shape[1:])
+
+
+def _is_map(node: Node) -> bool:
+    op = node.op
+    if not isinstance(op, Map) or op.shape is not None or expr.contains(op.body, "index", "check", "size"):
+        return False
+    return all(v.dtype == "float32" for v in node.inputs) and _is_image(node.outputs[0])
+
+
+def _is_cheap(node: Node) -> bool:
+    if not _is_map(node) or expr.instructions(node.op.body) > CHEAP:
+        return False
+    return all(e.op in ("input", "const", "add", "mul") for e in expr.topological(node.op.body))
+
+
+def _is_picked(value: Value) -> bool:
+    """Whether constant indices picked the rows or columns of an image."""
+    made = value.producer
+    if made is None or not isinstance(made.op, Gather) or not _is_image(made.inputs[0]):
+        return False
+    places = made.inputs[1]
+    if made.op.form != "axis" or made.op.axis < 2 or places.rank != 1 or places.constant is None:
+        return False
+    if places.dtype != "int64" or 0 in places.shape:
+        return False
+    size, array = dims.number(made.inputs[0].shape[made.op.axis]), places.constant.array
+    return bool((array >= 0).all() and (array < size).all())
+
+
+def _operands(members: list[Node]) -> Iterator[Value]:
+    """What a group reads, each once."""
+    made = {v for member in members for v in member.outputs}
+    yield from dict.fromkeys(v for member in members for v in member.inputs if v not in made)
+
+
+def _emit(rewriter: Rewriter, root: Node, members: list[Node]) -> None:
+    stands: dict[Value, Value] = {v: Value(v.type) for v in _operands(members)}
+    operands, parameters = list(stands), tuple(stands.values())
+    nodes = []
+    for member in members:
+        outputs = tuple(Value(v.type, v.name) for v in member.outputs)
+        nodes.append(Node(member.op, tuple(stands[v] for v in member.inputs), outputs, member.origin))
+        stands.update(zip(member.outputs, outputs))
+    region = Graph(parameters, (stands[root.outputs[0]],), tuple(nodes))
+    inputs = [rewriter.of(v) for v in operands]
+    outputs = rewriter.add(Fused("resampling", region), inputs, root.origin, [root.outputs[0].name])
+    rewriter.replace(root.outputs, outputs)

@@ -1,0 +1,104 @@
+"""Groups that interpolate, over blocked images, against the interpreter."""
+
+import numpy as np
+import pytest
+from support import harness
+from support.blocked_cases import Case, check, random, symbols
+
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import resample
+from onnxc.ir.expr import exp, input_, sum_of
+from onnxc.ir.graph import Graph, TensorType, Value, make_node
+from onnxc.ir.ops import Fused, Gather, Map
+
+TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+
+
+class Group:
+    """A group being made: its operands and nodes."""
+
+    def __init__(self):
+        self.parameters, self.arrays, self.constant, self.nodes, self.shapes = [], [], [], [], {}
+
+    def operand(self, array, constant=True, shape=None):
+        kind = "int64" if array.dtype == np.int64 else "float32"
+        self.parameters.append(Value(TensorType(kind, tuple(shape or array.shape))))
+        if constant:
+            self.constant.append(len(self.arrays))
+        if shape:
+            self.shapes[len(self.arrays)] = shape
+        self.arrays.append(array)
+        return self.parameters[-1]
+
+    def add(self, op, *inputs):
+        self.nodes.append(make_node(op, inputs))
+        return self.nodes[-1].outputs[0]
+
+    def weighed(self, x, axis, size, taps=2):
+        """x with `size` elements along an axis, each the sum of `taps` weighed ones."""
+        terms = []
+        for tap in range(taps):
+            places = np.random.default_rng(tap + axis).integers(0, x.shape[axis], size)
+            weights = random(size, *[1] * (x.rank - 1 - axis), seed=tap)
+            terms += [self.add(Gather("axis", axis), x, self.operand(places)), self.operand(weights)]
+        e = [input_(k, "float32") for k in range(len(terms))]
+        return self.add(Map(sum_of(a * b for a, b in zip(e[::2], e[1::2]))), *terms)
+
+    def case(self, result):
+        region = Graph(tuple(self.parameters), (result,), tuple(self.nodes))
+        return Case(Fused("resampling", region), self.arrays, tuple(self.constant), self.shapes)
+
+
+def enlarged(shape, size, taps=2, symbolic=None):
+    group = Group()
+    x = group.operand(random(*shape), False, symbolic)
+    for axis in range(len(shape) - 1, 1, -1):
+        x = group.weighed(x, axis, size[axis - 2], taps)
+    return group, x
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(1, 16, 3, 4), (2, 5, 1, 7), (1, 35, 4, 1)], ids=str)
+def test_images_of_any_size(target, shape):
+    group, x = enlarged(shape, (7, 9))
+    check(group.case(x), resample, target, wider=1, output_halo=1)
+
+
+@TARGETS
+def test_one_spatial_axis(target):
+    group, x = enlarged((2, 20, 6), (11,))
+    check(group.case(x), resample, target)
+
+
+@TARGETS
+def test_four_neighbours_along_each_axis(target):
+    group, x = enlarged((1, 8, 5, 6), (8, 4), taps=4)
+    check(group.case(x), resample, target)
+
+
+@TARGETS
+def test_a_batch_of_any_size(target):
+    group, x = enlarged((3, 8, 2, 3), (5, 4), symbolic=symbols("n", 8, 2, 3))
+    check(group.case(x), resample, target)
+
+
+@TARGETS
+def test_what_reads_several_images(target):
+    """Of the sum of two enlarged ones, an image of the result's size, one number a channel, and one a row;
+    exp of it is not zero where there is no channel."""
+    group, x = enlarged((1, 20, 3, 4), (6, 8))
+    y = group.weighed(group.operand(random(1, 20, 6, 2, seed=8), False), 3, 8)
+    operands = [
+        x,
+        y,
+        group.operand(random(1, 20, 6, 8, seed=4), False),
+        group.operand(random(20, 1, 1, seed=5)),
+        group.operand(random(6, 1, seed=6)),
+    ]
+    body = exp(sum_of(input_(k, "float32") for k in range(len(operands))))
+    check(group.case(group.add(Map(body), *operands)), resample, target, wider=1, output_halo=1)
+
+
+def test_groups_with_too_many_neighbours_are_left_to_others():
+    group, x = enlarged((1, 8, 9, 9), (5, 5), taps=14)
+    assert not choices_of(resample, group.case(x).node(), harness.RUNNABLE[0])

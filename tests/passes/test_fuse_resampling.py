@@ -1,0 +1,75 @@
+"""fuse_resampling: what interpolates, with what picks its pixels and what reads the result."""
+
+import pytest
+from support.pass_text import agrees, ops, stays
+
+from onnxc.passes.fuse_resampling import fuse_resampling
+
+COLUMNS = """%i = constant int64[4] (0, 0, 1, 1)
+    %j = constant int64[4] (0, 1, 1, 2)
+    %u = constant float32[4] (1.0, 0.75, 0.25, 1.0)
+    %v = constant float32[4] (0.0, 0.25, 0.75, 0.0)
+    %0 = gather(%x, %i) form=axis axis=3
+    %1 = gather(%x, %j) form=axis axis=3
+    %2 = map(%0, %u, %1, %v) { add(mul($0, $1), mul($2, $3)) }"""
+ROWS = """%r = constant int64[5] (0, 0, 1, 1, 2)
+    %s = constant int64[5] (0, 1, 1, 2, 2)
+    %p = constant float32[5, 1] (1.0, 0.75, 0.25, 1.0, 1.0)
+    %q = constant float32[5, 1] (0.0, 0.25, 0.75, 0.0, 0.0)
+    %3 = gather(%2, %r) form=axis axis=2
+    %4 = gather(%2, %s) form=axis axis=2
+    %5 = map(%3, %p, %4, %q) { add(mul($0, $1), mul($2, $3)) }"""
+
+
+def graph(*parts, returned, image="float32[n, 2, 3, 3]"):
+    text = "\n    ".join(parts)
+    return f"graph g(%x: {image}, %y: float32[n, 2, 5, 4]) {{\n    {text}\n    return {returned}\n}}"
+
+
+def groups(found):
+    return [
+        [type(n.op).__name__ for n in node.op.region.nodes]
+        for node in found.nodes
+        if ops(found) and hasattr(node.op, "region")
+    ]
+
+
+def test_both_axes_and_the_map_behind_are_one_group():
+    text = graph(COLUMNS, ROWS, "%6 = map(%5, %y) { tanh(add($0, $1)) }", returned="%6")
+    found = agrees(fuse_resampling, text, n=2)
+    assert ops(found) == ["Fused"]
+    assert groups(found) == [["Gather", "Gather", "Map", "Gather", "Gather", "Map", "Map"]]
+
+
+def test_what_others_read_too_ends_a_group():
+    found = agrees(fuse_resampling, graph(COLUMNS, ROWS, returned="%5, %2"), n=1)
+    assert groups(found) == [["Gather", "Gather", "Map"], ["Gather", "Gather", "Map"]]
+
+
+def test_a_dear_map_is_not_computed_for_every_neighbour():
+    columns = COLUMNS.replace("add(mul($0, $1), mul($2, $3))", "exp(add(mul($0, $1), mul($2, $3)))")
+    found = agrees(fuse_resampling, graph(columns, ROWS, returned="%5"), n=1)
+    assert groups(found) == [["Gather", "Gather", "Map"], ["Gather", "Gather", "Map"]]
+
+
+def test_picked_pixels_alone_are_no_group():
+    rest = "%3 = map(%0, %y) { add($0, $1) }"
+    text = graph(COLUMNS.partition("%1 =")[0], rest, returned="%3").replace(
+        "%y: float32[n, 2, 5, 4]", "%y: float32[n, 2, 3, 4]"
+    )
+    stays(
+        fuse_resampling,
+        "\n".join(line for line in text.splitlines() if not line.strip().startswith(("%j", "%u", "%v"))),
+    )
+
+
+@pytest.mark.parametrize("image", ["float32[n, 2, h, 3]", "float32[n, c, 3, 3]", "float64[n, 2, 3, 3]"])
+def test_images_of_unknown_size_and_other_types_stay(image):
+    text = graph(COLUMNS, returned="%2", image=image)
+    if "64" in image:
+        text = text.replace("constant float32", "constant float64")
+    stays(fuse_resampling, text)
+
+
+def test_indices_outside_the_image_stay_checked():
+    stays(fuse_resampling, graph(COLUMNS.replace("(0, 1, 1, 2)", "(0, 1, 1, 3)"), returned="%2"))
