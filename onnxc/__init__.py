@@ -16,12 +16,12 @@ if _TYPE_CHECKING:
     from pathlib import Path
 
     from .custom import operator
+    from .diagnostics import ModelErrors
     from .errors import (
         CompileError,
         LimitError,
         LoadError,
         ModelError,
-        ModelErrors,
         OnnxcError,
         RunError,
         UnsupportedError,
@@ -38,7 +38,7 @@ _PLACES = {
     "LoadError": "errors",
     "Model": "loading.loader",
     "ModelError": "errors",
-    "ModelErrors": "errors",
+    "ModelErrors": "diagnostics",
     "OnnxcError": "errors",
     "RunError": "errors",
     "UnsupportedError": "errors",

@@ -8,12 +8,12 @@ there is no folder to be had, goes to a temporary one, of which a warning tells.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from .errors import LoadError
+from .places import is_trusted, shared_temporary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,23 +57,13 @@ def usable_cache_folder() -> Path | None:
         return None
 
 
-def places() -> list[str]:
-    """`folders` as texts. Where the usual folder alone is there, `pathlib` is not imported, which takes
-    longer than all else that opening a library needs."""
-    base = os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '')}/.cache"
-    folder = os.environ.get("ONNXC_CACHE") or f"{base}/onnxc"
-    with suppress(OSError, ValueError):
-        alone = _fallback is None and not os.path.lexists(_temporary_name())
-        if alone and folder.startswith("/") and _is_trusted(folder):
-            return [folder]
-    return [os.fspath(each) for each in folders()]
-
-
 def folders() -> list[Path]:
     """Where entries may be: the cache's folder, and the temporary one where there is one already."""
+    from pathlib import Path
+
     found = [cache_folder()]
-    other = _fallback or _shared_temporary()
-    return [*found, other] if other.is_dir() and other not in found and _is_trusted(other) else found
+    other = _fallback or Path(shared_temporary())
+    return [*found, other] if other.is_dir() and other not in found and is_trusted(other) else found
 
 
 def after_failure(folder: Path, reason: str) -> Path:
@@ -94,19 +84,11 @@ def _usual_folder() -> Path:
 
 
 def _require_trusted(folder: Path) -> None:
-    if not _is_trusted(folder):
+    if not is_trusted(folder):
         raise LoadError(
             f"the cache folder {folder} belongs to or can be written by others; "
             "make it private, set ONNXC_CACHE, or set ONNXC_CACHE_TRUST=1"
         )
-
-
-def _is_trusted(folder: str | os.PathLike[str]) -> bool:
-    status = os.stat(folder)
-    if not stat.S_ISDIR(status.st_mode):
-        return False
-    own = status.st_uid in (0, os.getuid()) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return own or os.environ.get("ONNXC_CACHE_TRUST") == "1"
 
 
 def _runs_code(folder: Path) -> bool:
@@ -114,17 +96,6 @@ def _runs_code(folder: Path) -> bool:
         return not os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0)
     except OSError:
         return True
-
-
-def _temporary_name() -> str:
-    """The user's own folder for temporary entries, which processes share."""
-    return f"{os.environ.get('TMPDIR') or '/tmp'}/onnxc-{os.getuid()}"
-
-
-def _shared_temporary() -> Path:
-    from pathlib import Path
-
-    return Path(_temporary_name())
 
 
 def _temporary_folder(reason: str) -> Path:
@@ -137,9 +108,9 @@ def _temporary_folder(reason: str) -> Path:
         from pathlib import Path
 
         try:
-            folder = _shared_temporary()
+            folder = Path(shared_temporary())
             folder.mkdir(mode=0o700, exist_ok=True)
-            if folder.is_symlink() or not _is_trusted(folder) or not os.access(folder, os.W_OK | os.X_OK):
+            if folder.is_symlink() or not is_trusted(folder) or not os.access(folder, os.W_OK | os.X_OK):
                 folder = Path(tempfile.mkdtemp(prefix="onnxc-"))
         except OSError as error:
             raise LoadError(

@@ -70,7 +70,7 @@ class Options(Record):
         return {
             name: plain(value)
             for name, value in self._asdict().items()
-            if plain(value) != plain(getattr(Options, name))
+            if value is not getattr(Options, name) and plain(value) != plain(getattr(Options, name))
         }
 
 

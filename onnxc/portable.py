@@ -17,7 +17,7 @@ import numpy as np
 
 from .cache import folders, temporary_name, writable_folder
 from .errors import LoadError, RunError, quote
-from .loading.cached import is_library
+from .loading.finding import is_library
 from .loading.loader import Model, load
 
 #: Of each input the column that it is read from, or the columns, which become its last axis.

@@ -5,12 +5,10 @@ import pickle
 
 import pytest
 
+from onnxc.diagnostics import Diagnostic, DiagnosticList, ModelErrors
 from onnxc.errors import (
-    Diagnostic,
-    DiagnosticList,
     LimitError,
     ModelError,
-    ModelErrors,
     OnnxcError,
     Origin,
     RunError,

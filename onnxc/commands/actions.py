@@ -15,17 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import (
-    CompileError,
-    LimitError,
-    ModelError,
-    ModelErrors,
-    Origin,
-    RunError,
-    UnsupportedError,
-    shorten,
-)
-from ..loading.cached import cached_library, is_library
+from ..diagnostics import ModelErrors
+from ..errors import CompileError, LimitError, ModelError, Origin, RunError, UnsupportedError, shorten
+from ..loading.cached import cached_library
+from ..loading.finding import is_library
 from ..loading.loader import load
 from ..options import Options
 from . import console

@@ -9,7 +9,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from ..errors import Diagnostic, DiagnosticList, LimitError, ModelError, ModelErrors, UnsupportedError
+from ..diagnostics import Diagnostic, DiagnosticList, ModelErrors
+from ..errors import LimitError, ModelError, UnsupportedError
 from ..options import DEFAULTS, Options
 
 #: What to do about a problem whose own text does not say.

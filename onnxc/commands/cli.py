@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import CompileError, Diagnostic, ModelErrors, OnnxcError, one_line
+from ..diagnostics import Diagnostic, ModelErrors
+from ..errors import CompileError, OnnxcError, one_line
 from ..options import OPTIMIZE, PRECISIONS
 from ..target import TARGETS, find_target, find_targets
 from ..version import __version__

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RunError, shorten
-from ..loading.cached import is_library
+from ..loading.finding import is_library
 from ..loading.loader import Model, load
 from ..loading.timing import Timing
 from ..records import dataclass

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LimitError, ModelErrors, OnnxcError, Origin, RunError, one_line, shorten
+from ..diagnostics import ModelErrors
+from ..errors import LimitError, OnnxcError, Origin, RunError, one_line, shorten
 from ..options import Options
 from ..records import Record
 from . import console

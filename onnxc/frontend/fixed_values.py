@@ -13,7 +13,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from ..errors import DiagnosticList, ModelErrors, Origin, quote
+from ..diagnostics import DiagnosticList, ModelErrors
+from ..errors import Origin, quote
 from ..ir.dtypes import COMPLEX, is_float
 from .model_file import ModelFile
 from .tensors import DTYPE_NAMES, NUMPY_DTYPES

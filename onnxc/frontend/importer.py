@@ -18,16 +18,8 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
-from ..errors import (
-    Diagnostic,
-    DiagnosticList,
-    ModelError,
-    ModelErrors,
-    OnnxcError,
-    Origin,
-    UnsupportedError,
-    quote,
-)
+from ..diagnostics import Diagnostic, DiagnosticList, ModelErrors
+from ..errors import ModelError, OnnxcError, Origin, UnsupportedError, quote
 from ..ir import dims as dimension
 from ..ir import dtypes
 from ..ir.builder import Builder, Session, identifier

@@ -15,7 +15,8 @@ from dataclasses import field, replace
 import onnx
 from onnx import GraphProto, NodeProto
 
-from ..errors import Diagnostic, DiagnosticList, OnnxcError, Origin, quote
+from ..diagnostics import Diagnostic, DiagnosticList
+from ..errors import OnnxcError, Origin, quote
 from ..records import dataclass
 from . import functions as local
 from . import schemas, tensors

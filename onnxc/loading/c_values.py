@@ -1,9 +1,6 @@
-"""Values between numpy and the C interface: the structs of runtime_c/include/onnxc.h and what fills them.
-
-Arrays are lent to a call without copies where they are C-ordered, of the right type and in this
-machine's byte order. A sequence is a list, an optional its value or None, strings are `str` (bytes
-are taken as UTF-8), a map is a dict. Results look at the library's memory and own it.
-"""
+"""The C interface in ctypes: the structs of runtime_c/include/onnxc.h, what a library tells of its inputs and
+outputs, and arrays between numpy and C. `lending.py` has all other values that a call may be given,
+`alike.py` all others that it may return. Opening a library imports this file."""
 
 from __future__ import annotations
 
@@ -15,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import RunError, quote
-from ..ir import dtypes
 from ..records import Record
 
 if TYPE_CHECKING:
@@ -45,10 +40,6 @@ class CValue(ctypes.Structure):
     ]
 
 
-class CString(ctypes.Structure):
-    _fields_ = [("data", _POINTER), ("length", ctypes.c_int64)]
-
-
 class COptions(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_uint32),
@@ -60,25 +51,14 @@ class COptions(ctypes.Structure):
     ]
 
 
-def _function(*arguments: Any, result: Any = _INT) -> type:
-    """A pointer to a C function; calling it releases the interpreter lock."""
-    return ctypes.CFUNCTYPE(result, *arguments)
-
-
-def _holding(*arguments: Any) -> type:
-    """The same for one that calls Python's own functions: it keeps the lock, and raises what they raise."""
-    return ctypes.PYFUNCTYPE(ctypes.c_int64, *arguments)
-
-
 def prepared(types: Sequence[Any], *arguments: object) -> tuple[Any, ...]:
     """Arguments of these C types for `taking_prepared`, converted once and not in every call, of which that
     is half."""
     return tuple(type_.from_param(argument) for type_, argument in zip(types, arguments, strict=True))
 
 
-def taking_prepared(function: Any) -> Any:
-    """The same function of an int32 result, which checks and converts no arguments."""
-    address = ctypes.cast(function, ctypes.c_void_p).value or 0
+def taking_prepared(address: int) -> Any:
+    """The function there, of an int32 result, which checks and converts no arguments."""
     return ctypes.CFUNCTYPE(_INT)(address)
 
 
@@ -86,40 +66,93 @@ def taking_prepared(function: Any) -> Any:
 RUN_TYPES: tuple[Any, ...] = (_POINTER, _POINTER, _INT, _POINTER, _INT)
 
 
-class CModel(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_uint32),
-        ("abi_major", ctypes.c_uint16),
-        ("abi_minor", ctypes.c_uint16),
-        ("name", ctypes.c_char_p),
-        ("version", ctypes.c_char_p),
-        ("description", ctypes.c_char_p),
-        ("input_count", _INT),
-        ("output_count", _INT),
-        ("inputs", _POINTER),
-        ("outputs", _POINTER),
-        ("metadata", _POINTER),
-        ("metadata_count", _INT),
-        ("feature_count", _INT),
-        ("features", _POINTER),
-        ("weights_bytes", ctypes.c_uint64),
-        ("workspace_bytes", ctypes.c_int64),
-        ("create", _function(_POINTER, _POINTER)),
-        ("destroy", _function(_POINTER)),
-        ("run", _function(*RUN_TYPES)),
-        ("release", _function(_POINTER, result=None)),
-        ("workspace_bytes_for", _function(_POINTER, _POINTER, _INT, _POINTER)),
-        ("set_workspace", _function(_POINTER, _POINTER, ctypes.c_size_t)),
-        ("last_error", _function(_POINTER, result=ctypes.c_char_p)),
-        ("cancel", _function(_POINTER, result=None)),
-        ("pool_create", _function(_INT, _POINTER)),
-        ("pool_destroy", _function(_POINTER, result=None)),
-        ("target", _function(_POINTER, result=ctypes.c_char_p)),  # since 1.1
-        ("set_profile", _function(_POINTER, _POINTER)),  # since 1.1
-        # Since 1.2:
-        ("read_texts", _holding(_POINTER, ctypes.c_int64, _POINTER, _POINTER)),
-        ("write_texts", _holding(_POINTER, ctypes.c_int64, _POINTER, _POINTER, _POINTER)),
-    ]
+#: The words of 8 bytes that `onnxc_model` is made of, by the names of fields. The first holds three numbers,
+#: those of counts two. Tables of version 1.0 end before `target`, those of 1.1 before `read_texts`.
+WORDS = (
+    "struct_size",
+    "name",
+    "version",
+    "description",
+    "input_count",
+    "inputs",
+    "outputs",
+    "metadata",
+    "metadata_count",
+    "features",
+    "weights_bytes",
+    "workspace_bytes",
+    "create",
+    "destroy",
+    "run",
+    "release",
+    "workspace_bytes_for",
+    "set_workspace",
+    "last_error",
+    "cancel",
+    "pool_create",
+    "pool_destroy",
+    "target",
+    "set_profile",
+    "read_texts",
+    "write_texts",
+)
+
+DTYPE_OFFSET = 8  # of an `onnxc_port`, which begins with its size
+
+#: What functions of the table take, which return a status but for those of `_RESULTS`.
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "create": (_POINTER, _POINTER),
+    "destroy": (_POINTER,),
+    "release": (_POINTER,),
+    "workspace_bytes_for": (_POINTER, _POINTER, _INT, _POINTER),
+    "set_workspace": (_POINTER, _POINTER, ctypes.c_size_t),
+    "last_error": (_POINTER,),
+    "cancel": (_POINTER,),
+    "pool_create": (_INT, _POINTER),
+    "pool_destroy": (_POINTER,),
+    "target": (_POINTER,),
+    "set_profile": (_POINTER, _POINTER),
+    "read_texts": (_POINTER, ctypes.c_int64, _POINTER, _POINTER),
+    "write_texts": (_POINTER, ctypes.c_int64, _POINTER, _POINTER, _POINTER),
+}
+_RESULTS: dict[str, Any] = {
+    **dict.fromkeys(("release", "cancel", "pool_destroy")),
+    **dict.fromkeys(("last_error", "target"), ctypes.c_char_p),
+    **dict.fromkeys(("read_texts", "write_texts"), ctypes.c_int64),
+}
+
+
+class Table:
+    """A library's table (`onnxc_model`) at an address. A function becomes Python's when it is first asked
+    for: making the types of all, and a struct of so many fields, takes ctypes as long as all else that opens
+    a library.
+
+    Calls release the interpreter lock but for those that call Python's own functions: these keep it, and
+    raise what Python raises."""
+
+    def __init__(self, address: int):
+        self.address: int = address
+        self.struct_size, version = (ctypes.c_uint32 * 2).from_address(address)
+        self.version: tuple[int, int] = (version & 0xFFFF, version >> 16)
+
+    def has(self, name: str) -> bool:
+        """Whether the table is of a version that has this field."""
+        return self.struct_size > 8 * WORDS.index(name)
+
+    def word(self, name: str) -> int:
+        return ctypes.c_uint64.from_address(self.address + 8 * WORDS.index(name)).value
+
+    def element_types(self, ports: str, count: int) -> list[int]:
+        """The numbers of the element types of so many "inputs" or "outputs", 0 for any."""
+        first = self.word(ports)
+        size = ctypes.c_uint32.from_address(first).value if count else 0
+        return [ctypes.c_int32.from_address(first + k * size + DTYPE_OFFSET).value for k in range(count)]
+
+    def __getattr__(self, name: str) -> Any:
+        kind = ctypes.PYFUNCTYPE if name.endswith("_texts") else ctypes.CFUNCTYPE
+        function = kind(_RESULTS.get(name, _INT), *_ARGUMENTS[name])(self.word(name))
+        setattr(self, name, function)
+        return function
 
 
 # Ports ----------------------------------------------------------------------------------------------
@@ -181,7 +214,8 @@ class Slot(Record):
     texts: Texts | None = None  # of the library, for strings
 
     @classmethod
-    def of(cls, port: Port, texts: Texts | None = None) -> Slot:
+    def of(cls, port: Port, number: int, texts: Texts | None = None) -> Slot:
+        """number: of the element type, 0 for any."""
         shape = port.shape if port.kind == "tensor" and port.dtype not in (None, "string") else None
         known = tuple(d for d in shape or () if isinstance(d, int))
         static = shape is not None and not port.optional and len(known) == len(shape)
@@ -191,7 +225,7 @@ class Slot(Record):
             kind,
             known if static else None,
             -1 if shape is None else len(shape),
-            dtypes.NUMBERS.get(port.dtype or "", 0),
+            number,
             math.prod(known) * kind.itemsize if static and kind is not None else 0,
             texts,
         )
@@ -207,8 +241,12 @@ class Slot(Record):
 def element_type(dtype: str) -> np.dtype:
     """The numpy type of an element type. Without the package ml_dtypes, the types that numpy does not
     have come as unsigned integers of the same bits: bfloat16 as uint16, the others as uint8."""
+    if hasattr(np, dtype):  # most have numpy's name
+        return np.dtype(dtype)
+    from ..ir.dtypes import numpy_dtype
+
     try:
-        return dtypes.numpy_dtype(dtype)
+        return numpy_dtype(dtype)
     except ImportError:
         return np.dtype(np.uint16 if dtype == "bfloat16" else np.uint8)
 
@@ -239,140 +277,7 @@ def zeros_on_line(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     return on_line(np.zeros(math.prod(shape) * dtype.itemsize + LINE, np.uint8), shape, dtype)
 
 
-def set_value(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None:
-    """Makes the struct describe any value. What it points to is appended to `lent`."""
-    kind = KINDS[slot.port.kind]
-    if kind == OPTIONAL:
-        _set_list(target, kind, slot, [] if value is None else [value], lent)
-    elif value is None:
-        if not slot.port.optional:
-            raise RunError(
-                f"input {quote(slot.port.name)}: expected a {slot.port.kind}, got nothing", status=WRONG_KIND
-            )
-        target.kind = NONE
-    elif kind == TENSOR:
-        _set_tensor(target, slot, value, lent)
-    elif kind == MAP:
-        _set_map(target, slot, value, lent)
-    else:
-        _set_list(target, kind, slot, value, lent)
-
-
-def _set_map(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None:
-    """A map is its keys and its values."""
-    port = slot.port
-    if not isinstance(value, Mapping):
-        raise RunError(
-            f"input {quote(port.name)}: expected a dict, got a {type(value).__name__}", status=WRONG_KIND
-        )
-    structs = (CValue * 2)()
-    for struct, dtype, items in zip(structs, (port.key, port.dtype), (list(value), list(value.values()))):
-        part = Slot.of(Port(port.name, (None,), dtype), slot.texts)
-        struct.struct_size = ctypes.sizeof(CValue)
-        array = np.empty(len(items), part.numpy)
-        try:
-            array[:] = items
-        except (TypeError, ValueError, OverflowError) as error:
-            raise RunError(f"input {quote(port.name)}: {error}", status=WRONG_DTYPE) from None
-        _set_tensor(struct, part, array, lent)
-    _set_items(target, MAP, structs, 2, lent)
-
-
-def _set_list(target: CValue, kind: int, slot: Slot, items: object, lent: list[Any]) -> None:
-    if not isinstance(items, (list, tuple)):
-        raise RunError(
-            f"input {quote(slot.port.name)}: expected a list of arrays, got a {type(items).__name__}",
-            status=WRONG_KIND,
-        )
-    structs = (CValue * max(len(items), 1))()
-    for struct, item in zip(structs, items):
-        struct.struct_size = ctypes.sizeof(CValue)
-        if isinstance(item, (list, tuple)):
-            _set_list(struct, SEQUENCE, slot, item, lent)
-        else:
-            _set_tensor(struct, slot, item, lent)
-    _set_items(target, kind, structs, len(items), lent)
-
-
-def _set_items(target: CValue, kind: int, structs: ctypes.Array, length: int, lent: list[Any]) -> None:
-    count = ctypes.c_int64(length)
-    target.kind, target.rank, target.dims = kind, 1, ctypes.addressof(count)
-    target.data, target.bytes = ctypes.addressof(structs), length * ctypes.sizeof(CValue)
-    lent += [structs, count]
-
-
-def _set_tensor(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None:
-    array = _as_array(slot, value)
-    number = slot.number or dtypes.NUMBERS[dtypes.from_numpy(array.dtype)]
-    dims = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
-    target.kind, target.dtype, target.rank = TENSOR, number, array.ndim
-    target.dims = ctypes.addressof(dims)
-    if number == dtypes.NUMBERS["string"]:
-        from .texts import lend
-
-        target.data = lend(slot.texts, slot.port.name, array, lent)
-        target.bytes = array.size * ctypes.sizeof(CString)
-    else:
-        target.data, target.bytes = address_of(array), array.nbytes
-    lent += [array, dims]
-
-
-def _as_array(slot: Slot, value: object) -> np.ndarray:
-    """`value` as a C-ordered array of the slot's type in this machine's byte order."""
-    array = value if isinstance(value, np.ndarray) else _from_python(slot, value)
-    try:
-        dtype = dtypes.from_numpy(array.dtype.newbyteorder("="))
-    except TypeError:
-        dtype = ""
-    expected = slot.port.dtype or dtype
-    if not dtype or (dtype != expected and array.dtype.newbyteorder("=") != slot.numpy):
-        raise RunError(
-            f"input {quote(slot.port.name)}: expected {expected or 'an element type'}, got {array.dtype}",
-            status=WRONG_DTYPE,
-        )
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    return array if array.flags.c_contiguous else array.copy(order="C")
-
-
-def _from_python(slot: Slot, value: object) -> np.ndarray:
-    """A number or a list, which take the slot's type if they fit it, or a tensor of another library."""
-    try:
-        array = _shared(value) if hasattr(value, "__dlpack__") else np.asarray(value)
-        if slot.numpy is None or slot.numpy.kind == "O" or array.dtype == slot.numpy:
-            return array
-        if array.dtype.kind in "biufc" and np.can_cast(array.dtype, slot.numpy, "same_kind"):
-            return np.asarray(value, slot.numpy)
-        return array
-    except (TypeError, ValueError, OverflowError) as error:
-        raise RunError(f"input {quote(slot.port.name)}: {error}", status=WRONG_DTYPE) from None
-
-
-def _shared(value: Any) -> np.ndarray:
-    """A tensor by the DLPack protocol, without a copy where it lies in the processor's memory; what cannot be
-    given so (one that gradients are computed of, another element type) by numpy's."""
-    try:
-        return np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError, ValueError):
-        return np.asarray(value.detach() if hasattr(value, "detach") else value)
-
-
 # From C -----------------------------------------------------------------------------------------------
-
-
-_ELEMENTS: dict[int, Any] = {
-    dtypes.NUMBERS["float32"]: ctypes.c_float,
-    dtypes.NUMBERS["float64"]: ctypes.c_double,
-    dtypes.NUMBERS["int64"]: ctypes.c_int64,
-}
-
-
-def elements(vector: CValue, owner: Any) -> list[Any]:
-    """A vector's elements as Python has them; of a few, quicker than numpy."""
-    kind = _ELEMENTS.get(vector.dtype)
-    if kind is None or vector.bytes == 0:
-        return to_array(vector, owner).tolist()
-    return (kind * (vector.bytes // ctypes.sizeof(kind))).from_address(vector.data)[:]
 
 
 @cache
@@ -385,11 +290,13 @@ def shape_of(value: CValue) -> tuple[int, ...]:
 
 
 def to_array(value: CValue, owner: Any) -> np.ndarray:
+    from ..ir import dtypes
+
     shape, dtype = shape_of(value), dtypes.ALL[value.dtype - 1]
     if value.bytes == 0:
         return np.empty(shape, element_type(dtype))
     if dtype == "string":
-        from .texts import taken
+        from .texts import CString, taken
 
         texts = owner.library.texts if owner is not None else None
         return taken(texts, value.data, value.bytes // ctypes.sizeof(CString)).reshape(shape)

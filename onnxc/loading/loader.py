@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import LoadError, Origin, RunError, quote
-from ..version import ABI_MAJOR
 from .c_values import (
     BUSY,
     KINDS,
@@ -31,15 +30,14 @@ from .c_values import (
     WRONG_DTYPE,
     WRONG_KIND,
     WRONG_SHAPE,
-    CModel,
     COptions,
     CValue,
     Port,
     Slot,
+    Table,
     address_of,
     prepared,
     read_ports,
-    set_value,
     shape_of,
     taking_prepared,
     to_array,
@@ -364,6 +362,8 @@ class _Input:
                 struct.dims = ctypes.addressof(self.dims)
             struct.data, struct.bytes = address_of(value), value.nbytes
         else:
+            from .lending import set_value
+
             self.shape = None
             set_value(struct, self.slot, value, lent)
 
@@ -475,7 +475,7 @@ class _Owner:
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
-            self.library.release(ctypes.addressof(self.value))
+            self.library.table.release(ctypes.addressof(self.value))
             self.library.results -= 1
 
 
@@ -501,17 +501,16 @@ class _Library:
         self.pool: ctypes.c_void_p = ctypes.c_void_p()
         self.results: int = 0
         self.dll: ctypes.CDLL | None = None
-        self.table: CModel  # once the library is open and is one
+        self.table: Table  # once the library is open and is one
         self.file: _File
         self.file, self.dll = _open(path, checked=known is not None)
-        self.table = _entry(self.dll, path)
-        self.release: Callable[[int], None] = self.table.release
-        self.run: Any = taking_prepared(self.table.run)
+        self.table = _table(self.dll, path, checked=known is not None)
+        self.run: Any = taking_prepared(self.table.word("run"))
         self.description: dict[str, Any] = self._described() if known is None else known
         given, made = (read_ports(self.description[name]) for name in ("inputs", "outputs"))
         self.texts: Texts | None = _texts_of(self.table, (*given, *made))
-        self.slots_in: tuple[Slot, ...] = tuple(Slot.of(port, self.texts) for port in given)
-        self.slots_out: tuple[Slot, ...] = tuple(Slot.of(port, self.texts) for port in made)
+        self.slots_in: tuple[Slot, ...] = self._slots("inputs", given)
+        self.slots_out: tuple[Slot, ...] = self._slots("outputs", made)
         side = self.description.get("weights_file")
         self.weights: str | None = os.fspath(weights or _beside(path, side)) if side else None
         self.target: bytes | None = target.encode() if target is not None else None
@@ -519,10 +518,14 @@ class _Library:
         if self.threads != 1:
             self._check(self.table.pool_create(self.threads, ctypes.addressof(self.pool)))
 
+    def _slots(self, what: str, ports: Sequence[Port]) -> tuple[Slot, ...]:
+        numbers = self.table.element_types(what, len(ports))
+        return tuple(Slot.of(port, number, self.texts) for port, number in zip(ports, numbers))
+
     def _described(self) -> dict[str, Any]:
         import json
 
-        return json.loads(self.table.description)
+        return json.loads(ctypes.string_at(self.table.word("description")))
 
     def _check(self, status: int) -> None:
         if status:
@@ -543,7 +546,7 @@ class _Library:
 
     def target_of(self, context: int) -> str:
         """The target whose code a context runs."""
-        if self.table.struct_size <= CModel.target.offset:  # version 1.0 has one target
+        if not self.table.has("target"):  # version 1.0 has one target
             return self.description["target"]
         return self.table.target(context).decode()
 
@@ -637,7 +640,7 @@ def _open_copy(path: str, number: int) -> ctypes.CDLL:
         return ctypes.CDLL(name)
 
 
-def _texts_of(table: CModel, ports: Iterable[Port]) -> Texts | None:
+def _texts_of(table: Table, ports: Iterable[Port]) -> Texts | None:
     """What strings pass by, where there may be any."""
     if not {"string", None} & {dtype for port in ports for dtype in (port.dtype, port.key or port.dtype)}:
         return None
@@ -646,22 +649,16 @@ def _texts_of(table: CModel, ports: Iterable[Port]) -> Texts | None:
     return Texts.of(table)
 
 
-def _entry(dll: ctypes.CDLL, path: str) -> CModel:
-    """The table of the library."""
-    origin = Origin(file=os.fspath(path))
+def _table(dll: ctypes.CDLL, path: str, checked: bool) -> Table:
+    """The table of the library, which is looked at now unless it was."""
     try:
         find = dll.onnxc_model
     except AttributeError:
-        raise LoadError("is not a library compiled by onnxc", origin=origin) from None
-    find.restype = ctypes.POINTER(CModel)
-    table = find().contents
-    if table.abi_major != ABI_MAJOR:
-        raise LoadError(
-            f"has interface version {table.abi_major}.{table.abi_minor}, this onnxc "
-            f"loads version {ABI_MAJOR}",
-            origin=origin,
-            remedy="compile the model again",
-        )
-    if table.struct_size < CModel.target.offset:  # of version 1.0
-        raise LoadError("has a table that is too short", origin=origin)
+        raise LoadError("is not a library compiled by onnxc", origin=Origin(file=path)) from None
+    find.restype = ctypes.c_void_p
+    table = Table(find())
+    if not checked:
+        from .trailer import check_interface
+
+        check_interface(table, path)
     return table

@@ -8,15 +8,22 @@ and for what is no valid `str`, texts are joined in Python.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import RunError, quote
 from ..records import Record
 
+if TYPE_CHECKING:
+    from .c_values import Table
+
 WRONG_DTYPE = 4  # as the library numbers it
 _PYTHONS = "PyUnicode_AsUTF8AndSize", "PyUnicode_DecodeUTF8", "Py_DecRef"
+
+
+class CString(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("length", ctypes.c_int64)]
 
 
 class Texts(Record):
@@ -27,10 +34,10 @@ class Texts(Record):
     of_python: tuple[int, int, int]
 
     @classmethod
-    def of(cls, table: Any) -> Texts | None:
+    def of(cls, table: Table) -> Texts | None:
         """Those of a library's table; None before interface version 1.2, and in other Pythons."""
         api = getattr(ctypes, "pythonapi", None)
-        if api is None or table.struct_size <= type(table).write_texts.offset:
+        if api is None or not table.has("write_texts"):
             return None
         read, make, drop = (ctypes.cast(getattr(api, n), ctypes.c_void_p).value or 0 for n in _PYTHONS)
         return cls(table.read_texts, table.write_texts, (read, make, drop))

@@ -11,9 +11,13 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from typing import TYPE_CHECKING
 
 from ..errors import LoadError, Origin
 from ..version import ABI_MAJOR, ABI_MINOR
+
+if TYPE_CHECKING:
+    from .c_values import Table
 
 MAGIC = b"ONNXCLIB"
 LAYOUT = struct.Struct("<8sIIQQQ32s")
@@ -60,14 +64,26 @@ def check_trailer(file: int, path: str | os.PathLike[str]) -> None:
     if len(trailer) != LAYOUT.size or not trailer.startswith(MAGIC):
         raise foreign
     _, major, minor, expected, offset, size, digest = LAYOUT.unpack(trailer)
+    _require_version(major, minor, origin)
+    body = length - LAYOUT.size
+    if expected != length or offset > body or size > body - offset:
+        raise LoadError(f"is damaged: it has {length} bytes and should have {expected}", origin=origin)
+    if _digest(file, trailer[:-DIGEST_BYTES], body, (offset, size)) != digest:
+        raise LoadError("is damaged: its contents do not match their hash", origin=origin)
+
+
+def check_interface(table: Table, path: str | os.PathLike[str]) -> None:
+    """Raise LoadError unless the table of a mapped library is of this interface version."""
+    origin = Origin(file=os.fspath(path))
+    _require_version(*table.version, origin)
+    if not table.has("pool_destroy"):  # which version 1.0 has
+        raise LoadError("has a table that is too short", origin=origin)
+
+
+def _require_version(major: int, minor: int, origin: Origin) -> None:
     if major != ABI_MAJOR:
         raise LoadError(
             f"has interface version {major}.{minor}, this onnxc loads version {ABI_MAJOR}",
             origin=origin,
             remedy="compile the model again",
         )
-    body = length - LAYOUT.size
-    if expected != length or offset > body or size > body - offset:
-        raise LoadError(f"is damaged: it has {length} bytes and should have {expected}", origin=origin)
-    if _digest(file, trailer[:-DIGEST_BYTES], body, (offset, size)) != digest:
-        raise LoadError("is damaged: its contents do not match their hash", origin=origin)

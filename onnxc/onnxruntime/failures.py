@@ -9,7 +9,8 @@ import os
 from functools import cache
 from typing import Any
 
-from ..errors import ModelError, ModelErrors, OnnxcError, RunError, UnsupportedError
+from ..diagnostics import ModelErrors
+from ..errors import ModelError, OnnxcError, RunError, UnsupportedError
 
 
 class Fail(Exception): ...

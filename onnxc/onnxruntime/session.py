@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OnnxcError, RunError
-from ..loading.cached import Found, find_library, is_library, opened
+from ..loading.finding import Found, by_path, is_library, opened, registered
 from ..loading.loader import Model
-from ..options import OF_SESSIONS, Options
 
 if TYPE_CHECKING:
     from ..loading.timing import Timing
     from .binding import IOBinding
-    from .devices import NativeDevice, OrtEpAssignedSubgraph, OrtEpDevice, OrtMemoryInfo
+    from .devices import OrtEpAssignedSubgraph, OrtEpDevice, OrtMemoryInfo
     from .enumerations import OrtDeviceVendorId
     from .options import RunOptions, SessionOptions
     from .ports import ModelMetadata, NodeArg
@@ -33,7 +32,7 @@ class Session:
 
     _model: Model  # that serves runs which ask for nothing special
     _source: Any
-    _keywords: dict[str, Any]
+    _keywords: dict[str, Any]  # options of compilation and `threads`
     _open: Callable[..., Model]
 
     def __init__(self, enable_fallback: bool = True):
@@ -401,9 +400,6 @@ class InferenceSession(Session):
         for ignored in ("disabled_optimizers", "read_config_from_model"):
             kwargs.pop(ignored, None)
         threads, progress = kwargs.pop("threads", None), kwargs.pop("progress", None)
-        wanted = Options.of({name: kwargs.pop(name) for name in OF_SESSIONS if name in kwargs})
-        if kwargs:
-            raise TypeError(f"InferenceSession has no argument '{min(kwargs)}'")
         _require_source(path_or_bytes)
         if sess_options is not None and not hasattr(sess_options, "intra_op_num_threads"):
             raise TypeError(f"sess_options is of type SessionOptions, not {type(sess_options).__name__}")
@@ -411,14 +407,14 @@ class InferenceSession(Session):
         if providers is not None:
             self.set_providers(providers, provider_options)
         if self._given is not None and "onnxc.optimize" in self._given._entries:
-            wanted = wanted.with_(optimize=self._given._entries["onnxc.optimize"])
+            kwargs["optimize"] = self._given._entries["onnxc.optimize"]
         threads = threads or _threads(sess_options) or None
         self._source = path_or_bytes
-        self._keywords = {name: getattr(wanted, name) for name in OF_SESSIONS} | {"threads": threads}
+        self._keywords = {**kwargs, "threads": threads}
 
         def open_model(**further: Any) -> Model:
-            options = wanted.with_(**further)
-            return opened(lambda: _library(path_or_bytes, self._given, options, progress), threads)
+            asked = {**kwargs, **further}
+            return opened(lambda: _library(path_or_bytes, self._given, asked, progress), threads)
 
         self._open = open_model
         try:
@@ -475,80 +471,13 @@ def _threads(options: Any) -> int:
     return max(options.intra_op_num_threads, 0)
 
 
-def _library(source: Any, settings: SessionOptions | None, options: Options, progress: Any) -> Found:
-    """The library to load for a path, bytes or ModelProto."""
-    if getattr(settings, "_cancelled", False):
-        from .failures import ModelLoadCanceled
+def _library(source: Any, settings: SessionOptions | None, asked: Mapping[str, Any], progress: Any) -> Found:
+    """The library to load for a path, bytes or ModelProto. asked: options of compilation, by name."""
+    if settings is None and not asked and isinstance(source, (str, os.PathLike)):
+        if is_library(source):
+            return Found(os.fspath(source))
+        if not registered() and (found := by_path(os.fspath(source))) is not None:
+            return found
+    from .settled import library
 
-        raise ModelLoadCanceled("Loading the model was cancelled by the session's options.")
-    if isinstance(source, (str, os.PathLike)) and is_library(source):
-        return Found(os.fspath(source))
-    if settings is None:
-        return find_library(source, options, progress=progress)
-    fix = None
-    if settings._initializers or settings._external or settings._files or settings._data_folder:
-        from .offline import edited
-
-        source = edited(source, settings)
-    if settings._sizes or settings._denoted:
-        from .free_dimensions import FreeDimensions
-
-        fix = FreeDimensions(settings._sizes, settings._denoted)
-    found = find_library(source, options, progress=progress, fix=fix)
-    if settings.optimized_model_filepath:
-        _write_optimized(source, found.path, settings, options)
-    return found
-
-
-def _write_optimized(source: Any, library: str, settings: SessionOptions, options: Options) -> None:
-    from pathlib import Path
-
-    path = Path(settings.optimized_model_filepath)
-    if path.suffix == ".so":
-        path.write_bytes(Path(library).read_bytes())
-        return
-    from .offline import write_model
-
-    write_model(source, path, {**options.dims, **settings._sizes}, options.shapes)
-
-
-class NativeSession(InferenceSession):
-    """The session behind a session, as ONNX Runtime has one: opened by `initialize_session`."""
-
-    def __init__(
-        self, options: SessionOptions, source: str | bytes, is_path: bool, read_config: bool, /
-    ) -> None:
-        self._arguments = (source, options)
-
-    def initialize_session(
-        self,
-        providers: Sequence[str],
-        provider_options: Sequence[dict[Any, Any]],
-        disabled_optimizers: set[str],
-        /,
-    ) -> None:
-        """Opens the model."""
-        source, options = self._arguments
-        super().__init__(source, options, list(providers) or None, list(provider_options) or None)
-
-    def run_with_ort_values(  # type: ignore[override]
-        self, feeds: Mapping[str, NativeValue], output_names: Sequence[str], options: RunOptions | None, /
-    ) -> OrtValueVector:
-        """As that of `InferenceSession`, its arguments in another order."""
-        from .values import OrtValueVector
-
-        found = OrtValueVector()
-        for value in super().run_with_ort_values(output_names, feeds, options):
-            found.push_back(value)
-        return found
-
-    def create_ortvalue_from_shape_and_type(  # type: ignore[override]
-        self, shape: Sequence[int], element_type: object, device: NativeDevice, /
-    ) -> NativeValue:
-        """As that of `OrtValue`."""
-        from .values import NativeValue
-
-        return NativeValue.ortvalue_from_shape_and_type(shape, element_type, device)
-
-
-NativeSession.__name__ = NativeSession.__qualname__ = "InferenceSession"
+    return library(source, settings, asked, progress)

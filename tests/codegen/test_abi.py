@@ -13,7 +13,7 @@ from onnxc import version
 from onnxc.codegen import abi
 from onnxc.codegen.library import tables
 from onnxc.ir import dtypes
-from onnxc.loading import c_values, timing
+from onnxc.loading import c_values, texts, timing
 from onnxc.target import find_target
 
 STRUCTS = {"onnxc_context": abi.CONTEXT, "onnxc_api": abi.API, "onnxc_value": abi.VALUE}
@@ -26,14 +26,15 @@ def numbers(tmp_path_factory) -> dict[str, int]:
     wanted = [f"offsetof({struct}, {name})" for struct, fields in STRUCTS.items() for name in fields]
     for struct, python in (
         ("onnxc_value", c_values.CValue),
-        ("onnxc_model", c_values.CModel),
         ("onnxc_options", c_values.COptions),
         ("onnxc_timing", timing.CTiming),
         ("onnxc_profile", timing.CProfile),
-        ("onnxc_string", c_values.CString),
+        ("onnxc_string", texts.CString),
     ):
         wanted += [f"offsetof({struct}, {name})" for name, _ in python._fields_]
         wanted.append(f"sizeof({struct})")
+    wanted += [f"offsetof(onnxc_model, {name})" for name in c_values.WORDS]
+    wanted += ["sizeof(onnxc_model)", "offsetof(onnxc_port, dtype)"]
     for struct, fields in tables.STRUCTS.items():
         wanted += [f"sizeof({struct})", *(f"offsetof({struct}, {name})" for name in fields)]
     wanted += [f"ONNXC_{name.upper()}" for name in (*abi.ERRORS, *abi.KINDS, *dtypes.NUMBERS)]
@@ -79,15 +80,21 @@ def test_statuses_kinds_and_element_types_have_the_same_numbers(numbers):
 def test_structs_of_the_loader_are_those_of_the_header(numbers):
     for struct, python in (
         ("onnxc_value", c_values.CValue),
-        ("onnxc_model", c_values.CModel),
         ("onnxc_options", c_values.COptions),
         ("onnxc_timing", timing.CTiming),
         ("onnxc_profile", timing.CProfile),
-        ("onnxc_string", c_values.CString),
+        ("onnxc_string", texts.CString),
     ):
         assert numbers[f"sizeof({struct})"] == ctypes.sizeof(python)
         for name, _ in python._fields_:
             assert numbers[f"offsetof({struct}, {name})"] == getattr(python, name).offset, name
+
+
+def test_the_loader_reads_a_librarys_table_where_it_is(numbers):
+    for k, name in enumerate(c_values.WORDS):
+        assert numbers[f"offsetof(onnxc_model, {name})"] == 8 * k, name
+    assert numbers["sizeof(onnxc_model)"] == 8 * len(c_values.WORDS)
+    assert numbers["offsetof(onnxc_port, dtype)"] == c_values.DTYPE_OFFSET
 
 
 def test_the_loader_knows_types_kinds_statuses_and_version(numbers):

@@ -8,7 +8,7 @@ from support.confined import run_confined
 
 import onnxc
 from onnxc.commands.checking import check_model
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 
 
 def ids(case: Case) -> str:

@@ -7,7 +7,7 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 

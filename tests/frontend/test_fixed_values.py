@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.bad_models import node
 
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 from onnxc.options import Options

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.bad_models import branch, conditional, function, graph, looping, model, node, set_of, value
 
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 from onnxc.frontend import structure
 from onnxc.frontend.functions import inline_functions
 from onnxc.frontend.model_file import open_model

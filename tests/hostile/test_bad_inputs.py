@@ -18,7 +18,7 @@ from support.small_models import parsed
 
 import onnxc
 from onnxc.errors import RunError
-from onnxc.loading.c_values import CString
+from onnxc.loading.texts import CString
 
 #: Numbers of enum onnxc_status.
 WRONG_COUNT, WRONG_KIND, WRONG_DTYPE, WRONG_RANK, WRONG_SHAPE = 2, 3, 4, 5, 6

@@ -13,7 +13,8 @@ from support.small_models import fragile, images, text
 
 import onnxc
 from onnxc.commands.checking import check_model
-from onnxc.errors import ModelErrors, RunError
+from onnxc.diagnostics import ModelErrors
+from onnxc.errors import RunError
 from onnxc.inputs import make_inputs
 
 #: What Python says of an error that no check has foreseen.

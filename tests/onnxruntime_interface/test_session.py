@@ -17,7 +17,7 @@ import onnxc.demo
 from onnxc import InferenceSession, ModelErrors, OnnxcError, RunError
 from onnxc.cache import cache_folder
 from onnxc.facts import Facts
-from onnxc.loading import cached, making
+from onnxc.loading import finding, making
 from onnxc.loading.cached import cached_library
 from onnxc.options import Options
 from onnxc.target import find_target
@@ -148,12 +148,12 @@ def test_what_the_library_depends_on_makes_an_entry_of_its_own(path, cache, monk
     cached_library(path, Options(target="x86-64-v2"))
     other = replace(find_target(), facts=Facts(level2_bytes=3 << 20))
     monkeypatch.setattr("onnxc.target.find_target", lambda name: other)
-    monkeypatch.setattr(cached, "_surroundings", lambda: "other facts")
+    monkeypatch.setattr(finding, "surroundings", lambda: "other facts")
     cached_library(path)
     onnx.save(model(node("Abs", "x", "y")), path)
     cached_library(path)
     monkeypatch.setattr(making, "compiler_hash", lambda: "another compiler")
-    monkeypatch.setattr(cached, "_surroundings", lambda: "another compiler")
+    monkeypatch.setattr(finding, "surroundings", lambda: "another compiler")
     cached_library(path)
     assert len(libraries(cache)) == 6
 

@@ -70,12 +70,12 @@ from ..failures import (
     NotImplemented,
     RuntimeException,
 )
+from ..native_session import NativeSession as InferenceSession
 from ..offline import ModelCompiler
 from ..options import RunOptions, SessionOptions, get_default_session_options
 from ..package_sessions import ModelPackageComponentContext, ModelPackageContext, ModelPackageOptions
 from ..packages import ModelPackage
 from ..ports import ModelMetadata, NodeArg
-from ..session import NativeSession as InferenceSession
 from ..sparse import NativeSparseTensor as SparseTensor
 from ..sparse import SparseBlockSparseView, SparseCooView, SparseCsrView
 from ..values import NativeValue as OrtValue

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.contrib import Case, check, check_compiled, interpreted, same
 
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 
 rng = np.random.default_rng(6)
 

@@ -5,7 +5,7 @@ import pytest
 from support.interpreting import close, normal, runtime
 from support.one_node import evaluate, model
 
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 
 X = normal(2, 3, 4, 5)
 CASES = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.contrib import Case, as_model
 
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
 
 X, W, B = np.zeros((2, 5, 8), np.float32), np.zeros((8, 24), np.float32), np.zeros(24, np.float32)

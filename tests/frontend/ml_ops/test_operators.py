@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from support.forests import MODES, classifier, ensemble, one_node, regressor, tensor
 
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 

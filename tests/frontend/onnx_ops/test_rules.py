@@ -12,7 +12,7 @@ from onnx import defs, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 from support.one_node import evaluate, model, reference
 
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 from onnxc.frontend import schemas
 from onnxc.frontend.importer import import_model
 from onnxc.frontend.operators import RULES, find_rule

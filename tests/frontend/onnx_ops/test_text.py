@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.interpreting import runtime
 from support.one_node import evaluate, model, reference
 
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 
 TEXTS = st.text(alphabet=list("ab, é\u0301ß"), max_size=6)
 

@@ -1,0 +1,149 @@
+"""What calls are given: any value of Python as a C value that is lent to a call.
+
+Arrays are lent without copies where they are C-ordered, of the right type and in this machine's byte order. A
+sequence is a list, an optional its value or None, strings are `str` (bytes are taken as UTF-8), a map is a
+dict. What the loader can fill in few steps does not come here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import RunError, quote
+from ..ir import dtypes
+from .c_values import (
+    KINDS,
+    MAP,
+    NONE,
+    OPTIONAL,
+    SEQUENCE,
+    TENSOR,
+    WRONG_DTYPE,
+    WRONG_KIND,
+    CValue,
+    Port,
+    Slot,
+    address_of,
+)
+
+
+def set_value(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None:
+    """Makes the struct describe any value. What it points to is appended to `lent`."""
+    kind = KINDS[slot.port.kind]
+    if kind == OPTIONAL:
+        _set_list(target, kind, slot, [] if value is None else [value], lent)
+    elif value is None:
+        if not slot.port.optional:
+            raise RunError(
+                f"input {quote(slot.port.name)}: expected a {slot.port.kind}, got nothing", status=WRONG_KIND
+            )
+        target.kind = NONE
+    elif kind == TENSOR:
+        _set_tensor(target, slot, value, lent)
+    elif kind == MAP:
+        _set_map(target, slot, value, lent)
+    else:
+        _set_list(target, kind, slot, value, lent)
+
+
+def _set_map(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None:
+    """A map is its keys and its values."""
+    port = slot.port
+    if not isinstance(value, Mapping):
+        raise RunError(
+            f"input {quote(port.name)}: expected a dict, got a {type(value).__name__}", status=WRONG_KIND
+        )
+    structs = (CValue * 2)()
+    for struct, dtype, items in zip(structs, (port.key, port.dtype), (list(value), list(value.values()))):
+        part = Slot.of(Port(port.name, (None,), dtype), dtypes.NUMBERS.get(dtype or "", 0), slot.texts)
+        struct.struct_size = ctypes.sizeof(CValue)
+        array = np.empty(len(items), part.numpy)
+        try:
+            array[:] = items
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RunError(f"input {quote(port.name)}: {error}", status=WRONG_DTYPE) from None
+        _set_tensor(struct, part, array, lent)
+    _set_items(target, MAP, structs, 2, lent)
+
+
+def _set_list(target: CValue, kind: int, slot: Slot, items: object, lent: list[Any]) -> None:
+    if not isinstance(items, (list, tuple)):
+        raise RunError(
+            f"input {quote(slot.port.name)}: expected a list of arrays, got a {type(items).__name__}",
+            status=WRONG_KIND,
+        )
+    structs = (CValue * max(len(items), 1))()
+    for struct, item in zip(structs, items):
+        struct.struct_size = ctypes.sizeof(CValue)
+        if isinstance(item, (list, tuple)):
+            _set_list(struct, SEQUENCE, slot, item, lent)
+        else:
+            _set_tensor(struct, slot, item, lent)
+    _set_items(target, kind, structs, len(items), lent)
+
+
+def _set_items(target: CValue, kind: int, structs: ctypes.Array, length: int, lent: list[Any]) -> None:
+    count = ctypes.c_int64(length)
+    target.kind, target.rank, target.dims = kind, 1, ctypes.addressof(count)
+    target.data, target.bytes = ctypes.addressof(structs), length * ctypes.sizeof(CValue)
+    lent += [structs, count]
+
+
+def _set_tensor(target: CValue, slot: Slot, value: object, lent: list[Any]) -> None:
+    array = _as_array(slot, value)
+    number = slot.number or dtypes.NUMBERS[dtypes.from_numpy(array.dtype)]
+    dims = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
+    target.kind, target.dtype, target.rank = TENSOR, number, array.ndim
+    target.dims = ctypes.addressof(dims)
+    if number == dtypes.NUMBERS["string"]:
+        from .texts import CString, lend
+
+        target.data = lend(slot.texts, slot.port.name, array, lent)
+        target.bytes = array.size * ctypes.sizeof(CString)
+    else:
+        target.data, target.bytes = address_of(array), array.nbytes
+    lent += [array, dims]
+
+
+def _as_array(slot: Slot, value: object) -> np.ndarray:
+    """`value` as a C-ordered array of the slot's type in this machine's byte order."""
+    array = value if isinstance(value, np.ndarray) else _from_python(slot, value)
+    try:
+        dtype = dtypes.from_numpy(array.dtype.newbyteorder("="))
+    except TypeError:
+        dtype = ""
+    expected = slot.port.dtype or dtype
+    if not dtype or (dtype != expected and array.dtype.newbyteorder("=") != slot.numpy):
+        raise RunError(
+            f"input {quote(slot.port.name)}: expected {expected or 'an element type'}, got {array.dtype}",
+            status=WRONG_DTYPE,
+        )
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def _from_python(slot: Slot, value: object) -> np.ndarray:
+    """A number or a list, which take the slot's type if they fit it, or a tensor of another library."""
+    try:
+        array = _shared(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+        if slot.numpy is None or slot.numpy.kind == "O" or array.dtype == slot.numpy:
+            return array
+        if array.dtype.kind in "biufc" and np.can_cast(array.dtype, slot.numpy, "same_kind"):
+            return np.asarray(value, slot.numpy)
+        return array
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RunError(f"input {quote(slot.port.name)}: {error}", status=WRONG_DTYPE) from None
+
+
+def _shared(value: Any) -> np.ndarray:
+    """A tensor by the DLPack protocol, without a copy where it lies in the processor's memory; what cannot be
+    given so (one that gradients are computed of, another element type) by numpy's."""
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return np.asarray(value.detach() if hasattr(value, "detach") else value)

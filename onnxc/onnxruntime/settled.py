@@ -1,0 +1,54 @@
+"""The library that a session opens where its options, or what it is opened of, ask for more than a look."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..loading.cached import find_library
+from ..loading.finding import Found, is_library
+from ..options import OF_SESSIONS, Options
+
+if TYPE_CHECKING:
+    from .options import SessionOptions
+
+
+def library(source: Any, settings: SessionOptions | None, asked: Mapping[str, Any], progress: Any) -> Found:
+    """The library to load for a path, bytes or ModelProto. asked: options of compilation, by name."""
+    if unknown := asked.keys() - set(OF_SESSIONS):
+        raise TypeError(f"InferenceSession has no argument '{min(unknown)}'")
+    options = Options.of(asked)
+    if getattr(settings, "_cancelled", False):
+        from .failures import ModelLoadCanceled
+
+        raise ModelLoadCanceled("Loading the model was cancelled by the session's options.")
+    if isinstance(source, (str, os.PathLike)) and is_library(source):
+        return Found(os.fspath(source))
+    if settings is None:
+        return find_library(source, options, progress=progress)
+    fix = None
+    if settings._initializers or settings._external or settings._files or settings._data_folder:
+        from .offline import edited
+
+        source = edited(source, settings)
+    if settings._sizes or settings._denoted:
+        from .free_dimensions import FreeDimensions
+
+        fix = FreeDimensions(settings._sizes, settings._denoted)
+    found = find_library(source, options, progress=progress, fix=fix)
+    if settings.optimized_model_filepath:
+        _write_optimized(source, found.path, settings, options)
+    return found
+
+
+def _write_optimized(source: Any, library: str, settings: SessionOptions, options: Options) -> None:
+    from pathlib import Path
+
+    path = Path(settings.optimized_model_filepath)
+    if path.suffix == ".so":
+        path.write_bytes(Path(library).read_bytes())
+        return
+    from .offline import write_model
+
+    write_model(source, path, {**options.dims, **settings._sizes}, options.shapes)
