@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--target", default="native")
     parser.add_argument("--rounds", type=int, default=150)
     options = parser.parse_args()
-    target = find_target(options.target)
+    target, harness.optimised_of = find_target(options.target), 1
     print(f"{'layer':20} {'onnxc µs':>9} {'GF/s':>6} {'ort µs':>9} {'GF/s':>6} {'ort/onnxc':>9}  kernel")
     for layer in layers(LAYERS):
         if options.words and not any(word in layer.text for word in options.words):

@@ -53,6 +53,7 @@ from .passes import (
     fuse_maps,
     fuse_resampling,
     fuse_rows,
+    fuse_shuffles,
     gather_stored,
     inline_scalars,
     integer_products,
@@ -122,6 +123,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         requantise.requantise,
         fuse_rows.fuse_rows,
         flush_subnormals.flush_subnormals,
+        fuse_shuffles.fuse_shuffles,
         told(fuse_bands.fuse_bands),
     )
 

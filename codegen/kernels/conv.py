@@ -309,6 +309,10 @@ class ConvPlan:
         """The arguments for panel_parameters, for the panel-th panel of its kind."""
         return [f"ptr {f.offset(self.packed(f), self.panel_offset(f, panels, panel))}"]
 
+    def first_block(self, f: KernelFunction, panels: Panels, panel: str) -> str:
+        """Of the output channels of the panel-th panel of its kind."""
+        return f.add(panels.block, f.mul(panel, panels.vectors))
+
     def packed(self, f: KernelFunction) -> str:
         """The address of the packed weights."""
         return f.input(1 + self.apart)
@@ -340,10 +344,13 @@ class ConvPlan:
         """The argument %ahead: where in the next panel the share of the tile at (y, x) begins."""
         if not self.fetched:
             return []
-        nbytes = self.column_bytes * panels.width
         pixel = f.add(f.mul(y, f.size(self.out.width)), x)
-        place = f.add(nbytes, f.minimum(f.mul(pixel, self.share(panels)), nbytes))
-        return [f"ptr {f.offset(self.packed(f), f.add(self.panel_offset(f, panels, panel), place))}"]
+        part = f.minimum(f.mul(pixel, self.share(panels)), self.column_bytes * panels.width)
+        return [f"ptr {f.offset(self.packed(f), f.add(self.next_panel(f, panels, panel), part))}"]
+
+    def next_panel(self, f: KernelFunction, panels: Panels, panel: str) -> str:
+        """Where the weights behind the panel's begin, in bytes."""
+        return f.add(self.panel_offset(f, panels, panel), self.column_bytes * panels.width)
 
     def panel_offset(self, f: Function, panels: Panels, panel: str) -> str:
         """Where the panel's weights begin, in bytes."""
@@ -398,10 +405,10 @@ def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth, dot)
     sums, stored = node.op.accumulate, tiling.stored
     plan = ConvPlan(x, out, win, start, epilogue, sums, tuple(kinds), *tiles, dot, stored)
-    return replace(plan, fetched=node.op.groups == 1 and not plan.once and _waits(plan, target))
+    return replace(plan, fetched=node.op.groups == 1 and not plan.once and waits_for(plan, target))
 
 
-def _waits(plan: ConvPlan, target: Target) -> bool:
+def waits_for(plan: ConvPlan, target: Target) -> bool:
     """Whether tiles would wait for their weights."""
     width = max(plan.widths)
     return any(waits(target, plan.tile(plan.rows * width, p), plan.bytes_ahead(p, width)) for p in plan.kinds)
@@ -552,7 +559,7 @@ def _emit_panel(
     new: str,
     target: str | None,
 ) -> None:
-    out, block = plan.out, f.add(kind.block, f.mul(panel, kind.vectors))
+    out, block = plan.out, plan.first_block(f, kind, panel)
     weights = plan.panel_words(f, kind, panel)
     if plan.decoded:
         weights = [f"ptr {plan.decoded_panel(f, kind, panel)}"]

@@ -1,15 +1,16 @@
-"""Grouped convolution of blocked images, for groups of any number of channels.
+"""Grouped convolution of blocked images, for groups of any number of channels (`tiles/grouped.py`).
 
-A panel of output channels belongs to one group, or to the few that meet in it. It sums over the
-channels of just these groups; where they are several, the weights that join different groups are
-zeros. For dot products a range is of whole groups of theirs.
+A tile sums over the channels of its panel's groups, block by block. For 1x1 windows it reads each channel
+where a table says: those that begin inside a block, or are shuffled before (`passes/fuse_shuffles.py`). For
+dot products a range is of whole groups of theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
-from typing import ClassVar
+from dataclasses import field, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,112 +25,116 @@ from ..kernel import Choice, Code, KernelFunction, Offer, nearest
 from ..text.emitter import ENTRY
 from ..tiles.blocked import without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
-from ..tiles.microkernel import Tile, most_rows
+from ..tiles.grouped import GroupedPanel, Grouping, convolution, grouping
+from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, bytes_of, in_groups
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.window_sums import merged, nest, taps
-from .conv import ConvPlan, dot_of, emit_plan, is_summed, padded_layout, plan_of, tile_estimate, window
+from .conv import (
+    ConvPlan,
+    dot_of,
+    emit_plan,
+    is_summed,
+    padded_layout,
+    plan_of,
+    tile_estimate,
+    waits_for,
+    window,
+)
+
+ENTRY_WORDS = 5  # of a panel in the table of panels
+
+
+# What is offered ---------------------------------------------------------------------------------
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     """Those panel widths that waste least on panels shared by groups."""
-    if not is_summed(node, target) or node.op.transposed or node.op.groups == 1:
+    conv = convolution(node)
+    if not is_summed(conv, target) or conv.op.transposed or conv.op.groups == 1:
         return
-    out, sums, dot = node.outputs[0].tensor, node.op.accumulate, dot_of(node, target)
-    block, halo, rank = target.block, window(node).halo, out.rank - 2
-    operands = operand_layouts(node, block)
+    out, sums, dot = conv.outputs[0].tensor, conv.op.accumulate, dot_of(conv, target)
+    if conv is not node and (dot is not None or not _is_pointwise(conv)):
+        return
+    block, halo, rank = target.block, window(conv).halo, out.rank - 2
+    operands = operand_layouts(conv, block)
     if halo is None or operands is None:
         return
     blocks, wide = -(-dims.number(out.shape[1]) // block), target.registers(sums, block)
     for cost, vectors in nearest((_estimate(node, target, v), v) for v in range(1, min(blocks, 4) + 1)):
         yield Offer(
-            cost + packing_estimate(node, target),
+            cost + packing_estimate(conv, target),
             PanelTiling(
                 vectors,
                 most_rows(target, vectors * wide, dot),
                 group=None if dot is None else dot.group,
                 stored=None if dot is None else dot.widened,
             ),
-            (padded_layout(node, halo, block), None, *operands),
+            (padded_layout(conv, halo, block), None, *operands),
             without_halo(block, rank),
-            (1, *packed_operands(node)),
+            (1, *packed_operands(conv)),
         )
 
 
-def channel_ranges(
-    channels: int, outputs: int, groups: int, block: int, vectors: int, together: int = 1
-) -> list[tuple[int, int]]:
-    """For each panel the input channels (first, beyond the last) of the groups that it belongs
-    to, and what makes them multiples of `together`."""
-    inside, made, width = channels // groups, outputs // groups, block * vectors
-    ranges = []
-    for first in range(0, outputs, width):
-        last = min(first + width, outputs) - 1
-        low, high = first // made * inside, (last // made + 1) * inside
-        ranges.append((low - low % together, high + -high % together))
-    return ranges
+def _is_pointwise(conv: Node[Conv]) -> bool:
+    return set(conv.inputs[1].shape[2:]) == {1}
 
 
-def _ranges(node: Node[Conv], block: int, vectors: int, group: int | None) -> list[tuple[int, int]]:
-    channels, outputs = (dims.number(v.shape[1]) for v in (node.inputs[0], node.outputs[0]))
-    return channel_ranges(channels, outputs, node.op.groups, block, vectors, group or 1)
-
-
-def _estimate(node: Node[Conv], target: Target, vectors: int) -> Estimate:
+def _estimate(node: Node[Any], target: Target, vectors: int) -> Estimate:
+    conv = convolution(node)
     w, out, sums, dot = (
-        node.inputs[1].tensor,
-        node.outputs[0].tensor,
-        node.op.accumulate,
-        dot_of(node, target),
+        conv.inputs[1].tensor,
+        conv.outputs[0].tensor,
+        conv.op.accumulate,
+        dot_of(conv, target),
     )
-    wide, group = vectors * target.registers(sums, target.block), 1 if dot is None else dot.group
-    rows = most_rows(target, wide, dot)
+    wide, group = target.registers(sums, target.block), 1 if dot is None else dot.group
+    rows = most_rows(target, vectors * wide, dot)
     tiles = dims.typical(dims.product(out.shape[2:]) * out.shape[0]) / rows
-    ranges = _ranges(node, target.block, vectors, group)
-    depths = [(high - low) // group * dims.product(dims.numbers(w.shape[2:])) for low, high in ranges]
-    each = costs.total(tile_estimate(target, depth, rows, wide) for depth in depths)
-    moved = costs.traffic(target, node) + costs.stored(target, dims.number(w.nbytes))
-    return each * tiles + costs.epilogue(target, node, sums) + moved + costs.step(target)
+    windows = dims.product(dims.numbers(w.shape[2:]))
+    each = costs.total(
+        tile_estimate(target, p.depth // group * windows, rows, p.vectors * wide)
+        for p in grouping(node, target.block, vectors, None if dot is None else group).panels
+    )
+    moved = costs.traffic(target, conv) + costs.stored(target, dims.number(w.nbytes))
+    return each * tiles + costs.epilogue(target, conv, sums) + moved + costs.step(target)
 
 
-def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constant | None:
+# Weights -----------------------------------------------------------------------------------------
+
+
+def pack(node: Node[Any], choice: Choice[PanelTiling], operand: int) -> Constant | None:
     """Weights as [panel][input block][tap][channel][vectors * block], only the channels of its
     range; for dot products as `panels.in_dot_panels` has them, in bytes."""
     block, vectors, group = choice.block, choice.tiling.vectors, choice.tiling.group
     if operand != 1:
         return pack_operand(node.inputs[operand], node.outputs[0].rank, block)
-    weights, ranges = node.inputs[1].data, _ranges(node, block, vectors, group)
+    weights, cut, zero = node.inputs[1].data, grouping(node, block, vectors, group), convolution(node).op.zero
     stored = choice.tiling.stored or weights.dtype
-    outputs, taps = weights.shape[0], dims.product(weights.shape[2:])
-    sizes = _panel_sizes(ranges, outputs, taps, block, vectors)
+    size = sum(_elements(panel, dims.product(weights.shape[2:]), block) for panel in cut.panels)
 
     def panels() -> Iterator[np.ndarray]:
-        array, width = weights.array, block * vectors
-        for first, span in zip(range(0, outputs, width), ranges):
-            panel = _panel(array, node.op.groups, first, *span, block, width)
+        for each in cut.panels:
+            panel = _panel(weights.array, cut, each, block)
             if group is None:
                 yield panel.reshape(-1)
                 continue
-            start = panel.sum(axis=0, dtype=np.int32) * np.int32(-node.op.zero)
+            start = panel.sum(axis=0, dtype=np.int32) * np.int32(-zero)
             grouped = panel.reshape(-1, group, panel.shape[1]).swapaxes(1, 2)
             yield bytes_of(start)
             yield bytes_of(in_groups(grouped, block, choice.tiling.stored))
 
     if group is None:
-        return Constant(weights.dtype, (sum(sizes),), lambda: np.concatenate([*panels()]))
-    starts = -(-outputs // block) * block * dtypes.itemsize(node.op.accumulate)
-    return Constant(
-        "uint8", (sum(sizes) * dtypes.itemsize(stored) + starts,), lambda: np.concatenate([*panels()])
-    )
+        return Constant(weights.dtype, (size,), lambda: np.concatenate([*panels()]))
+    starts = -(-weights.shape[0] // block) * block * dtypes.itemsize(convolution(node).op.accumulate)
+    nbytes = size * dtypes.itemsize(stored) + starts
+    return Constant("uint8", (nbytes,), lambda: np.concatenate([*panels()]))
 
 
-def _panel_sizes(
-    ranges: Sequence[tuple[int, int]], outputs: int, taps: int, block: int, vectors: int
-) -> list[int]:
-    """Elements of each panel."""
-    padded, width = -(-outputs // block) * block, block * vectors
-    return [(high - low) * taps * min(width, padded - p * width) for p, (low, high) in enumerate(ranges)]
+def _elements(panel: GroupedPanel, windows: int, block: int) -> int:
+    """Of a panel's weights, windows having so many taps."""
+    return panel.depth * windows * panel.vectors * block
 
 
 def spread_groups(
@@ -146,64 +151,85 @@ def spread_groups(
     return spread
 
 
-def _panel(
-    weights: np.ndarray, groups: int, first: int, low: int, high: int, block: int, width: int
-) -> np.ndarray:
-    """The panel of output channels first.. over the input channels low..high-1, [depth, lanes]."""
-    lanes = min(width, -(-(weights.shape[0] - first) // block) * block)
-    spread = spread_groups(weights, groups, first, low, high, lanes)
+def _panel(weights: np.ndarray, cut: Grouping, panel: GroupedPanel, block: int) -> np.ndarray:
+    """The weights of a panel, [depth, lanes]."""
+    low, high, lanes = panel.low, panel.high, panel.vectors * block
+    spread = spread_groups(weights, cut.groups, panel.block * block, low, high, lanes)
+    if cut.picked:
+        return spread[np.argsort(cut.order[low:high])].reshape(-1, lanes)
     cuts = [*range(-(-(low + 1) // block) * block - low, high - low, block)]
     segments = np.split(spread, cuts)  # of the channels that share an input block
     return np.concatenate([s.swapaxes(0, 1).reshape(-1, lanes) for s in segments])
+
+
+# Code --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class GroupedPlan(ConvPlan):
     """A plan whose panels sum over a range of input channels each."""
 
-    groups: int = 1
+    cut: Grouping = field(kw_only=True)
 
     panel_parameters: ClassVar[tuple[str, ...]] = ("ptr noalias %b", "i64 %low", "i64 %high")
 
-    @property
-    def ranges(self) -> list[tuple[int, int]]:
-        x, out = self.x, self.out
-        together = 1 if self.dot is None else self.dot.group
-        return channel_ranges(
-            x.channels, out.channels, self.groups, out.block, self.kinds[0].vectors, together
-        )
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where the weights of each panel begin, in bytes, and where the last end."""
+        found, start = [0], 0 if self.dot is None else dtypes.itemsize(self.dtype)
+        item = dtypes.itemsize(self.dtype if self.dot is None else self.dot.stored)
+        for panel in self.cut.panels:
+            elements = _elements(panel, self.window.taps, self.out.block)
+            found.append(found[-1] + elements * item + panel.vectors * self.out.block * start)
+        return found
 
     @property
     def weight_bytes(self) -> int:
-        return sum(self._sizes())
+        return self.starts[-1]
 
-    def _sizes(self) -> list[int]:
-        """Bytes of each panel."""
-        out, vectors = self.out, self.kinds[0].vectors
-        counts = _panel_sizes(self.ranges, out.channels, self.window.taps, out.block, vectors)
-        if self.dot is None:
-            return [count * dtypes.itemsize(self.dtype) for count in counts]
-        widths = [p.width for p in self.kinds for _ in range(p.count)]
-        start = dtypes.itemsize(self.dtype)
-        return [
-            count * dtypes.itemsize(self.dot.stored) + width * start for count, width in zip(counts, widths)
-        ]
+    def table(self, f: KernelFunction) -> str:
+        """Of each panel: where its weights begin, its channels, its first block, and where its channels begin
+        in the table of those that are picked."""
+        words, channels = [], 0
+        for start, panel in zip(self.starts, [*self.cut.panels, GroupedPanel(0, 0, 0, 0)]):
+            words += [start, panel.low, panel.high, panel.block, channels]
+            channels += panel.depth
+        return f.text.table("i64", list(map(str, words)), f"{ENTRY}.panels")
+
+    def word(self, f: KernelFunction, panels: Panels, panel: str, number: int) -> str:
+        """A word of the panel-th panel of its kind."""
+        entry = f.element(self.table(f), f.add(panels.first, panel), 8 * ENTRY_WORDS)
+        return f.load("i64", f.offset(entry, 8 * number), 8)
+
+    def first_block(self, f: KernelFunction, panels: Panels, panel: str) -> str:
+        return self.word(f, panels, panel, 3)
 
     def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
         start, low, high = self.panel_place(f, panels, panel)
         return [f"ptr {f.offset(f.input(1), start)}", f"i64 {low}", f"i64 {high}"]
 
     def panel_place(self, f: KernelFunction, panels: Panels, panel: str) -> tuple[str, str, str]:
-        sizes = self._sizes()
-        starts = [sum(sizes[:p]) for p in range(len(sizes))]
-        table = [str(n) for start, span in zip(starts, self.ranges) for n in (start, *span)]
-        entry = f.element(f.text.table("i64", table, f"{ENTRY}.panels"), f.add(panels.first, panel), 24)
-        start, low, high = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
+        start, low, high = (self.word(f, panels, panel, number) for number in range(3))
         return start, low, high
 
     @property
+    def column_bytes(self) -> int:
+        """Of the weights that one sum is made with, at most."""
+        return max(p.depth for p in self.cut.panels) * self.window.taps * dtypes.itemsize(self.dtype)
+
+    @property
+    def steps(self) -> int:
+        """Of a tile, at least."""
+        return min(p.depth for p in self.cut.panels) * self.window.taps
+
+    def next_panel(self, f: KernelFunction, panels: Panels, panel: str) -> str:
+        """Where the weights of the next panel begin."""
+        return self.word(f, panels, f.add(panel, 1), 0)
+
+    @property
     def run_panels(self) -> RunPanels:
-        return replace(super().run_panels, groups=self.groups)
+        firsts = tuple(panel.block for panel in self.cut.panels)
+        return replace(super().run_panels, groups=self.cut.groups, firsts=firsts)
 
     def accumulate(
         self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int], panel: Panel
@@ -213,10 +239,10 @@ class GroupedPlan(ConvPlan):
         sums, panel = self.started(f, tile, sums, panel)
         first, _ = f.divide("%low", block)
         last, _ = f.divide(f.add("%high", block - 1), block)
-        whole = x.channels // self.groups % block == 0  # ranges are of whole blocks
-        kinds = ["ptr", *[tile.vector] * len(sums)]
-        with f.loop(first, last, 1, list(zip(kinds, [panel.pointer, *sums]))) as loop:
-            b, *values = loop.carried
+        whole = x.channels // self.cut.groups % block == 0  # ranges are of whole blocks
+        kinds = [*["ptr"] * len(panel.pointers), *[tile.vector] * len(sums)]
+        with f.loop(first, last, 1, list(zip(kinds, [*panel.pointers, *sums]))) as loop:
+            here, values = loop.carried[: len(panel.pointers)], loop.carried[len(panel.pointers) :]
             a = f.offset("%a", f.mul(loop.index, f.size(x.plane)))
             depth: int | str
             if whole:
@@ -227,13 +253,56 @@ class GroupedPlan(ConvPlan):
                 a = f.offset(a, f.mul(lane, x.itemsize))
                 loops = [loop_ for loop_ in taps(x, self.window) if loop_[0] != 1]
                 depth = f.sub(f.minimum(f.sub("%high", base), block), lane)
-            values, after = nest(f, tile, values, a, Panel(b), loops, depth, displacements)
-            loop.carry(after.pointer, *values)
-        return loop.results[1:]
+            values, after = nest(f, tile, values, a, panel.at(here), loops, depth, displacements)
+            loop.carry(*after.pointers, *values)
+        return loop.results[len(panel.pointers) :]
 
 
-def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
-    plan = plan_of(node, target, choice.tiling)
-    grouped = GroupedPlan(**{f.name: getattr(plan, f.name) for f in fields(ConvPlan)}, groups=node.op.groups)
+@dataclass(frozen=True)
+class PickingPlan(GroupedPlan):
+    """A plan of 1x1 windows whose tiles read each channel where a table says."""
+
+    panel_parameters: ClassVar[tuple[str, ...]] = ("ptr noalias %b", "ptr noalias %picked", "i64 %depth")
+
+    def panel_words(self, f: KernelFunction, panels: Panels, panel: str) -> list[str]:
+        start, low, high = self.panel_place(f, panels, panel)
+        channels = [c for each in self.cut.panels for c in self.cut.channels(each)]
+        table = f.text.table("i64", [str(self._entry(c)) for c in channels], f"{ENTRY}.channels")
+        first = f.element(table, self.word(f, panels, panel, 4), 8)
+        return [f"ptr {f.offset(self.packed(f), start)}", f"ptr {first}", f"i64 {f.sub(high, low)}"]
+
+    def accumulate(
+        self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int], panel: Panel
+    ) -> list[str]:
+        x = self.x
+        kinds = [*["ptr"] * len(panel.pointers), *[tile.vector] * len(sums)]
+        with f.loop(0, "%depth", 1, list(zip(kinds, [*panel.pointers, *sums]))) as loop:
+            here = panel.at(loop.carried[: len(panel.pointers)])
+            a = f.offset("%a", self._place(f, f.load("i64", f.element("%picked", loop.index, 8), 8)))
+            rows, values = fixed_rows(a, displacements, x.itemsize), loop.carried[len(panel.pointers) :]
+            values = multiply_add(f, tile, values, rows, here, 1)
+            loop.carry(*here.after(f, 1, tile.panel_step).pointers, *values)
+        return loop.results[len(panel.pointers) :]
+
+    def _entry(self, channel: int) -> int:
+        """Of the table: where a channel of a pixel lies, or the channel if only the run can tell."""
+        block, lane = divmod(channel, self.x.block)
+        return block * self.x.plane + lane * self.x.itemsize if isinstance(self.x.plane, int) else channel
+
+    def _place(self, f: KernelFunction, entry: str) -> str:
+        if isinstance(self.x.plane, int):
+            return entry
+        block, lane = f.divide(entry, self.x.block)
+        return f.add(f.mul(block, f.size(self.x.plane)), f.mul(lane, self.x.itemsize))
+
+
+def emit(node: Node[Any], choice: Choice[PanelTiling], target: Target) -> Code:
+    conv = convolution(node)
+    plan = plan_of(conv, target, choice.tiling)
+    cut = grouping(node, choice.block, choice.tiling.vectors, choice.tiling.group)
+    known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)} | {"kinds": cut.kinds(choice.block)}
+    grouped = (PickingPlan if cut.picked else GroupedPlan)(**known, cut=cut)
+    fetched = grouped.dot is None and not grouped.once and waits_for(grouped, target)
+    grouped = replace(grouped, fetched=fetched)
     code = emit_plan(grouped, target, choice.cost)
-    return packed_by_run(node, code, target, grouped.weight_bytes, [grouped.run_panels])
+    return packed_by_run(conv, code, target, grouped.weight_bytes, [grouped.run_panels])

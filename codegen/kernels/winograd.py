@@ -30,6 +30,7 @@ from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, nearest, s
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
 from ..tiles.blocked import clear_planes, halo_layout, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
+from ..tiles.grouped import channel_ranges
 from ..tiles.microkernel import height_counts, most_rows, step_time
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import packed_by_run, packing_estimate
@@ -37,7 +38,7 @@ from ..tiles.stored_panel import stored_halves
 from ..tiles.winograd_functions import emit_join, emit_multiply, emit_spread, emit_weights
 from ..tiles.winograd_plan import Bands, Tiling, WinogradPlan
 from .conv import is_plain, window
-from .conv_grouped import channel_ranges, spread_groups
+from .conv_grouped import spread_groups
 
 PIECES = (2, 4, 6)  # the values of m
 FEW_GROUPS = 16  # that threads share, at least

@@ -39,6 +39,7 @@ class RunPanels:
     place: Place
     groups: int = 1
     taps: tuple[int, ...] = ()
+    firsts: tuple[int, ...] = ()
 
 
 def packing_estimate(node: Node, target: Target) -> Estimate:
@@ -95,7 +96,7 @@ class _Packing:
         f, kind = self.f, self.kind
         offset, low, high = self.panels.place(f, kind, panel)
         start = f.offset(buffer, offset)
-        first = f.add(kind.block * self.panels.block, f.mul(panel, kind.width))
+        first = f.mul(self._first_block(panel), self.panels.block)
         with f.loop(0, kind.width // self.lanes) as j:
             output = f.add(first, f.mul(j.index, self.lanes))
             to = f.offset(start, f.mul(j.index, self.lanes * self.size))
@@ -103,6 +104,13 @@ class _Packing:
                 self._chosen_taps(output, to)
             else:
                 self._blocks(output, to, low, high)
+
+    def _first_block(self, panel: str) -> str:
+        f, kind, firsts = self.f, self.kind, self.panels.firsts
+        if not firsts:
+            return f.add(kind.block, f.mul(panel, kind.vectors))
+        table = f.text.table("i64", list(map(str, firsts)), f"{ENTRY}.firsts")
+        return f.load("i64", f.element(table, f.add(kind.first, panel), 8), 8)
 
     # Lanes that lie apart, each of them in one piece -------------------------------------------------
 

@@ -2,9 +2,12 @@
 
 import pytest
 from support import harness
-from support.blocked_cases import WITH_DOTS, bias, check, convolution, integers, relu_of_bias, symbols
+from support.blocked_cases import WITH_DOTS, Case, bias, check, convolution, integers, relu_of_bias, symbols
 
 from onnxc.codegen.kernels import conv_grouped
+from onnxc.codegen.tiles.grouped import grouped_panels
+from onnxc.ir.graph import Graph, TensorType, Value, make_node
+from onnxc.ir.ops import Fused, Reshape, Transpose
 
 TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 
@@ -59,3 +62,45 @@ def test_sums_of_bytes_are_exact(target, channels):
     x = symbols("n", groups * inside, "h", "w")
     case = integers((1, groups * inside, 6, 7), (groups * made, inside, 1, 1), symbolic=x, **options)
     check(case, conv_grouped, target, tolerance=0)
+
+
+def shuffled(x_shape, made, groups, symbolic=None):
+    """A Case of a 1x1 convolution in groups, of which the image's channels are shuffled before."""
+    link = convolution(
+        x_shape,
+        (made, x_shape[1] // groups, 1, 1),
+        groups=groups,
+        epilogue=relu_of_bias(),
+        extra=[bias(made)],
+    )
+    image, *others = (Value(TensorType("float32", a.shape)) for a in link.arrays)
+    image = Value(TensorType("float32", symbolic or x_shape))
+    n, channels, h, w = image.shape
+    split = make_node(Reshape((n, groups, channels // groups, h, w)), [image])
+    moved = make_node(Transpose((0, 2, 1, 3, 4)), split.outputs)
+    joined = make_node(Reshape(image.shape), moved.outputs)
+    conv = make_node(link.op, [*joined.outputs, *others])
+    region = Graph((image, *others), conv.outputs, (split, moved, joined, conv))
+    return Case(Fused("shuffled", region), link.arrays, link.constant, {0: image.shape})
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [(24, 36, 4), (136, 136, 4), (20, 10, 2), (96, 64, 2)])
+def test_channels_are_read_in_the_order_of_a_shuffle(target, channels):
+    inside, made, groups = channels
+    check(shuffled((2, inside, 6, 7), made, groups), conv_grouped, target)
+    symbolic = symbols("n", inside, "h", "w")
+    check(shuffled((1, inside, 6, 7), made, groups, symbolic), conv_grouped, target)
+
+
+def test_panels_are_cut_where_the_fewest_groups_meet():
+    assert [(p.block, p.vectors, p.depth) for p in grouped_panels(272, 272, 4, 16, 4)] == [
+        (0, 4, 68),
+        (13, 4, 68),
+        (5, 3, 68),
+        (9, 3, 68),
+        (4, 1, 136),
+        (8, 1, 136),
+        (12, 1, 136),
+    ]
+    assert all(p.depth == 64 for p in grouped_panels(256, 512, 4, 16, 3))

@@ -1,0 +1,116 @@
+"""How a grouped convolution is cut into panels.
+
+A panel of output channels belongs to one group, or to the few that meet in it, and sums over the channels
+of just these; weights that join different groups are zeros. Panels are cut where that gives the fewest.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from ...ir import dims
+from ...ir.graph import Node
+from ...ir.ops import Conv, Fused
+from ...ir.shuffles import shuffle_of
+from ...records import dataclass
+from .panels import Panels
+
+PANEL = 30  # what a panel costs besides its steps of k, in products of a vector
+STEP = 0.9  # and each of these
+
+
+@dataclass(frozen=True)
+class GroupedPanel:
+    """`vectors` blocks of output channels from number `block` on, which sum over the input channels
+    low..high-1."""
+
+    block: int
+    vectors: int
+    low: int
+    high: int
+
+    @property
+    def depth(self) -> int:
+        return self.high - self.low
+
+
+@cache
+def grouped_panels(
+    channels: int, outputs: int, groups: int, block: int, vectors: int, together: int = 1
+) -> tuple[GroupedPanel, ...]:
+    """The panels of at most so many vectors that take the fewest products, the widest first; their ranges are
+    of multiples of `together`."""
+    best: list[tuple[float, tuple[GroupedPanel, ...]]] = [(0.0, ())]
+    for end in range(1, -(-outputs // block) + 1):
+        ways = []
+        for wide in range(1, min(vectors, end) + 1):
+            time, panels = best[end - wide]
+            last = min(end * block, outputs)
+            low, high = channel_range(
+                (end - wide) * block, last, channels // groups, outputs // groups, together
+            )
+            time += (high - low) * (wide + STEP) + PANEL
+            ways.append((time, (*panels, GroupedPanel(end - wide, wide, low, high))))
+        best.append(min(ways, key=lambda way: way[0]))
+    return tuple(sorted(best[-1][1], key=lambda panel: -panel.vectors))
+
+
+def channel_range(first: int, last: int, inside: int, made: int, together: int) -> tuple[int, int]:
+    """The input channels of the groups that the output channels first..last-1 belong to, and what makes them
+    multiples of `together`; a group has `inside` and `made` channels."""
+    low, high = first // made * inside, ((last - 1) // made + 1) * inside
+    return low - low % together, high + -high % together
+
+
+def channel_ranges(
+    channels: int, outputs: int, groups: int, block: int, vectors: int, together: int = 1
+) -> list[tuple[int, int]]:
+    """For each of the panels of `vectors` blocks the input channels (first, beyond the last) that it sums
+    over."""
+    width, inside, made = block * vectors, channels // groups, outputs // groups
+    firsts = range(0, outputs, width)
+    return [channel_range(f, min(f + width, outputs), inside, made, together) for f in firsts]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The panels of a convolution and, for each channel that its groups are made of, which of the image that
+    is. picked: whether tiles read the channels of the image one by one, in the order of the image."""
+
+    groups: int
+    panels: tuple[GroupedPanel, ...]
+    order: tuple[int, ...]
+    picked: bool
+
+    def channels(self, panel: GroupedPanel) -> list[int]:
+        """Of the image, that a panel reads."""
+        return sorted(self.order[panel.low : panel.high])
+
+    def kinds(self, block: int) -> tuple[Panels, ...]:
+        """The panels by their width; which blocks they are of, is in `panels` alone."""
+        found: list[Panels] = []
+        for vectors in sorted({p.vectors for p in self.panels}, reverse=True):
+            count, first = sum(p.vectors == vectors for p in self.panels), sum(p.count for p in found)
+            found.append(Panels(first, count, 0, vectors, block))
+        return tuple(found)
+
+
+def convolution(node: Node[Any]) -> Node[Any]:
+    """What a group of kind "shuffled" convolves with, over what the group reads; another node itself."""
+    if not isinstance(node.op, Fused) or node.op.kind != "shuffled":
+        return node
+    return Node(node.op.region.nodes[-1].op, node.inputs, node.outputs, node.origin, node.choice)
+
+
+def grouping(node: Node[Any], block: int, vectors: int, group: int | None) -> Grouping:
+    """How a convolution, or what `convolution` finds, is cut into panels of at most so many vectors, `group`
+    channels being added up by one dot product."""
+    conv: Node[Conv] = convolution(node)
+    channels, outputs = (dims.number(v.shape[1]) for v in (conv.inputs[0], conv.outputs[0]))
+    panels = grouped_panels(channels, outputs, conv.op.groups, block, vectors, group or 1)
+    if conv is not node and (shuffle := shuffle_of(node.op.region.nodes[-1].inputs[0])) is not None:
+        return Grouping(conv.op.groups, panels, shuffle.order, True)
+    single = dims.product(dims.numbers(conv.inputs[1].shape[2:])) == 1
+    apart = any(p.low % block or p.high % block for p in panels)  # ranges that begin or end inside a block
+    return Grouping(conv.op.groups, panels, tuple(range(channels)), single and apart and group is None)
