@@ -26,14 +26,16 @@ def forbid_the_memory_behind_operands(monkeypatch):
 
 
 def node_of(queries, keys, depth, extent, forms=(), bias=None, symbolic=""):
+    """symbolic: the labels whose sizes the run tells; "=" makes queries and keys the same."""
     op = Attention(0.25, *forms, narrow=True)
     sizes = {"b": 2, "h": 2, "q": queries, "k": keys, "d": depth, "e": extent}
     random = np.random.default_rng([queries, keys, depth])
     labels = [op.q, op.k, op.v, *([bias] if bias is not None else [])]
     shapes = [[1 if x.isupper() else sizes[x] for x in text] for text in labels]
     arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    named = {"k": "q"} if "=" in symbolic else {}
     types = [
-        tuple(dims.symbol(x) if x in symbolic else n for x, n in zip(text, shape))
+        tuple(dims.symbol(named.get(x, x)) if x in symbolic else n for x, n in zip(text, shape))
         for text, shape in zip(labels, shapes)
     ]
     return make_node(op, [Value(TensorType("float32", type_)) for type_ in types]), arrays
@@ -48,9 +50,10 @@ def check(*sizes, masked=0.0, **options):
         (step,) = attention_matrix.emit(node, choice, TARGET).steps
         assert "tdpbf16ps" in harness.assembly(step.text, TARGET)
         return
-    ((got, _),) = harness.run_choice(node, choice, arrays, TARGET, {})
+    env = {"q": sizes[0], "b": 2}
+    ((got, _),) = harness.run_choice(node, choice, arrays, TARGET, env)
     with np.errstate(all="ignore"):
-        (expected,) = run_node(node, arrays, {})
+        (expected,) = run_node(node, arrays, env)
     np.testing.assert_allclose(got, expected, atol=0.03)
 
 
@@ -74,7 +77,18 @@ def test_masked_keys():
     check(21, 50, 32, 32, bias="BHQk", masked=0.5)
 
 
-def test_what_the_op_does_not_allow_and_sizes_that_the_run_tells_are_left_to_others():
+@pytest.mark.parametrize("tokens", [1, 17, 70, 512, 530])
+def test_a_sequence_whose_length_the_run_tells(tokens):
+    check(tokens, tokens, 32, 32, symbolic="=bqk")
+    check(tokens, tokens, 24, 40, symbolic="=qk", forms=HEADS_INSIDE, bias="bhqk", masked=0.3)
+
+
+def test_more_keys_than_one_block_has():
+    check(40, 1100, 32, 32)
+    check(3, 1030, 32, 32, bias="BHQk", masked=0.5)
+
+
+def test_what_the_op_does_not_allow_and_few_queries_of_many_keys_are_left_to_others():
     node, _ = node_of(64, 64, 32, 32)
     wide = make_node(replace(node.op, narrow=False), node.inputs)
     symbolic, _ = node_of(64, 64, 32, 32, symbolic="qk")
