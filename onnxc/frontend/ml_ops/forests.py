@@ -88,6 +88,12 @@ class Forest:
         always: np.ndarray = np.any(every, axis=0)
         return always if np.array_equal(always, has.any(0)) else None
 
+    def with_one_weight(self) -> Forest:
+        """The forest whose leaves have their first weight only."""
+        _, first = np.unique(self.weight_leaves, return_index=True)
+        kept = {name: getattr(self, name)[first] for name in ("weight_leaves", "weight_targets", "weights")}
+        return replace(self, **kept)
+
     def counting(self) -> Forest:
         """The forest whose sums are how many weights there are."""
         return replace(self, weights=np.ones_like(self.weights))

@@ -126,9 +126,12 @@ def _first(*given: Sequence[float] | np.ndarray | None) -> Sequence[float] | np.
 def _regression(
     b: Builder, x: Value, forest: Forest, aggregate: str, targets: int, base: np.ndarray, transform: str
 ) -> Value:
-    """The finished scores [N, targets]."""
+    """The finished scores [N, targets]. With one target, a leaf that lists several weights has the first:
+    skl2onnx lists a leaf's number once for each class, and ONNX Runtime reads it so."""
     if targets < 1:
         raise ops.TypeMismatch(f"{targets} targets")
+    if targets == 1:
+        forest = forest.with_one_weight()
     if aggregate not in AGGREGATES:
         raise ops.TypeMismatch(f"there is no aggregate '{aggregate}'")
     scores = forest.emit(b, x, AGGREGATES[aggregate], targets)

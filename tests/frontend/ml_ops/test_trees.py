@@ -11,7 +11,7 @@ from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 
-TARGETS = ([[0]], [[0], [2], [1]], [[0, 2], [1]])
+TARGETS = ([[0]], [[0, 0, 0]], [[0], [2], [1]], [[0, 2], [1, 1]])
 
 
 def features(rng, dtype=np.float32):
