@@ -1,15 +1,17 @@
-"""`dataclass`: the standard library's, of which classes share all methods but `__init__`. `Record`: a value
-that opening a library needs, whose class takes no time to define at all.
+"""`dataclass`: the standard library's, of which classes share all methods but `__init__`, and which is
+applied to a class when its first instance is made. `Record`: a value that opening a library needs, whose
+class is never looked at in that way.
 
-The library writes and compiles six functions for every frozen class; for the compiler's 160 classes that is a
-third of the time that it takes to import, and its frozen instances are made by slow assignments. That nobody
-assigns to a field of a frozen class is said by the type checker, which sees the library's own `dataclass`.
+The library looks at every field, and writes and compiles six functions for a frozen class, which was a third
+of the compiler's imports; of its 200 classes a small model needs half. Frozen instances are made by slow
+assignments, too: that nobody assigns to their fields is said by the type checker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
+from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 if TYPE_CHECKING:
@@ -21,19 +23,89 @@ else:
         compares them, `frozen` makes a value of it, which can be hashed."""
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq)
-        import dataclasses
 
-        own = vars(cls)
-        methods: dict[str, object] = {"__repr__": _repr}
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            _define(cls)
+            cls.__init__(self, *args, **kwargs)
+
+        methods: dict[str, object] = {"__repr__": _repr, "__init__": __init__}
         if eq:
             methods["__eq__"] = _eq
             methods["__hash__"] = _hash if frozen else None
-        methods = {name: method for name, method in methods.items() if own.get(name) is None}
-        dataclasses.dataclass(repr=False, eq=False)(cls)
-        for name, method in methods.items():
+        own = vars(cls)
+        for name, method in [(name, method) for name, method in methods.items() if own.get(name) is None]:
             setattr(cls, name, method)
-        cls._compared = staticmethod(_getter([f.name for f in dataclasses.fields(cls) if f.compare]))
+        for name in ("__dataclass_fields__", "__match_args__", "_compared"):
+            setattr(cls, name, _Later(cls, name))
+        _undefined[cls] = __init__
         return cls
+
+
+_undefined: dict[type, Callable[..., None]] = {}  # classes without instances, and what their first one calls
+_lock = RLock()  # of these; a class is defined after those that it inherits from
+
+
+class _Later:
+    """What is known of a class when it is defined, which asking for it does."""
+
+    def __init__(self, cls: type, name: str):
+        self.cls, self.name = cls, name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        _define(self.cls)
+        return getattr(owner, self.name)
+
+
+def _define(cls: Any) -> None:
+    """Applies the standard library's decorator, and writes `__init__`."""
+    import dataclasses
+
+    with _lock:
+        if cls not in _undefined:
+            return
+        dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+        fields = dataclasses.fields(cls)
+        known = {
+            "__match_args__": tuple(f.name for f in fields if f.init and not f.kw_only),
+            "_compared": staticmethod(_getter([f.name for f in fields if f.compare])),
+        }
+        for name, value in known.items():
+            setattr(cls, name, value)
+        if vars(cls)["__init__"] is _undefined[cls]:
+            cls.__init__ = _initialiser(cls, fields)
+        del _undefined[cls]
+
+
+def _initialiser(cls: type, fields: tuple[Any, ...]) -> Callable[..., None]:
+    """`__init__` as the standard library writes it, of a class that is not frozen."""
+    from dataclasses import MISSING
+
+    parameters, lines = ["self"], []
+    known: dict[str, Any] = {"MISSING": MISSING}
+    named = False  # whether parameters are by name alone
+    for f in sorted(fields, key=lambda f: f.kw_only):
+        default, value = f"default_{f.name}", f.name
+        known[default] = f.default if f.default_factory is MISSING else f.default_factory
+        if f.init:
+            if f.kw_only and not named:
+                parameters.append("*")
+                named = True
+            optional = known[default] is not MISSING
+            made = f.default_factory is not MISSING
+            parameters.append(f"{f.name}={'MISSING' if made else default}" if optional else f.name)
+            if made:
+                value = f"{default}() if {f.name} is MISSING else {f.name}"
+        elif f.default_factory is not MISSING:
+            value = f"{default}()"
+        else:
+            continue  # the class has it
+        lines.append(f"    self.{f.name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("    self.__post_init__()")
+    exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or ["    pass"]), known)
+    initialiser = known["__init__"]
+    initialiser.__qualname__ = f"{cls.__qualname__}.__init__"
+    return initialiser
 
 
 def _getter(names: list[str]) -> Callable[[object], object]:

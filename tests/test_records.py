@@ -1,8 +1,10 @@
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass as standard
 from dataclasses import field, replace
 
 import pytest
 
+from onnxc import records
 from onnxc.records import dataclass
 
 
@@ -72,3 +74,32 @@ def test_it_gives_what_the_standard_one_gives():
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(TypeError):
         classes(dataclass)[0](*arguments)
+
+
+def test_a_class_is_looked_at_when_its_first_instance_is_made():
+    Point, Deeper, *_ = classes(dataclass)
+    assert {Point, Deeper} <= records._undefined.keys()
+    Deeper(1)  # which inherits the fields of the other
+    assert not {Point, Deeper} & records._undefined.keys()
+
+
+def test_threads_may_make_the_first_instances():
+    for _ in range(20):
+        Deeper = classes(dataclass)[1]
+        with ThreadPoolExecutor(4) as threads:
+            assert len(set(threads.map(Deeper, [1] * 8))) == 1
+
+
+def test_fields_that_are_given_by_name_follow_the_others():
+    @dataclass
+    class Step:
+        text: str
+        parts: list = field(default_factory=list)
+        width: int = field(kw_only=True)
+        made: int = field(default=3, init=False)
+        found: dict = field(default_factory=dict, init=False)
+
+    assert vars(Step("a", width=1)) == {"text": "a", "parts": [], "width": 1, "found": {}}
+    assert Step("a", width=1).made == 3
+    with pytest.raises(TypeError):
+        Step("a", [], 1)

@@ -101,7 +101,7 @@ class Transformed:
         v: Vectors,
         matrix: Matrix,
         size: int,
-        load: Callable[[str | int, str | int], str],
+        load: Callable[[int, str | int], str],
         align: int,
         added: str = ZERO,
         number: int = 0,
@@ -112,7 +112,7 @@ class Transformed:
         self.nbytes = v.lanes * dtypes.itemsize(v.dtype)
         self.columns: list[list[str]] = []
         if values <= f.text.target.vector_registers:
-            grid = [[load(y, x) for y in range(size)] for x in range(size)]
+            grid: list[list[str]] = [[load(y, x) for y in range(size)] for x in range(size)]
             grid[1][1] = self._sum(grid[1][1])
             self.columns = [transform(v, matrix, column) for column in grid]
             return
@@ -141,6 +141,8 @@ class Transformed:
             return self.transform(self.v, self.matrix, [column[y] for column in self.columns])
         f, v = self.v.f, self.v
         place = f.element(self.memory, y, self.size * self.nbytes)
-        values = [f.load(v.type, f.offset(place, x * self.nbytes), self.align) for x in range(self.size)]
+        values: list[str] = [
+            f.load(v.type, f.offset(place, x * self.nbytes), self.align) for x in range(self.size)
+        ]
         values[1] = self._sum(values[1])
         return self.transform(v, self.matrix, values)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import CompileError, shorten
 from ..options import Options
 from . import console
-from .actions import OK, compiling
 
 if TYPE_CHECKING:
     from ..tuning import Finding, Tuning
@@ -28,6 +27,7 @@ def compile_command(options: argparse.Namespace) -> int:
     workers.start(options.jobs)  # first, so that LLVM is loaded beside the rest of the compiler
     gc.disable()  # importing leaves no garbage, and what it makes stays: no collection need look at it
     from ..driver import compile_model
+    from .actions import OK, compiling
 
     gc.freeze()
     gc.enable()
@@ -127,6 +127,7 @@ def _names(options: argparse.Namespace, otherwise: Sequence[str | None]) -> Sequ
 
 def _compile_archive(options: argparse.Namespace) -> int:
     from ..driver import compile_archive
+    from .actions import OK
 
     if options.output.suffix != ".a":
         raise CompileError("several models are compiled to one archive", "call it OUT.a")

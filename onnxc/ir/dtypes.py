@@ -8,8 +8,10 @@ when one is met.
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 FLOATS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
 SMALL_FLOATS = {
@@ -78,6 +80,8 @@ def itemsize(dtype: str) -> int:
 
 @cache
 def numpy_dtype(dtype: str) -> np.dtype:
+    import numpy as np  # names and sizes, of which processors are described, do without
+
     if dtype in _ML_DTYPES:
         import ml_dtypes
 
