@@ -39,7 +39,8 @@ Input = Recipe | Stored | None
 @dataclass(frozen=True)
 class Case:
     """A node: its inputs, the types of its outputs where they are no tensors of the first input's type, its
-    attributes. note: what tells it from other cases of the operator."""
+    attributes. note: what tells it from other cases of the operator. open: only the run tells its inputs'
+    sizes, but those of 1."""
 
     op: str
     inputs: Sequence[Input]
@@ -48,6 +49,7 @@ class Case:
     outputs: int = 1
     opset: int = 0
     note: str = ""
+    open: bool = False
 
     @property
     def name(self) -> str:
@@ -70,7 +72,8 @@ class Case:
                 stored.append(numpy_helper.from_array(array, f"x{k}"))
             elif array is not None:
                 code = helper.np_dtype_to_tensor_dtype(array.dtype)
-                declared.append(helper.make_tensor_value_info(f"x{k}", code, array.shape))
+                shape = [f"n{d}" if self.open and d > 1 else d for d in array.shape]
+                declared.append(helper.make_tensor_value_info(f"x{k}", code, shape))
         results = [f"y{k}" for k in range(self.outputs)]
         node = helper.make_node(self.op, names, results, "node", domain=self.domain, **self.attributes)
         graph = helper.make_graph(

@@ -1,10 +1,10 @@
 """Every operator's time against ONNX Runtime's, at a size that users have, in one thread.
 
-    python benchmarks/operators.py [--part 1/4] [--compile] [--json FILE] [WORD ...]
+    python benchmarks/operators.py [--grid] [--part 1/4] [--compile] [--json FILE] [WORD ...]
 
 Both run in this process by turns, from Python, and the least of many runs counts; operators whose name holds
-one of the words, or that part of all. Libraries are kept in the cache; `--compile` only fills it. The bar:
-none over 1.2 times ONNX Runtime's time, most under 1.
+one of the words, or that part of all; with --grid those of `operator_grid.py`. Libraries are kept in the
+cache; `--compile` only fills it. The bar: none over 1.2 times ONNX Runtime's time, most under 1.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import onnxc
 
 sys.path.insert(0, str(Path(__file__).parent))
 from operator_cases import CASES, RANDOM, Case
+from operator_grid import GRID
 
 BAR = 1.2
 
@@ -88,13 +89,18 @@ def measured(case: Case, seconds: float) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("words", nargs="*")
+    parser.add_argument("--grid", action="store_true")
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--seconds", type=float, default=0.4, help="for each operator")
     parser.add_argument("--json", type=Path, help="add the figures to this file, a line each")
     options = parser.parse_args()
     number, parts = map(int, options.part.split("/"))
-    chosen = [c for c in CASES if not options.words or any(word in c.name for word in options.words)]
+    chosen = [
+        c
+        for c in (GRID if options.grid else CASES)
+        if not options.words or any(word in c.name for word in options.words)
+    ]
     over = count = under = 0
     for case in chosen[number - 1 :: parts]:
         if options.compile:

@@ -2,8 +2,8 @@
 index picks, none of which is copied.
 
 A part takes a group of panels through all rows: as many of one expert as follow each other are the rows of a
-product, whose tiles and panels are those of `gemm`, or of `gemm_stored` where fewer bits are stored. Panels
-of all experts are packed like those of one wide matrix; those that no row picks are not read.
+product, whose tiles and panels are those of `gemm`, or of `gemm_stored` where fewer bits are stored. The
+panels of each expert are packed like those of a batch; those that no row picks are not read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ WEIGHTS = 1  # the operand
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
-    """The fastest tilings by estimate, where the columns of an expert fill whole panels."""
+    """The fastest tilings by estimate; numbers that stay stored in few bits where the columns of an expert
+    fill whole panels."""
     if (
         not isinstance(node.op, Fused)
         or node.op.kind != "experts"
@@ -50,7 +51,8 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     rows = dims.typical(node.inputs[0].shape[0])
     found = []
     for tiling in _tilings(node, one, product, target):
-        if n % (tiling.vectors * tiling.lanes) == 0:
+        stored = isinstance(tiling, gemm_stored.Tiling)
+        if not stored or n % (tiling.vectors * tiling.lanes) == 0:
             found.append((_estimate(one, product, tiling, target) * min(experts, rows), tiling))
     packed = (WEIGHTS,) if product.constant else ()
     for cost, tiling in nearest(found):
@@ -105,6 +107,20 @@ def _one(node: Node[Fused]) -> Node[Contract]:
     return Node(op, (x, matrix, *map(cut, extra)), (y,), node.origin)
 
 
+def _each(node: Node[Fused]) -> tuple[Node[Contract], Product]:
+    """The product of some rows with the matrix of each expert, as a batch: what is packed."""
+    rows, weights, *_ = node.inputs
+    op, (columns, depth) = _contract(node).op, _matrix(node)
+    expert, column = op.out
+    row = next(c for c in "xyzw" if c not in op.rhs)
+    experts, several = weights.shape[0], dims.symbol("rows")
+    x = Value(TensorType(rows.dtype, (experts, several, depth)))
+    y = Value(TensorType("float32", (experts, several, columns)))
+    batch = Contract(expert + row + op.summed, op.rhs, expert + row + column, "float32")
+    whole = Node(batch, (x, weights), (y,), node.origin)
+    return whole, offered(product_of(whole), node)
+
+
 def _all(node: Node[Fused]) -> tuple[Node[Contract], Product]:
     """The product of all rows with the matrices of all experts, one under the other: [experts * n, k]."""
     rows, weights, *_ = node.inputs
@@ -143,8 +159,9 @@ def _derived(op: Reshape | Transpose, source: Constant, shape: tuple[Dimension, 
 
 def pack(node: Node[Fused], choice: Choice[Tiling], operand: int) -> Constant | None:
     """The matrices of all experts in panels."""
-    whole, product = _all(node)
     tiling = choice.tiling
+    stored = isinstance(tiling, gemm_stored.Tiling)
+    whole, product = (_all if stored else _each)(node)
     if operand != WEIGHTS or not product.constant:
         return None
     if isinstance(tiling, gemm_stored.Tiling):
@@ -173,6 +190,10 @@ class _Experts(Gemm):
 
     def blocks_and_groups(self) -> tuple[Dimension, Dimension]:
         return 1, dims.ceil_divide(self.panels, self.tiling.group)
+
+    def matrix_bytes(self) -> Dimension:
+        """Of the panels of one expert."""
+        return self.panels_bytes()
 
     def multiply_adds(self) -> Dimension:
         return self.every * self.product.n.size * self.product.depth
@@ -211,7 +232,7 @@ class _Experts(Gemm):
         wrapped = f.add(expert, f.select(negative, "i64", str(self.experts), "0"))
         with f.when(f.compare("uge", wrapped, self.experts)):
             fail(f, "index_out_of_range", expert)
-        matrix = f.mul(wrapped, dims.number(self.panels * self.panel_bytes()))
+        matrix = f.mul(wrapped, dims.number(self.matrix_bytes()))
 
         def here(operand: int) -> str:
             return matrix if operand == B else f.mul(first, f.size(self.step_of(self.product.m, operand)))
@@ -223,11 +244,15 @@ class _PlainExperts(_Experts):
     def code(self) -> Code:
         if self.product.constant:
             return Code((self.product_step(),))
-        whole, product = _all(self.node)
+        whole, product = _each(self.node)
         packing = Gemm(whole, product, self.tiling, self.cost, self.target)
-        return Code((packing.packing_step(), self.product_step()), (packing.packed_bytes,))
+        nbytes = dims.number(packing.panels_bytes()) * self.experts
+        return Code((packing.packing_step(), self.product_step()), (nbytes,))
 
 
 class _StoredExperts(_Experts, gemm_stored.Stored):
+    def matrix_bytes(self) -> Dimension:
+        return self.panels * self.panel_bytes()
+
     def code(self) -> Code:
         return Code((self.product_step(),))

@@ -14,7 +14,7 @@ from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ...records import dataclass
-from .common import along, generate, integers, length, one_of, scalar, wide, zeros
+from .common import along, generate, integers, length, one_of, scalar, wide, with_size, zeros
 from .quantization import centred, quantised, refuse_bad_scale
 from .rules import onnx_op
 
@@ -116,6 +116,12 @@ def _checked_groups(x: Value, w: Value, group: int, transposed: bool = False) ->
         raise ops.TypeMismatch(f"the {w.shape[0]} kernels of {w.type} are not divisible into {group} groups")
 
 
+def _with_channels(b: Builder, x: Value, channels: Dimension) -> Value:
+    """x with as many channels as the kernels tell, where only the run tells its own: it checks that."""
+    known = not isinstance(channels, int) or x.rank < 2 or isinstance(x.shape[1], int)
+    return x if known else with_size(b, x, 1, channels)
+
+
 def convolved(
     b: Builder,
     x: Value,
@@ -127,6 +133,7 @@ def convolved(
 ) -> Value:
     """The convolution, plus the bias of each output channel."""
     _checked_groups(x, w, group)
+    x = _with_channels(b, x, w.shape[1] * group)
     length(bias, w.shape[0], "the bias")
     exact = accumulate or wide(x.dtype)
     epilogue = None if exact == x.dtype or accumulate else expr.input_(0, exact).cast(x.dtype)
@@ -165,6 +172,7 @@ def ConvTranspose(
     """Sizes (in - 1) * stride + extent + output_padding - pads; a given output shape decides the
     pads."""
     _checked_groups(X, W, group)
+    X = _with_channels(b, X, W.shape[0])
     one_of(auto_pad, ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), "auto_pad")
     place = window(
         X, kernel_of(W, kernel_shape), strides, dilations, pads, auto_pad if auto_pad == "NOTSET" else "VALID"

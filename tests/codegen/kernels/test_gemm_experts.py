@@ -68,6 +68,12 @@ def test_rows_of_one_expert_are_one_product(target):
 
 
 @TARGETS
+def test_columns_that_fill_no_panels(target):
+    check(target, weights_of((4, 37, 20)), SORTED)
+    check(target, weights_of((3, 20, 7)), [2, 0, 0], form="rio", constant=False)
+
+
+@TARGETS
 @pytest.mark.parametrize("indices", [[], [3], [1, 0, 1, -1]], ids=len)
 def test_any_number_of_rows_in_any_order(target, indices):
     for symbolic in (False, True):
@@ -94,6 +100,7 @@ def test_an_index_outside_fails():
         assert harness.run_choice(node, choice, arrays, target) == (abi.ERRORS["index_out_of_range"], wrong)
 
 
-def test_columns_that_fill_no_vector_are_left_to_the_nodes_of_the_group():
-    node, *_ = picked(weights_of((4, 33, 20)), [0, 1])
+def test_columns_of_few_bits_that_fill_no_vector_are_left_to_the_nodes_of_the_group():
+    weights = derived(Reshape((4, 33, 64)), blocks_of(4, 4 * 33, 64, 32, "middle"))
+    node, *_ = picked(weights, [0, 1])
     assert not choices_of(gemm_experts, node, harness.RUNNABLE[0])

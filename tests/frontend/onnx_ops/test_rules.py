@@ -583,3 +583,17 @@ def test_a_slice_without_end_goes_along_the_axis_that_the_run_names(axis):
         del proto.graph.input[next(i for i, v in enumerate(proto.graph.input) if v.name == f"x{k}")]
     (got,) = evaluate(proto, [x, given[3]])
     assert np.array_equal(got, x[::-2] if axis == 0 else x[:, ::-2])
+
+
+@pytest.mark.parametrize(("op", "channels"), [("Conv", 6), ("ConvTranspose", 4)])
+def test_kernels_tell_how_many_channels_images_of_any_size_have(op, channels):
+    """So that layouts in blocks of channels are open to a convolution of open sizes."""
+    x, kernels = floats(1, channels, 5, 5), floats(4, 3, 2, 2)
+    proto = model(op, 22, [x, kernels], {"group": 2}, symbolic=True)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(kernels, "x1"))
+    del proto.graph.input[1]
+    (conv,) = (n for n in import_model(proto).graph.nodes if type(n.op).__name__ == "Conv")
+    assert conv.inputs[0].shape[1] == channels
+    np.testing.assert_allclose(evaluate(proto, [x])[0], reference(proto, [x])[0], rtol=1e-5, atol=1e-5)
+    with pytest.raises(InterpretError):
+        evaluate(proto, [floats(1, channels + 1, 5, 5)])
