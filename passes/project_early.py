@@ -87,19 +87,19 @@ def _grown(value: Value, first: int, rewriter: Rewriter) -> _Part:
     """A part with the steps that resized it, which nobody else reads."""
     source, steps = value, list[Node]()
     while (step := _step(source, rewriter)) is not None:
-        source, *nodes = step
+        source, nodes = step
         steps = [*nodes, *steps]
     return _Part(first, value, source, tuple(steps))
 
 
-def _step(value: Value, rewriter: Rewriter) -> tuple[Value, *tuple[Node, ...]] | None:
+def _step(value: Value, rewriter: Rewriter) -> tuple[Value, list[Node]] | None:
     """Of what, and by which nodes, a value is made whose pixels are weighed along an axis, alike in all
     channels."""
     made = value.producer
     if made is None:
         return None
     if _picks(made):
-        return made.inputs[0], made
+        return made.inputs[0], [made]
     if not isinstance(made.op, Map) or made.op.shape is not None:
         return None
     picked = [v for v in made.inputs if v.constant is None]
@@ -112,7 +112,7 @@ def _step(value: Value, rewriter: Rewriter) -> tuple[Value, *tuple[Node, ...]] |
     (source,) = sources
     if any(rewriter.readers[v] != 1 for v in picked) or rewriter.readers[source] != len(picked):
         return None
-    return source, *nodes, made
+    return source, [*nodes, made]
 
 
 def _picks(node: Node) -> bool:

@@ -200,7 +200,8 @@ class _Pixels:
 
     def at(self, x: str) -> str:
         """The result's pixel in column x."""
-        f, columns, values = self.f, {(): x}, dict(self.same)
+        f, values = self.f, dict(self.same)
+        columns: dict[Path, str] = {(): x}
         for visit in self.visits:
             if visit in values:
                 continue
