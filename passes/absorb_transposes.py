@@ -5,8 +5,9 @@ contract(transpose(%x) perm=(0, 2, 1, 3), %y) "bhqd", "bhdk" -> "bhqk"
 
 Kernels read operands by strides, so that the heads of an attention are never moved. A Transpose is found
 behind a Map of one operand too, and a Reshape that only adds or drops axes of size 1 is a change of labels as
-well. A result is permuted in place only where its innermost axis stays, since kernels write along it. An
-Attention names its axes too.
+well. One that cuts the rows of a product into short pieces, as windows of an image are, stays. A result is
+permuted in place only where its innermost axis stays, since kernels write along it. An Attention names its
+axes too.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from __future__ import annotations
 from dataclasses import replace
 from string import ascii_letters
 
+from ..ir import dims
 from ..ir.expr import contains
 from ..ir.graph import Graph, Node, Rewriter, Value
 from ..ir.ops import Attention, Contract, Map, Reshape, Transpose
 from ..ir.regions import everywhere
 from ..records import dataclass
+
+FEW_ROWS = 32  # of a product, which a tile does not fill by far, or barely
 
 
 @everywhere
@@ -64,7 +68,10 @@ def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, out: str) -> _Sid
     while (node := side.value.producer) is not None:
         match node.op:
             case Transpose(perm):
-                found = side = _Side(_before(side.labels, perm), node.inputs[0])
+                before = _Side(_before(side.labels, perm), node.inputs[0])
+                if _rows(before, other, out) < min(FEW_ROWS, _rows(side, other, out)):
+                    break
+                found = side = before
             case Reshape():
                 labels = _unit_labels(side, node.inputs[0], other, out)
                 if labels is None:
@@ -74,12 +81,31 @@ def _moved_back(rewriter: Rewriter, side: _Side, other: _Side, out: str) -> _Sid
                     found = side
             case Map() if rewriter.readers[side.value] == 1 and _maps_transposed(node):
                 transpose = node.inputs[0].node
+                before = _Side(_before(side.labels, transpose.op.perm), transpose.inputs[0])
+                if _rows(before, other, out) < min(FEW_ROWS, _rows(side, other, out)):
+                    break
                 (value,) = rewriter.add(node.op, transpose.inputs, node.origin)
                 rewriter.readers[value] = 1
-                found = side = _Side(_before(side.labels, transpose.op.perm), value)
+                found = side = _Side(before.labels, value)
             case _:
                 break
     return found
+
+
+def _rows(side: _Side, other: _Side, out: str) -> int:
+    """How many rows at most of a product lie at one distance: of axes that follow each other in the result
+    and in the operand."""
+    sizes = {c: dims.typical(d) for c, d in zip(side.labels, side.value.shape) if d != 1}
+    stored = [c for c in side.labels if c in sizes]
+    most = run = 0
+    last = ""
+    for label in out:
+        if label not in sizes or label in other.labels:
+            continue
+        follows = last in stored and stored[stored.index(last) + 1 : stored.index(last) + 2] == [label]
+        run = run * sizes[label] if follows else sizes[label]
+        most, last = max(most, run), label
+    return most
 
 
 def _read_in_place(op: Attention, inputs: tuple[Value, ...]) -> tuple[Attention, list[Value]]:

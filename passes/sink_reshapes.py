@@ -1,8 +1,10 @@
-"""sink_reshapes: a Map is done before the Reshape of what it reads where it then joins what is before.
+"""sink_reshapes: a Map is done before what only moves what it reads where it then joins what is before.
 
 map(reshape(conv(%x, %w): [b, 8, n, 1]) shape=(b, 8, n), %bias: [8, 1]) { add($0, $1) }
     →   reshape(map(conv(%x, %w), %bias: [1, 8, 1, 1]) { add($0, $1) }) shape=(b, 8, n)
 map(reshape(map(%x) { exp($0) })) { neg($0) }   →   reshape(map(map(%x) { exp($0) }) { neg($0) })
+map(reshape(transpose(conv(%x, %w)))) { neg($0) }
+    →   reshape(transpose(map(conv(%x, %w)) { neg($0) }))
 
 Exporters that know convolutions of images alone write those of signals with axes of size 1; the Map becomes
 an epilogue. What quantises a group normalisation reads it in the shape of the image.
@@ -15,7 +17,7 @@ from collections import Counter
 from ..ir.dims import Dimension, numbers
 from ..ir.expr import contains
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
-from ..ir.ops import Conv, Map, Reshape, Shape
+from ..ir.ops import Conv, Map, Reshape, Shape, Transpose
 from ..ir.regions import everywhere
 
 
@@ -26,7 +28,10 @@ def sink_reshapes(graph: Graph) -> Graph:
     for node in graph.nodes:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
         shaped = _shaped(node, inputs, rewriter.readers) if isinstance(node.op, Map) else None
-        if shaped is None:
+        moves = _moves(node, inputs, rewriter.readers) if isinstance(node.op, Map) and shaped is None else []
+        if moves:
+            _sink(rewriter, node, inputs, moves)
+        elif shaped is None:
             rewriter.copy(node)
         else:
             source = shaped.node.inputs[0]
@@ -60,6 +65,34 @@ def _shaped(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> V
         if isinstance(source.producer.op, Map) and all(v is value or v.rank == 0 for v in inputs):
             return value
     return None
+
+
+def _moves(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> list[Node]:
+    """The moves, a Transpose among them, between a convolution and a Map that reads nothing else but single
+    numbers; none where others read what is between."""
+    moved = [v for v in inputs if v.rank > 0]
+    if len(moved) != 1 or node.op.shape is not None or contains(node.op.body, "index"):
+        return []
+    (value,), found = moved, list[Node]()
+    while readers[value] == 1 and value.producer is not None:
+        if isinstance(value.producer.op, (Reshape, Transpose)):
+            found.insert(0, value.producer)
+            (value,) = value.producer.inputs
+            continue
+        turned = any(isinstance(move.op, Transpose) for move in found)
+        return found if turned and _convolves(value.producer) else []
+    return []
+
+
+def _sink(rewriter: Rewriter, node: Node, inputs: tuple[Value, ...], moves: list[Node]) -> None:
+    """The Map of what is moved, and the moves."""
+    (source,) = moves[0].inputs
+    values = rewriter.add(node.op, [v if v.rank == 0 else source for v in inputs], node.origin)
+    for move in moves:
+        rewriter.readers[values[0]] = 1
+        names = [v.name for v in node.outputs] if move is moves[-1] else []
+        values = rewriter.add(move.op, values, move.origin, names)
+    rewriter.replace(node.outputs, values)
 
 
 def _convolves(node: Node) -> bool:

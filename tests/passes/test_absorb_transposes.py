@@ -1,8 +1,9 @@
 """absorb_transposes: contractions read and write transposed tensors in place."""
 
 import pytest
-from support.pass_text import agrees, becomes, clean, stays
+from support.pass_text import agrees, becomes, clean, ops, stays
 
+from onnxc.ir.text_parser import parse
 from onnxc.passes.absorb_transposes import absorb_transposes
 
 
@@ -281,3 +282,17 @@ def test_transposes_of_a_branch_are_absorbed():
         return %0
     }""",
     )
+
+
+def windows(size):
+    """A product of windows of an image, each of size x size pixels."""
+    return f"""graph g(%x: float32[2, {size}, 2, {size}, 8], %w: float32[8, 4]) {{
+        %0 = transpose(%x) perm=(0, 2, 1, 3, 4)
+        %1 = contract(%0, %w) lhs=abcdk rhs=kn out=abcdn accumulate=float32
+        return %1
+    }}"""
+
+
+def test_rows_are_not_cut_into_short_pieces():
+    stays(clean(absorb_transposes), windows(7))
+    assert ops(clean(absorb_transposes)(parse(windows(40)))) == ["Contract"]

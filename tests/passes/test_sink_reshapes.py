@@ -118,3 +118,39 @@ def test_a_map_with_other_operands_of_the_new_shape_stays():
 @pytest.mark.parametrize("b, n", [(0, 3), (1, 1), (2, 0), (3, 4)])
 def test_elements_stay_where_they_are(b, n):
     agrees(clean(sink_reshapes), signal("mul(add($0, $1), $2)"), b=b, n=n)
+
+
+SEQUENCE = """graph g(%x: float32[n, 2, 3, 4], %k: float32[5, 2, 1, 1], %s: float32[]) {
+    %0 = conv(%x, %k) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+    MIDDLE
+    return RESULTS
+}"""
+MOVED = """%1 = transpose(%0) perm=(0, 2, 3, 1)
+    %2 = reshape(%1) shape=(n, 12, 5)
+    %3 = map(%2, %s) { tanh(mul($0, $1)) }"""
+
+
+def sequence(middle=MOVED, results="%3"):
+    return SEQUENCE.replace("MIDDLE", middle).replace("RESULTS", results)
+
+
+def test_a_map_of_a_sequence_of_pixels_comes_before_it_is_one():
+    becomes(
+        clean(sink_reshapes),
+        sequence(),
+        sequence(
+            """%1 = map(%0, %s) { tanh(mul($0, $1)) }
+    %2 = transpose(%1) perm=(0, 2, 3, 1)
+    %3 = reshape(%2) shape=(n, 12, 5)"""
+        ),
+    )
+
+
+@pytest.mark.parametrize("others", ["%3, %0", "%3, %1", "%3, %2"])
+def test_what_others_read_of_a_sequence_stays(others):
+    stays(clean(sink_reshapes), sequence(results=others))
+
+
+def test_a_map_that_reads_more_than_the_sequence_stays():
+    text = sequence(MOVED.replace("%2, %s", "%2, %v")).replace("%s: float32[]", "%v: float32[5]")
+    stays(clean(sink_reshapes), text)
