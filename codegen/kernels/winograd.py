@@ -1,13 +1,13 @@
-"""Convolution of 3x3 windows by Winograd's F(m x m, 3 x 3): an m x m piece of the output from t x t inputs,
-t = m + 2, with t*t products a channel instead of 9 m*m ("Fast Algorithms for Convolutional Neural Networks",
-Lavin and Gray, 2015).
+"""Convolution of windows of r x r, 3 or 5, by Winograd's F(m x m, r x r): an m x m piece of the output from
+t x t inputs, t = m + r - 1, with t*t products a channel instead of r*r m*m ("Fast Algorithms for
+Convolutional Neural Networks", Lavin and Gray, 2015).
 
     a group of pieces:   V[i] = B' x B        t*t matrices [tile][block of channels][piece][channel]
     for each panel:      U[i] = G w G'        t*t matrices [channels][vectors * lanes], a chunk at a time
                          M[i] += V[i] U[i]    t*t products in register tiles
                          out  = A' M A        pieces, then their epilogue
-Weights are stored as they are, nine a channel, and transformed while they are in the cache: a stored
-transform would be up to four times as much to load.
+Weights are stored as they are, r*r a channel, and transformed while they are in the cache: a stored
+transform would be up to seven times as much to load.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ..tiles.winograd_plan import Bands, Tiling, WinogradPlan
 from .conv import is_plain, window
 from .conv_grouped import spread_groups
 
-PIECES = (2, 4, 6)  # the values of m
+PIECES = {3: (2, 4, 6), 5: (2, 4)}  # the values of m for windows of r x r
 FEW_GROUPS = 16  # that threads share, at least
 FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
 
@@ -54,7 +54,11 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         return
     x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
     halo, block = win.halo, target.block
-    if win.kernel != (3, 3) or (win.strides, win.dilations) != ((1, 1), (1, 1)) or x.rank != 4:
+    if (
+        win.kernel not in {(r, r) for r in PIECES}
+        or (win.strides, win.dilations) != ((1, 1), (1, 1))
+        or x.rank != 4
+    ):
         return
     grouped, (channels, outputs) = node.op.groups > 1, dims.numbers((x.shape[1], out.shape[1]))
     if halo is None or min(channels, outputs) // node.op.groups < FEW_CHANNELS:
@@ -68,7 +72,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     widths = {panel_tiling(target, outputs, block, x.dtype).vectors}
     if grouped:  # panels of several groups hold zeros, the more the more groups meet in them
         widths = set(range(1, min(-(-outputs // block), 4) + 1))
-    for m in PIECES:
+    for m in PIECES[win.kernel[0]]:
         options = [
             Tiling(m, vectors, rows, pieces, kept, stored)
             for vectors in widths
@@ -108,7 +112,7 @@ def _groupings(
     block, size = target.block, dtypes.itemsize(node.op.accumulate)
     channels = -(-dims.number(x.shape[1]) // block) * block
     depths = [high - low for low, high in _spans(node, block, vectors)]
-    matrices, width, pieces = (m + 2) ** 2 * size, vectors * block, _pieces(out, m)
+    matrices, width, pieces = _points(node, m) ** 2 * size, vectors * block, _pieces(out, m)
     if node.op.groups > 1 and matrices * max(depths) * width > facts.level2_bytes // 2:
         return  # U of a panel is not cut into chunks there
     for nbytes in (facts.level2_bytes // 3, facts.level2_bytes, 2 * facts.level2_bytes):
@@ -117,6 +121,11 @@ def _groupings(
     if matrices * max(depths) * width * len(depths) <= facts.level2_bytes // 2:
         most = max(rows, facts.level2_bytes // 6 // (matrices * channels) // rows * rows)
         yield max(rows, min(most, pieces // FEW_GROUPS)), True
+
+
+def _points(node: Node[Conv], m: int) -> int:
+    """Inputs of a piece along one axis, t."""
+    return m + window(node).kernel[0] - 1
 
 
 def _pieces(out: TensorType, m: int) -> int:
@@ -128,7 +137,8 @@ def estimate(node: Node[Conv], target: Target, tiling: Tiling) -> Estimate:
     are kept, and moving everything once."""
     x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
     m, vectors, block = tiling.m, tiling.vectors, target.block
-    t, pieces, depths = m + 2, _pieces(out, m), [high - low for low, high in _spans(node, block, vectors)]
+    t, r, pieces = _points(node, m), window(node).kernel[0], _pieces(out, m)
+    depths = [high - low for low, high in _spans(node, block, vectors)]
     parts, size = target.registers(x.dtype, block), dtypes.itemsize(x.dtype)  # of a vector
     rows, panels = most_rows(target, vectors * parts), len(depths)
     channels = sum(depths) / panels  # of a panel
@@ -146,7 +156,7 @@ def estimate(node: Node[Conv], target: Target, tiling: Tiling) -> Estimate:
     spilled = [2 * n if n > target.vector_registers else 0 for n in (t * t, m * t)]
     data = parts * pieces * blocks * (2 * t * t + 2 * t * (5 * t // 2 - 2) + spilled[0])
     times = 1 if tiling.kept else groups
-    weights = parts * times * channels * panels * vectors * (t * t + 9 + (t + 3) * 2 * t)
+    weights = parts * times * channels * panels * vectors * (t * t + r * r + (t + r) * 2 * t)
     results = parts * pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t + spilled[1])
     found += costs.compute(target, costs.WINOGRAD * (data + results) + costs.WINOGRAD_WEIGHTS * weights)
     found += costs.epilogue(target, node, x.dtype)
@@ -174,7 +184,7 @@ def _packed_groups(node: Node[Conv], choice: Choice[Tiling], kinds: Sequence[Pan
     """The panels of a grouped convolution, each of the channels that it sums over; zeros join groups."""
     weights, spans = node.inputs[1].data, _spans(node, choice.block, choice.tiling.vectors)
     widths = [p.width for p in kinds for _ in range(p.count)]
-    size = sum(9 * (high - low) * width for (low, high), width in zip(spans, widths))
+    size = sum(prod(weights.shape[2:]) * (high - low) * width for (low, high), width in zip(spans, widths))
 
     def make() -> np.ndarray:
         array, first, panels = weights.array, 0, []
@@ -310,7 +320,7 @@ def emit_products(f: KernelFunction, plan: WinogradPlan, kind: Panels, panel: st
         return
     weights = plan.panel_weights(f, kind, panel)
     blocks, (whole, rest) = plan.chunk // plan.block, divmod(plan.x.channels, plan.chunk)
-    nbytes = plan.block * 9 * kind.width * dtypes.itemsize(plan.stored)  # of a block of channels
+    nbytes = plan.block * plan.taps * kind.width * dtypes.itemsize(plan.stored)  # of a block of channels
     if plan.chunk < plan.x.channels:
         vector, step = vector_type(scalar_type(plan.dtype), plan.lanes), plan.lanes * plan.size
         begin, end = (plan.first_piece(f, share.count, band) for band in share.bands)
@@ -356,7 +366,7 @@ def emit_transformed(f: Function, plan: WinogradPlan, kind: Panels, source: str,
     """U of so many channels of a panel."""
     row, size = kind.width * plan.size, dtypes.itemsize(plan.stored)
     with f.loop(0, depth) as channels, f.loop(0, kind.width, plan.lanes) as column:
-        at = f.add(f.mul(channels.index, 9 * kind.width * size), f.mul(column.index, size))
+        at = f.add(f.mul(channels.index, plan.taps * kind.width * size), f.mul(column.index, size))
         to = f.add(f.mul(channels.index, row), f.mul(column.index, plan.size))
         arguments = f"ptr {f.offset(source, at)}, ptr {f.offset(u, to)}"
         f.statement(f"call void @{ENTRY}.weights{kind.vectors}({arguments})")

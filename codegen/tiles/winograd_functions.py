@@ -39,17 +39,18 @@ def emit_spread(k: KernelText, plan: WinogradPlan) -> None:
 
 
 def emit_weights(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
-    """G w G' of some lanes of output channels, from nine vectors at %w to %u."""
+    """G w G' of some lanes of output channels, from the vectors of its taps at %w to %u."""
     row, align = kind.width * dtypes.itemsize(plan.stored), min(plan.lanes * plan.size, LINE)
     with _function(k, f"weights{kind.vectors}", ["ptr noalias %w", "ptr noalias %u"]) as f:
         v = Vectors(f, plan.dtype, plan.lanes)
 
         def weight(y: int, x: str | int) -> str:
-            place = f.element("%w", f.add(3 * y, x), row)
+            place = f.element("%w", f.add(plan.side * y, x), row)
             near = min(plan.lanes * dtypes.itemsize(plan.stored), LINE)
             return load_widened(f, plan.stored, plan.dtype, plan.lanes, place, near)
 
-        _store_all(f, v, Transformed(by_rows, v, plan.matrices.weights, 3, weight, align), "%u", plan.u_step)
+        done = Transformed(by_rows, v, plan.matrices.weights, plan.side, weight, align)
+        _store_all(f, v, done, "%u", plan.u_step)
         f.statement("ret void")
 
 

@@ -61,7 +61,8 @@ class WinogradPlan:
     ):
         tiling = choice.tiling
         self.target, self.m, self.cost = target, tiling.m, choice.cost
-        self.t, self.matrices = self.m + 2, transforms(self.m)
+        self.side = window.kernel[0]
+        self.t, self.matrices = self.m + self.side - 1, transforms(self.m, self.side)
         self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
         self.block, self.window = self.out.block, window
         self.dtype, self.size = node.op.accumulate, dtypes.itemsize(node.op.accumulate)
@@ -84,6 +85,10 @@ class WinogradPlan:
         self.m_step = _apart(most * self.widest * self.block * self.size)
         self.parted, self.bands = self._parted()
         self.fetched = self._waits()
+
+    @property
+    def taps(self) -> int:
+        return self.side**2
 
     # Sizes ---------------------------------------------------------------------------------------
 
@@ -135,13 +140,14 @@ class WinogradPlan:
         return not self.kept and not self.grouped and waits(self.target, tile, self.bytes_ahead(tile))
 
     def bytes_ahead(self, tile: Tile) -> int:
-        """What a tile fetches in a step of k, so that all tiles of a group fetch nine weights for each."""
-        weights = 9 * tile.columns * dtypes.itemsize(self.stored)
+        """What a tile fetches in a step of k, so that all tiles of a group fetch the weights of all taps for
+        each."""
+        weights = self.taps * tile.columns * dtypes.itemsize(self.stored)
         return -(-weights * tile.rows // (self.t**2 * self.counts[-1]))
 
     def ahead_word(self, f: Function, kind: Panels, weights: str, depth: str, i: str, start: str) -> str:
         """Where what the tile at `start` of the i-th matrix fetches begins, behind these weights."""
-        nbytes = int(depth) * 9 * kind.width * dtypes.itemsize(self.stored)
+        nbytes = int(depth) * self.taps * kind.width * dtypes.itemsize(self.stored)
         pieces = self.counts[-1]
         share = f.mul(f.add(f.mul(i, pieces), start), -(-nbytes // (self.t**2 * pieces)))
         return f.offset(weights, f.add(nbytes, share))
@@ -149,7 +155,7 @@ class WinogradPlan:
     @property
     def panel_bytes(self) -> int:
         """Bytes of the weights of one column of panels."""
-        return self.x.channels * 9 * dtypes.itemsize(self.stored)
+        return self.x.channels * self.taps * dtypes.itemsize(self.stored)
 
     @property
     def weight_bytes(self) -> int:
@@ -177,7 +183,9 @@ class WinogradPlan:
     def span_of(self, f: KernelFunction, kind: Panels, panel: str) -> tuple[str, str, str]:
         """Where the weights of a panel of a grouped convolution begin, its first block of input channels, and
         how many channels it sums over."""
-        widths = [p.width * 9 * dtypes.itemsize(self.stored) for p in self.kinds for _ in range(p.count)]
+        widths = [
+            p.width * self.taps * dtypes.itemsize(self.stored) for p in self.kinds for _ in range(p.count)
+        ]
         table, start = [], 0
         for (low, high), width in zip(self.spans, widths):
             table += [start, low // self.block, high - low]

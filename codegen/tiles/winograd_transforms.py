@@ -1,5 +1,6 @@
-"""The transforms of Winograd's minimal filtering F(m, 3): m results of a window of 3 from t = m + 2 inputs
-by t products (Toom and Cook; "Fast Algorithms for Convolutional Neural Networks", Lavin and Gray, 2015).
+"""The transforms of Winograd's minimal filtering F(m, r): m results of a window of r from t = m + r - 1
+inputs by t products (Toom and Cook; "Fast Algorithms for Convolutional Neural Networks", Lavin and Gray,
+2015).
 
     result * ((weights * w) . (data * x)),   the same along both axes of an image
 """
@@ -20,8 +21,8 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 
 @dataclass(frozen=True)
 class Transforms:
-    """The matrices of F(m, 3), of t = m + 2 points 0, p, -p, ..., infinity (Toom and Cook): data (t x t),
-    weights (t x 3) and result (m x t). Rows of data and weights for p and -p differ in the sign of their
+    """The matrices of F(m, r), of t = m + r - 1 points 0, p, -p, ..., infinity (Toom and Cook): data (t x t),
+    weights (t x r) and result (m x t). Rows of data and weights for p and -p differ in the sign of their
     odd columns, columns of result in that of their odd rows."""
 
     data: Matrix
@@ -30,21 +31,22 @@ class Transforms:
 
 
 @cache
-def transforms(m: int) -> Transforms:
-    points = [Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2")[: m + 1]]
+def transforms(m: int, r: int) -> Transforms:
+    t = m + r - 1
+    points = [Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2")[: t - 1]]
 
     def polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
-        """The coefficients of the product of x - root, of x to the 0, 1, ..., m + 1."""
+        """The coefficients of the product of x - root, of x to the 0, 1, ..., t - 1."""
         found = [Fraction(1)]
         for root in roots:
             found = [a - root * b for a, b in zip([Fraction(0), *found], [*found, Fraction(0)])]
-        return tuple(found + [Fraction(0)] * (m + 2 - len(found)))
+        return tuple(found + [Fraction(0)] * (t - len(found)))
 
     others = [[q for q in points if q != p] for p in points]
-    last = (Fraction(0),) * 2 + (Fraction(1),)
+    last = (Fraction(0),) * (r - 1) + (Fraction(1),)
     return Transforms(
         (*(polynomial(o) for o in others), polynomial(points)),
-        (*(tuple(p**k / prod(p - q for q in o) for k in range(3)) for p, o in zip(points, others)), last),
+        (*(tuple(p**k / prod(p - q for q in o) for k in range(r)) for p, o in zip(points, others)), last),
         tuple((*(p**i for p in points), Fraction(i == m - 1)) for i in range(m)),
     )
 

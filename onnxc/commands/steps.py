@@ -136,8 +136,8 @@ def _products_ns(node: Node, machine: Target, sizes: Mapping[str, int]) -> float
         return sum(_products_ns(inner, machine, sizes) for inner in node.op.region.nodes)
     count: float = _number(multiply_adds_of(node), sizes)
     if node.choice is not None and node.choice.kernel is winograd:
-        m = node.choice.tiling.m
-        count *= (m + 2) ** 2 / (9 * m**2)
+        m, r = node.choice.tiling.m, winograd.window(node).kernel[0]
+        count *= (m + r - 1) ** 2 / (r * m) ** 2
     return count / _products_rate(node, machine) if count else 0.0
 
 

@@ -1,4 +1,5 @@
-"""Winograd's convolutions of 3x3 windows against the interpreter, and their transforms by themselves."""
+"""Winograd's convolutions of 3x3 and 5x5 windows against the interpreter, and their transforms by
+themselves."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -37,7 +38,8 @@ def forbid_the_memory_behind_operands(monkeypatch):
 @pytest.fixture
 def two_pieces(monkeypatch):
     """The smallest and the largest: transforms that registers hold, and ones that they do not."""
-    monkeypatch.setattr(winograd, "PIECES", (min(winograd.PIECES), max(winograd.PIECES)))
+    ends = {side: (min(pieces), max(pieces)) for side, pieces in winograd.PIECES.items()}
+    monkeypatch.setattr(winograd, "PIECES", ends)
 
 
 SHORTER = pytest.mark.usefixtures("two_pieces")  # where the size of a piece is not what a test is about
@@ -50,17 +52,36 @@ def channels_to(outputs):
 # Transforms --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("m", winograd.PIECES)
-def test_the_transforms_compute_exactly_what_a_window_does(m):
-    matrices, rng = transforms(m), np.random.default_rng(m)
-    data, weights = ([Fraction(int(n)) for n in rng.integers(-9, 9, size)] for size in (m + 2, 3))
+@pytest.mark.parametrize("m, r", [(m, r) for r, pieces in winograd.PIECES.items() for m in pieces])
+def test_the_transforms_compute_exactly_what_a_window_does(m, r):
+    matrices, rng = transforms(m, r), np.random.default_rng(m)
+    data, weights = ([Fraction(int(n)) for n in rng.integers(-9, 9, size)] for size in (m + r - 1, r))
 
     def times(matrix, vector):
         return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
 
     products = [a * b for a, b in zip(times(matrices.data, data), times(matrices.weights, weights))]
-    window = [sum(data[y + k] * weights[k] for k in range(3)) for y in range(m)]
+    window = [sum(data[y + k] * weights[k] for k in range(r)) for y in range(m)]
     assert times(matrices.result, products) == window
+
+
+# Windows of 5x5 ----------------------------------------------------------------------------------
+
+
+@TARGETS
+@pytest.mark.parametrize("size, pads", [((1, 9), 2), ((7, 7), 0), ((13, 18), (1, 2, 2, 0))], ids=str)
+def test_windows_of_five_by_five(target, size, pads):
+    case = convolution((1, 20, *size), (24, 20, 5, 5), pads=pads)
+    check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+@TARGETS
+def test_groups_and_symbolic_images_of_windows_of_five_by_five(target):
+    check(
+        convolution((1, 48, 9, 10), (40, 24, 5, 5), pads=2, groups=2), winograd, target, tolerance=TOLERANCE
+    )
+    case = convolution((2, 17, 6, 11), (33, 17, 5, 5), pads=2, symbolic=symbols("n", 17, "h", "w"))
+    check(case, winograd, target, 1, 1, tolerance=TOLERANCE)
 
 
 # Images ------------------------------------------------------------------------------------------
@@ -217,11 +238,11 @@ def test_residuals_and_long_activations_reach_every_pixel_once(target, size):
         convolution((1, 32, 9, 9), (32, 32, 3, 3), strides=2, pads=1),
         convolution((1, 32, 9, 9), (32, 32, 3, 3), dilations=2, pads=2),
         convolution((1, 32, 9, 9), (32, 8, 3, 3), groups=4, pads=1),
-        convolution((1, 32, 9, 9), (32, 32, 5, 5), pads=2),
+        convolution((1, 32, 9, 9), (32, 32, 7, 7), pads=3),
         convolution((1, 32, 9), (32, 32, 3), pads=1),
         convolution((1, 3, 9, 9), (32, 3, 3, 3), pads=1),
     ],
-    ids=["strides", "dilations", "narrow groups", "5x5", "one axis", "three channels"],
+    ids=["strides", "dilations", "narrow groups", "7x7", "one axis", "three channels"],
 )
 def test_other_convolutions_are_left_to_others(case):
     assert not choices(case, winograd, harness.RUNNABLE[0])[1]
