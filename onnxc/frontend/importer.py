@@ -382,10 +382,10 @@ class Importer:
         while operands and operands[-1] is None:
             operands.pop()
         attributes = {a.name: self._attribute(a) for a in node.attribute if not a.name.startswith("__")}
-        arguments = _arguments(rule, operands, attributes)
+        arguments = _arguments(rule, builder, operands, attributes)
         around, builder.site = builder.site, Site(self, scope, tuple(bool(name) for name in node.output))
         try:
-            results = rule.function(builder, *arguments.args, **arguments.kwargs)
+            results = rule.function(*arguments.args, **arguments.kwargs)
         finally:
             builder.site = around
         results = results if isinstance(results, (tuple, list)) else (results,)
@@ -582,12 +582,12 @@ def _sorted(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
 
 
 def _arguments(
-    rule: Rule, operands: Sequence[Value | None], attributes: Mapping[str, object]
+    rule: Rule, builder: object, operands: Sequence[Value | None], attributes: Mapping[str, object]
 ) -> inspect.BoundArguments:
-    """Operands and attributes bound to the rule's parameters, or TypeMismatch. Float attributes are float32,
-    those left out too."""
+    """Builder, operands and attributes bound to the rule's parameters, or TypeMismatch. Float attributes are
+    float32, those left out too."""
     try:
-        bound = rule.signature.bind(None, *operands, **attributes)
+        bound = rule.signature.bind(builder, *operands, **attributes)
     except TypeError as error:
         raise TypeMismatch(str(error)) from None
     for name, parameter in list(rule.signature.parameters.items())[1:]:
@@ -596,12 +596,7 @@ def _arguments(
             raise TypeMismatch(f"its input '{name}' is missing")
         if name not in bound.arguments and isinstance(parameter.default, float):
             bound.arguments[name] = float(np.float32(parameter.default))
-    bound.arguments.pop(next(iter(rule.signature.parameters)))
-    return inspect.BoundArguments(_without_builder(rule.signature), bound.arguments)
-
-
-def _without_builder(signature: inspect.Signature) -> inspect.Signature:
-    return signature.replace(parameters=list(signature.parameters.values())[1:])
+    return bound
 
 
 def _type_proto(value: Value | None) -> onnx.TypeProto | None:
