@@ -116,6 +116,8 @@ class _Later:
         elif isinstance(op, (Contract, Conv)):
             sums = expr.input_(0, op.accumulate)
             body = sums if op.epilogue is None else _unrounded(op.epilogue, [None, *operands[2:]])
+            if isinstance(op, Contract):
+                op = replace(op, halves=all(v.dtype == NARROW for v in node.inputs[:2]))
             self._emit(node, replace(op, epilogue=None if body is sums else body), operands)
 
     def _emit(self, node: Node, op: Op, operands: Sequence[Value]) -> None:

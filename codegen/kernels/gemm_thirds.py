@@ -3,8 +3,9 @@
 A step of its own splits A's rows; a panel of B, float32 or what is stored in its place, is split into scratch
 memory by whoever multiplies it, which many rows share. Where both leave the second-level cache, sums wait in
 scratch memory while all panels of a part are multiplied by some steps of k, then by the next. Six products of
-thirds make one, whose sums lose no more than a chain of multiply-adds may. Thirds of what is not finite, or
-nearly too great, are no numbers: tiles with sums that are not finite are added up again on vectors.
+thirds make one, whose sums lose no more than a chain of multiply-adds may, or three of two parts if factors
+stand for float16 numbers. Parts of what is not finite, or nearly too great, are no numbers: tiles with sums
+that are not finite are added up again on vectors.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ..tiles.epilogue import Epilogue, Place
 from ..tiles.matrix import MatrixTile
 from ..tiles.panel import Ahead, Panel
 from ..tiles.stored_panel import Form, stored_form, stored_operand
+from ..tiles.thirds import Parts
 from . import gemm
 from .gemm_matrix import Matrices
 
@@ -46,10 +48,16 @@ ROWS = -1  # among the places of operands: A's rows as they are
 @dataclass(frozen=True)
 class Tiling(gemm.Tiling):
     """That of `gemm`; `steps` of k are multiplied at a time. `form`: how panels are stored, where not as
-    float32."""
+    float32. `halves`: whether two parts of a number are enough (`Contract.halves`)."""
 
     steps: int = field(kw_only=True)
     form: Form | None = field(kw_only=True, default=None)
+    halves: bool = field(kw_only=True, default=False)
+
+    @property
+    def parts(self) -> Parts:
+        """What numbers are split into."""
+        return thirds.TWO if self.halves else thirds.THIRDS
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
@@ -58,11 +66,11 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     unit = unit_of(product, target) if product is not None else None
     if product is None or unit is None or node.op.rounded or not epilogues.supported(node.op.epilogue):
         return
-    tiling = _tiling(product, stored_form(node, product, target), unit, target)
+    tiling = _tiling(product, stored_form(node, product, target), node.op.halves, unit, target)
     yield Offer(estimate(node, product, tiling, unit, target), tiling, packed=(product.operands[1],))
 
 
-def _tiling(product: Product, form: Form | None, unit: Matrix, target: Target) -> Tiling:
+def _tiling(product: Product, form: Form | None, halves: bool, unit: Matrix, target: Target) -> Tiling:
     """As many rows and steps as leave what is split in the second-level cache; what is stored in few bits is
     decoded a panel at a time."""
     m, n, depth = (dims.typical(d) for d in (product.m.size, product.n.size, product.depth))
@@ -71,15 +79,16 @@ def _tiling(product: Product, form: Form | None, unit: Matrix, target: Target) -
     rows, width = min(m, rows) if known else rows, vectors * unit.columns
     tiles, panels, steps = -(-m // rows), -(-n // width), -(-depth // unit.depth)
     block = -(-tiles // -(-m // MOST_ROWS)) if known else MOST_ROWS // rows
-    step_bytes = (min(m, block * rows) + width) * thirds.THIRDS * matrix.STEP_BYTES
+    parts = thirds.TWO if halves else thirds.THIRDS
+    step_bytes = (min(m, block * rows) + width) * parts.count * matrix.STEP_BYTES
     fitting = max(1, target.facts.level2_bytes // 2 // step_bytes)
     at_a_time = steps if form is not None else -(-steps // -(-steps // fitting))
-    each = steps * _step(target, unit, rows, vectors) * min(tiles, block)
-    group = max(1, round(costs.PART_NS / (each + _splitting(product, width, target).total)))
+    each = steps * _step(target, unit, parts, rows, vectors) * min(tiles, block)
+    group = max(1, round(costs.PART_NS / (each + _splitting(product, parts, width, target).total)))
     if at_a_time < steps:
         group = -(-panels // -(-panels // max(group, WAITING)))
     where = ("panels", block, group, "constant", unit.depth)
-    return Tiling(rows, vectors, unit.columns, *where, steps=at_a_time, form=form)
+    return Tiling(rows, vectors, unit.columns, *where, steps=at_a_time, form=form, halves=halves)
 
 
 def unit_of(product: Product, target: Target) -> Matrix | None:
@@ -96,19 +105,19 @@ def unit_of(product: Product, target: Target) -> Matrix | None:
     return found if Ability.CONVERT_BF16 in target.abilities else None
 
 
-def _step(target: Target, unit: Matrix, rows: float, vectors: int) -> float:
+def _step(target: Target, unit: Matrix, parts: Parts, rows: float, vectors: int) -> float:
     """Nanoseconds of a step of k of a tile, at the rate that a core sustains: vectors are as fast where it is
     far below the best."""
     facts = target.facts
     rate = min(facts.matrix_products, facts.matrix_sustained)
     sustained = replace(target, facts=replace(facts, matrix_products=rate))
-    return costs.matrix_step(sustained, unit, rows, vectors, len(thirds.PRODUCTS), thirds.LOADS)
+    return costs.matrix_step(sustained, unit, rows, vectors, len(parts.products), parts.loads)
 
 
-def _splitting(product: Product, columns: int, target: Target) -> Estimate:
+def _splitting(product: Product, parts: Parts, columns: int, target: Target) -> Estimate:
     """Of so many columns of panels, once."""
     depth = dims.number(product.depth)
-    return costs.compute(target, thirds.PANEL_SPLIT * depth * columns / target.lanes("float32"))
+    return costs.compute(target, parts.panel_split * depth * columns / target.lanes("float32"))
 
 
 def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target: Target) -> Estimate:
@@ -117,11 +126,11 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     steps, panels = -(-depth // unit.depth), -(-n // unit.columns) / tiling.vectors
     tiles = -(-m // tiling.rows)
     blocks, times = -(-tiles // tiling.block), -(-steps // tiling.steps)
-    each = steps * _step(target, unit, m / tiles, tiling.vectors)
+    each = steps * _step(target, unit, tiling.parts, m / tiles, tiling.vectors)
     each += costs.matrix_ends(target, unit, m / tiles, tiling.vectors) * times
     found = Estimate(compute=each * tiles * panels, overhead=costs.TILE * tiles * panels)
-    columns, nbytes = round(panels * tiling.vectors * unit.columns), thirds.ROW_BYTES * depth
-    found += _splitting(product, columns, target) * blocks
+    columns, nbytes = round(panels * tiling.vectors * unit.columns), tiling.parts.bytes * depth
+    found += _splitting(product, tiling.parts, columns, target) * blocks
     if tiling.form is not None:
         found += costs.compute(target, blocks * costs.DECODED * depth * columns / target.lanes("float32"))
     found += costs.again(target, m * nbytes, m * nbytes / blocks / times) * panels
@@ -129,7 +138,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     if times > 1:
         found += costs.move(target, m * nbytes) * max(0.0, panels / tiling.group - 1)
     found += costs.stored(target, columns * depth * 4 if tiling.form is None else tiling.form.panel_bytes(n))
-    found += costs.compute(target, thirds.ROW_SPLIT * m * depth / target.lanes("float32"))
+    found += costs.compute(target, tiling.parts.row_split * m * depth / target.lanes("float32"))
     found += costs.move(target, m * (nbytes + 4 * depth))
     found = found * dims.typical(product.repeats)
     found += costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
@@ -184,7 +193,7 @@ class _Thirds(Matrices):
 
     @property
     def row_bytes(self) -> int:
-        return thirds.ROW_BYTES * self.whole
+        return self.tiling.parts.bytes * self.whole
 
     def panel_bytes(self) -> int:
         form = self.tiling.form
@@ -194,7 +203,8 @@ class _Thirds(Matrices):
         return super().panels_bytes() if self.tiling.form is None else 0  # there is one
 
     def copy_row(self, f: KernelFunction, source: str, to: str) -> None:
-        thirds.split_row(f, self.tiling.lanes, dims.number(self.product.depth), source, to)
+        t = self.tiling
+        thirds.split_row(f, t.parts, t.lanes, dims.number(self.product.depth), source, to)
 
     def bytes_ahead(self, vectors: int) -> int:
         """Of the next panel as it is stored."""
@@ -232,7 +242,7 @@ class _Thirds(Matrices):
                 matrix.load_sums(f, tile, sums, tile.line)
             ahead = Ahead("%ahead", self.bytes_ahead(vectors)) if self.fetched else None
             rows = [f.offset("%a", i * below * self.row_bytes) for i in range(lines)]
-            thirds.multiply_add(f, tile, rows, self.row_bytes, "%parts", "%steps", ahead)
+            thirds.multiply_add(f, self.tiling.parts, tile, rows, self.row_bytes, "%parts", "%steps", ahead)
             matrix.store(f, tile, sums, tile.line)
             f.statement("ret void")
 
@@ -290,7 +300,7 @@ class _Thirds(Matrices):
     @property
     def numbers_at(self) -> int:
         """Where those of a panel that is decoded do."""
-        return self.parts_at + self.tiling.steps * self.unit.depth * self.width * thirds.ROW_BYTES
+        return self.parts_at + self.tiling.steps * self.unit.depth * self.width * self.tiling.parts.bytes
 
     def product_step(self) -> Step:
         decoded = 4 * self.whole * self.width if self.tiling.form is not None else 0
@@ -310,9 +320,8 @@ class _Thirds(Matrices):
                 if self.tiling.form is not None:
                     panel = "%numbers"
                     self.decode(f, vectors, panel)
-                thirds.split_panel(
-                    f, MatrixTile(self.unit, vectors), self.tiling.lanes, "%steps", panel, "%parts"
-                )
+                tile, t = MatrixTile(self.unit, vectors), self.tiling
+                thirds.split_panel(f, t.parts, tile, t.lanes, "%steps", panel, "%parts")
                 f.statement("ret void")
 
     def sums(
@@ -394,7 +403,7 @@ class _Thirds(Matrices):
     ) -> None:
         parts, numbers = (f.offset("%scratch", at) for at in (self.parts_at, self.numbers_at))
         last, several = first + steps == self.whole // self.unit.depth, len(self.blocks_of_depth) > 1
-        down, forward = self.step_of(self.product.m, A), first * thirds.THIRDS * matrix.STEP_BYTES
+        down, forward = self.step_of(self.product.m, A), first * self.tiling.parts.count * matrix.STEP_BYTES
 
         def panel(name: str, number: str, columns: str) -> None:
             stored = self.tile_places(f, places, "0", number)[B]

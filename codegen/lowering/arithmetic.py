@@ -1,7 +1,7 @@
 """In which arithmetic nodes run, and why one is left to LoopNest: what dumps and `onnxc inspect` tell.
 
 uint8 * int8 -> int32      products of these types, added up in that one; rows may be rounded to the first
-float32 in bfloat16 * 3    products of float32, each number as a sum of three
+float32 in bfloat16 * 3    products of float32, each number as a sum of three, or of two
 float32                    everything else, by the type that it computes in
 """
 
@@ -29,7 +29,7 @@ def arithmetic_of(node: Node) -> str:
     if isinstance(op, Attention) and node.choice is not None and node.choice.kernel is attention_matrix:
         return "bfloat16 * bfloat16 -> float32"
     if node.choice is not None and node.choice.kernel is gemm_thirds:
-        return f"{op.accumulate} in bfloat16 * 3"
+        return f"{op.accumulate} in bfloat16 * {node.choice.tiling.parts.count}"
     if node.choice is not None and node.choice.kernel is gemm_stored and node.choice.tiling.integers:
         return "{} * {} -> {}".format(*gemm_stored.ROUNDED)
     if not isinstance(op, (Contract, Conv)):

@@ -7,9 +7,12 @@ one before. So a sum of K loses at most (22 + 6 K / 32) 2^-24 of its products' a
 of multiply-adds may lose K 2^-24. Rows are rounded to nearest, so that what is left out has no direction;
 panels are cut off, which is faster. A third below 2^-126 counts as 0.
 
+Two parts, which are a float16 exactly, are enough for what stands for one (`Contract.halves`):
+    x * w  →  x1*w0 + x0*w0 + x0*w1    left out is below 2^-15 |x * w|, where a float16 is within 2^-11
+
               a step of k                                        64 bytes are
-rows          [rows][step][third][k]                             32 neighbours along k
-panels        [step][third][k / 2][vectors][columns][2]          16 columns of two neighbours along k
+rows          [rows][step][part][k]                              32 neighbours along k
+panels        [step][part][k / 2][vectors][columns][2]           16 columns of two neighbours along k
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ...records import dataclass
 from ..text.emitter import Function, vector_type
 from ..text.memory import load_first
 from ..text.vectors import Vectors
@@ -24,19 +28,31 @@ from . import matrix
 from .matrix import MatrixTile
 from .panel import LINE, Ahead
 
-THIRDS = 3
-ROW_BYTES = THIRDS * 2  # of an element of a row or a panel
 
-#: The thirds of a row and of a panel that are multiplied, so that one of both is there already.
-PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2))
-#: How often an operand is loaded in a step, on average of both.
-LOADS = 3.5
+@dataclass(frozen=True)
+class Parts:
+    """`count` parts of a number. `products`: those of a row's and a panel's parts that are added up, in an
+    order in which one of both is there already; `loads`: how often an operand is loaded in a step then, on
+    average of both. `row_split`, `panel_split`: instructions in whose time a vector of float32 becomes its
+    parts, which leave the first-level cache."""
 
-#: Instructions in whose time a vector of float32 becomes three, which leave the first-level cache.
-ROW_SPLIT, PANEL_SPLIT = 12, 24
+    count: int
+    products: tuple[tuple[int, int], ...]
+    loads: float
+    row_split: int
+    panel_split: int
+
+    @property
+    def bytes(self) -> int:
+        """Of an element of a row or a panel."""
+        return 2 * self.count
 
 
-def split_row(f: Function, lanes: int, depth: int, source: str, to: str) -> None:
+THIRDS = Parts(3, ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2)), 3.5, 12, 24)
+TWO = Parts(2, ((1, 0), (0, 0), (0, 1)), 2, 8, 16)
+
+
+def split_row(f: Function, parts: Parts, lanes: int, depth: int, source: str, to: str) -> None:
     """Writes a row of float32, zeros behind it."""
     single, words = Vectors(f, "float32", lanes), Vectors(f, "uint32", lanes)
     upper, half = words.constant(0xFFFF0000), words.constant(0x8000)
@@ -46,12 +62,12 @@ def split_row(f: Function, lanes: int, depth: int, source: str, to: str) -> None
     def write(at: str, load: Callable[[int], str]) -> None:
         for j in range(0, step, 2 * lanes):
             left = [load(j), load(j + lanes)]
-            for third in range(THIRDS):
+            for part in range(parts.count):
                 bits = [single.bits(x) for x in left]
-                if third < THIRDS - 1:  # what is left last has 8 bits
+                if part < THIRDS.count - 1:  # what is left as the last of three has 8 bits
                     bits = [words.add(x, half) for x in bits]
                 halves = [f.cast("bitcast", x, whole, words.type) for x in bits]
-                place = f.offset(at, third * matrix.STEP_BYTES + 2 * j)
+                place = f.offset(at, part * matrix.STEP_BYTES + 2 * j)
                 f.store(whole, f.shuffle(halves[0], halves[1], odd, whole), place, 4 * lanes)
                 near = [single.from_bits(words.bit_and(x, upper)) for x in bits]
                 left = [single.sub(x, y) for x, y in zip(left, near)]
@@ -60,13 +76,13 @@ def split_row(f: Function, lanes: int, depth: int, source: str, to: str) -> None
     with f.loop(0, steps) as loop:
         here = f.offset(source, f.mul(loop.index, 4 * step))
         write(
-            f.offset(to, f.mul(loop.index, ROW_BYTES * step)),
+            f.offset(to, f.mul(loop.index, parts.bytes * step)),
             lambda j: f.load(single.type, f.offset(here, 4 * j)),
         )
     if rest:
         behind = f.offset(source, 4 * step * steps)
         write(
-            f.offset(to, ROW_BYTES * step * steps),
+            f.offset(to, parts.bytes * step * steps),
             lambda j: (
                 load_first(f, "float32", lanes, f.offset(behind, 4 * j), min(lanes, rest - j))
                 if j < rest
@@ -75,7 +91,9 @@ def split_row(f: Function, lanes: int, depth: int, source: str, to: str) -> None
         )
 
 
-def split_panel(f: Function, tile: MatrixTile, lanes: int, steps: int | str, panel: str, out: str) -> None:
+def split_panel(
+    f: Function, parts: Parts, tile: MatrixTile, lanes: int, steps: int | str, panel: str, out: str
+) -> None:
     """Writes a panel [steps of k][vectors][lanes] of float32."""
     single, words = Vectors(f, "float32", lanes), Vectors(f, "uint32", lanes)
     upper = words.constant(0xFFFF0000)
@@ -83,20 +101,21 @@ def split_panel(f: Function, tile: MatrixTile, lanes: int, steps: int | str, pan
     with f.loop(0, steps) as step, f.loop(0, tile.unit.depth // 2) as pair:
         begun = f.mul(step.index, tile.unit.depth * row)
         source = f.offset(panel, f.add(begun, f.mul(pair.index, 2 * row)))
-        begun = f.mul(step.index, THIRDS * tile.panel_step)
+        begun = f.mul(step.index, parts.count * tile.panel_step)
         to = f.offset(out, f.add(begun, f.mul(pair.index, tile.line)))
         for j in range(tile.vectors):
             left = [f.load(single.type, f.offset(source, k * row + 4 * j * lanes), 64) for k in range(2)]
-            for third in range(THIRDS):
+            for part in range(parts.count):
                 bits = [single.bits(x) for x in left]
                 cut = [words.bit_and(single_bits, upper) for single_bits in bits]
                 both = words.bit_or(words.shift_right(bits[0], 16), cut[1])
-                f.store(words.type, both, f.offset(to, third * tile.panel_step + j * LINE), LINE)
+                f.store(words.type, both, f.offset(to, part * tile.panel_step + j * LINE), LINE)
                 left = [single.sub(x, single.from_bits(c)) for x, c in zip(left, cut)]
 
 
 def multiply_add(
     f: Function,
+    parts: Parts,
     tile: MatrixTile,
     lhs: Sequence[str],
     row: int | str,
@@ -115,12 +134,12 @@ def multiply_add(
             here.fetch(f)
             moved = [here.after(f, 1).pointer]
         loaded: tuple[int | None, int | None] = (None, None)
-        for third, other in PRODUCTS:
+        for part, other in parts.products:
             if other != loaded[1]:
                 matrix.load_columns(f, tile, f.offset(b, other * tile.panel_step))
-            if third != loaded[0]:
-                matrix.load_rows(f, [f.offset(p, third * matrix.STEP_BYTES) for p in a], row)
+            if part != loaded[0]:
+                matrix.load_rows(f, [f.offset(p, part * matrix.STEP_BYTES) for p in a], row)
             matrix.add_products(f, tile)
-            loaded = third, other
-        forward = [f.offset(p, THIRDS * matrix.STEP_BYTES) for p in a]
-        loop.carry(*moved, *forward, f.offset(b, THIRDS * tile.panel_step))
+            loaded = part, other
+        forward = [f.offset(p, parts.count * matrix.STEP_BYTES) for p in a]
+        loop.carry(*moved, *forward, f.offset(b, parts.count * tile.panel_step))

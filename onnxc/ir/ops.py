@@ -197,7 +197,8 @@ class Contract(Op):
     to the result. `exact`: the operands are integers in a type that holds all sums without rounding, so
     nothing may be multiplied into them before the sum or computed with fractions. `rounded`: lhs is in steps
     of a 127th of the greatest magnitude of each block of so many elements along the only label that is summed
-    over (0: it is as it is).
+    over (0: it is as it is). `halves`: the factors stand for float16 numbers, of whose products what is below
+    2^-15 of each may be left out.
     """
 
     lhs: str
@@ -207,6 +208,7 @@ class Contract(Op):
     epilogue: Expr | None = None
     exact: bool = False
     rounded: int = 0
+    halves: bool = False
 
     @property
     def summed(self) -> str:

@@ -42,7 +42,7 @@ def test_sums_of_products_and_reductions_are_rounded_by_nobody():
         clean(round_late),
         text,
         """graph g(%x: float16[2, 3], %w: float16[3, 4], %b: float16[4]) {
-        %0 = contract(%x, %w) lhs=mk rhs=kn out=mn accumulate=float32
+        %0 = contract(%x, %w) lhs=mk rhs=kn out=mn accumulate=float32 halves=true
         %1 = map(%0, %b) { add($0, cast($1, float32)) }
         %2 = reduce(%1) kind=max axes=(1) keepdims=true
         %3 = map(%1, %2) { lt($0, $1) }

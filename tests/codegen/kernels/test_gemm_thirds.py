@@ -11,9 +11,10 @@ from support.stored import blocks_of
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import gemm, gemm_stored, gemm_thirds
+from onnxc.codegen.tiles import thirds
 from onnxc.ir import dims, expr
-from onnxc.ir.graph import Constant, TensorType, Value, make_node
-from onnxc.ir.ops import Contract
+from onnxc.ir.graph import Constant, Derivation, TensorType, Value, make_node
+from onnxc.ir.ops import Contract, Map
 from onnxc.target import TARGETS, runs_here
 
 TARGET = TARGETS["sapphirerapids"]
@@ -26,13 +27,13 @@ def forbid_the_memory_behind_operands(monkeypatch):
     monkeypatch.setattr(harness, "aligned", guarded)
 
 
-def contract(form, shape, weights, extra=(), body=None):
+def contract(form, shape, weights, extra=(), body=None, halves=False):
     operands, out = form.split("->")
     lhs, rhs = operands.split(",")
     known = weights if isinstance(weights, Constant) else Constant.of(weights)
     values = [Value(TensorType("float32", shape), ""), Value(TensorType("float32", known.shape), "", known)]
     values += [Value(TensorType("float32", array.shape), "") for array in extra]
-    return make_node(Contract(lhs, rhs, out, "float32", body), values)
+    return make_node(Contract(lhs, rhs, out, "float32", body, halves=halves), values)
 
 
 def run(node, *arrays, sizes=None, **tiling):
@@ -158,6 +159,29 @@ def test_weights_that_stay_stored(bits, zero):
     if got is not None:
         sums, magnitudes = exact("mk,nk->mn", a, weights.array)
         assert (np.abs(got - sums) <= bound(70) * magnitudes).all()
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["float32", "stored"])
+def test_two_parts_of_what_stands_for_float16_lose_little_of_its_precision(stored):
+    random = np.random.default_rng(11)
+    a = random.standard_normal((70, 200), np.float32)
+    narrow = random.standard_normal((200, 50)).astype(np.float16)
+    b = narrow.astype(np.float32)
+    weights = b
+    if stored:
+        op = Map(expr.input_(0, "float16").cast("float32"))
+        weights = Constant("float32", b.shape, lambda: b)
+        weights.derivation = Derivation(op, (Constant.of(narrow),))
+    node = contract("mk,kn->mn", a.shape, weights, halves=True)
+    (choice,) = choices_of(gemm_thirds, node, TARGET)
+    assert choice.tiling.parts is thirds.TWO and (choice.tiling.form is not None) == stored
+    got = run(node, a, b)
+    if got is not None:
+        sums, magnitudes = exact("mk,kn->mn", a, b)
+        assert (np.abs(got - sums) <= (2.0**-15 + bound(200)) * magnitudes).all()
+        exactly = run(node, a.astype(np.float16).astype(np.float32), b)
+        sums, magnitudes = exact("mk,kn->mn", a.astype(np.float16), b)
+        assert np.sqrt(np.mean(((exactly - sums) / magnitudes) ** 2)) < 2.0**-18
 
 
 def test_many_rows_take_thirds_where_a_core_sustains_their_rate_and_few_do_not():
