@@ -2,8 +2,8 @@
 
 Windows are combined in two passes: along the rows into the part's scratch memory, then down the
 columns, so that a k x k window takes 2k steps. Sums read zeros from the halo where the window
-leaves the image. A maximum must not, so it reads the nearest pixel of the image instead, which the
-window holds anyway.
+leaves the image. A maximum must not, so it reads the nearest pixel of the image instead which the
+window holds anyway: of a dilated one, some steps further in.
 """
 
 from __future__ import annotations
@@ -130,7 +130,10 @@ def _halo(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
         if starts >= 0 or most >= win.extent[axis]:
             return None
         border = max(0, most, beyond)
-        if border > GREATEST_HALO or (op.kind == "max" and border and win.dilations[axis] > 1):
+        if border > GREATEST_HALO:
+            return None
+        few = highest(win.dilations[axis] - size)  # a window's steps may miss so small an image
+        if op.kind == "max" and border and win.dilations[axis] > 1 and (few is None or few > 0):
             return None
         halo.append(0 if op.kind == "max" else border)
     rows, columns = halo
@@ -255,7 +258,7 @@ def _across(k: KernelText, plan: PoolPlan) -> None:
                 )
 
             def nearest(_: int, ix: int) -> str:
-                inside = f.minimum(f.maximum(f.add(first, ix), 0), f.size(x.width - 1))
+                inside = _nearest(f, f.add(first, ix), "0", f.size(x.width - 1), win.dilations[1])
                 return read(f.offset("%x", f.mul(inside, size)))
 
             def direct(_: int, ix: int) -> str:
@@ -288,7 +291,7 @@ def _down(k: KernelText, plan: PoolPlan) -> None:
         for tap in range(win.kernel[0]):
             at = f.add(first, tap * win.dilations[0])
             if plan.clamped[0]:
-                at = f.minimum(f.maximum(at, "%start"), f.sub("%stop", 1))
+                at = _nearest(f, at, "%start", f.sub("%stop", 1), win.dilations[0])
             rows.append(f.offset("%sums", f.mul(f.sub(at, "%start"), f.size(plan.across.row))))
         height = _inside(f, plan, 0, first)
 
@@ -308,6 +311,16 @@ def _down(k: KernelText, plan: PoolPlan) -> None:
 
         cover(f, 0, f.size(plan.out.width), plan.widths, tile)
         f.statement("ret void")
+
+
+def _nearest(f: Function, at: str, first: str, last: str, step: int) -> str:
+    """The nearest place to `at` from `first` to `last` that is some steps from it."""
+    if step == 1:
+        return f.minimum(f.maximum(at, first), last)
+    steps, _ = f.divide(f.add(f.maximum(f.sub(first, at), 0), step - 1), step)
+    at = f.add(at, f.mul(steps, step))
+    steps, _ = f.divide(f.add(f.maximum(f.sub(at, last), 0), step - 1), step)
+    return f.sub(at, f.mul(steps, step))
 
 
 def _inside(f: KernelFunction, plan: PoolPlan, axis: int, first: str) -> str:
