@@ -146,6 +146,7 @@ _ATTRIBUTE_TYPES = {
     Sequence[float]: AttributeProto.FLOATS,
     Sequence[int]: AttributeProto.INTS,
     Sequence[str]: AttributeProto.STRINGS,
+    onnx.GraphProto: AttributeProto.GRAPH,
 }
 
 

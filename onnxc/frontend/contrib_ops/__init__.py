@@ -16,6 +16,7 @@ FAMILIES = [
         "experimental",
         "experts",
         "fused",
+        "generation",
         "images",
         "integer_products",
         "linear_attention",

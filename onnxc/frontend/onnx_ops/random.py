@@ -75,20 +75,27 @@ def Multinomial(b, input, *, dtype=6, sample_size=1, seed=None):
         raise ops.TypeMismatch(f"{sample_size} samples of {input.type}, where [batch, classes] is needed")
     target = element_type(dtype)
     one_of(target, ("int32", "int64"), "dtype")
-    batch, classes = input.shape
-    logits = b.cast(input, "float32")
+    drawn = _drawn(b, "uniform", "float32", (input.shape[0], sample_size), 0.0, 1.0, seed)
+    return b.cast(classes_at(b, input, drawn), target)
+
+
+def classes_at(b: Builder, logits: Value, drawn: Value) -> Value:
+    """int64 [batch, samples]: the classes by unnormalized log-probabilities [batch, classes] that numbers
+    from 0 to 1 [batch, samples] fall into."""
+    batch, classes = logits.shape
+    samples = drawn.shape[1]
+    logits = b.cast(logits, "float32")
     weights = b.map(logits, b.reduce("max", logits, [1], True), lambda x, m: expr.exp(x - m))
     running = b.emit(ops.Cumulate("sum", 1), weights)[0]
     total = b.reduce("max", running, [1], True)
-    drawn = _drawn(b, "uniform", "float32", (batch, sample_size), 0.0, 1.0, seed)
     places = (
         b.reshape(running, (batch, 1, classes)),
-        b.reshape(drawn, (batch, sample_size, 1)),
+        b.reshape(drawn, (batch, samples, 1)),
         b.reshape(total, (batch, 1, 1)),
     )
     below = b.map(*places, lambda r, u, t: (r <= u * t).cast("int64"))
     last = expr.size(classes - 1)
-    return b.map(b.reduce("sum", below, [2]), lambda k: k.minimum(last).cast(target))
+    return b.map(b.reduce("sum", below, [2]), lambda k: k.minimum(last))
 
 
 # Dropout -----------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ ELSEWHERE = {
     "MRotaryEmbedding": "cases of test_attention",
     **dict.fromkeys(("DecoderMaskedMultiHeadAttention", "SparseAttention"), "drawn in test_caches"),
     "AttnLSTM": "drawn in test_attn_lstm",
+    **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"), "test_generation"),
     "NGramRepeatBlock": "drawn in test_logits",
     "Tokenizer": "test_text",
     "SparseToDenseMatMul": "takes sparse tensors: tests/onnxruntime_interface/test_running.py",

@@ -1,0 +1,174 @@
+"""The networks inside a search: what their subgraphs are given in each step, and what the next step needs of
+it.
+
+`first` runs the words so far, `next` one more. Both give the scores of all words after them [rows,
+vocabulary], and a state: keys and values, which grow by a row a step, and what grows with them. All sizes in
+a state follow from the number of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from onnx import GraphProto
+
+from ...errors import UnsupportedError
+from ...ir import expr, ops
+from ...ir.dims import Dimension
+from ...ir.graph import Value
+from ...records import dataclass
+from ..onnx_ops.common import generate, with_size, zeros
+from ..regions import RuleBuilder
+from ..tensors import DTYPE_NAMES
+
+State = list[Value]
+
+
+class Network(Protocol):
+    """What a search drives."""
+
+    def first(self, b: RuleBuilder, words: Value) -> tuple[Value, State]:
+        """Of the words that are there [batch, length]."""
+
+    def next(self, b: RuleBuilder, word: Value, words: Value, state: State) -> tuple[Value, State]:
+        """Of one more word [rows, 1], the last of words [rows, length]."""
+
+    def of_rows(self, b: RuleBuilder, state: State, rows: Value, first: bool) -> State:
+        """The state of other rows, given by their numbers; `first`: of more rows, each of them for one of the
+        batch."""
+
+
+def of_last(b: RuleBuilder, logits: Value, vocabulary: int) -> Value:
+    """float32 [rows, vocabulary] of the last place of logits [rows, length, at least vocabulary]."""
+    rows, length, width = logits.shape
+    last = b.take(logits, 1, length - 1, 1)
+    if vocabulary > 0 and vocabulary != width:
+        last, width = b.take(last, 2, 0, vocabulary), vocabulary
+    return b.cast(b.reshape(last, (rows, width)), "float32")
+
+
+def picked(b: RuleBuilder, x: Value, rows: Value, axis: int = 0) -> Value:
+    """x with these rows along an axis."""
+    return b.emit(ops.Gather("axis", axis), x, rows)[0]
+
+
+def empty_past(b: RuleBuilder, graph: GraphProto, index: int, batch_axis: int, batch: Dimension) -> Value:
+    """An input of a subgraph, keys or values, before there are any: its next to last axis has no places."""
+    information = graph.input[index].type.tensor_type
+    shape: list[Dimension] = [d.dim_value for d in information.shape.dim]
+    if len(shape) < 4 or not all(shape[-3::2]):
+        raise ops.TypeMismatch(f"the heads of its subgraph's input '{graph.input[index].name}' are not known")
+    shape[batch_axis], shape[-2] = batch, 0
+    return zeros(b, DTYPE_NAMES[information.elem_type], shape)
+
+
+def check_inputs(graph: GraphProto, names: Sequence[str]) -> None:
+    """Refuses a subgraph whose first inputs are not called so, and one that writes into caches with room."""
+    found = [i.name for i in graph.input]
+    if found[: len(names)] != list(names):
+        raise ops.TypeMismatch(f"its subgraph takes {', '.join(found)} where {', '.join(names)} come first")
+    if "past_sequence_length" in found:
+        raise UnsupportedError("a search whose subgraph writes its keys in place", "export it without")
+
+
+@dataclass(frozen=True)
+class Gpt:
+    """A decoder alone. Its state: the position of the next word [rows, 1], which words are no padding [rows,
+    length], and for each layer keys and values [2, rows, heads, length, size]. mask: which words are
+    seen [rows, length], by default those that are no padding; positions leave padding out in any case."""
+
+    decoder: GraphProto
+    padding: int
+    vocabulary: int
+    mask: Value | None = None
+
+    def first(self, b: RuleBuilder, words: Value) -> tuple[Value, State]:
+        check_inputs(self.decoder, ("input_ids", "position_ids", "attention_mask"))
+        own = b.map(words, lambda w: expr.where(w.equals(self.padding), expr.const(0, "int32"), 1))
+        mask = own if self.mask is None else self.mask
+        before = b.emit(ops.Cumulate("sum", 1, True), own)[0]
+        positions = b.map(own, before, lambda m, n: expr.where(m.equals(0), 0, n))
+        count = range(3, len(self.decoder.input))
+        pasts = [empty_past(b, self.decoder, k, 1, words.shape[0]) for k in count]
+        logits, *state = b.site.body(b, self.decoder, [words, positions, mask, *pasts])
+        following = b.reduce("sum", own, [1], True)
+        return of_last(b, logits, self.vocabulary), [following, mask, *state]
+
+    def next(self, b: RuleBuilder, word: Value, words: Value, state: State) -> tuple[Value, State]:
+        rows, length = words.shape
+        position, mask, *pasts = state
+        one = zeros(b, "int32", (rows, 1), 1)
+        mask = b.concat([with_size(b, mask, 1, length - 1), one], 1)
+        pasts = [with_size(b, past, 3, length - 1) for past in pasts]
+        logits, *presents = b.site.body(b, self.decoder, [word, position, mask, *pasts])
+        following = b.map(position, lambda p: p + 1)
+        return of_last(b, logits, self.vocabulary), [following, mask, *presents]
+
+    def of_rows(self, b: RuleBuilder, state: State, rows: Value, first: bool) -> State:
+        own, pasts = state[:2], state[2:]  # position and mask are those of all beams of an entry
+        if first:
+            own = [picked(b, x, rows) for x in own]
+        return [*own, *(picked(b, past, rows, 1) for past in pasts)]
+
+
+@dataclass(frozen=True)
+class EncoderDecoder:
+    """A decoder that also looks at what an encoder made of other words, or of sound: T5 and Whisper. The
+    encoder has run, and its results are those of each beam. Its state: for each layer keys and values [rows,
+    heads, length, size]. logits: the encoder's of the first word, where it gives them with the state after
+    it, as its results of one beam alone."""
+
+    decoder: GraphProto
+    vocabulary: int
+    layers: int
+    constant: list[Value]  # inputs of the decoder between the words and the state
+    crossed: list[Value]
+    start: tuple[Value, State] | None
+
+    def first(self, b: RuleBuilder, words: Value) -> tuple[Value, State]:
+        if self.start is None:
+            raise UnsupportedError("an encoder that does not give the scores of a first word")
+        logits, state = self.start
+        return of_last(b, logits, self.vocabulary), state
+
+    def next(self, b: RuleBuilder, word: Value, words: Value, state: State) -> tuple[Value, State]:
+        length = words.shape[1]
+        pasts = [with_size(b, past, 2, length - 1) for past in state]
+        given = word if self.decoder.input[0].type.tensor_type.shape.dim[1].dim_value == 1 else words
+        logits, *presents = b.site.body(b, self.decoder, [given, *self.constant, *pasts, *self.crossed])
+        return of_last(b, logits, self.vocabulary), presents[: 2 * self.layers]
+
+    def of_rows(self, b: RuleBuilder, state: State, rows: Value, first: bool) -> State:
+        return [picked(b, past, rows) for past in state]
+
+
+def encoded(
+    b: RuleBuilder,
+    encoder: GraphProto | None,
+    decoder: GraphProto,
+    inputs: list[Value],
+    beams: Dimension,
+    vocabulary: int,
+) -> EncoderDecoder:
+    """The network after its encoder has run. inputs: the encoder's, of which the decoder is given the mask
+    too where it takes one."""
+    if encoder is None:
+        raise ops.TypeMismatch("its network has no encoder")
+    names = [i.name for i in decoder.input]
+    constants = [name for name in names if name in ("encoder_attention_mask", "encoder_hidden_states")]
+    check_inputs(decoder, ("input_ids", *constants))
+    layers = (len(decoder.output) - 1) // 2
+    logits, hidden, *presents = b.site.body(b, encoder, inputs)
+    if len(presents) != 4 * layers or len(names) != 1 + len(constants) + 4 * layers:
+        raise ops.TypeMismatch(f"its encoder gives {len(presents)} keys and values for {layers} layers")
+    values = {"encoder_attention_mask": inputs[1], "encoder_hidden_states": hidden}
+    rows = generate(b, (logits.shape[0] * beams,), expr.index(0) / expr.size(beams))
+    return EncoderDecoder(
+        decoder,
+        vocabulary,
+        layers,
+        [picked(b, values[name], rows) for name in constants],
+        [picked(b, x, rows) for x in presents[2 * layers :]],
+        (logits, presents[: 2 * layers]),
+    )
