@@ -309,6 +309,10 @@ class ConvPlan:
         """The arguments for panel_parameters, for the panel-th panel of its kind."""
         return [f"ptr {f.offset(self.packed(f), self.panel_offset(f, panels, panel))}"]
 
+    def place_words(self, f: KernelFunction, y: str, x: str, width: int) -> list[str]:
+        """The arguments behind those, of a tile at (y, x)."""
+        return []
+
     def first_block(self, f: KernelFunction, panels: Panels, panel: str) -> str:
         """Of the output channels of the panel-th panel of its kind."""
         return f.add(panels.block, f.mul(panel, panels.vectors))
@@ -579,6 +583,7 @@ def _emit_panel(
                 "ptr %args",
                 f"ptr {f.offset(row, f.mul(x, column_step))}",
                 *weights,
+                *plan.place_words(f, y, x, width),
                 *plan.ahead_words(f, kind, panel, y, x),
                 f"ptr {out.address(f, image, 0, block, y, x)}",
                 *plan.epilogue.arguments(f, n, block, y, x),

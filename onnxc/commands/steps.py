@@ -127,8 +127,9 @@ def _memory_ns(machine: Target, read: int, constant: int, written: int, among: i
 
 
 def _products_ns(node: Node, machine: Target, sizes: Mapping[str, int]) -> float:
-    """The time of a node's products, by the fastest instructions for them; of Winograd's, which are fewer."""
-    from ..codegen.kernels import winograd
+    """The time of a node's products, by the fastest instructions for them; of Winograd's, and of
+    windows over padding, which are fewer."""
+    from ..codegen.kernels import conv_padded, winograd
     from ..ir.arithmetic import multiply_adds_of
     from ..ir.ops import Fused
 
@@ -138,6 +139,8 @@ def _products_ns(node: Node, machine: Target, sizes: Mapping[str, int]) -> float
     if node.choice is not None and node.choice.kernel is winograd:
         m, r = node.choice.tiling.m, winograd.window(node).kernel[0]
         count *= (m + r - 1) ** 2 / (r * m) ** 2
+    if node.choice is not None and node.choice.kernel is conv_padded:
+        count *= conv_padded.used_share(node)
     return count / _products_rate(node, machine) if count else 0.0
 
 

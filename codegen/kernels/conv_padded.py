@@ -1,0 +1,229 @@
+"""Convolution where much of what windows cover is padding: far dilated ones, or ones larger than their image.
+
+    tile: rows x columns pixels, over those rows and columns of taps that reach the image from any of them
+All else is as in `conv.py`. Tiles are as small as that pays, and the image's border is only as wide as a tile
+reaches over its edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import field, fields
+from typing import ClassVar, TypeGuard
+
+from ...ir import dims
+from ...ir.graph import Constant, Node
+from ...ir.ops import Conv
+from ...records import dataclass
+from ...target import Target
+from .. import costs
+from ..costs import Estimate
+from ..kernel import Choice, Code, KernelFunction, Offer
+from ..tiles.blocked import halo_layout, without_halo
+from ..tiles.blocked_epilogue import operand_layouts, packed_operands
+from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add
+from ..tiles.panel import Panel
+from ..tiles.panels import PanelTiling, panel_tilings, panels_of
+from . import conv
+from .conv import ConvPlan, emit_plan, is_plain, plan_of, tile_estimate, window
+
+SHARE = 0.85  # of all pixels' taps that reach the image, at most
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The taps of a window along one axis, over an image of `size`, for a result of `length`."""
+
+    count: int
+    stride: int
+    dilation: int
+    before: int
+    size: int
+    length: int
+
+    def reach(self, first: int, last: int) -> tuple[int, int]:
+        """The first tap that reaches the image from any of some pixels, and the one behind the last."""
+        low = max(0, -((last * self.stride - self.before) // self.dilation))
+        high = (self.size - 1 + self.before - first * self.stride) // self.dilation + 1
+        return min(low, self.count), max(0, min(high, self.count))
+
+    def used(self, each: int) -> int:
+        """Taps of all tiles of `each` pixels."""
+        starts = [min(start, self.length - each) for start in range(0, self.length, each)]
+        return sum(max(0, high - low) for low, high in (self.reach(s, s + each - 1) for s in starts))
+
+    def over(self, each: int) -> int:
+        """How far tiles of so many pixels read over an edge of the image."""
+        return (each - 1) * self.stride
+
+
+# What is offered ---------------------------------------------------------------------------------
+
+
+def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
+    """The panel widths that suit the number of output channels."""
+    axes = _axes(node)
+    if axes is None or not is_plain(node):
+        return
+    operands = operand_layouts(node, target.block)
+    if operands is None or used_share(node) > SHARE:
+        return
+    outputs = dims.number(node.outputs[0].shape[1])
+    for tiling, times in panel_tilings(target, outputs, target.block, node.op.accumulate):
+        rows, columns = tile_shape(node, axes, target, tiling)
+        halo = axes[0].over(rows), axes[1].over(columns)
+        yield Offer(
+            estimate(node, axes, target, tiling, (rows, columns)) * times,
+            tiling,
+            (halo_layout(halo, target.block, 2), None, *operands),
+            without_halo(target.block, 2),
+            (1, *packed_operands(node)),
+        )
+
+
+def _is_taken(node: Node) -> TypeGuard[Node[Conv]]:
+    """Whether a node is an ungrouped convolution of images of known sizes, with constant weights."""
+    op = node.op
+    if not isinstance(op, Conv) or op.transposed or op.groups != 1 or len(op.strides) != 2:
+        return False
+    sizes = (*node.inputs[0].shape[1:], *node.outputs[0].shape[1:], *op.pads)
+    return all(isinstance(size, int) for size in sizes) and node.inputs[1].constant is not None
+
+
+def _axes(node: Node) -> tuple[Taps, Taps] | None:
+    if not _is_taken(node):
+        return None
+    win, x, out = window(node), node.inputs[0].shape[2:], node.outputs[0].shape[2:]
+    if min(dims.numbers((*x, *out, *win.kernel))) < 1 or win.taps == 1 or min(dims.numbers(out)) < 2:
+        return None
+    rows, columns = (
+        Taps(win.kernel[a], win.strides[a], win.dilations[a], *dims.numbers((win.before[a], x[a], out[a])))
+        for a in (0, 1)
+    )
+    return rows, columns
+
+
+def used_share(node: Node) -> float:
+    """Of all pixels' taps those that reach the image."""
+    share = 1.0
+    for taps in _axes(node) or ():
+        share *= taps.used(1) / (taps.length * taps.count)
+    return share
+
+
+def tile_shape(
+    node: Node[Conv], axes: tuple[Taps, Taps], target: Target, tiling: PanelTiling
+) -> tuple[int, int]:
+    """The (rows, columns) of tiles that take the least time."""
+    height, width = (taps.length for taps in axes)
+    most = most_rows(target, tiling.vectors * target.registers(node.op.accumulate, target.block))
+    heights = [r for r in range(1, most + 1) if height % r == 0]
+    shapes = [(r, c) for r in heights for c in range(1, min(width, most // r) + 1)]
+    return min(shapes, key=lambda shape: estimate(node, axes, target, tiling, shape).total)
+
+
+def estimate(
+    node: Node[Conv], axes: tuple[Taps, Taps], target: Target, tiling: PanelTiling, shape: tuple[int, int]
+) -> Estimate:
+    """The steps of all tiles with the taps that they use, their ends, the epilogue, and moving everything
+    once."""
+    (rows, columns), w, sums = shape, node.inputs[1].tensor, node.op.accumulate
+    outputs, channels = dims.numbers(w.shape[:2])
+    tiles = axes[0].length // rows * -(-axes[1].length // columns)
+    depth = channels * axes[0].used(rows) * axes[1].used(columns) / tiles
+    found = costs.step(target)
+    for p in panels_of(outputs, target.block, tiling.vectors, tiling.tail):
+        narrower = target.facts.narrow if p.lanes < target.lanes(sums) else 1
+        each = tile_estimate(target, depth, rows * columns, p.registers(target, sums))
+        found += each * (tiles * p.count * narrower * dims.typical(node.outputs[0].shape[0]))
+    found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
+    return found + costs.stored(target, dims.number(w.nbytes))
+
+
+def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constant | None:
+    """As for `conv.py`."""
+    return conv.pack(node, choice, operand)
+
+
+# Code --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PaddedPlan(ConvPlan):
+    """A plan whose tiles are told which taps they use: rows %top..%bottom-1, columns %left..%right-1."""
+
+    axes: tuple[Taps, Taps] = field(kw_only=True)
+
+    panel_parameters: ClassVar[tuple[str, ...]] = (
+        "ptr noalias %b",
+        *(f"i64 {name}" for name in ("%top", "%bottom", "%left", "%right")),
+    )
+
+    def place_words(self, f: KernelFunction, y: str, x: str, width: int) -> list[str]:
+        places = ((y, self.rows), (x, width))
+        return [
+            f"i64 {word}"
+            for taps, (first, each) in zip(self.axes, places)
+            for word in _reach(f, taps, first, each)
+        ]
+
+    def accumulate(
+        self, f: KernelFunction, tile: Tile, sums: list[str], displacements: Sequence[int], panel: Panel
+    ) -> list[str]:
+        """Block by block of the input, over the taps that are used."""
+        x, kinds = self.x, [tile.vector] * len(sums)
+        whole, rest = divmod(x.channels, x.block)
+        if whole:
+            with f.loop(0, whole, 1, list(zip(kinds, sums))) as blocks:
+                loop_sums = self._block(
+                    f, tile, list(blocks.carried), displacements, panel, blocks.index, x.block
+                )
+                blocks.carry(*loop_sums)
+            sums = list(blocks.results)
+        return self._block(f, tile, sums, displacements, panel, str(whole), rest) if rest else sums
+
+    def _block(
+        self,
+        f: KernelFunction,
+        tile: Tile,
+        sums: list[str],
+        displacements: Sequence[int],
+        panel: Panel,
+        block: str,
+        channels: int,
+    ) -> list[str]:
+        """The sums and the products with so many channels of a block."""
+        x, win, kinds = self.x, self.window, [tile.vector] * len(sums)
+        image = f.offset("%a", f.mul(block, f.size(x.plane)))
+        weights = f.offset(panel.pointer, f.mul(block, x.block * win.taps * tile.panel_step))
+        with f.loop("%top", "%bottom", 1, list(zip(kinds, sums))) as rows:
+            row = f.offset(image, f.mul(rows.index, f.size(x.row * win.dilations[0])))
+            line = f.mul(rows.index, win.kernel[1])
+            with f.loop("%left", "%right", 1, list(zip(kinds, rows.carried))) as columns:
+                pixel = f.offset(row, f.mul(columns.index, x.pixel * win.dilations[1]))
+                tap = f.mul(f.add(line, columns.index), channels * tile.panel_step)
+                here = fixed_rows(pixel, displacements, x.itemsize)
+                done = multiply_add(
+                    f, tile, list(columns.carried), here, Panel(f.offset(weights, tap)), channels
+                )
+                columns.carry(*done)
+            rows.carry(*columns.results)
+        return list(rows.results)
+
+
+def _reach(f: KernelFunction, taps: Taps, first: str, each: int) -> tuple[str, str]:
+    """`Taps.reach` of so many pixels from one on that the run knows."""
+    behind = taps.before + taps.dilation - 1 - (each - 1) * taps.stride
+    low, _ = f.divide(f.maximum(0, f.sub(behind, f.mul(first, taps.stride))), taps.dilation)
+    left = f.sub(taps.size - 1 + taps.before + taps.dilation, f.mul(first, taps.stride))
+    high, _ = f.divide(f.maximum(0, left), taps.dilation)
+    return f.minimum(low, taps.count), f.minimum(high, taps.count)
+
+
+def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
+    axes, plan = _axes(node), plan_of(node, target, choice.tiling)
+    assert axes is not None
+    rows, columns = tile_shape(node, axes, target, choice.tiling)
+    known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)}
+    known |= {"rows": rows, "widths": (columns,), "fetched": False}
+    return emit_plan(PaddedPlan(**known, axes=axes), target, choice.cost)

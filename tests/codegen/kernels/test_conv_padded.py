@@ -1,0 +1,58 @@
+"""Convolutions whose windows cover much padding, against the interpreter."""
+
+import pytest
+from support import harness
+from support.blocked_cases import bias, check, choices, convolution, relu_of_bias
+from support.guarded import guarded
+
+from onnxc.codegen.kernels import conv_padded
+from onnxc.codegen.kernels.conv_padded import Taps
+
+
+@pytest.fixture(autouse=True)
+def forbid_the_memory_behind_operands(monkeypatch):
+    monkeypatch.setattr(harness, "aligned", guarded)
+
+
+TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+
+
+@TARGETS
+@pytest.mark.parametrize("dilation", [2, 5, 6, 9])
+def test_far_dilated_windows(target, dilation):
+    case = convolution(
+        (2, 35, 6, 9),
+        (40, 35, 3, 3),
+        dilations=dilation,
+        pads=dilation,
+        epilogue=relu_of_bias(),
+        extra=[bias(40)],
+    )
+    check(case, conv_padded, target, output_halo=1)
+
+
+@TARGETS
+def test_windows_larger_than_their_image_with_strides_and_any_padding(target):
+    check(convolution((1, 16, 3, 4), (24, 16, 7, 5), 1, (3, 2, 3, 2)), conv_padded, target)
+    check(convolution((1, 20, 8, 7), (17, 20, 3, 3), 2, (6, 5, 4, 7), 4), conv_padded, target, 1)
+    check(convolution((1, 5, 4, 5), (8, 5, 3, 3), 1, 4, 1), conv_padded, target)
+
+
+def test_a_tile_uses_the_taps_that_reach_the_image_from_any_of_its_pixels():
+    taps = Taps(3, 1, 12, 12, 16, 16)
+    assert [taps.reach(y, y) for y in (0, 3, 4, 11, 12, 15)] == [
+        (1, 3),
+        (1, 3),
+        (1, 2),
+        (1, 2),
+        (0, 2),
+        (0, 2),
+    ]
+    assert taps.reach(0, 15) == (0, 3) and taps.used(1) == 24 and taps.used(16) == 3
+    assert Taps(3, 1, 18, 18, 16, 16).used(1) == 16
+
+
+def test_what_has_little_padding_is_left_to_others():
+    assert not choices(
+        convolution((1, 16, 28, 28), (16, 16, 3, 3), pads=1), conv_padded, harness.RUNNABLE[0]
+    )[1]
