@@ -326,10 +326,10 @@ class _Attention:
                 self.products(f, tile, at["query"], query_row, panel, steps, to, self.weights_row)
             with f.loop(0, "%rows") as row:
                 self.weigh(f, at, row.index, whole)
-            steps = f.divide(whole, self.unit.depth)[0]
+            some = f.divide(whole, self.unit.depth)[0]
             for first in range(0, self.shape.extent, self.width):
                 panel = f.offset(at["values"], first // self.width * (self.block // 2 * self.line))
-                self.products(f, tile, at["narrow"], self.narrow_row, panel, steps, at["sums"], self.line)
+                self.products(f, tile, at["narrow"], self.narrow_row, panel, some, at["sums"], self.line)
                 self.finish(f, at["sums"], at["factors"], first)
             f.statement("ret void")
 
