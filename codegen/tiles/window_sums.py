@@ -75,14 +75,17 @@ def nest(
     on."""
     if not loops:
         rows = fixed_rows(a, displacements, dtypes.itemsize(tile.lhs))
-        after = panel.after(f, f.divide(depth, tile.group)[0], tile.panel_step)
+        steps = f.divide(depth, tile.group)[0]
+        after = panel.after(f, steps, tile.panel_step)
         streams, chains = streams_for(f.target, tile, depth) if once else 1, 1
         if streams > 1:
             panel, chains = (
                 replace(panel, prefetch=STREAM_AHEAD),
                 chains_for(f.target, tile.rows, tile.vectors),
             )
-        return multiply_add(f, tile, sums, rows, panel, depth, chains=chains, streams=streams), after
+        unroll = 2 if tile.dot is not None and steps == "2" else 1  # a loop would cost a tenth
+        sums = multiply_add(f, tile, sums, rows, panel, depth, chains=chains, unroll=unroll, streams=streams)
+        return sums, after
     (count, stride), *inner = loops
     pointers = [a, *panel.pointers]
     kinds = [*["ptr"] * len(pointers), *[tile.vector] * len(sums)]
