@@ -6,7 +6,9 @@ from ...errors import UnsupportedError
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
+from ...ir.expr import Expr
 from ...ir.graph import Value
+from ...records import dataclass
 from ..onnx_ops.common import checked, generate, insert_axes
 from ..onnx_ops.movement import padded
 
@@ -55,3 +57,44 @@ def of_beams(b: Builder, rows: Value, beams: Value, past: Dimension) -> Value:
     source = expr.where(expr.index(2) < expr.size(past), first + expr.input_(0, "int32").cast("int64"), own)
     place = expr.where(axis.equals(0), source, expr.where(axis.equals(1), expr.index(1), expr.index(2)))
     return b.emit(ops.Gather("nd"), rows, generate(b, (batch, heads, places, 3), place, which))[0]
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How a cache stores its rows: `bits` of whole numbers whose steps the scale says, one for all or one for
+    each element of a row; two of 4 bits share a byte, the first one in its lower half."""
+
+    bits: int
+    scale: Value
+    each: bool  # whether each element of a row has its own
+
+    def _steps(self, b: Builder, x: Value) -> Value:
+        """The scale, as it broadcasts to rows [batch, heads, places, size]."""
+        return b.reshape(self.scale, (1, x.shape[1], 1, x.shape[3]) if self.each else (1, 1, 1, 1))
+
+    def stored(self, b: Builder, x: Value) -> Value:
+        """Rows as the cache has them."""
+        most = 2 ** (self.bits - 1)
+
+        def body(e: Expr, step: Expr) -> Expr:
+            return expr.round_(e.cast("float32") / step).clip(-most, most - 1)
+
+        codes = b.map(x, self._steps(b, x), body)
+        if self.bits == 8:
+            return b.cast(codes, "int8")
+        batch, heads, places, size = x.shape
+        half = dims.floor_divide(size, 2)
+        low, high = (
+            b.slice(codes, (0, 0, 0, k), (batch, heads, places, half), (1, 1, 1, 2)) for k in range(2)
+        )
+        return b.map(low, high, lambda p, q: ((p + 8) + (q + 8) * 16).cast("uint8"))
+
+    def loaded(self, b: Builder, rows: Value, dtype: str) -> Value:
+        """Rows of the cache as numbers."""
+        if self.bits == 4:
+            halves = [b.map(rows, f) for f in (lambda e: e & 15, lambda e: e >> 4)]
+            pairs = b.concat([insert_axes(b, h, [4]) for h in halves], 4)
+            rows = b.map(
+                b.reshape(pairs, (*rows.shape[:3], 2 * rows.shape[3])), lambda e: e.cast("float32") - 8
+            )
+        return b.map(rows, self._steps(b, rows), lambda e, s: (e.cast("float32") * s).cast(dtype))

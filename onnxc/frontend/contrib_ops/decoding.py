@@ -20,7 +20,7 @@ from ..onnx_ops.common import generate, insert_axes, one_of, widened, zeros
 from ..onnx_ops.movement import padded
 from ..onnx_ops.normalization import RMSNormalization
 from ..onnx_ops.rules import Types
-from .caches import written
+from .caches import Storage, written
 from .schema import HALVES, T, contrib_op
 
 Place = Annotated[Value, Types.of("M", "int64")]
@@ -177,10 +177,10 @@ def GroupQueryAttention(
     """Causal attention over a cache [batch, groups, places, size], into which the new keys and values of each
     sequence are written behind those it has: seqlens_k says how many it then has, less one. query_seqlens:
     how many of a sequence's new rows count, the first ones; what the others give is not specified."""
-    if k_quant_type != "NONE" or v_quant_type != "NONE" or k_scale is not None or v_scale is not None:
-        raise UnsupportedError(
-            "a GroupQueryAttention with a quantised cache", "export it with a cache of floats"
-        )
+    stores = (
+        _storage(b, k_quant_type, k_scale, kv_cache_bit_width),
+        _storage(b, v_quant_type, v_scale, kv_cache_bit_width),
+    )
     if sliding_window_cache:
         raise UnsupportedError(
             "a GroupQueryAttention whose cache is a window", "export it with the whole cache"
@@ -200,11 +200,14 @@ def GroupQueryAttention(
     if do_rotary:
         places = _places(b, start, queries, prompt, position_ids)
         q, k = (_turned(b, x, cos_cache, sin_cache, places, rotary_interleaved or 0) for x in (q, k))
+    dtype = k.dtype
+    k, v = (x if store is None else store.stored(b, x) for x, store in zip((k, v), stores))
     if past_key is not None and past_value is not None:
         k, v = (written(b, p, x, start, total) for p, x in ((past_key, k), (past_value, v)))
-    rows = k, v
+    rows = [k, v]
     if past_key is not None and isinstance(past_key.shape[2], int):  # as long as it may ever become
-        rows = b.take(k, 2, 0, total), b.take(v, 2, 0, total)
+        rows = [b.take(x, 2, 0, total) for x in rows]
+    rows = [x if store is None else store.loaded(b, x, dtype) for x, store in zip(rows, stores)]
     sink = head_sink if head_sink is not None or smooth_softmax != 1 else zeros(b, q.dtype, (num_heads,))
     bias = _visible(b, q, rows[0], start, attention_bias, sink, bool(causal), local_window_size)
     keys, values = (v if sink is None else _with_row(b, v) for v in rows)
@@ -215,6 +218,17 @@ def GroupQueryAttention(
         scores = b.map(b.take(scores, 3, 0, total), lambda e: expr.where(e.equals(-math.inf), 0, e))
         scores = b.cast(scores, query.dtype)
     return b.cast(join_heads(b, y), query.dtype), k, v, scores
+
+
+def _storage(b: Builder, kind: str, scale: Value | None, bits: int | None) -> Storage | None:
+    """How a cache stores keys or values; None where as they are."""
+    one_of(kind, ("NONE", "PER_TENSOR", "PER_CHANNEL"), "k_quant_type or v_quant_type")
+    if kind == "NONE":
+        return None
+    one_of(bits or 8, (4, 8), "kv_cache_bit_width")
+    if scale is None:
+        raise ops.TypeMismatch("a quantised cache needs a scale")
+    return Storage(bits or 8, scale, kind == "PER_CHANNEL")
 
 
 def _epsilon(own: float | None, both: float) -> float:

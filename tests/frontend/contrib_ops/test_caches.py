@@ -101,6 +101,45 @@ def test_drawn_decoders_mean_the_same(data):
     check(decoder(groups, width, heads, past, past + data.draw(st.integers(1, 4)), *wanted), symbolic=True)
 
 
+# Caches of few bits -------------------------------------------------------------------------------------
+
+
+def quantised(batch: int, queries: int, past: int, bits: int, each: bool, **attributes: object) -> Case:
+    """4 heads, 2 of keys, whose cache has whole numbers, with a step for all or for each element of a row."""
+    heads, groups, size = 4, 2, 16
+    kind = np.int8 if bits == 8 else np.uint8
+    limits = np.iinfo(kind)
+    steps = [np.float32(0.5**bits * (1 + rng.random(groups * size if each else 1))) * 4 for _ in range(2)]
+    inputs = [
+        *(floats(batch, queries, count * size) for count in (heads, groups, groups)),
+        *(
+            rng.integers(limits.min, limits.max, (batch, groups, past, size * bits // 8), kind, endpoint=True)
+            for _ in range(2)
+        ),
+        *(np.full(batch, past + queries - 1, np.int32), np.array([past + queries], np.int32)),
+        *(None,) * 5,
+        *(np.asarray(step, np.float32) for step in steps),
+    ]
+    names = dict.fromkeys(("k_quant_type", "v_quant_type"), "PER_CHANNEL" if each else "PER_TENSOR")
+    counts = {"num_heads": heads, "kv_num_heads": groups, "kv_cache_bit_width": bits}
+    return Case("GroupQueryAttention", inputs, {**counts, **names, **attributes}, (0, 1, 2))
+
+
+QUANTISED = [
+    quantised(2, 1, 4, 8, False),
+    quantised(2, 1, 3, 8, True, local_window_size=2),
+    quantised(2, 1, 5, 4, False, softcap=2.0),
+    quantised(1, 3, 2, 4, True),
+    quantised(2, 5, 0, 8, True),
+]
+
+
+@pytest.mark.parametrize("case", QUANTISED, ids=str)
+@pytest.mark.parametrize("symbolic", [False, True], ids=["known", "symbolic"])
+def test_quantised_caches_are_written_and_read_alike(case, symbolic):
+    check(case, symbolic)
+
+
 # Blocks that are seen -----------------------------------------------------------------------------------
 
 
@@ -166,4 +205,4 @@ def test_queries_see_the_blocks_that_onnxruntime_shows_them(batch, queries, turn
 
 @pytest.mark.slow
 def test_a_library_of_them_computes_what_the_interpreter_does(tmp_path):
-    check_compiled([ALL[1], ALL[4], ALL[8], sparse(2, 5, 5, 2, False, True)], tmp_path)
+    check_compiled([ALL[1], ALL[4], ALL[8], sparse(2, 5, 5, 2, False, True), *QUANTISED[1:4]], tmp_path)
