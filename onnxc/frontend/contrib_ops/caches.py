@@ -98,3 +98,41 @@ class Storage:
                 b.reshape(pairs, (*rows.shape[:3], 2 * rows.shape[3])), lambda e: e.cast("float32") - 8
             )
         return b.map(rows, self._steps(b, rows), lambda e, s: (e.cast("float32") * s).cast(dtype))
+
+
+@dataclass(frozen=True)
+class Window:
+    """A cache that has room for the last `capacity` rows of a sequence, of which queries see `size`: it keeps
+    some of the last rows, in order. When it is full, as many go at once as it has more than the window."""
+
+    capacity: Dimension
+    size: int
+
+    def _there(self, count: Expr) -> Expr:
+        """How many rows are there after `count` of a sequence."""
+        capacity = expr.size(self.capacity)
+        spare = capacity - self.size + 1
+        return expr.where(count <= capacity, count, count - spare * ((count - capacity + spare - 1) / spare))
+
+    def places(self, b: Builder, start: Value, new: Dimension) -> Value:
+        """int64 [batch, capacity + new]: where in the sequence each row of the cache is, and after them each
+        new one; behind all others where there is none. start [batch, 1]: how many there were before."""
+        n, j, capacity = expr.input_(0, "int64"), expr.index(1), expr.size(self.capacity)
+        there = self._there(n)
+        own = expr.where(j < there, n - there + j, expr.const(1 << 40, "int64"))
+        return generate(
+            b, (start.shape[0], self.capacity + new), expr.where(j < capacity, own, n + j - capacity), start
+        )
+
+    def kept(self, b: Builder, rows: Value, start: Value, end: Value) -> Value:
+        """The cache [batch, heads, capacity, size] after sequences have `end` rows [batch, 1], of `start`
+        rows before: rows of the cache and behind them new ones."""
+        batch, heads, count, _ = rows.shape
+        before, after, axis = expr.input_(0, "int64"), expr.input_(1, "int64"), expr.index(3)
+        place = after - self._there(after) + expr.index(2)
+        own = place - (before - self._there(before))
+        row = expr.where(place < before, own, expr.size(self.capacity) + place - before)
+        row = row.clip(0, expr.size(count) - 1)  # behind what there is, any will do
+        at = expr.where(axis.equals(0), expr.index(0), expr.where(axis.equals(1), expr.index(1), row))
+        bounds = [b.reshape(x, (batch, 1, 1, 1)) for x in (start, end)]
+        return b.emit(ops.Gather("nd"), rows, generate(b, (batch, heads, self.capacity, 3), at, *bounds))[0]

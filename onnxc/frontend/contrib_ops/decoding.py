@@ -20,7 +20,7 @@ from ..onnx_ops.common import generate, insert_axes, one_of, widened, zeros
 from ..onnx_ops.movement import padded
 from ..onnx_ops.normalization import RMSNormalization
 from ..onnx_ops.rules import Types
-from .caches import Storage, written
+from .caches import Storage, Window, written
 from .schema import HALVES, T, contrib_op
 
 Place = Annotated[Value, Types.of("M", "int64")]
@@ -181,10 +181,6 @@ def GroupQueryAttention(
         _storage(b, k_quant_type, k_scale, kv_cache_bit_width),
         _storage(b, v_quant_type, v_scale, kv_cache_bit_width),
     )
-    if sliding_window_cache:
-        raise UnsupportedError(
-            "a GroupQueryAttention whose cache is a window", "export it with the whole cache"
-        )
     one_of(qk_output, (0, 1, 2), "qk_output")
     q, k, v = _operands(b, query, key, value, num_heads, kv_num_heads)
     batch, _, queries, _ = q.shape
@@ -202,14 +198,16 @@ def GroupQueryAttention(
         q, k = (_turned(b, x, cos_cache, sin_cache, places, rotary_interleaved or 0) for x in (q, k))
     dtype = k.dtype
     k, v = (x if store is None else store.stored(b, x) for x, store in zip((k, v), stores))
-    if past_key is not None and past_value is not None:
-        k, v = (written(b, p, x, start, total) for p, x in ((past_key, k), (past_value, v)))
-    rows = [k, v]
-    if past_key is not None and isinstance(past_key.shape[2], int):  # as long as it may ever become
-        rows = [b.take(x, 2, 0, total) for x in rows]
+    places, pasts = None, (past_key, past_value)
+    if sliding_window_cache:
+        if attention_bias is not None or b.site.wanted[3:4] == (True,):
+            raise UnsupportedError("scores over a cache that is a window", "export it with the whole cache")
+        rows, (k, v), places = _in_window(b, pasts, (k, v), start, seqlens_k, local_window_size)
+    else:
+        rows, (k, v) = _in_order(b, pasts, (k, v), start, total)
     rows = [x if store is None else store.loaded(b, x, dtype) for x, store in zip(rows, stores)]
     sink = head_sink if head_sink is not None or smooth_softmax != 1 else zeros(b, q.dtype, (num_heads,))
-    bias = _visible(b, q, rows[0], start, attention_bias, sink, bool(causal), local_window_size)
+    bias = _visible(b, q, rows[0], start, attention_bias, sink, bool(causal), local_window_size, places)
     keys, values = (v if sink is None else _with_row(b, v) for v in rows)
     exposed = {1: 2, 2: 3}.get(qk_output) if b.site.wanted[3:4] == (True,) else None
     q, keys, values = (widened(b, x) for x in (q, keys, values))
@@ -218,6 +216,28 @@ def GroupQueryAttention(
         scores = b.map(b.take(scores, 3, 0, total), lambda e: expr.where(e.equals(-math.inf), 0, e))
         scores = b.cast(scores, query.dtype)
     return b.cast(join_heads(b, y), query.dtype), k, v, scores
+
+
+def _in_order(
+    b: Builder, pasts: Sequence[Value | None], new: Sequence[Value], start: Value, total: Dimension
+) -> tuple[list[Value], list[Value]]:
+    """(keys and values of all places so far, the caches) after new ones."""
+    present = [x if past is None else written(b, past, x, start, total) for past, x in zip(pasts, new)]
+    if pasts[0] is not None and isinstance(pasts[0].shape[2], int):  # as long as it may ever become
+        return [b.take(x, 2, 0, total) for x in present], present
+    return present, present
+
+
+def _in_window(
+    b: Builder, pasts: Sequence[Value | None], new: Sequence[Value], start: Value, seqlens: Value, window: int
+) -> tuple[list[Value], list[Value], Value]:
+    """(keys and values of the caches and new ones, the caches after them, where each key is)."""
+    if pasts[0] is None or pasts[1] is None or window < 1:
+        raise ops.TypeMismatch("a cache that is a window comes without a past or the window's size")
+    cache, end = Window(pasts[0].shape[2], window), b.reshape(seqlens, (start.shape[0], 1))
+    end = b.map(end, lambda n: n.cast("int64") + 1)
+    rows = [b.concat([past, x], 2) for past, x in zip(pasts, new) if past is not None]
+    return rows, [cache.kept(b, x, start, end) for x in rows], cache.places(b, start, new[0].shape[2])
 
 
 def _storage(b: Builder, kind: str, scale: Value | None, bits: int | None) -> Storage | None:
@@ -302,22 +322,27 @@ def _visible(
     sink: Value | None,
     causal: bool,
     window: int,
+    places: Value | None = None,
 ) -> Value:
     """What is added to the scores: -inf where a query does not see a key; of a last column, which no key has,
-    the sink of each head."""
+    the sink of each head. places: where each key is [batch, keys], by default in order."""
     queries, keys = q.shape[2], k.shape[2]
     operands = [b.reshape(start, (start.shape[0], 1, 1, 1))]
     i, j = expr.index(2), expr.index(3)
+    columns = keys if sink is None else keys + 1
+    at = j
+    if places is not None:
+        operands.append(padded(b, insert_axes(b, places, [1, 2]), (0,) * 4, (0, 0, 0, columns - keys)))
+        at = expr.input_(1, "int64")
     place = expr.input_(0, "int64") + i
     last = place if causal else expr.input_(0, "int64") + expr.size(queries) - 1
-    seen = j <= last
+    seen = at <= last
     if window > 0:
-        seen = seen & (j > place - window)
+        seen = seen & (at > place - window)
     bias = expr.const(0, "float32")
-    columns = keys if sink is None else keys + 1
     if given is not None:
         operands.append(padded(b, given, (0,) * 4, (0, 0, 0, columns - given.shape[3])))
-        bias = expr.input_(1, given.dtype).cast("float32")
+        bias = expr.input_(len(operands) - 1, given.dtype).cast("float32")
     bias = expr.where(seen, bias, -math.inf)
     heads = 1 if sink is None and (given is None or given.shape[1] == 1) else q.shape[1]
     if sink is not None:

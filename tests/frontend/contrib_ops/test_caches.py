@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.contrib import Case, as_model, check, check_compiled, drawing, interpreted, same
+from support.contrib import Case, as_model, check, check_compiled, drawing, interpreted, runtime, same
 
 rng = np.random.default_rng(21)
 
@@ -140,6 +140,55 @@ def test_quantised_caches_are_written_and_read_alike(case, symbolic):
     check(case, symbolic)
 
 
+# Caches that are windows --------------------------------------------------------------------------------
+
+
+def windowed(queries: int, lengths: list[int], capacity: int, window: int, **attributes: object) -> Case:
+    """lengths: of the sequences, new words included."""
+    heads, groups, size, batch = 4, 2, 16, len(lengths)
+    inputs = [
+        *(floats(batch, queries, count * size) for count in (heads, groups, groups)),
+        *(floats(batch, groups, capacity, size) for _ in range(2)),
+        *(np.array(lengths, np.int32) - 1, np.array([max(lengths)], np.int32)),
+        *(floats(64, size // 2) for _ in range(2)),
+    ]
+    given = {"local_window_size": window, "sliding_window_cache": 1, "do_rotary": 1, **attributes}
+    return Case(
+        "GroupQueryAttention", inputs, {"num_heads": heads, "kv_num_heads": groups, **given}, (0, 1, 2)
+    )
+
+
+def there(length: int, capacity: int, window: int) -> int:
+    """How many rows a window's cache has: when it is full, as many go at once as it is larger than the
+    window."""
+    while length > capacity:
+        length -= capacity - window + 1
+    return length
+
+
+@pytest.mark.slow
+@drawing(15)
+@given(st.data())
+def test_windows_keep_the_rows_that_onnxruntime_keeps(data):
+    window, spare, symbolic = (
+        data.draw(st.integers(1, 6)),
+        data.draw(st.integers(0, 5)),
+        data.draw(st.booleans()),
+    )
+    lengths = data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=3))
+    queries = 1
+    if len(lengths) == 1 or data.draw(st.booleans()):  # a prompt, or several words of one sequence
+        lengths = [lengths[0]] * len(lengths)
+        queries = lengths[0] if len(lengths) > 1 else data.draw(st.integers(1, lengths[0]))
+    case = windowed(queries, lengths, window + spare, window, smooth_softmax=data.draw(st.integers(0, 1)))
+    found, expected = interpreted(case, symbolic), runtime(*as_model([case]))
+    same(found[0], expected[0], 1e-5)
+    for entry, length in enumerate(lengths):
+        kept = there(length, window + spare, window)
+        for one, other in zip(found[1:], expected[1:]):
+            same(one[entry, :, :kept], other[entry, :, :kept], 1e-5)
+
+
 # Blocks that are seen -----------------------------------------------------------------------------------
 
 
@@ -205,4 +254,7 @@ def test_queries_see_the_blocks_that_onnxruntime_shows_them(batch, queries, turn
 
 @pytest.mark.slow
 def test_a_library_of_them_computes_what_the_interpreter_does(tmp_path):
-    check_compiled([ALL[1], ALL[4], ALL[8], sparse(2, 5, 5, 2, False, True), *QUANTISED[1:4]], tmp_path)
+    check_compiled(
+        [ALL[1], ALL[4], ALL[8], sparse(2, 5, 5, 2, False, True), *QUANTISED[1:4], windowed(1, [9, 5], 6, 4)],
+        tmp_path,
+    )

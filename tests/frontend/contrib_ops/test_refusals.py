@@ -31,7 +31,7 @@ CASES = [
             [X, None, None, None, None, SEQLENS, TOTAL],
             {**GROUPED, "sliding_window_cache": 1},
         ),
-        "whose cache is a window",
+        "comes without a past",
     ),
     (Case("MatMulNBits", [X[0], WEIGHTS, SCALES], {"K": 8, "N": 6, "block_size": 12}), "in blocks of 12"),
     (
