@@ -107,6 +107,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         fold_pads.fold_pads,
         merge_movement.merge_movement,  # a Transpose there and back is none, and nobody absorbs one of them
         absorb_transposes.absorb_transposes,
+        lift_reshapes.lift_reshapes,  # between scores and what is added to them
         fuse_attention.fuse_attention,
         merge_movement.merge_movement,
         fuse_maps.fuse_maps,

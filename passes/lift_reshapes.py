@@ -4,6 +4,7 @@ reshape(reshape(%x))                                             →   reshape(%
 reshape(reduce(%x) axes=(1)) shape=(n, 1)                        →   reduce(%x) axes=(1) keepdims=true
 reshape(contract(%x, %w) mk, kn -> mn) shape=(a, b, n)           →   contract(reshape(%x), %w) amk, kn -> amn
 reshape(map(reshape(%x), %bias: [n])) shape=(a, b, n)            →   map(%x, %bias)
+reshape(map(reshape(%x), %mask: [1, b, n])) shape=(b, n)         →   map(%x, reshape(%mask) shape=(b, n))
 reshape(map(%x)) of an input %x                                  →   map(reshape(%x))
 
 Exporters flatten what they multiply and shape the product back. Without the two, what follows is of the
@@ -16,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_letters
 
+from ..ir import dims
 from ..ir.expr import contains
-from ..ir.graph import Graph, Node, Rewriter, Value
+from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Contract, Map, Op, Reduce, Reshape, Shape
 from ..ir.regions import everywhere
 from ..ir.requirements import Need
@@ -98,9 +100,20 @@ class _Lift:
         operands = [v for v in found if v is not None]
         if contains(node.op.body, "index") or len(operands) < len(found):
             return None
-        if any(new is v and v.rank > kept for new, v in zip(operands, node.inputs)):
+        beyond = [new is v and v.rank > kept for new, v in zip(operands, node.inputs)]
+        if any(d != 1 for v, longer in zip(operands, beyond) if longer for d in v.shape[: v.rank - kept]):
             return None
+        operands = [self._last(v, kept, node) if longer else v for v, longer in zip(operands, beyond)]
         return self._add(node.op, operands, node)
+
+    def _last(self, value: Value, axes: int, node: Node) -> Value:
+        """The last axes of a value, all before them of size 1."""
+        shape = value.shape[value.rank - axes :]
+        if value.constant is None:
+            return self._add(Reshape(shape), [value], node)
+        sizes, constant = dims.numbers(shape), value.constant
+        made = Constant(value.dtype, sizes, lambda: constant.array.reshape(sizes), constant.splat)
+        return Value(TensorType(value.dtype, shape), value.name, made)
 
     def _add(self, op: Op, inputs: Sequence[Value], node: Node) -> Value:
         """A node in place of another, read where that was."""
