@@ -40,6 +40,7 @@ from .ir.verify import verify
 from .options import DEFAULTS, OPTIMIZE, PRECISIONS, Options
 from .passes import (
     absorb_transposes,
+    assign_slices,
     eliminate_common,
     flatten_windows,
     flush_subnormals,
@@ -103,6 +104,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         unfold_transposed.unfold_transposed,
         flatten_windows.flatten_windows,
         fold_constants.fold_constants,  # what was widened is constant, too
+        assign_slices.assign_slices,
         eliminate_common.eliminate_common,
         fold_pads.fold_pads,
         merge_movement.merge_movement,  # a Transpose there and back is none, and nobody absorbs one of them

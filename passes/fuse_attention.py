@@ -85,10 +85,19 @@ def _match(node: Node, readers: Counter[Value]) -> _Found | None:
         halves = list(zip((host.op.lhs, host.op.rhs), host.inputs))
         for (one, queries), (other, keys) in (halves, halves[::-1]):
             op = _attention(one, other, host.op.out, weights, values, node.op.out)
-            if op is not None and queries.dtype == keys.dtype == value.dtype == "float32":
+            if op is None or not _along_rows(op, value, node.outputs[0]):
+                continue
+            if queries.dtype == keys.dtype == value.dtype == "float32":
                 (queries, a), (keys, b) = _unscaled(queries), _unscaled(keys)
                 return _Found(replace(op, scale=scores.scale * a * b), (queries, keys, value), scores.bias)
     return None
+
+
+def _along_rows(op: Attention, value: Value, result: Value) -> bool:
+    """Whether a key's values lie side by side, and a query's results: of others, as of attention between
+    channels, which has few keys, kernels of products make more."""
+    rows = ((op.v, "e", value.shape), (op.out, "e", result.shape))
+    return all(labels.endswith(last) or shape[labels.index(last)] == 1 for labels, last, shape in rows)
 
 
 def _unscaled(value: Value) -> tuple[Value, float]:

@@ -241,3 +241,22 @@ def test_an_axis_that_only_the_keys_have_is_no_attention():
         return %6
     }""",
     )
+
+
+def test_attention_between_channels_stays_products():
+    """Its values have the keys, which are channels, side by side."""
+    text = """graph g(%q: float32[2, 50, 8], %k: float32[2, 50, 8], %v: float32[2, 50, 8]) {
+        %0 = contract(%q, %k) lhs=bdq rhs=bdk out=bqk accumulate=float32
+        %1 = reduce(%0) kind=max axes=(2) keepdims=true
+        %2 = map(%0, %1) { exp(sub($0, $1)) }
+        %3 = reduce(%2) kind=sum axes=(2) keepdims=true
+        %4 = map(%2, %3) { div($0, $1) }
+        %5 = contract(%4, %v) lhs=bqk rhs=VALUES out=bqe accumulate=float32
+        return %5
+    }"""
+    stays(clean(fuse_attention), text.replace("VALUES", "bek"))
+    assert ops(
+        clean(fuse_attention)(
+            parse(text.replace("VALUES", "bke").replace("%v: float32[2, 50, 8]", "%v: float32[2, 8, 50]"))
+        )
+    ) == ["Attention"]
