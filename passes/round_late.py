@@ -35,7 +35,7 @@ def round_late(graph: Graph) -> Graph:
 def _computes(node: Node) -> bool:
     """Whether a node's results are rounded because of their type alone."""
     match node.op:
-        case Map(body) if body.op == "cast" and body.args[0].op == "input":
+        case Map(body) if _casts(node.op):
             made = node.inputs[body.args[0].value].producer  # by the same ONNX node: this rounds its result
             return made is not None and node.origin == made.origin != ""
         case Map(body):
@@ -96,8 +96,9 @@ class _Later:
             self._bodied(node, wanted)
 
     def _may_round(self, node: Node) -> bool:
-        """Whether something is rounded before a node whose results are, or inside its body."""
-        return isinstance(node.op, Map) or any(v in self.wide for v in node.inputs)
+        """Whether something is rounded before a node whose results are, or inside its body; or a product may
+        be one of float16s."""
+        return isinstance(node.op, (Map, Contract)) or any(v in self.wide for v in node.inputs)
 
     def _bodied(self, node: Node, wanted: bool) -> None:
         """A Map, a Reduce or a sum of products, whose body computes in float32."""
@@ -117,7 +118,8 @@ class _Later:
             sums = expr.input_(0, op.accumulate)
             body = sums if op.epilogue is None else _unrounded(op.epilogue, [None, *operands[2:]])
             if isinstance(op, Contract):
-                op = replace(op, halves=all(v.dtype == NARROW for v in node.inputs[:2]))
+                halves = all(_is_half(v, node) for v in node.inputs[:2])
+                op = replace(op, halves=halves or op.halves)
             self._emit(node, replace(op, epilogue=None if body is sums else body), operands)
 
     def _emit(self, node: Node, op: Op, operands: Sequence[Value]) -> None:
@@ -153,6 +155,23 @@ class _Later:
             self.narrow[value] = rounded[0]
             self.rewriter.replace([value], rounded)
         return self.rewriter.of(value)
+
+
+def _is_half(value: Value, node: Node) -> bool:
+    """Whether an operand is a float16, or one that the same ONNX node, or a constant, has as another type."""
+    if value.dtype == NARROW:
+        return True
+    if value.constant is not None:
+        made = value.constant.derivation
+        return made is not None and _casts(made.op) and made.operands[0].dtype == NARROW
+    cast = value.producer
+    own = cast is not None and cast.origin == node.origin != "" and _casts(cast.op)
+    return own and value.node.inputs[0].dtype == NARROW
+
+
+def _casts(op: Op) -> bool:
+    """Whether an op gives its operand as another type."""
+    return isinstance(op, Map) and op.body.op == "cast" and op.body.args[0].op == "input"
 
 
 def _unrounded(body: Expr, operands: Sequence[Value | None]) -> Expr:

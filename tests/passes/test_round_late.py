@@ -111,6 +111,23 @@ def test_a_cast_of_the_model_rounds_and_one_of_an_operator_does_not():
     )
 
 
+def test_products_of_what_an_operator_has_widened_are_those_of_float16s():
+    text = """graph g(%x: float16[2, 3], %y: float32[2, 3]) {
+        %w = constant float16[3, 4] splat 0.5
+        %0 = map(%w) { cast($0, float32) } from "a (Attention)"
+        %1 = map(%x) { cast($0, float32) } from "a (Attention)"
+        %2 = contract(%1, %0) lhs=mk rhs=kn out=mn accumulate=float32 from "a (Attention)"
+        %3 = contract(%1, %0) lhs=mk rhs=kn out=mn accumulate=float32 from "b (MatMul)"
+        %4 = contract(%y, %0) lhs=mk rhs=kn out=mn accumulate=float32 from "a (Attention)"
+        return %2, %3, %4
+    }"""
+    becomes(
+        round_late,
+        text,
+        text.replace('float32 from "a (Attention)"', 'float32 halves=true from "a (Attention)"', 1),
+    )
+
+
 def test_a_pool_takes_float32_as_it_is():
     text = """graph g(%x: float16[1, 2, 3]) {
         %0 = map(%x) { exp($0) }
