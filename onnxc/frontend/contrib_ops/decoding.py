@@ -198,16 +198,17 @@ def GroupQueryAttention(
         q, k = (_turned(b, x, cos_cache, sin_cache, places, rotary_interleaved or 0) for x in (q, k))
     dtype = k.dtype
     k, v = (x if store is None else store.stored(b, x) for x, store in zip((k, v), stores))
-    places, pasts = None, (past_key, past_value)
+    pasts = past_key, past_value
+    where: Value | None = None
     if sliding_window_cache:
         if attention_bias is not None or b.site.wanted[3:4] == (True,):
             raise UnsupportedError("scores over a cache that is a window", "export it with the whole cache")
-        rows, (k, v), places = _in_window(b, pasts, (k, v), start, seqlens_k, local_window_size)
+        rows, (k, v), where = _in_window(b, pasts, (k, v), start, seqlens_k, local_window_size)
     else:
         rows, (k, v) = _in_order(b, pasts, (k, v), start, total)
     rows = [x if store is None else store.loaded(b, x, dtype) for x, store in zip(rows, stores)]
     sink = head_sink if head_sink is not None or smooth_softmax != 1 else zeros(b, q.dtype, (num_heads,))
-    bias = _visible(b, q, rows[0], start, attention_bias, sink, bool(causal), local_window_size, places)
+    bias = _visible(b, q, rows[0], start, attention_bias, sink, bool(causal), local_window_size, where)
     keys, values = (v if sink is None else _with_row(b, v) for v in rows)
     exposed = {1: 2, 2: 3}.get(qk_output) if b.site.wanted[3:4] == (True,) else None
     q, keys, values = (widened(b, x) for x in (q, keys, values))

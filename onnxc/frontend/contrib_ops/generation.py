@@ -69,7 +69,7 @@ def GreedySearch(
         prefix_vocab_mask,
         _one(b, min_length),
     )
-    network = Gpt(decoder, pad_token_id, vocab_size, attention_mask)
+    network = Gpt(decoder, pad_token_id, vocab_size, attention_mask, init_decoder)
     words, _, _ = search(b, network, Greedy(limits, eos_token_id, pad_token_id), input_ids, most)
     return filled(b, words, most, pad_token_id)
 
@@ -124,7 +124,7 @@ def Sampling(
     choice = Sampled(
         limits, eos_token_id, pad_token_id, top_p, min_tokens_to_keep, bool(custom), filter_value, start
     )
-    network = Gpt(decoder, pad_token_id, vocab_size, attention_mask)
+    network = Gpt(decoder, pad_token_id, vocab_size, attention_mask, init_decoder)
     words, _, _ = search(b, network, choice, input_ids, most)
     return filled(b, words, most, pad_token_id)
 
@@ -168,7 +168,7 @@ def BeamSearch(
     if model_type == WHISPER:
         _no_timestamps(b, logits_processor)
     if model_type == GPT:
-        network: Network = Gpt(decoder, pad_token_id, vocab_size, attention_mask)
+        network: Network = Gpt(decoder, pad_token_id, vocab_size, attention_mask, init_decoder)
         words, beams = input_ids, _count(b, num_beams)
     else:
         words = _first_words(b, input_ids, decoder_input_ids, decoder_start_token_id)

@@ -82,16 +82,17 @@ class Gpt:
     padding: int
     vocabulary: int
     mask: Value | None = None
+    opening: GraphProto | None = None  # the decoder of the first step, where that is another
 
     def first(self, b: RuleBuilder, words: Value) -> tuple[Value, State]:
-        check_inputs(self.decoder, ("input_ids", "position_ids", "attention_mask"))
+        for graph in (self.decoder, decoder := self.opening or self.decoder):
+            check_inputs(graph, ("input_ids", "position_ids", "attention_mask"))
         own = b.map(words, lambda w: expr.where(w.equals(self.padding), expr.const(0, "int32"), 1))
         mask = own if self.mask is None else self.mask
         before = b.emit(ops.Cumulate("sum", 1, True), own)[0]
         positions = b.map(own, before, lambda m, n: expr.where(m.equals(0), 0, n))
-        count = range(3, len(self.decoder.input))
-        pasts = [empty_past(b, self.decoder, k, 1, words.shape[0]) for k in count]
-        logits, *state = b.site.body(b, self.decoder, [words, positions, mask, *pasts])
+        pasts = [empty_past(b, decoder, k, 1, words.shape[0]) for k in range(3, len(decoder.input))]
+        logits, *state = b.site.body(b, decoder, [words, positions, mask, *pasts])
         following = b.reduce("sum", own, [1], True)
         return of_last(b, logits, self.vocabulary), [following, mask, *state]
 

@@ -11,7 +11,7 @@ from support.contrib import Feeds, drawing, runtime
 from support.generation import WORDS, decoder, encoder, gpt_decoder, search_model
 
 import onnxc
-from onnxc.errors import ModelErrors
+from onnxc.diagnostics import ModelErrors
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 
@@ -213,6 +213,17 @@ def test_drawn_beams_end_alike(data):
     model, feeds = beams(
         prompt(batch, length, seed), most, count, returned, seed=seed, eos_token_id=end, **more
     )
+    agree(by_interpreter(model, feeds), runtime(model, feeds))
+
+
+def test_the_first_step_may_have_a_decoder_of_its_own():
+    graphs = {"decoder": gpt_decoder(1, 0), "init_decoder": gpt_decoder(1, 1)}
+    words = prompt(2, 3)
+    model, feeds = search_model("GreedySearch", [words, number(8)], graphs, **END)
+    expected = runtime(model, feeds)
+    agree(by_interpreter(model, feeds), expected)
+    assert (expected[0] != by_interpreter(*greedy(words, 8))[0]).any()
+    model, feeds = beams(words, 8, 2, 1, graphs=graphs)
     agree(by_interpreter(model, feeds), runtime(model, feeds))
 
 
