@@ -47,8 +47,9 @@ def _cost(node: Node[Sort], target: Target) -> Estimate:
     counts."""
     x = node.inputs[0]
     length, digits = dims.typical(x.shape[node.op.axis]) if x.rank else 1, dtypes.itemsize(x.dtype)
-    if length > SHORT and _few(node):
-        each = costs.COMPARED * 3 / LANES + 3 * costs.RANK * dims.typical(node.op.count or 0) / length
+    few = _few(node)
+    if length > SHORT and few is not None:
+        each = costs.COMPARED * 3 / LANES + 3 * costs.RANK * few / length
     elif length <= SHORT:
         each = costs.RANK + costs.COMPARED * length / LANES
     else:
@@ -58,8 +59,17 @@ def _cost(node: Node[Sort], target: Target) -> Estimate:
     return costs.overhead(each * dims.typical(x.tensor.count)) + costs.step(target)
 
 
-def _few(node: Node[Sort]) -> bool:
-    return isinstance(node.op.count, int) and 0 < node.op.count <= FEW
+def _few(node: Node[Sort]) -> int | None:
+    """How many are wanted of each line that is not short, where vectors hold them: the number itself, or the
+    less of it and a length that only the run knows."""
+    count = node.op.count
+    if count is None or node.inputs[0].rank == 0:
+        return None
+    most = count if isinstance(count, int) else dims.bounds(count)[1]
+    if most is None or not 0 < most <= min(FEW, SHORT):
+        return None
+    least = dims.minimum(node.inputs[0].shape[node.op.axis], most)
+    return most if isinstance(count, int) or dims.equal(count, least) is True else None
 
 
 def emit(node: Node[Sort], choice: Choice[None], target: Target) -> Code:
@@ -127,12 +137,12 @@ class Line:
         self.item = dtypes.itemsize(dtype)
         self.word = f"i{8 * self.item}"
 
-    def emit(self, known: bool, few: bool, dense: bool) -> None:
-        """known: how long the line is. few: no more than FEW are wanted, a known number. dense: elements lie
-        side by side."""
+    def emit(self, known: bool, few: int | None, dense: bool) -> None:
+        """known: how long the line is. few: how many are wanted of a line that is not short, if vectors hold
+        them. dense: elements lie side by side."""
 
         def long() -> None:
-            self._first_few(dense) if few else self._by_radix()
+            self._by_radix() if few is None else self._first_few(few, dense)
 
         if known:
             self._by_rank() if int(self.n) <= SHORT else long()
@@ -211,18 +221,18 @@ class Line:
 
     # A few of a long line ----------------------------------------------------------------------
 
-    def _first_few(self, dense: bool) -> None:
+    def _first_few(self, count: int, dense: bool) -> None:
         """The keys that are first so far stand in order in vectors, with their indices: a key goes behind
         those that are not greater, and the last drops out. Of a vector of elements only those are looked at
         that come before the last that is wanted."""
-        f, count = self.f, int(self.count)
+        f = self.f
         lanes = max(4, 1 << (count - 1).bit_length())
         kinds = [vector_type(self.word, lanes), vector_type("i64", lanes)]
         start = [f"splat ({self.word} -1)", "splat (i64 -1)"]
         if dense:
             filled = f.minimum(-(-count // LANES) * LANES, self.n)
             best = self._inserted("0", filled, kinds, start, lanes)
-            best, done = self._looked_through(filled, kinds, best, lanes)
+            best, done = self._looked_through(count, filled, kinds, best, lanes)
             _, places = self._inserted(done, self.n, kinds, best, lanes)
         else:
             _, places = self._inserted("0", self.n, kinds, start, lanes)
@@ -230,10 +240,10 @@ class Line:
             self._store_result(f.extract(places, place, kinds[1]), str(place))
 
     def _looked_through(
-        self, start: str, kinds: list[str], best: Sequence[str], lanes: int
+        self, count: int, start: str, kinds: list[str], best: Sequence[str], lanes: int
     ) -> tuple[Sequence[str], str]:
-        """The first so far after whole vectors of elements from `start` on, and where these end."""
-        f, count = self.f, int(self.count)
+        """The first `count` so far after whole vectors of elements from `start` on, and where these end."""
+        f = self.f
         whole = f.binary("and", f.sub(self.n, start), -LANES, "i64")
         done = f.add(start, whole)
         with f.loop(start, done, LANES, carried=list(zip(kinds, best))) as loop:

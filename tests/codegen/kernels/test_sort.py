@@ -9,6 +9,7 @@ from support.nests import TARGETS, node_of, numbers, run, symbolic
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import sort
+from onnxc.ir import dims
 from onnxc.ir.interpret import run_node
 from onnxc.ir.ops import Sort
 
@@ -117,6 +118,14 @@ def test_the_first_of_a_line_are_those_of_the_whole_line_sorted(target, count):
     check(target, Sort(1, True, count), numbers((3, 200), "float32"))
     check(target, Sort(0, True, count), numbers((200, 3), "int8"))
     check(target, Sort(0, False, count), numbers((117,), low=0, high=3), is_symbolic=True)
+
+
+@TARGETS
+def test_the_first_of_a_line_that_may_be_shorter(target):
+    for length in (0, 3, 64, 65, 300):
+        for count in (7, dims.symbol("n1")):
+            wanted = dims.minimum(dims.symbol("n1"), count)
+            check(target, Sort(1, True, wanted), numbers((2, length)), is_symbolic=True)
 
 
 def test_the_first_of_short_lines_nans_and_signed_zeros():
