@@ -504,7 +504,7 @@ ONNXC_OPERATOR(count_ngrams)(onnxc_context *context, const onnxc_value *in, int3
 
 static uint32_t onnxc_rotated(uint32_t x, int by) { return x << by | x >> (32 - by); }
 
-/* MurmurHash3_x86_32 by Austin Appleby, which is in the public domain. */
+/* MurmurHash3, of 32 bits, by Austin Appleby, which is in the public domain. */
 static uint32_t onnxc_murmur(const uint8_t *data, int64_t size, uint32_t seed) {
     uint32_t hash = seed, word = 0;
     int64_t whole = size & ~(int64_t)3;

@@ -51,7 +51,7 @@ def Tokenizer(
 
 @contrib_op(outputs="Y")
 def MurmurHash3(b, X: Hashed, *, positive=1, seed=0):
-    """MurmurHash3_x86_32 of the bytes of each element, as ONNX Runtime's type of the result has it."""
+    """MurmurHash3, of 32 bits, of the bytes of each element, as ONNX Runtime's type of the result has it."""
     dtype = "uint32" if positive else "int32"
     if X.dtype == "string":
         hashes = b.call("hash_strings", [X], [TensorType("uint32", X.shape)], [seed & 0xFFFFFFFF])[0]
