@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from .errors import PATH_LIMIT, OnnxcError, Origin, one_line, shorten
-from .records import Record
+from .record import Record
 
 
 class Diagnostic(Record):

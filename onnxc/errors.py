@@ -7,7 +7,7 @@ with a model in many places is in `diagnostics.py`; opening a library imports th
 
 from __future__ import annotations
 
-from .records import Record
+from .record import Record
 
 NAME_LIMIT = 80
 PATH_LIMIT = 200

@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .records import Record
+from .record import Record
 
 if TYPE_CHECKING:
     from .passes.narrow_weights import Narrowing

@@ -1,6 +1,5 @@
 """`dataclass`: the standard library's, of which classes share all methods but `__init__`, and which is
-applied to a class when its first instance is made. `Record`: a value that opening a library needs, whose
-class is never looked at in that way.
+applied to a class when its first instance is made. What opening a library needs is a `Record` (`record.py`).
 
 The library looks at every field, and writes and compiles six functions for a frozen class, which was a third
 of the compiler's imports; of its 200 classes a small model needs half. Frozen instances are made by slow
@@ -9,10 +8,10 @@ assignments, too: that nobody assigns to their fields is said by the type checke
 
 from __future__ import annotations
 
+from _thread import RLock
 from collections.abc import Callable
 from operator import attrgetter
-from threading import RLock
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -128,36 +127,3 @@ def _repr(self: Any) -> str:
 
     shown = (f.name for f in dataclasses.fields(self) if f.repr)
     return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
-
-
-@dataclass_transform(frozen_default=True)
-class Record:
-    """A frozen dataclass: fields as annotated, compared and shown by value. Its instances are made slowly."""
-
-    _fields: ClassVar[tuple[str, ...]] = ()
-
-    def __init_subclass__(cls) -> None:
-        cls._fields = tuple(name for name in vars(cls).get("__annotations__", ()) if not name.startswith("_"))
-
-    def __init__(self, *values: Any, **named: Any):
-        given = dict(zip(self._fields, values), **named)
-        if len(given) != len(values) + len(named) or not given.keys() <= set(self._fields):
-            raise TypeError(f"{type(self).__name__} takes {', '.join(self._fields)}")
-        for name in self._fields:
-            self.__dict__[name] = given[name] if name in given else getattr(type(self), name)
-
-    def _asdict(self) -> dict[str, Any]:
-        return dict(self.__dict__)
-
-    def _replace(self, **changes: Any) -> Any:
-        return type(self)(**{**self.__dict__, **changes})
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.__dict__ == other.__dict__
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.__dict__.values()))
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
-        return f"{type(self).__qualname__}({shown})"

@@ -18,7 +18,7 @@ FOLDERS = {package.__name__: Path(package.__file__).parent for package in (onnxc
 
 #: A room imports itself and rooms of rows above its own. Rooms of one row know nothing of each other.
 ROOMS = (
-    ("records", "version", "places"),
+    ("record", "records", "version", "places"),
     ("errors", "ir.dtypes", "options"),
     ("diagnostics",),
     ("loading.trailer", "codegen.abi", "commands.console"),

@@ -26,7 +26,7 @@ import numpy as np
 from ..diagnostics import ModelErrors
 from ..errors import LimitError, OnnxcError, Origin, RunError, one_line, shorten
 from ..options import Options
-from ..records import Record
+from ..record import Record
 from . import console
 from .actions import OK, compile_options, default_reference
 from .comparison import compare, reference

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..records import Record
+from ..record import Record
 
 if TYPE_CHECKING:
     from .texts import Texts

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import LoadError
 from ..places import usual_place
-from ..records import Record
+from ..record import Record
 
 if TYPE_CHECKING:
     from .loader import Model

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import LoadError
-from ..records import Record
+from ..record import Record
 
 DEFAULT_LIMIT = "10G"
 STALE = 24 * 3600  # seconds after which a temporary file is nobody's

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import RunError, quote
-from ..records import Record
+from ..record import Record
 
 if TYPE_CHECKING:
     from .c_values import Table

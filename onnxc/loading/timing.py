@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..records import Record
+from ..record import Record
 
 if TYPE_CHECKING:
     from .loader import Context

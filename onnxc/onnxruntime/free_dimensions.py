@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..records import Record
+from ..record import Record
 
 if TYPE_CHECKING:
     import onnx
