@@ -40,7 +40,7 @@ def _part(node: Node[Scatter], rewriter: Rewriter) -> list[int] | None:
         return None
     made = places.producer
     if places.constant is not None:
-        columns = [places.constant.array[..., axis] for axis in range(x.rank)]
+        columns: list[np.ndarray | None] = [places.constant.array[..., axis] for axis in range(x.rank)]
     elif made is not None and made.op == Concat(x.rank) and len(made.inputs) == x.rank:
         columns = [_known(v, places.shape[:-1]) for v in made.inputs]
     else:
@@ -83,7 +83,7 @@ def _assigned(rewriter: Rewriter, node: Node[Scatter], starts: list[int]) -> Val
     first, ones = list(starts), (1,) * x.rank
     for axis in reversed(range(x.rank)):
         length, end = dims.number(x.shape[axis]), first[axis] + dims.number(part.shape[axis])
-        pieces = []
+        pieces: list[Value] = []
         for begin, behind in ((0, first[axis]), (end, length)):
             if begin < behind:
                 sizes = tuple(behind - begin if a == axis else d for a, d in enumerate(part.shape))

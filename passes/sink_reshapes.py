@@ -80,7 +80,7 @@ def _moves(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> li
             (value,) = value.producer.inputs
             continue
         turned = any(isinstance(move.op, Transpose) for move in found)
-        return found if turned and _convolves(value.producer) else []
+        return found if turned and _convolves(value.node) else []
     return []
 
 
