@@ -20,6 +20,7 @@ from .logits import Limits
 from .networks import Gpt, Network, encoded
 from .schema import contrib_op
 from .searches import Greedy, Sampled, search
+from .timestamps import Timestamps
 
 Number = Annotated[Value, Types.of("I", "int32")]
 Real = Annotated[Value, Types.of("T", "float")]
@@ -230,7 +231,6 @@ def WhisperBeamSearch(
     """BeamSearch for Whisper, whose scores may be divided by a temperature. Which parts of the sound words
     look at, and whether there is speech, are for other processors."""
     one_of(model_type, (WHISPER,), "model_type")
-    _no_timestamps(b, logits_processor)
     words = _first_words(b, input_ids, decoder_input_ids, decoder_start_token_id)
     beams = _count(b, num_beams)
     network = encoded(b, encoder, decoder, [input_ids, words], beams, vocab_size)
@@ -242,6 +242,14 @@ def WhisperBeamSearch(
         prefix_vocab_mask,
         _one(b, min_length),
         _one(b, temperature),
+        timestamps=_timestamps(
+            b,
+            logits_processor,
+            eos_token_id,
+            beginning_timestamp_token_id,
+            (no_timestamps_token_id, start_of_lm_token_id),
+            (decoder_start_token_id, translate_token_id, transcribe_token_id),
+        ),
     )
     most = most_words(b, max_length, words.shape[1])
     penalty, ends = _one(b, length_penalty), (eos_token_id, pad_token_id)
@@ -267,6 +275,24 @@ def _count(b: RuleBuilder, x: Value) -> Dimension:
 def _first_words(b: RuleBuilder, inputs: Value, given: Value | None, start: int) -> Value:
     """int32 [batch, length]: the words given to the decoder, or the one that everything starts with."""
     return zeros(b, "int32", (inputs.shape[0], 1), start) if given is None else given
+
+
+def _timestamps(
+    b: RuleBuilder,
+    processor: Value | None,
+    end: int,
+    begin: int | None,
+    never: tuple[int | None, ...],
+    not_later: tuple[int | None, ...],
+) -> Timestamps | None:
+    """The rules of timestamps, where a search may be asked for them; none speaks of words not named."""
+    known = b.known(processor)
+    if processor is None or (known is not None and not known.any()):
+        return None
+    if begin is None:
+        raise ops.TypeMismatch("which words are timestamps is not known")
+    lists = [tuple(n for n in numbers if n is not None and n >= 0) for numbers in (never, not_later)]
+    return Timestamps(b.reshape(processor, ()), end, begin, *lists)
 
 
 def _no_timestamps(b: RuleBuilder, processor: Value | None) -> None:

@@ -18,6 +18,7 @@ from ...records import dataclass
 from ..onnx_ops.common import zeros
 from ..onnx_ops.rules import Types
 from .schema import contrib_op
+from .timestamps import Timestamps
 
 FORBIDDEN = float(np.finfo(np.float32).min)
 
@@ -46,6 +47,7 @@ class Limits:
     least: Value | None = None
     temperature: Value | None = None
     present: Value | None = None  # what is taken off the scores [rows, vocabulary]
+    timestamps: Timestamps | None = None
 
     def of(self, b: Builder, words: Value, scores: Value, first: bool) -> Value:
         """The scores that the words so far leave; `first`: of the first word."""
@@ -63,6 +65,8 @@ class Limits:
             scores = b.map(scores, self.temperature, lambda s, t: expr.where(t > 0, s / t, s))
         if self.present is not None:
             scores = b.map(scores, self.present, lambda s, p: s - p)
+        if self.timestamps is not None:
+            scores = self.timestamps.of(b, words, scores, FORBIDDEN)
         return scores
 
 

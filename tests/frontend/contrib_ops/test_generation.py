@@ -256,6 +256,30 @@ def test_sound_is_transcribed_alike(op, words):
     agree(by_interpreter(model, feeds), runtime(model, feeds))
 
 
+#: Words with a meaning of their own: those from 20 on are timestamps.
+MARKS = {
+    "eos_token_id": 14,
+    "decoder_start_token_id": 15,
+    "translate_token_id": 16,
+    "transcribe_token_id": 17,
+    "start_of_lm_token_id": 18,
+    "no_timestamps_token_id": 19,
+    "beginning_timestamp_token_id": 20,
+}
+
+
+@pytest.mark.slow
+@drawing(15)
+@given(st.integers(0, 99), st.sampled_from([None, [15, 17], [15, 17, 20]]), st.integers(0, 1))
+def test_timestamps_come_where_onnxruntime_has_them(seed, words, wanted):
+    sound = np.random.default_rng(seed).standard_normal((2, 5, 7)).astype(np.float32)
+    words = None if words is None else np.array([words] * 2, np.int32)
+    inputs = [sound, *(number(n) for n in (14, 0, 3, 2)), real(1.0), *(None,) * 4, words, number(wanted)]
+    graphs = {"encoder": encoder(1, True, seed), "decoder": decoder(1, True, True)}
+    model, feeds = search_model("WhisperBeamSearch", inputs, graphs, (0, 1, 2), pad_token_id=0, **MARKS)
+    agree(by_interpreter(model, feeds), runtime(model, feeds))
+
+
 # Libraries and refusals -------------------------------------------------------------------------------
 
 
