@@ -94,8 +94,7 @@ class _Integers:
         sums = self.rewriter.add(plain, [x.stored, kernels], node.origin)
         body = _Body(sums[0])
         if rest.any():  # times the sums of x
-            grouped = isinstance(op, Conv) and op.groups > 1  # then each result has sums of its own
-            shape = tuple(n if grouped or k in _summed(labels) else 1 for k, n in enumerate(signed.shape))
+            shape = tuple(1 if k in _alike(op, labels) else n for k, n in enumerate(signed.shape))
             ones = Value(TensorType("int8", shape), "", Constant("int8", shape, splat=1))
             (totals,) = self.rewriter.add(plain, [x.stored, ones], node.origin)
             body.result += body.operand(totals) * body.operand(_beside(rest, labels))
@@ -269,6 +268,12 @@ def _labels(op: Conv | Contract, rank: int) -> Labels:
 def _summed(labels: Labels) -> tuple[int, ...]:
     """The axes of the weights that are summed over."""
     return tuple(k for k, label in enumerate(labels[0]) if label not in labels[1])
+
+
+def _alike(op: Conv | Contract, labels: Labels) -> tuple[int, ...]:
+    """The axes of the weights along which all are multiplied with the same numbers."""
+    apart = op.lhs if isinstance(op, Contract) else "o" if op.groups > 1 else ""
+    return tuple(k for k, label in enumerate(labels[0]) if k not in _summed(labels) and label not in apart)
 
 
 def _is_outside(parameter: np.ndarray, labels: Labels) -> bool:

@@ -160,6 +160,20 @@ def test_unsigned_weights_of_any_zero_point_give_the_same_sums(zero, groups):
     assert {n.inputs[1].dtype for n in found.nodes if isinstance(n.op, Conv)} == {"int8"}
 
 
+def test_unsigned_weights_of_each_matrix_of_a_batch_give_the_same_sums():
+    stored = {"w": np.random.default_rng(0).integers(0, 256, (2, 8, 6)).astype(np.uint8)}
+    text = """graph g(%x: uint8[2, 5, 8]) {
+        %w = constant uint8[2, 8, 6] #w
+        %0 = map(%w) { sub(cast($0, int32), 3) }
+        %1 = map(%x) { sub(cast($0, int32), 7) }
+        %2 = contract(%1, %0) lhs=bmk rhs=bkn out=bmn accumulate=int32
+        return %2
+    }"""
+    x = np.random.default_rng(1).integers(0, 256, (2, 5, 8)).astype(np.uint8)
+    found = agrees(lambda graph: integer_products(fold_constants(graph)), text, stored, [x])
+    assert {n.inputs[1].dtype for n in found.nodes if isinstance(n.op, Contract)} == {"int8"}
+
+
 def test_a_maximum_of_numbers_is_that_of_the_bytes():
     text = """graph g(%x: uint8[1, 2, 4, 4]) {
         %0 = map(%x) { mul(cast(sub(cast($0, int32), 7), float32), 0.25) }
