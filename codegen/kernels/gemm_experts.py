@@ -111,7 +111,7 @@ def _each(node: Node[Fused]) -> tuple[Node[Contract], Product]:
     """The product of some rows with the matrix of each expert, as a batch: what is packed."""
     rows, weights, *_ = node.inputs
     op, (columns, depth) = _contract(node).op, _matrix(node)
-    expert, column = op.out
+    expert, column = op.out[0], op.out[1]
     row = next(c for c in "xyzw" if c not in op.rhs)
     experts, several = weights.shape[0], dims.symbol("rows")
     x = Value(TensorType(rows.dtype, (experts, several, depth)))
