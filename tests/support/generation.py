@@ -107,8 +107,9 @@ def _caches(prefix: str, kinds: Sequence[str], layers: int, length: str) -> list
     ]
 
 
-def encoder(layers: int, sound: bool, seed: int = 0) -> onnx.GraphProto:
-    """Of T5, or of Whisper where there is sound: also the scores of the word after decoder_input_ids."""
+def encoder(layers: int, sound: bool, seed: int = 0, alone: bool = False) -> onnx.GraphProto:
+    """Of T5, or of Whisper where there is sound: also the scores of the word after decoder_input_ids. alone:
+    keys and values for the decoder, and nothing else."""
     g = Subgraph(seed)
     if sound:
         x = g.node("Transpose", "encoder_input_ids", perm=[0, 2, 1])
@@ -126,6 +127,8 @@ def encoder(layers: int, sound: bool, seed: int = 0) -> onnx.GraphProto:
             y = g.node("MatMul", "encoder_hidden_states", g.weight(WIDTH, WIDTH, scale=0.5))
             y = g.node("Reshape", y, heads)
             crossed.append(g.node("Transpose", y, out=f"present_{part}_cross_{n}", perm=[0, 2, 1, 3]))
+    if alone:
+        return g.graph("encoder", inputs, _caches("present", KINDS[2:], layers, "length"))
     _decoded(g, "decoder_input_ids", layers, crossed, "" if sound else "encoder_attention_mask", False)
     return g.graph(
         "encoder",

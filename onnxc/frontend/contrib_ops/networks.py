@@ -116,20 +116,16 @@ class Gpt:
 @dataclass(frozen=True)
 class EncoderDecoder:
     """A decoder that also looks at what an encoder made of other words, or of sound: T5 and Whisper. The
-    encoder has run, and its results are those of each beam. Its state: for each layer keys and values [rows,
-    heads, length, size]. logits: the encoder's of the first word, where it gives them with the state after
-    it, as its results of one beam alone."""
+    encoder has run, and so has the first step, of one beam. Its state: for each layer keys and values [rows,
+    heads, length, size]."""
 
     decoder: GraphProto
     vocabulary: int
-    layers: int
-    constant: list[Value]  # inputs of the decoder between the words and the state
-    crossed: list[Value]
-    start: tuple[Value, State] | None
+    constant: list[Value]  # inputs of the decoder between the words and the state, of each beam
+    crossed: list[Value]  # keys and values of what the encoder gave, of each beam
+    start: tuple[Value, State]  # the scores of the first word and the state before it
 
     def first(self, b: RuleBuilder, words: Value) -> tuple[Value, State]:
-        if self.start is None:
-            raise UnsupportedError("an encoder that does not give the scores of a first word")
         logits, state = self.start
         return of_last(b, logits, self.vocabulary), state
 
@@ -138,7 +134,7 @@ class EncoderDecoder:
         pasts = [with_size(b, past, 2, length - 1) for past in state]
         given = word if self.decoder.input[0].type.tensor_type.shape.dim[1].dim_value == 1 else words
         logits, *presents = b.site.body(b, self.decoder, [given, *self.constant, *pasts, *self.crossed])
-        return of_last(b, logits, self.vocabulary), presents[: 2 * self.layers]
+        return of_last(b, logits, self.vocabulary), presents[: len(state)]
 
     def of_rows(self, b: RuleBuilder, state: State, rows: Value, first: bool) -> State:
         return [picked(b, past, rows) for past in state]
@@ -152,24 +148,31 @@ def encoded(
     beams: Dimension,
     vocabulary: int,
 ) -> EncoderDecoder:
-    """The network after its encoder has run. inputs: the encoder's, of which the decoder is given the mask
-    too where it takes one."""
+    """The network after its encoder and its first step. inputs: the encoder's, last the decoder's first
+    words, which an encoder may leave to the decoder; then the decoder takes nothing else of it but keys and
+    values."""
     if encoder is None:
         raise ops.TypeMismatch("its network has no encoder")
     names = [i.name for i in decoder.input]
     constants = [name for name in names if name in ("encoder_attention_mask", "encoder_hidden_states")]
     check_inputs(decoder, ("input_ids", *constants))
-    layers = (len(decoder.output) - 1) // 2
-    logits, hidden, *presents = b.site.body(b, encoder, inputs)
-    if len(presents) != 4 * layers or len(names) != 1 + len(constants) + 4 * layers:
-        raise ops.TypeMismatch(f"its encoder gives {len(presents)} keys and values for {layers} layers")
-    values = {"encoder_attention_mask": inputs[1], "encoder_hidden_states": hidden}
-    rows = generate(b, (logits.shape[0] * beams,), expr.index(0) / expr.size(beams))
+    count = len(decoder.output) - 1  # of keys and values of words, and of what is encoded
+    values = {"encoder_attention_mask": inputs[1]}
+    if len(encoder.input) < len(inputs):
+        if "encoder_hidden_states" in constants:
+            raise ops.TypeMismatch("its encoder does not give the states that the decoder takes")
+        crossed = b.site.body(b, encoder, inputs[:-1])
+        first, batch = 1 + len(constants), inputs[0].shape[0]
+        pasts = [empty_past(b, decoder, k, 0, batch) for k in range(first, first + count)]
+        given = [inputs[-1], *(values[name] for name in constants), *pasts, *crossed]
+        logits, *state = b.site.body(b, decoder, given)
+    else:
+        logits, values["encoder_hidden_states"], *presents = b.site.body(b, encoder, inputs)
+        state, crossed = presents[:count], presents[count:]
+    if len(crossed) != count or len(names) != 1 + len(constants) + 2 * count:
+        raise ops.TypeMismatch(f"its encoder gives {len(crossed)} keys and values where {count} are needed")
+    rows = generate(b, (inputs[0].shape[0] * beams,), expr.index(0) / expr.size(beams))
+    constant = [picked(b, values[name], rows) for name in constants]
     return EncoderDecoder(
-        decoder,
-        vocabulary,
-        layers,
-        [picked(b, values[name], rows) for name in constants],
-        [picked(b, x, rows) for x in presents[2 * layers :]],
-        (logits, presents[: 2 * layers]),
+        decoder, vocabulary, constant, [picked(b, x, rows) for x in crossed], (logits, state)
     )

@@ -247,6 +247,14 @@ def test_words_are_translated_alike(layers, hidden, whole, more):
     agree(by_interpreter(model, feeds), runtime(model, feeds))
 
 
+def test_an_encoder_may_leave_the_first_word_to_the_decoder():
+    graphs = {"encoder": encoder(2, False, alone=True), "decoder": decoder(2, False, False)}
+    attributes = {"graphs": graphs, "model_type": 1, "decoder_start_token_id": 2}
+    for count in (1, 3):
+        model, feeds = beams(prompt(2, 3, padded=True), 9, count, 1, **attributes)
+        agree(by_interpreter(model, feeds), runtime(model, feeds))
+
+
 @pytest.mark.parametrize("op", ["BeamSearch", "WhisperBeamSearch"])
 @pytest.mark.parametrize("words", [None, np.array([[2, 4, 5], [2, 6, 5]], np.int32)], ids=["start", "words"])
 def test_sound_is_transcribed_alike(op, words):
@@ -304,6 +312,17 @@ REFUSED = [
     (greedy(prompt(1, 2), 5, model_type=1), "has no beams"),
     (beams(prompt(1, 2), 5, 2, 1, model_type=1), "has no encoder"),
     (beams(prompt(1, 2), 5, 2, 1, graphs=pair(1, False, True)), "input_ids, position_ids"),
+    (
+        beams(
+            prompt(1, 2),
+            5,
+            2,
+            1,
+            graphs={"encoder": encoder(1, False, alone=True), "decoder": decoder(1, False, True)},
+            model_type=1,
+        ),
+        "does not give the states",
+    ),
 ]
 
 
