@@ -332,7 +332,7 @@ def strings_equal(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> li
 
 
 def hash_strings(inputs: Sequence[np.ndarray], attributes: Sequence[int]) -> list[np.ndarray]:
-    """x -> uint32, MurmurHash3_x86_32 of each text's bytes. Attributes: the seed."""
+    """x -> uint32, MurmurHash3 in 32 bits of each text's bytes. Attributes: the seed."""
     (x,), (seed,) = inputs, attributes
     return [np.array([_murmur(str(text).encode(), seed) for text in x.flat], np.uint32).reshape(x.shape)]
 
