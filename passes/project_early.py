@@ -64,8 +64,6 @@ class _Part:
 def _parts(node: Node, rewriter: Rewriter) -> list[_Part]:
     """What the image of a 1x1 convolution is joined of."""
     image = rewriter.of(node.inputs[0])
-    if not dims.is_static(image.shape[1:]):
-        return []
     values: Sequence[Value] = (image,)
     join = image.producer
     if (
@@ -75,6 +73,8 @@ def _parts(node: Node, rewriter: Rewriter) -> list[_Part]:
         and rewriter.readers[image] == 1
     ):
         values = join.inputs
+    if not all(isinstance(value.shape[1], int) for value in values):
+        return []
     parts, first = [], 0
     for value in values:
         part = _grown(value, first, rewriter) if rewriter.readers[value] == 1 else _Part(first, value, value)
@@ -116,10 +116,9 @@ def _step(value: Value, rewriter: Rewriter) -> tuple[Value, list[Node]] | None:
 
 
 def _picks(node: Node) -> bool:
-    """Whether a node picks rows or columns of an image by constant indices."""
+    """Whether a node picks rows or columns of an image."""
     op = node.op
-    picks = isinstance(op, Gather) and op.form == "axis" and op.axis >= 2
-    return picks and node.inputs[1].rank == 1 and node.inputs[1].constant is not None
+    return isinstance(op, Gather) and op.form == "axis" and op.axis >= 2 and node.inputs[1].rank == 1
 
 
 def _is_linear(node: Node[Map]) -> bool:
@@ -147,9 +146,7 @@ def _degree(part: Expr, inputs: Sequence[Value], args: list[int | None]) -> int 
 def _saves(part: _Part, node: Node) -> bool:
     """Whether the convolution has that many products fewer before the steps, and its results, which they then
     make larger, are not many more than its channels."""
-    pixels, source = (dims.product(v.shape[2:]) for v in (part.value, part.source))
-    if not isinstance(source, int) or not isinstance(pixels, int) or source >= pixels:
-        return False
+    pixels, source = (dims.typical(dims.product(v.shape[2:])) for v in (part.value, part.source))
     outputs = dims.number(node.outputs[0].shape[1])
     return part.count * (pixels - source) >= LEAST * pixels and outputs <= 2 * part.count
 

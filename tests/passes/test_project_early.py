@@ -76,3 +76,15 @@ def test_channels_that_are_weighed_differently_stay():
 def test_images_that_become_smaller_stay():
     text = network().replace("%y: float32[n, 128, 2, 3]", "%y: float32[n, 128, 20, 30]")
     stays(clean(project_early), text, weights(4, 144))
+
+
+def test_sizes_that_the_run_tells():
+    text = f"""graph g(%x: float32[n, 8, 2*h, 6], %y: float32[n, 128, h, 6], %r: int64[2*h]) {{
+    %w = constant float32[4, 136, 1, 1] #w
+    %0 = gather(%y, %r) form=axis axis=2
+    %1 = concat(%x, %0) axis=1
+    %2 = conv(%1, %w) {POINT}
+    return %2
+}}"""
+    found = agrees(clean(project_early), text, weights(4, 136), tolerance=1e-4, n=1, h=3)
+    assert images_convolved(found) == ["(8, 2*h, 6)", "(128, h, 6)"]
