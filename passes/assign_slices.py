@@ -54,15 +54,18 @@ def _part(node: Node[Scatter], rewriter: Rewriter) -> list[int] | None:
 
 
 def _known(value: Value, shape: Shape) -> np.ndarray | None:
-    """A column of indices, which a Reshape made of `shape` and perhaps a Broadcast repeated, as it is
-    stored."""
-    if value.constant is not None:
-        return value.constant.array[..., 0]
-    if isinstance(value.node.op, Reshape) and value.node.inputs[0].shape == shape:
-        (value,) = value.node.inputs
-    if value.constant is None and value.producer is not None and isinstance(value.producer.op, Broadcast):
-        (value,) = value.producer.inputs
-    return None if value.constant is None else value.constant.array
+    """A column of indices [*shape, 1], which a Reshape made of `shape` and perhaps a Broadcast repeated, as
+    it is stored: without its last axis, or axes before the last that repeat it."""
+    made, has_last = value.producer, True
+    if made is not None and isinstance(made.op, Reshape) and made.inputs[0].shape == shape:
+        (value,), has_last = made.inputs, False
+    made = value.producer
+    if value.constant is None and made is not None and isinstance(made.op, Broadcast):
+        (value,) = made.inputs
+    if value.constant is None:
+        return None
+    array = value.constant.array
+    return array[..., 0] if has_last and array.ndim else array
 
 
 def _start(column: np.ndarray | None, axis: int, updates: Value) -> int | None:

@@ -59,6 +59,21 @@ def test_indices_that_are_stored_together():
     stays(clean(assign_slices), text.replace("(0, 1, 0, 2, 1, 1, 1, 2)", "(0, 1, 0, 2, 1, 2, 1, 1)"))
 
 
+@pytest.mark.parametrize(("stored", "is_part"), [("3, 1, 1", True), ("3, 1", False)])
+def test_indices_count_along_the_axis_along_which_they_are_not_repeated(stored, is_part):
+    text = f"""graph g(%x: float32[3, 3], %u: float32[3, 3]) {{
+        %r = constant int64[{stored}] (0, 1, 2)
+        %c = constant int64[3] (0, 1, 2)
+        %0 = broadcast(%r) shape=(3, 3, 1)
+        %1 = broadcast(%c) shape=(3, 3)
+        %2 = reshape(%1) shape=(3, 3, 1)
+        %3 = concat(%0, %2) axis=2
+        %4 = scatter(%x, %3, %u) form=nd
+        return %4
+    }}"""
+    assert ("Scatter" not in ops(agrees(clean(assign_slices), text))) == is_part
+
+
 @pytest.mark.parametrize(
     ("rows", "columns"), [("1, 0", "2, 3"), ("0, 2", "2, 3"), ("3, 4", "0, 1"), ("-1", "0")]
 )
