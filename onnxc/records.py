@@ -56,7 +56,8 @@ class _Later:
 
 
 def _define(cls: Any) -> None:
-    """Applies the standard library's decorator, and writes `__init__`."""
+    """Applies the standard library's decorator. `__init__` is the one that this gives a derived class: other
+    threads may be in that of the class itself."""
     import dataclasses
 
     with _lock:
@@ -64,47 +65,12 @@ def _define(cls: Any) -> None:
             return
         dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
         fields = dataclasses.fields(cls)
-        known = {
-            "__match_args__": tuple(f.name for f in fields if f.init and not f.kw_only),
-            "_compared": staticmethod(_getter([f.name for f in fields if f.compare])),
-        }
-        for name, value in known.items():
-            setattr(cls, name, value)
+        cls.__match_args__ = tuple(f.name for f in fields if f.init and not f.kw_only)
+        cls._compared = staticmethod(_getter([f.name for f in fields if f.compare]))
         if vars(cls)["__init__"] is _undefined[cls]:
-            cls.__init__ = _initialiser(cls, fields)
+            derived = type(cls.__name__, (cls,), {"__doc__": cls.__doc__ or cls.__name__})
+            cls.__init__ = dataclasses.dataclass(repr=False, eq=False)(derived).__init__
         del _undefined[cls]
-
-
-def _initialiser(cls: type, fields: tuple[Any, ...]) -> Callable[..., None]:
-    """`__init__` as the standard library writes it, of a class that is not frozen."""
-    from dataclasses import MISSING
-
-    parameters, lines = ["self"], []
-    known: dict[str, Any] = {"MISSING": MISSING}
-    named = False  # whether parameters are by name alone
-    for f in sorted(fields, key=lambda f: f.kw_only):
-        default, value = f"default_{f.name}", f.name
-        known[default] = f.default if f.default_factory is MISSING else f.default_factory
-        if f.init:
-            if f.kw_only and not named:
-                parameters.append("*")
-                named = True
-            optional = known[default] is not MISSING
-            made = f.default_factory is not MISSING
-            parameters.append(f"{f.name}={'MISSING' if made else default}" if optional else f.name)
-            if made:
-                value = f"{default}() if {f.name} is MISSING else {f.name}"
-        elif f.default_factory is not MISSING:
-            value = f"{default}()"
-        else:
-            continue  # the class has it
-        lines.append(f"    self.{f.name} = {value}")
-    if hasattr(cls, "__post_init__"):
-        lines.append("    self.__post_init__()")
-    exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or ["    pass"]), known)
-    initialiser = known["__init__"]
-    initialiser.__qualname__ = f"{cls.__qualname__}.__init__"
-    return initialiser
 
 
 def _getter(names: list[str]) -> Callable[[object], object]:
