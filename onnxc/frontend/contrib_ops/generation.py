@@ -26,8 +26,11 @@ Number = Annotated[Value, Types.of("I", "int32")]
 Real = Annotated[Value, Types.of("T", "float")]
 
 
-def most_words(b: RuleBuilder, limit: Value, length: Dimension) -> Dimension:
-    """How many words there may be, more than there are."""
+def most_words(b: RuleBuilder, limit: Value, words: Value) -> Dimension:
+    """How many words there may be, more than there are, [rows, length]."""
+    if words.rank != 2:
+        raise ops.TypeMismatch(f"its first words are {words.type}, where two axes are needed")
+    length = words.shape[1]
     whole = b.cast(scalar(b, limit, "max_length"), "int64")
     return b.dimension(checked(b, whole, lambda n: n > expr.size(length), "invalid_value"), 1, "most")
 
@@ -61,7 +64,7 @@ def GreedySearch(
 ):
     """The likeliest next word, one after the other, until all rows have ended; padding behind that."""
     _only_gpt(model_type)
-    most = most_words(b, max_length, input_ids.shape[1])
+    most = most_words(b, max_length, input_ids)
     limits = Limits(
         eos_token_id,
         _one(b, repetition_penalty),
@@ -107,7 +110,7 @@ def Sampling(
     """GreedySearch that draws words by their scores. Equal seeds give equal words, but not ONNX Runtime's,
     whose generator is another."""
     _only_gpt(model_type)
-    most = most_words(b, max_length, input_ids.shape[1])
+    most = most_words(b, max_length, input_ids)
     present = None
     if presence_mask is not None and presence_penalty != 0:
         present = b.map(presence_mask, lambda m: m.cast("float32") * presence_penalty)
@@ -185,7 +188,7 @@ def BeamSearch(
         prefix_vocab_mask,
         _one(b, min_length),
     )
-    most = most_words(b, max_length, words.shape[1])
+    most = most_words(b, max_length, words)
     penalty, ends = _one(b, length_penalty), (eos_token_id, pad_token_id)
     choice = Beams(limits, *ends, beams, most, penalty, bool(early_stopping), b.site.wanted[2:3] == (True,))
     return _beam_search(b, network, choice, words, num_return_sequences)
@@ -251,7 +254,7 @@ def WhisperBeamSearch(
             (decoder_start_token_id, translate_token_id, transcribe_token_id),
         ),
     )
-    most = most_words(b, max_length, words.shape[1])
+    most = most_words(b, max_length, words)
     penalty, ends = _one(b, length_penalty), (eos_token_id, pad_token_id)
     choice = Beams(limits, *ends, beams, most, penalty, bool(early_stopping), b.site.wanted[2:3] == (True,))
     return _beam_search(b, network, choice, words, num_return_sequences)

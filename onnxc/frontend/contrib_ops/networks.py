@@ -18,9 +18,8 @@ from ...ir import expr, ops
 from ...ir.dims import Dimension
 from ...ir.graph import Value
 from ...records import dataclass
-from ..onnx_ops.common import generate, with_size, zeros
+from ..onnx_ops.common import element_type, generate, with_size, zeros
 from ..regions import RuleBuilder
-from ..tensors import DTYPE_NAMES
 
 State = list[Value]
 
@@ -41,6 +40,8 @@ class Network(Protocol):
 
 def of_last(b: RuleBuilder, logits: Value, vocabulary: int) -> Value:
     """float32 [rows, vocabulary] of the last place of logits [rows, length, at least vocabulary]."""
+    if logits.rank != 3:
+        raise ops.TypeMismatch(f"the scores of its words are {logits.type}, where three axes are needed")
     rows, length, width = logits.shape
     last = b.take(logits, 1, length - 1, 1)
     if vocabulary > 0 and vocabulary != width:
@@ -60,7 +61,7 @@ def empty_past(b: RuleBuilder, graph: GraphProto, index: int, batch_axis: int, b
     if len(shape) < 4 or not all(shape[-3::2]):
         raise ops.TypeMismatch(f"the heads of its subgraph's input '{graph.input[index].name}' are not known")
     shape[batch_axis], shape[-2] = batch, 0
-    return zeros(b, DTYPE_NAMES[information.elem_type], shape)
+    return zeros(b, element_type(information.elem_type), shape)
 
 
 def check_inputs(graph: GraphProto, names: Sequence[str]) -> None:
@@ -70,6 +71,14 @@ def check_inputs(graph: GraphProto, names: Sequence[str]) -> None:
         raise ops.TypeMismatch(f"its subgraph takes {', '.join(found)} where {', '.join(names)} come first")
     if "past_sequence_length" in found:
         raise UnsupportedError("a search whose subgraph writes its keys in place", "export it without")
+
+
+def run(b: RuleBuilder, graph: GraphProto, inputs: Sequence[Value], least: int) -> list[Value]:
+    """The outputs of a subgraph, which are at least so many."""
+    outputs = b.site.body(b, graph, inputs)
+    if len(outputs) < least:
+        raise ops.TypeMismatch(f"its subgraph gives {len(outputs)} outputs where {least} come first")
+    return list(outputs)
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,7 @@ class Gpt:
         before = b.emit(ops.Cumulate("sum", 1, True), own)[0]
         positions = b.map(own, before, lambda m, n: expr.where(m.equals(0), 0, n))
         pasts = [empty_past(b, decoder, k, 1, words.shape[0]) for k in range(3, len(decoder.input))]
-        logits, *state = b.site.body(b, decoder, [words, positions, mask, *pasts])
+        logits, *state = run(b, decoder, [words, positions, mask, *pasts], 1)
         following = b.reduce("sum", own, [1], True)
         return of_last(b, logits, self.vocabulary), [following, mask, *state]
 
@@ -102,7 +111,7 @@ class Gpt:
         one = zeros(b, "int32", (rows, 1), 1)
         mask = b.concat([with_size(b, mask, 1, length - 1), one], 1)
         pasts = [with_size(b, past, 3, length - 1) for past in pasts]
-        logits, *presents = b.site.body(b, self.decoder, [word, position, mask, *pasts])
+        logits, *presents = run(b, self.decoder, [word, position, mask, *pasts], 1)
         following = b.map(position, lambda p: p + 1)
         return of_last(b, logits, self.vocabulary), [following, mask, *presents]
 
@@ -132,8 +141,9 @@ class EncoderDecoder:
     def next(self, b: RuleBuilder, word: Value, words: Value, state: State) -> tuple[Value, State]:
         length = words.shape[1]
         pasts = [with_size(b, past, 2, length - 1) for past in state]
-        given = word if self.decoder.input[0].type.tensor_type.shape.dim[1].dim_value == 1 else words
-        logits, *presents = b.site.body(b, self.decoder, [given, *self.constant, *pasts, *self.crossed])
+        last = self.decoder.input[0].type.tensor_type.shape.dim[1:2]
+        given = word if [d.dim_value for d in last] == [1] else words
+        logits, *presents = run(b, self.decoder, [given, *self.constant, *pasts, *self.crossed], 1)
         return of_last(b, logits, self.vocabulary), presents[: len(state)]
 
     def of_rows(self, b: RuleBuilder, state: State, rows: Value, first: bool) -> State:
@@ -156,18 +166,18 @@ def encoded(
     names = [i.name for i in decoder.input]
     constants = [name for name in names if name in ("encoder_attention_mask", "encoder_hidden_states")]
     check_inputs(decoder, ("input_ids", *constants))
-    count = len(decoder.output) - 1  # of keys and values of words, and of what is encoded
+    count = max(0, len(decoder.output) - 1)  # of keys and values of words, and of what is encoded
     values = {"encoder_attention_mask": inputs[1]}
     if len(encoder.input) < len(inputs):
         if "encoder_hidden_states" in constants:
             raise ops.TypeMismatch("its encoder does not give the states that the decoder takes")
-        crossed = b.site.body(b, encoder, inputs[:-1])
+        crossed = run(b, encoder, inputs[:-1], 0)
         first, batch = 1 + len(constants), inputs[0].shape[0]
         pasts = [empty_past(b, decoder, k, 0, batch) for k in range(first, first + count)]
         given = [inputs[-1], *(values[name] for name in constants), *pasts, *crossed]
-        logits, *state = b.site.body(b, decoder, given)
+        logits, *state = run(b, decoder, given, 1)
     else:
-        logits, values["encoder_hidden_states"], *presents = b.site.body(b, encoder, inputs)
+        logits, values["encoder_hidden_states"], *presents = run(b, encoder, inputs, 2)
         state, crossed = presents[:count], presents[count:]
     if len(crossed) != count or len(names) != 1 + len(constants) + 2 * count:
         raise ops.TypeMismatch(f"its encoder gives {len(crossed)} keys and values where {count} are needed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
@@ -308,7 +310,19 @@ def test_a_library_searches_at_every_size(kind, tmp_path):
         agree(library.run(None, {**feeds, **other}), runtime(model, {**feeds, **other}))
 
 
+def changed(case: tuple, change: Callable[[onnx.ModelProto], object]) -> tuple:
+    change(case[0])
+    return case
+
+
+def _subgraph(model: onnx.ModelProto) -> onnx.GraphProto:
+    return next(a.g for a in model.graph.node[0].attribute if a.name == "decoder")
+
+
 REFUSED = [
+    (greedy(np.ones((1, 2, 1), np.int32), 5), "two axes are needed"),
+    (changed(greedy(prompt(1, 2), 5), lambda m: _subgraph(m).ClearField("output")), "gives 0 outputs"),
+    (changed(greedy(prompt(1, 2), 5), lambda m: _subgraph(m).output.pop(0)), "three axes are needed"),
     (greedy(prompt(1, 2), 5, model_type=1), "has no beams"),
     (beams(prompt(1, 2), 5, 2, 1, model_type=1), "has no encoder"),
     (beams(prompt(1, 2), 5, 2, 1, graphs=pair(1, False, True)), "input_ids, position_ids"),
