@@ -65,11 +65,15 @@ def _define(cls: Any) -> None:
             return
         dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
         fields = dataclasses.fields(cls)
-        cls.__match_args__ = tuple(f.name for f in fields if f.init and not f.kw_only)
-        cls._compared = staticmethod(_getter([f.name for f in fields if f.compare]))
+        known: dict[str, object] = {
+            "__match_args__": tuple(f.name for f in fields if f.init and not f.kw_only),
+            "_compared": staticmethod(_getter([f.name for f in fields if f.compare])),
+        }
         if vars(cls)["__init__"] is _undefined[cls]:
             derived = type(cls.__name__, (cls,), {"__doc__": cls.__doc__ or cls.__name__})
-            cls.__init__ = dataclasses.dataclass(repr=False, eq=False)(derived).__init__
+            known["__init__"] = vars(dataclasses.dataclass(repr=False, eq=False)(derived))["__init__"]
+        for name, value in known.items():
+            setattr(cls, name, value)
         del _undefined[cls]
 
 
