@@ -12,6 +12,8 @@ from support import forms, suite
 
 SHARDS = 32
 EVERY = 96  # of so many cases with variables for sizes one is compiled
+#: Cases that depart from what is expected in one form: folding rounds every float16 result by itself.
+DEPARTING = {("node/test_attention_4d_causal_fp16_expanded", "constant"): "values differ by 0.000488"}
 
 
 def names() -> list[str]:
@@ -26,8 +28,9 @@ def names() -> list[str]:
 @pytest.mark.parametrize("form", forms.FORMS)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cases_agree_in_every_form(shard, form):
-    found = {name: forms.interpreted(name, form) for name in names()[shard::SHARDS]}
-    assert {name: problem for name, problem in found.items() if problem} == {}
+    share = names()[shard::SHARDS]
+    expected = {name: DEPARTING.get((name, form), "") for name in share}
+    assert {name: forms.interpreted(name, form) for name in share} == expected
 
 
 @pytest.mark.slow
