@@ -220,6 +220,8 @@ class Slot(Record):
         known = tuple(d for d in shape or () if isinstance(d, int))
         static = shape is not None and not port.optional and len(known) == len(shape)
         kind = element_type(port.dtype) if port.dtype else None
+        if kind is not None and number and port.kind == "tensor":
+            _types[number] = kind
         return cls(
             port,
             kind,
@@ -235,6 +237,19 @@ class Slot(Record):
         if self.nbytes < LARGE:
             return np.empty(self.shape or (), self.numpy)
         return on_line(np.empty(self.nbytes + LINE, np.uint8), self.shape or (), np.dtype(self.numpy))
+
+
+_types: dict[int, np.dtype] = {}  # of the ports of what was opened, by their numbers
+
+
+def _type_of(number: int) -> np.dtype:
+    """The numpy type of an element type's number, which a call knows without importing anything if it is
+    that of a port."""
+    if number not in _types:
+        from ..ir import dtypes
+
+        _types[number] = element_type(dtypes.ALL[number - 1])
+    return _types[number]
 
 
 @cache
@@ -290,16 +305,14 @@ def shape_of(value: CValue) -> tuple[int, ...]:
 
 
 def to_array(value: CValue, owner: Any) -> np.ndarray:
-    from ..ir import dtypes
-
-    shape, dtype = shape_of(value), dtypes.ALL[value.dtype - 1]
+    shape, dtype = shape_of(value), _type_of(value.dtype)
     if value.bytes == 0:
-        return np.empty(shape, element_type(dtype))
-    if dtype == "string":
+        return np.empty(shape, dtype)
+    if dtype.hasobject:  # strings
         from .texts import CString, taken
 
         texts = owner.library.texts if owner is not None else None
         return taken(texts, value.data, value.bytes // ctypes.sizeof(CString)).reshape(shape)
     memory = (ctypes.c_char * value.bytes).from_address(value.data)
     memory.owner = owner
-    return np.frombuffer(memory, element_type(dtype)).reshape(shape)
+    return np.frombuffer(memory, dtype).reshape(shape)

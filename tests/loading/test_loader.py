@@ -161,6 +161,20 @@ def test_a_library_is_unmapped_when_nobody_looks_at_it(affine_path, tmp_path):
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
+def test_calls_with_arrays_import_nothing(affine_path):
+    """Who has changed root or user after opening could not."""
+    program = f"""
+import sys, numpy as np
+from onnxc.loading.loader import load
+model = load({str(affine_path)!r})
+before, x = {{*sys.modules}}, np.arange(1000, dtype=np.float32)
+model(x, x, np.array({NOWHERE}))
+print(*{{*sys.modules}} - before)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, []), done
+
+
 def test_copies_of_a_library_come_and_go_while_others_run(affine_path, tmp_path):
     """Each has state and threads of its own; the same file is mapped several times too."""
     x, wrong, busy = np.arange(5000, dtype=np.float32), [], threading.Event()
