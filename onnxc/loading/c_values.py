@@ -132,7 +132,8 @@ class Table:
 
     def __init__(self, address: int):
         self.address: int = address
-        self.struct_size, version = (ctypes.c_uint32 * 2).from_address(address)
+        size, version = (ctypes.c_uint32 * 2).from_address(address)
+        self.struct_size: int = size
         self.version: tuple[int, int] = (version & 0xFFFF, version >> 16)
 
     def has(self, name: str) -> bool:
