@@ -33,9 +33,17 @@ def cpuinfo(level, more):
 def test_native_is_the_machine_with_all_that_it_has(name, monkeypatch):
     monkeypatch.setattr(targets.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(targets, "_machine_features", lambda: cpuinfo("x86-64-v4", CPUINFO[name]))
+    monkeypatch.setattr(targets, "_granted", lambda: True)
     native = find_target()
     assert native.name == name
     assert replace(find_target(native.name), facts=native.facts) == native
+
+
+def test_native_is_without_registers_that_the_system_refuses(monkeypatch):
+    monkeypatch.setattr(targets.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(targets, "_machine_features", lambda: cpuinfo("x86-64-v4", CPUINFO["sapphirerapids"]))
+    monkeypatch.setattr(targets, "_granted", lambda: False)
+    assert find_target().name == "x86-64-v4+avx512vnni+avx512vbmi+avx512bf16+avx512fp16"
 
 
 def test_an_arm_machine(monkeypatch):
