@@ -6,7 +6,8 @@ disappears this way.
 
 The part of the body that is affine in the convolution's result, a*x + b with a and b made of constants that
 vary along the channels alone, is found by arithmetic on expressions; all uses of x must pass through it. a is
-computed in float64 and rounded once.
+computed in float64 and rounded once. Weights of convolutions that are stored as halves stay so: times a
+factor they would be float32, and a multiplication behind the sums costs nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Constant, Derivation, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Contract, Conv, Map, Shape
 from ..ir.regions import everywhere
+from ..ir.stored import half_weights
 from ..records import dataclass
 
 #: a*x + b as expressions over the Map's other operands.
@@ -83,6 +85,8 @@ def _scaled(body: Expr, inputs: Sequence[Value], shape: Shape, readers: Counter[
             continue
         axis, weights = _channel_axis(host), host.inputs[1]
         if axis is None or weights.constant is None or not weights.dtype == value.dtype == "float32":
+            continue
+        if isinstance(host.op, Conv) and host.op.groups == 1 and half_weights(weights.constant) is not None:
             continue
         channels = value.shape[axis]
         if value.shape != shape or not isinstance(channels, int):

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from support.pass_text import agrees, clean, ops, stays
 
+from onnxc.ir.stored import half_weights
 from onnxc.passes.fold_affine import fold_affine
+from onnxc.passes.fold_constants import fold_constants
 
 CONVOLUTION = """graph g(%x: float32[b, 3, 5, 5], %y: float32[b, 4, 5, 5]) {
     %k = constant float32[4, 3, 3, 3] #k
@@ -120,6 +122,21 @@ def test_weights_of_half_precision_stay():
         return %1
     }""",
     )
+
+
+def test_halves_of_a_convolution_stay_as_they_are_stored():
+    found = agrees(
+        lambda graph: clean(fold_affine)(fold_constants(graph)),
+        """graph g(%x: float32[1, 2, 5]) {
+        %w = constant float16[2, 2, 1] (1.0, 2.0, 3.0, 4.0)
+        %s = constant float32[2, 1] (0.5, 2.0)
+        %k = map(%w) { cast($0, float32) }
+        %0 = conv(%x, %k) strides=(1) pads=(0, 0) dilations=(1)
+        %1 = map(%0, %s) { mul($0, $1) }
+        return %1
+    }""",
+    )
+    assert half_weights(found.nodes[0].inputs[1].constant).dtype == "float16"
 
 
 def test_weights_that_two_convolutions_share_are_scaled_for_one():
