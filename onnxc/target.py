@@ -282,8 +282,12 @@ _INTRINSICS = {
     ("aarch64", Ability.DOT_BF16): "llvm.aarch64.neon.bfdot.v4f32.v8bf16",
 }
 
-#: What is known of the speed of processors with an extension, until it is measured on one.
-_FACTS = {"amx-bf16": Facts(bf16_dots=0.25, matrix_products=0.14, matrix_loads=0.28)}
+#: What is known of the speed of processors with an extension, the first that they have, until it is measured
+#: on one.
+_FACTS = {
+    "amx-bf16": Facts(bf16_dots=0.25, matrix_products=0.14, matrix_loads=0.28),
+    "avx512fp16": Facts(bf16_dots=0.25),  # the same processors, where a virtual machine has no such registers
+}
 
 #: Greater tables than the level's, in one instruction.
 _LOOKUPS = {"avx512vbmi": Lookup(128, 2, "llvm.x86.avx512.vpermi2var.qi.512", between=True)}
@@ -359,7 +363,7 @@ def _extended(level: str, extensions: tuple[str, ...], name: str = "") -> Target
         abilities=abilities,
         lookup=next((_LOOKUPS[x] for x in extensions if x in _LOOKUPS), base.lookup),
         dots=dots,
-        facts=next((_FACTS[x] for x in extensions if x in _FACTS), base.facts),
+        facts=next((facts for x, facts in _FACTS.items() if x in extensions), base.facts),
         matrices=tuple(
             m for ability in Ability if ability in abilities for m in _MATRICES.get((level, ability), ())
         ),

@@ -5,6 +5,10 @@ conv(%x, W) accumulate=float32   →   conv(map(%x) { cast($0, bfloat16) }, W in
 Sums, and all that is not multiplied with weights, stay float32. Only what the target multiplies faster so,
 and weights that are known: those of convolutions of at least 16 channels, or of a few where a row of a window
 is as long, and of products along the last axis. Attention may round its queries, keys, values and weights.
+
+Where the target has such products but multiply-adds of float32 are as fast, weights alone become bfloat16s:
+
+conv(%x, W)   →   conv(%x, map(W in bfloat16) { cast($0, float32) })
 """
 
 from __future__ import annotations
@@ -26,9 +30,32 @@ FEW = 4  # channels of an image as it comes
 
 def narrow_products(graph: Graph, target: Target) -> Graph:
     """graph with products of bfloat16s, where the target has them."""
-    if target.matrix(NARROW, NARROW, WIDE) is None and target.dot(NARROW, NARROW, WIDE) is None:
+    matrix, dot = target.matrix(NARROW, NARROW, WIDE), target.dot(NARROW, NARROW, WIDE)
+    if matrix is None and dot is None:
         return graph
-    return everywhere(lambda inner: _narrowed(inner, target))(graph)
+    faster = matrix is not None or (dot is not None and dot.group * target.facts.bf16_dots > 1)
+    rewrite = _narrowed if faster else _with_narrow_weights
+    return everywhere(lambda inner: rewrite(inner, target))(graph)
+
+
+def _with_narrow_weights(graph: Graph, target: Target) -> Graph:
+    rewriter = Rewriter(graph)
+    made: dict[Value, Value] = {}  # weights, and what they are behind bfloat16s
+
+    def narrowed(value: Value, origin: str) -> Value:
+        if value not in made:
+            (stored,) = rewriter.add(Map(expr.input_(0, WIDE).cast(NARROW)), [value], origin)
+            made[value] = rewriter.add(Map(expr.input_(0, NARROW).cast(WIDE)), [stored], origin)[0]
+        return made[value]
+
+    for node in graph.nodes:
+        inputs = [rewriter.of(v) for v in node.inputs]
+        if _multiplies(node, inputs, target):
+            for k, value in enumerate(inputs[:2]):
+                if value.constant is not None and stored_weights(value.constant) is None:
+                    inputs[k] = narrowed(value, node.origin)
+        rewriter.copy(node, inputs)
+    return rewriter.finish()
 
 
 def _narrowed(graph: Graph, target: Target) -> Graph:

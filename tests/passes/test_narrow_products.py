@@ -9,7 +9,7 @@ import onnxc
 from onnxc.errors import CompileError
 from onnxc.options import PRECISIONS
 from onnxc.passes import narrow_products as narrowing
-from onnxc.target import TARGETS
+from onnxc.target import TARGETS, find_target
 
 
 def narrow(graph, target="sapphirerapids"):
@@ -106,6 +106,27 @@ def test_a_product_with_weights_along_the_last_axis():
 def test_a_target_without_such_products_multiplies_what_there_is():
     for target in ("cascadelake", "alderlake", "neoverse-n1"):
         stays(lambda graph, target=target: narrow(graph, target), CONVOLUTIONS)
+
+
+def test_weights_alone_are_narrowed_where_products_of_float32_are_as_fast():
+    def rewrite(graph):
+        return narrowing.narrow_products(graph, find_target("x86-64-v4+avx512bf16+avx512fp16"))
+
+    becomes(
+        rewrite,
+        """graph g(%x: float32[m, 32]) {
+        %w = constant float32[32, 8] splat 0.25
+        %0 = contract(%x, %w) lhs=mk rhs=kn out=mn accumulate=float32
+        return %0
+    }""",
+        """graph g(%x: float32[m, 32]) {
+        %w = constant float32[32, 8] splat 0.25
+        %0 = map(%w) { cast($0, bfloat16) }
+        %1 = map(%0) { cast($0, float32) }
+        %2 = contract(%x, %1) lhs=mk rhs=kn out=mn accumulate=float32
+        return %2
+    }""",
+    )
 
 
 def test_few_channels_groups_and_operands_of_the_run_stay_wide():
