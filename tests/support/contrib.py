@@ -22,7 +22,8 @@ from onnxc.ir.interpret import run_graph
 class Case:
     """A node over these inputs, None being an absent one. `outputs`: which are wanted. `stored`: inputs that
     are initializers. `tolerance`: of the largest magnitude; for integers, how many steps may lie between.
-    `typed`: outputs whose type, float, the model must state."""
+    `typed`: outputs whose type, float, the model must state. `opset`: of ai.onnx; nodes of one model have the
+    newest of theirs."""
 
     op: str
     inputs: Sequence[np.ndarray | None]
@@ -32,6 +33,7 @@ class Case:
     tolerance: float = 1e-5
     domain: str = "com.microsoft"
     typed: Sequence[int] = ()
+    opset: int = 21
 
     def __str__(self) -> str:
         shapes = ",".join("-" if x is None else "x".join(map(str, np.shape(x))) or "1" for x in self.inputs)
@@ -79,7 +81,8 @@ def as_model(cases: Sequence[Case], symbolic: bool = False) -> tuple[onnx.ModelP
             declared.append(helper.make_tensor_value_info(name, element, shape))
             feeds[name] = array
     graph = helper.make_graph(nodes, "nodes", declared, results, stored)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    newest = max(case.opset for case in cases)
+    opsets = [helper.make_opsetid("", newest), helper.make_opsetid("com.microsoft", 1)]
     proto = helper.make_model(graph, opset_imports=opsets)
     proto.ir_version = 10
     return proto, feeds

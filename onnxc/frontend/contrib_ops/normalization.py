@@ -31,11 +31,13 @@ def _sum(b: Builder, *parts: Value | None) -> Value:
     return b.map(*given, lambda *each: expr.sum_of(e.cast(wide(e.dtype)) for e in each))
 
 
-def _normalized(b: Builder, x: Value, gamma: Value, beta: Value | None, epsilon: float) -> tuple[Value, ...]:
+def _normalized(
+    b: Builder, x: Value, gamma: Value, beta: Value | None, epsilon: float, axis: int = -1
+) -> tuple[Value, ...]:
     """(the layer normalization of a sum in the type of gamma, and, where they are wanted, its mean and the
     inverse of its deviation)."""
     scale, shift = (v if v is None else widened(b, v) for v in (gamma, beta))
-    found = normalization.LayerNormalization(b, x, scale, shift, epsilon=epsilon)
+    found = normalization.LayerNormalization(b, x, scale, shift, axis=axis, epsilon=epsilon)
     y, *statistics = found if isinstance(found, tuple) else (found,)
     return b.cast(y, gamma.dtype), *statistics
 
@@ -72,6 +74,12 @@ V = Annotated[Value, Types.of("V", *FLOATS, "bfloat16")]
 @onnx_op(since=1, outputs="Y inv_std_var?")
 def SimplifiedLayerNormalization(b, X: X, scale: V, *, axis=-1, epsilon=1e-5, stash_type=1):
     return _simplified(b, X, scale, epsilon, axis)
+
+
+@onnx_op(since=1, name="LayerNormalization", outputs="Y mean? inv_std_var?")
+def _layer_normalization_1(b, X: X, scale: V, B: V | None = None, *, axis=-1, epsilon=1e-5, stash_type=1):
+    """What ONNX Runtime's optimiser writes into models of operator sets older than the operator, 1 to 16."""
+    return _normalized(b, widened(b, X), scale, B, epsilon, axis)
 
 
 # Embeddings --------------------------------------------------------------------------------------

@@ -69,8 +69,10 @@ class ResizedAxis:
             case "asymmetric":
                 return i / scale
             case "align_corners":
-                reach = scale * length - 1
-                return expr.where((scale * length).equals(1) | size.equals(1), 0, i * (length - 1) / reach)
+                reach = scale * length
+                return expr.where(reach.equals(1) | size.equals(1), 0, i * (length - 1) / (reach - 1))
+            case "align_whole_corners":
+                return expr.where(size.equals(1), 0, i * (length - 1) / (size - 1))
             case "pytorch_half_pixel":
                 return expr.where(size > 1, centred, 0)
             case "half_pixel_symmetric":
@@ -301,7 +303,7 @@ def _ratio(b: Builder, size: Dimension, length: Dimension) -> Value:
 # Rules -------------------------------------------------------------------------------------------
 
 
-@onnx_op(since=11)
+@onnx_op(since=19)
 def Resize(
     b,
     X,
@@ -320,7 +322,11 @@ def Resize(
     nearest_mode="round_prefer_floor",
 ):
     one_of(mode, ("nearest", "linear", "cubic"), "mode")
-    one_of(coordinate_transformation_mode, _COORDINATES, "coordinate_transformation_mode")
+    one_of(
+        coordinate_transformation_mode,
+        (*_COORDINATES, "align_whole_corners"),
+        "coordinate_transformation_mode",
+    )
     one_of(nearest_mode, tuple(_NEAREST)[:-1], "nearest_mode")
     one_of(keep_aspect_ratio_policy, ("stretch", "not_larger", "not_smaller"), "keep_aspect_ratio_policy")
     scales, sizes = (None if v is None or v.tensor.count == 0 else v for v in (scales, sizes))
@@ -340,6 +346,45 @@ def Resize(
         exclude_outside=bool(exclude_outside),
         antialias=bool(antialias),
         extrapolation=extrapolation_value,
+    )
+
+
+@onnx_op(since=11, name="Resize")
+def _resize_11(
+    b,
+    X,
+    roi=None,
+    scales=None,
+    sizes=None,
+    *,
+    antialias=0,
+    axes=None,
+    coordinate_transformation_mode="half_pixel",
+    cubic_coeff_a=-0.75,
+    exclude_outside=0,
+    extrapolation_value=0.0,
+    keep_aspect_ratio_policy="stretch",
+    mode="nearest",
+    nearest_mode="round_prefer_floor",
+):
+    """Aligned corners are those of a whole number of elements, as exporters and ONNX Runtime have it;
+    operator set 19 tells that number from the length times the scale, and means the latter."""
+    whole = coordinate_transformation_mode == "align_corners"
+    return Resize(
+        b,
+        X,
+        roi,
+        scales,
+        sizes,
+        antialias=antialias,
+        axes=axes,
+        coordinate_transformation_mode="align_whole_corners" if whole else coordinate_transformation_mode,
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside,
+        extrapolation_value=extrapolation_value,
+        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
+        mode=mode,
+        nearest_mode=nearest_mode,
     )
 
 

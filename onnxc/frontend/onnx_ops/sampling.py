@@ -40,11 +40,11 @@ class Border:
         wave = expr.where(phase <= span, low + phase, low + 2 * span - phase)
         return expr.where(span > 0, wave, 0)
 
-    def inside(self, x: Expr, size: Expr) -> Expr:
-        """The coordinate that is sampled instead of x."""
+    def inside(self, x: Expr, size: Expr, beyond: int = 0) -> Expr:
+        """The coordinate that is sampled instead of x. beyond: how far outside neighbours are inside."""
         low, high = (0.0, size - 1) if self.align_corners else (-0.5, size - 0.5)
         if self.kind == "border":
-            return expr.where((x < low) | (x > high), x.clip(0, size - 1), x)
+            return expr.where((x < low) | (x > high), x.clip(-beyond, size - 1 + beyond), x)
         if self.kind == "reflection":
             return expr.where((x < low) | (x > high), self.reflected(x, size), x)
         return x
@@ -84,8 +84,9 @@ def sampled(b: Builder, x: Value, coordinates: Sequence[Value], kind: str, borde
     rows = b.transpose(b.reshape(x, (*x.shape[:2], dims.product(sizes))), (0, 2, 1))
     dtype = wide(x.dtype) if dtypes.is_float(x.dtype) else "float32"
     floats = [expr.size(d).cast(coordinates[0].dtype) for d in sizes]
+    beyond = 2 if kind == "cubic" else 0  # as torch and ONNX Runtime have it
     points = [
-        b.map(c, lambda e, size=size: border.inside(expr.round_(e) if weigh is None else e, size))
+        b.map(c, lambda e, size=size: border.inside(expr.round_(e) if weigh is None else e, size, beyond))
         for c, size in zip(coordinates, floats)
     ]
 

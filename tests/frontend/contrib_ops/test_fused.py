@@ -98,6 +98,26 @@ NORMALIZATIONS = [
     Case("SimplifiedLayerNormalization", [X, floats(3, 8)], {"axis": 1, "epsilon": 1e-2}, domain=""),
 ]
 
+#: The optimiser writes these into models of operator sets that do not have the operator yet.
+EARLY = [
+    Case("LayerNormalization", [X, floats(8), floats(8)], domain="", opset=11),
+    Case(
+        "LayerNormalization", [X, floats(3, 8)], {"axis": 1, "epsilon": 1e-2}, (0, 1, 2), domain="", opset=16
+    ),
+    Case(
+        "LayerNormalization",
+        [v.astype(np.float16) for v in (X, X[0, 0], X[0, 1])],
+        tolerance=HALF,
+        domain="",
+        opset=14,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", EARLY, ids=str)
+def test_a_normalization_is_known_before_its_operator_set(case):
+    check(case)
+
 
 def embedded(**more: object) -> list[np.ndarray | None]:
     given = {"words": ids(11, 2, 5), "segments": ids(2, 2, 5), "segment_table": floats(2, 8), **more}

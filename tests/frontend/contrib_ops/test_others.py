@@ -50,6 +50,41 @@ def test_the_results_are_those_of_onnxruntime(case):
     check(case)
 
 
+#: Where ONNX Runtime does as torch does, and the onnx package's reference does not.
+IMAGE = floats(1, 2, 4, 6)
+LIKE_TORCH = [
+    Case(
+        "GridSample",
+        [IMAGE, np.float32(1.7) * np.tanh(floats(1, 5, 4, 2))],
+        {"mode": mode, "padding_mode": "border", "align_corners": corners},
+        domain="",
+        opset=opset,
+    )
+    for mode, opset in (("bicubic", 16), ("cubic", 20))
+    for corners in (0, 1)
+] + [
+    Case(
+        "Resize",
+        [IMAGE, np.float32([]), np.float32([1, 1, down, 1.7])],
+        {"mode": mode, "coordinate_transformation_mode": "align_corners"},
+        stored=(1, 2),
+        domain="",
+        opset=opset,
+    )
+    for mode, opset, down in (
+        ("linear", 11, 1.3),
+        ("cubic", 13, 1.7),
+        ("linear", 18, 0.6),
+        ("linear", 13, 0.3),
+    )
+]
+
+
+@pytest.mark.parametrize("case", LIKE_TORCH, ids=str)
+def test_samples_lie_where_onnxruntime_and_torch_take_them(case):
+    check(case)
+
+
 @pytest.mark.slow
 def test_a_library_of_them_computes_what_the_interpreter_does(tmp_path):
     check_compiled(ALL, tmp_path)
