@@ -1,4 +1,5 @@
-"""`Record`: a value that opening a library needs, whose class takes no time to define."""
+"""What lets a library be opened fast: `Record`, a value whose class takes no time to define, and methods of a
+class whose file is read when one of them is first asked for."""
 
 from __future__ import annotations
 
@@ -36,3 +37,26 @@ class Record:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
         return f"{type(self).__qualname__}({shown})"
+
+
+def imported_later(module: str, name: str, methods: str) -> type:
+    """A class to inherit from with these methods of the class `name` in `module`, which is imported when one
+    of them is first asked for, of an instance or of the class."""
+    return type(name, (), {method: _Later(module, name, method) for method in methods.split()})
+
+
+class _Later:
+    """A method, which takes this object's place in its class when it is asked for."""
+
+    def __init__(self, *place: str):
+        self.place = place
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        from importlib import import_module
+
+        module, name, method = self.place
+        found = vars(getattr(import_module(module), name))[method]
+        for cls in owner.__mro__:
+            if vars(cls).get(method) is self:
+                setattr(cls, method, found)
+        return found.__get__(instance, owner)

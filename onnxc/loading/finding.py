@@ -90,8 +90,8 @@ def read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> F
     weights that may lie beside it too, and of every file `told` says what it said then."""
     for place in places():
         try:
-            with open(f"{place}/{_name(kind, key)}", "rb") as file:
-                found, around, library, size, description, files = marshal.load(file)
+            entry = _read(f"{place}/{_name(kind, key)}")
+            found, around, library, size, description, files = marshal.loads(entry)
             path = os.path.join(place, library)
             status = os.stat(path)
             same = (found, around, size) == (key, surroundings(), status.st_size)
@@ -103,6 +103,15 @@ def read(kind: str, key: str, told: Callable[[str], str], folder: str = "") -> F
         except (OSError, ValueError, EOFError, TypeError):  # gone, or cut off
             continue
     return None
+
+
+def _read(path: str) -> bytes:
+    """A file, or the first 8 KB of one that the system makes up, in fewer steps than `open` takes."""
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(number, os.fstat(number).st_size or 8192)
+    finally:
+        os.close(number)
 
 
 def write(kind: str, key: str, found: Found) -> None:
@@ -174,8 +183,7 @@ def surroundings() -> str:
 def _machine() -> str:
     """The processor's name and features, and when it was calibrated."""
     try:
-        with open("/proc/cpuinfo", "rb") as file:
-            lines = file.read(8192).partition(b"\n\n")[0].split(b"\n")
+        lines = _read("/proc/cpuinfo").partition(b"\n\n")[0].split(b"\n")
     except OSError:
         lines = []
     kinds = (b"model name", b"flags", b"CPU part", b"Features")

@@ -2,69 +2,43 @@
 
 A model is compiled when it is first opened and kept in the user's cache (`onnxc/loading/cached.py`). What the
 library is not compiled for is compiled when a run first needs it: initializers that a run gives in the place
-of the model's."""
+of the model's. Here is what nearly every program calls; other methods are in `session_methods.py`."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OnnxcError, RunError
 from ..loading.finding import Found, by_path, is_library, opened, registered
 from ..loading.loader import Model
+from ..record import imported_later
 
 if TYPE_CHECKING:
-    from ..loading.timing import Timing
-    from .binding import IOBinding
-    from .devices import OrtEpAssignedSubgraph, OrtEpDevice, OrtMemoryInfo
-    from .enumerations import OrtDeviceVendorId
     from .options import RunOptions, SessionOptions
-    from .ports import ModelMetadata, NodeArg
+    from .ports import NodeArg
     from .providers import Providers
-    from .values import NativeValue, OrtValue, OrtValueVector
+    from .session_methods import SessionMethods
+else:
+    SessionMethods = imported_later(
+        f"{__package__}.session_methods",
+        "SessionMethods",
+        """
+        model _sess get_session_options get_overridable_initializers get_modelmeta get_providers
+        get_provider_options get_input_memory_infos get_output_memory_infos get_input_epdevices
+        get_provider_graph_assignment_info get_tuning_results set_providers disable_fallback
+        enable_fallback set_ep_dynamic_options set_tuning_results release_captured_graph _run_otherwise
+        _run run_async run_with_ort_values _values run_with_ortvaluevector io_binding run_with_iobinding
+        create_ortvalue_from_shape_and_type _record get_profiling_start_time_ns end_profiling
+        """,
+    )
 
 
-class Session:
+class Session(SessionMethods):
     """What a session can do; `InferenceSession` opens one."""
-
-    _model: Model  # that serves runs which ask for nothing special
-    _source: Any
-    _keywords: dict[str, Any]  # options of compilation and `threads`
-    _open: Callable[..., Model]
-
-    def __init__(self, enable_fallback: bool = True):
-        self._enable_fallback = enable_fallback
-        self._given: SessionOptions | None = None  # options
-        self._overriding: dict[frozenset[str], Model] = {}  # by the initializers that runs give
-        self._profile: list[dict[str, object]] | None = None
-        self._profile_start = 0
-
-    # What it tells ------------------------------------------------------------------------------------
-
-    @property
-    def model(self) -> Model:
-        """The compiled model behind the session."""
-        return self._model
-
-    @property
-    def _sparse(self) -> Sequence[str]:
-        """Inputs and outputs that the model declares as sparse."""
-        return self._model.description.get("sparse", ())
-
-    @property
-    def _sess(self) -> Session:
-        return self
-
-    def get_session_options(self) -> SessionOptions:
-        """The options that the session was made with."""
-        from .options import SessionOptions
-
-        if self._given is None:
-            self._given = SessionOptions()
-        return self._given
 
     def get_inputs(self) -> list[NodeArg]:
         from .ports import NodeArg
@@ -75,90 +49,6 @@ class Session:
         from .ports import NodeArg
 
         return [NodeArg._of(port, self._sparse) for port in self._model.outputs]
-
-    def get_overridable_initializers(self) -> list[NodeArg]:
-        """Initializers that are also inputs: runs may give them."""
-        from .ports import NodeArg, type_text
-
-        entries = self._model.description.get("overridable", ())
-        return [NodeArg(e["name"], type_text(e["dtype"]), list(e["shape"])) for e in entries]
-
-    def get_modelmeta(self) -> ModelMetadata:
-        from .ports import ModelMetadata
-
-        return ModelMetadata(self._model)
-
-    def get_providers(self) -> list[str]:
-        return ["CPUExecutionProvider"]
-
-    def get_provider_options(self) -> dict[str, dict[str, str]]:
-        return {"CPUExecutionProvider": {}}
-
-    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
-        from .devices import processor_memory
-
-        return [processor_memory() for _ in self._model.inputs]
-
-    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
-        from .devices import processor_memory
-
-        return [processor_memory() for _ in self._model.outputs]
-
-    def get_input_epdevices(self) -> list[OrtEpDevice]:
-        from .devices import OrtEpDevice
-
-        return [OrtEpDevice() for _ in self._model.inputs]
-
-    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
-        """One subgraph with the model's operators, where the session's configuration asks for it."""
-        from .devices import OrtEpAssignedNode, OrtEpAssignedSubgraph
-        from .failures import Fail, made
-
-        key = "session.record_ep_graph_assignment_info"
-        if self.get_session_options()._entries.get(key) != "1":
-            raise made(Fail, f"Session configuration entry '{key}' must be set to \"1\" to retrieve it.")
-        counts = self._model.description.get("operators", {})
-        nodes = [
-            OrtEpAssignedNode("", name.rpartition(".")[0], name.rpartition(".")[2])
-            for name, count in counts.items()
-            for _ in range(count)
-        ]
-        return [OrtEpAssignedSubgraph(nodes)]
-
-    def get_tuning_results(self) -> list[Any]:
-        """None: nothing is tuned when a model runs."""
-        return []
-
-    # What it is told ----------------------------------------------------------------------------------
-
-    def set_providers(
-        self, providers: Providers = None, provider_options: Sequence[dict[Any, Any]] | None = None
-    ) -> None:
-        """Warns of providers that are not there; the processor stays the one."""
-        from .providers import require_known
-
-        require_known(providers, provider_options, self._enable_fallback)
-
-    def disable_fallback(self) -> None:
-        """Makes providers that are unknown an error."""
-        self._enable_fallback = False
-
-    def enable_fallback(self) -> None:
-        """Makes the processor take the place of providers that are unknown."""
-        self._enable_fallback = True
-
-    def set_ep_dynamic_options(self, options: dict[str, str]) -> None:
-        """Without effect: the processor has none."""
-        if not options:
-            raise RuntimeError("No options were provided")
-
-    def set_tuning_results(self, results: list[Any], *, error_on_invalid: bool = False) -> None:
-        """Without effect: nothing is tuned when a model runs."""
-
-    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
-        """Without effect: nothing is captured."""
-
-    # Runs ---------------------------------------------------------------------------------------------
 
     def run(
         self,
@@ -177,212 +67,12 @@ class Session:
         except RunError as error:
             return self._run_otherwise(error, output_names, input_feed, run_options)
 
-    def _run_otherwise(
-        self,
-        error: RunError,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        run_options: RunOptions | None,
-    ) -> list[Any]:
-        """The run again where it only needs other code, else the error as ONNX Runtime has it."""
-        from .failures import missing_inputs, translated
-
-        if not isinstance(input_feed, Mapping):
-            raise translated(error) from None
-        optional = {port.name for port in self._model.inputs if port.optional or port.kind == "optional"}
-        missing = [p.name for p in self._model.inputs if p.name not in input_feed and p.name not in optional]
-        if missing:
-            raise missing_inputs(error, missing, list(input_feed)) from None
-        given = frozenset(p.name for p in self.get_overridable_initializers() if p.name in input_feed)
-        if not given:
-            raise translated(error) from None
-        try:
-            if given not in self._overriding:
-                self._overriding[given] = self._open(overridable=given)
-            return self._run(self._overriding[given], output_names, input_feed, run_options)
-        except OnnxcError as again:
-            raise translated(again) from None
-
-    def _run(
-        self,
-        model: Model,
-        output_names: Sequence[str] | None,
-        feeds: Mapping[str, Any],
-        options: RunOptions | None,
-        memory: Mapping[str, Any] | None = None,
-    ) -> list[Any]:
-        """A run that can be ended and is written down where the session profiles."""
-        from .failures import Fail, made
-        from .options import RunOptions
-
-        if options is None:
-            options = RunOptions()
-        elif not isinstance(options, RunOptions):
-            raise TypeError(f"run_options is of type RunOptions, not {type(options).__name__}")
-        wanted = model.output_numbers(output_names or None)
-        values = model.in_order(feeds)
-        context = model.acquire()
-        options._running.append(context)
-        try:
-            if options.terminate:
-                raise made(Fail, "Exiting due to terminate flag being set to true.")
-            given = {model.output_numbers([name])[0]: array for name, array in (memory or {}).items()}
-            if self._profile is None:
-                results = context.run(values, given)
-            else:
-                from ..loading.timing import run_timed
-
-                results, timings = run_timed(context, values, given)
-                self._record(timings)
-            for number, array in given.items():
-                if (shape := context.output_shape(number)) != array.shape:
-                    name = model.outputs[number].name
-                    raise RuntimeError(
-                        f"Error in execution: Got invalid dimensions for output: {name}: the memory has "
-                        f"shape {list(array.shape)}, the result {list(shape)}"
-                    )
-        finally:
-            options._running.remove(context)
-            model.give_back(context)
-        if sparse := self._sparse:
-            from .sparse import NativeSparseTensor
-
-            for k, port in enumerate(model.outputs):
-                if port.name in sparse:
-                    results[k] = NativeSparseTensor._from_dense(results[k])
-        return [results[k] for k in wanted]
-
-    def run_async(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        callback: Callable[[list, Any, str], None],
-        user_data: Any,
-        run_options: RunOptions | None = None,
-    ) -> None:
-        """Runs in a thread, which then calls callback(results, user_data, error): an empty text, or what went
-        wrong and no results."""
-        import threading
-
-        missing = {port.name for port in self._model.inputs if not port.optional and port.kind != "optional"}
-        if absent := sorted(missing - input_feed.keys()):
-            raise ValueError(f"Required inputs ({absent}) are missing from input feed ({list(input_feed)}).")
-
-        def work() -> None:
-            try:
-                results, problem = self.run(output_names, input_feed, run_options), ""
-            except Exception as error:
-                results, problem = [], str(error)
-            callback(results, user_data, problem)
-
-        threading.Thread(target=work, daemon=True).start()
-
-    def run_with_ort_values(
-        self,
-        output_names: Sequence[str] | None,
-        input_dict_ort_values: Mapping[str, NativeValue],
-        run_options: RunOptions | None = None,
-    ) -> list[OrtValue]:
-        """As `run`, of OrtValues to OrtValues."""
-        from .values import OrtValue
-
-        feeds = {name: value._value for name, value in input_dict_ort_values.items()}
-        results = self.run(output_names, feeds, run_options)
-        return [OrtValue(value) for value in self._values(output_names, results)]
-
-    def _values(self, output_names: Sequence[str] | None, results: Sequence[Any]) -> list[NativeValue]:
-        from .ports import type_of
-        from .values import NativeValue
-
-        ports = {port.name: port for port in self._model.outputs}
-        named = [ports[name] for name in output_names] if output_names else self._model.outputs
-        kinds = [f"sparse_{type_of(port)}" if port.name in self._sparse else type_of(port) for port in named]
-        return [NativeValue._of(value, kind) for value, kind in zip(results, kinds)]
-
-    def run_with_ortvaluevector(
-        self,
-        run_options: RunOptions | None,
-        feed_names: Sequence[str],
-        feeds: OrtValueVector,
-        fetch_names: Sequence[str],
-        fetches: OrtValueVector,
-        fetch_devices: Sequence[Any],
-    ) -> None:
-        """As `run`, of a vector of OrtValues; the results are put behind each other into `fetches`."""
-        named = {name: value._value for name, value in zip(feed_names, feeds)}
-        for value in self._values(fetch_names, self.run(fetch_names, named, run_options)):
-            fetches.push_back(value)
-
-    def io_binding(self) -> IOBinding:
-        """An object to bind inputs and outputs with."""
-        from .binding import IOBinding
-
-        return IOBinding(self)
-
-    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Runs on the inputs that are bound, and leaves the results where outputs are bound."""
-        from .values import NativeValue, OrtValueVector
-
-        if iobinding._session is not self:
-            raise ValueError("IOBinding must be used with the session that created it.")
-        bound = iobinding._iobinding
-        if not bound.outputs:
-            raise RuntimeError("Error in execution: At least one output should be requested.")
-        feeds = {n: v._value if isinstance(v, NativeValue) else v for n, v in bound.inputs.items()}
-        memory = {name: value._value for name, value in bound.outputs.items() if value is not None}
-        names = list(bound.outputs)
-        try:
-            results = self._run(self._model, names, feeds, run_options, memory)
-        except RunError as error:
-            raise RuntimeError(f"Error in execution: {error}") from error
-        bound.results = OrtValueVector()
-        for name, value in zip(names, self._values(names, results)):
-            bound.results.push_back(bound.outputs[name] or value)
-
-    def create_ortvalue_from_shape_and_type(
-        self,
-        shape: Sequence[int],
-        element_type: object,
-        device_type: str,
-        device_id: int = 0,
-        vendor_id: int | OrtDeviceVendorId = -1,
-    ) -> OrtValue:
-        """Memory for a tensor; see `OrtValue.ortvalue_from_shape_and_type`."""
-        from .values import OrtValue
-
-        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
-
-    # Profiles -----------------------------------------------------------------------------------------
-
-    def _record(self, timings: Sequence[Timing]) -> None:
-        """Adds a run that has just ended to the profile."""
-        assert self._profile is not None
-        ns = time.monotonic_ns() - self._profile_start - sum(timing.ns for timing in timings)
-        for timing in timings:
-            self._profile.append(timing.event(ns))
-            ns += timing.ns
-
-    def get_profiling_start_time_ns(self) -> int:
-        """When profiling began, by `time.monotonic_ns`; 0 without it."""
-        return self._profile_start
-
-    def end_profiling(self) -> str:
-        """Writes what runs took, in the format of Chrome's traces; the name of the file."""
-        import json
-
-        if self._profile is None:
-            return ""
-        events, self._profile = self._profile, None
-        now = time.time()
-        stamp = f"{time.strftime('%Y-%m-%d_%H-%M-%S', time.localtime(now))}_{int(now * 1000) % 1000:03}"
-        name = f"{self.get_session_options().profile_file_prefix}_{stamp}.json"
-        with open(name, "w") as file:
-            json.dump(events, file)
-        return name
-
 
 class InferenceSession(Session):
     """A model ready to run."""
+
+    _source: Any
+    _keywords: dict[str, Any]  # options of compilation and `threads`
 
     def __init__(
         self,
@@ -396,7 +86,9 @@ class InferenceSession(Session):
         onnx.ModelProto. Keywords beside ONNX Runtime's: progress and all options of `onnxc.compile` (dims,
         shapes, values, precision, ...) but those that say where and under which names outputs are written;
         threads: as for `onnxc.load`. Raises what ONNX Runtime raises, which is also an onnxc.OnnxcError."""
-        super().__init__(enable_fallback=int(kwargs.pop("enable_fallback", 1)) == 1)
+        self._enable_fallback = int(kwargs.pop("enable_fallback", 1)) == 1
+        self._overriding = {}
+        self._profile, self._profile_start = None, 0
         for ignored in ("disabled_optimizers", "read_config_from_model"):
             kwargs.pop(ignored, None)
         threads, progress = kwargs.pop("threads", None), kwargs.pop("progress", None)
@@ -404,7 +96,7 @@ class InferenceSession(Session):
         if sess_options is not None and not hasattr(sess_options, "intra_op_num_threads"):
             raise TypeError(f"sess_options is of type SessionOptions, not {type(sess_options).__name__}")
         self._given = sess_options._copy() if sess_options and hasattr(sess_options, "_copy") else None
-        if providers is not None:
+        if providers is not None and (provider_options or providers != ["CPUExecutionProvider"]):
             self.set_providers(providers, provider_options)
         if self._given is not None and "onnxc.optimize" in self._given._entries:
             kwargs["optimize"] = self._given._entries["onnxc.optimize"]
@@ -423,6 +115,7 @@ class InferenceSession(Session):
             from .failures import translated
 
             raise translated(error, path_or_bytes) from None
+        self._sparse = self._model.description.get("sparse", ())
         if self._given is not None and self._given.enable_profiling:
             self._profile, self._profile_start = [], time.monotonic_ns()
 
@@ -474,10 +167,10 @@ def _threads(options: Any) -> int:
 def _library(source: Any, settings: SessionOptions | None, asked: Mapping[str, Any], progress: Any) -> Found:
     """The library to load for a path, bytes or ModelProto. asked: options of compilation, by name."""
     if settings is None and not asked and isinstance(source, (str, os.PathLike)):
-        if is_library(source):
-            return Found(os.fspath(source))
         if not registered() and (found := by_path(os.fspath(source))) is not None:
             return found
+        if is_library(source):
+            return Found(os.fspath(source))
     from .settled import library
 
     return library(source, settings, asked, progress)

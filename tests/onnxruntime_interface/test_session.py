@@ -19,6 +19,7 @@ from onnxc.cache import cache_folder
 from onnxc.facts import Facts
 from onnxc.loading import finding, making
 from onnxc.loading.cached import cached_library
+from onnxc.onnxruntime.session_methods import SessionMethods
 from onnxc.options import Options
 from onnxc.target import find_target
 
@@ -44,6 +45,13 @@ def libraries(folder):
 
 
 # The interface
+
+
+def test_methods_that_are_imported_later_are_all_that_the_other_file_has():
+    methods = {name for name, value in vars(SessionMethods).items() if callable(value) or name == "model"}
+    assert methods - {"__init__"} <= {name for base in InferenceSession.__mro__ for name in vars(base)}
+    assert InferenceSession.io_binding is SessionMethods.io_binding
+    assert "end_profiling" in dir(InferenceSession)
 
 
 def test_it_answers_as_onnx_runtime_does():
