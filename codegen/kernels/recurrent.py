@@ -181,8 +181,16 @@ def _tiling(
         weights = form.panel_bytes(op.columns)
         cost += costs.compute(target, sum(heights.values()) * op.hidden * each * costs.DECODED)
     part = most if weights <= target.facts.level2_bytes // 2 else REUSE * most
-    cost += costs.move(target, -(-rows // part) * weights, len(op.directions) * weights)
+    cost += _reading(target, weights) * -(-rows // part)
     return cost * (steps * len(op.directions)), Tiling(most, vectors, lanes, part, form)
+
+
+def _reading(target: Target, weights: int) -> Estimate:
+    """A step's panels, of which the second-level cache has what it holds."""
+    kept = target.facts.level2_bytes
+    if weights <= kept:
+        return costs.move(target, weights)
+    return costs.move(target, kept, kept // 2) + costs.move(target, weights - kept, weights)
 
 
 def _form(node: Node[Recurrent], target: Target) -> Form | None:
@@ -419,7 +427,7 @@ class _Recurrence:
             now = self.time(f, direction, loop.index, steps)
             at["x"] = f.offset(x, f.mul(now, f.mul(batch, self.x_row)))
             at["y"] = f.offset(y, f.mul(now, f.mul(batch, self.directions * self.unit_row)))
-            self.emit_step(f, direction, first, rows, now, at)
+            self.emit_step(f, direction, first, rows, now, at, f.binary("and", loop.index, 1))
 
     def time(self, f: Function, direction: str, index: str, steps: str) -> str:
         """The step that a direction takes as number `index`; the reverse one begins with the last."""
@@ -432,14 +440,21 @@ class _Recurrence:
         return f.select(f.compare("eq", direction, reverse.index(True)), "i64", mirrored, index)
 
     def emit_step(
-        self, f: KernelFunction, direction: str, first: str, rows: str, now: str, at: Mapping[str, str]
+        self,
+        f: KernelFunction,
+        direction: str,
+        first: str,
+        rows: str,
+        now: str,
+        at: Mapping[str, str],
+        odd: str,
     ) -> None:
         each = sum(map(self.panel_bytes, products(self.op, self.dtype)))
         first_panels = f.input(1) if self.constant else f.temporary(0)
         panels = f.offset(first_panels, f.mul(direction, each))
         for number, stage in enumerate(self.stages[0]):
             if isinstance(stage, Product):
-                self.for_tiles(f, f"{ENTRY}.product{number}", stage, rows, panels, at)
+                self.for_tiles(f, f"{ENTRY}.product{number}", stage, rows, panels, at, odd)
                 panels = f.offset(panels, self.panel_bytes(stage))
                 continue
             final = number == len(self.stages[0]) - 1
@@ -455,7 +470,14 @@ class _Recurrence:
                         self.for_rows(f, rows, name, cell, at, lengths, now)
 
     def for_tiles(
-        self, f: Function, name: str, product: Product, rows: str, panels: str, at: Mapping[str, str]
+        self,
+        f: Function,
+        name: str,
+        product: Product,
+        rows: str,
+        panels: str,
+        at: Mapping[str, str],
+        odd: str,
     ) -> None:
         """All tiles of all panels; where a part has several tiles of rows, they share a panel."""
         pointer, gate = product.left
@@ -484,23 +506,28 @@ class _Recurrence:
                 f,
                 rows,
                 self.rows,
-                lambda height, row, _: self.for_panels(f, product, lambda *panel: tile(height, row, *panel)),
+                lambda height, row, _: self.for_panels(
+                    f, product, odd, lambda *panel: tile(height, row, *panel)
+                ),
             )
         else:
             self.for_panels(
                 f,
                 product,
+                odd,
                 lambda *panel: mk.for_equal_tiles(
                     f, rows, self.rows, lambda height, row, _: tile(height, row, *panel)
                 ),
             )
 
-    def for_panels(self, f: Function, product: Product, body: Callable[[str, str], None]) -> None:
-        """body(kind, panel) for every panel of a product."""
+    def for_panels(self, f: Function, product: Product, odd: str, body: Callable[[str, str], None]) -> None:
+        """body(kind, panel) for every panel of a product, in odd steps the last first: a cache that holds but
+        some of them has those that were read last."""
         done = 0
         for version, count, _, _ in self.versions(product):
             with f.loop(done, done + count) as loop:
-                body(version, loop.index)
+                mirrored = f.sub(2 * done + count - 1, loop.index)
+                body(version, f.select(f.compare("eq", odd, 1), "i64", mirrored, loop.index))
             done += count
 
     def for_rows(
