@@ -83,6 +83,7 @@ FAR = 300.0  # to begin reading constants beyond the second-level cache, until t
 AHEAD = 4096  # bytes: no more is fetched ahead than a page
 STEP = 45.0  # to begin and end a step on one thread
 PART = 8.0  # to find out where a part of a nest lies
+COPIED_ROW = 20.0  # of an image, to scratch with its padding
 SIZED_PART = 15.0  # the same where sizes are divided by that the run tells
 CODE = 100.0  # to bring its code from beyond the second-level cache
 TILE = 12.0  # of a tile's function: the call, the misprediction where its loop ends

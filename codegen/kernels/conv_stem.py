@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from ...ir import dims
 from ...ir.graph import Constant, Node
@@ -16,10 +17,10 @@ from ...ir.ops import Conv
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
-from ..text.emitter import Function
+from ..kernel import Choice, Code, KernelText, Offer, single
 from ..tiles.blocked import Image, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
+from ..tiles.copied_rows import CopiedRows
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.panels import PanelTiling, panel_tilings, panels_of, widest
 from ..tiles.run_packing import packed_by_run, packing_estimate
@@ -69,13 +70,15 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     tiles = tile_shape(target, out.height, out.width, wide, dense.channels * win.taps)
     plan = ConvPlan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, kinds, *tiles)
     cut = _partition(plan, choice.cost)
-    plan = replace(plan, x=_scratch(plan, dense, 2 * cut.each - 1))
+    rows = CopiedRows(dense, out, win)
+    plan = replace(plan, x=rows.image(2 * cut.each - 1))
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         n, chunk = f.divide(part.index, f.size(cut.count))
         first, last = cut.at(f, chunk)
         image = f.offset(f.input(0), f.mul(n, f.size(dense.image)))
-        _copy(f, plan, dense, image, first, last)
+        columns = None if plan.single_row else f.size(plan.x.width)
+        rows.copy(f, image, (first, last), columns, partial(plan.x.address, f, "%scratch", 0))
         source = f.offset("%scratch", f.mul(f.sub("0", first), f.size(plan.line_bytes)))
         with f.loop(0, plan.panels) as panel:
             emit_panel(f, plan, source, n, panel.index, (first, last))
@@ -90,50 +93,3 @@ def _partition(plan: ConvPlan, cost: Estimate) -> Lines:
     overlap = max(1, plan.window.kernel[0] / plan.window.strides[0])
     least = 2 * dims.typical(plan.x.image) * overlap / SCRATCH_BYTES
     return cut_lines(plan.length, plan.line_step, plan.out.batch, cost.total, least)
-
-
-def _scratch(plan: ConvPlan, dense: Image, lines: int) -> Image:
-    """The copied part of the image: what `lines` lines of the output read."""
-    (sy, sx), (height, width) = plan.window.strides, plan.window.extent
-    if plan.single_row:
-        return replace(dense, height=height, width=(lines - 1) * sx + width)
-    return replace(dense, height=(lines - 1) * sy + height, width=(plan.out.width - 1) * sx + width)
-
-
-def _copy(f: KernelFunction, plan: ConvPlan, dense: Image, image: str, first: str, last: str) -> None:
-    """Copies what lines first..last-1 read; the origin of the scratch image is the first tap of the
-    first of them."""
-    x, win = plan.x, plan.window
-    count = f.sub(last, first)
-    top, left = (f.size(-b) for b in win.before)  # the image's row and column at the scratch's origin
-    if plan.single_row:
-        left = f.add(left, f.mul(first, win.strides[1]))
-        height = str(win.extent[0])
-        width = f.add(f.mul(f.sub(count, 1), win.strides[1]), win.extent[1])
-    else:
-        top = f.add(top, f.mul(first, win.strides[0]))
-        height = f.add(f.mul(f.sub(count, 1), win.strides[0]), win.extent[0])
-        width = f.size(x.width)
-    start = f.minimum(f.maximum(f.sub("0", left), 0), width)  # the first column that the image has
-    stop = f.minimum(f.maximum(f.sub(f.size(dense.width), left), start), width)
-    with f.loop(0, x.channels) as channel, f.loop(0, height) as row:
-        y = f.add(top, row.index)
-        target = x.address(f, "%scratch", 0, channel.index, row.index)
-        inside = f.compare("ult", y, f.size(dense.height), "i64")
-        until = f.select(inside, "i64", start, width)
-        _fill(f, target, f.mul(until, x.itemsize))
-        with f.when(inside):
-            column = f.maximum(f.add(left, start), 0)
-            begin = dense.address(f, image, 0, channel.index, y, column)
-            _move(f, f.element(target, start, x.itemsize), begin, f.mul(f.sub(stop, start), x.itemsize))
-            _fill(f, f.element(target, stop, x.itemsize), f.mul(f.sub(width, stop), x.itemsize))
-
-
-def _move(f: Function, target: str, source: str, nbytes: str) -> None:
-    function = f.text.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
-    f.statement(f"call void {function}(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
-
-
-def _fill(f: Function, target: str, nbytes: str) -> None:
-    function = f.text.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
-    f.statement(f"call void {function}(ptr {target}, i8 0, i64 {nbytes}, i1 false)")

@@ -1,0 +1,79 @@
+"""Convolutions of few output channels, whose pixels lie in the lanes, against the interpreter."""
+
+import numpy as np
+import pytest
+from support import harness
+from support.blocked_cases import bias, check, convolution, random, relu_of_bias, symbols
+
+from onnxc.codegen.kernel import choices_of
+from onnxc.codegen.kernels import conv_planar
+from onnxc.ir import expr
+
+TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [1, 2, 3, 7])
+def test_few_channels_of_a_dense_image(target, channels):
+    epilogue = relu_of_bias()
+    case = convolution((2, 5, 13, 71), (channels, 5, 3, 3), 1, 1, epilogue=epilogue, extra=[bias(channels)])
+    check(case, conv_planar, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 100, 197])
+def test_rows_of_any_length(target, width):
+    check(convolution((1, 3, 4, width), (1, 3, 5, 5), 1, 2), conv_planar, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("pads", [0, 3, (0, 1, 2, 3), (-1, 0, 0, -2), 8])
+def test_padding_is_copied(target, pads):
+    check(convolution((1, 3, 19, 17), (4, 3, 7, 7), (2, 1), pads), conv_planar, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("stride", [2, 3, 4])
+@pytest.mark.parametrize("pad", [0, 1])
+def test_strides_cut_rows_into_phases(target, stride, pad):
+    check(convolution((1, 2, 9, 90), (3, 2, 3, 5), stride, pad), conv_planar, target)
+    check(convolution((1, 2, 9, 90), (3, 2, 3, 1), stride, pad), conv_planar, target)
+
+
+@TARGETS
+def test_dilated_and_one_axis(target):
+    check(convolution((1, 3, 19, 37), (2, 3, 3, 3), 1, 2, 2), conv_planar, target)
+    check(convolution((2, 1, 4000), (1, 1, 256), 2, 12), conv_planar, target)
+    check(convolution((1, 2, 9000), (3, 2, 3), 1, 1), conv_planar, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [(1, 1), (6, 7), (17, 40), (8, 161)])
+def test_symbolic_sizes(target, size):
+    case = convolution((2, 3, *size), (3, 3, 3, 3), 1, 1, symbolic=symbols("n", 3, "h", "w"))
+    check(case, conv_planar, target)
+    case = convolution((2, 3, *size), (2, 3, 3, 3), 2, 1, symbolic=symbols("n", 3, "h", "w"))
+    check(case, conv_planar, target)
+
+
+@TARGETS
+def test_a_residual_and_a_long_epilogue(target):
+    total, other = expr.input_(0, "float32"), expr.input_(1, "float32")
+    gate = expr.sigmoid(total + other)
+    residual = random(2, 3, 9, 45, seed=5)
+    for extra in ((residual, False), (random(3, 1, 1, seed=6), True)):
+        case = convolution((2, 4, 9, 45), (3, 4, 3, 3), 1, 1, epilogue=gate * total, extra=[extra])
+        check(case, conv_planar, target)
+
+
+@TARGETS
+def test_doubles_and_many_parts(target):
+    case = convolution((1, 3, 130, 128), (2, 3, 3, 3), 1, 1, dtype=np.float64)
+    check(case, conv_planar, target)
+    check(convolution((1, 16, 130, 128), (2, 16, 3, 3), 1, 1), conv_planar, target)
+
+
+@TARGETS
+def test_many_channels_are_not_taken(target):
+    node = convolution((1, 3, 8, 8), (17, 3, 3, 3), 1, 1).node()
+    assert choices_of(conv_planar, node, target) == []
