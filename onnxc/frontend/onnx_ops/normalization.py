@@ -42,9 +42,8 @@ def LayerNormalization(b, X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type
     _broadcasts_to(B, X, "bias")
     centred, average, variance = standardized(b, X, axes, _stash(stash_type, X.dtype))
 
-    def body(d: Expr, v: Expr, scale: Expr, *bias: Expr) -> Expr:
-        y = (d * (1 / expr.sqrt(v + epsilon))).cast(X.dtype) * scale
-        return y + bias[0] if bias else y
+    def body(d: Expr, v: Expr, *affine: Expr) -> Expr:
+        return _scaled(d * (1 / expr.sqrt(v + epsilon)), *affine).cast(X.dtype)
 
     y = b.map(centred, variance, Scale, *([] if B is None else [B]), body)
     if not any(b.site.wanted[1:]):
@@ -58,7 +57,7 @@ def RMSNormalization(b, X, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
     _broadcasts_to(scale, X, "scale")
     squares = mean(b, X, axes, True, lambda x: x.cast(dtype) * x.cast(dtype))
     return b.map(
-        X, squares, scale, lambda x, v, s: (x.cast(dtype) / expr.sqrt(v + epsilon)).cast(s.dtype) * s
+        X, squares, scale, lambda x, v, s: _scaled(x.cast(dtype) / expr.sqrt(v + epsilon), s).cast(s.dtype)
     )
 
 
@@ -70,13 +69,18 @@ def InstanceNormalization(b, input, scale, B, *, epsilon=1e-5):
     length(B, input.shape[1], "the bias")
     centred, _, variance = standardized(b, input, range(2, input.rank), wide(input.dtype))
     factor, bias = (along(b, v, 0, input.rank - 1) for v in (scale, B))
-    return b.map(
-        centred, variance, factor, bias, lambda d, v, s, c: _scaled(d / expr.sqrt(v + epsilon), s, c)
-    )
+
+    def body(d: Expr, v: Expr, s: Expr, c: Expr) -> Expr:
+        return _scaled(d / expr.sqrt(v + epsilon), s, c).cast(s.dtype)
+
+    return b.map(centred, variance, factor, bias, body)
 
 
-def _scaled(x: Expr, scale: Expr, bias: Expr) -> Expr:
-    return x.cast(scale.dtype) * scale + bias
+def _scaled(x: Expr, scale: Expr, bias: Expr | None = None) -> Expr:
+    """x * scale + bias in the widest of their types: what comes of it is rounded once."""
+    dtype = "float64" if "float64" in (x.dtype, scale.dtype) else x.dtype
+    y = x.cast(dtype) * scale.cast(dtype)
+    return y if bias is None else y + bias.cast(dtype)
 
 
 _instance_normalization_1 = with_consumed_inputs(InstanceNormalization)
@@ -115,8 +119,11 @@ def _grouped(
     centred, _, variance = standardized(b, parts, range(2, parts.rank), dtype)
     shape = (groups, size if each_channel else 1, *(1,) * (x.rank - 2))
     factor, shift = b.reshape(scale, shape), b.reshape(bias, shape)
-    y = b.map(centred, variance, factor, shift, lambda d, v, s, c: _scaled(d / expr.sqrt(v + epsilon), s, c))
-    return b.reshape(y, x.shape)
+
+    def body(d: Expr, v: Expr, s: Expr, c: Expr) -> Expr:
+        return _scaled(d / expr.sqrt(v + epsilon), s, c).cast(s.dtype)
+
+    return b.reshape(b.map(centred, variance, factor, shift, body), x.shape)
 
 
 @onnx_op(since=9)

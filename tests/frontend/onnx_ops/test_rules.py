@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -430,6 +431,22 @@ def test_dropout_in_training_scales_what_it_keeps():
     data, mask = run("Dropout", 13, [x, np.float32(0.25), np.bool_(True)], outputs=2, seed=1)
     np.testing.assert_allclose(data, mask / np.float32(0.75))
     assert 0.7 < mask.mean() < 0.8
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_normalised_numbers_of_sixteen_bits_are_rounded_once(dtype):
+    x = floats(2, 4, 6)
+    each, rows = floats(4), floats(6)
+    for op, opset, inputs, attributes in (
+        ("LayerNormalization", 17, [x, rows, rows], {}),
+        ("RMSNormalization", 23, [x, rows], {}),
+        ("InstanceNormalization", 22, [x, each, each], {}),
+        ("GroupNormalization", 21, [x, each, each], {"num_groups": 2}),
+    ):
+        short = [v.astype(dtype) for v in inputs]
+        (y,) = run(op, opset, short, **attributes)
+        (exact,) = run(op, opset, [v.astype(np.float32) for v in short], **attributes)
+        np.testing.assert_array_equal(y, exact.astype(dtype))
 
 
 def test_means_of_float16_do_not_overflow():
