@@ -9,6 +9,7 @@ that is as good; what they are divided by after that divides the inverse.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import field, replace
 
@@ -110,7 +111,11 @@ class RowPasses:
         return done[root]
 
     def _divided(self, x: Expr, n: Expr) -> Expr | None:
-        """x / n where a factor of x is an inverse that is the same along the row."""
+        """x / n where a factor of x is an inverse that is the same along the row, or x is a sum of such a
+        product and what is the same along the row."""
+        if x.op == "add":
+            terms = [self._divided(a, n) if self.wide(a) else a / n for a in x.args]
+            return terms[0] + terms[1] if terms[0] is not None and terms[1] is not None else None
         if x.op != "mul":
             return None
         for k, factor in enumerate(x.args):
@@ -199,7 +204,8 @@ class RowPasses:
             self.homes.append(free[0] if free else ("kept", index))
 
     def _ignore_nan(self) -> None:
-        """Greatest and least elements need not be NaN where that makes all outputs NaN anyway."""
+        """Greatest and least elements need not be NaN where that makes all outputs NaN anyway, and cannot be
+        where they are of integers."""
         for index, (state, value) in enumerate(self.reduced):
             if state.kind not in ("min", "max") or not dtypes.is_float(state.dtype):
                 continue
@@ -208,7 +214,7 @@ class RowPasses:
                 if other != index and s.kind in ("sum", "prod") and _nan_if(e, known):
                     known.add(expr.input_(REDUCED + other, e.dtype))
             known.remove(value)
-            if all(_nan_if(output, known) for output in self.outputs):
+            if _never_nan(value) or all(_nan_if(output, known) for output in self.outputs):
                 self.reduced[index] = replace(state, nan=False), value
 
     def _vanish(self) -> None:
@@ -295,6 +301,14 @@ def _nan_if(root: Expr, known: Collection[Expr]) -> bool:
         passes = node.op in _KEEP_NAN and dtypes.is_float(node.dtype)
         found[id(node)] = node in known or (passes and any(found[id(a)] for a in node.args))
     return found[id(root)]
+
+
+def _never_nan(root: Expr) -> bool:
+    """Whether root is an integer as a float, or that times a scale: a number, whatever the operands are."""
+    if root.op == "mul" and root.args[1].op == "const" and math.isfinite(root.args[1].value):
+        root = root.args[0]
+    wide = root.dtype in ("float32", "float64")
+    return root.op == "cast" and wide and dtypes.is_integer(root.args[0].dtype)
 
 
 def analysed(region: Graph) -> RowPasses | None:

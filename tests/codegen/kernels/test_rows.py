@@ -414,6 +414,8 @@ def test_a_quantised_row_is_multiplied_once():
 
     assert "div" not in operations(plan(quantised(softmax), wide(8, 100)))
     assert "div" not in operations(plan(quantised(rms_norm), wide(8, 100), wide(100)))
+    shifted = quantised(lambda r, x, c: r.map(lambda a, b: a + b, rms_norm(r, x, c), r.reduce("max", x)))
+    assert "div" not in operations(plan(shifted, wide(8, 100), wide(100)))
     plain = plan(
         lambda r, x: r.map(lambda v, s: expr.round_(v / 0.02) + s, x, r.reduce("sum", x)), wide(8, 9)
     )
@@ -430,6 +432,16 @@ def test_a_maximum_may_miss_nan_only_where_every_result_is_nan():
     for write, missed in ((softmax, True), (log_softmax, True), (maximum_too, False), (maximum_alone, False)):
         states = [s for p in plan(write, wide(8, 100)).passes for s in p.reductions if s.kind == "max"]
         assert all(s.nan is not missed for s in states)
+
+
+def test_a_maximum_of_integers_is_no_nan():
+    def near_the_greatest(r, x):
+        y = r.map(lambda a: a.cast("float32") * 0.02, x)
+        return r.map(lambda a, m: a > m - 1, y, r.reduce("max", y))
+
+    for dtype, number in (("uint8", True), ("float16", False)):
+        found = plan(near_the_greatest, TensorType(dtype, (8, 100)))
+        assert [s.nan for p in found.passes for s in p.reductions] == [not number]
 
 
 def test_what_is_the_same_along_the_row_is_computed_once():
