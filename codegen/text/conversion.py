@@ -115,39 +115,54 @@ def quantised(v: Vectors, x: str, scale: float, zero: int, low: int, high: int, 
     float32, and no signalling NaN where it is `quiet`; unless it is 1, scale lies within SCALES, and the
     target has fused multiply-adds.
 
-    Dividing would take longer than all else. Two corrections of x * (1 / scale) give the quotient rounded
-    once: the first brings it within a unit of its last place, from where the second is exact, 1 / scale being
-    rounded correctly (Markstein 1990); mostly the first is enough. Adding 1.5 * 2^23 leaves the nearest
-    integer in the last bits."""
+    Dividing would take longer than all else. x times both halves of 1 / scale, a number of twice as many
+    bits, is the quotient rounded once, but where that lies within 2^-22 units of the middle between two
+    numbers. Where that matters two corrections of x * (1 / scale) give the quotient: the first brings it
+    within a unit of its last place, from where the second is exact, 1 / scale being rounded correctly
+    (Markstein 1990). Adding 1.5 * 2^23 and `zero`, if that is even, rounds to the integer next to the
+    quotient, of two the even one, and leaves the sum in the last 16 bits."""
     single, words = v.of("float32"), v.of("int32")
     divisor = float(np.float32(scale))
-    inverse, minus = single.constant(1 / divisor), single.constant(-divisor)
     near = single.greater(x, single.constant((low - zero) * divisor))  # the bound where x is NaN
     near = single.smaller(near, single.constant((high - zero) * divisor))
-    quotient: str = near if divisor == 1 else single.mul(near, inverse)
-    for _ in range(_corrections(divisor, low - zero, high - zero) if divisor != 1 else 0):
-        quotient = single.fma(single.fma(quotient, minus, near), inverse, quotient)
-    magic = 1.5 * 2**23
-    whole = single.bits(single.add(quotient, single.constant(magic)))
-    result: str = words.sub(whole, words.constant(int(np.float32(magic).view(np.int32)) - zero))
+    quotient = _quotient(single, near, divisor, _is_sure(divisor, low - zero, high - zero))
+    magic = 1.5 * 2**23 + (even := zero - zero % 2)
+    result: str = single.bits(single.add(quotient, single.constant(magic)))
+    if zero != even:
+        result = words.add(result, words.constant(1))
     if low != 0 or not (quiet or v.f.target.orders_nan):
         result = words.select(single.is_nan(x), words.constant(0), result)
     return _resized(words, v, result)
 
 
+def _quotient(single: Vectors, x: str, divisor: float, sure: bool) -> str:
+    """x / divisor; `sure`: exact enough by both halves of the inverse."""
+    inverse = float(np.float32(1 / divisor))
+    rest = float(np.float32((1 - inverse * divisor) / divisor))  # the product is exact in float64
+    quotient: str = x if divisor == 1 else single.mul(x, single.constant(rest if sure and rest else inverse))
+    if rest == 0:
+        return quotient
+    if sure:
+        return single.fma(x, single.constant(inverse), quotient)
+    minus, factor = single.constant(-divisor), single.constant(inverse)
+    for _ in range(2):
+        quotient = single.fma(single.fma(quotient, minus, x), factor, quotient)
+    return quotient
+
+
 @cache
-def _corrections(divisor: float, low: int, high: int) -> int:
-    """How many corrections a quotient needs so that the integer next to it is right. After one it is off by
-    half a unit of its last place and 2^-22 units more, which matters where it should be one of two neighbours
-    of which one is the middle between integers, and lies as near to the middle of the two."""
+def _is_sure(divisor: float, low: int, high: int) -> bool:
+    """Whether the integer next to a quotient is right though that is off by half a unit of its last place and
+    2^-22 units more. That matters where it should be one of two neighbours of which one is the middle between
+    integers, and lies as near to the middle of the two."""
     ties = np.arange(low, high, dtype=np.float64) + 0.5
     units = np.spacing(np.abs(ties).astype(np.float32)).astype(np.float64)
     for side in (-0.5, -0.25, 0.25, 0.5):  # the unit below a power of two is half as large
         middle = (ties + side * units) * divisor  # exact, as is what follows
         apart = np.abs(middle.astype(np.float32).astype(np.float64) - middle)
         if np.any(apart < units * divisor * 2.0**-20):
-            return 2
-    return 1
+            return False
+    return True
 
 
 def _resized(source: Vectors, v: Vectors, x: str) -> str:
