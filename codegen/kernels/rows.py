@@ -115,7 +115,7 @@ class _Kernel:
     def _together(self) -> int:
         """How many rows at once: the fewer, the longer they are; no more than there are."""
         vectors = dims.typical(dims.product(self.inner)) / self.lanes
-        wanted = 4 if vectors <= 2 else 2 if vectors <= 16 else 1
+        wanted = 4 if vectors <= 16 else 2 if vectors <= 48 else 1
         there = self.outer[-1] if self.outer else 1
         limit = max(1, there) if isinstance(there, int) else wanted
         return next(n for n in (4, 2, 1) if n <= min(wanted, limit))
