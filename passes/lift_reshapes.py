@@ -88,8 +88,10 @@ class _Lift:
 
     def _map(self, node: Node, shape: Shape, depth: int) -> Value | None:
         """The Map over operands of another shape, if those that have its shape can be had so and all others
-        lie along axes that stay."""
+        lie along axes that stay. Operands none of which has its shape would not make the other."""
         old = node.outputs[0].shape
+        if all(v.shape != old for v in node.inputs):
+            return None
         kept = 0
         while kept < min(len(old), len(shape)) and old[-1 - kept] == shape[-1 - kept]:
             kept += 1

@@ -286,3 +286,15 @@ def test_what_lies_before_the_axes_that_stay_may_be_of_size_1():
         return %3
     }""",
     )
+
+
+def test_a_shape_that_only_all_operands_together_make_stays():
+    stays(
+        clean(lift_reshapes),
+        """graph g(%x: float32[1, n], %y: float32[9, 1]) {
+        %0 = map(%x, %y) { lt($0, $1) }
+        %1 = map(%0) { cast($0, float32) }
+        %2 = reshape(%1) shape=(1, 9, n)
+        return %2
+    }""",
+    )
