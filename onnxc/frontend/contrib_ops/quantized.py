@@ -26,7 +26,7 @@ from .schema import BYTES, Bytes, Scale, contrib_op
 
 def _parameters(b: Builder, x: Value, scale: Value, zero: Value | None) -> list[Value]:
     """x, its scale and its zero point as operands of a Map."""
-    refuse_bad_scale(b, scale)
+    refuse_bad_scale(b, scale, divides=False)
     zero = b.constant(0, x.dtype) if zero is None else scalar(b, zero, "zero point")
     return [x, scalar(b, scale, "scale"), zero]
 

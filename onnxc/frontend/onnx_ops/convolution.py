@@ -280,7 +280,7 @@ def QLinearConv(
     strides=None,
 ):
     for scale in (x_scale, w_scale, y_scale):
-        refuse_bad_scale(b, scale)
+        refuse_bad_scale(b, scale, divides=scale is y_scale)
     place = window(x, kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
     data, kernels = _centred(b, x, x_zero_point), _centred(b, w, w_zero_point)
     total = convolved(b, data, kernels, place, group, B, "int32")

@@ -121,7 +121,7 @@ def MatMulInteger(b, A, B, a_zero_point=None, b_zero_point=None):
 @onnx_op(since=10)
 def QLinearMatMul(b, a, a_scale, a_zero_point, b_, b_scale, b_zero_point, y_scale, y_zero_point):
     for scale in (a_scale, b_scale, y_scale):
-        refuse_bad_scale(b, scale)
+        refuse_bad_scale(b, scale, divides=scale is y_scale)
     accumulate = "int32" if dtypes.is_integer(a.dtype) else "float32"
     total = product(b, _centred(b, a, a_zero_point, True), _centred(b, b_, b_zero_point, False), accumulate)
     scales = (

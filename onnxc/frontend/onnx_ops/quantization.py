@@ -38,14 +38,16 @@ def centred(x: Expr, zero: Expr | None) -> Expr:
     return x.cast(target) if zero is None else x.cast(target) - zero.cast(target)
 
 
-def refuse_bad_scale(b: Builder, scale: Value, name: str = "scale") -> None:
-    """A known scale must be a number other than 0."""
+def refuse_bad_scale(b: Builder, scale: Value, divides: bool = True) -> None:
+    """A known scale must be a number, and one that divides must not be 0. Quantisers give it to weights that
+    are 0, all of them, as those of words that do not exist."""
     data = b.known(scale)
     if data is None or dtypes.is_integer(scale.dtype):
         return
     wide = data.astype(np.float32)
-    if np.any(np.isnan(wide)) or np.any(wide == 0):
-        raise ops.TypeMismatch(f"the {name} is {'NaN' if np.any(np.isnan(wide)) else 0} somewhere")
+    wrong = "NaN" if np.any(np.isnan(wide)) else "0" if divides and np.any(wide == 0) else ""
+    if wrong:
+        raise ops.TypeMismatch(f"the scale is {wrong} somewhere")
 
 
 # Granularity -------------------------------------------------------------------------------------
@@ -122,7 +124,7 @@ def QuantizeLinear(
 @onnx_op(since=10)
 def DequantizeLinear(b, x, x_scale, x_zero_point=None, *, axis=1, block_size=0, output_dtype=0):
     dtype = element_type(output_dtype) if output_dtype else x_scale.dtype
-    refuse_bad_scale(b, x_scale)
+    refuse_bad_scale(b, x_scale, divides=False)
     operands = _views(b, x, axis, block_size, x_scale, x_zero_point)
 
     def body(e: Expr, s: Expr, z: Expr | None = None) -> Expr:

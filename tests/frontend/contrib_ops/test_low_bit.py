@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -53,6 +55,20 @@ PRODUCTS = [
     product(64, 8, 32, stored=True, level=4, zero="packed", bits=8),
     product(64, 8, 16, stored=True, level=4, zero="float"),
     product(64, 8, 32, stored=True, level=4, grouped=True),
+]
+
+
+def zeros(case: Case) -> Case:
+    """The product where some weights are nothing but zeros, to which quantisers give the scale 0."""
+    scales = case.inputs[2].copy()
+    scales[0], scales[-1, -1] = 0, 0
+    return replace(case, inputs=[*case.inputs[:2], scales, *case.inputs[3:]])
+
+
+PRODUCTS += [
+    zeros(product(64, 5, 32, stored=True)),
+    zeros(product(64, 8, 32, stored=True, bits=8, zero="packed")),
+    zeros(product(64, 8, 32, stored=True, level=4)),
 ]
 
 BITSANDBYTES = [

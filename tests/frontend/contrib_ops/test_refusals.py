@@ -41,10 +41,7 @@ CASES = [
     (Case("MoE", [X, X[0, :, :2], W, None, W], {"use_sparse_mixer": 1}), "a sparse mixer"),
     (Case("FusedConv", [X, X[:1, :, :1]], {"activation": "Gelu"}), "the activation Gelu is none of"),
     (Case("QLinearConcat", [np.float32(1), np.uint8(0), *BYTES[:2]], {"axis": 0}), "no tensors with scales"),
-    (
-        Case("QLinearAdd", [*BYTES, BYTES[0], np.float32(0), BYTES[2], *BYTES[1:]], stored=(4,)),
-        "the scale is 0",
-    ),
+    (Case("QLinearAdd", [*BYTES, *BYTES, np.float32(0), BYTES[2]], stored=(6,)), "the scale is 0"),
     (Case("CDist", [X[0], W], {"metric": "cosine"}), "metric is cosine"),
     (Case("Inverse", [X[0]]), "no square matrix"),
     (Case("BiasGelu", [X]), "2 at least are needed"),

@@ -269,6 +269,7 @@ AGREE = [
     ("GroupNormalization", 21, [floats(2, 4, 5), floats(4), floats(4)], {"num_groups": 2}),
     ("LpNormalization", 22, [X], {"axis": 1, "p": 2}),
     ("QuantizeLinear", 13, [X, np.abs(floats(3)) + 0.1, np.array([1, 2, 3], np.uint8)], {"axis": 1}),
+    ("DequantizeLinear", 19, [ints(1, 2, 3, 4).reshape(2, 2).astype(np.int8), np.float32([0.5, 0])], {}),
     ("DequantizeLinear", 19, [rng.integers(-128, 127, (2, 3)).astype(np.int8), floats(3), None], {"axis": 1}),
     ("LSTM", 14, [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5), floats(1, 40)], {"hidden_size": 5}),
     (
