@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from ..tiles import microkernel as mk
 from ..tiles.contraction import A, Axis, B, C, Product, itemsizes, product_of
 from ..tiles.epilogue import Epilogue, Operand, Place
 from ..tiles.packing import pack_columns, pack_panel, padded
-from ..tiles.panel import Panel
+from ..tiles.panel import LINE, Ahead, Panel
 from ..tiles.stored_panel import stored_form
 
 MOST_ROWS = 24  # of a tile
@@ -308,8 +309,8 @@ class Gemm:
 
     def parameters(self) -> tuple[list[str], list[str]]:
         """Pointers and numbers that a tile's function takes."""
-        pointers = ["%a", "%b", "%c", *(f"%e{k}" for k in self.extra), "%scratch"]
-        return pointers, [*(f"%w{k}" for k in range(len(self.words))), "%columns"]
+        pointers = ["%a", "%b", "%c", *(f"%e{k}" for k in self.extra), "%scratch", *["%ahead"] * self.shared]
+        return pointers, [*(f"%w{k}" for k in range(len(self.words))), *["%share"] * self.shared, "%columns"]
 
     def emit_tile(self, text: Text, name: str, tile: mk.Tile, columns: int | str | None) -> None:
         """The function of one kind of tile: the sum over k, then the epilogue, or its call."""
@@ -367,13 +368,18 @@ class Gemm:
         if level == len(p.k) - 1:
             a_rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, a_step)
             streams = self.streams(tile, axis.size)
-            ahead = mk.STREAM_AHEAD if streams > 1 else None
+            if self.direct:
+                panel = Panel(b, b_step, columns)
+            elif streams > 1:
+                panel = Panel(b, prefetch=mk.STREAM_AHEAD)
+            else:
+                panel = Panel(b, ahead=self.ahead() if self.shared else None)
             return mk.multiply_add(
                 f,
                 tile,
                 start,
                 a_rows,
-                Panel(b, b_step, columns) if self.direct else Panel(b, prefetch=ahead),
+                panel,
                 self.word(axis.size),
                 # Every column of a row is summed in one order: an edge splits its sums as whole panels do.
                 chains=mk.chains_for(self.target, tile.rows, self.tiling.vectors),
@@ -393,6 +399,33 @@ class Gemm:
         once = self.tiling.source == "constant" and (rows == tile.rows or not isinstance(rows, int))
         whole = replace(tile, vectors=self.tiling.vectors)
         return mk.streams_for(self.target, whole, self.word(depth)) if once else 1
+
+    # The next panel ------------------------------------------------------------------------------
+
+    @cached_property
+    def shared(self) -> bool:
+        """Whether each tile of a panel fetches its share of the next one, for which tiles would wait."""
+        p, tiling = self.product, self.tiling
+        if tiling.order != "panels" or tiling.source != "constant" or len(p.k) > 1:
+            return False
+        tiles = dims.typical(self.tiles)
+        tile = self.tile(tiling.rows, tiling.vectors)
+        return tiles > 1 and mk.waits(self.target, tile, tile.panel_step // tiles)
+
+    def ahead(self) -> Ahead:
+        """What a tile fetches: `share` bytes in each step of k, and no less than that of two tiles."""
+        step, rows = self.width * self.group * self.sizes[B], self.product.m.size
+        least = 2 * self.tiling.rows if not isinstance(rows, int) else rows
+        return Ahead("%ahead", "%share", -(-step * min(self.tiling.rows, least) // (least * LINE)))
+
+    def shares(self, f: KernelFunction, panel: str, row: str) -> tuple[str, str]:
+        """The arguments %ahead and %share of the tile at a row of a panel: where its share begins, and the
+        bytes of a step."""
+        rows = f.maximum(f.size(self.product.m.size), 1)
+        nbytes = f.size(self.panel_bytes())
+        each, _ = f.divide(nbytes, rows)
+        step, _ = f.divide(self.tiling.rows * self.width * self.group * self.sizes[B], rows)
+        return f.offset(panel, f.add(nbytes, f.mul(row, each))), step
 
     # The entry -----------------------------------------------------------------------------------
 
@@ -511,8 +544,12 @@ class Gemm:
         not in B."""
         at = self.tile_places(f, places, row, panel)
         at[B] = b or at[B]
-        arguments = [f"ptr {x}" for x in (*at, "%scratch")]
-        arguments += [f"i64 {x}" for x in (*(f.size(word) for word in self.words), columns)]
+        numbers = [f.size(word) for word in self.words]
+        pointers = [*at, "%scratch"]
+        if self.shared:
+            ahead, share = self.shares(f, at[B], row)
+            pointers, numbers = [*pointers, ahead], [*numbers, share]
+        arguments = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, columns)]
         f.statement(f"call void @{ENTRY}.{name}{height}({', '.join(arguments)})")
 
     def tile_places(self, f: KernelFunction, places: dict[int, str], row: str, panel: str) -> list[str]:

@@ -121,6 +121,7 @@ class Matrices(Gemm):
         unit: Matrix,
     ):
         super().__init__(node, product, tiling, cost, target)
+        self.shared = False  # these tiles fetch by `fetched`
         self.unit, self.copied = unit, not is_whole(product, unit)
         self.group = unit.group
         self.lines = matrix.HIGH if tiling.rows > unit.rows else 1  # registers of rows

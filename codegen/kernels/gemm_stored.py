@@ -140,6 +140,7 @@ class Stored(Gemm):
         if self.block:
             product = _over_rounded(product, tiling.integers, self.row_bytes(tiling))
         super().__init__(node, product, tiling, cost, target)
+        self.shared = False  # tiles read a panel after it is decoded, or as they decode it
 
     def row_bytes(self, tiling: Tiling) -> int:
         return row_bytes(tiling.form, tiling.integers)

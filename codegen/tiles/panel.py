@@ -25,15 +25,17 @@ LINE = 64  # bytes of a line of the cache
 @dataclass(frozen=True)
 class Ahead:
     """Memory to fetch while a tile multiplies, such as its share of the next panel: `step` bytes in each step
-    of k, one after the other."""
+    of k, one after the other; `lines` of the cache if only the run knows the step."""
 
     pointer: str
-    step: int
+    step: int | str
+    lines: int = 1
 
     def fetch(self, f: Function) -> None:
         """Those of one step."""
-        for byte in range(0, self.step, LINE):
-            prefetch_line(f, f.offset(self.pointer, byte))
+        lines = self.lines if isinstance(self.step, str) else -(-self.step // LINE)
+        for line in range(lines):
+            prefetch_line(f, f.offset(self.pointer, line * LINE))
 
     def after(self, f: Function, steps: int | str) -> Ahead:
         """What is left after so many steps."""

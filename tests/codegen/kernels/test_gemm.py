@@ -448,3 +448,22 @@ def test_one_row_reads_weights_that_are_far_from_several_places(target):
     if target in harness.RUNNABLE:
         case.check(far)
         Case("mk,kn->mn", matrix(1, 70, 1501), symbolic="m").check(far)
+
+
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
+def test_tiles_fetch_the_next_panel_of_weights_that_are_far(target):
+    case = Case("mk,kn->mn", matrix(40, 200, 320))
+    far, near = replace(target, run_bytes=1 << 30), replace(target, run_bytes=0)
+    choice = next(c for c in choices_of(gemm, case.node, far) if c.tiling.order == "panels")
+    choice = replace(choice, tiling=replace(choice.tiling, rows=min(6, choice.tiling.rows)))
+    texts = [gemm.emit(case.node, choice, machine).steps[-1].text for machine in (far, near)]
+    assert ["llvm.prefetch" in text for text in texts] == [True, False]
+    assert not spills(texts[0], far)
+    if target in harness.RUNNABLE:
+        case.check(far, choice)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 13, 15, 31])
+def test_rows_of_the_run_over_weights_that_are_far(rows):
+    far = replace(BEST, run_bytes=1 << 30)
+    Case("mk,kn->mn", matrix(rows, 200, 320), symbolic="m").check(far)
