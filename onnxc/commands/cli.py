@@ -205,7 +205,7 @@ class _PrintFolder(argparse.Action):
 def _compile_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", type=Path, metavar="MODEL.onnx")
     command.add_argument(
-        "others", type=Path, nargs="*", metavar="MODEL.onnx", help="further models, for one .a"
+        "others", type=Path, nargs="*", default=[], metavar="MODEL.onnx", help="further models, for one .a"
     )
     command.add_argument(
         "-o",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from .environment import get_all_providers, get_available_providers
+from .failures import warn
 
 Providers = Sequence[str | tuple[str, dict[Any, Any]]] | None
 
@@ -23,13 +23,12 @@ def check_and_normalize_provider_args(
     found: dict[str, dict[str, str]] = {}
     for name, options in _pairs(providers, provider_options):
         if name not in available_provider_names:
-            warnings.warn(
+            warn(
                 f"Specified provider '{name}' is not in available provider names."
-                f"Available providers: '{', '.join(available_provider_names)}'",
-                stacklevel=6,
+                f"Available providers: '{', '.join(available_provider_names)}'"
             )
         if name in found:
-            warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=6)
+            warn(f"Duplicate provider '{name}' encountered, ignoring.")
             continue
         found[name] = {str(key): str(value) for key, value in options.items()}
     return list(found), list(found.values())

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 def library(source: Any, settings: SessionOptions | None, asked: Mapping[str, Any], progress: Any) -> Found:
     """The library to load for a path, bytes or ModelProto. asked: options of compilation, by name."""
     if unknown := asked.keys() - set(OF_SESSIONS):
-        raise TypeError(f"InferenceSession has no argument '{min(unknown)}'")
-    options = Options.of(asked)
+        from .failures import warn
+
+        warn(f"InferenceSession has no argument '{min(unknown)}', which changes nothing")
+    options = Options.of({name: value for name, value in asked.items() if name not in unknown})
     if getattr(settings, "_cancelled", False):
         from .failures import ModelLoadCanceled
 

@@ -54,6 +54,14 @@ def test_methods_that_are_imported_later_are_all_that_the_other_file_has():
     assert "end_profiling" in dir(InferenceSession)
 
 
+def test_what_changes_nothing_warns_where_the_program_asks_for_it(path):
+    with pytest.warns(UserWarning) as told:
+        session = InferenceSession(path, providers=["CUDAExecutionProvider", "CPUExecutionProvider"], speed=3)
+    assert [warning.filename for warning in told] == [__file__, __file__]
+    assert str(told[1].message) == "InferenceSession has no argument 'speed', which changes nothing"
+    assert session.run(None, {"x": X})[0].tolist() == [0, 2]
+
+
 def test_it_answers_as_onnx_runtime_does():
     images = np.random.default_rng(0).uniform(0, 16, (3, 8, 8)).astype(np.float32)
     ours = InferenceSession(DIGITS)
