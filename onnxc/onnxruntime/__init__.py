@@ -33,16 +33,7 @@ if _TYPE_CHECKING:
         ExecutionMode,
         ExecutionOrder,
         GraphOptimizationLevel,
-        ModelPackageWriteMode,
-        OrtAllocatorType,
-        OrtCompileApiFlags,
-        OrtDeviceMemoryType,
-        OrtDeviceVendorId,
         OrtExecutionProviderDevicePolicy,
-        OrtHardwareDeviceType,
-        OrtMemoryInfoDeviceType,
-        OrtMemType,
-        OrtSparseFormat,
     )
     from .environment import (
         create_and_register_allocator,
@@ -67,6 +58,17 @@ if _TYPE_CHECKING:
         unregister_execution_provider_library,
     )
     from .installation import install
+    from .kinds import (
+        ModelPackageWriteMode,
+        OrtAllocatorType,
+        OrtCompileApiFlags,
+        OrtDeviceMemoryType,
+        OrtDeviceVendorId,
+        OrtHardwareDeviceType,
+        OrtMemoryInfoDeviceType,
+        OrtMemType,
+        OrtSparseFormat,
+    )
     from .offline import ModelCompiler
     from .options import RunOptions, SessionOptions
     from .package_sessions import ModelPackageComponentContext, ModelPackageContext, ModelPackageOptions
@@ -83,10 +85,7 @@ _NAMES = {
     "devices": "OrtArenaCfg OrtDevice OrtEpAssignedNode OrtEpAssignedSubgraph OrtEpContextData "
     "OrtEpContextDataBuffer OrtEpDevice OrtExternalInitializerInfo OrtHardwareDevice OrtMemoryInfo "
     "OrtSyncStream",
-    "enumerations": "ExecutionMode ExecutionOrder GraphOptimizationLevel ModelPackageWriteMode "
-    "OrtAllocatorType OrtCompileApiFlags OrtDeviceMemoryType OrtDeviceVendorId "
-    "OrtExecutionProviderDevicePolicy OrtHardwareDeviceType OrtMemoryInfoDeviceType OrtMemType "
-    "OrtSparseFormat",
+    "enumerations": "ExecutionMode ExecutionOrder GraphOptimizationLevel OrtExecutionProviderDevicePolicy",
     "environment": "create_and_register_allocator create_and_register_allocator_v2 disable_telemetry_events "
     "enable_telemetry_events get_all_providers get_available_providers get_build_info get_device "
     "get_ep_devices get_version_string has_collective_ops preload_dlls print_debug_info "
@@ -94,6 +93,8 @@ _NAMES = {
     "set_default_logger_callback set_default_logger_severity set_default_logger_verbosity "
     "set_global_thread_pool_sizes set_seed unregister_execution_provider_library",
     "installation": "install",
+    "kinds": "ModelPackageWriteMode OrtAllocatorType OrtCompileApiFlags OrtDeviceMemoryType "
+    "OrtDeviceVendorId OrtHardwareDeviceType OrtMemoryInfoDeviceType OrtMemType OrtSparseFormat",
     "offline": "ModelCompiler",
     "options": "RunOptions SessionOptions",
     "package_sessions": "ModelPackageComponentContext ModelPackageContext ModelPackageOptions",

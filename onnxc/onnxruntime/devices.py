@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .enumerations import (
+from .kinds import (
     OrtAllocatorType,
     OrtDeviceMemoryType,
     OrtDeviceVendorId,

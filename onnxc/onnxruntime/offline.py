@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelError, OnnxcError
-from .enumerations import GraphOptimizationLevel, OrtCompileApiFlags
+from .enumerations import GraphOptimizationLevel
 from .failures import InvalidArgument, made, translated
+from .kinds import OrtCompileApiFlags
 
 if TYPE_CHECKING:
     import onnx

@@ -113,6 +113,7 @@ class SessionOptions(_Options):
         self._initializers: dict[str, Any] = {}
         self._external: dict[str, Any] = {}
         self._files: dict[str, bytes] = {}
+        self._cancelled = False
         self._providers: dict[str, dict[str, str]] = {}
 
     def add_session_config_entry(self, key: str, value: str, /) -> None:
@@ -130,6 +131,17 @@ class SessionOptions(_Options):
     def _data_folder(self) -> str | None:
         """Where the model's external data lie, if that is not beside it."""
         return self._entries.get("session.model_external_initializers_file_folder_path")
+
+    @property
+    def _edited(self) -> bool:
+        """Whether the model is changed before it is compiled."""
+        return bool(self._initializers or self._external or self._files or self._data_folder)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether the library is the one that the model has without options."""
+        sized = self._sizes or self._denoted
+        return not (self._edited or sized or self.optimized_model_filepath or self._cancelled)
 
     def add_free_dimension_override_by_name(self, name: str, size: int, /) -> None:
         """Gives a named dimension of the inputs its size; the first size counts."""

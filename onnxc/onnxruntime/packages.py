@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .enumerations import ModelPackageWriteMode
+from .kinds import ModelPackageWriteMode
 
 _MANIFEST = "manifest.json"
 _COMPONENT = "component.json"

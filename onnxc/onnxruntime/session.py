@@ -166,7 +166,8 @@ def _threads(options: Any) -> int:
 
 def _library(source: Any, settings: SessionOptions | None, asked: Mapping[str, Any], progress: Any) -> Found:
     """The library to load for a path, bytes or ModelProto. asked: options of compilation, by name."""
-    if settings is None and not asked and isinstance(source, (str, os.PathLike)):
+    plain = (settings is None or settings._plain) and not asked
+    if plain and isinstance(source, (str, os.PathLike)):
         if not registered() and (found := by_path(os.fspath(source))) is not None:
             return found
         if is_library(source):

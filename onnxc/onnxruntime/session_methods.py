@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..loading.timing import Timing
     from .binding import IOBinding
     from .devices import OrtEpAssignedSubgraph, OrtEpDevice, OrtMemoryInfo
-    from .enumerations import OrtDeviceVendorId
+    from .kinds import OrtDeviceVendorId
     from .options import RunOptions, SessionOptions
     from .ports import ModelMetadata, NodeArg
     from .providers import Providers

@@ -21,7 +21,7 @@ def library(source: Any, settings: SessionOptions | None, asked: Mapping[str, An
 
         warn(f"InferenceSession has no argument '{min(unknown)}', which changes nothing")
     options = Options.of({name: value for name, value in asked.items() if name not in unknown})
-    if getattr(settings, "_cancelled", False):
+    if settings is not None and settings._cancelled:
         from .failures import ModelLoadCanceled
 
         raise ModelLoadCanceled("Loading the model was cancelled by the session's options.")
@@ -30,7 +30,7 @@ def library(source: Any, settings: SessionOptions | None, asked: Mapping[str, An
     if settings is None:
         return find_library(source, options, progress=progress)
     fix = None
-    if settings._initializers or settings._external or settings._files or settings._data_folder:
+    if settings._edited:
         from .offline import edited
 
         source = edited(source, settings)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ir import dtypes
 from .devices import NativeDevice, OrtDevice, require_processor
-from .enumerations import OrtSparseFormat
+from .kinds import OrtSparseFormat
 
 
 class SparseCooView:

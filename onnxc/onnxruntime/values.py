@@ -18,7 +18,7 @@ from .ports import type_text
 if TYPE_CHECKING:
     from typing import Self
 
-    from .enumerations import OrtDeviceVendorId
+    from .kinds import OrtDeviceVendorId
     from .sparse import NativeSparseTensor, SparseTensor
 
 _LONG = {"float": "float32", "double": "float64"}

@@ -269,7 +269,7 @@ NAMES = re.compile(
 def test_no_other_file_names_a_processor():
     package = Path(onnxc.__file__).parent
     rooms = [package, *(Path(m.__file__).parent for m in (onnxc.passes, onnxc.codegen)), SOURCES]
-    makers = package / "onnxruntime" / "enumerations.py"  # of devices, by the names that ONNX Runtime gives
+    makers = package / "onnxruntime" / "kinds.py"  # of devices, by the names that ONNX Runtime gives
     allowed = {package / "target.py", SOURCES / "processor.c", makers}
     files = {path for room in rooms for path in room.rglob("*") if path.suffix in (".py", ".c", ".h")}
     assert allowed <= files

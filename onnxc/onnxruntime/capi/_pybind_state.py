@@ -17,20 +17,10 @@ from ..devices import (
     OrtSyncStream,
 )
 from ..enumerations import (
-    ArenaExtendStrategy,
     ExecutionMode,
     ExecutionOrder,
     GraphOptimizationLevel,
-    ModelPackageWriteMode,
-    OrtAllocatorType,
-    OrtCompileApiFlags,
-    OrtCompiledModelCompatibility,
-    OrtDeviceMemoryType,
     OrtExecutionProviderDevicePolicy,
-    OrtHardwareDeviceType,
-    OrtMemoryInfoDeviceType,
-    OrtMemType,
-    OrtSparseFormat,
 )
 from ..environment import (
     create_and_register_allocator,
@@ -69,6 +59,18 @@ from ..failures import (
     NotFound,
     NotImplemented,
     RuntimeException,
+)
+from ..kinds import (
+    ArenaExtendStrategy,
+    ModelPackageWriteMode,
+    OrtAllocatorType,
+    OrtCompileApiFlags,
+    OrtCompiledModelCompatibility,
+    OrtDeviceMemoryType,
+    OrtHardwareDeviceType,
+    OrtMemoryInfoDeviceType,
+    OrtMemType,
+    OrtSparseFormat,
 )
 from ..native_session import NativeSession as InferenceSession
 from ..offline import ModelCompiler

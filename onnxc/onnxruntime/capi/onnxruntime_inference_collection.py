@@ -3,7 +3,7 @@
 from ..adapters import AdapterFormat
 from ..binding import IOBinding
 from ..devices import OrtDevice
-from ..enumerations import OrtDeviceVendorId
+from ..kinds import OrtDeviceVendorId
 from ..offline import ModelCompiler
 from ..providers import check_and_normalize_provider_args
 from ..session import InferenceSession, Session
