@@ -229,7 +229,7 @@ class Gemm:
     ):
         self.cost = cost
         self.product, self.tiling, self.target = product, tiling, target
-        self.body = node.op.epilogue
+        self.body, self.numbers = node.op.epilogue, epilogues.numbers_of(node)
         self.sizes = itemsizes(product, tiling.stored)
         self.width = tiling.vectors * tiling.lanes
         self.direct = tiling.source == "direct"
@@ -349,7 +349,7 @@ class Gemm:
             )
             for k in self.extra
         }
-        return Epilogue(self.body, operands, lambda d: str(self.word(d)))
+        return Epilogue(self.body, operands, lambda d: str(self.word(d)), self.numbers)
 
     def sums(
         self,

@@ -5,11 +5,11 @@ offers and code once: they know neither names nor who computes a value, and of s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ...ir import dims
 from ...ir.graph import Constant, Node, Value, regions
-from ...ir.ops import Fused, TreeEnsemble
+from ...ir.ops import Contract, Conv, Fused, TreeEnsemble
 from ..nests.indexed import MOST_READ
 
 
@@ -22,14 +22,27 @@ def itself(constant: Constant) -> object:
 def form(constant: Constant) -> object:
     """All of a constant that code depends on: what it is made of, the value where it is one number, and those
     of indices, of which code knows whether they need a check; code reaches others by their address."""
+    indices = constant.dtype in ("int32", "int64") and dims.product(constant.shape) <= MOST_READ
+    if indices and constant.splat is None:
+        return "indices", content(constant)
+    return made_of(constant)
+
+
+def made_of(constant: Constant) -> object:
+    """The same of constants that are no indices."""
     if constant.splat is not None:
         return "splat", repr(constant.splat)
-    if constant.dtype in ("int32", "int64") and dims.product(constant.shape) <= MOST_READ:
-        return "indices", content(constant)
     if constant.derivation is not None:
         operands = [(c.dtype, c.shape, form(c)) for c in constant.derivation.operands]
         return constant.derivation.op, tuple(operands)
     return "stored", repr(constant.array.item()) if dims.product(constant.shape) == 1 else ""
+
+
+def form_in(node: Node, numbers: Collection[Constant] = ()) -> Callable[[Constant], object]:
+    """What the node's code depends on of its constants. Products of integers know no more of them than others
+    do. numbers: of which it depends on nothing."""
+    usual = made_of if isinstance(node.op, (Conv, Contract)) else form
+    return lambda constant: "number" if constant in numbers else usual(constant)
 
 
 def content(constant: Constant) -> object:

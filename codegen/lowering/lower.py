@@ -1,7 +1,7 @@
 """lower: a graph of core ops becomes what one target runs.
 
-graph ─ tabulate ─▶ tables ─ select_kernels ─▶ kernels, layouts ─ emit ─▶ code of each node
-    ─ plan_memory ─▶ where values live
+graph ─ tabulate ─▶ tables ─ select_kernels ─▶ kernels, layouts ─ share_code ─▶ more equal nodes
+    ─ emit ─▶ code of each node ─ plan_memory ─▶ where values live
 
 What comes after lowering (`codegen/library`) decides nothing: several targets in one library are several
 `Lowered`s.
@@ -9,12 +9,12 @@ What comes after lowering (`codegen/library`) decides nothing: several targets i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from ...errors import LimitError, Origin
 from ...ir import dims
-from ...ir.graph import Graph, Node, TensorType, walk
+from ...ir.graph import Constant, Graph, Node, TensorType, walk
 from ...ir.ops import Fused
 from ...ir.verify import InvalidGraph, verify
 from ...records import dataclass
@@ -24,9 +24,10 @@ from ..costs import Estimate
 from ..kernel import Code
 from . import distances
 from .check_plan import check_plan
-from .equal_nodes import form, seen
+from .equal_nodes import form_in, seen
 from .plan_memory import MemoryPlan, plan_memory
 from .select_kernels import runs_kernel, select_kernels
+from .share_code import share_code
 from .tabulate import tabulate
 from .tuned import Tuned
 
@@ -69,9 +70,12 @@ def lower(
     among = replace(target, run_bytes=costs.touched(graph))
     graph = select_kernels(graph, among, tuned)
     dump("select_kernels", graph)
+    shared, before = share_code(graph, among), graph
+    graph = shared.graph
+    dump("share_code", graph)
     verify_kernels(graph)
     stage("emit kernels")
-    codes = emit_kernels(graph, among, emitted)
+    codes = emit_kernels(graph, among, emitted, shared.numbers)
     stage("plan memory")
     plan = plan_memory(graph, codes)
     _check_arena(plan)
@@ -79,17 +83,20 @@ def lower(
         check_plan(graph, codes, plan)
     lowered = Lowered(target, graph, with_distances(graph, among, codes, plan), plan)
     if tuned is not None:
-        tuned.given(lowered)
+        tuned.given(replace(lowered, graph=before, codes=shared.before(lowered.codes)))
     return lowered
 
 
-def emit_kernels(graph: Graph, target: Target, emitted: Callable[[Code], None]) -> dict[Node, Code]:
-    """The code of every node that a kernel runs; equal nodes have the same, emitted once."""
+def emit_kernels(
+    graph: Graph, target: Target, emitted: Callable[[Code], None], numbers: Collection[Constant] = frozenset()
+) -> dict[Node, Code]:
+    """The code of every node that a kernel runs; equal nodes have the same, emitted once. numbers: those that
+    code does not depend on."""
     codes: dict[Node, Code] = {}
     known: dict[object, Code] = {}
     for node in walk(graph):
         if node.choice is not None:
-            key = seen(node, form)
+            key = seen(node, form_in(node, numbers))
             if key not in known:
                 known[key] = node.choice.kernel.emit(node, node.choice, target)
                 emitted(known[key])

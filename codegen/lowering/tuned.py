@@ -16,7 +16,7 @@ from ...ir.graph import Node, TensorType, Value
 from ...records import dataclass
 from ..costs import Estimate
 from ..kernel import Choice
-from .equal_nodes import form, seen
+from .equal_nodes import form_in, seen
 
 if TYPE_CHECKING:
     from .lower import Lowered
@@ -54,7 +54,7 @@ def node_name(node: Node) -> str:
     """A name that nodes share between which kernels see no difference, however their operands are stored."""
     bare = {value: _bare(value) for value in (*node.inputs, *node.outputs)}
     inputs, outputs = (tuple(bare[value] for value in its) for its in (node.inputs, node.outputs))
-    text = repr(seen(Node(node.op, inputs, outputs), form))
+    text = repr(seen(Node(node.op, inputs, outputs), form_in(node)))
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 

@@ -8,7 +8,7 @@ roundings (`conversion.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from ...ir import dtypes, expr
@@ -93,6 +93,7 @@ def lower(
     index: Callable[[int], str] | None = None,
     fail: Checks | None = None,
     plain: bool = False,
+    numbers: Collection[int] = (),
 ) -> list[str]:
     """The values of the expressions for `lanes` elements, in the roots' own types (`scalar_type`; bool: i1).
 
@@ -100,11 +101,11 @@ def lower(
     dimension as an i64; `index(axis)` the elements' indices along an axis as `lanes` i64. An expression that
     holds a check needs `fail`, one with sizes or indices those functions: a missing one is a TypeError, as is
     an operation that the type does not have. `plain`: all NaN among the operands are those that arithmetic
-    gives of bfloat16, which they are where no operand is a wider float.
+    gives of bfloat16, which they are where no operand is a wider float. `numbers`: operands that are not NaN.
     """
     leaves = [n for n in topological(*roots) if n.op in ("input", "bitcast", "lookup")]
     plain = plain or not any(n.op in ("bitcast", "lookup") or n.dtype in OTHER_NAN for n in leaves)
-    code = _Lowering(f, lanes, operand, size, index, fail, plain)
+    code = _Lowering(f, lanes, operand, size, index, fail, plain, numbers)
     stack = [(root, False) for root in reversed(roots)]
     while stack:
         node, ready = stack.pop()
@@ -115,6 +116,29 @@ def lower(
             stack.extend((a, False) for a in reversed(code.arguments(node)))
     return [code.own(root) for root in roots]
 
+
+def free_numbers(root: Expr, target: Target) -> list[tuple[Expr, int]]:
+    """The float32 numbers, each as a node and which of its arguments, that might be operands with the same
+    instructions: those of additions and products and bounds, where nothing more than that is made of them."""
+    found: list[tuple[Expr, int]] = []
+    bounds: set[Expr] = set()  # of what is cast, by which the cast is told apart
+    reached, pending = {root}, [root]
+    while pending:
+        node = pending.pop()
+        step = _function(node) or _quantised(node, target)
+        if node.op == "cast" and _clip(node.args[0]) is not None:
+            bounds |= {node.args[0], node.args[0].args[0]}
+        places = _FREE.get(node.op, ()) if step is None and node.dtype == "float32" else ()
+        if node not in bounds:
+            found += [(node, k) for k in places if _is_number(node.args[k])]
+        below = node.args if step is None else (step.x,)
+        pending += [a for a in below if a not in reached]
+        reached.update(below)
+    return found
+
+
+#: Operations whose arguments, by their places, may be numbers or operands.
+_FREE = {"add": (0, 1), "sub": (0, 1), "mul": (0, 1), "min": (0, 1), "max": (0, 1), "fma": (0, 1, 2)}
 
 Given = TypeVar("Given")  # what the caller of `lower` has to give
 
@@ -131,9 +155,11 @@ class _Lowering:
         index: Callable[[int], str] | None,
         fail: Checks | None,
         plain: bool,
+        numbers: Collection[int],
     ):
         self.f, self.lanes, self.operand = f, lanes, operand
         self.size, self.index, self.fail, self.plain = size, index, fail, plain
+        self.numbers = numbers
         self.values: dict[int, str] = {}
         # LLVM keeps a bfloat that lives on into another block as a float and calls a library to round it
         # again, so these are used within their block only.
@@ -227,11 +253,14 @@ class _Lowering:
         elif w.dtype == "bool" and node.op in _BOOLEAN:
             value = _BOOLEAN[node.op](w, *args)
         elif w.floating:
-            value = _on_floats(w, node, args)
+            value = _on_floats(w, node, args, self._is_number)
         else:
             value = _on_integers(w, node, args)
         exact = node.dtype == "bool" or (node.op in _EXACT and node.dtype in NARROW)
         return value if exact else self._rounded(node, value, self.plain or node.op in _ARITHMETIC)
+
+    def _is_number(self, node: Expr) -> bool:
+        return _is_number(node) or (node.op == "input" and node.value in self.numbers)
 
     def _looked_up(self, v: Vectors, node: Expr) -> str:
         """What a table has for the bits of the argument."""
@@ -282,15 +311,15 @@ def _is_number(node: Expr) -> bool:
     return node.op == "const" and node.value == node.value
 
 
-def _on_floats(v: Vectors, node: Expr, args: list[str]) -> str:
+def _on_floats(v: Vectors, node: Expr, args: list[str], is_number: Callable[[Expr], bool]) -> str:
     match node.op:
         case "add" | "sub" | "mul" | "div" | "neg" | "abs" | "select" | "fma":
             return getattr(v, node.op)(*args)
         case "min" | "max":
             extreme = v.minimum if node.op == "min" else v.maximum
-            if _is_number(node.args[0]):
+            if is_number(node.args[0]):
                 return extreme(args[1], args[0], True)
-            return extreme(args[0], args[1], _is_number(node.args[1]))
+            return extreme(args[0], args[1], is_number(node.args[1]))
         case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
             return v.compare(node.op, *args)
         case "isnan":

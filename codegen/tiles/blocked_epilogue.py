@@ -24,7 +24,7 @@ from ..text.emitter import scalar_type, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
 from .blocked import Image, Window, displaced, image_of, keep_channels, plane_axes, without_halo
-from .epilogue import in_registers
+from .epilogue import in_registers, numbers_of
 
 #: The address of a position of the output: (row, column, block of channels), relative to a tile's first.
 Place = Callable[["str | int", "str | int", int], str]
@@ -146,6 +146,7 @@ class Epilogue:
         self.block, self.out, self.apart = block, node.outputs[0].tensor, apart
         self.sums, self.channels = node.op.accumulate, dims.number(self.out.shape[1])
         self.partial = self.channels % block != 0
+        self.numbers = numbers_of(node)
         found = [self._reading(i, v) for i, v in enumerate(node.inputs[2:], 2)]
         self.bias: Reading | None = None
         self.body: Expr | None = node.op.epilogue
@@ -280,7 +281,7 @@ class Epilogue:
 
         if self.body is None:
             return value
-        (result,) = lower(f, [self.body], operand, self.block, lambda d: f.size(d))
+        (result,) = lower(f, [self.body], operand, self.block, lambda d: f.size(d), numbers=self.numbers)
         if self.partial and not self._keeps_zero:
             left = f.sub("%channels", vector * self.block)
             result = keep_channels(f, self.out.dtype, self.block, result, left)

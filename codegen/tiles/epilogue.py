@@ -7,11 +7,13 @@ need the registers that they occupy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ...ir import dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
+from ...ir.graph import Node
+from ...ir.ops import Contract, Conv
 from ...records import dataclass
 from ..text.emitter import Function, memory_type, vector_type
 from ..text.memory import Count, load_first, store_first
@@ -68,11 +70,18 @@ class Place:
 @dataclass(frozen=True)
 class Epilogue:
     """The body (None: the sums themselves) with its operands, numbered from 1 on as its inputs are.
-    `size` gives the code's word for a dimension."""
+    `size` gives the code's word for a dimension. `numbers`: operands that are not NaN."""
 
     body: Expr | None
     operands: Mapping[int, Operand]
     size: Callable[[Dimension], str] | None = None
+    numbers: Collection[int] = ()
+
+
+def numbers_of(node: Node[Conv] | Node[Contract]) -> tuple[int, ...]:
+    """Which of the inputs of the node's body are constant, one element and not NaN."""
+    numbers = {i: v.constant.splat for i, v in enumerate(node.inputs) if v.constant is not None}
+    return tuple(i - 1 for i, n in numbers.items() if i > 1 and isinstance(n, float) and n == n)
 
 
 def supported(body: Expr | None) -> bool:
@@ -177,7 +186,7 @@ def _apply(
             shared[key] = _load(f, tile, reads, r, j, count)
         return shared[key]
 
-    (value,) = lower(f, [epilogue.body], operand, tile.lanes, epilogue.size)
+    (value,) = lower(f, [epilogue.body], operand, tile.lanes, epilogue.size, numbers=epilogue.numbers)
     return value
 
 
