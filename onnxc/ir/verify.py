@@ -106,9 +106,10 @@ def _state(old: Value, new: Value) -> None:
         raise InvalidGraph(f"{pair} would not stay where it is")
 
 
-def _require(condition: bool | None, reason: str) -> None:
+def _require(condition: bool | None, reason: str, *of: object) -> None:
+    """Says why only where it is wrong: a graph has a hundred names for each node, and is verified often."""
     if condition is False:
-        raise _Broken(reason)
+        raise _Broken(reason.format(*(_name(x) if isinstance(x, Value) else x for x in of)))
 
 
 class _Scope:
@@ -124,7 +125,7 @@ class _Scope:
     def graph(self, graph: Graph) -> None:
         try:
             for value in graph.inputs:
-                _require(value.producer is None, f"the input {_name(value)} is a node's output")
+                _require(value.producer is None, "the input {} is a node's output", value)
                 self.define(value)
                 self.introduce(value.type)
                 self.value_type(value)
@@ -149,7 +150,7 @@ class _Scope:
     # Values and variables ------------------------------------------------------------------------
 
     def define(self, value: Value) -> None:
-        _require(value not in self.values, f"{_name(value)} is defined twice")
+        _require(value not in self.values, "{} is defined twice", value)
         self.values.add(value)
 
     def operand(self, value: Value) -> None:
@@ -158,10 +159,12 @@ class _Scope:
         constant = value.constant
         if constant is None:
             raise _Broken(f"{_name(value)} is used before it is defined")
-        _require(value.producer is None, f"the constant {_name(value)} has a producer")
+        _require(value.producer is None, "the constant {} has a producer", value)
         _require(
             value.type == TensorType(constant.dtype, constant.shape, value.tensor.layout),
-            f"the constant {_name(value)} is no {value.type}",
+            "the constant {} is no {}",
+            value,
+            value.type,
         )
 
     def introduce(self, type_: Type) -> None:
@@ -184,9 +187,9 @@ class _Scope:
             if isinstance(dimension, int) or dimension in self.known:
                 continue
             for symbol in dims.symbols(dimension):
-                _require(self.defined(symbol.name), f"{symbol} is used before it is bound")
+                _require(self.defined(symbol.name), "{} is used before it is bound", symbol)
                 minimum = self.minimums.setdefault(symbol.name, symbol.minimum)
-                _require(minimum == symbol.minimum, f"{symbol} has two minimums")
+                _require(minimum == symbol.minimum, "{} has two minimums", symbol)
             self.known.add(dimension)
 
     def value_type(self, value: Value) -> None:
@@ -194,25 +197,23 @@ class _Scope:
         if isinstance(value.type, TensorType):
             self.uses(value.tensor.shape)
             if value.type.layout is not None:
-                _require(self.stage != "core", f"{_name(value)} has a layout before layouts are chosen")
+                _require(self.stage != "core", "{} has a layout before layouts are chosen", value)
                 self.layout(value.type, value.type.layout)
         if value.elements is not None:  # they may name variables that a later Bind makes of them
-            _require(
-                value.elements.shape == value.tensor.shape, f"{_name(value)} has elements of another shape"
-            )
+            _require(value.elements.shape == value.tensor.shape, "{} has elements of another shape", value)
 
     def layout(self, type_: TensorType, layout: Layout) -> None:
         """Blocks of channels, or a pitch that has room for the value."""
         blocked = type_.rank > 2 and layout.pitch is None and len(layout.halo) in (0, type_.rank - 2)
         pitched = layout.pitch is not None and 0 <= layout.pitch[0] < type_.rank
-        _require(blocked if layout.block else pitched, f"{layout} is no layout of {type_.rank} axes")
+        _require(blocked if layout.block else pitched, "{} is no layout of {} axes", layout, type_.rank)
         if layout.fill:
             least, most = dtypes.integer_range(type_.dtype) if dtypes.is_integer(type_.dtype) else (0, 0)
-            _require(least <= layout.fill <= most, f"{layout.fill} is no {type_.dtype}")
+            _require(least <= layout.fill <= most, "{} is no {}", layout.fill, type_.dtype)
         if layout.pitch is not None:
             axis, length = layout.pitch
             self.uses((length,))
-            _require(not dims.less(length - type_.shape[axis], 0), f"{type_} has no room for its elements")
+            _require(not dims.less(length - type_.shape[axis], 0), "{} has no room for its elements", type_)
 
     # Nodes ---------------------------------------------------------------------------------------
 
@@ -220,7 +221,7 @@ class _Scope:
         for value in node.inputs:
             self.operand(value)
         inferred = _inferred(node)
-        _require(len(inferred) == len(node.outputs), f"it should have {len(inferred)} outputs")
+        _require(len(inferred) == len(node.outputs), "it should have {} outputs", len(inferred))
         binds = isinstance(node.op, (ops.If, ops.Loop, ops.RuntimeCall))
         if not binds:
             self.uses(ops.dimensions(node.op))
@@ -229,10 +230,9 @@ class _Scope:
             self.variables.update(s.name for s in node.op.symbols)
         for index, (value, type_) in enumerate(zip(node.outputs, inferred, strict=True)):
             _require(
-                value.producer is node and value.index == index,
-                f"{_name(value)} does not know it as its producer",
+                value.producer is node and value.index == index, "{} does not know it as its producer", value
             )
-            _require(compatible(value.type, type_), f"{_name(value)} should be {type_}")
+            _require(compatible(value.type, type_), "{} should be {}", value, type_)
             self.define(value)
             if binds:
                 self.introduce(value.type)
@@ -247,7 +247,7 @@ class _Scope:
                 for branch in (then, otherwise):
                     self.region(branch, types[1:], results)
             case ops.Loop(body, carried, results):
-                _require(len(types) >= 2 + carried, f"it should carry {carried} values")
+                _require(len(types) >= 2 + carried, "it should carry {} values", carried)
                 state = [TensorType("int64", ()), TensorType("bool", ())]
                 stacked = [t for t in results[carried:] if isinstance(t, TensorType)]
                 slices = [TensorType(t.dtype, t.shape[1:]) for t in stacked]
@@ -261,17 +261,23 @@ class _Scope:
     ) -> None:
         """A region whose operands are of the types `inputs` and whose results become `outputs`:
         there sizes may be described in other variables."""
-        _require(len(graph.inputs) == len(inputs), f"a region should have {len(inputs)} inputs")
-        _require(len(graph.outputs) == len(outputs), f"a region should have {len(outputs)} outputs")
+        _require(len(graph.inputs) == len(inputs), "a region should have {} inputs", len(inputs))
+        _require(len(graph.outputs) == len(outputs), "a region should have {} outputs", len(outputs))
         for value, type_ in zip(graph.inputs, inputs, strict=True):
             _require(
                 compatible(value.type, type_),
-                f"a region's input {_name(value)} is {value.type} where the operand is {type_}",
+                "a region's input {} is {} where the operand is {}",
+                value,
+                value.type,
+                type_,
             )
         for value, type_ in zip(graph.outputs, outputs, strict=True):
             _require(
                 _same_kind(value.type, type_),
-                f"a region's output {_name(value)} is {value.type} where the result is {type_}",
+                "a region's output {} is {} where the result is {}",
+                value,
+                value.type,
+                type_,
             )
         _Scope(stage or self.stage, self).graph(graph)
 
@@ -288,7 +294,7 @@ def _origin(node: Node, index: int) -> Origin:
 def _inferred(node: Node) -> tuple[Type, ...]:
     if not isinstance(node.op, (ops.If, ops.Loop, ops.RuntimeCall, ops.Fused)):
         for value in node.inputs:
-            _require(isinstance(value.type, TensorType), f"{_name(value)} is no tensor")
+            _require(isinstance(value.type, TensorType), "{} is no tensor", value)
     try:
         return node.op.infer(Need(), *(v.type for v in node.inputs))
     except (TypeError, ValueError, LookupError, ArithmeticError) as error:
