@@ -85,7 +85,7 @@ def HardSigmoid(b, X, *, alpha=0.2, beta=0.5):
 
 @onnx_op(since=14)
 def HardSwish(b, X):
-    return b.map(X, lambda x: x * (x / 6 + 0.5).clip(0, 1))
+    return b.map(X, lambda x: x * (x * (1 / 6) + 0.5).clip(0, 1))
 
 
 @onnx_op(since=24)
