@@ -39,7 +39,7 @@ ROOTS = {0.25: 2, 0.5: 1, 0.75: 2}  # that make a power
 ERF_LOOKED_UP = 18  # of float32, where the coefficients of its pieces are permuted from registers
 CHOSEN = 2  # between two rows of a table, by a bit
 JOINED = 3  # a byte with the others of its element
-QUOTIENT = 3  # instructions of a quotient by a number, which is a product that is corrected
+QUOTIENT = 2  # instructions of a quotient by a number, a product and a multiply-add
 
 HIDDEN = 0.7  # how much of the shorter of compute and memory the longer hides
 

@@ -33,6 +33,7 @@ from .conversion import (
 )
 from .emitter import Function, Reg, splat, vector_type
 from .lookups import lookup
+from .quotients import quotient
 from .vectors import Vectors
 
 #: Operations whose result is a value of the type whenever the operands are: they need no rounding.
@@ -313,8 +314,10 @@ def _is_number(node: Expr) -> bool:
 
 def _on_floats(v: Vectors, node: Expr, args: list[str], is_number: Callable[[Expr], bool]) -> str:
     match node.op:
-        case "add" | "sub" | "mul" | "div" | "neg" | "abs" | "select" | "fma":
+        case "add" | "sub" | "mul" | "neg" | "abs" | "select" | "fma":
             return getattr(v, node.op)(*args)
+        case "div":
+            return quotient(v, args[0], node.args[1], args[1])
         case "min" | "max":
             extreme = v.minimum if node.op == "min" else v.maximum
             if is_number(node.args[0]):

@@ -92,8 +92,13 @@ def supported(body: Expr | None) -> bool:
 def in_registers(body: Expr | None) -> bool:
     if body is None:
         return True
-    cheap = all(node.op in CHEAP for node in expr.topological(body))
+    cheap = all(node.op in CHEAP or _by_constant(node) for node in expr.topological(body))
     return cheap and expr.instructions(body) <= MOST_IN_REGISTERS
+
+
+def _by_constant(node: Expr) -> bool:
+    """Whether node is a quotient by a constant, which takes two instructions."""
+    return node.op == "div" and node.args[1].op == "const" and node.dtype == "float32"
 
 
 def scratch_bytes(tile: Tile, body: Expr | None, result: str) -> int:
