@@ -79,7 +79,8 @@ MATRIX_ROWS = 0.6  # of a matrix register's time that goes with its rows
 SPREAD = 0.6  # a product of a transposed convolution whose results are channels of one vector
 
 # Nanoseconds.
-FAR = 300.0  # to begin reading constants beyond the second-level cache, until they are fetched ahead
+FAR = 100.0  # to begin reading constants beyond the second-level cache, until they are fetched ahead
+FARTHER = 200.0  # how much longer that takes beyond the third-level one
 AHEAD = 4096  # bytes: no more is fetched ahead than a page
 STEP = 45.0  # to begin and end a step on one thread
 PART = 8.0  # to find out where a part of a nest lies
@@ -110,6 +111,8 @@ WALKED_VECTOR = 10.0  # the same of a vector of rows
 COMPARED_BITS = 0.5  # a comparison of a vector of rows that clears bits of leaves
 BIT_FOUND = 3.0  # the lowest bit of each of a vector's words
 LEAF_ADDED = 5.0  # what a vector's leaves add to a column of its sums, looked up
+
+BUFFERED = 4096  # bytes of a result that nobody waits for, wherever they go
 
 # Bytes moved, for each byte that a kernel stores or reads.
 READ = 0.7  # that it reads: rates are those of copies, which read as much as they write
@@ -271,7 +274,8 @@ def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -
     nbytes, longer = _computed_bytes(node), 0.0
     found = _value_bytes(node.outputs[0]) if isinstance(node.op, Gather) else math.inf  # of a table
     for value, since in passed.items():
-        its = min(_value_bytes(value), found) * (WRITTEN if value in node.outputs else READ)
+        its = min(_value_bytes(value), found)
+        its = max(0, its - BUFFERED) * WRITTEN if value in node.outputs else its * READ
         longer += its / rate(target, max(nbytes, since)) - its / rate(target, nbytes)
     if node.choice is None:
         return Estimate()
@@ -326,7 +330,8 @@ def epilogue(target: Target, node: Node, dtype: str) -> Estimate:
 def stored(target: Target, nbytes: float) -> Estimate:
     """Constants read: since the last run, all else that a run touches was."""
     among = max(nbytes, target.run_bytes)
-    begun = FAR * min(1.0, nbytes / AHEAD) * (1 - _fitting(among, target.facts.level2_bytes))
+    beyond = [1 - _fitting(among, size) for size in (target.facts.level2_bytes, target.facts.level3_bytes)]
+    begun = (FAR * beyond[0] + FARTHER * beyond[1]) * min(1.0, nbytes / AHEAD)
     waited = nbytes / rate(target, among)
     return Estimate(memory=waited, overhead=begun, fixed=waited + begun)
 
