@@ -2,7 +2,7 @@
 
 Rows of a vector of dense channels and blocked pixels are the two sides of a square of elements, which
 is transposed in registers: halves of pairs of vectors change places, then quarters, down to single
-lanes.
+lanes. Few channels, such as those of a picture in bytes, become a word of each pixel instead.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step
-from ..text.emitter import ENTRY, Function, vector_type
+from ..text.emitter import ENTRY, Function, vector_constant, vector_type
 from ..text.shuffles import transpose
 from ..tiles.blocked import Image, clear_border, cover, image_of, resized
 from ..tiles.lines import Lines, cut_lines
+
+WORD = 4  # bytes
+JOINED = 4  # instructions of a vector of pixels that are made of words
 
 End = Callable[[KernelFunction], str]  # where a step reads or writes
 
@@ -39,7 +42,10 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
         plane = dims.typical(dims.product(x.shape[2:])) * dtypes.itemsize(x.dtype)
         split = out.layout is None and plane * 8 % target.vector_bits != 0
         nbytes, item = dims.typical(blocked[0].nbytes), dtypes.itemsize(x.dtype)
-        cost += costs.transposing(target, nbytes, item, split)
+        if out.layout is not None and _is_word(_image(out), target):
+            cost += costs.compute(target, JOINED * nbytes * 8 / target.vector_bits)
+        else:
+            cost += costs.transposing(target, nbytes, item, split)
     elif x.layout.block != out.layout.block:
         cost += costs.reordering(target, x) + costs.reordering(target, out) + costs.step(target)
     yield Offer(cost, None, (x.layout,), out.layout)
@@ -112,6 +118,17 @@ def _clear(f: KernelFunction, image: Image, plane: str, first: str, last: str) -
     clear_border(f, image, plane, first, last)
 
 
+def _square(image: Image, target: Target) -> int:
+    """Channels and pixels that are transposed at once."""
+    return min(image.block, target.vector_bits // (8 * image.itemsize))
+
+
+def _is_word(image: Image, target: Target) -> bool:
+    """Whether the channels of a pixel, whose block is written at once, are no more than a word."""
+    whole = _square(image, target) == image.block and image.pixel % WORD == 0
+    return whole and image.channels * image.itemsize <= WORD
+
+
 # Between halos -----------------------------------------------------------------------------------
 
 
@@ -146,7 +163,7 @@ def _transposed(
     target: Target, image: Image, dense: End, blocked: End, to_blocks: bool, cost: Estimate
 ) -> Step:
     """Dense rows to blocked pixels of `image`, or back."""
-    square = min(image.block, target.vector_bits // (8 * image.itemsize))
+    square, joined = _square(image, target), to_blocks and _is_word(image, target)
     image = image.flat if image.halo == (0, 0) else image
     widths = _widths(square, image.width)
     cut = _cut(image, target, widths[0])
@@ -169,7 +186,7 @@ def _transposed(
             pixels = f.offset(image.address(f, here, y=row.index), f.mul(group.index, image.itemsize))
             _call_line(f, image, square, channel, [line, pixels, *columns])
     for count in _counts(image, square):
-        _line(k, image, square, count, widths, to_blocks)
+        _line(k, image, square, count, widths, to_blocks, joined)
     work = costs.work(cost, image.batch * image.image)
     return k.step(image.batch * image.blocks * cut.count, work)
 
@@ -210,11 +227,11 @@ def _call_line(f: Function, image: Image, square: int, channel: str, words: Sequ
 
 
 def _line(
-    k: KernelText, image: Image, square: int, count: int, widths: Sequence[int], to_blocks: bool
+    k: KernelText, image: Image, square: int, count: int, widths: Sequence[int], to_blocks: bool, joined: bool
 ) -> None:
     """The pixels %start..%stop-1 of one row: %line is its first element in the first channel,
     %pixels the first pixel; `count` of the channels exist, the others are zero in blocks and
-    nowhere in rows."""
+    nowhere in rows. joined: they are a word of the pixel."""
     parameters = ["ptr %args", "ptr noalias %line", "ptr noalias %pixels", "i64 %start", "i64 %stop"]
     size = image.itemsize
     element, plane = f"i{8 * size}", image.height * image.width * size
@@ -226,7 +243,9 @@ def _line(
             side, at = max(square, width), f.mul(column, size)
             row, pixels = (vector_type(element, width), f.offset("%pixels", f.mul(column, image.pixel)))
             lanes = vector_type(element, square)
-            if to_blocks:
+            if joined and width > 1:
+                _store_joined(f, image, [f.offset(r, at) for r in rows], pixels, width)
+            elif to_blocks:
                 vectors = [resized(f, element, f.load(row, f.offset(r, at), size), width, side) for r in rows]
                 vectors += ["zeroinitializer"] * (side - count)
                 for x, vector in enumerate(transpose(f, vectors, vector_type(element, side))[:width]):
@@ -245,3 +264,17 @@ def _line(
         if count or to_blocks:
             cover(f, start, stop, widths, tile)
         f.statement("ret void")
+
+
+def _store_joined(f: Function, image: Image, rows: Sequence[str], pixels: str, width: int) -> None:
+    """Writes `width` pixels whose channels, at the addresses in `rows`, are the bytes of a word; the others
+    are zero."""
+    bits, step = 8 * image.itemsize, image.pixel // WORD
+    words, element = vector_type("i32", width), vector_type(f"i{bits}", width)
+    joined = "zeroinitializer"
+    for channel, row in enumerate(rows):
+        word = f.cast("zext", f.load(element, row, image.itemsize), words, element)
+        shift = vector_constant("i32", [bits * channel] * width)
+        joined = f.binary("or", joined, f.binary("shl", word, shift, words), words)
+    places = [k // step if k % step == 0 else width for k in range(width * step)]
+    f.store(vector_type("i32", width * step), f.shuffle(joined, "zeroinitializer", places, words), pixels, 1)

@@ -57,6 +57,14 @@ def test_any_element_type(target, dtype):
 
 
 @TARGETS
+@pytest.mark.parametrize("dtype, channels", [(np.uint8, 1), (np.uint8, 3), (np.int8, 4), (np.float16, 2)])
+@pytest.mark.parametrize("width", [1, 2, 17, 40])
+def test_few_channels_that_are_a_word_of_a_pixel(target, dtype, channels, width):
+    for halo in ((0, 0), (3, 3)):
+        both_ways((2, channels, 5, width), Layout(target.block, halo), target, dtype=dtype)
+
+
+@TARGETS
 def test_borders_that_hold_a_zero_point(target):
     full = Layout(target.block, (1, 2), 131)
     for shape in ((2, 19, 5, 6), (1, 8, 1, 30)):
