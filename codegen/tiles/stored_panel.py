@@ -28,7 +28,7 @@ from .packing import padded
 from .panel import load_widened, prefetch_line, widened
 
 WORD = 4  # bytes
-AHEAD = 16384  # bytes: beyond a page, which the processor itself does not fetch ahead
+AHEAD = 4096  # bytes: beyond a page, which the processor itself does not fetch ahead
 MOST_FEW = 8  # rows of a tile that decodes its panel in registers
 FEW_GROUPS, FEW_SUMS = 4, 4  # of a block, of a tile: written one after the other, without a loop
 
@@ -313,7 +313,8 @@ def decode_panel(f: Function, form: Form, vectors: int, lanes: int, panel: str, 
         scales, zeros, base = reader.scales(at), reader.zeros(at), reader.elements(at)
 
         def group(number: int | str, present: int) -> None:
-            loaded = reader.group(f.offset(base, f.mul(number, form.group_bytes(reader.width))))
+            here = f.offset(base, f.mul(number, form.group_bytes(reader.width)))
+            loaded = reader.group(here, stream=True)
             place = f.offset(to, f.mul(number, form.group * row))
             for k in range(present):
                 found = reader.numbers(loaded, k, zeros)
