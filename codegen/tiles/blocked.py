@@ -22,6 +22,7 @@ from ..text.emitter import Function, memory_type, scalar_type, splat, vector_typ
 from ..text.memory import first_lanes
 
 GREATEST_HALO = 64  # wider padding is an oddity that would cost more memory than it saves work
+GREATEST_LINE_HALO = 1024  # where only rows are padded: sequences, whose dilations double with each layer
 
 
 # Images ------------------------------------------------------------------------------------------
@@ -244,11 +245,12 @@ def bounded_halo(sides: Iterable[Iterable[Dimension]]) -> tuple[int, int] | None
     found = []
     for side in sides:
         most = _all_known(highest(reach) for reach in side)
-        if most is None or max(most) > GREATEST_HALO:
+        if most is None:
             return None
         found.append(max(0, *most))
     rows, columns = found
-    return rows, columns
+    usable = rows <= GREATEST_HALO and columns <= (GREATEST_HALO if rows else GREATEST_LINE_HALO)
+    return (rows, columns) if usable else None
 
 
 def _all_known(values: Iterable[int | None]) -> list[int] | None:

@@ -134,6 +134,14 @@ def test_one_spatial_axis(target):
 
 
 @TARGETS
+def test_sequences_may_be_padded_far(target):
+    """Causal convolutions whose dilations double."""
+    check(convolution((1, 20, 90), (24, 20, 3), 1, (128, 0), 64), conv, target, output_halo=256)
+    check(convolution((2, 20, 33), (24, 20, 2), 1, (512, 0), 512), conv, target)
+    check(convolution((1, 20, 300), (24, 20, 3), 1, 70, 70), conv, target)
+
+
+@TARGETS
 def test_images_of_one_column(target):
     check(convolution((1, 20, 57, 1), (24, 20, 5, 1), 1, (2, 0, 2, 0)), conv, target)
 
