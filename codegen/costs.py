@@ -71,6 +71,7 @@ SOFTMAX = 24  # from a row's maximum to its sum, a vector of attention's weights
 TILE_VECTOR = 2  # to begin and store one vector of a tile
 WHOLE_POOL = 1.3  # a vector of an image that is pooled as a whole: loaded and added
 POOL_TAP = 0.5  # a tap of a pooling window along one axis, of any number of bytes
+ROW_TAP = 2  # of a vector of a pooled row: loaded and added
 POOL_VECTOR = 2.5  # the same for each vector of bytes
 UNALIGNED = 14  # of a vector stored across two lines of the cache, by turns with those of other channels
 AWAITED = 0.05  # of a tile's step that constants take to arrive, if they are worth fetching ahead

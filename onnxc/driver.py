@@ -62,6 +62,7 @@ from .passes import (
     merge_movement,
     narrow_products,
     narrow_weights,
+    pool_channels_last,
     project_early,
     requantise,
     round_late,
@@ -112,6 +113,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         lift_reshapes.lift_reshapes,  # between scores and what is added to them
         fuse_attention.fuse_attention,
         merge_movement.merge_movement,
+        pool_channels_last.pool_channels_last,
         fuse_maps.fuse_maps,
         lift_reshapes.lift_reshapes,
         sink_reshapes.sink_reshapes,

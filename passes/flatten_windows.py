@@ -6,7 +6,7 @@ conv(%x, %w) over (D, H, W), kernel 3x3x3   →   conv(%0, %1) over (H, W)
 
 Two axes along which nothing is combined become one, and nothing moves. Else the axis with the shortest kernel
 becomes images and channels. Where a convolution is transposed results between two steps of that axis are
-channels, which move to it. What Pool combines, it combines along one axis after the others.
+channels, which move to it. What Pool combines of many rows, it combines along one axis after the others.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..ir.ops import Concat, Conv, Op, Pad, Pool, Reshape, Slice, Transpose
 from ..ir.regions import everywhere
 
 AXES = 3
+FEW_ROWS = 16  # of a window, which are combined at once as fast as one axis after the other
 
 
 @everywhere
@@ -43,8 +44,12 @@ def flatten_windows(graph: Graph) -> Graph:
 
 
 def _is_separable(node: Node[Pool]) -> bool:
-    """Whether windows over three axes are those of windows: means of integers would be rounded twice."""
+    """Whether windows over three axes, of many rows, are those of windows: means of integers would be rounded
+    twice."""
     op = node.op
+    combined = [k for k in op.kernel if k > 1]
+    if dims.product(combined[:-1]) <= FEW_ROWS:
+        return False
     same = op.kind in ("max", "sum") or (op.kind == "mean" and dtypes.is_float(node.inputs[0].dtype))
     return same and len(op.kernel) == AXES
 

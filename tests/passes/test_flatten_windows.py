@@ -24,6 +24,7 @@ TRANSPOSED = {
 }
 
 SUMS = "dilations=(1, 1, 1) accumulate=int32 zero=2"
+MANY_ROWS = "kernel=(6, 3, 3) strides=(1, 1, 2) pads=(1, 0, 1, 1, 0, 1)"
 WINDOW = "kernel=(3, 2, 3) strides=(2, 1, 2) pads=(1, 0, 1, 1, 1, 1)"
 
 
@@ -72,11 +73,11 @@ def test_pools_go_along_one_axis_after_the_others(kind):
     found = agrees(
         flatten_windows,
         f"""graph g(%x: float32[2, 3, 7, d, 6]) {{
-        %y = pool(%x) kind={kind} {WINDOW} dilations=(1, 2, 1) sizes=(4, d-1, 3)
+        %y = pool(%x) kind={kind} {MANY_ROWS} dilations=(1, 2, 1) sizes=(4, d-4, 3)
         return %y
     }}""",
         tolerance=1e-6,
-        d=5,
+        d=9,
     )
     assert [len(n.op.kernel) for n in found.nodes if isinstance(n.op, Pool)] == [2, 2]
 
@@ -86,8 +87,9 @@ def test_pools_go_along_one_axis_after_the_others(kind):
     (
         "conv(%x, %w) strides=(1, 1, 1) pads=(0, 0, 0, 0, 0, 0) dilations=(1, 1, 1) groups=4",
         f"pool(%x) kind=argmax {WINDOW} dilations=(1, 1, 1) sizes=(2, 4, 2)",
+        f"pool(%x) kind=max {WINDOW} dilations=(1, 1, 1) sizes=(2, 4, 2)",
     ),
-    ids=["groups of one channel", "places"],
+    ids=["groups of one channel", "places", "few rows"],
 )
 def test_what_gains_nothing_stays(node):
     stays(
