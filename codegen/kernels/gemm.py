@@ -37,6 +37,7 @@ from ..tiles.stored_panel import stored_form
 MOST_ROWS = 24  # of a tile
 SHARED_SET = 8  # rows whose elements at one k may fall into one set of the first-level cache
 ALL = 1 << 30  # panels or tiles: as many as there are
+UNKNOWN = 640  # rows, columns and terms at least of a product of which no size is known
 
 
 # Choosing ----------------------------------------------------------------------------------------
@@ -68,10 +69,22 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         return
     if stored_form(node, product, target) is not None:
         return  # gemm_stored's, so that the library is no larger than the model
-    found = sorted(tilings(product, target), key=lambda tiling: -tiling.rows)
     packed = (product.operands[1],) if product.constant else ()
+    product = expected(product)
+    found = sorted(tilings(product, target), key=lambda tiling: -tiling.rows)
     for cost, tiling in nearest((estimate(node, product, t, target), t) for t in found):
         yield Offer(cost, tiling, packed=packed)
+
+
+def expected(product: Product) -> Product:
+    """The product to choose by: one of which no size is known counts as one of matrices, whatever its sizes
+    are taken for elsewhere: small ones waste much of little, with large ones all depends on the tile."""
+    if any(isinstance(d, int) for d in (product.m.size, product.n.size, product.depth)):
+        return product
+    m, n, *k = (
+        replace(axis, size=dims.maximum(axis.size, UNKNOWN)) for axis in (product.m, product.n, *product.k)
+    )
+    return replace(product, m=m, n=n, k=tuple(k))
 
 
 def tilings(product: Product, target: Target) -> Iterator[Tiling]:
@@ -480,7 +493,7 @@ class Gemm:
         return k.step(parts_, costs.work(self.cost + packed * -1, self.multiply_adds()), scratch)
 
     def multiply_adds(self) -> Dimension:
-        p = self.product
+        p = expected(self.product)
         return p.repeats * p.m.size * p.n.size * p.depth
 
     def rows(self, f: KernelFunction) -> str:

@@ -9,7 +9,7 @@ tiles    another axis is the source's contiguous one: planes are transposed in r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...ir import dims
@@ -123,13 +123,18 @@ class Copy(Piece):
         last = len(self.sizes) - 1
         short = {"interleave": last, "deinterleave": self.across}.get(self.few or "")
         most = 16 * TILED if self.few else TILED
-        lengths = [1] * (last + 1)
-        for axis in (self.across, last):
+        lengths: list[Dimension] = [1] * (last + 1)
+        for axis, other in ((self.across, last), (last, self.across)):
             size = self.sizes[axis]
-            lengths[axis] = (
-                max(1, size if axis == short else min(size, most)) if isinstance(size, int) else most
-            )
+            if isinstance(size, int):
+                lengths[axis] = max(1, size if axis == short else min(size, most))
+            else:
+                lengths[axis] = most if self.few else self._longer(self.sizes[other])
         return Blocks(self.sizes, tuple(lengths))
+
+    def _longer(self, other: Dimension) -> Dimension:
+        """How far a block reaches along one axis of a plane: the further, the shorter the other is."""
+        return dims.floor_divide(TILED * TILED, dims.maximum(1, dims.minimum(other, TILED)))
 
     def emit(self, f: KernelFunction, block: Block) -> None:
         """One block."""
@@ -199,9 +204,29 @@ class Copy(Piece):
         elif self.few == "deinterleave":
             deinterleave(f, self.item, dims.number(self.sizes[across]), to, step_out, source, columns)
         else:
-            Transposition(f, self.item, step_out, step_in).cover(
-                to, source, self._tiles(across), "0", rows, "0", columns
-            )
+            many = []
+            for short, count, condition in self._maybe_few(f, across):
+                many.append(f.invert(condition))
+                with f.when(condition):
+                    if short == across:
+                        deinterleave(f, self.item, count, to, step_out, source, columns)
+                    else:
+                        interleave(f, self.item, count, to, source, step_in, rows)
+            with f.when(f.all_of(*many)):
+                Transposition(f, self.item, step_out, step_in).cover(
+                    to, source, self._tiles(across), "0", rows, "0", columns
+                )
+
+    def _maybe_few(self, f: KernelFunction, across: int) -> Iterator[tuple[int, int, str]]:
+        """(axis, size, whether it has that size) of a transposition whose axis may turn out so short that
+        whole rows of it are shuffled."""
+        last = len(self.sizes) - 1
+        for axis, view, along in ((last, self.out, across), (across, self.source, last)):
+            size = self.sizes[axis]
+            if isinstance(size, int) or view is None or view.strides[along] != size * self.item:
+                continue
+            for count in range(2, FEW + 1):
+                yield axis, count, f.compare("eq", f.size(size), count)
 
     def _tiles(self, across: int) -> list[tuple[int, int]]:
         """(rows, columns) of tiles, descending: whole cache lines of the result where it has as many
