@@ -28,6 +28,7 @@ TOTAL_LIMIT = 1 << 30  # bytes folded in all
 STEPS_LIMIT = 16  # computed constants that a constant is made of
 DERIVED_LIMIT = 16  # bytes derived lazily from each stored byte, beside TOTAL_LIMIT
 SMALL = 4096  # bytes of a constant that is computed at once, whatever it takes
+PLACES = 1 << 16  # the same of indices, by which kernels know what lies where
 GENERATED_LIMIT = 16 << 20  # bytes that are stored rather than made of nothing in every run
 #: What takes longer to compute than to read.
 DEAR = ("exp", "log", "sin", "cos", "tan", "tanh", "erf", "pow", "atan", "sinh", "cosh")
@@ -188,7 +189,8 @@ def _repeats(node: Node, constants: list[Constant]) -> bool:
     """Whether folding would store more elements than there are."""
     stored = max(sum(math.prod(c.shape) for c in constants), 1)
     count = sum(number(v.tensor.count) for v in node.outputs)
-    return number(node.outputs[0].tensor.nbytes) > SMALL and count > stored
+    limit = PLACES if node.outputs[0].dtype == "int64" else SMALL
+    return number(node.outputs[0].tensor.nbytes) > limit and count > stored
 
 
 def _value(output: Value, constant: Constant) -> Value:

@@ -74,8 +74,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
         return
     block, readings = target.block, _readings(node, target.block)
     found = visits(node)
-    if found is None or readings is None:
-        return
+    if found is None or readings is None or 4 * dims.number(node.outputs[0].shape[1]) < block:
+        return  # of a block of few channels most lanes would be moved for nothing, here and by reorders
     rank = node.outputs[0].rank
     packed = tuple(k for k, v in enumerate(node.inputs) if k in readings and is_packed(v, rank))
     layouts = tuple(_layout(v, rank, block) if k in readings else None for k, v in enumerate(node.inputs))
