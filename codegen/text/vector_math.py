@@ -22,6 +22,7 @@ from ...target import Ability
 from .conversion import cast
 from .emitter import literal, vector_constant
 from .trigonometry import FUNCTIONS as TRIGONOMETRIC
+from .trigonometry import acos32
 from .vectors import Vectors
 
 
@@ -712,6 +713,7 @@ _SINGLE: dict[str, Callable[..., str]] = {
     "log": _log32,
     "tanh": _tanh32,
     "erf": _erf32,
+    "acos": acos32,
     "fmod": _fmod,
     "mod": _mod,
 }
