@@ -173,7 +173,7 @@ class RowPooling(Piece):
             whole = self._doubled(f, line, pairs, f.sub(stop, start), pixel)
             self._across(f, to, count, pixel, whole, counts, self._rows_inside(f, at[1:]))
 
-    def _place(self, f: Function, at: Sequence[str], column: str, element: str) -> list[str]:
+    def _place(self, f: KernelFunction, at: Sequence[str], column: str, element: str) -> list[str]:
         """Indices in an image's view; the last is that of the last axis of all."""
         channels = f.size(self.node.outputs[0].shape[1])
         n, c = f.divide(at[0], channels)
