@@ -338,7 +338,7 @@ class ConvPlan:
     def share(self, panels: Panels) -> int:
         """What a pixel's part is of the bytes of the next panel, which all tiles together fetch."""
         pixels = dims.typical(self.out.height * self.out.width)
-        return -(-self.column_bytes * panels.width // max(1, pixels))
+        return -(-self.next_bytes(panels) // max(1, pixels))
 
     def bytes_ahead(self, panels: Panels, width: int) -> int:
         """What a tile fetches in a step of k."""
@@ -349,8 +349,12 @@ class ConvPlan:
         if not self.fetched:
             return []
         pixel = f.add(f.mul(y, f.size(self.out.width)), x)
-        part = f.minimum(f.mul(pixel, self.share(panels)), self.column_bytes * panels.width)
+        part = f.minimum(f.mul(pixel, self.share(panels)), self.next_bytes(panels))
         return [f"ptr {f.offset(self.packed(f), f.add(self.next_panel(f, panels, panel), part))}"]
+
+    def next_bytes(self, panels: Panels) -> int:
+        """Of the panel that is read behind one."""
+        return self.column_bytes * panels.width
 
     def next_panel(self, f: KernelFunction, panels: Panels, panel: str) -> str:
         """Where the weights behind the panel's begin, in bytes."""

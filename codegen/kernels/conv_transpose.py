@@ -45,7 +45,7 @@ from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of, widest
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.window_sums import accumulate
-from .conv import ConvPlan, emit_panel, emit_tiles, is_plain, tile_estimate, tile_shape
+from .conv import ConvPlan, emit_panel, emit_tiles, is_plain, tile_estimate, tile_shape, waits_for
 
 MOST_LATTICES = 64  # each has its own code
 
@@ -196,11 +196,14 @@ def _halo(node: Node[Conv]) -> tuple[int, int] | None:
 @dataclass(frozen=True)
 class LatticePlan(ConvPlan):
     """The convolution of one lattice; `weights` bytes into the packed weights; `taps`: the numbers of those
-    that it has."""
+    that it has; `behind`: the lattice whose panel is read behind this one's, that of the next channels where
+    this is the `last` lattice."""
 
     weights: int = 0
     taps: tuple[int, ...] = ()
     one_row: bool = False
+    behind: LatticePlan | None = None
+    last: bool = False
 
     @property
     def single_row(self) -> bool:
@@ -211,6 +214,13 @@ class LatticePlan(ConvPlan):
 
     def panel_offset(self, f: Function, panels: Panels, panel: str) -> str:
         return f.add(self.weights, super().panel_offset(f, panels, panel))
+
+    def next_bytes(self, panels: Panels) -> int:
+        return (self.behind or self).column_bytes * panels.width
+
+    def next_panel(self, f: KernelFunction, panels: Panels, panel: str) -> str:
+        behind = self.behind or self
+        return f.add(behind.panel_offset(f, panels, panel), self.last * self.next_bytes(panels))
 
     @property
     def run_panels(self) -> RunPanels:
@@ -254,7 +264,15 @@ def _plans(node: Node[Conv], target: Target, tiling: PanelTiling) -> list[Lattic
             )
         )
         weights += -(-plans[-1].weight_bytes // 64) * 64
-    return [p for p in plans if p.out.height != 0 and p.out.width != 0]
+    return _fetching([p for p in plans if p.out.height != 0 and p.out.width != 0], target)
+
+
+def _fetching(plans: list[LatticePlan], target: Target) -> list[LatticePlan]:
+    """Plans whose tiles fetch the panel behind theirs, where tiles would wait for weights."""
+    behind = [*plans[1:], *plans[:1]]
+    plans = [replace(p, behind=b, last=p is plans[-1]) for p, b in zip(plans, behind)]
+    fetched = any(not p.once and waits_for(p, target) for p in plans)
+    return [replace(p, fetched=fetched) for p in plans]
 
 
 def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:

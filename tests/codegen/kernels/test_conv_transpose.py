@@ -1,8 +1,10 @@
 """Transposed convolutions against the interpreter."""
 
+from dataclasses import replace
+
 import pytest
 from support import harness
-from support.blocked_cases import bias, check, random, relu_of_bias, symbols, transposed
+from support.blocked_cases import bias, check, choices, laid_out, random, relu_of_bias, symbols, transposed
 
 from onnxc.codegen.kernels import conv_transpose
 from onnxc.ir.expr import input_, sigmoid
@@ -74,3 +76,23 @@ def test_symbolic_images(target, size):
 def test_one_axis(target):
     check(transposed((2, 20, 31), (20, 12, 4), 2, 1), conv_transpose, target, output_halo=1)
     check(transposed((1, 20, 301), (20, 40, 5), 3), conv_transpose, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("kernel", [2, 3, 4])
+@pytest.mark.parametrize("known", [True, False])
+def test_weights_from_beyond_the_caches_are_fetched_before_they_are_multiplied(target, kernel, known):
+    far = replace(target, run_bytes=2 * target.facts.level2_bytes)
+    symbolic = None if known else symbols(1, 40, "h", "w")
+    case = transposed((1, 40, 3, 3), (40, 70, kernel, kernel), 2, symbolic=symbolic)
+    check(case, conv_transpose, far)
+    node, (choice, *_) = choices(case, conv_transpose, far)
+    near, away = (conv_transpose.emit(laid_out(node, choice), choice, t).steps[0].text for t in (target, far))
+    assert "llvm.prefetch" not in near
+    assert ("llvm.prefetch" in away) == known  # images of the run are taken for large
+
+
+@TARGETS
+def test_lattices_that_fetch_and_have_no_taps(target):
+    far = replace(target, run_bytes=2 * target.facts.level2_bytes)
+    check(transposed((1, 40, 3, 3), (40, 70, 1, 1), 2), conv_transpose, far, output_halo=1)
