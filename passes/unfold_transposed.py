@@ -1,4 +1,5 @@
-"""unfold_transposed: transposed convolutions in groups become ordinary ones, which fast kernels take.
+"""unfold_transposed: transposed convolutions in groups, or of few outputs, become ordinary ones, which fast
+kernels take.
 
 conv(%x, W) transposed groups=g strides=(s, t)   →   %0 = conv(%x, V) groups=g, s t times as many channels
     %0: results between two steps are channels of their own; they move to where they belong, and the padding
@@ -20,28 +21,42 @@ from ..ir.ops import Conv, Reshape, Slice, Transpose
 from ..ir.regions import everywhere
 
 LEAST = 4  # products of a result: with fewer, moving results takes longer than is gained
+LANES = 16  # of a vector, which output channels of one place, if they are few, leave idle
 
 
 @everywhere
 def unfold_transposed(graph: Graph) -> Graph:
-    """graph without transposed convolutions in groups, where weights are known and results are sums."""
+    """graph without transposed convolutions in groups or of few outputs, where weights are known and results
+    are sums."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
-        if _is_grouped(node):
+        if _is_unfolded(node):
             rewriter.replace(node.outputs, [_unfolded(rewriter, node)])
         else:
             rewriter.copy(node)
     return rewriter.finish()
 
 
-def _is_grouped(node: Node) -> bool:
+def _is_unfolded(node: Node) -> bool:
     op = node.op
-    if not isinstance(op, Conv) or not op.transposed or op.groups == 1 or op.epilogue is not None:
+    if not isinstance(op, Conv) or not op.transposed or op.epilogue is not None:
         return False
     if node.inputs[1].constant is None or not dims.is_static(op.pads) or set(op.dilations) != {1}:
         return False
-    channels, _, *kernel = dims.numbers(node.inputs[1].shape)
+    channels, outputs, *kernel = dims.numbers(node.inputs[1].shape)
+    if op.groups == 1:
+        return channels >= LANES and _leaves_idle(outputs, kernel, op.strides)
     return channels // op.groups * dims.product(kernel) >= LEAST * dims.product(op.strides)
+
+
+def _leaves_idle(outputs: int, kernel: list[int], strides: tuple[int, ...]) -> bool:
+    """Whether windows overlap, and the results between two steps, side by side in vectors, take at most half
+    the products of those of one place after the other."""
+    if all(k <= s for k, s in zip(kernel, strides, strict=True)):
+        return False
+    taps = dims.product(-(-k // s) for k, s in zip(kernel, strides, strict=True))
+    together = -(-outputs * dims.product(strides) // LANES) * taps
+    return 2 * together <= -(-outputs // LANES) * dims.product(kernel)
 
 
 def _unfolded(rewriter: Rewriter, node: Node[Conv]) -> Value:

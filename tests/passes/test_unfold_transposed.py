@@ -1,4 +1,4 @@
-"""unfold_transposed: transposed convolutions in groups become ordinary ones."""
+"""unfold_transposed: transposed convolutions in groups, or of few outputs, become ordinary ones."""
 
 import numpy as np
 import pytest
@@ -16,6 +16,9 @@ SHAPES = {  # (image, weights): attributes
     ("2, 4, 6", "4, 2, 5"): "strides=(2,) pads=(1, 2) groups=2",
     ("1, 4, 2, 3, 4", "4, 2, 3, 2, 2"): "strides=(2, 1, 2) pads=(1, 0, 0, 0, 1, 0) groups=2",
     ("1, 4, d, 3", "4, 1, 5, 5"): "strides=(2, 2) pads=(1, 1, 1, 1) output_padding=(1, 1) groups=4",
+    ("2, 16, 3, 4", "16, 3, 4, 4"): "strides=(2, 2) pads=(1, 1, 1, 1)",
+    ("1, 20, d, 3", "20, 4, 3, 3"): "strides=(2, 2) pads=(1, 1, 1, 1) output_padding=(1, 1)",
+    ("1, 16, 5", "16, 1, 16"): "strides=(8,) pads=(4, 4)",
 }
 
 
@@ -50,3 +53,19 @@ def test_where_a_result_is_few_products_they_stay():
 def test_one_group_and_weights_of_the_run_stay(groups):
     attributes = f"strides=(2, 2) pads=(0, 0, 0, 0) groups={groups}"
     stays(unfold_transposed, convolution(("1, 4, 3, 3", "4, 1, 2, 2"), attributes, known=False))
+
+
+@pytest.mark.parametrize(
+    "weights, strides",
+    [
+        ("16, 3, 2, 2", 2),  # windows do not overlap
+        ("16, 8, 3, 3", 2),  # 9 taps of one vector beside 4 of two
+        ("16, 16, 4, 4", 2),
+        ("16, 3, 3, 3", 1),
+        ("8, 3, 4, 4", 2),
+    ],
+)
+def test_one_group_stays_unless_its_outputs_leave_most_lanes_idle(weights, strides):
+    shape = tuple(int(n) for n in weights.split(","))
+    text = convolution((f"1, {shape[0]}, 3, 4", weights), f"strides=({strides}, {strides}) pads=(0, 0, 0, 0)")
+    stays(unfold_transposed, text, {"w": np.ones(shape, np.float32)})
