@@ -4,8 +4,9 @@
             walk down together (`Walk`), or all its comparisons clear bits (`Compare`)
     a row   for each target: LANES * GROUPS of its trees walk at a time; what is left of a part's rows goes so
 A step of a walking vector gathers word and threshold of its entries (`tree_tables.py`) and a feature of its
-rows, unless registers hold these. Where a target does not gather, lanes that walk are single rows and more
-groups take their turns.
+rows, unless registers hold these. The first steps of a single row gather no entries: they choose among all
+nodes of a level, which lie side by side for the trees of a vector. Where a target does not gather, lanes that
+walk are single rows and more groups take their turns.
 """
 
 from __future__ import annotations
@@ -26,21 +27,25 @@ from ..nests.nest import ERROR_BYTES
 from ..text.emitter import Reg, like, mangled, scalar_type, splat, type_of, vector_constant, vector_type
 from ..text.memory import gather, load_first
 from ..tiles.tree_bits import TreeBits, tree_bits
-from ..tiles.tree_tables import TreeTables, tree_tables
+from ..tiles.tree_tables import BEHIND, TreeTables, tree_tables
 
 MOST_ROWS = 256  # of a part
 GROUPS = 8  # that walk at a time: as many steps are on their way while one waits for what it gathers
+FIRST_LEVELS = (
+    4  # of which lanes choose by masks: each takes twice the vectors of the one before for a gather
+)
 UNROLLED = 8  # columns that are added without a loop
 ALIGNMENT = 64  # of each table
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """lanes of a vector that walks, groups of them at a time, rows of a part, and the lanes of a vector of
-    rows that are compared (None: they walk)."""
+    """lanes of a vector that walks, groups of them at a time, levels whose nodes a single row does not
+    gather, rows of a part, and the lanes of a vector of rows that are compared (None: they walk)."""
 
     lanes: int
     groups: int
+    levels: int
     rows: int
     compared: int | None = None
 
@@ -58,10 +63,13 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     trees, most = dims.typical(node.inputs[6].tensor.count), dims.typical(node.inputs[0].shape[0])
     lanes, step = (wide, costs.WALKED_VECTOR / wide) if gathers else (1, costs.WALKED)
     groups = max(2, min(GROUPS, -(-max(trees, most) // lanes))) if gathers else GROUPS
+    levels = FIRST_LEVELS if Ability.PERMUTE in target.abilities else 1
     steps = trees * max(1, node.op.depth)
-    yield _offer(node, target, Tiling(lanes, groups, _rows(node, target, lanes * groups)), steps * step)
+    yield _offer(
+        node, target, Tiling(lanes, groups, levels, _rows(node, target, lanes * groups)), steps * step
+    )
     if compared is not None:
-        yield _offer(node, target, Tiling(lanes, groups, MOST_ROWS, wide), compared / wide)
+        yield _offer(node, target, Tiling(lanes, groups, levels, MOST_ROWS, wide), compared / wide)
 
 
 def _offer(node: Node[TreeEnsemble], target: Target, tiling: Tiling, row: float) -> Offer[Tiling]:
@@ -99,8 +107,9 @@ def _stride(dtype: str, target: Target) -> int:
 @lru_cache(maxsize=4)
 def tables_of(node: Node[TreeEnsemble], tiling: Tiling) -> tuple[dict[str, int], np.ndarray]:
     """(where each table begins, all tables) as bytes."""
-    walk = tree_tables(node, tiling.together)
-    found = {name: getattr(walk, name) for name in ("values", "depths", "starts", "targets", "weights")}
+    walk = tree_tables(node, tiling.together, tiling.lanes, tiling.levels)
+    names = ("values", "depths", "starts", "targets", "weights", "first_words", "first_thresholds")
+    found = {name: getattr(walk, name) for name in names}
     if walk.words.itemsize == walk.thresholds.itemsize == 4:  # read at once
         found["pairs"] = np.stack([walk.words, walk.thresholds.view(np.int32)], 1)
     else:
@@ -148,7 +157,7 @@ class Walk:
 
     def __init__(self, f: KernelFunction, node: Node[TreeEnsemble], tiling: Tiling):
         self.f, self.node, self.tiling = f, node, tiling
-        self.tables: TreeTables = tree_tables(node, tiling.together)
+        self.tables: TreeTables = tree_tables(node, tiling.together, tiling.lanes, tiling.levels)
         self.dtype = node.inputs[0].dtype
         self.element, self.size = scalar_type(self.dtype), dtypes.itemsize(self.dtype)
         self.vector = vector_type(self.element, tiling.lanes)
@@ -179,15 +188,6 @@ class Walk:
         words = gather(self.f, self.word_type, self.table("words"), places)
         return words, gather(self.f, self.element, self.table("thresholds"), places)
 
-    def entries_from(self, first: str) -> tuple[Reg, Reg]:
-        """The same of entries that lie together."""
-        f, lanes = self.f, self.tiling.lanes
-        if self.paired:
-            return self._parted(f.load(vector_type("i64", lanes), f.element(self.table("pairs"), first, 8)))
-        words = f.element(self.table("words"), first, self.tables.words.itemsize)
-        thresholds = f.element(self.table("thresholds"), first, self.size)
-        return f.load(vector_type(self.word_type, lanes), words), f.load(self.vector, thresholds)
-
     def _parted(self, pairs: Reg) -> tuple[Reg, Reg]:
         """The lower and the upper halves."""
         f, lanes = self.f, self.tiling.lanes
@@ -202,6 +202,14 @@ class Walk:
         """The places after one step from entries; of each lane `offsets` (none: 0) says how many elements
         behind `rows` its row begins."""
         f, t, lanes = self.f, self.tables, self.tiling.lanes
+        right = self.goes_right(words, thresholds, rows, offsets)
+        shift = splat(t.shift, f"int{8 * t.words.itemsize}", lanes)
+        child = f.cast("trunc", f.binary("ashr", words, shift), self.places)
+        return f.binary("sub", child, f.cast("sext", right, self.places))
+
+    def goes_right(self, words: Reg, thresholds: Reg, rows: str, offsets: str | None) -> Reg:
+        """The lanes that a step from entries takes right."""
+        f, t, lanes = self.f, self.tables, self.tiling.lanes
         dtype = f"int{8 * t.words.itemsize}"
         values = self._features(words, rows, offsets)
         mask = vector_type("i1", lanes)
@@ -211,8 +219,7 @@ class Walk:
             flags = f.binary("and", words, splat(1 << t.bits, dtype, lanes))
             goes_left = f.compare("ne", flags, "0" if lanes == 1 else "zeroinitializer")
             right = f.binary("and", right, f.invert(f.binary("and", nan, goes_left)))
-        child = f.cast("trunc", f.binary("ashr", words, splat(t.shift, dtype, lanes)), self.places)
-        return f.binary("sub", child, f.cast("sext", right, self.places))
+        return right
 
     def _features(self, words: Reg, rows: str, offsets: str | None) -> Reg:
         """What the words' features are."""
@@ -381,10 +388,9 @@ class Walk:
                 group = f.binary("udiv", tree.index, tiling.together)
                 steps = self.entry("depths", f.add(group, self.tables.targets.size))
                 places = []
-                for g in range(tiling.groups):  # roots lie together
-                    at = f.add(tree.index, self.tables.filled + g * lanes)
-                    places.append(self._after_roots(at, x))
-                fewer = f.binary("sub", steps, 1)
+                for g in range(tiling.groups):
+                    places.append(self._after_first(f.add(tree.index, g * lanes), x))
+                fewer = f.binary("sub", steps, self.tables.levels)
                 for end in self.walk(places, [x] * tiling.groups, None, fewer):
                     self.add(end, self.sums, lanes)
             with f.loop(0, self.each) as c:
@@ -393,13 +399,48 @@ class Walk:
                 place = f.add(target.index, c.index)
                 f.store(self.element, total, f.element(out, place, self.size), self.size)
 
-    def _after_roots(self, first: str, x: str) -> Reg:
-        """Where a row is after one step from roots that lie together."""
-        f, lanes = self.f, self.tiling.lanes
-        if self.node.op.depth:
-            return self.step(*self.entries_from(first), x, None)
-        number = f.broadcast("i32", f.cast("trunc", first, "i32", "i64"), lanes)  # x may have no features
-        return number if lanes == 1 else f.binary("add", number, vector_constant("i32", range(lanes)))
+    def _after_first(self, tree: str, x: str) -> Reg:
+        """Where a row is behind the first levels of as many trees as there are lanes, from that tree on."""
+        f, t, lanes = self.f, self.tables, self.tiling.lanes
+        nodes = (1 << t.levels) - 1
+        words = vector_type(f"i{8 * t.first_words.itemsize}", lanes)
+        begin = f.mul(tree, nodes)
+        before = f.cast("trunc", f.add(f.mul(tree, BEHIND << t.levels), t.below + 1), "i32", "i64")
+        place = f.broadcast("i32", before, lanes)
+        if lanes > 1:
+            place = f.binary(
+                "add", place, vector_constant("i32", [k * BEHIND << t.levels for k in range(lanes)])
+            )
+        rights: list[Reg] = []
+        for level in range(t.levels):
+            chosen = []
+            for name, type_, size in (
+                ("first_words", words, t.first_words.itemsize),
+                ("first_thresholds", self.vector, self.size),
+            ):
+                start = f.element(self.table(name), begin, size)
+                first = (1 << level) - 1
+                of_level = [
+                    f.load(type_, f.element(start, (first + k) * lanes, size)) for k in range(1 << level)
+                ]
+                chosen.append(self._chosen(of_level, rights))
+            right = self.goes_right(
+                f.cast("zext", chosen[0], vector_type(self.word_type, lanes)), chosen[1], x, None
+            )
+            behind = splat(BEHIND << t.levels - 1 - level, "int32", lanes)
+            none = "0" if lanes == 1 else "zeroinitializer"
+            place = f.binary("add", place, f.select(right, self.places, behind, none))
+            rights.append(right)
+        return place
+
+    def _chosen(self, nodes: list[Reg], rights: Sequence[Reg]) -> Reg:
+        """Of a level's nodes, those that these steps lead to."""
+        for right in rights:
+            half = len(nodes) // 2
+            nodes = [
+                self.f.select(right, b.type, b, a) for a, b in zip(nodes[:half], nodes[half:], strict=True)
+            ]
+        return nodes[0]
 
     def _in_registers(self, x: str) -> tuple[str, str] | None:
         """All features of a row that trees look at, where two registers hold them and lanes can be picked."""

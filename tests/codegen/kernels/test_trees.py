@@ -84,6 +84,15 @@ def test_the_least_and_the_greatest(target, aggregate):
         check(target, TreeEnsemble(aggregate, 3, 300, 3), given, rows(rng, count, 300, np.float32))
 
 
+@TARGETS
+@pytest.mark.parametrize("features", [4, 300])
+def test_a_row_of_trees_of_any_depth(target, features):
+    rng = np.random.default_rng(3)
+    for depth in (1, 2, 3, 4, 6, 9):
+        given = tables(rng, 20, depth, 1, [0] * 20, features, np.float32, True)
+        check(target, TreeEnsemble("sum", 1, features, depth), given, rows(rng, 1, features, np.float32))
+
+
 def test_trees_without_nodes():
     given = tables(np.random.default_rng(1), 3, 0, 2, [0, 0, 0], 4, np.float32)
     for count, features in ((1, 4), (20, 4), (2, 0)):
