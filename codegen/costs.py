@@ -61,6 +61,7 @@ LOOPED = 12  # the same with loops over whole vectors and what is left
 VARYING = 25  # of an operand of which the run says whether it repeats along rows
 WIDENED = 5  # of a dot product of bytes by two products of 16 bits: these, two sums, a share of the words
 DECODED = 4  # that bring a vector of codes to numbers
+DECODED_HALF = 1  # the same of halves
 SMALL = 12  # to make a float32 of a float of 8 bits or less
 TO_SMALL = 22  # to round a float32 to one
 CONVERTED = 3  # to bring a vector from or to fewer bits than it is computed in

@@ -4,9 +4,9 @@
         product   gates[row] = x[step, row] + h[row] r'         register tiles over panels of r'
         cell      h[row], c[row] = cell(gates[row], h[row], c[row])     vectors of units, `onnxc/ir/cells.py`
 A GRU has two of each where its candidate sees the state after the reset. The gates of a part's rows stay in
-the first-level cache. A constant r is packed when compiling, as it is stored where tiles decode that in less
-time than they read numbers; another by a step of its own. A step needs the whole state before it, so only
-directions and rows make parts.
+the first-level cache. A constant r is packed when compiling, as it is stored (bytes as bfloat16 too, if that
+is exact) where tiles decode that in less time than they read numbers; another by a step of its own. A step
+needs the whole state before it, so only directions and rows make parts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...ir import cells, dims, dtypes, expr
 from ...ir.expr import Expr
 from ...ir.graph import Constant, Node
 from ...ir.ops import Recurrent, Reshape, Slice, Transpose
-from ...ir.stored import Stored, moved, stored_weights
+from ...ir.stored import Stored, as_halves, moved, stored_weights
 from ...records import dataclass
 from ...target import Target
 from .. import costs
@@ -143,7 +143,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
         return
     if node.inputs[0].dtype not in ("float32", "float64"):
         return
-    options = [_fastest(node, target, form) for form in dict.fromkeys((None, _form(node, target)))]
+    options = [_fastest(node, target, form) for form in dict.fromkeys((None, *_forms(node, target)))]
     cost, tiling = min(options, key=lambda option: option[0].total)
     packed = (1,) if node.inputs[1].constant is not None else ()
     yield Offer(cost + costs.step(target), tiling, packed=packed)
@@ -179,7 +179,7 @@ def _tiling(
     cost += costs.compute(target, rows * each * costs.CELL)
     if form is not None:
         weights = form.panel_bytes(op.columns)
-        cost += costs.compute(target, sum(heights.values()) * op.hidden * each * costs.DECODED)
+        cost += costs.compute(target, sum(heights.values()) * op.hidden * each * form.decoding)
     part = most if weights <= target.facts.level2_bytes // 2 else REUSE * most
     cost += _reading(target, weights) * -(-rows // part)
     return cost * (steps * len(op.directions)), Tiling(most, vectors, lanes, part, form)
@@ -193,10 +193,16 @@ def _reading(target: Target, weights: int) -> Estimate:
     return costs.move(target, kept, kept // 2) + costs.move(target, weights - kept, weights)
 
 
-def _form(node: Node[Recurrent], target: Target) -> Form | None:
-    """How r lies in panels as it is stored; None where tiles do not decode it, or its directions differ."""
-    forms = {stored_panel.form_of(found, target) for found in _stored(node)}
-    return forms.pop() if len(forms) == 1 else None
+def _forms(node: Node[Recurrent], target: Target) -> list[Form]:
+    """How r may lie in panels that tiles decode: as it is stored, bytes as bfloat16 too, which every step
+    decodes with less; none where its directions differ."""
+    stored = _stored(node)
+    halves = [as_halves(found) for found in stored]
+    found = []
+    for option in (stored, halves):
+        forms = {one and stored_panel.form_of(one, target) for one in option}
+        found += [form for form in forms if form is not None and len(forms) == 1]
+    return found
 
 
 def _stored(node: Node[Recurrent]) -> list[Stored]:
@@ -243,6 +249,8 @@ def pack(node: Node[Recurrent], choice: Choice[Tiling], operand: int) -> Constan
     def make_stored() -> np.ndarray:
         rows = []
         for found in _stored(node):
+            if offered(form, node).half:
+                found = as_halves(found) or found
             for first, count in each:
                 part = moved(found, _part((op.hidden, op.columns), 1, first, count), (op.hidden, count))
                 rows.append(
@@ -346,7 +354,8 @@ class _Recurrence:
         if self.form is None:
             sums = mk.multiply_add(f, tile, start, rows, Panel("%panel"), self.hidden, chains=chains)
         else:
-            sums = stored_panel.multiply_add_decoded(f, tile, rows, "%panel", self.form, chains)
+            kept = self.bytes_of(self.op.columns) <= self.target.facts.level2_bytes // 2
+            sums = stored_panel.multiply_add_decoded(f, tile, rows, "%panel", self.form, chains, not kept)
             sums = [mk.plus(f, self.dtype, self.lanes, x, y) for x, y in zip(start, sums, strict=True)]
         mk.store_tile(f, tile, sums, place("%gates", self.gates_row), columns)
 

@@ -5,7 +5,8 @@
     └────────┴───────┴───────────────────────────────┘  number = (code - zero) * scale
 A group is a word of 32 bits in the lane of each column: byte i has in its field f, from the lowest bit on,
 the code of k + 4 f + i. One shift and one mask bring four neighbours along k into bytes, as dot products
-want them. Halves lie [k][vectors][lanes].
+want them. Of bfloat16 a group is two rows, k in the lower half of each word and k + 1 in the upper: one
+instruction each makes them float32. Rows of float16 are groups by themselves.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...ir.ops import Contract, Reshape, Transpose
 from ...ir.stored import HALVES, Stored, half_weights, moved, stored_weights
 from ...records import dataclass
 from ...target import Ability, Target
+from .. import costs
 from ..text.emitter import Function, literal, memory_type, vector_constant, vector_type
 from ..text.vectors import Vectors
 from .contraction import Product
@@ -52,7 +54,9 @@ class Form:
     @property
     def group(self) -> int:
         """Rows that one load brings."""
-        return 8 * WORD // self.bits if self.bits else 1
+        if self.bits:
+            return 8 * WORD // self.bits
+        return 2 if self.half == "bfloat16" else 1
 
     @property
     def blocks(self) -> int:
@@ -68,7 +72,12 @@ class Form:
         return width * (4 * self.scaled + (dtypes.itemsize(self.zeros) if self.zeros else 0))
 
     def group_bytes(self, width: int) -> int:
-        return width * (WORD if self.bits else dtypes.itemsize(self.half))
+        return width * (WORD if self.group > 1 else dtypes.itemsize(self.half))
+
+    @property
+    def decoding(self) -> int:
+        """Instructions that make numbers of a vector of elements."""
+        return costs.DECODED if self.bits else costs.DECODED_HALF
 
     def block_bytes(self, width: int) -> int:
         """Of a block that is not cut short."""
@@ -119,7 +128,8 @@ def form_of(found: Stored, target: Target) -> Form | None:
         if not converts(dtype, target):
             return None
         ones = found.scale.size == 1 and found.scale.item() == 1
-        return None if found.zero.any() else Form(depth, block, half=dtype, scaled=not ones)
+        half = Form(depth, block, half=dtype, scaled=not ones)
+        return None if found.zero.any() or (block % half.group and block != depth) else half
     bits = 8 if dtypes.bits(dtype) > 4 else dtypes.bits(dtype)
     form = Form(depth, block, bits)
     if block % form.group and block != depth:
@@ -208,6 +218,8 @@ def _packed(form: Form, elements: np.ndarray, scale: np.ndarray, zero: np.ndarra
         for field in range(fields):
             grown |= split[:, :, field] << (field * form.bits)
         grown = grown.swapaxes(-1, -2)
+    elif form.group > 1:
+        grown = grown.reshape(count, -1, form.group, wide).swapaxes(-1, -2)
     parts.append(grown.reshape(count, -1))
     return np.concatenate([np.ascontiguousarray(p).view(np.uint8) for p in parts], axis=1).reshape(-1)
 
@@ -259,7 +271,7 @@ class _Reader:
         step = self.form.group_bytes(self.lanes)
         for byte in range(0, self.form.group_bytes(self.width) if stream else 0, 64):
             prefetch_line(self.f, self.f.offset(at, byte + AHEAD))
-        kind = "i32" if self.form.bits else memory_type(self.form.half)
+        kind = "i32" if self.form.group > 1 else memory_type(self.form.half)
         return [
             self.f.load(vector_type(kind, self.lanes), self.f.offset(at, j * step))
             for j in range(self.vectors)
@@ -267,6 +279,12 @@ class _Reader:
 
     def numbers(self, group: Sequence[str], k: int, zeros: Sequence[str]) -> list[str]:
         """(element - zero) of row k of a group, of each vector."""
+        if self.form.half == "bfloat16":
+            words = Vectors(self.f, "uint32", self.lanes)
+            upper = [
+                words.bit_and(x, words.constant(0xFFFF0000)) if k else words.shift_left(x, 16) for x in group
+            ]
+            return [self.number.from_bits(x) for x in upper]
         if not self.form.bits:
             return [widened(self.f, x, self.form.half, "float32", self.lanes) for x in group]
         shift = 8 * (k % 4) + self.form.bits * (k // 4)
@@ -348,10 +366,11 @@ def _for_blocks(f: Function, form: Form, block: Callable[[int | str, int], None]
 
 
 def multiply_add_decoded(
-    f: Function, tile: Tile, rows: Rows, panel: str, form: Form, chains: int = 1
+    f: Function, tile: Tile, rows: Rows, panel: str, form: Form, chains: int = 1, stream: bool = True
 ) -> list[str]:
     """The sums over the panel of float32 rows, in which elements are decoded in registers; each block is
-    summed by itself, in `chains` sums side by side, and then scaled."""
+    summed by itself, in `chains` sums side by side, and then scaled. stream: the panel is read once, from
+    memory."""
     reader = _Reader(f, form, tile.vectors, tile.lanes)
     v, width = reader.number, tile.rows * tile.vectors
     sources = len(rows.pointers)
@@ -360,7 +379,7 @@ def multiply_add_decoded(
     def group(values: Sequence[str], present: int, first: int = 0) -> list[str]:
         """One group from the pointers and sums in values; `first`: rows of its block before it."""
         at, sums = values[: sources + 1], list(values[sources + 1 :])
-        loaded = reader.group(at[-1], stream=True)
+        loaded = reader.group(at[-1], stream)
         for k in range(present):
             numbers = reader.numbers(loaded, k, zeros)
             for r in range(tile.rows):
@@ -383,7 +402,7 @@ def multiply_add_decoded(
         begun += ["zeroinitializer"] * (width * (chains - 1))
         values: Sequence[str] = [*(f.offset(p, forward) for p in rows.pointers), reader.elements(at), *begun]
         whole, rest = divmod(size, form.group)
-        unroll = 1 if form.group > 1 else 4
+        unroll = max(1, 4 // form.group)
         if whole <= FEW_GROUPS and width <= FEW_SUMS:
             for number in range(whole):
                 values = group(values, form.group, number * form.group)

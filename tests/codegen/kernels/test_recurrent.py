@@ -250,20 +250,22 @@ def test_weights_are_decoded_where_they_stay_stored(target, kind, stored):
     case.arrays[1] = weights.array
     values = [case.node.inputs[0], Value(TensorType("float32", r.shape), constant=weights)]
     case.node = make_node(case.node.op, [*values, *case.node.inputs[2:]])
-    form = recurrent._form(case.node, target)
-    assert form.bits == 8 or form.half == "bfloat16"
-    _, tiling = recurrent._tiling(case.node, target, 2, form)
-    case.chosen = replace(case.choice(target), tiling=tiling)
-    case.check(target)
+    forms = recurrent._forms(case.node, target)
+    assert [form.half or form.bits for form in forms] == [8] * (stored != "halves") + ["bfloat16"]
+    for form in forms:
+        _, tiling = recurrent._tiling(case.node, target, 2, form)
+        case.chosen = replace(case.choice(target), tiling=tiling)
+        case.check(target)
 
 
-def test_weights_that_caches_hold_as_bytes_alone_stay_bytes():
-    case = Case("lstm", 400, steps=1, batch=1)
-    numbers = case.choice(TARGETS["x86-64-v3"])
+@pytest.mark.parametrize("hidden, bits, half", [(128, 0, "bfloat16"), (400, 0, "bfloat16"), (1024, 8, "")])
+def test_bytes_become_bfloat16_where_caches_hold_these(hidden, bits, half):
+    case = Case("lstm", hidden, steps=1, batch=1)
+    numbers = case.choice(TARGETS["x86-64-v4"])
     weights = bytes_of(case.arrays[1], False)
     case.node = make_node(case.node.op, [case.node.inputs[0], Value(case.node.inputs[1].type, "", weights)])
-    stored = case.choice(TARGETS["x86-64-v3"])
-    assert (numbers.tiling.form, stored.tiling.form.bits) == (None, 8)
+    form = case.choice(TARGETS["x86-64-v4"]).tiling.form
+    assert (numbers.tiling.form, form.bits, form.half) == (None, bits, half)
 
 
 def test_other_types_are_left_to_others():
