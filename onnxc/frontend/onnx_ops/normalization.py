@@ -3,10 +3,11 @@ as rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...ir import dims, expr, ops
 from ...ir.builder import Builder
+from ...ir.dims import Dimension
 from ...ir.expr import Expr
 from ...ir.graph import Value
 from .common import along, element_type, length, mean, wide, with_consumed_inputs
@@ -20,6 +21,18 @@ def standardized(b: Builder, x: Value, axes: Sequence[int], dtype: str) -> tuple
     average = mean(b, x, axes, True, lambda e: e.cast(dtype))
     centred = b.map(x, average, lambda e, m: e.cast(dtype) - m)
     return centred, average, mean(b, centred, axes, True, lambda d: d * d)
+
+
+def _sized(b: Builder, x: Value, sizes: Mapping[int, Dimension]) -> Value:
+    """x, whose axes have the sizes that parameters of these axes have where only the run knew its own: nodes
+    before and behind the parameters are then over one shape. The run checks them."""
+    told = {k: n for k, n in sizes.items() if isinstance(n, int) and not isinstance(x.shape[k], int)}
+    return b.reshape(x, [told.get(k, d) for k, d in enumerate(x.shape)]) if told else x
+
+
+def _aligned_sizes(value: Value, x: Value) -> dict[int, Dimension]:
+    """The sizes, but 1, of a value that broadcasts to x, by axes of x."""
+    return {k: n for k, n in enumerate(value.shape, x.rank - value.rank) if n != 1}
 
 
 def _stash(code: int, dtype: str) -> str:
@@ -40,6 +53,7 @@ def LayerNormalization(b, X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type
     axes = range(b.axis(axis, X.rank), X.rank)
     _broadcasts_to(Scale, X, "scale")
     _broadcasts_to(B, X, "bias")
+    X = _sized(b, X, _aligned_sizes(Scale, X))
     centred, average, variance = standardized(b, X, axes, _stash(stash_type, X.dtype))
 
     def body(d: Expr, v: Expr, *affine: Expr) -> Expr:
@@ -55,6 +69,7 @@ def LayerNormalization(b, X, Scale, B=None, *, axis=-1, epsilon=1e-5, stash_type
 def RMSNormalization(b, X, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
     axes, dtype = range(b.axis(axis, X.rank), X.rank), _stash(stash_type, X.dtype)
     _broadcasts_to(scale, X, "scale")
+    X = _sized(b, X, _aligned_sizes(scale, X))
     squares = mean(b, X, axes, True, lambda x: x.cast(dtype) * x.cast(dtype))
     return b.map(
         X, squares, scale, lambda x, v, s: _scaled(x.cast(dtype) / expr.sqrt(v + epsilon), s).cast(s.dtype)
@@ -67,6 +82,7 @@ def InstanceNormalization(b, input, scale, B, *, epsilon=1e-5):
         raise ops.TypeMismatch(f"{input.type} is no batch of images")
     length(scale, input.shape[1], "the scale")
     length(B, input.shape[1], "the bias")
+    input = _sized(b, input, {1: scale.shape[0]})
     centred, _, variance = standardized(b, input, range(2, input.rank), wide(input.dtype))
     factor, bias = (along(b, v, 0, input.rank - 1) for v in (scale, B))
 
@@ -109,6 +125,7 @@ def _grouped(
 ) -> Value:
     if x.rank < 3:
         raise ops.TypeMismatch(f"{x.type} is no batch of images")
+    x = _sized(b, x, {1: scale.shape[0]} if each_channel and scale.rank == 1 else {})
     channels = x.shape[1]
     if groups < 1 or (isinstance(channels, int) and channels % groups):
         raise ops.TypeMismatch(f"{channels} channels are not divisible into {groups} groups")

@@ -17,7 +17,8 @@ from onnxc.diagnostics import ModelErrors
 from onnxc.frontend import schemas
 from onnxc.frontend.importer import import_model
 from onnxc.frontend.operators import RULES, find_rule
-from onnxc.ir.interpret import InterpretError
+from onnxc.ir.interpret import InterpretError, run_graph
+from onnxc.ir.ops import Map
 
 # Signatures --------------------------------------------------------------------------------------
 
@@ -448,6 +449,27 @@ def test_normalised_numbers_of_sixteen_bits_are_rounded_once(dtype):
         (y,) = run(op, opset, short, **attributes)
         (exact,) = run(op, opset, [v.astype(np.float32) for v in short], **attributes)
         np.testing.assert_array_equal(y, exact.astype(dtype))
+
+
+def test_sizes_left_open_are_those_of_the_parameters():
+    """Reductions and what follows are over one shape, else they are no rows together."""
+    x, each, rows = floats(2, 4, 6), floats(4), floats(6)
+    for op, opset, inputs, attributes, axis in (
+        ("LayerNormalization", 17, [x, rows, rows], {}, 2),
+        ("RMSNormalization", 23, [x, rows], {}, 2),
+        ("InstanceNormalization", 22, [x, each, each], {}, 1),
+        ("GroupNormalization", 21, [x, each, each], {"num_groups": 2}, 1),
+    ):
+        one = model(op, opset, inputs, attributes, symbolic=True, constants=True)
+        graph = import_model(one).graph
+        assert graph.outputs[0].shape[axis] == x.shape[axis]
+        assert not any(
+            n.outputs[0].shape == graph.inputs[0].shape for n in graph.nodes if isinstance(n.op, Map)
+        )
+        (known,) = evaluate(model(op, opset, inputs, attributes), inputs)
+        np.testing.assert_array_equal(run_graph(graph, [x])[0], known)
+        with pytest.raises(InterpretError):
+            run_graph(graph, [floats(2, 3, 3)])
 
 
 def test_means_of_float16_do_not_overflow():
