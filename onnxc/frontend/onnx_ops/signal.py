@@ -172,7 +172,7 @@ def MelWeightMatrix(
     b, num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, *, output_datatype=1
 ):
     """Triangles between neighbouring edges, which are equally spaced on the mel scale 2595
-    log10(1 + f / 700)."""
+    log10(1 + f / 700). Slopes are divided for once: a peak is 1, what is beside it within 1.5 ulp."""
     mels, period = (
         b.dimension(b.cast(scalar(b, v), "int64"), 0, n)
         for v, n in ((num_mel_bins, "mels"), (dft_length, "period"))
@@ -190,10 +190,16 @@ def MelWeightMatrix(
     dtype = "float32" if countable and element_type(output_datatype) != "float64" else "float64"
     bins = generate(b, (mels + 2,), bin_of_edge.cast(dtype), *edges)
     j = expr.index(0).cast(dtype)
-    left, centre, right = (expr.input_(k, dtype) for k in range(3))
-    rises, falls = (j >= left) & (j <= centre), (j >= centre) & (j < right)
-    slope = expr.where(falls, right - j, j - left) / expr.where(falls, right - centre, centre - left)
-    value = expr.where(falls | rises, expr.where(~falls & left.equals(centre), 1, slope), 0)
-    shape = (dims.floor_divide(period, 2) + 1, mels)
     corners = [b.take(bins, 0, k, mels) for k in range(3)]
-    return generate(b, shape, value.cast(element_type(output_datatype)), *corners)
+    slopes = [
+        b.map(*corners[k : k + 2], lambda low, high: expr.where(low <= high, 1 / (high - low), 0))
+        for k in range(2)
+    ]
+    peaks = b.map(*corners, lambda low, peak, high: expr.where((low <= peak) & (peak <= high), peak, -1))
+    left, right, rise, fall, peak = (expr.input_(k, dtype) for k in range(5))
+    rises, falls = (j - left) * rise, (right - j) * fall
+    flank = expr.where(rises < falls, rises, falls)
+    value = expr.where(j.equals(peak), 1, expr.where(flank > 0, flank, 0))
+    shape = (dims.floor_divide(period, 2) + 1, mels)
+    operands = (corners[0], corners[2], *slopes, peaks)
+    return generate(b, shape, value.cast(element_type(output_datatype)), *operands)
