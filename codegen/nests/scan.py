@@ -52,8 +52,10 @@ class Scan(Piece):
         self.beside = self._beside() if self.vectors else 1
 
     def _beside(self) -> int:
-        """How many vectors go along the axis together."""
-        lines, neighbours = dims.typical(dims.product(self.sizes)), dims.typical(self.sizes[-1])
+        """How many vectors go along the axis together: where only the run knows, the most."""
+        if not isinstance(self.sizes[-1], int):
+            return BESIDE
+        lines, neighbours = dims.typical(dims.product(self.sizes)), self.sizes[-1]
         shared = min(lines // (FEWEST_PARTS * self.lanes), neighbours // self.lanes)
         return max(1, min(BESIDE, shared))
 
