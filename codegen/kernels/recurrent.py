@@ -198,9 +198,9 @@ def _forms(node: Node[Recurrent], target: Target) -> list[Form]:
     decodes with less; none where its directions differ."""
     stored = _stored(node)
     halves = [as_halves(found) for found in stored]
-    found = []
+    found: list[Form] = []
     for option in (stored, halves):
-        forms = {one and stored_panel.form_of(one, target) for one in option}
+        forms = {None if one is None else stored_panel.form_of(one, target) for one in option}
         found += [form for form in forms if form is not None and len(forms) == 1]
     return found
 
