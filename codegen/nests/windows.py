@@ -28,7 +28,6 @@ from ..text.emitter import Function, scalar_type, splat, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
 from ..tiles.microkernel import fused
-from . import row_pooling
 from .nest import (
     ERROR_BYTES,
     Block,
@@ -53,7 +52,6 @@ from .operands import (
     scratch_bytes,
     vector_lanes,
 )
-from .row_pooling import RowPooling
 from .states import accumulator, neutral
 
 LONGEST_ROW = 4096  # results that a row of sums holds
@@ -497,7 +495,4 @@ class Pooling(Windows):
 
 
 def stages(node: Node, target: Target) -> Stages:
-    if isinstance(node.op, Conv):
-        return [[Convolution(node, target)]], ()
-    by_rows = row_pooling.takes(node.op, node.inputs[0].dtype)
-    return [[RowPooling(node, target) if by_rows else Pooling(node, target)]], ()
+    return [[Convolution(node, target) if isinstance(node.op, Conv) else Pooling(node, target)]], ()

@@ -125,7 +125,7 @@ def test_compile_to_one_object(command, tmp_path):
 
 def test_dump_ir_writes_the_text_after_every_pass(command, tmp_path):
     command("compile", DIGITS, "-o", tmp_path / "a.so", "--dump-ir", tmp_path / "ir")
-    stages = ["import", *(step.__name__ for step in passes(find_target())), "select_kernels"]
+    stages = ["import", *(step.__name__ for step in passes(find_target())), "select_kernels", "share_code"]
     names = sorted(entry.name for entry in (tmp_path / "ir").iterdir())
     assert names == [f"{k:02}_{stage}.txt" for k, stage in enumerate(stages)]
     assert all((tmp_path / "ir" / name).read_text().startswith("graph ") for name in names)

@@ -33,6 +33,12 @@ def symbolic(array, name):
     return TensorType(dtypes.from_numpy(array.dtype), shape)
 
 
+def variable(prefix, values, minimum=None):
+    """Dimension variables for sizes, and what they stand for."""
+    names = [f"{prefix}{k}" for k in range(len(values))]
+    return tuple(dims.symbol(n, minimum) for n in names), dict(zip(names, values))
+
+
 def node_of(op, arrays, types=None, constant=()):
     types = types or [TensorType(dtypes.from_numpy(a.dtype), a.shape) for a in arrays]
     values = [
@@ -84,20 +90,20 @@ def compare(node, choice, arrays, target, env=None, tolerance=None):
         )
 
 
-def dense_choice(node, target):
-    """LoopNest's choice for dense operands, the first that it offers."""
-    return choices_of(loop_nest, node, target)[0]
+def dense_choice(node, target, kernel=loop_nest):
+    """The kernel's choice for dense operands, the first that it offers."""
+    return choices_of(kernel, node, target)[0]
 
 
-def check(target, op, *arrays, env=None, types=None, only=None, tolerance=None):
+def check(target, op, *arrays, env=None, types=None, only=None, tolerance=None, kernel=loop_nest):
     """The op over these arrays as types of known sizes, and with a variable for every axis. `types`: symbolic
     types of the caller's choice; `only`: "static" or "symbolic"."""
     if only != "symbolic":
         node = node_of(op, arrays)
-        compare(node, dense_choice(node, target), arrays, target, env, tolerance)
+        compare(node, dense_choice(node, target, kernel), arrays, target, env, tolerance)
     if only != "static":
         node = node_of(op, arrays, types or [symbolic(a, "abcdefgh"[k]) for k, a in enumerate(arrays)])
-        compare(node, dense_choice(node, target), arrays, target, env, tolerance)
+        compare(node, dense_choice(node, target, kernel), arrays, target, env, tolerance)
 
 
 def check_blocked(target, op, arrays, layouts, out_halo=None, constant=(), env=None, types=None):

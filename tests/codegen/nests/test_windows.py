@@ -1,13 +1,13 @@
-"""Conv, Pool and Attention of LoopNest: any rank, padding, type and order of axes."""
+"""Conv and Attention of LoopNest: any rank, padding, type and order of axes."""
 
 import numpy as np
 import pytest
-from support.nests import TARGETS, check, numbers
+from support.nests import TARGETS, check, numbers, variable
 
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.expr import input_
 from onnxc.ir.graph import TensorType
-from onnxc.ir.ops import Attention, Conv, OverlapAdd, Pool
+from onnxc.ir.ops import Attention, Conv, OverlapAdd
 
 CONVOLVED = [  # image, weights, strides, pads, dilations, groups, transposed, output padding
     ((1, 3, 8, 9), (4, 3, 3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1, False, ()),
@@ -23,11 +23,6 @@ CONVOLVED = [  # image, weights, strides, pads, dilations, groups, transposed, o
     ((1, 3, 7), (3, 2, 4), (1,), (0, 0), (2,), 1, True, ()),
     ((1, 2, 4, 5), (2, 2, 3, 3), (3, 1), (0, 2, 1, 0), (1, 2), 1, True, (2, 0)),
 ]
-
-
-def variable(prefix, values, minimum=None):
-    names = [f"{prefix}{k}" for k in range(len(values))]
-    return tuple(dims.symbol(n, minimum) for n in names), dict(zip(names, values))
 
 
 @TARGETS
@@ -65,57 +60,6 @@ def test_epilogues_of_convolutions(target):
     body = (total + b + expr.index(3).cast("float32")).maximum(0) * r
     x, w = numbers((1, 3, 8, 9), low=-5, high=5), numbers((4, 3, 3, 3), low=-5, high=5, seed=1)
     check(target, Conv((1, 1), (1, 1, 1, 1), (1, 1), epilogue=body), x, w, bias, residual, only="static")
-
-
-POOLED = [  # image, kernel, strides, pads, dilations, sizes, column major
-    ((2, 3, 8, 9), (2, 2), (2, 2), (0, 0, 0, 0), (1, 1), (4, 4), False),
-    ((1, 3, 20, 40), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (20, 40), False),
-    ((1, 2, 9, 9), (3, 2), (2, 3), (1, 0, 1, 1), (2, 1), (4, 3), True),
-    ((2, 3, 50), (5,), (1,), (2, 2), (1,), (50,), False),
-    ((1, 2, 5, 6, 7), (2, 3, 2), (1, 2, 2), (0, 1, 0, 1, 1, 1), (1, 1, 1), (5, 3, 4), True),
-    ((1, 1, 4, 4), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1), (2, 2), False),
-    ((2, 1, 7, 9, 37), (3, 3, 1), (2, 2, 1), (1, 1, 0, 1, 1, 0), (1, 1, 1), (4, 5, 37), False),
-    ((1, 2, 5, 6, 3), (3, 3, 1), (1, 1, 1), (1, 1, 0, 1, 1, 0), (1, 1, 1), (5, 6, 3), False),
-    ((1, 1, 3, 4, 1100), (2, 2, 1), (1, 1, 1), (0, 1, 0, 0, 0, 0), (1, 1, 1), (2, 4, 1100), False),
-    ((1, 2, 20, 21), (17, 4), (1, 4), (8, 2, 8, 2), (1, 1), (20, 6), False),
-    ((1, 2, 90), (40,), (9,), (0, 9), (1,), (7,), False),
-    ((1, 1, 9000), (2,), (1,), (0, 1), (3,), (8998,), False),
-    ((1, 2, 3, 4), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), (3, 4), False),
-]
-
-
-@TARGETS
-@pytest.mark.parametrize("kind", ["max", "sum", "mean", "argmax"])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "int64"])
-def test_pools(target, kind, dtype):
-    for image, kernel, strides, pads, dilations, sizes, columns in POOLED:
-        x = numbers(image, dtype, -9, 9)
-        check(target, Pool(kind, kernel, strides, pads, dilations, sizes, columns), x, only="static")
-        if dtype == "float32":
-            (p, some), (s, others) = variable("p", pads), variable("s", sizes, 0)
-            check(
-                target,
-                Pool(kind, kernel, strides, p, dilations, s, columns),
-                x,
-                env={**some, **others},
-                only="symbolic",
-            )
-
-
-@TARGETS
-@pytest.mark.parametrize("kind", ["max", "argmax"])
-def test_pools_see_nan_and_infinity(target, kind):
-    x = numbers((1, 2, 9, 20))
-    x.flat[[3, 50, 77]] = np.nan
-    x.flat[100:160] = -np.inf
-    check(target, Pool(kind, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (9, 20)), x)
-
-
-@TARGETS
-def test_a_window_wholly_in_the_padding_is_empty(target):
-    x = numbers((1, 1, 3, 3))
-    for kind in ("max", "sum", "argmax"):
-        check(target, Pool(kind, (2, 2), (2, 2), (0, 0, 4, 4), (1, 1), (3, 3)), x, only="static")
 
 
 OVERLAPPING = [  # blocks, kernel, strides, pads, dilations, sizes

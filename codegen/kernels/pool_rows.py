@@ -11,24 +11,36 @@ many elements: channels that come last. Sizes may be open.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
-from ...ir.graph import Node
+from ...ir.graph import Constant, Node, Value
 from ...ir.ops import Pool
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import KernelFunction
+from ..kernel import Choice, Code, KernelFunction, Offer
+from ..nests.nest import (
+    ERROR_BYTES,
+    Block,
+    Blocks,
+    Piece,
+    address,
+    displaced,
+    input_view,
+    loops,
+    output_view,
+    parts_step,
+)
+from ..nests.operands import each_vector, evaluate
+from ..nests.states import accumulator, neutral
 from ..text.emitter import Function, scalar_type, splat, vector_constant
 from ..text.memory import gather, load_lanes, store_lanes
 from ..text.vectors import Vectors
 from ..tiles.blocked import highest
-from .nest import ERROR_BYTES, Block, Blocks, Piece, address, displaced, input_view, loops, output_view
-from .operands import each_vector, evaluate
-from .states import accumulator, neutral
 
 ROWS = 16  # of a window that are combined at once
 TAPS = 32  # that are unrolled
@@ -36,6 +48,23 @@ DOUBLED = 6  # places from which on the greatest of them is found in pairs
 LONGEST_LINE = 4096  # elements of a line, about
 LONGEST_PIXEL = 1024  # elements of a pixel that are pooled at once
 PICKED = 8  # strides up to which results are picked from vectors
+
+
+def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
+    """One, for dense images."""
+    if isinstance(node.op, Pool) and takes(node.op, node.inputs[0].dtype):
+        dense = [Value(replace(v.tensor, layout=None)) for v in (*node.inputs, *node.outputs)]
+        pooling = RowPooling(Node(node.op, tuple(dense[:1]), tuple(dense[1:]), node.origin), target)
+        cost = pooling.cost if 0 not in pooling.sizes else Estimate()
+        yield Offer(cost + costs.step(target), None)
+
+
+def pack(node: Node[Pool], choice: Choice[None], operand: int) -> Constant | None:
+    return None
+
+
+def emit(node: Node[Pool], choice: Choice[None], target: Target) -> Code:
+    return Code((parts_step(target, [RowPooling(node, target)]),))
 
 
 def takes(op: Pool, dtype: str) -> bool:

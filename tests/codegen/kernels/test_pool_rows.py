@@ -1,0 +1,76 @@
+"""Pools of dense images, by rows where windows are combined axis by axis, and by LoopNest: any rank, padding,
+type and order of axes."""
+
+import numpy as np
+import pytest
+from support.nests import TARGETS, check, numbers, variable
+
+from onnxc.codegen.kernels import loop_nest, pool_rows
+from onnxc.ir.ops import Pool
+
+KERNELS = pytest.mark.parametrize("kernel", [pool_rows, loop_nest], ids=["pool_rows", "loop_nest"])
+
+POOLED = [  # image, kernel, strides, pads, dilations, sizes, column major
+    ((2, 3, 8, 9), (2, 2), (2, 2), (0, 0, 0, 0), (1, 1), (4, 4), False),
+    ((1, 3, 20, 40), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (20, 40), False),
+    ((1, 2, 9, 9), (3, 2), (2, 3), (1, 0, 1, 1), (2, 1), (4, 3), True),
+    ((2, 3, 50), (5,), (1,), (2, 2), (1,), (50,), False),
+    ((1, 2, 5, 6, 7), (2, 3, 2), (1, 2, 2), (0, 1, 0, 1, 1, 1), (1, 1, 1), (5, 3, 4), True),
+    ((1, 1, 4, 4), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1), (2, 2), False),
+    ((2, 1, 7, 9, 37), (3, 3, 1), (2, 2, 1), (1, 1, 0, 1, 1, 0), (1, 1, 1), (4, 5, 37), False),
+    ((1, 2, 5, 6, 3), (3, 3, 1), (1, 1, 1), (1, 1, 0, 1, 1, 0), (1, 1, 1), (5, 6, 3), False),
+    ((1, 1, 3, 4, 1100), (2, 2, 1), (1, 1, 1), (0, 1, 0, 0, 0, 0), (1, 1, 1), (2, 4, 1100), False),
+    ((1, 2, 20, 21), (17, 4), (1, 4), (8, 2, 8, 2), (1, 1), (20, 6), False),
+    ((1, 2, 90), (40,), (9,), (0, 9), (1,), (7,), False),
+    ((1, 1, 9000), (2,), (1,), (0, 1), (3,), (8998,), False),
+    ((1, 2, 3, 4), (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), (3, 4), False),
+]
+
+
+def takes(kernel, op, dtype):
+    return kernel is loop_nest or pool_rows.takes(op, dtype)
+
+
+def test_rows_take_what_is_combined_axis_by_axis_in_its_own_type():
+    op = Pool("max", (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (9, 20))
+    assert pool_rows.takes(op, "float32")
+    assert pool_rows.takes(op, "uint8")
+    assert not pool_rows.takes(op, "float16")
+
+
+@TARGETS
+@KERNELS
+@pytest.mark.parametrize("kind", ["max", "sum", "mean", "argmax"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "int64"])
+def test_windows_of_any_rank(target, kernel, kind, dtype):
+    for image, window, strides, pads, dilations, sizes, columns in POOLED:
+        x = numbers(image, dtype, -9, 9)
+        op = Pool(kind, window, strides, pads, dilations, sizes, columns)
+        if takes(kernel, op, dtype):
+            check(target, op, x, only="static", kernel=kernel)
+        if takes(kernel, op, dtype) and dtype == "float32":
+            (p, some), (s, others) = variable("p", pads), variable("s", sizes, 0)
+            op = Pool(kind, window, strides, p, dilations, s, columns)
+            check(target, op, x, env={**some, **others}, only="symbolic", kernel=kernel)
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [(pool_rows, "max"), (loop_nest, "max"), (loop_nest, "argmax")],
+    ids=["rows", "nest", "argmax"],
+)
+def test_pools_see_nan_and_infinity(target, kernel, kind):
+    x = numbers((1, 2, 9, 20))
+    x.flat[[3, 50, 77]] = np.nan
+    x.flat[100:160] = -np.inf
+    check(target, Pool(kind, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (9, 20)), x, kernel=kernel)
+
+
+@TARGETS
+@KERNELS
+@pytest.mark.parametrize("kind", ["max", "sum", "argmax"])
+def test_a_window_wholly_in_the_padding_is_empty(target, kernel, kind):
+    op = Pool(kind, (2, 2), (2, 2), (0, 0, 4, 4), (1, 1), (3, 3))
+    if takes(kernel, op, "float32"):
+        check(target, op, numbers((1, 1, 3, 3)), only="static", kernel=kernel)
