@@ -22,7 +22,7 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, Kernel, KernelFunction, KernelText, Offer, offered, single
-from ..text.emitter import Function
+from ..text.memory import clear_bytes, copy_bytes
 from ..tiles.blocked import Image, Window, clear_border, displaced, image_of, without_halo
 from ..tiles.blocked_epilogue import Epilogue
 from ..tiles.panels import PanelTiling, panels_of, widest
@@ -289,10 +289,12 @@ def _expand(
     if shared:
         with f.when(f.invert(fresh)), f.loop(0, out.blocks) as block:
             kept = _row(f, out, block.index, plan.rows * step)
-            _move(f, _row(f, out, block.index, 0), kept, f.size(shared * out.row))
+            copy_bytes(f, _row(f, out, block.index, 0), kept, f.size(shared * out.row), overlapping=True)
     for low, high in ((begin, start), (stop, covered)):  # beyond the image
         with f.when(f.compare("sgt", high, low)), f.loop(0, out.blocks) as block:
-            _fill(f, _row(f, out, block.index, f.sub(low, top)), f.mul(f.sub(high, low), f.size(out.row)))
+            clear_bytes(
+                f, _row(f, out, block.index, f.sub(low, top)), f.mul(f.sub(high, low), f.size(out.row))
+            )
     origin = f.offset("%scratch", f.mul(f.sub(0, top), f.size(out.row)))
     with f.loop(0, expand.panels) as panel:
         source = f.offset(image, f.size(expand.start))
@@ -332,15 +334,3 @@ def _project(
         lines = f.mul(lines[0], width), f.mul(lines[1], width)
     with f.loop(0, project.panels) as panel:
         emit_panel(f, project, source, n, panel.index, lines)
-
-
-def _move(f: Function, target: str, source: str, nbytes: str) -> None:
-    """Between places that may overlap."""
-    function = f.text.declare("llvm.memmove.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
-    f.statement(f"call void {function}(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
-
-
-def _fill(f: Function, target: str, nbytes: str) -> None:
-    """With zeros."""
-    function = f.text.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
-    f.statement(f"call void {function}(ptr {target}, i8 0, i64 {nbytes}, i1 false)")

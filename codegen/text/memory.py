@@ -160,3 +160,15 @@ def gather(
     active = f"{masks} {mask or splat(True, 'bool', lanes)}"
     others = "zeroinitializer" if mask else "poison"
     return f.call(vector, function, f"{pointers} align 1 {places}", active, f"{vector} {others}")
+
+
+def copy_bytes(f: Function, target: str, source: str, nbytes: str, overlapping: bool = False) -> None:
+    """overlapping: whether the two places may."""
+    name = "memmove" if overlapping else "memcpy"
+    function = f.text.declare(f"llvm.{name}.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
+    f.statement(f"call void {function}(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
+
+
+def clear_bytes(f: Function, target: str, nbytes: str) -> None:
+    function = f.text.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
+    f.statement(f"call void {function}(ptr {target}, i8 0, i64 {nbytes}, i1 false)")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...records import dataclass
 from ..kernel import KernelFunction
-from ..text.emitter import Function
+from ..text.memory import clear_bytes, copy_bytes
 from .blocked import Image, Window
 
 
@@ -61,21 +61,11 @@ class CopiedRows:
             target, size = place(channel.index, row.index), dense.itemsize
             inside = f.compare("ult", y, f.size(dense.height), "i64")
             until = f.select(inside, "i64", start, width)
-            _fill(f, target, f.mul(until, size))
+            clear_bytes(f, target, f.mul(until, size))
             with f.when(inside):
                 column = f.maximum(f.add(left, start), 0)
                 begin = dense.address(f, image, 0, channel.index, y, column)
-                _move(f, f.element(target, start, size), begin, f.mul(f.sub(stop, start), size))
-                _fill(f, f.element(target, stop, size), f.mul(f.sub(width, stop), size))
+                copy_bytes(f, f.element(target, start, size), begin, f.mul(f.sub(stop, start), size))
+                clear_bytes(f, f.element(target, stop, size), f.mul(f.sub(width, stop), size))
             if done is not None:
                 done(channel.index, row.index)
-
-
-def _move(f: Function, target: str, source: str, nbytes: str) -> None:
-    function = f.text.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
-    f.statement(f"call void {function}(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
-
-
-def _fill(f: Function, target: str, nbytes: str) -> None:
-    function = f.text.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
-    f.statement(f"call void {function}(ptr {target}, i8 0, i64 {nbytes}, i1 false)")

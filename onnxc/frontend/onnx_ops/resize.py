@@ -321,32 +321,7 @@ def Resize(
     mode="nearest",
     nearest_mode="round_prefer_floor",
 ):
-    one_of(mode, ("nearest", "linear", "cubic"), "mode")
-    one_of(
-        coordinate_transformation_mode,
-        (*_COORDINATES, "align_whole_corners"),
-        "coordinate_transformation_mode",
-    )
-    one_of(nearest_mode, tuple(_NEAREST)[:-1], "nearest_mode")
-    one_of(keep_aspect_ratio_policy, ("stretch", "not_larger", "not_smaller"), "keep_aspect_ratio_policy")
-    scales, sizes = (None if v is None or v.tensor.count == 0 else v for v in (scales, sizes))
-    cropped = coordinate_transformation_mode == "tf_crop_and_resize"
-    if cropped and roi is None:
-        raise ops.TypeMismatch("tf_crop_and_resize needs a region of interest")
-    places = list(range(X.rank)) if axes is None else distinct_axes(b, axes, X.rank)
-    chosen = _axes(b, X, places, scales, sizes, roi if cropped else None, keep_aspect_ratio_policy)
-    return resampled(
-        b,
-        X,
-        chosen,
-        coordinate_transformation_mode,
-        mode,
-        rounding=nearest_mode,
-        cubic_a=cubic_coeff_a,
-        exclude_outside=bool(exclude_outside),
-        antialias=bool(antialias),
-        extrapolation=extrapolation_value,
-    )
+    return _resize(**locals(), whole_corners=False)
 
 
 @onnx_op(since=11, name="Resize")
@@ -369,22 +344,50 @@ def _resize_11(
 ):
     """Aligned corners are those of a whole number of elements, as exporters and ONNX Runtime have it;
     operator set 19 tells that number from the length times the scale, and means the latter."""
-    whole = coordinate_transformation_mode == "align_corners"
-    return Resize(
+    return _resize(**locals(), whole_corners=True)
+
+
+def _resize(
+    b: Builder,
+    X: Value,
+    roi: Value | None,
+    scales: Value | None,
+    sizes: Value | None,
+    *,
+    whole_corners: bool,
+    antialias: int,
+    axes: Sequence[int] | None,
+    coordinate_transformation_mode: str,
+    cubic_coeff_a: float,
+    exclude_outside: int,
+    extrapolation_value: float,
+    keep_aspect_ratio_policy: str,
+    mode: str,
+    nearest_mode: str,
+) -> Value:
+    one_of(mode, ("nearest", "linear", "cubic"), "mode")
+    one_of(coordinate_transformation_mode, _COORDINATES, "coordinate_transformation_mode")
+    one_of(nearest_mode, tuple(_NEAREST)[:-1], "nearest_mode")
+    one_of(keep_aspect_ratio_policy, ("stretch", "not_larger", "not_smaller"), "keep_aspect_ratio_policy")
+    scales, sizes = (None if v is None or v.tensor.count == 0 else v for v in (scales, sizes))
+    cropped = coordinate_transformation_mode == "tf_crop_and_resize"
+    if cropped and roi is None:
+        raise ops.TypeMismatch("tf_crop_and_resize needs a region of interest")
+    if whole_corners and coordinate_transformation_mode == "align_corners":
+        coordinate_transformation_mode = "align_whole_corners"
+    places = list(range(X.rank)) if axes is None else distinct_axes(b, axes, X.rank)
+    chosen = _axes(b, X, places, scales, sizes, roi if cropped else None, keep_aspect_ratio_policy)
+    return resampled(
         b,
         X,
-        roi,
-        scales,
-        sizes,
-        antialias=antialias,
-        axes=axes,
-        coordinate_transformation_mode="align_whole_corners" if whole else coordinate_transformation_mode,
-        cubic_coeff_a=cubic_coeff_a,
-        exclude_outside=exclude_outside,
-        extrapolation_value=extrapolation_value,
-        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
-        mode=mode,
-        nearest_mode=nearest_mode,
+        chosen,
+        coordinate_transformation_mode,
+        mode,
+        rounding=nearest_mode,
+        cubic_a=cubic_coeff_a,
+        exclude_outside=bool(exclude_outside),
+        antialias=bool(antialias),
+        extrapolation=extrapolation_value,
     )
 
 

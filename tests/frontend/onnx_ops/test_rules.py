@@ -591,6 +591,16 @@ REFUSED = [
     ("Slice", 13, [X, ints(0), ints(1), ints(0), ints(0)], {}, "a step is 0"),
     ("Einsum", 12, [X], {"equation": "abc->a"}, "does not name 4 axes"),
     ("Resize", 13, [IMAGE, None, np.array([1, 1, 0, 1], np.float32)], {}, "a scale is"),
+    *(
+        (
+            "Resize",
+            opset,
+            [IMAGE, None, np.array([1, 1, 2, 2], np.float32)],
+            {"coordinate_transformation_mode": "align_whole_corners"},
+            "none of half_pixel,",
+        )
+        for opset in (13, 19)
+    ),
 ]
 
 
