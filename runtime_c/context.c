@@ -246,6 +246,7 @@ ONNXC_HIDDEN int32_t ONNXC_SYMBOL(destroy)(onnxc_context *context) {
     onnxc_leave_weights(context);
     if (context->library->checks_handles) onnxc_handle_ends(context);
     else onnxc_free(context);
+    onnxc_context_ends();
     return ONNXC_OK;
 }
 
@@ -288,6 +289,7 @@ static int32_t onnxc_create(const onnxc_library *library, const onnxc_lowered *l
     context->node = -1;
     context->pool = options.pool;
     context->allocator = options.allocator;
+    onnxc_context_begins();
     if (library->checks_handles) onnxc_handle_begins(context);
     context->scratch_bytes = lowered->scratch_bytes;
     if (lowered->buffer_count > 0) context->planned_sizes[0] = -1;

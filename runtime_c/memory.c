@@ -2,7 +2,8 @@
 /* memory.c - aligned allocation and checked arithmetic on sizes.
  *
  * Memory comes from the allocator of the context that the thread has entered, else from ONNXC_MALLOC, which tests
- * replace to make the nth request fail. Every block knows where it came from: outputs are freed anywhere. */
+ * replace to make the nth request fail. Every block knows where it came from: outputs are freed anywhere. What large
+ * tensors leave is kept for the next ones. */
 
 #ifndef ONNXC_MALLOC
 #define ONNXC_MALLOC(bytes) malloc(bytes)
@@ -11,27 +12,116 @@
 
 static _Thread_local onnxc_allocator *onnxc_thread_allocator;
 
-/* `bytes` of 64-byte aligned memory, null when there is none; the address to free and the allocator that frees
- * it precede it. */
+/* What precedes a block. */
+typedef struct {
+    onnxc_allocator *allocator; /* that frees it, or null */
+    void *start;                /* what it is freed by */
+    int64_t room;               /* its bytes, where it may be kept for another tensor, else 0 */
+} onnxc_block;
+
+static onnxc_block *onnxc_block_of(void *pointer) {
+    return (onnxc_block *)pointer - 1;
+}
+
+static void onnxc_give_back(void *pointer) {
+    onnxc_block *block = onnxc_block_of(pointer);
+    if (block->allocator != NULL) block->allocator->deallocate(block->allocator, block->start);
+    else ONNXC_FREE(block->start);
+}
+
+/* The blocks of large tensors that nobody has any more, for those to come, the latest last. The system gives fresh
+ * memory as pages that it clears when they are first touched, which takes longer than to write a result. Who finds
+ * the list in use goes on without it: nobody waits, also behind a fork. */
+enum { ONNXC_SPARES = 64, ONNXC_LEAST_SPARE = 1 << 15, ONNXC_SPARE_BYTES = 1 << 26 };
+static pthread_mutex_t onnxc_spares_mutex = PTHREAD_MUTEX_INITIALIZER;
+static void *onnxc_spares[ONNXC_SPARES];
+static int32_t onnxc_spare_count;
+static int64_t onnxc_spare_bytes;
+static atomic_int onnxc_context_count; /* without a context there are no tensors to come */
+
+static void *onnxc_spare_taken(int32_t index) {
+    void *pointer = onnxc_spares[index];
+    size_t after = (size_t)(--onnxc_spare_count - index);
+    memmove(&onnxc_spares[index], &onnxc_spares[index + 1], after * sizeof pointer);
+    onnxc_spare_bytes -= onnxc_block_of(pointer)->room;
+    return pointer;
+}
+
+/* Gives the oldest spares back, until so many are left with so many bytes. */
+static void onnxc_drop_spares(int32_t count, int64_t bytes) {
+    while (onnxc_spare_count > count || onnxc_spare_bytes > bytes) onnxc_give_back(onnxc_spare_taken(0));
+}
+
+/* Memory of the system, where need be that of all spares. */
+static void *onnxc_system_memory(size_t bytes) {
+    void *found = ONNXC_MALLOC(bytes);
+    if (found != NULL || pthread_mutex_trylock(&onnxc_spares_mutex) != 0) return found;
+    bool any = onnxc_spare_count > 0;
+    onnxc_drop_spares(0, 0);
+    pthread_mutex_unlock(&onnxc_spares_mutex);
+    return any ? ONNXC_MALLOC(bytes) : NULL;
+}
+
+/* `bytes` of 64-byte aligned memory, null when there is none. */
 static void *onnxc_allocate(int64_t bytes) {
     if (bytes < 0 || (uint64_t)bytes > (uint64_t)PTRDIFF_MAX - 2 * ONNXC_ALIGNMENT) return NULL;
     onnxc_allocator *allocator = onnxc_thread_allocator;
-    size_t total = (size_t)bytes + ONNXC_ALIGNMENT + 2 * sizeof(void *);
-    char *block = allocator != NULL ? allocator->allocate(allocator, total) : ONNXC_MALLOC(total);
-    if (block == NULL) return NULL;
-    uintptr_t address = (uintptr_t)block + 2 * sizeof(void *) + ONNXC_ALIGNMENT - 1;
-    void **aligned = (void **)(address & ~(uintptr_t)(ONNXC_ALIGNMENT - 1));
-    aligned[-1] = block;
-    aligned[-2] = allocator;
+    size_t total = (size_t)bytes + ONNXC_ALIGNMENT + sizeof(onnxc_block);
+    char *start = allocator != NULL ? allocator->allocate(allocator, total) : onnxc_system_memory(total);
+    if (start == NULL) return NULL;
+    uintptr_t address = (uintptr_t)start + sizeof(onnxc_block) + ONNXC_ALIGNMENT - 1;
+    void *aligned = (void *)(address & ~(uintptr_t)(ONNXC_ALIGNMENT - 1));
+    *onnxc_block_of(aligned) = (onnxc_block){allocator, start, 0};
     return aligned;
 }
 
+/* Keeps a block that has room; false where it is to be given back. */
+static bool onnxc_keep(void *pointer) {
+    int64_t room = onnxc_block_of(pointer)->room;
+    if (room > ONNXC_SPARE_BYTES || pthread_mutex_trylock(&onnxc_spares_mutex) != 0) return false;
+    bool kept = atomic_load(&onnxc_context_count) > 0;
+    if (kept) {
+        onnxc_drop_spares(ONNXC_SPARES - 1, ONNXC_SPARE_BYTES - room);
+        onnxc_spares[onnxc_spare_count++] = pointer;
+        onnxc_spare_bytes += room;
+    }
+    pthread_mutex_unlock(&onnxc_spares_mutex);
+    return kept;
+}
+
+static void onnxc_context_begins(void) {
+    atomic_fetch_add(&onnxc_context_count, 1);
+}
+
+static void onnxc_context_ends(void) {
+    if (atomic_fetch_sub(&onnxc_context_count, 1) != 1) return;
+    pthread_mutex_lock(&onnxc_spares_mutex);
+    if (atomic_load(&onnxc_context_count) == 0) onnxc_drop_spares(0, 0);
+    pthread_mutex_unlock(&onnxc_spares_mutex);
+}
+
+/* As onnxc_allocate, for a tensor: where it is large a spare, or more than is needed now, for the tensors of a
+ * decoder grow with each run. */
+static void *onnxc_allocate_tensor(int64_t bytes) {
+    if (bytes < ONNXC_LEAST_SPARE || bytes > ONNXC_SPARE_BYTES || onnxc_thread_allocator != NULL)
+        return onnxc_allocate(bytes);
+    void *found = NULL;
+    if (pthread_mutex_trylock(&onnxc_spares_mutex) == 0) {
+        for (int32_t i = onnxc_spare_count - 1; i >= 0 && found == NULL; i--) {
+            int64_t room = onnxc_block_of(onnxc_spares[i])->room;
+            if (bytes <= room && room / 2 <= bytes) found = onnxc_spare_taken(i);
+        }
+        pthread_mutex_unlock(&onnxc_spares_mutex);
+    }
+    if (found != NULL) return found;
+    int64_t room = bytes + bytes / 8;
+    found = onnxc_allocate(room);
+    if (found != NULL) onnxc_block_of(found)->room = room;
+    return found != NULL ? found : onnxc_allocate(bytes);
+}
+
 static void onnxc_free(void *pointer) {
-    if (pointer == NULL) return;
-    void **aligned = pointer;
-    onnxc_allocator *allocator = aligned[-2];
-    if (allocator != NULL) allocator->deallocate(allocator, aligned[-1]);
-    else ONNXC_FREE(aligned[-1]);
+    if (pointer != NULL && (onnxc_block_of(pointer)->room == 0 || !onnxc_keep(pointer))) onnxc_give_back(pointer);
 }
 
 static bool onnxc_add(int64_t a, int64_t b, int64_t *sum) {

@@ -73,7 +73,7 @@ static onnxc_object *onnxc_tensor_in(void *memory, onnxc_object *owner, int32_t 
 static onnxc_object *onnxc_new_tensor(int32_t dtype, int32_t rank, const int64_t *dims) {
     int64_t bytes = onnxc_tensor_bytes(dtype, rank, dims), total;
     if (bytes < 0 || !onnxc_add(onnxc_tensor_head(rank), bytes, &total)) return NULL;
-    void *memory = onnxc_allocate(total);
+    void *memory = onnxc_allocate_tensor(total);
     return memory == NULL ? NULL : onnxc_tensor_in(memory, NULL, dtype, rank, dims);
 }
 

@@ -45,6 +45,28 @@ def test_lengths_may_come_in_any_order(affine):
         np.testing.assert_array_equal(affine.run(["y"], feeds(n))[0], expected(n))
 
 
+def large(model, n: int = 30_000) -> np.ndarray:
+    return model.run(["y"], feeds(n))[0]
+
+
+def test_a_large_result_lies_where_one_was_released(affine):
+    first = large(affine)
+    place = first.ctypes.data
+    del first
+    assert large(affine).ctypes.data == place
+    assert large(affine, 31_000).ctypes.data == place  # a decoder's results grow
+    np.testing.assert_array_equal(large(affine, 20_000), expected(20_000))
+
+
+def test_results_that_are_held_share_no_memory(affine):
+    held = [large(affine, 30_000 + n) for n in range(80)]
+    assert len({result.ctypes.data for result in held}) == 80
+    for n, result in enumerate(held):
+        np.testing.assert_array_equal(result, expected(30_000 + n))
+    del held, result
+    np.testing.assert_array_equal(large(affine), expected(30_000))
+
+
 def test_a_wrong_type_is_refused(affine):
     refused(affine, "wrong_dtype", "'x'", "float32", "float64", x=np.zeros(N))
 

@@ -31,6 +31,10 @@ MODELS = {
         a = MatMul (x, w) b = Softmax (a) c = LayerNormalization (b, s) y = Exp (c) }""",
         [{"x": floats(n, 7), "w": floats(7, 33), "s": floats(33)} for n in (2, 40, 3, 41)],
     ),
+    "large": (  # the memory of whose results is kept for the next
+        """g (float[N] x) => (float[N] y, float[N] z) { y = Exp (x) z = Neg (x) }""",
+        [{"x": floats(n)} for n in (20_000, 20_500, 90_000, 100, 9_000)],
+    ),
     "static": (
         """g (float[1,3,9,9] x, float[5,3,3,3] w) => (float[1,5,7,7] y, float[1,5,1,1] z) {
         a = Conv (x, w) y = Relu (a) z = GlobalAveragePool (y) }""",
