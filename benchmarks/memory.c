@@ -1,6 +1,6 @@
-/* memory.c - what a compiled model costs a C program: `memory LIBRARY [N,N,... for each input]`.
+/* memory.c - what a compiled model costs a C program: `memory LIBRARY [N,N,...[=V] for each input]`.
  *
- * Opens the library as any program would, runs it on zeros in one thread, and prints JSON: the
+ * Opens the library as any program would, runs it on zeros (or integers V) in one thread, and prints JSON: the
  * seconds from dlopen to a context that can run, those of runs, and the peak of the process's
  * resident memory with what it is made of. Dims are needed where the model leaves them open. */
 #include <dlfcn.h>
@@ -35,8 +35,9 @@ static int64_t element_bytes(int32_t dtype) {
     }
 }
 
-/* A tensor of zeros of the port's declared dims, or those that `text` gives ("1,3,224,224"). */
-static onnxc_value zeros(const onnxc_port *port, const char *text) {
+/* A tensor of the port's declared dims, or those that `text` gives, of zeros or the integer that it
+ * gives ("1,3,224,224", "2,1=7", "=16000"). */
+static onnxc_value tensor(const onnxc_port *port, const char *text) {
     static int64_t dims[MAX_PORTS][ONNXC_MAX_RANK];
     static int used;
     int64_t *mine = dims[used++], count = 1;
@@ -45,7 +46,7 @@ static onnxc_value zeros(const onnxc_port *port, const char *text) {
     for (int32_t axis = 0; axis < port->rank; axis++) {
         char *end = NULL;
         mine[axis] = port->dims[axis];
-        if (text != NULL && *text != '\0') {
+        if (text != NULL && *text != '\0' && *text != '=') {
             mine[axis] = strtoll(text, &end, 10);
             text = *end == ',' ? end + 1 : end;
         }
@@ -53,11 +54,14 @@ static onnxc_value zeros(const onnxc_port *port, const char *text) {
             fail("the dims of an input are not known; give them as N,N,...");
         count *= mine[axis];
     }
-    int64_t bytes = count * element_bytes(port->dtype);
-    void *data = malloc((size_t)bytes + 1);
+    int64_t size = element_bytes(port->dtype), bytes = count * size;
+    char *data = malloc((size_t)bytes + 1);
     if (data == NULL)
         fail("out of memory");
     memset(data, 0, (size_t)bytes);
+    int64_t value = text != NULL && *text == '=' ? strtoll(text + 1, NULL, 10) : 0;
+    for (int64_t k = 0; value != 0 && k < count; k++) /* its low bytes, which come first */
+        memcpy(data + k * size, &value, (size_t)(size < 8 ? size : 8));
     return (onnxc_value){.struct_size = sizeof(onnxc_value), .kind = ONNXC_TENSOR,
                          .dtype = port->dtype, .rank = port->rank, .dims = mine, .data = data,
                          .bytes = (uint64_t)bytes};
@@ -78,7 +82,7 @@ static long status_line(const char *name) {
 
 int main(int argc, char **argv) {
     if (argc < 2)
-        fail("usage: memory LIBRARY [N,N,...]...");
+        fail("usage: memory LIBRARY [N,N,...[=V]]...");
     double began = now();
     void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
@@ -102,7 +106,7 @@ int main(int argc, char **argv) {
     const char *port = (const char *)model->inputs;
     for (int k = 0; k < model->input_count; k++) {
         const onnxc_port *declared = (const onnxc_port *)(const void *)port;
-        inputs[k] = zeros(declared, k + 2 < argc ? argv[k + 2] : NULL);
+        inputs[k] = tensor(declared, k + 2 < argc ? argv[k + 2] : NULL);
         input_bytes += inputs[k].bytes;
         port += declared->struct_size;
     }

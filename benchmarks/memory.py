@@ -28,11 +28,16 @@ def measure(
     library: Path,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
+    values: Mapping[str, int] | None = None,
 ) -> dict[str, float]:
-    """What memory.c prints, of several starts the fastest load and the largest peak."""
+    """What memory.c prints, of several starts the fastest load and the largest peak, with inputs of zeros or,
+    where `values` has them, of an integer."""
     model = load(library)
     resolved = resolve_shapes(model.inputs, dims or {}, shapes or {})
-    arguments = [",".join(map(str, resolved[port.name])) for port in model.inputs]
+    arguments = [
+        f"{','.join(map(str, resolved[port.name]))}={(values or {}).get(port.name, 0)}"
+        for port in model.inputs
+    ]
     model.close()
     with tempfile.TemporaryDirectory(prefix="onnxc-memory-") as folder:
         program = Path(folder) / "memory"
