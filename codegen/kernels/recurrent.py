@@ -6,7 +6,9 @@
 A GRU has two of each where its candidate sees the state after the reset. The gates of a part's rows stay in
 the first-level cache. A constant r is packed when compiling, as it is stored (bytes as bfloat16 too, if that
 is exact) where tiles decode that in less time than they read numbers; another by a step of its own. A step
-needs the whole state before it, so only directions and rows make parts.
+needs the whole state before it, so only directions and rows make parts. A state that is rounded to bytes
+(`Recurrent.rounded`, over the range of all rows, which then are one part) is so before the product
+(`tiles/rounded_state.py`), of integers where r is stored in bytes and the target multiplies those.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ...ir.graph import Constant, Node
 from ...ir.ops import Recurrent, Reshape, Slice, Transpose
 from ...ir.stored import Stored, as_halves, moved, stored_weights
 from ...records import dataclass
-from ...target import Target
+from ...target import Dot, Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, Step, offered
@@ -29,12 +31,14 @@ from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first, store_first
 from ..text.scalar import lower
 from ..tiles import microkernel as mk
-from ..tiles import stored_panel
+from ..tiles import rounded_state, stored_panel
 from ..tiles.packing import pack_columns, pack_panel, padded
 from ..tiles.panel import Panel
+from ..tiles.rounded_state import RoundedState
 from ..tiles.stored_panel import Form
 
 REUSE = 4  # tiles of rows in a part whose weights exceed the second-level cache
+ALL = 0  # rows in a part
 
 
 # What a step consists of -------------------------------------------------------------------------
@@ -93,7 +97,8 @@ def stages(op: Recurrent, direction: int, dtype: str) -> list[Product | Cell]:
         peep = "p" in op.operands
         c = cells.lstm_cell(op, direction, i, f, g, at("c"), (at("p", 0), at("p", 2)) if peep else None)
         out = cells.lstm_hidden(op, direction, o, c, at("p", 1) if peep else None)
-        return [Product(0, 4), Cell(((out, hidden), (c, (("c", 0),))))]
+        left = ("q", 0) if op.rounded else ("h", 0)
+        return [Product(0, 4, left), Cell(((out, hidden), (c, (("c", 0),))))]
     if op.kind == "rnn":
         return [Product(0, 1), Cell(((cells.rnn_hidden(op, direction, i), hidden),))]
     z, r, n = i, o, f
@@ -126,14 +131,15 @@ def products(op: Recurrent, dtype: str) -> list[Product]:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Tiles of `rows` x (`vectors` * `lanes`) gates; a part is `part` rows of the batch. `form`: how panels
-    are stored, where tiles decode them."""
+    """Tiles of `rows` x (`vectors` * `lanes`) gates; a part is `part` rows of the batch (0: all). `form`: how
+    panels are stored, where tiles decode them. `dot`: what multiplies bytes of these and of rounded rows."""
 
     rows: int
     vectors: int
     lanes: int
     part: int
     form: Form | None = None
+    dot: Dot | None = None
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
@@ -144,12 +150,15 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     if node.inputs[0].dtype not in ("float32", "float64"):
         return
     options = [_fastest(node, target, form) for form in dict.fromkeys((None, *_forms(node, target)))]
+    options += [_fastest(node, target, form, dot) for form, dot in _integers(node, target)]
     cost, tiling = min(options, key=lambda option: option[0].total)
     packed = (1,) if node.inputs[1].constant is not None else ()
     yield Offer(cost + costs.step(target), tiling, packed=packed)
 
 
-def _fastest(node: Node[Recurrent], target: Target, form: Form | None) -> tuple[Estimate, Tiling]:
+def _fastest(
+    node: Node[Recurrent], target: Target, form: Form | None, dot: Dot | None = None
+) -> tuple[Estimate, Tiling]:
     """The tiles that compute fastest over panels of a form; of equal ones those that read these least."""
     rows = dims.typical(node.inputs[0].shape[1])
 
@@ -157,11 +166,11 @@ def _fastest(node: Node[Recurrent], target: Target, form: Form | None) -> tuple[
         cost, tiling = option
         return cost.compute, -(-rows // tiling.rows), -tiling.vectors
 
-    return min((_tiling(node, target, vectors, form) for vectors in (2, 3, 4)), key=order)
+    return min((_tiling(node, target, vectors, form, dot) for vectors in (2, 3, 4)), key=order)
 
 
 def _tiling(
-    node: Node[Recurrent], target: Target, vectors: int, form: Form | None
+    node: Node[Recurrent], target: Target, vectors: int, form: Form | None, dot: Dot | None
 ) -> tuple[Estimate, Tiling]:
     """What a recurrence takes in tiles of so many vectors over panels of that form."""
     op, dtype = node.op, node.inputs[0].dtype
@@ -170,19 +179,26 @@ def _tiling(
     most = mk.most_rows(target, vectors) if form is None else stored_panel.few_rows(target, vectors)
     heights = mk.height_counts(rows, most)
     time = sum(
-        count * mk.step_time(target, height, vectors, mk.chains_for(target, height, vectors))
+        count
+        * mk.step_time(
+            target, height, vectors, mk.chains_for(target, height, vectors) if dot is None else 1, dot
+        )
         for height, count in heights.items()
     )
     each = -(-op.columns // lanes)
     weights = op.columns * op.hidden * dtypes.itemsize(dtype)
-    cost = Estimate(compute=op.hidden * each / vectors * time)
+    cost = Estimate(compute=-(-op.hidden // (dot.group if dot else 1)) * each / vectors * time)
     cost += costs.compute(target, rows * each * costs.CELL)
+    if op.rounded:
+        cost += costs.compute(target, rows * -(-op.hidden // lanes) * rounded_state.INSTRUCTIONS)
     if form is not None:
         weights = form.panel_bytes(op.columns)
-        cost += costs.compute(target, sum(heights.values()) * op.hidden * each * form.decoding)
+        decoding = form.decoding if dot is None else 0
+        cost += costs.compute(target, sum(heights.values()) * op.hidden * each * decoding)
     part = most if weights <= target.facts.level2_bytes // 2 else REUSE * most
-    cost += _reading(target, weights) * -(-rows // part)
-    return cost * (steps * len(op.directions)), Tiling(most, vectors, lanes, part, form)
+    part = ALL if op.rounded else part
+    cost += _reading(target, weights) * -(-rows // (part or REUSE * most))
+    return cost * (steps * len(op.directions)), Tiling(most, vectors, lanes, part, form, dot)
 
 
 def _reading(target: Target, weights: int) -> Estimate:
@@ -203,6 +219,17 @@ def _forms(node: Node[Recurrent], target: Target) -> list[Form]:
         forms = {None if one is None else stored_panel.form_of(one, target) for one in option}
         found += [form for form in forms if form is not None and len(forms) == 1]
     return found
+
+
+def _integers(node: Node[Recurrent], target: Target) -> list[tuple[Form, Dot]]:
+    """How r may be multiplied with rounded rows as integers: as bytes whose zero points are whole numbers."""
+    dot = target.dot(*rounded_state.TYPES)
+    if not node.op.rounded or dot is None:
+        return []
+    forms = {stored_panel.form_of(found, target) for found in _stored(node)}
+    return [
+        (form, dot) for form in forms if len(forms) == 1 and form is not None and rounded_state.takes(form)
+    ]
 
 
 def _stored(node: Node[Recurrent]) -> list[Stored]:
@@ -253,14 +280,16 @@ def pack(node: Node[Recurrent], choice: Choice[Tiling], operand: int) -> Constan
                 found = as_halves(found) or found
             for first, count in each:
                 part = moved(found, _part((op.hidden, op.columns), 1, first, count), (op.hidden, count))
-                rows.append(
-                    stored_panel.pack_stored(offered(form, node), offered(part, node), width, tiling.lanes)
-                )
+                part = offered(part, node)
+                rows.append(stored_panel.pack_stored(offered(form, node), part, width, tiling.lanes))
+                if tiling.dot is not None:
+                    rows.append(rounded_state.sums_of(part, tiling.lanes))
         return np.concatenate(rows).reshape(len(op.directions), -1)
 
     columns = [padded(count, tiling.lanes) for _, count in each]
     if form is not None:
-        nbytes = sum(map(form.panel_bytes, columns))
+        beside = rounded_state.SUM * sum(columns) if tiling.dot else 0
+        nbytes = sum(map(form.panel_bytes, columns)) + beside
         return Constant("uint8", (len(op.directions), nbytes), make_stored)
     return Constant(value.dtype, (len(op.directions), op.hidden * sum(columns)), make)
 
@@ -290,8 +319,13 @@ class _Recurrence:
         self.unit_row = self.hidden * self.size  # of a state, and of each gate
         self.gates_row = padded(self.op.columns * self.size, 64)
         self.x_row = self.directions * self.op.columns * self.size
-        self.part, self.form = tiling.part, tiling.form
-        self.groups = dims.ceil_divide(self.batch, self.part)
+        self.part, self.form, self.dot = tiling.part, tiling.form, tiling.dot
+        self.rounded = (
+            RoundedState(self.op.hidden, tiling.lanes, offered(tiling.form, node) if tiling.dot else None)
+            if self.op.rounded
+            else None
+        )
+        self.groups = dims.ceil_divide(self.batch, self.part) if self.part else 1
         self.share = dims.ceil_divide(self.batch, dims.maximum(1, self.groups))  # rows of a part
         self.even = isinstance(self.batch, int) and self.batch == self.groups * self.share
         self.stages = [stages(self.op, d, self.dtype) for d in range(self.directions)]
@@ -301,6 +335,8 @@ class _Recurrence:
         self.strides = {"gates": self.gates_row, "x": self.x_row, "p": 0, "b": 0} | dict.fromkeys(
             ("h", "c", "y", "h0", "c0"), self.unit_row
         )
+        if self.rounded is not None:
+            self.strides |= {"range": 0, "q": self.rounded.row_bytes}
 
     def cells(self, number: int) -> list[Cell]:
         """Those of the stage `number`, one for each kind; none where it is a product."""
@@ -318,7 +354,8 @@ class _Recurrence:
 
     def panel_bytes(self, product: Product) -> int:
         """Of one direction's panels."""
-        return self.bytes_of(padded(product.count * self.hidden, self.lanes))
+        columns = padded(product.count * self.hidden, self.lanes)
+        return self.bytes_of(columns) + (rounded_state.SUM * columns if self.dot else 0)
 
     def bytes_of(self, columns: int) -> int:
         """Of a panel of so many columns."""
@@ -329,7 +366,7 @@ class _Recurrence:
         heights: Iterable[int] = range(1, self.rows + 1)
         if self.even:
             heights = mk.height_counts(dims.number(self.share), self.rows)
-        parameters = ["ptr %left", "ptr %panel", "ptr %start", "ptr %gates"]
+        parameters = ["ptr %left", "ptr %panel", "ptr %start", "ptr %gates"] + ["ptr %sums"] * bool(self.dot)
         for version, _, vectors, columns in self.versions(product):
             for height in sorted(heights):
                 title = f"{name}.{version}{height}"
@@ -348,11 +385,14 @@ class _Recurrence:
         elif product.start is not None:
             start = mk.load_tile(f, tile, place("%start", self.strides[product.start]), columns)
         step = self.strides[product.left[0]]
-        rows = mk.fixed_rows("%left", [r * step for r in range(tile.rows)], self.size)
+        rows = mk.fixed_rows("%left", [r * step for r in range(tile.rows)], 1 if self.dot else self.size)
         # Every column of a row is summed in one order: an edge splits its sums as whole panels do.
         chains = mk.chains_for(self.target, tile.rows, self.vectors)
         if self.form is None:
             sums = mk.multiply_add(f, tile, start, rows, Panel("%panel"), self.hidden, chains=chains)
+        elif self.dot is not None:
+            sums = rounded_state.multiply_add(f, tile, rows, "%panel", self.form, self.dot, "%sums")
+            sums = [mk.plus(f, self.dtype, self.lanes, x, y) for x, y in zip(start, sums, strict=True)]
         else:
             kept = self.bytes_of(self.op.columns) <= self.target.facts.level2_bytes // 2
             sums = stored_panel.multiply_add_decoded(f, tile, rows, "%panel", self.form, chains, not kept)
@@ -399,6 +439,8 @@ class _Recurrence:
         self.emit_cell(k, f"{ENTRY}.begin", beginning(self.op, self.dtype))
         if "lengths" in self.operands:
             self.emit_cell(k, f"{ENTRY}.idle", Cell(((expr.const(0.0, self.dtype), (("y", 0),)),)))
+        if self.rounded is not None:
+            self.rounded.emit(k, ENTRY)
         for number, stage in enumerate(self.stages[0]):
             if isinstance(stage, Product):
                 self.emit_tiles(k, f"{ENTRY}.product{number}", stage)
@@ -409,8 +451,10 @@ class _Recurrence:
             self.emit_part(f, direction if self.directions > 1 else "0", group)
         gates = self.steps * self.batch * (self.directions * self.op.columns)
         work = costs.work(self.cost, gates)
-        rows = self.share if isinstance(self.share, int) else self.part
-        return k.step(self.groups * self.directions, work, max(64, rows * self.gates_row))
+        rows = self.share if isinstance(self.share, int) or not self.part else self.part
+        own = self.gates_row + (self.rounded.row_bytes if self.rounded else 0)
+        scratch = dims.maximum(64, rows * own + (self.rounded.range_bytes if self.rounded else 0))
+        return k.step(self.groups * self.directions, work, scratch)
 
     def emit_part(self, f: KernelFunction, direction: str, group: str) -> None:
         """All steps of some rows of a direction."""
@@ -430,7 +474,10 @@ class _Recurrence:
                 at[name] = f.offset(f.input(index), f.mul(direction, stride))
         begin = f.add(f.mul(first, self.x_row), f.mul(direction, op.columns * self.size))
         x, y = f.offset(f.input(0), begin), f.offset(f.output(0), state)
-        self.for_rows(f, rows, f"{ENTRY}.begin", beginning(op, self.dtype), at)
+        if self.rounded is not None:
+            at["range"], at["gates"] = at["gates"], f.offset(at["gates"], self.rounded.range_bytes)
+            at["q"] = f.offset(at["gates"], f.mul(rows, self.gates_row))
+        self.for_rows(f, rows, f"{ENTRY}.begin", beginning(op, self.dtype).pointers, at)
         steps = f.size(self.steps)
         with f.loop(0, steps) as loop:
             now = self.time(f, direction, loop.index, steps)
@@ -461,22 +508,27 @@ class _Recurrence:
         each = sum(map(self.panel_bytes, products(self.op, self.dtype)))
         first_panels = f.input(1) if self.constant else f.temporary(0)
         panels = f.offset(first_panels, f.mul(direction, each))
+        lengths = None
+        if "lengths" in self.operands:
+            lengths = f.offset(f.input(self.operands["lengths"]), f.mul(first, 4))
+        if self.rounded is not None:
+            self.rounded.begin(f, at["range"])
+            self.for_rows(f, rows, f"{ENTRY}.widen", ("h", "range"), at, lengths, now, behind=True)
+            self.call(f, f"{ENTRY}.settle", [at["range"]])
+            self.for_rows(f, rows, f"{ENTRY}.round", ("h", "range", "q"), at)
         for number, stage in enumerate(self.stages[0]):
             if isinstance(stage, Product):
                 self.for_tiles(f, f"{ENTRY}.product{number}", stage, rows, panels, at, odd)
                 panels = f.offset(panels, self.panel_bytes(stage))
                 continue
             final = number == len(self.stages[0]) - 1
-            lengths = None
-            if final and "lengths" in self.operands:
-                lengths = f.offset(f.input(self.operands["lengths"]), f.mul(first, 4))
             for kind, cell in enumerate(self.cells(number)):
-                name = f"{ENTRY}.cell{number}.{kind}"
+                given = f"{ENTRY}.cell{number}.{kind}", cell.pointers, at, lengths if final else None, now
                 if self.kinds == 1:
-                    self.for_rows(f, rows, name, cell, at, lengths, now)
+                    self.for_rows(f, rows, *given)
                 else:
                     with f.when(f.compare("eq", direction, kind)):
-                        self.for_rows(f, rows, name, cell, at, lengths, now)
+                        self.for_rows(f, rows, *given)
 
     def for_tiles(
         self,
@@ -499,16 +551,16 @@ class _Recurrence:
 
         def tile(height: int, row: str, version: str, panel: str) -> None:
             column = f.mul(panel, self.width * self.size)
-            self.call(
-                f,
-                f"{name}.{version}{height}",
-                (
-                    f.offset(left, f.mul(row, left_row)),
-                    f.offset(panels, f.mul(panel, self.bytes_of(self.width))),
-                    f.offset(f.offset(start, column), f.mul(row, start_row)),
-                    f.offset(f.offset(gates, column), f.mul(row, self.gates_row)),
-                ),
-            )
+            arguments = [
+                f.offset(left, f.mul(row, left_row)),
+                f.offset(panels, f.mul(panel, self.bytes_of(self.width))),
+                f.offset(f.offset(start, column), f.mul(row, start_row)),
+                f.offset(f.offset(gates, column), f.mul(row, self.gates_row)),
+            ]
+            if self.dot is not None:
+                sums = f.offset(panels, self.bytes_of(padded(product.count * self.hidden, self.lanes)))
+                arguments.append(f.offset(sums, f.mul(panel, rounded_state.SUM * self.width)))
+            self.call(f, f"{name}.{version}{height}", arguments)
 
         if self.part == self.rows:
             mk.for_equal_tiles(
@@ -544,27 +596,30 @@ class _Recurrence:
         f: Function,
         rows: str,
         name: str,
-        cell: Cell,
+        pointers: Sequence[str],
         at: Mapping[str, str],
         lengths: str | None = None,
         now: str = "0",
+        behind: bool = False,
     ) -> None:
-        """The cell for every row, but beyond a row's length a result of zeros and the state as it is."""
+        """A function of pointers for every row, but beyond a row's length a result of zeros and the state as
+        it is; `behind`: also for the step behind the last, and without that result."""
         with f.loop(0, rows) as loop:
 
             def place(pointer: str) -> str:
                 return f.offset(at[pointer], f.mul(loop.index, self.strides[pointer]))
 
-            arguments = [place(pointer) for pointer in cell.pointers]
+            arguments = [place(pointer) for pointer in pointers]
             if lengths is None:
                 self.call(f, name, arguments)
                 return
             length = f.load("i32", f.element(lengths, loop.index, 4), 4)
-            running = f.compare("slt", now, f.cast("sext", length, "i64", "i32"))
+            running = f.compare("sle" if behind else "slt", now, f.cast("sext", length, "i64", "i32"))
             with f.when(running):
                 self.call(f, name, arguments)
-            with f.when(f.invert(running)):
-                self.call(f, f"{ENTRY}.idle", [place("y")])
+            if not behind:
+                with f.when(f.invert(running)):
+                    self.call(f, f"{ENTRY}.idle", [place("y")])
 
     def call(self, f: Function, name: str, pointers: Sequence[str]) -> None:
         f.statement(f"call void @{name}({', '.join(f'ptr {p}' for p in pointers)})")

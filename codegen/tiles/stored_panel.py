@@ -425,10 +425,13 @@ def multiply_add_decoded(
     return _over_blocks(f, form, v.type, tile.zeros(), block)
 
 
-def multiply_add_rounded(f: Function, tile: Tile, rows: Rows, panel: str, form: Form) -> list[str]:
+def multiply_add_rounded(
+    f: Function, tile: Tile, rows: Rows, panel: str, form: Form, begun: Sequence[str] = ()
+) -> list[str]:
     """The sums over the panel of rows of int8 in blocks, `padded_depth` bytes, behind which for each block
     its step (float32) and what zero points add to its sums: -zero times the sum of the row's integers
-    (int32), or, where columns have their own, minus that sum (float32)."""
+    (int32), or, where columns have their own, minus that sum (float32). begun: integers to which sums of one
+    block are added."""
     reader = _Reader(f, form, tile.vectors, tile.lanes)
     v, words, width = reader.number, Vectors(f, "int32", tile.lanes), tile.rows * tile.vectors
     sources = len(rows.pointers)
@@ -459,10 +462,11 @@ def multiply_add_rounded(f: Function, tile: Tile, rows: Rows, panel: str, form: 
         beside = [f.offset(p, f.add(f.mul(index, 8), form.padded_depth)) for p in rows.pointers]
         sums: list[str] = []
         for r in range(tile.rows):
-            begun = "zeroinitializer"
+            first = "zeroinitializer"
             if form.zero:
-                begun = f.broadcast("i32", f.load("i32", row_address(f, rows, beside, r, 4), 4), tile.lanes)
-            sums += [begun] * tile.vectors
+                first = f.broadcast("i32", f.load("i32", row_address(f, rows, beside, r, 4), 4), tile.lanes)
+            sums += [first] * tile.vectors
+        sums = [words.add(x, y) for x, y in zip(sums, begun, strict=True)] if begun else sums
         forward = f.mul(index, form.block)
         values: Sequence[str] = [*(f.offset(p, forward) for p in rows.pointers), reader.elements(at), *sums]
         groups = -(-size // form.group)

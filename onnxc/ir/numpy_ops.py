@@ -96,6 +96,15 @@ def rounded_in_blocks(x: Array, axis: int, block: int) -> Array:
     return np.moveaxis((steps * step).reshape(whole.shape)[..., :size], -1, axis)
 
 
+def rounded_in_range(x: Array, counted: Array) -> Array:
+    """x as DynamicQuantizeLinear rounds it, over the range of 0 and its elements that count."""
+    low, high = (f(x, initial=0, where=counted) for f in (np.min, np.max))
+    span = (high - low) / np.asarray(255, x.dtype)
+    step = span if span else np.ones_like(span)
+    zero = np.rint(np.clip(-low / step, 0, 255))
+    return (np.clip(np.rint(x / step) + zero, 0, 255) - zero) * step
+
+
 def _without_own(labels: str, others: set[str], x: Array) -> tuple[str, Array]:
     """x with its diagonals taken and the labels that appear nowhere else summed away."""
     kept = "".join(c for c in dict.fromkeys(labels) if c in others)
@@ -278,8 +287,10 @@ def recurrent(op: ops.Recurrent, gates: Array, r: Array, *extra: Array) -> list[
         step = _Step(op, d, r[d].astype(wide), bias, peepholes)
         h, c = part("h", d, (batch, hidden)), part("c", d, (batch, hidden))
         for t in range(steps) if direction == "forward" else reversed(range(steps)):
-            new_h, new_c = step(gates[t, :, d].astype(wide), h, c)
             running = (t < lengths)[:, None]
+            counted = (t <= lengths)[:, None]
+            seen = rounded_in_range(h.astype(gates.dtype), counted).astype(wide) if op.rounded else h
+            new_h, new_c = step(gates[t, :, d].astype(wide), seen, c)
             h, c = np.where(running, new_h, h), np.where(running, new_c, c)
             y[t, d] = np.where(running, new_h, 0)
         states[:, d] = h, c

@@ -354,7 +354,8 @@ class Recurrent(Op):
     `operands` says which optional inputs follow, of "b" ([D, H], what the state's part of a GRU's candidate
     adds with linear_before_reset), "lengths" ([B] int32, at most T), "h" and "c" (initial states [D, B, H]),
     "p" (peepholes [D, 3*H]). Outputs: Y [T, D, B, H], Y_h [D, B, H] and, for LSTM, Y_c. Gates are in ONNX's
-    order. `activations` are (name, alpha, beta) per direction and gate.
+    order. `activations` are (name, alpha, beta) per direction and gate. `rounded`, of an LSTM: in each step r
+    multiplies the state as DynamicQuantizeLinear rounds it over all sequences whose last step had a result.
     """
 
     kind: Literal["lstm", "gru", "rnn"]
@@ -365,6 +366,7 @@ class Recurrent(Op):
     clip: float | None = None
     linear_before_reset: bool = False
     input_forget: bool = False
+    rounded: bool = False
 
     @property
     def columns(self) -> int:
@@ -376,6 +378,7 @@ class Recurrent(Op):
     ) -> tuple[TensorType, ...]:
         need.that(gates.rank == 4 and r.rank == 3, "{} and {} have not four and three axes", gates, r)
         need.that(len(extra) == len(self.operands), "it should have {} operands", 2 + len(self.operands))
+        need.that(not self.rounded or self.kind == "lstm", "the state of an LSTM alone is rounded")
         count, columns, hidden = len(self.directions), self.columns, self.hidden
         functions = {"lstm": 3, "gru": 2, "rnn": 1}[self.kind]
         need.that(len(self.activations) == functions * count, "activations for each gate")

@@ -11,7 +11,7 @@ from ...ir.graph import Value
 from ..onnx_ops.common import scalar
 from ..onnx_ops.linear import MatMulInteger, product
 from ..onnx_ops.quantization import DequantizeLinear, DynamicQuantizeLinear, centred, quantised
-from ..onnx_ops.recurrent import LSTM
+from ..onnx_ops.recurrent import lstm
 from ..onnx_ops.rules import Types
 from .schema import BYTES, contrib_op
 
@@ -131,27 +131,16 @@ def DynamicQuantizeLSTM(
     hidden_size: int | None = None,
     input_forget=0,
 ):
-    """X is rounded to bytes over its whole range; the state is not, which ONNX Runtime rounds over as many
-    sequences as a thread has. Weights are [directions, inputs, gates]."""
+    """X is rounded to bytes over its whole range, and in each step so is the state of all sequences: ONNX
+    Runtime takes the range of as many as a thread has. Weights are [directions, inputs, gates]."""
     x = DequantizeLinear(b, *DynamicQuantizeLinear(b, X))
     weights, recurrence = _gates(b, W, W_scale, W_zero_point), _gates(b, R, R_scale, R_zero_point)
-    return LSTM(
-        b,
-        x,
-        weights,
-        recurrence,
-        B,
-        sequence_lens,
-        initial_h,
-        initial_c,
-        P,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        activations=activations,
-        clip=clip,
-        direction=direction,
-        hidden_size=hidden_size,
-        input_forget=input_forget,
+    optional = {"b": B, "lengths": sequence_lens, "h": initial_h, "c": initial_c, "p": P}
+    alphas, betas = activation_alpha, activation_beta
+    return lstm(
+        *(b, x, weights, recurrence, optional, activations, alphas, betas, direction, hidden_size, 0, clip),
+        input_forget=bool(input_forget),
+        rounded=True,
     )
 
 

@@ -173,23 +173,32 @@ def LSTM(
     layout=0,
 ):
     optional = {"b": B, "lengths": sequence_lens, "h": initial_h, "c": initial_c, "p": P}
-    names = activations or of_each_direction(("Sigmoid", "Tanh", "Tanh"), direction)
-    return _recurrent(
-        b,
-        "lstm",
-        X,
-        W,
-        R,
-        optional,
-        names,
-        activation_alpha,
-        activation_beta,
-        direction,
-        hidden_size,
-        layout,
-        clip,
+    alphas, betas = activation_alpha, activation_beta
+    return lstm(
+        *(b, X, W, R, optional, activations, alphas, betas, direction, hidden_size, layout, clip),
         input_forget=bool(input_forget),
     )
+
+
+def lstm(
+    b: Builder,
+    X: Value,
+    W: Value,
+    R: Value,
+    optional: dict[str, Value | None],
+    activations: Sequence[str] | None,
+    alphas: Sequence[float] | None,
+    betas: Sequence[float] | None,
+    direction: str,
+    hidden_size: int | None,
+    layout: int,
+    clip: float | None,
+    **more: bool,
+) -> tuple[Value, ...]:
+    """An LSTM of any operator: see `_recurrent`; more: fields of `ops.Recurrent`."""
+    names = activations or of_each_direction(("Sigmoid", "Tanh", "Tanh"), direction)
+    operands = X, W, R, optional, names, alphas, betas, direction, hidden_size, layout, clip
+    return _recurrent(b, "lstm", *operands, **more)
 
 
 @onnx_op(since=7)

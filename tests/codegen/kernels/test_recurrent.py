@@ -253,7 +253,7 @@ def test_weights_are_decoded_where_they_stay_stored(target, kind, stored):
     forms = recurrent._forms(case.node, target)
     assert [form.half or form.bits for form in forms] == [8] * (stored != "halves") + ["bfloat16"]
     for form in forms:
-        _, tiling = recurrent._tiling(case.node, target, 2, form)
+        _, tiling = recurrent._tiling(case.node, target, 2, form, None)
         case.chosen = replace(case.choice(target), tiling=tiling)
         case.check(target)
 
@@ -266,6 +266,47 @@ def test_bytes_become_bfloat16_where_caches_hold_these(hidden, bits, half):
     case.node = make_node(case.node.op, [case.node.inputs[0], Value(case.node.inputs[1].type, "", weights)])
     form = case.choice(TARGETS["x86-64-v4"]).tiling.form
     assert (numbers.tiling.form, form.bits, form.half) == (None, bits, half)
+
+
+@RUNNABLE
+@pytest.mark.parametrize(
+    "dtype, zero", [("int8", 0), ("int8", -3), ("uint8", 131), ("uint8", "of each gate")]
+)
+@pytest.mark.parametrize("symbolic", ["", "tb"])
+@pytest.mark.parametrize("hidden, batch", [(1, 1), (21, 5), (64, 1), (100, 12)])
+def test_a_rounded_state_is_multiplied_as_integers_or_numbers(target, dtype, zero, symbolic, hidden, batch):
+    optional = ("lengths", "h", "c")
+    case = Case(
+        "lstm", hidden, directions=BOTH, batch=batch, optional=optional, symbolic=symbolic, rounded=True
+    )
+    r, weights = case.arrays[1], rounded_weights(case.arrays[1], dtype, zero)
+    case.arrays[1] = weights.array
+    values = [case.node.inputs[0], Value(TensorType("float32", r.shape), constant=weights)]
+    case.node = make_node(case.node.op, [*values, *case.node.inputs[2:]])
+    integers = recurrent._integers(case.node, target)
+    assert bool(integers) == (target.dot("int8", "uint8", "int32") is not None)
+    for form, dot in [(None, None), *integers]:
+        case.chosen = None
+        _, tiling = recurrent._tiling(case.node, target, 2, form, dot)
+        case.chosen = replace(case.choice(target), tiling=tiling)
+        case.check(target)
+
+
+def rounded_weights(r, dtype, zero):
+    """The numbers of bytes, of the shape of r, with a scale and a zero point for each gate of each direction."""
+    scale = np.abs(r).max(axis=2, keepdims=True) / 100
+    shift = np.arange(scale.size).reshape(scale.shape) % 20 + 110 if zero == "of each gate" else zero
+    zeros = np.broadcast_to(shift, scale.shape).astype(dtype)
+    q, s, z = expr.input_(0, dtype), expr.input_(1, "float32"), expr.input_(2, dtype)
+    codes = (np.rint(r / scale) + zeros).astype(dtype)
+    body = (q.cast("float32") - z.cast("float32")) * s
+    return derived(Map(body), *(Constant.of(a) for a in (codes, scale.astype(np.float32), zeros)))
+
+
+def test_a_rounded_state_of_nothing_but_zeros_stays_so():
+    case = Case("lstm", 20, optional=("h",), rounded=True)
+    case.arrays[2][:] = 0
+    case.check()
 
 
 def test_other_types_are_left_to_others():
