@@ -63,8 +63,6 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     grouped, (channels, outputs) = node.op.groups > 1, dims.numbers((x.shape[1], out.shape[1]))
     if halo is None or min(channels, outputs) // node.op.groups < FEW_CHANNELS:
         return
-    if grouped and node.inputs[1].constant is None:
-        return
     operands = operand_layouts(node, block)
     if operands is None:
         return
@@ -118,8 +116,10 @@ def _groupings(
     for nbytes in (facts.level2_bytes // 3, facts.level2_bytes, 2 * facts.level2_bytes):
         most = max(rows, min(nbytes, facts.level3_bytes // 3) // (matrices * channels))
         yield -(-pieces // -(-pieces // most)), False  # groups of equal size
-    if matrices * max(depths) * width * len(depths) <= facts.level2_bytes // 2:
-        most = max(rows, facts.level2_bytes // 6 // (matrices * channels) // rows * rows)
+    kept = matrices * max(depths) * width * len(depths)
+    room = (facts.level2_bytes - kept) // (matrices * (channels + width))  # pieces whose V and M fit beside U
+    if room >= rows:
+        most = max(rows, min(room, facts.level2_bytes // 6 // (matrices * channels)) // rows * rows)
         yield max(rows, min(most, pieces // FEW_GROUPS)), True
 
 

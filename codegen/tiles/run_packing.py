@@ -8,7 +8,7 @@ Where a lane's weights follow each other in memory, squares of them are transpos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from ...ir import dims, dtypes
@@ -115,19 +115,21 @@ class _Packing:
     # Lanes that lie apart, each of them in one piece -------------------------------------------------
 
     def _blocks(self, output: str, to: str, low: str, high: str) -> None:
-        """The input channels low..high-1 block by block, and in a block group by group."""
-        f, made, inside = self.f, self.outputs // self.panels.groups, self.channels
-        with self._pieces(self.panels.depth, low, high) as (start, stop, _):
+        """The input channels low..high-1 block by block, and in a block group by group. Blocks of one channel
+        have its taps in the order in which they are read: all of them are one piece."""
+        f, made, inside, depth = self.f, self.outputs // self.panels.groups, self.channels, self.panels.depth
+        alike = depth == 1
+        whole = nullcontext((low, high, "0"))
+        with whole if alike else self._pieces(depth, low, high) as (start, stop, _):
             block = f.offset(to, f.mul(f.sub(start, low), self.taps * self.row))
             with self._pieces(inside, start, stop) as (begin, end, group):
                 source = f.offset(
                     f.input(1), f.mul(f.sub(begin, f.mul(group, inside)), self.taps * self.size)
                 )
                 there = self._lanes_of(output, f.mul(group, made), made)
-                place = f.offset(block, f.mul(f.sub(begin, start), self.row))
-                self._piece(
-                    self._pointers(source, output), there, place, f.sub(stop, start), f.sub(end, begin)
-                )
+                place = f.offset(block, f.mul(f.sub(begin, start), self.row * (self.taps if alike else 1)))
+                within = None if alike else f.sub(stop, start)
+                self._piece(self._pointers(source, output), there, place, within, f.sub(end, begin))
 
     @contextmanager
     def _pieces(self, each: int, low: str, high: str) -> Iterator[tuple[str, str, str]]:
@@ -139,12 +141,21 @@ class _Packing:
 
     def _lanes_of(self, output: str, first: str, count: int) -> str | None:
         """The mask of the outputs first..first+count-1 that there are; None where that is every lane."""
-        f, groups = self.f, self.panels.groups
-        if groups == 1 and self.outputs % self.lanes == 0:
-            return None
-        lane = f.broadcast("i64", f.sub(output, first), self.lanes)
-        lane = f.binary("add", lane, vector_constant("i64", range(self.lanes)))
-        return f.compare("ult", lane, f.broadcast("i64", str(count), self.lanes))
+        f, groups, there = self.f, self.panels.groups, None
+        for wanted, begin, number in (
+            (groups > 1, first, count),
+            (
+                self.outputs % self.lanes != 0,
+                "0",
+                self.outputs,
+            ),  # as the group behind the last may begin there
+        ):
+            if wanted:
+                lane = f.broadcast("i64", f.sub(output, begin), self.lanes)
+                lane = f.binary("add", lane, vector_constant("i64", range(self.lanes)))
+                found = f.compare("ult", lane, f.broadcast("i64", str(number), self.lanes))
+                there = found if there is None else f.binary("and", there, found, f"<{self.lanes} x i1>")
+        return there
 
     def _pointers(self, source: str, output: str) -> list[str]:
         """Where the weights of each lane's output begin; those beyond the last output read that one's."""
@@ -155,13 +166,18 @@ class _Packing:
         places = [f.minimum(f.add(output, lane), self.outputs - 1) for lane in range(self.lanes)]
         return [f.offset(source, f.mul(place, apart)) for place in places]
 
-    def _piece(self, lanes: Sequence[str], there: str | None, to: str, block: str, channels: str) -> None:
-        """Channels of a block of so many."""
+    def _piece(
+        self, lanes: Sequence[str], there: str | None, to: str, block: str | None, channels: str
+    ) -> None:
+        """Channels of a block of so many; None: of blocks of one."""
         f, count = self.f, self.f.mul(channels, self.taps)
 
         def put(at: str, weights: str) -> None:
-            channel, tap = f.divide(at, self.taps)
-            place = f.offset(to, f.mul(f.add(f.mul(tap, block), channel), self.row))
+            row = at
+            if block is not None:
+                channel, tap = f.divide(at, self.taps)
+                row = f.add(f.mul(tap, block), channel)
+            place = f.offset(to, f.mul(row, self.row))
             if there is not None:
                 weights = f.select(there, self.vector, weights, "zeroinitializer")
             f.store(self.vector, weights, place, self.size)

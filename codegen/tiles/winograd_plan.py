@@ -71,7 +71,8 @@ class WinogradPlan:
         self.lanes = min(self.block, target.lanes(self.dtype))  # that are transformed at once
         self.parts = [part * self.lanes * self.size for part in range(self.block // self.lanes)]
         self.epilogue = Epilogue(node, self.block)
-        self.grouped, self.spans = node.op.groups > 1, spans
+        self.convolved, self.spans = node.op.groups, spans  # groups of channels
+        self.grouped = self.convolved > 1
         self.kinds = panels_of(self.out.channels, self.block, tiling.vectors)
         self.widest, self.rows, self.kept = tiling.vectors, tiling.rows, tiling.kept
         self.columns = dims.ceil_divide(self.out.width, self.m)
@@ -158,7 +159,18 @@ class WinogradPlan:
         return self.x.channels * self.taps * dtypes.itemsize(self.stored)
 
     @property
+    def starts(self) -> list[int]:
+        """Where the weights of each panel of a grouped convolution begin, in bytes, and where the last end."""
+        widths = [kind.width for kind in self.kinds for _ in range(kind.count)]
+        found, each = [0], self.taps * dtypes.itemsize(self.stored)
+        for (low, high), width in zip(self.spans, widths, strict=True):
+            found.append(found[-1] + (high - low) * width * each)
+        return found
+
+    @property
     def weight_bytes(self) -> int:
+        if self.grouped:
+            return self.starts[-1]
         return self.panel_bytes * sum(kind.count * kind.width for kind in self.kinds)
 
     @property
@@ -166,9 +178,13 @@ class WinogradPlan:
         """The panels of weights that the run knows."""
 
         def place(f: KernelFunction, kind: Panels, panel: str) -> tuple[str, str, str]:
-            return self.panel_offset(f, self.first_block(f, kind, panel)), "0", str(self.x.channels)
+            if not self.grouped:
+                return self.panel_offset(f, self.first_block(f, kind, panel)), "0", str(self.x.channels)
+            start, first, depth = self.span_words(f, kind, panel)
+            low = f.mul(first, self.block)
+            return start, low, f.add(low, depth)
 
-        return RunPanels(self.kinds, self.block, 1, place)
+        return RunPanels(self.kinds, self.block, 1, place, self.convolved)
 
     # Places --------------------------------------------------------------------------------------
 
@@ -183,17 +199,18 @@ class WinogradPlan:
     def span_of(self, f: KernelFunction, kind: Panels, panel: str) -> tuple[str, str, str]:
         """Where the weights of a panel of a grouped convolution begin, its first block of input channels, and
         how many channels it sums over."""
-        widths = [
-            p.width * self.taps * dtypes.itemsize(self.stored) for p in self.kinds for _ in range(p.count)
-        ]
-        table, start = [], 0
-        for (low, high), width in zip(self.spans, widths):
+        start, first, depth = self.span_words(f, kind, panel)
+        return f.offset(f.input(1), start), first, depth
+
+    def span_words(self, f: KernelFunction, kind: Panels, panel: str) -> tuple[str, str, str]:
+        """What span_of finds; where the weights begin, in bytes."""
+        table: list[int] = []
+        for start, (low, high) in zip(self.starts, self.spans):
             table += [start, low // self.block, high - low]
-            start += (high - low) * width
         entries = f.text.table("i64", [str(n) for n in table], f"{ENTRY}.panels")
         entry = f.element(entries, f.add(kind.first, panel), 24)
-        offset, first, depth = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
-        return f.offset(f.input(1), offset), first, depth
+        begin, first, depth = (f.load("i64", f.offset(entry, 8 * word), 8) for word in range(3))
+        return begin, first, depth
 
     def panel_weights(self, f: KernelFunction, kind: Panels, panel: str) -> str:
         """Where the weights of a panel begin."""

@@ -33,6 +33,13 @@ def test_winograds_algorithm(target, channels, outputs):
 
 
 @TARGETS
+@pytest.mark.parametrize(("groups", "inside", "made"), [(2, 32, 32), (2, 20, 17), (4, 24, 24), (3, 16, 40)])
+def test_winograds_algorithm_in_groups(target, groups, inside, made):
+    case = convolution((1, groups * inside, 9, 11), (groups * made, inside, 3, 3), pads=1, groups=groups)
+    check(of_the_run(case), winograd, target)
+
+
+@TARGETS
 @pytest.mark.parametrize("shape", [(1, 3, 21, 23), (2, 1, 21, 23), (1, 11, 9, 30)])
 def test_the_first_convolution_of_a_network(target, shape):
     check(of_the_run(convolution(shape, (33, shape[1], 7, 7), 2, 3)), conv_stem, target)
