@@ -20,12 +20,15 @@ from ..target import Dot, Target
 from .text.emitter import ENTRY, Function, Text, vector_type
 from .text.vectors import Vectors
 from .tiles import matrix
+from .tiles.microkernel import fetched_ahead
+from .tiles.panel import prefetch_line
 
 CHAINS = 12  # sums that do not wait for each other: more than any latency times any rate
 WINDOW = 1 << 20  # bytes of a larger memory that are timed together
 VISITS = 6  # of each figure
 SECONDS = 0.1  # of a visit
 UNROLLED = 8  # vectors an iteration
+STREAMS = (1, 2, 4, 8)  # of which the fastest is found
 SMALLEST = 8 << 10  # bytes that lie in the first-level cache of any processor
 
 Body = Callable[[Function, Vectors], None]
@@ -44,6 +47,7 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
             least = min(least, rate) if name == "matrix_products" else least
     adds, middle = best["instructions"], math.sqrt(best["level3_rate"] * best["memory_rate"])
     rates: dict[str, Any] = {name: rate for name, rate in best.items() if name in asdict(sizes)}
+    streams = max(STREAMS, key=lambda streams: best[f"{streams} streams"])
     progress("share of level 3")
     return replace(
         sizes,
@@ -52,6 +56,7 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
         narrow=min(1.0, adds / best["half vectors"]),
         bf16_dots=min(1.0, best["pairs"] / adds) if "pairs" in best else sizes.bf16_dots,
         level3_bytes=_share(target, sizes, middle),
+        streams=streams,
         matrix_sustained=least if math.isfinite(least) else sizes.matrix_sustained,
     )
 
@@ -74,11 +79,16 @@ def _probes(target: Target, sizes: Facts) -> dict[str, Callable[[], float]]:
         )
         probes["matrix_loads"] = _probe(loading, tile.high + tile.vectors, 20_000)
         probes["matrix_products"] = _probe(multiplying, tile.high * tile.vectors, 20_000)
+    far = min(max(2 * sizes.level3_bytes, 64 << 20), 512 << 20)
+    for streams in STREAMS:  # of which half of the memory is read
+        step = streams * UNROLLED * vector
+        read = _compiled(target, _read(streams))
+        probes[f"{streams} streams"] = _probe(read, step, far // step, 2 * far)
     copy = _compiled(target, _copy)
     for name, among in (
         ("level2_rate", (sizes.level1_bytes + sizes.level2_bytes) // 2),
         ("level3_rate", 3 * sizes.level2_bytes),
-        ("memory_rate", min(max(2 * sizes.level3_bytes, 64 << 20), 512 << 20)),
+        ("memory_rate", far),
     ):
         probes[name] = _probe(copy, 2 * vector, among // 2 // vector, among)
     return probes
@@ -159,6 +169,28 @@ def _sum(f: Function, v: Vectors) -> None:
         loop.carry(*(v.add(total, x) for total, x in zip(loop.carried, loaded)))
     for total in loop.results:
         f.store(v.type, total, "%memory", 64)
+
+
+def _read(streams: int) -> Body:
+    """Adds up a window of the memory, from so many places of it by turns."""
+
+    def body(f: Function, v: Vectors) -> None:
+        size, ahead = f.text.target.vector_bits // 8, fetched_ahead(streams)
+        with f.loop(0, "%count", 1, [(v.type, v.constant(0.0))] * UNROLLED) as loop:
+            totals = list(loop.carried)
+            for stream in range(streams):
+                place = f.offset("%memory", stream * WINDOW // streams)
+                place = f.offset(place, f.mul(loop.index, UNROLLED * size))
+                for k in range(UNROLLED):
+                    at = f.offset(place, k * size)
+                    if ahead is not None:
+                        prefetch_line(f, f.offset(at, ahead))
+                    totals[k] = v.add(totals[k], f.load(v.type, at, size))
+            loop.carry(*totals)
+        for total in loop.results:
+            f.store(v.type, total, "%memory", size)
+
+    return body
 
 
 def _copy(f: Function, v: Vectors) -> None:

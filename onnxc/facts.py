@@ -40,6 +40,7 @@ class Facts:
     level2_rate: float = 60.0  # bytes
     level3_rate: float = 25.0
     memory_rate: float = 10.0
+    streams: int = 8  # places from which a core reads memory the fastest, one step of each by turns
 
 
 def known_facts(target: str, otherwise: Facts) -> Facts:

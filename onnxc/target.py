@@ -287,6 +287,7 @@ _INTRINSICS = {
 _FACTS = {
     "amx-bf16": Facts(bf16_dots=0.25, matrix_products=0.14, matrix_loads=0.28),
     "avx512fp16": Facts(bf16_dots=0.25),  # the same processors, where a virtual machine has no such registers
+    "avx512bf16": Facts(streams=2),  # Zen 4 and 5
 }
 
 #: Greater tables than the level's, in one instruction.

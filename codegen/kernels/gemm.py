@@ -384,7 +384,7 @@ class Gemm:
             if self.direct:
                 panel = Panel(b, b_step, columns)
             elif streams > 1:
-                panel = Panel(b, prefetch=mk.STREAM_AHEAD)
+                panel = Panel(b, prefetch=mk.fetched_ahead(streams))
             else:
                 panel = Panel(b, ahead=self.ahead() if self.shared else None)
             return mk.multiply_add(

@@ -21,10 +21,10 @@ from ..text.memory import Count, load_first, store_first
 from ..text.vectors import Vectors
 from .panel import Panel, load_group, load_widened, prefetch_line, widened
 
-STREAMS = 8  # places from which far memory is read at a time: processors fetch ahead in each page by itself
 PAGE = 4096  # bytes
 SMALL = 4  # registers of sums of a tile whose unrolled steps need no more than there are
-STREAM_AHEAD = 1024  # bytes to fetch ahead in each of several streams
+OWN_STREAMS = 2  # as far as processors fetch ahead by themselves
+STREAM_AHEAD = 1024  # bytes to fetch ahead in each of more streams
 
 
 @dataclass(frozen=True)
@@ -160,10 +160,15 @@ def waits(target: Target, tile: Tile, nbytes: int) -> bool:
 def streams_for(target: Target, tile: Tile, depth: int | str) -> int:
     """From how many places of a panel a tile reads: several where it would wait for the panel, which is read
     once and takes some pages, and where the steps of an iteration do not spill."""
-    small = tile.rows * tile.vectors <= SMALL
-    if not small or not str(depth).isdigit() or int(depth) * tile.panel_step < STREAMS * PAGE * tile.group:
+    small, streams = tile.rows * tile.vectors <= SMALL, target.facts.streams
+    if not small or not str(depth).isdigit() or int(depth) * tile.panel_step < streams * PAGE * tile.group:
         return 1
-    return STREAMS if waits(target, tile, tile.panel_step) else 1
+    return streams if waits(target, tile, tile.panel_step) else 1
+
+
+def fetched_ahead(streams: int) -> int | None:
+    """How many bytes ahead of its lines a panel fetches that is read from so many places."""
+    return STREAM_AHEAD if streams > OWN_STREAMS else None
 
 
 def chains_for(target: Target, rows: int, vectors: int) -> int:

@@ -11,7 +11,7 @@ from ...ir import dtypes
 from ...ir.dims import Dimension
 from ..kernel import KernelFunction
 from .blocked import Image, Window
-from .microkernel import STREAM_AHEAD, Tile, chains_for, fixed_rows, multiply_add, streams_for
+from .microkernel import Tile, chains_for, fetched_ahead, fixed_rows, multiply_add, streams_for
 from .panel import Panel
 from .strides import continues
 
@@ -80,7 +80,7 @@ def nest(
         streams, chains = streams_for(f.target, tile, depth) if once else 1, 1
         if streams > 1:
             panel, chains = (
-                replace(panel, prefetch=STREAM_AHEAD),
+                replace(panel, prefetch=fetched_ahead(streams)),
                 chains_for(f.target, tile.rows, tile.vectors),
             )
         unroll = 2 if tile.dot is not None and steps == "2" else 1  # a loop would cost a tenth

@@ -397,7 +397,7 @@ def calibrate_command(options: argparse.Namespace) -> int:
         ("first-level cache", f"{facts.level1_bytes >> 10} KiB, {facts.loads:.2f} vectors/ns"),
         ("second-level cache", f"{facts.level2_bytes >> 10} KiB, {facts.level2_rate:.1f} bytes/ns"),
         ("third-level cache", f"{facts.level3_bytes >> 10} KiB, {facts.level3_rate:.1f} bytes/ns"),
-        ("memory", f"{facts.memory_rate:.1f} bytes/ns"),
+        ("memory", f"{facts.memory_rate:.1f} bytes/ns, read from {facts.streams} places at a time"),
         ("kept in", str(kept) if kept else "nowhere"),
     ]
     print(f"a core of this machine, by code for {target.name}")

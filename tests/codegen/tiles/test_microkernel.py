@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -291,3 +292,14 @@ def test_code_packs_groups_as_the_compiler_does(target, columns_first, group, dt
             called(str(text), target, source, out, depth=depth)
             got = out.view(kind).reshape(expected.shape)
             np.testing.assert_array_equal(got[:, :columns], expected[:, :columns])
+
+
+@pytest.mark.parametrize("streams", [1, 2, 8])
+def test_a_panel_that_comes_from_memory_is_read_from_as_many_places_as_is_fastest(streams):
+    level = LEVELS["x86-64-v4"]
+    target = replace(level, run_bytes=1 << 30, facts=replace(level.facts, streams=streams))
+    row = mk.Tile(1, 4, 16)
+    assert mk.streams_for(target, row, 4096) == streams
+    assert mk.streams_for(replace(target, run_bytes=0), row, 4096) == 1
+    assert mk.streams_for(target, row, 4) == 1
+    assert mk.streams_for(target, row, "%k") == 1
