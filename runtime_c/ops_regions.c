@@ -55,27 +55,69 @@ static void onnxc_place_samples(onnxc_between_two *places, double start, double 
     }
 }
 
-/* The sum of a cell's samples in one plane. */
-static inline double onnxc_sum_samples(const onnxc_images *x, const char *plane, const onnxc_between_two *y,
-                                       int64_t rows, const onnxc_between_two *column, int64_t columns,
-                                       bool single) {
-    double found = 0;
-    for (int64_t s = 0; s < rows; s++) {
-        if (!y[s].inside) continue;
-        int64_t top = y[s].low * x->width, below = y[s].high * x->width;
-        double above = 0, beneath = 0;
-        for (int64_t t = 0; t < columns; t++) {
-            if (!column[t].inside) continue;
-            int64_t low = column[t].low, high = column[t].high;
-            double right = column[t].part, left = 1 - right;
-            above += left * onnxc_pixel(x, plane, top + low, single)
-                + right * onnxc_pixel(x, plane, top + high, single);
-            beneath += left * onnxc_pixel(x, plane, below + low, single)
-                + right * onnxc_pixel(x, plane, below + high, single);
+/* What the samples of cells weigh the pixels of one axis with: of each cell those that count, one after the other.
+ * `used`: the pixels that any cell counts, in the order of their slots. */
+typedef struct onnxc_tap {
+    int64_t slot;
+    double weight;
+} onnxc_tap;
+
+typedef struct onnxc_taps {
+    onnxc_tap *taps;
+    int64_t *begin, *used, *slot_of, count; /* cells + 1; pixels; pixels, -1 where none counts it */
+} onnxc_taps;
+
+static void onnxc_add_tap(onnxc_taps *x, int64_t first, int64_t *end, int64_t pixel, double weight) {
+    if (x->slot_of[pixel] < 0) x->used[x->slot_of[pixel] = x->count++] = pixel;
+    int64_t slot = x->slot_of[pixel], k = *end - 1;
+    while (k >= first && x->taps[k].slot != slot && k > *end - 3) k--; /* neighbours come one after the other */
+    if (k >= first && x->taps[k].slot == slot) x->taps[k].weight += weight;
+    else x->taps[(*end)++] = (onnxc_tap){slot, weight};
+}
+
+/* The taps of cells with so many samples each at `places`; memory is there for two taps a sample. */
+static void onnxc_collect_taps(onnxc_taps *x, const onnxc_between_two *places, int64_t cells, int64_t samples,
+                               int64_t length) {
+    int64_t end = x->count = 0;
+    for (int64_t k = 0; k < length; k++) x->slot_of[k] = -1;
+    for (int64_t cell = 0; cell < cells; cell++) {
+        int64_t first = x->begin[cell] = end;
+        for (int64_t s = cell * samples; s < (cell + 1) * samples; s++) {
+            if (!places[s].inside) continue;
+            onnxc_add_tap(x, first, &end, places[s].low, 1 - places[s].part);
+            if (places[s].part > 0) onnxc_add_tap(x, first, &end, places[s].high, places[s].part);
         }
-        found += (1 - y[s].part) * above + y[s].part * beneath;
     }
-    return found;
+    x->begin[cells] = end;
+}
+
+enum { ONNXC_TOGETHER = 4 }; /* columns that are summed at a time */
+
+/* The sums of all cells' samples in one plane: for a row of cells the columns that any counts are summed first
+ * (`sums`, as many as are used and ONNXC_TOGETHER - 1 more), then those of each cell. */
+static inline void onnxc_sum_cells(const onnxc_images *x, const char *plane, const onnxc_taps *down, int64_t height,
+                                   const onnxc_taps *across, int64_t width, double *sums, double share, char *to,
+                                   bool single) {
+    for (int64_t row = 0; row < height; row++) {
+        for (int64_t u = 0; u < across->count; u += ONNXC_TOGETHER) {
+            double found[ONNXC_TOGETHER] = {0};
+            int64_t pixel[ONNXC_TOGETHER];
+            for (int64_t k = 0; k < ONNXC_TOGETHER; k++)
+                pixel[k] = across->used[u + k < across->count ? u + k : u];
+            for (int64_t t = down->begin[row]; t < down->begin[row + 1]; t++) {
+                int64_t from = down->used[down->taps[t].slot] * x->width;
+                for (int64_t k = 0; k < ONNXC_TOGETHER; k++)
+                    found[k] += down->taps[t].weight * onnxc_pixel(x, plane, from + pixel[k], single);
+            }
+            memcpy(sums + u, found, sizeof found);
+        }
+        for (int64_t cell = 0; cell < width; cell++) {
+            double found = 0;
+            for (int64_t t = across->begin[cell]; t < across->begin[cell + 1]; t++)
+                found += across->taps[t].weight * sums[across->taps[t].slot];
+            onnxc_from_double(x->dtype, found * share, to + x->size * (row * width + cell));
+        }
+    }
 }
 
 /* The largest of the weighted neighbours of a cell's samples, as ONNX Runtime defines it. */
@@ -120,6 +162,15 @@ ONNXC_OPERATOR(roi_align)(onnxc_context *context, const onnxc_value *in, int32_t
     char *y = onnxc_call_output(context, out, attributes[0], x.dtype, 4, dims);
     if (y == NULL) return context->status;
     onnxc_between_two *places = NULL;
+    int64_t words, pixels;
+    if (!onnxc_add(x.height, x.width, &pixels) || !onnxc_add(height, width, &words) ||
+        !onnxc_add(words, 2, &words) || pixels > (INT64_MAX - words) / 2)
+        return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, height);
+    int64_t *memory = onnxc_call_scratch(context, words + 2 * pixels, sizeof *memory);
+    double *sums = onnxc_call_scratch(context, x.width + ONNXC_TOGETHER, sizeof *sums);
+    if (memory == NULL || sums == NULL) return context->status;
+    onnxc_taps rising = {NULL, memory, memory + words, memory + words + pixels, 0};
+    onnxc_taps beside = {NULL, rising.begin + height + 1, rising.used + x.height, rising.slot_of + x.height, 0};
     for (int64_t r = 0, room = 0; r < regions; r++) {
         double corner[4];
         int64_t image = ONNXC_LOAD(int64_t, (const char *)in[2].data + 8 * r);
@@ -140,22 +191,28 @@ ONNXC_OPERATOR(roi_align)(onnxc_context *context, const onnxc_value *in, int32_t
         if (needed > room || places == NULL) {
             room = needed > 2 * room ? needed : 2 * room;
             places = onnxc_call_scratch(context, room > 0 ? room : 1, sizeof *places);
-            if (places == NULL) return context->status;
+            rising.taps = onnxc_call_scratch(context, room > 0 ? room : 1, 2 * sizeof *rising.taps);
+            if (places == NULL || rising.taps == NULL) return context->status;
         }
         onnxc_place_samples(places, corner[1], high / (double)height, height, rows, x.height);
         onnxc_place_samples(places + down, corner[0], wide / (double)width, width, columns, x.width);
-        double count = rows * columns > 0 ? (double)(rows * columns) : 1;
+        beside.taps = rising.taps + 2 * down;
+        if (!greatest) {
+            onnxc_collect_taps(&rising, places, height, rows, x.height);
+            onnxc_collect_taps(&beside, places + down, width, columns, x.width);
+        }
+        double share = rows * columns > 0 ? 1 / (double)(rows * columns) : 1;
         for (int64_t c = 0; c < x.channels; c++) {
             const char *plane = onnxc_plane(&x, image, c);
             char *to = y + x.size * (r * x.channels + c) * height * width;
-            for (int64_t cell = 0; cell < height * width; cell++) {
-                const onnxc_between_two *above = places + cell / width * rows;
-                const onnxc_between_two *beside = places + down + cell % width * columns;
-                double found;
-                if (greatest) found = onnxc_largest_neighbour(&x, plane, above, rows, beside, columns);
-                else if (x.dtype != ONNXC_FLOAT32)
-                    found = onnxc_sum_samples(&x, plane, above, rows, beside, columns, false) / count;
-                else found = onnxc_sum_samples(&x, plane, above, rows, beside, columns, true) / count;
+            if (!greatest && x.dtype == ONNXC_FLOAT32)
+                onnxc_sum_cells(&x, plane, &rising, height, &beside, width, sums, share, to, true);
+            else if (!greatest)
+                onnxc_sum_cells(&x, plane, &rising, height, &beside, width, sums, share, to, false);
+            for (int64_t cell = 0; cell < height * width && greatest; cell++) {
+                const onnxc_between_two *y_places = places + cell / width * rows;
+                const onnxc_between_two *x_places = places + down + cell % width * columns;
+                double found = onnxc_largest_neighbour(&x, plane, y_places, rows, x_places, columns);
                 onnxc_from_double(x.dtype, found, to + x.size * cell);
             }
         }

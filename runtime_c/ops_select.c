@@ -277,25 +277,15 @@ static bool onnxc_boxes_overlap(const onnxc_box *a, const onnxc_box *b, float li
         shared *= high > low ? high - low : 0;
     }
     float covered = a->area + b->area - shared;
-    return (covered > 0 ? shared / covered : 0) > limit;
+    return (shared > 0 && covered > 0 ? shared / covered : 0) > limit;
 }
 
-/* Sorts box numbers by falling score, equal ones by number. `other` is as long. */
-static int64_t *onnxc_sort_scores(const float *scores, int64_t *order, int64_t *other, int64_t count) {
-    for (int64_t width = 1; width < count; width *= 2) {
-        for (int64_t begin = 0; begin < count; begin += 2 * width) {
-            int64_t middle = begin + width < count ? begin + width : count;
-            int64_t end = middle + width < count ? middle + width : count;
-            for (int64_t a = begin, b = middle, k = begin; k < end; k++) {
-                bool left = b >= end || (a < middle && scores[order[a]] >= scores[order[b]]);
-                other[k] = left ? order[a++] : order[b++];
-            }
-        }
-        int64_t *swapped = order;
-        order = other;
-        other = swapped;
-    }
-    return order;
+/* A key whose unsigned order is that of falling scores. */
+static uint64_t onnxc_falling_key(float score) {
+    const uint32_t top = (uint32_t)1 << 31;
+    score += 0.0f; /* no -0 */
+    uint32_t bits = ONNXC_LOAD(uint32_t, &score);
+    return bits & top ? bits : ~(bits | top);
 }
 
 /* non_max_suppression: boxes float32 [B, N, 4], scores float32 [B, C, N], most boxes a class (int64),
@@ -314,9 +304,10 @@ ONNXC_OPERATOR(non_max_suppression)(onnxc_context *context, const onnxc_value *i
     if (most > count) most = count;
     if (most < 0) most = 0;
     onnxc_box *boxes = onnxc_call_scratch(context, count, sizeof *boxes);
-    float *scores = onnxc_call_scratch(context, count, sizeof *scores);
-    int64_t *memory = onnxc_call_scratch(context, count, 2 * sizeof *memory), rows, *kept;
-    if (boxes == NULL || scores == NULL || memory == NULL) return context->status;
+    uint64_t *keys = onnxc_call_scratch(context, count, sizeof *keys);
+    int64_t *memory = onnxc_call_scratch(context, count, 3 * sizeof *memory), rows, *kept;
+    onnxc_box *chosen = onnxc_call_scratch(context, most, sizeof *chosen); /* of a class, side by side */
+    if (boxes == NULL || keys == NULL || memory == NULL || chosen == NULL) return context->status;
     if (!onnxc_multiply(batches, classes, &rows) || !onnxc_multiply(rows, most, &rows))
         return onnxc_raise(context, ONNXC_SIZE_OVERFLOW, classes);
     kept = onnxc_call_scratch(context, rows, 3 * sizeof *kept);
@@ -326,18 +317,25 @@ ONNXC_OPERATOR(non_max_suppression)(onnxc_context *context, const onnxc_value *i
         for (int64_t i = 0; i < count && row % classes == 0; i++)
             boxes[i] = onnxc_read_box((const char *)in[0].data + 16 * (batch * count + i),
                                       attributes[1] != 0);
-        memcpy(scores, (const char *)in[1].data + 4 * count * row, (size_t)(4 * count));
-        for (int64_t i = 0; i < count; i++)
-            if (scores[i] > least) memory[candidates++] = i;
-        int64_t *order = onnxc_sort_scores(scores, memory, memory + count, candidates);
+        const char *scores = (const char *)in[1].data + 4 * count * row;
+        int64_t *candidate = memory + 2 * count; /* numbers of boxes, moved on where the score is enough */
+        for (int64_t i = 0; i < count; i++) {
+            float score = ONNXC_LOAD(float, scores + 4 * i);
+            candidate[candidates] = i;
+            keys[candidates] = onnxc_falling_key(score);
+            candidates += score > least;
+        }
+        const int64_t *order = onnxc_sort_keys(keys, memory, memory + count, candidates);
         for (int64_t k = 0; k < candidates && found - first < most; k++) {
+            int64_t box = candidate[order[k]];
             bool covered = false;
-            for (int64_t j = first; j < found && !covered; j++)
-                covered = onnxc_boxes_overlap(&boxes[kept[3 * j + 2]], &boxes[order[k]], overlap);
+            for (int64_t j = 0; j < found - first && !covered; j++)
+                covered = onnxc_boxes_overlap(&chosen[j], &boxes[box], overlap);
             if (covered) continue;
+            chosen[found - first] = boxes[box];
             kept[3 * found] = batch;
             kept[3 * found + 1] = row % classes;
-            kept[3 * found++ + 2] = order[k];
+            kept[3 * found++ + 2] = box;
         }
     }
     void *selected = onnxc_call_output(context, out, attributes[0], ONNXC_INT64, 2,

@@ -5,8 +5,10 @@ elements of long ones by a sorted vector of those that are first so far.
              greatest; for a descending order all bits turned over
     digits   of 8 bits, from the lowest: counted, the counts added up, then (key, index) moved to where
              they say, in order, so that equal keys stay in order
-A digit that is the same everywhere is skipped. Where only the first `count` are wanted, what their highest
-digit rules out is left behind before. Every line is a part of its own.
+A digit that is the same everywhere is skipped. Where only the first `count` are wanted, others are left
+behind before: all keys are compared with a bound that is searched bit by bit, from the highest that differs,
+until not many more than those are below it; of narrow keys the highest digit decides. Every line is a part of
+its own.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Offer, single
 from ..nests.nest import ERROR_BYTES, displaced
-from ..text.emitter import Function, vector_constant, vector_type
+from ..text.emitter import Function, Reg, mangled, vector_constant, vector_type
 
 SHORT = 64  # elements of a line that are ranked by comparing each with each
 FEW = 64  # elements that are wanted of a line and fit in vectors
@@ -304,7 +306,7 @@ class Line:
         f, memory, n = self.f, self.memory, self.n
         source, to = [memory.keys[0], memory.indices[0]], [memory.keys[1], memory.indices[1]]
         if self.count != self.n:
-            n = self._first_by_digit(source, to)
+            n = (self._first_by_bound if self.item >= 4 else self._first_by_digit)(source, to)
             source, to = to, source
         self._clear_counts()
         with f.loop(0, n) as loop:
@@ -350,6 +352,95 @@ class Line:
             stays = f.compare("sle", self._digit(key, top), last)
             loop.carry(f.add(place, f.cast("zext", stays, "i64")))
         return loop.results[0]
+
+    def _first_by_bound(self, keys: list[str], to: list[str]) -> str:
+        """Keys and indices of the first that are wanted, and of not many more or of what equals their last,
+        in order; their number."""
+        f, vector = self.f, vector_type(self.word, LANES)
+        ends = self._stored_keys(keys[0])
+        bound = self._bound(keys[0], *ends)
+        every = f.broadcast(self.word, bound, LANES)
+        with f.loop(0, self.n, LANES, carried=[("i64", "0")]) as loop:
+            found = f.load(vector, displaced(f, keys[0], loop.index, self.item))
+            before = f.cast("bitcast", f.compare("ule", found, every), f"i{LANES}")
+            left = f.minimum(f.sub(self.n, loop.index), LANES)
+            real = f.sub(f.binary("shl", "1", left, "i64"), 1)  # what fills the last vector is none
+            mask = f.binary("and", f.cast("zext", before, "i64"), real)
+            carried = [("i64", mask), ("i64", loop.carried[0])]
+            with f.loop(0, f.intrinsic("ctpop", "i64", mask), carried=carried) as inner:
+                bits, place = inner.carried
+                trailing = f.text.declare("llvm.cttz.i64", "i64", ["i64", "i1"])
+                index = f.add(loop.index, f.call("i64", trailing, f"i64 {bits}", "i1 true"))
+                key = f.load(self.word, displaced(f, keys[0], index, self.item))
+                f.store(self.word, key, displaced(f, to[0], place, self.item))
+                f.store("i64", index, displaced(f, to[1], place, 8))
+                inner.carry(f.binary("and", bits, f.sub(bits, 1)), f.add(place, 1))
+            loop.carry(inner.results[1])
+        return loop.results[0]
+
+    def _stored_keys(self, keys: str) -> tuple[str, str]:
+        """Stores all keys, and behind them what is last of all until a vector is full; the least and the
+        greatest."""
+        f, vector = self.f, vector_type(self.word, LANES)
+        whole = f.round_down(self.n, LANES) if self.stride == "1" else "0"
+        start = [(vector, f"splat ({self.word} -1)"), (vector, "zeroinitializer")]
+        with f.loop(0, whole, LANES, carried=start) as loop:
+            found = self._keys(loop.index, LANES)
+            f.store(vector, found, displaced(f, keys, loop.index, self.item))
+            least, greatest = loop.carried
+            loop.carry(
+                f.intrinsic("umin", vector, found, least), f.intrinsic("umax", vector, found, greatest)
+            )
+        ends = [self._reduced(*pair) for pair in zip(("umin", "umax"), loop.results)]
+        with f.loop(whole, self.n, carried=[(self.word, v) for v in ends]) as loop:
+            key = self._key(loop.index)
+            f.store(self.word, key, displaced(f, keys, loop.index, self.item))
+            least, greatest = loop.carried
+            loop.carry(
+                f.intrinsic("umin", self.word, key, least), f.intrinsic("umax", self.word, key, greatest)
+            )
+        f.store(vector, f"splat ({self.word} -1)", displaced(f, keys, self.n, self.item))
+        return loop.results[0], loop.results[1]
+
+    def _reduced(self, name: str, keys: str) -> Reg:
+        """All lanes of a vector of keys as one."""
+        f, vector = self.f, vector_type(self.word, LANES)
+        function = f.text.declare(f"llvm.vector.reduce.{name}.{mangled(vector)}", self.word, [vector])
+        return f.call(self.word, function, f"{vector} {keys}")
+
+    def _bound(self, keys: str, least: str, greatest: str) -> str:
+        """A key that at least `count` keys are not greater than: the first found of which not many more are
+        so, else that of the last wanted. Bits above the one that is tried are those of the last wanted."""
+        f, bits, vector = self.f, 8 * self.item, vector_type(self.word, LANES)
+        limit = f.add(self.count, f.add(f.divide(self.count, 4)[0], SHORT))
+        differ = f.binary("or", f.binary("xor", least, greatest), 1)
+        zeros = f.text.declare(f"llvm.ctlz.{self.word}", self.word, [self.word, "i1"])
+        alike = f.call(self.word, zeros, f"{self.word} {differ}", "i1 true")
+        above = f.binary("and", least, f.binary("xor", f.binary("lshr", "-1", alike, self.word), -1))
+        top = f.sub(bits, f.cast("zext", alike, "i64"))
+        carried = [(self.word, above), (self.word, greatest), ("i64", self.n)]
+        with f.loop(0, top, carried=carried) as loop:
+            known, bound, within = loop.carried
+            place = f.sub(f.sub(top, 1), loop.index)
+            bit = f.binary("shl", "1", f.cast("trunc", place, self.word, "i64"), self.word)
+            tried = f.binary("or", known, f.sub(bit, 1, self.word))
+            many = f.compare("sgt", within, limit)
+            every = f.broadcast(self.word, tried, LANES)
+            stop = f.select(many, "i64", self.n, "0")
+            with f.loop(0, stop, LANES, carried=[(vector, "zeroinitializer")]) as counting:
+                keys_there = f.load(vector, displaced(f, keys, counting.index, self.item))
+                below = f.cast("sext", f.compare("ule", keys_there, every), vector)
+                counting.carry(f.binary("sub", counting.carried[0], below))
+            counted = self._reduced("add", counting.results[0])
+            total = f.cast("zext", counted, "i64")
+            enough = f.compare("sge", total, self.count)
+            better = f.binary("and", enough, many)
+            loop.carry(
+                f.select(enough, self.word, known, f.binary("or", known, bit)),
+                f.select(better, self.word, tried, bound),
+                f.select(better, "i64", total, within),
+            )
+        return loop.results[1]
 
     def _pass(self, byte: int, n: str, source: list[str], to: list[str]) -> tuple[list[str], list[str]]:
         """Sorts n elements by one digit unless all have the same; gives (keys, indices) as they are then, and

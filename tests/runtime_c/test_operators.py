@@ -405,7 +405,7 @@ def test_roi_align_agrees_with_onnx(run, dtype, mode, half):
     low = random.uniform(-2, 8, (6, 2))
     rois = np.concatenate([low, low + random.uniform(0, 9, (6, 2))], 1).astype(dtype)
     images = np.array([0, 1, 1, 0, 1, 0])
-    for height, width, samples in ((1, 1, 0), (3, 2, 2), (2, 4, 0)):
+    for height, width, samples in ((1, 1, 0), (3, 2, 2), (2, 4, 0), (1, 1, 5), (5, 4, 1)):
         node = helper.make_node(
             "RoiAlign",
             ["X", "rois", "images"],

@@ -121,6 +121,28 @@ def test_the_first_of_a_line_are_those_of_the_whole_line_sorted(target, count):
 
 
 @TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint64", "int64"])
+def test_more_than_a_few_of_a_long_line(target, dtype):
+    for descending in (False, True):
+        check(target, Sort(1, descending, 100), numbers((2, 1003), dtype))
+        check(target, Sort(0, descending, 100), numbers((501, 2), dtype), is_symbolic=True)
+    check(target, Sort(0, True, 100), np.zeros(777, dtype))
+    check(target, Sort(0, False, 300), numbers((777,), dtype, low=0, high=3))
+
+
+def test_the_first_of_a_long_line_whose_keys_have_all_bits():
+    for dtype in ("int64", "uint32"):
+        limits = np.iinfo(dtype)
+        array = np.array([limits.max, limits.min] * 250 + [limits.max], dtype)
+        for count in (65, 250, 251, 400):
+            check(NATIVE, Sort(0, False, count), array)
+            check(NATIVE, Sort(0, True, count), array)
+    odd = np.float32([np.nan, -0.0, 0.0, -np.nan, np.inf, 1.0, 1.0, -np.inf] * 100)
+    for descending in (False, True):
+        check(NATIVE, Sort(0, descending, 150), odd)
+
+
+@TARGETS
 def test_the_first_of_a_line_that_may_be_shorter(target):
     for length in (0, 3, 64, 65, 300):
         for count in (7, dims.symbol("n1")):
