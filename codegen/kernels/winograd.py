@@ -1,12 +1,13 @@
 """Convolution of windows of r x r, 3 or 5, by Winograd's F(m x m, r x r): an m x m piece of the output from
 t x t inputs, t = m + r - 1, with t*t products a channel instead of r*r m*m ("Fast Algorithms for
-Convolutional Neural Networks", Lavin and Gray, 2015).
+Convolutional Neural Networks", Lavin and Gray, 2015). Windows of 1 x r and r x 1, 3, 5 or 7, by the same
+along one axis: t products instead of r*m.
 
     a group of pieces:   V[i] = B' x B        t*t matrices [tile][block of channels][piece][channel]
     for each panel:      U[i] = G w G'        t*t matrices [channels][vectors * lanes], a chunk at a time
                          M[i] += V[i] U[i]    t*t products in register tiles
                          out  = A' M A        pieces, then their epilogue
-Weights are stored as they are, r*r a channel, and transformed while they are in the cache: a stored
+Weights are stored as they are, a window a channel, and transformed while they are in the cache: a stored
 transform would be up to seven times as much to load.
 """
 
@@ -28,7 +29,7 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, nearest, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
-from ..tiles.blocked import clear_planes, halo_layout, without_halo
+from ..tiles.blocked import Window, clear_planes, halo_layout, plane_axes, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.grouped import channel_ranges
 from ..tiles.microkernel import height_counts, most_rows, step_time
@@ -36,11 +37,12 @@ from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
 from ..tiles.winograd_functions import emit_join, emit_multiply, emit_spread, emit_weights
-from ..tiles.winograd_plan import Bands, Tiling, WinogradPlan
+from ..tiles.winograd_plan import Bands, Tiling, WinogradPlan, piece_of
 from .conv import is_plain, window
 from .conv_grouped import spread_groups
 
 PIECES = {3: (2, 4, 6), 5: (2, 4)}  # the values of m for windows of r x r
+LINES = {3: (2, 4, 6), 5: (2, 4), 7: (2,)}  # for windows of 1 x r and r x 1
 FEW_GROUPS = 16  # that threads share, at least
 FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
 
@@ -53,12 +55,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     if not is_plain(node) or node.op.transposed or node.op.exact:
         return
     x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
-    halo, block = win.halo, target.block
-    if (
-        win.kernel not in {(r, r) for r in PIECES}
-        or (win.strides, win.dilations) != ((1, 1), (1, 1))
-        or x.rank != 4
-    ):
+    halo, block, rank = win.halo, target.block, x.rank - 2
+    if (win.strides, win.dilations) != ((1, 1), (1, 1)):
         return
     grouped, (channels, outputs) = node.op.groups > 1, dims.numbers((x.shape[1], out.shape[1]))
     if halo is None or min(channels, outputs) // node.op.groups < FEW_CHANNELS:
@@ -70,7 +68,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     widths = {panel_tiling(target, outputs, block, x.dtype).vectors}
     if grouped:  # panels of several groups hold zeros, the more the more groups meet in them
         widths = set(range(1, min(-(-outputs // block), 4) + 1))
-    for m in PIECES[win.kernel[0]]:
+    for m in _piece_sizes(win):
         options = [
             Tiling(m, vectors, rows, pieces, kept, stored)
             for vectors in widths
@@ -81,16 +79,25 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
             yield Offer(
                 cost + packing_estimate(node, target),
                 tiling,
-                (halo_layout(wide_enough(halo, out, m), block, 2), None, *operands),
-                without_halo(block, 2),
+                (halo_layout(wide_enough(halo, out, piece_of(win, m)), block, rank), None, *operands),
+                without_halo(block, rank),
                 (1, *packed_operands(node)),
             )
 
 
-def wide_enough(halo: tuple[int, int], out: TensorType, m: int) -> tuple[int, int]:
+def _piece_sizes(window: Window) -> tuple[int, ...]:
+    """The values of m for a window; none where these transforms do not compute it."""
+    shortest, longest = sorted(window.kernel)
+    if shortest == longest:
+        return PIECES.get(longest, ())
+    return LINES.get(longest, ()) if shortest == 1 else ()
+
+
+def wide_enough(halo: tuple[int, int], out: TensorType, piece: tuple[int, int]) -> tuple[int, int]:
     """A halo so wide that pieces of an output which is smaller than they are read nothing behind it."""
-    rows, columns = (max(1, dims.bounds(size)[0] or 0) for size in out.shape[2:])
-    return halo[0] + max(0, m - rows), halo[1] + max(0, m - columns)
+    sizes = (max(1, dims.bounds(size)[0] or 0) for size in plane_axes(out.shape[2:], 1))
+    rows, columns = (border + max(0, m - size) for border, m, size in zip(halo, piece, sizes, strict=True))
+    return rows, columns
 
 
 def _spans(node: Node[Conv], block: int, vectors: int) -> list[tuple[int, int]]:
@@ -106,11 +113,12 @@ def _groupings(
     """Numbers of pieces that a group may have, and whether weights are kept beside it. Where they are not,
     the larger groups are, the more seldom weights are transformed; V may be as large as the second-level
     cache or twice that, since it is read in order."""
-    x, out, facts = node.inputs[0].tensor, node.outputs[0].tensor, target.facts
+    x, facts = node.inputs[0].tensor, target.facts
     block, size = target.block, dtypes.itemsize(node.op.accumulate)
     channels = -(-dims.number(x.shape[1]) // block) * block
     depths = [high - low for low, high in _spans(node, block, vectors)]
-    matrices, width, pieces = _points(node, m) ** 2 * size, vectors * block, _pieces(out, m)
+    matrices, width = prod(_points(node, m)) * size, vectors * block
+    pieces = _pieces(node, m)
     if node.op.groups > 1 and matrices * max(depths) * width > facts.level2_bytes // 2:
         return  # U of a panel is not cut into chunks there
     for nbytes in (facts.level2_bytes // 3, facts.level2_bytes, 2 * facts.level2_bytes):
@@ -123,21 +131,32 @@ def _groupings(
         yield max(rows, min(most, pieces // FEW_GROUPS)), True
 
 
-def _points(node: Node[Conv], m: int) -> int:
-    """Inputs of a piece along one axis, t."""
-    return m + window(node).kernel[0] - 1
+def _points(node: Node[Conv], m: int) -> tuple[int, int]:
+    """Inputs of a piece along either axis, t."""
+    win = window(node)
+    rows, columns = (size + r - 1 for size, r in zip(piece_of(win, m), win.kernel))
+    return rows, columns
 
 
-def _pieces(out: TensorType, m: int) -> int:
-    return dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size in out.shape[2:]))
+def _pieces(node: Node[Conv], m: int) -> int:
+    out, piece = node.outputs[0].tensor, piece_of(window(node), m)
+    sizes = zip(plane_axes(out.shape[2:], 1), piece)
+    return dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size, m in sizes))
+
+
+def products_share(node: Node[Conv], tiling: Tiling) -> float:
+    """Products over those of the direct sum."""
+    win = window(node)
+    return prod(_points(node, tiling.m)) / prod((*win.kernel, *piece_of(win, tiling.m)))
 
 
 def estimate(node: Node[Conv], target: Target, tiling: Tiling) -> Estimate:
     """Products in tiles, transforms by their instructions, the weights' for every group of pieces unless they
     are kept, and moving everything once."""
-    x, w, out = node.inputs[0].tensor, node.inputs[1].tensor, node.outputs[0].tensor
+    x, w = node.inputs[0].tensor, node.inputs[1].tensor
     m, vectors, block = tiling.m, tiling.vectors, target.block
-    t, r, pieces = _points(node, m), window(node).kernel[0], _pieces(out, m)
+    win, points, pieces = window(node), _points(node, m), _pieces(node, m)
+    t, height, (piece_height, _) = prod(points), points[0], piece_of(win, m)
     depths = [high - low for low, high in _spans(node, block, vectors)]
     parts, size = target.registers(x.dtype, block), dtypes.itemsize(x.dtype)  # of a vector
     rows, panels = most_rows(target, vectors * parts), len(depths)
@@ -146,18 +165,22 @@ def estimate(node: Node[Conv], target: Target, tiling: Tiling) -> Estimate:
     panel, found = channels * vectors * block * size, costs.step(target)
     for height, count in height_counts(-(-pieces // groups), rows).items():
         tile = Estimate(compute=channels * step_time(target, height, vectors * parts))
-        found += (tile + costs.again(target, panel, panel)) * (groups * count * panels * t * t)
-    matrices, width = t * t * size, vectors * block  # bytes of a channel of a piece in all matrices
+        found += (tile + costs.again(target, panel, panel)) * (groups * count * panels * t)
+    matrices, width = t * size, vectors * block  # bytes of a channel of a piece in all matrices
     kept = panels * max(depths) * matrices * width
     u = kept if tiling.kept else min(channels * matrices * width, target.facts.level2_bytes // 3)
     among = tiling.pieces * matrices * (blocks * block + width) + u  # V, M and U
     found += costs.again(target, panels * pieces * matrices * channels, among)
     found += costs.scattered(target, pieces * matrices * blocks * block, among)
-    spilled = [2 * n if n > target.vector_registers else 0 for n in (t * t, m * t)]
-    data = parts * pieces * blocks * (2 * t * t + 2 * t * (5 * t // 2 - 2) + spilled[0])
+    spilled = [2 * n if n > target.vector_registers else 0 for n in (t, piece_height * points[1])]
+    down, across = (1 if side > 1 else 0 for side in win.kernel)  # which axes are transformed
+    steps = points[1] * down * (5 * height // 2 - 2) + height * across * (5 * points[1] // 2 - 2)
+    data = parts * pieces * blocks * (2 * t + steps + spilled[0])
     times = 1 if tiling.kept else groups
-    weights = parts * times * channels * panels * vectors * (t * t + r * r + (t + r) * 2 * t)
-    results = parts * pieces * panels * vectors * (2 * t * t + (t + m) * 2 * t + spilled[1])
+    steps = 2 * (win.kernel[1] * height * down + t * across)
+    weights = parts * times * channels * panels * vectors * (t + win.taps + steps)
+    steps = 2 * (t * down + piece_height * points[1] * across)
+    results = parts * pieces * panels * vectors * (2 * t + steps + spilled[1])
     found += costs.compute(target, costs.WINOGRAD * (data + results) + costs.WINOGRAD_WEIGHTS * weights)
     found += costs.epilogue(target, node, x.dtype)
     found += costs.stored(target, dims.number(w.nbytes))
@@ -170,7 +193,7 @@ def estimate(node: Node[Conv], target: Target, tiling: Tiling) -> Estimate:
 def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | None:
     """Weights as [panel][channel][tap][vectors * block]."""
     if operand != 1:
-        return pack_operand(node.inputs[operand], 4, choice.block)
+        return pack_operand(node.inputs[operand], node.outputs[0].rank, choice.block)
     halves = half_weights(node.inputs[1].data) if choice.tiling.stored else None
     weights = halves or node.inputs[1].data
     kinds = panels_of(weights.shape[0], choice.block, choice.tiling.vectors)
@@ -208,9 +231,9 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
 
 def emit_plan(plan: WinogradPlan) -> Code:
     k = KernelText(plan.target)
-    u = plan.t**2 * plan.v_step
-    m = u + plan.t**2 * plan.u_step * (sum(kind.count for kind in plan.kinds) if plan.kept else 1)
-    scratch = m + plan.t**2 * plan.m_step
+    u = plan.matrices * plan.v_step
+    m = u + plan.matrices * plan.u_step * (sum(kind.count for kind in plan.kinds) if plan.kept else 1)
+    scratch = m + plan.matrices * plan.m_step
     with k.entry() as f:
         places = f.offset("%scratch", u), f.offset("%scratch", m)
         emit_kept(f, plan, places[0])
@@ -324,7 +347,7 @@ def emit_products(f: KernelFunction, plan: WinogradPlan, kind: Panels, panel: st
     if plan.chunk < plan.x.channels:
         vector, step = vector_type(scalar_type(plan.dtype), plan.lanes), plan.lanes * plan.size
         begin, end = (plan.first_piece(f, share.count, band) for band in share.bands)
-        with f.loop(0, plan.t**2) as matrices, f.loop(begin, end) as piece:
+        with f.loop(0, plan.matrices) as matrices, f.loop(begin, end) as piece:
             row = f.add(f.mul(matrices.index, plan.m_step), f.mul(piece.index, kind.width * plan.size))
             for place in range(0, kind.width * plan.size, step):
                 f.store(vector, "zeroinitializer", f.offset(share.m, f.add(row, place)), step)
@@ -345,7 +368,7 @@ def emit_chunk(
     if not plan.kept:
         emit_transformed(f, plan, kind, weights, share.u, depth)
     whole, rest = f.divide(depth, plan.block)
-    with f.loop(0, plan.t**2) as matrices:
+    with f.loop(0, plan.matrices) as matrices:
         i = matrices.index
         a = f.offset("%scratch", f.mul(i, plan.v_step))
         b, c = f.offset(share.u, f.mul(i, plan.u_step)), f.offset(share.m, f.mul(i, plan.m_step))

@@ -21,20 +21,21 @@ from .panel import LINE, Ahead, Panel, load_widened
 from .panels import Panels
 from .window_sums import nest
 from .winograd_plan import WinogradPlan
-from .winograd_transforms import Transformed, by_columns, by_rows
+from .winograd_transforms import Transformed, axes, by_columns, by_rows
 
 
 def emit_spread(k: KernelText, plan: WinogradPlan) -> None:
     """B' x B of one piece in some lanes of a block of channels, from %x to %v."""
-    t, size, align = plan.t, plan.x.pixel, min(plan.lanes * plan.size, LINE)
+    size, align = plan.x.pixel, min(plan.lanes * plan.size, LINE)
     with _function(k, "spread", ["ptr %args", "ptr noalias %x", "ptr noalias %v"]) as f:
         v = Vectors(f, plan.dtype, plan.lanes)
-        rows = [f.offset("%x", f.mul(y, f.size(plan.x.row))) for y in range(t)]
+        rows = [f.offset("%x", f.mul(y, f.size(plan.x.row))) for y in range(plan.t[0])]
 
         def load(y: int, x: str | int) -> str:
             return f.load(v.type, f.element(rows[y], x, size), align)
 
-        _store_all(f, v, Transformed(by_rows, v, plan.matrices.data, t, load, align), "%v", plan.v_step)
+        matrices = axes(t.data for t in plan.transforms)
+        _store_all(f, v, Transformed(by_rows, v, matrices, load, align), "%v", plan.v_step)
         f.statement("ret void")
 
 
@@ -45,20 +46,20 @@ def emit_weights(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
         v = Vectors(f, plan.dtype, plan.lanes)
 
         def weight(y: int, x: str | int) -> str:
-            place = f.element("%w", f.add(plan.side * y, x), row)
+            place = f.element("%w", f.add(plan.sides[1] * y, x), row)
             near = min(plan.lanes * dtypes.itemsize(plan.stored), LINE)
             return load_widened(f, plan.stored, plan.dtype, plan.lanes, place, near)
 
-        done = Transformed(by_rows, v, plan.matrices.weights, plan.side, weight, align)
+        done = Transformed(by_rows, v, axes(t.weights for t in plan.transforms), weight, align)
         _store_all(f, v, done, "%u", plan.u_step)
         f.statement("ret void")
 
 
 def _store_all(f: KernelFunction, v: Vectors, done: Transformed, to: str, step: int) -> None:
     """Stores the values of a grid, each `step` bytes from the one before."""
-    height = len(done.matrix)
+    height, width = map(len, done.matrices)
     for y in done.rows("0", str(height)):
-        place = f.element(to, y, height * step)
+        place = f.element(to, y, width * step)
         for x, value in enumerate(done.row(y)):
             f.store(v.type, value, f.offset(place, x * step), done.align)
 
@@ -98,7 +99,7 @@ def emit_join(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
     ]
     with _function(k, f"join{kind.vectors}", parameters) as f:
         whole, start = Vectors(f, plan.dtype, plan.block), plan.epilogue.start(f, kind.vectors)
-        done = Finish(plan.epilogue, f, plan.out, kind.vectors, (plan.m, plan.m))
+        done = Finish(plan.epilogue, f, plan.out, kind.vectors, plan.size_of_piece)
         for j in range(kind.vectors):
             bias = [start[j]] * len(plan.parts)
             if len(bias) == 2 and start[j] != "zeroinitializer":
@@ -118,22 +119,22 @@ def emit_join(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
 
 def _joined(f: KernelFunction, plan: WinogradPlan, m: str, bias: str, number: int) -> Transformed:
     """A' m A in some lanes, and the bias."""
-    v, t, align = Vectors(f, plan.dtype, plan.lanes), plan.t, min(plan.lanes * plan.size, LINE)
+    v, width, align = Vectors(f, plan.dtype, plan.lanes), plan.t[1], min(plan.lanes * plan.size, LINE)
 
     def load(y: int, x: str | int) -> str:
-        return f.load(v.type, f.element(m, f.add(y * t, x), plan.m_step), align)
+        return f.load(v.type, f.element(m, f.add(y * width, x), plan.m_step), align)
 
-    matrix, count = plan.matrices.result, len(plan.parts)
-    return Transformed(by_columns, v, matrix, t, load, align, bias, number, count)
+    matrices, count = axes(t.result for t in plan.transforms), len(plan.parts)
+    return Transformed(by_columns, v, matrices, load, align, bias, number, count)
 
 
 def _owned(f: KernelFunction, plan: WinogradPlan, y: str | int, x: int) -> AbstractContextManager[None]:
     """What follows runs where the pixel is the piece's own; of rows that a loop goes through all are."""
     conditions = []
-    for at, (first, last) in zip((y, x), plan.own(f)):
+    for at, (first, last), size in zip((y, x), plan.own(f), plan.size_of_piece):
         if isinstance(at, int) and first != "0":
             conditions.append(f.compare("sge", at, first))
-        if isinstance(at, int) and last != str(plan.m):
+        if isinstance(at, int) and last != str(size):
             conditions.append(f.compare("slt", at, last))
     if not conditions:
         return nullcontext()

@@ -5,6 +5,7 @@ each lies in memory. `kernels/winograd.py` says what is computed in which order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from ...ir import dims, dtypes
 from ...ir.graph import Node
@@ -28,9 +29,9 @@ Bands = tuple[str, str]  # the first of a group's bands of tiles, and the one be
 
 @dataclass(frozen=True)
 class Tiling:
-    """Pieces of m x m, in groups of about `pieces`; panels of `vectors` blocks of channels and tiles of at
-    most `rows` pieces. `kept`: weights are transformed once, all of them, not for every group. `stored`: the
-    type of the weights, where it is not that of sums."""
+    """Pieces of m results along each axis on which the window is longer than 1, in groups of about `pieces`;
+    panels of `vectors` blocks of channels and tiles of at most `rows` pieces. `kept`: weights are transformed
+    once, all of them, not for every group. `stored`: the weights' type, where it is not that of sums."""
 
     m: int
     vectors: int
@@ -38,6 +39,12 @@ class Tiling:
     pieces: int
     kept: bool = False
     stored: str | None = None
+
+
+def piece_of(window: Window, m: int) -> tuple[int, int]:
+    """Rows and columns of a piece: one where the window has one."""
+    rows, columns = (m if side > 1 else 1 for side in window.kernel)
+    return rows, columns
 
 
 def _apart(nbytes: int) -> int:
@@ -60,9 +67,11 @@ class WinogradPlan:
         spans: Sequence[tuple[int, int]],
     ):
         tiling = choice.tiling
-        self.target, self.m, self.cost = target, tiling.m, choice.cost
-        self.side = window.kernel[0]
-        self.t, self.matrices = self.m + self.side - 1, transforms(self.m, self.side)
+        self.target, self.cost, self.sides = target, choice.cost, window.kernel
+        self.size_of_piece = piece_of(window, tiling.m)
+        self.transforms = tuple(map(transforms, self.size_of_piece, self.sides))
+        self.t = tuple(m + r - 1 for m, r in zip(self.size_of_piece, self.sides))
+        self.matrices = prod(self.t)  # products a channel
         self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
         self.block, self.window = self.out.block, window
         self.dtype, self.size = node.op.accumulate, dtypes.itemsize(node.op.accumulate)
@@ -75,8 +84,9 @@ class WinogradPlan:
         self.grouped = self.convolved > 1
         self.kinds = panels_of(self.out.channels, self.block, tiling.vectors)
         self.widest, self.rows, self.kept = tiling.vectors, tiling.rows, tiling.kept
-        self.columns = dims.ceil_divide(self.out.width, self.m)
-        self.pieces = dims.ceil_divide(self.out.height, self.m) * self.columns
+        height, width = self.size_of_piece
+        self.columns = dims.ceil_divide(self.out.width, width)
+        self.pieces = dims.ceil_divide(self.out.height, height) * self.columns
         self.piece = self.x.blocks * self.x.pixel  # bytes of a piece in one of the matrices V
         self.groups = self._groups(tiling.pieces)
         most = self.counts[-1]
@@ -89,7 +99,7 @@ class WinogradPlan:
 
     @property
     def taps(self) -> int:
-        return self.side**2
+        return prod(self.sides)
 
     # Sizes ---------------------------------------------------------------------------------------
 
@@ -117,7 +127,7 @@ class WinogradPlan:
         where U is kept."""
         if self.kept or self.grouped:
             return max(high - low for low, high in self.spans)
-        block = self.t**2 * self.widest * self.block**2 * self.size  # bytes of a block of channels
+        block = self.matrices * self.widest * self.block**2 * self.size  # bytes of a block of channels
         most = max(1, self.target.facts.level2_bytes // 3 // block)
         chunks = -(-self.x.blocks // most)
         return min(self.x.channels, -(-self.x.blocks // chunks) * self.block)
@@ -144,13 +154,13 @@ class WinogradPlan:
         """What a tile fetches in a step of k, so that all tiles of a group fetch the weights of all taps for
         each."""
         weights = self.taps * tile.columns * dtypes.itemsize(self.stored)
-        return -(-weights * tile.rows // (self.t**2 * self.counts[-1]))
+        return -(-weights * tile.rows // (self.matrices * self.counts[-1]))
 
     def ahead_word(self, f: Function, kind: Panels, weights: str, depth: str, i: str, start: str) -> str:
         """Where what the tile at `start` of the i-th matrix fetches begins, behind these weights."""
         nbytes = int(depth) * self.taps * kind.width * dtypes.itemsize(self.stored)
         pieces = self.counts[-1]
-        share = f.mul(f.add(f.mul(i, pieces), start), -(-nbytes // (self.t**2 * pieces)))
+        share = f.mul(f.add(f.mul(i, pieces), start), -(-nbytes // (self.matrices * pieces)))
         return f.offset(weights, f.add(nbytes, share))
 
     @property
@@ -220,7 +230,7 @@ class WinogradPlan:
 
     def panel_u(self, f: Function, kind: Panels, u: str, panel: str) -> str:
         """Where U of the panel-th panel of a kind begins."""
-        return f.offset(u, f.mul(f.add(kind.first, panel), self.t**2 * self.u_step)) if self.kept else u
+        return f.offset(u, f.mul(f.add(kind.first, panel), self.matrices * self.u_step)) if self.kept else u
 
     def tile(self, height: int, vectors: int) -> Tile:
         return Tile(height, vectors, self.block, self.dtype, self.dtype, self.dtype)
@@ -281,10 +291,11 @@ class WinogradPlan:
         """The first row and column of a piece, and how many of its rows and columns belong to the piece
         before: at the end of a row or column pieces overlap."""
         found = []
-        for index, size in zip(f.divide(piece, f.size(self.columns)), (self.out.height, self.out.width)):
-            start = wanted = f.mul(index, self.m)
-            if size % self.m != 0:
-                start = f.maximum(0, f.minimum(wanted, f.size(size - self.m)))
+        sizes = zip((self.out.height, self.out.width), self.size_of_piece)
+        for index, (size, m) in zip(f.divide(piece, f.size(self.columns)), sizes):
+            start = wanted = f.mul(index, m)
+            if size % m != 0:
+                start = f.maximum(0, f.minimum(wanted, f.size(size - m)))
             found.append((start, "0" if start == wanted else f.sub(wanted, start)))
         (y, above), (x, left) = found
         return y, x, above, left
@@ -299,7 +310,9 @@ class WinogradPlan:
     def own(self, f: KernelFunction) -> tuple[tuple[str, str], tuple[str, str]]:
         """The first row that is a piece's own and the one behind the last; the same of columns."""
         rows, columns = (
-            ("0" if size % self.m == 0 else first, f.size(dims.minimum(self.m, size)))
-            for first, size in (("%above", self.out.height), ("%left", self.out.width))
+            ("0" if size % m == 0 else first, f.size(dims.minimum(m, size)))
+            for first, size, m in zip(
+                ("%above", "%left"), (self.out.height, self.out.width), self.size_of_piece
+            )
         )
         return rows, columns

@@ -2,12 +2,12 @@
 inputs by t products (Toom and Cook; "Fast Algorithms for Convolutional Neural Networks", Lavin and Gray,
 2015).
 
-    result * ((weights * w) . (data * x)),   the same along both axes of an image
+    result * ((weights * w) . (data * x)),   the same along each axis of an image
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache
 from math import prod
@@ -67,6 +67,8 @@ def combination(v: Vectors, factors: Sequence[Fraction], values: Sequence[str]) 
 
 def by_rows(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
     """matrix * values where rows 1 and 2, 3 and 4, ... differ in the sign of their odd columns."""
+    if len(matrix) == 1:  # of an axis on which nothing is transformed
+        return list(values)
     found = [combination(v, matrix[0], values)]
     for row in matrix[1:-1:2]:
         even, odd = ([c if k % 2 == side else Fraction(0) for k, c in enumerate(row)] for side in (0, 1))
@@ -77,6 +79,8 @@ def by_rows(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
 
 def by_columns(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
     """matrix * values where columns 1 and 2, 3 and 4, ... differ in the sign of their odd rows."""
+    if len(values) == 1:
+        return list(values)
     pairs = list(zip(values[1:-1:2], values[2:-1:2]))
     sums = [v.add(a, b) for a, b in pairs], [v.sub(a, b) for a, b in pairs]
     return [
@@ -86,45 +90,54 @@ def by_columns(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
 
 
 Transform = Callable[[Vectors, Matrix, Sequence[str]], list[str]]
+Axes = tuple[Matrix, Matrix]  # those of rows and of columns
 ZERO = "zeroinitializer"
 
 
+def axes(matrices: Iterable[Matrix]) -> Axes:
+    rows, columns = matrices
+    return rows, columns
+
+
 class Transformed:
-    """matrix * grid * matrix' for a grid of size x size values, `load(row, column)`, whose columns are
-    transformed at once and whose rows when they are asked for.
+    """matrix * grid * matrix' with the matrix of either axis, for a grid of values `load(row, column)` whose
+    columns are transformed at once and whose rows when they are asked for.
 
     What registers do not hold between the two goes through memory, in order, rather than where LLVM would
     spill it, and both are loops: unrolled they were most of a convolution's code. added: to every result,
-    which is to the value (1, 1) of the grid. number: of those whose memory is in use at a time, `count`."""
+    which is to the value of the grid at the point 1 of both axes. number: of those whose memory is in use at
+    a time, `count`."""
 
     def __init__(
         self,
         transform: Transform,
         v: Vectors,
-        matrix: Matrix,
-        size: int,
+        matrices: Axes,
         load: Callable[[int, str | int], str],
         align: int,
         added: str = ZERO,
         number: int = 0,
         count: int = 1,
     ):
-        self.transform, self.v, self.matrix, self.size, self.align = transform, v, matrix, size, align
-        self.added, f, values = added, v.f, len(matrix) * size
+        self.transform, self.v, self.matrices, self.align = transform, v, matrices, align
+        height, width = (len(matrix[0]) for matrix in matrices)
+        self.point = min(1, height - 1), min(1, width - 1)
+        self.added, f, values = added, v.f, len(matrices[0]) * width
         self.nbytes = v.lanes * dtypes.itemsize(v.dtype)
         self.columns: list[list[str]] = []
         if values <= f.text.target.vector_registers:
-            grid: list[list[str]] = [[load(y, x) for y in range(size)] for x in range(size)]
-            grid[1][1] = self._sum(grid[1][1])
-            self.columns = [transform(v, matrix, column) for column in grid]
+            grid: list[list[str]] = [[load(y, x) for y in range(height)] for x in range(width)]
+            y, x = self.point
+            grid[x][y] = self._sum(grid[x][y])
+            self.columns = [transform(v, matrices[0], column) for column in grid]
             return
         memory = f.hoisted(f"alloca [{count * values} x {v.type}], align {align}", "ptr")
         self.memory = f.offset(memory, number * values * self.nbytes)
-        with f.loop(0, size) as x:
-            column = transform(v, matrix, [load(y, x.index) for y in range(size)])
-            place = f.element(self.memory, x.index, self.nbytes)
+        with f.loop(0, width) as across:
+            column = transform(v, matrices[0], [load(y, across.index) for y in range(height)])
+            place = f.element(self.memory, across.index, self.nbytes)
             for y, value in enumerate(column):
-                f.store(v.type, value, f.offset(place, y * size * self.nbytes), align)
+                f.store(v.type, value, f.offset(place, y * width * self.nbytes), align)
 
     def _sum(self, value: str) -> str:
         return value if self.added == ZERO else self.v.add(value, self.added)
@@ -132,7 +145,7 @@ class Transformed:
     def rows(self, first: str, behind: str) -> Iterator[str | int]:
         """The numbers of rows, for each of which what follows is emitted: all, or in a loop these."""
         if self.columns:
-            yield from range(len(self.matrix))
+            yield from range(len(self.matrices[0]))
         else:
             with self.v.f.loop(first, behind) as loop:
                 yield loop.index
@@ -140,11 +153,11 @@ class Transformed:
     def row(self, y: str | int) -> list[str]:
         """The row of the result with a number of `rows`."""
         if isinstance(y, int):
-            return self.transform(self.v, self.matrix, [column[y] for column in self.columns])
-        f, v = self.v.f, self.v
-        place = f.element(self.memory, y, self.size * self.nbytes)
+            return self.transform(self.v, self.matrices[1], [column[y] for column in self.columns])
+        f, v, width = self.v.f, self.v, len(self.matrices[1][0])
+        place = f.element(self.memory, y, width * self.nbytes)
         values: list[str] = [
-            f.load(v.type, f.offset(place, x * self.nbytes), self.align) for x in range(self.size)
+            f.load(v.type, f.offset(place, x * self.nbytes), self.align) for x in range(width)
         ]
-        values[1] = self._sum(values[1])
-        return self.transform(v, self.matrix, values)
+        values[self.point[1]] = self._sum(values[self.point[1]])
+        return self.transform(v, self.matrices[1], values)

@@ -137,8 +137,7 @@ def _products_ns(node: Node, machine: Target, sizes: Mapping[str, int]) -> float
         return sum(_products_ns(inner, machine, sizes) for inner in node.op.region.nodes)
     count: float = _number(multiply_adds_of(node), sizes)
     if node.choice is not None and node.choice.kernel is winograd:
-        m, r = node.choice.tiling.m, winograd.window(node).kernel[0]
-        count *= (m + r - 1) ** 2 / (r * m) ** 2
+        count *= winograd.products_share(node, node.choice.tiling)
     if node.choice is not None and node.choice.kernel is conv_padded:
         count *= conv_padded.used_share(node)
     return count / _products_rate(node, machine) if count else 0.0

@@ -1,5 +1,5 @@
-"""Winograd's convolutions of 3x3 and 5x5 windows against the interpreter, and their transforms by
-themselves."""
+"""Winograd's convolutions of 3x3 and 5x5 windows, and of windows along one axis, against the interpreter, and
+their transforms by themselves."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -52,7 +52,9 @@ def channels_to(outputs):
 # Transforms --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("m, r", [(m, r) for r, pieces in winograd.PIECES.items() for m in pieces])
+@pytest.mark.parametrize(
+    "m, r", [(m, r) for r, pieces in {**winograd.PIECES, **winograd.LINES}.items() for m in pieces]
+)
 def test_the_transforms_compute_exactly_what_a_window_does(m, r):
     matrices, rng = transforms(m, r), np.random.default_rng(m)
     data, weights = ([Fraction(int(n)) for n in rng.integers(-9, 9, size)] for size in (m + r - 1, r))
@@ -82,6 +84,39 @@ def test_groups_and_symbolic_images_of_windows_of_five_by_five(target):
     )
     case = convolution((2, 17, 6, 11), (33, 17, 5, 5), pads=2, symbolic=symbols("n", 17, "h", "w"))
     check(case, winograd, target, 1, 1, tolerance=TOLERANCE)
+
+
+# Windows along one axis --------------------------------------------------------------------------
+
+
+@TARGETS
+@pytest.mark.parametrize("side", winograd.LINES)
+@pytest.mark.parametrize("size, pads", [((1, 13), 0), ((13, 1), 1), ((9, 11), (0, 1, 2, 0))], ids=str)
+def test_windows_of_one_row_and_of_one_column(target, side, size, pads):
+    for window in ((1, side), (side, 1)):
+        if all(n >= r for n, r in zip(size, window)):
+            case = convolution((2, 20, *size), (40, 20, *window), pads=pads)
+            check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+@TARGETS
+@pytest.mark.parametrize("side", winograd.LINES)
+@pytest.mark.parametrize("length", [1, 2, 7, 50])
+def test_sequences_of_any_length(target, side, length):
+    before = (side - 1) // 2
+    case = convolution((2, 33, length), (17, 33, side), pads=before)
+    check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+    case = convolution((2, 33, length), (17, 33, side), pads=before, symbolic=symbols("n", 33, "l"))
+    check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+@TARGETS
+def test_sequences_in_groups_in_double_precision_and_with_an_epilogue(target):
+    check(convolution((1, 48, 30), (40, 24, 5), pads=2, groups=2), winograd, target, tolerance=TOLERANCE)
+    check(convolution((1, 17, 30), (40, 17, 3), pads=1, dtype=np.float64), winograd, target, tolerance=1e-13)
+    bias = (random(24, 1, seed=7), True)
+    case = convolution((1, 300, 30), (24, 300, 3), pads=1, epilogue=relu_of_bias(), extra=[bias])
+    check(case, winograd, target, tolerance=TOLERANCE)
 
 
 # Images ------------------------------------------------------------------------------------------
@@ -239,10 +274,12 @@ def test_residuals_and_long_activations_reach_every_pixel_once(target, size):
         convolution((1, 32, 9, 9), (32, 32, 3, 3), dilations=2, pads=2),
         convolution((1, 32, 9, 9), (32, 8, 3, 3), groups=4, pads=1),
         convolution((1, 32, 9, 9), (32, 32, 7, 7), pads=3),
-        convolution((1, 32, 9), (32, 32, 3), pads=1),
+        convolution((1, 32, 9), (32, 32, 1)),
+        convolution((1, 32, 9, 9), (32, 32, 3, 5), pads=1),
+        convolution((1, 32, 20), (32, 32, 9), pads=4),
         convolution((1, 3, 9, 9), (32, 3, 3, 3), pads=1),
     ],
-    ids=["strides", "dilations", "narrow groups", "7x7", "one axis", "three channels"],
+    ids=["strides", "dilations", "narrow groups", "7x7", "1", "3x5", "9", "three channels"],
 )
 def test_other_convolutions_are_left_to_others(case):
     assert not choices(case, winograd, harness.RUNNABLE[0])[1]
