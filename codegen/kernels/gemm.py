@@ -425,9 +425,14 @@ class Gemm:
         tile = self.tile(tiling.rows, tiling.vectors)
         return tiles > 1 and mk.waits(self.target, tile, tile.panel_step // tiles)
 
+    @property
+    def depth_bytes(self) -> int:
+        """Bytes of a panel for each step of k."""
+        return self.width * self.group * self.sizes[B]
+
     def ahead(self) -> Ahead:
         """What a tile fetches: `share` bytes in each step of k, and no less than that of two tiles."""
-        step, rows = self.width * self.group * self.sizes[B], self.product.m.size
+        step, rows = self.depth_bytes, self.product.m.size
         least = 2 * self.tiling.rows if not isinstance(rows, int) else rows
         return Ahead("%ahead", "%share", -(-step * min(self.tiling.rows, least) // (least * LINE)))
 
@@ -437,7 +442,7 @@ class Gemm:
         rows = f.maximum(f.size(self.product.m.size), 1)
         nbytes = f.size(self.panel_bytes())
         each, _ = f.divide(nbytes, rows)
-        step, _ = f.divide(self.tiling.rows * self.width * self.group * self.sizes[B], rows)
+        step, _ = f.divide(self.tiling.rows * self.depth_bytes, rows)
         return f.offset(panel, f.add(nbytes, f.mul(row, each))), step
 
     # The entry -----------------------------------------------------------------------------------
@@ -556,11 +561,11 @@ class Gemm:
         """Calls the function of a kind of tile for the tile at a row and a panel; `b`: where the panel is, if
         not in B."""
         at = self.tile_places(f, places, row, panel)
-        at[B] = b or at[B]
+        constant, at[B] = at[B], b or at[B]
         numbers = [f.size(word) for word in self.words]
         pointers = [*at, "%scratch"]
         if self.shared:
-            ahead, share = self.shares(f, at[B], row)
+            ahead, share = self.shares(f, constant, row)
             pointers, numbers = [*pointers, ahead], [*numbers, share]
         arguments = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, columns)]
         f.statement(f"call void @{ENTRY}.{name}{height}({', '.join(arguments)})")

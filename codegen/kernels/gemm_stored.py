@@ -136,11 +136,10 @@ class Stored(Gemm):
         self, node: Node[Contract], product: Product, tiling: Tiling, cost: Estimate, target: Target
     ):
         self.plain, self.block, self.form = product, node.op.rounded, tiling.form
-        self.decoded = False  # whether the tile being written reads numbers, rather than what is stored
+        self.decoded = False  # whether tiles being written or called read numbers, rather than what is stored
         if self.block:
             product = _over_rounded(product, tiling.integers, self.row_bytes(tiling))
         super().__init__(node, product, tiling, cost, target)
-        self.shared = False  # tiles read a panel after it is decoded, or as they decode it
 
     def row_bytes(self, tiling: Tiling) -> int:
         return row_bytes(tiling.form, tiling.integers)
@@ -154,6 +153,22 @@ class Stored(Gemm):
     @property
     def part_tiles(self) -> int:
         return self.tiling.block  # a part decodes its panels
+
+    # The next panel ------------------------------------------------------------------------------
+
+    @property
+    def depth_bytes(self) -> int:
+        return -(-self.form.panel_bytes(self.width) // self.form.depth)
+
+    @property
+    def shared(self) -> bool:
+        """Whether each tile that reads a decoded panel fetches its share of the next one: nothing else would be
+        done while that arrives to be decoded."""
+        tile = self.tile(self.tiling.rows, self.tiling.vectors)
+        return self.decoded and mk.waits(self.target, tile, self.depth_bytes)
+
+    def streams(self, tile: mk.Tile, depth: Dimension) -> int:
+        return 1  # a decoded panel is near
 
     # Tiles ---------------------------------------------------------------------------------------
 
@@ -242,6 +257,8 @@ class Stored(Gemm):
         m, few = self.rows(f), self.tiling.few
 
         def streamed(name: str, panel: str, columns: str) -> None:
+            self.decoded = False
+
             def tile(height: int, row: str) -> None:
                 self.call_tile(f, places, height, row, f"{name}{FEW}", panel, columns)
 
@@ -251,6 +268,7 @@ class Stored(Gemm):
                 mk.for_equal_tiles(f, m, few, lambda height, row, _: tile(height, row))
 
         def shared(name: str, panel: str, columns: str) -> None:
+            self.decoded = True
             stored, numbers = self.tile_places(f, places, "0", panel)[B], f.offset("%scratch", self.panel_at)
             f.run(f"@{ENTRY}.{name}.decode", f"ptr {stored}", f"ptr {numbers}")
 
