@@ -112,6 +112,7 @@ COUNTED = 1.0  # one of the counts of a digit added up
 WALKED = 1.5  # from a node of a tree to the next, several rows taking turns
 WALKED_VECTOR = 10.0  # the same of a vector of rows
 COMPARED_BITS = 0.5  # a comparison of a vector of rows that clears bits of leaves
+COMPARED_TREES = 0.8  # the same of a vector of trees and one row, each with a comparison of its own
 BIT_FOUND = 3.0  # the lowest bit of each of a vector's words
 LEAF_ADDED = 5.0  # what a vector's leaves add to a column of its sums, looked up
 

@@ -2,7 +2,8 @@
 
     rows    for each tree: LANES * GROUPS rows at a time, whose sums lie in memory column by column. They
             walk down together (`Walk`), or all its comparisons clear bits (`Compare`)
-    a row   for each target: LANES * GROUPS of its trees walk at a time; what is left of a part's rows goes so
+    a row   for each target: LANES * GROUPS of its trees walk at a time, or trees of few leaves that may lie
+            deep make all comparisons, LANES at a time; what is left of a part's rows goes so
 A step of a walking vector gathers word and threshold of its entries (`tree_tables.py`) and a feature of its
 rows, unless registers hold these. The first steps of a single row gather no entries: they choose among all
 nodes of a level, which lie side by side for the trees of a vector. Where a target does not gather, lanes that
@@ -26,14 +27,15 @@ from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..nests.nest import ERROR_BYTES
 from ..text.emitter import Reg, like, mangled, scalar_type, splat, type_of, vector_constant, vector_type
 from ..text.memory import gather, load_first
-from ..tiles.tree_bits import TreeBits, tree_bits
-from ..tiles.tree_tables import BEHIND, TreeTables, tree_tables
+from ..tiles.tree_bits import COMPARED_TOGETHER, TreeBits, lane_bits, tree_bits
+from ..tiles.tree_tables import BEHIND, TreeTables, feature_bits, tree_tables
 
 MOST_ROWS = 256  # of a part
 GROUPS = 8  # that walk at a time: as many steps are on their way while one waits for what it gathers
 FIRST_LEVELS = (
     4  # of which lanes choose by masks: each takes twice the vectors of the one before for a gather
 )
+NEUTRAL = {"sum": 0.0, "min": np.inf, "max": -np.inf}  # what trees of nothing give
 UNROLLED = 8  # columns that are added without a loop
 ALIGNMENT = 64  # of each table
 
@@ -41,13 +43,15 @@ ALIGNMENT = 64  # of each table
 @dataclass(frozen=True)
 class Tiling:
     """lanes of a vector that walks, groups of them at a time, levels whose nodes a single row does not
-    gather, rows of a part, and the lanes of a vector of rows that are compared (None: they walk)."""
+    gather, rows of a part, the lanes of a vector of rows that are compared (None: they walk), and whether the
+    trees of a single row are."""
 
     lanes: int
     groups: int
     levels: int
     rows: int
     compared: int | None = None
+    single: bool = False
 
     @property
     def together(self) -> int:
@@ -64,12 +68,31 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     lanes, step = (wide, costs.WALKED_VECTOR / wide) if gathers else (1, costs.WALKED)
     groups = max(2, min(GROUPS, -(-max(trees, most) // lanes))) if gathers else GROUPS
     levels = FIRST_LEVELS if Ability.PERMUTE in target.abilities else 1
-    steps = trees * max(1, node.op.depth)
-    yield _offer(
-        node, target, Tiling(lanes, groups, levels, _rows(node, target, lanes * groups)), steps * step
-    )
+    steps, one = trees * max(1, node.op.depth), _single(node, target, lanes)
+    rows = _rows(node, target, lanes * groups)
+    yield _offer(node, target, Tiling(lanes, groups, levels, rows, None, one), steps * step)
     if compared is not None:
-        yield _offer(node, target, Tiling(lanes, groups, levels, MOST_ROWS, wide), compared / wide)
+        yield _offer(node, target, Tiling(lanes, groups, levels, MOST_ROWS, wide, one), compared / wide)
+
+
+def _single(node: Node[TreeEnsemble], target: Target, lanes: int) -> bool:
+    """Whether a single row makes all comparisons of trees that are lanes, as that is faster than to walk."""
+    if lanes == 1 or not _fits_registers(node, target, lanes):
+        return False
+    found = lane_bits(node, lanes, feature_bits(node))
+    if found is None:
+        return False
+    steps = (
+        max(0, node.op.depth - FIRST_LEVELS) * costs.WALKED_VECTOR
+        + (1 << FIRST_LEVELS) * costs.COMPARED_TREES
+    )
+    return len(found.words) * costs.COMPARED_TREES < (len(found.firsts) - 1) * steps
+
+
+def _fits_registers(node: Node[TreeEnsemble], target: Target, lanes: int) -> bool:
+    """Whether two registers hold all features that trees look at, and lanes of them can be picked."""
+    fits = node.inputs[0].dtype == "float32" and lanes > 1 and 0 < node.op.width <= 2 * lanes
+    return fits and Ability.PERMUTE in target.abilities
 
 
 def _offer(node: Node[TreeEnsemble], target: Target, tiling: Tiling, row: float) -> Offer[Tiling]:
@@ -108,18 +131,27 @@ def _stride(dtype: str, target: Target) -> int:
 def tables_of(node: Node[TreeEnsemble], tiling: Tiling) -> tuple[dict[str, int], np.ndarray]:
     """(where each table begins, all tables) as bytes."""
     walk = tree_tables(node, tiling.together, tiling.lanes, tiling.levels)
-    names = ("values", "depths", "starts", "targets", "weights", "first_words", "first_thresholds")
+    names = ["values", "depths", "targets", "weights"]
+    if not tiling.single:
+        names += ["starts", "first_words", "first_thresholds"]
     found = {name: getattr(walk, name) for name in names}
     if walk.words.itemsize == walk.thresholds.itemsize == 4:  # read at once
         found["pairs"] = np.stack([walk.words, walk.thresholds.view(np.int32)], 1)
     else:
         found |= {"words": walk.words, "thresholds": walk.thresholds}
-    bits = tree_bits(node) if tiling.compared else None
+    bits = tree_bits(node) if tiling.compared or tiling.single else None
+    if bits is not None:
+        nothing = np.full((1, bits.weights.shape[1]), NEUTRAL[node.op.aggregate], bits.weights.dtype)
+        found["bit_weights"] = np.concatenate([bits.weights, nothing])
+    lanes = lane_bits(node, tiling.lanes, walk.bits) if tiling.single else None
+    if lanes is not None:
+        fields = ("starts", "firsts", "words", "thresholds", "masks", "leaves")
+        found |= {f"lane_{name}": getattr(lanes, name) for name in fields}
     if bits is not None and tiling.compared:
         row = (MOST_ROWS + tiling.compared) * bits.thresholds.dtype.itemsize
         found["columns"] = (bits.features.astype(np.int64) * row).astype(np.int32)
         found |= {f"bit_{name}": getattr(bits, name) for name in ("thresholds", "masks", "lists", "firsts")}
-        found |= {"bit_leaves": bits.leaves, "bit_weights": bits.weights}
+        found["bit_leaves"] = bits.leaves
     offsets, parts, at = {}, [], 0
     for name, table in found.items():
         data = np.ascontiguousarray(table).reshape(-1).view(np.uint8)
@@ -168,7 +200,7 @@ class Walk:
         self.word_type = f"i{8 * self.tables.words.itemsize}"
         self.paired = "pairs" in tables_of(node, tiling)[0]
         self.row: tuple[str, str] | None = None  # the features of the row at work, if registers hold them
-        self.nothing = {"sum": 0.0, "min": np.inf, "max": -np.inf}[node.op.aggregate]
+        self.nothing = NEUTRAL[node.op.aggregate]
         self.neutral = splat(self.nothing, self.dtype, tiling.lanes)
 
     def table(self, name: str) -> str:
@@ -283,8 +315,14 @@ class Walk:
             self._add(values, column)
             return
 
+        self._add_weights(values, "weights", column, stride)
+
+    def _add_weights(self, begins: Reg, table: str, column: str, stride: str | int) -> None:
+        """Adds the weights that begin there in a table."""
+        f = self.f
+
         def one(c: str | int) -> None:
-            weights = gather(f, self.element, f.element(self.table("weights"), c, self.size), values)
+            weights = gather(f, self.element, f.element(self.table(table), c, self.size), begins)
             self._add(weights, f.element(column, f.mul(c, stride), self.size))
 
         if self.each <= UNROLLED:
@@ -378,26 +416,62 @@ class Walk:
 
     def one(self, x: str, out: str) -> None:
         """Trees as lanes."""
-        f, tiling, lanes = self.f, self.tiling, self.tiling.lanes
+        f, lanes = self.f, self.tiling.lanes
         self.row = self._in_registers(x)
+        starts = "lane_starts" if self.tiling.single else "starts"
         with f.loop(0, self.tables.starts.size - 1) as target:
-            first = f.cast("zext", self.entry("starts", target.index), "i64")
-            last = f.cast("zext", self.entry("starts", f.add(target.index, 1)), "i64")
+            first = f.cast("zext", self.entry(starts, target.index), "i64")
+            last = f.cast("zext", self.entry(starts, f.add(target.index, 1)), "i64")
             self.clear(self.sums, self.each * lanes)
-            with f.loop(first, last, tiling.together) as tree:
-                group = f.binary("udiv", tree.index, tiling.together)
-                steps = self.entry("depths", f.add(group, self.tables.targets.size))
-                places = []
-                for g in range(tiling.groups):
-                    places.append(self._after_first(f.add(tree.index, g * lanes), x))
-                fewer = f.binary("sub", steps, self.tables.levels)
-                for end in self.walk(places, [x] * tiling.groups, None, fewer):
-                    self.add(end, self.sums, lanes)
+            (self._compared_trees if self.tiling.single else self._walked_trees)(first, last, x)
             with f.loop(0, self.each) as c:
                 column = f.element(self.sums, f.mul(c.index, lanes), self.size)
                 total = self._folded(f.load(self.vector, column, self.size))
                 place = f.add(target.index, c.index)
                 f.store(self.element, total, f.element(out, place, self.size), self.size)
+
+    def _walked_trees(self, first: str, last: str, x: str) -> None:
+        """Adds what trees first .. last give."""
+        f, tiling, lanes = self.f, self.tiling, self.tiling.lanes
+        with f.loop(first, last, tiling.together) as tree:
+            group = f.binary("udiv", tree.index, tiling.together)
+            steps = self.entry("depths", f.add(group, self.tables.targets.size))
+            places = [self._after_first(f.add(tree.index, g * lanes), x) for g in range(tiling.groups)]
+            fewer = f.binary("sub", steps, self.tables.levels)
+            for end in self.walk(places, [x] * tiling.groups, None, fewer):
+                self.add(end, self.sums, lanes)
+
+    def _compared_trees(self, first: str, last: str, x: str) -> None:
+        """Adds what the trees of vectors first .. last give."""
+        f, lanes = self.f, self.tiling.lanes
+        with f.loop(first, last) as vector:
+            begin, end = (
+                f.cast("zext", self.entry("lane_firsts", f.add(vector.index, k)), "i64") for k in range(2)
+            )
+            with f.loop(
+                begin, end, COMPARED_TOGETHER, carried=[(self.places, splat(-1, "int32", lanes))]
+            ) as loop:
+                left = loop.carried[0]
+                for k in range(COMPARED_TOGETHER):
+                    left = self._cleared(left, f.mul(f.add(loop.index, k), lanes), x)
+                loop.carry(left)
+            lowest = f.text.declare(f"llvm.cttz.{mangled(self.places)}", self.places, [self.places, "i1"])
+            leaf = f.call(self.places, lowest, f"{self.places} {loop.results[0]}", "i1 false")
+            begins = f.load(self.places, f.element(self.table("lane_leaves"), f.mul(vector.index, lanes), 4))
+            number = f.binary("add", leaf, begins)
+            if self.each > 1:
+                number = f.binary("mul", number, splat(self.each, "int32", lanes))
+            self._add_weights(number, "bit_weights", self.sums, lanes)
+
+    def _cleared(self, left: str, comparison: str, x: str) -> Reg:
+        """The bits of leaves that are left of each tree after its comparison from there on."""
+        f, lanes = self.f, self.tiling.lanes
+        narrow = f.load(vector_type("i8", lanes), f.element(self.table("lane_words"), comparison, 1))
+        words = f.cast("zext", narrow, vector_type(self.word_type, lanes))
+        thresholds = f.load(self.vector, f.element(self.table("lane_thresholds"), comparison, self.size))
+        masks = f.load(self.places, f.element(self.table("lane_masks"), comparison, self.size))
+        right = self.goes_right(words, thresholds, x, None)
+        return f.select(right, self.places, f.binary("and", left, masks, self.places), left)
 
     def _after_first(self, tree: str, x: str) -> Reg:
         """Where a row is behind the first levels of as many trees as there are lanes, from that tree on."""
@@ -445,8 +519,7 @@ class Walk:
     def _in_registers(self, x: str) -> tuple[str, str] | None:
         """All features of a row that trees look at, where two registers hold them and lanes can be picked."""
         f, lanes, width = self.f, self.tiling.lanes, self.node.op.width
-        fits = self.dtype == "float32" and lanes > 1 and 0 < width <= 2 * lanes
-        if not fits or Ability.PERMUTE not in f.target.abilities:
+        if not _fits_registers(self.node, f.target, lanes):
             return None
         low = load_first(f, self.dtype, lanes, x, min(width, lanes))
         if width <= lanes:

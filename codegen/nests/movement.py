@@ -39,6 +39,8 @@ from .nest import (
 )
 from .row_copies import copy_bytes
 
+UNROLLED = 16  # runs of a border that are copied without a loop
+
 
 def stages(node: Node, target: Target) -> Stages:
     if isinstance(node.op, Pad) and node.op.mode != "constant":
@@ -148,20 +150,40 @@ class Folded(Piece):
 
     @property
     def estimate(self) -> Estimate:
-        """Runs that are found and copied."""
+        """Runs that are copied, and found where the places of all are not known."""
         runs, run = dims.typical(dims.product(self.sizes)), dims.typical(self.run)
         vectors = runs * -(-run * 8 // self.target.vector_bits)
         found = costs.move(self.target, 2 * runs * run) + costs.compute(self.target, 2 * vectors)
-        return found + costs.overhead(costs.FOLDED * runs)
+        return found + costs.overhead(0 if self._places else costs.FOLDED * runs)
 
     @property
     def blocks(self) -> Blocks:
         return block_rows(self.sizes, self.elements, unit=1)
 
+    @property
+    def _places(self) -> list[tuple[int, int]]:
+        """Where in a line each run of a narrow border lies, and the run that it copies; none where only the
+        run knows."""
+        length, ahead, count = self.size, self.before, self.sizes[-1]
+        if not (isinstance(length, int) and isinstance(ahead, int) and isinstance(count, int)):
+            return []
+        if length == 0 or count > UNROLLED:
+            return []
+        beyond = [k if k < ahead else k + length for k in range(count)]
+        return [(k, _folded_place(self.mode, k - ahead, length) + ahead) for k in beyond]
+
     def emit(self, f: KernelFunction, block: Block) -> None:
         length, ahead, nbytes = (f.size(d) for d in (self.size, self.before, self.run))
         with f.when(f.compare("eq", length, 0)):
             fail(f, "invalid_value", "0")
+        places = self._places
+        if places and block.extents[-1] == str(len(places)):
+            with loops(f, block.extents[:-1]) as inside:
+                outer = [f.add(a, b) for a, b in zip(block.starts, inside)]
+                line = address(f, self.view, (*outer, 0))
+                for to, source in places:
+                    copy_bytes(f, displaced(f, line, to, nbytes), displaced(f, line, source, nbytes), nbytes)
+            return
         with loops(f, block.extents) as inside:
             *outer, place = (f.add(a, b) for a, b in zip(block.starts, inside))
             line = address(f, self.view, (*outer, 0))
@@ -169,6 +191,16 @@ class Folded(Piece):
             place = f.add(place, f.select(beyond, "i64", length, "0"))
             source = f.add(_folded_index(f, self.mode, f.sub(place, ahead), ahead, length), ahead)
             copy_bytes(f, displaced(f, line, place, nbytes), displaced(f, line, source, nbytes), nbytes)
+
+
+def _folded_place(mode: str, index: int, length: int) -> int:
+    """Where in 0..length-1 an index outside of it finds its element."""
+    if mode == "edge":
+        return max(0, min(index, length - 1))
+    if mode == "wrap":
+        return index % length
+    once = abs(index) % max(2 * (length - 1), 1)
+    return min(once, 2 * (length - 1) - once)
 
 
 def _folded_index(f: Function, mode: str, index: str, before: str, length: str) -> str:

@@ -3,6 +3,9 @@
 Leaves are numbered from left to right, one bit each. A node whose comparison sends a row right clears the
 bits of the leaves on its left; the lowest bit that stays is the row's leaf. Rows are lanes, a comparison is
 the same for all of them: none is gathered for, and none waits for another. Many leaves take several words.
+
+Of a single row trees are the lanes (`LaneBits`): their comparisons lie side by side, so that a vector of them
+is read where a step of a walk would gather. That takes trees of one word.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from ...ir.ops import TreeEnsemble
 from ...records import dataclass
 
 MOST_LEAVES = 1024  # of a tree
+COMPARED_TOGETHER = 2  # comparisons of a vector of trees that are made without a loop
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,63 @@ class TreeBits:
     def words(self) -> np.ndarray:
         """Of each tree."""
         return np.diff(self.firsts) // self.kinds
+
+
+@dataclass(frozen=True)
+class LaneBits:
+    """Trees in vectors, those of each target together: vectors starts[target] to starts[target + 1], each with
+    comparisons from firsts[vector] on, a multiple of COMPARED_TOGETHER of them. words: feature and, above
+    `bits` of it, whether NaN goes left. leaves: where each tree's begin among the weights; that of a tree of
+    nothing is behind all."""
+
+    starts: np.ndarray
+    firsts: np.ndarray
+    words: np.ndarray
+    thresholds: np.ndarray
+    masks: np.ndarray
+    leaves: np.ndarray
+
+
+@lru_cache(maxsize=4)
+def lane_bits(node: Node[TreeEnsemble], lanes: int, bits: int) -> LaneBits | None:
+    """Trees of like size share a vector. None where one has more leaves than a word has bits."""
+    found, targets = tree_bits(node), node.inputs[7].data.array
+    if found is None or found.words.max(initial=0) > 1:
+        return None
+    begins = found.lists[found.firsts]  # of each tree's comparisons
+    counts, several = np.diff(begins), node.inputs[8].data.shape[1] > 1
+    vectors, starts = [], [0]
+    for target in range(1 if several else node.op.columns):
+        own = np.arange(len(counts)) if several else np.flatnonzero(targets == target)
+        own = own[np.argsort(counts[own], kind="stable")]
+        filled = np.concatenate([own, np.full(-len(own) % lanes, -1, own.dtype)])
+        vectors.append(filled.reshape(-1, lanes))
+        starts.append(starts[-1] + len(vectors[-1]))
+    trees = np.concatenate(vectors)
+    sizes = np.where(trees >= 0, counts[trees], 0) if len(counts) else np.zeros_like(trees)
+    rows = -(-sizes.max(1, initial=0) // COMPARED_TOGETHER) * COMPARED_TOGETHER
+    firsts = np.concatenate([[0], np.cumsum(rows)])
+    shape = (firsts[-1], lanes)
+    words, masks = (
+        np.zeros(shape, np.uint8),
+        np.full(shape, np.iinfo(found.masks.dtype).max, found.masks.dtype),
+    )
+    thresholds = np.full(shape, np.inf, found.thresholds.dtype)
+    left = _of_second_kind(found)
+    for (vector, lane), tree in np.ndenumerate(trees):
+        if tree >= 0:
+            here = slice(firsts[vector], firsts[vector] + counts[tree]), lane
+            there = slice(begins[tree], begins[tree + 1])
+            words[here] = found.features[there] | left[there] << bits
+            thresholds[here], masks[here] = found.thresholds[there], found.masks[there]
+    leaves = np.where(trees >= 0, found.leaves[trees], len(found.weights)).astype(np.int32)
+    return LaneBits(np.array(starts, np.int32), firsts.astype(np.int32), words, thresholds, masks, leaves)
+
+
+def _of_second_kind(bits: TreeBits) -> np.ndarray:
+    """Of each comparison whether NaN goes left."""
+    kinds = np.arange(len(bits.lists) - 1) % bits.kinds
+    return np.repeat(kinds, np.diff(bits.lists)).astype(np.uint8)
 
 
 @lru_cache(maxsize=4)

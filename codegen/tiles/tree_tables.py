@@ -73,7 +73,7 @@ def tree_tables(node: Node[TreeEnsemble], together: int, lanes: int, levels: int
     ends = np.concatenate([ends, np.insert(following, 0, nothing, 1).reshape(-1)]).astype(np.int64)
     inner, place = ends >= 0, np.arange(len(ends))
     nodes = np.where(inner, ends, 0)
-    bits, mixed = max(5, int(node.op.width - 1).bit_length()), bool(np.any(missing))
+    bits, mixed = feature_bits(node), bool(np.any(missing))
     compared = features.astype(np.int64) | missing.astype(np.int64) << bits
     child = np.where(inner, 2 * ends, place - 1)
     begin = place[below + 1 :: BEHIND]
@@ -100,6 +100,11 @@ def tree_tables(node: Node[TreeEnsemble], together: int, lanes: int, levels: int
         bits=bits,
         mixed=mixed,
     )
+
+
+def feature_bits(node: Node[TreeEnsemble]) -> int:
+    """Of a word: 5 at least, so that a word as it is picks one of 32 lanes."""
+    return max(5, int(node.op.width - 1).bit_length())
 
 
 def _at(table: np.ndarray, nodes: np.ndarray) -> np.ndarray:

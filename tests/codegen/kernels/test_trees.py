@@ -10,6 +10,7 @@ from onnxc.codegen.kernels import trees
 from onnxc.ir import dims
 from onnxc.ir.graph import TensorType
 from onnxc.ir.ops import TreeEnsemble
+from onnxc.target import LEVELS
 
 ROWS = (0, 1, 3, 15, 16, 33, 100)
 
@@ -91,6 +92,57 @@ def test_a_row_of_trees_of_any_depth(target, features):
     for depth in (1, 2, 3, 4, 6, 9):
         given = tables(rng, 20, depth, 1, [0] * 20, features, np.float32, True)
         check(target, TreeEnsemble("sum", 1, features, depth), given, rows(rng, 1, features, np.float32))
+
+
+def chains(rng, lengths, columns, features, targets, missing):
+    """Trees of which each node has a leaf on one side, at random."""
+    nodes, roots, leaves = [], [], sum(lengths) + len(lengths)
+    begin = 0
+    for length in lengths:
+        roots.append(len(nodes) if length else ~begin)
+        for k in range(length):
+            ends = [~(begin + k), len(nodes) + 1 if k + 1 < length else ~(begin + length)]
+            nan_left = missing and rng.random() < 0.5
+            nodes.append((rng.integers(features), rng.integers(-2, 3), *rng.permutation(ends), nan_left))
+        begin += length + 1
+    kinds = (np.int32, np.float32, np.int32, np.int32, bool)
+    columns_of = [np.array([n[k] for n in nodes], kind) for k, kind in enumerate(kinds)]
+    weights = rng.integers(-8, 9, (leaves, columns)).astype(np.float32)
+    return [*columns_of, np.array(roots, np.int32), np.array(targets, np.int32), weights]
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("aggregate", "columns", "each"),
+    [("sum", 1, 1), ("sum", 3, 1), ("max", 2, 1), ("sum", 3, 3), ("sum", 12, 12)],
+)
+@pytest.mark.parametrize("missing", [False, True])
+def test_deep_trees_of_few_leaves(target, aggregate, columns, each, missing):
+    rng = np.random.default_rng(4)
+    lengths = [*rng.integers(9, 32, 37), 0, 31]
+    targets = rng.integers(0, columns, 39) if each == 1 else [0] * 39
+    for features in (3, 17, 32):
+        given = chains(rng, lengths, each, features, targets, missing)
+        op = TreeEnsemble(aggregate, columns, features, 31)
+        for count in (1, 3, 20):
+            check(target, op, given, rows(rng, count, features, np.float32))
+
+
+def test_a_row_compares_deep_trees_of_few_leaves_and_walks_others():
+    def compares(leaves, features):
+        rng, chosen = np.random.default_rng(5), []
+        given = chains(rng, [leaves - 1] * 16, 1, features, [0] * 16, False)
+        x = np.zeros((1, features), np.float32)
+        op = TreeEnsemble("sum", 1, features, leaves - 1)
+        node = node_of(op, [x, *given], constant=range(1, 9))
+        for choice in choices_of(trees, node, LEVELS["x86-64-v4"]):
+            chosen.append(choice.tiling.single)
+        return chosen
+
+    assert all(compares(31, 20))
+    assert all(compares(32, 32))
+    assert not any(compares(33, 20))  # more than a word has bits
+    assert not any(compares(31, 33))  # more than two registers hold
 
 
 def test_trees_without_nodes():
