@@ -421,9 +421,11 @@ class Gemm:
         p, tiling = self.product, self.tiling
         if tiling.order != "panels" or tiling.source != "constant" or len(p.k) > 1:
             return False
-        tiles = dims.typical(self.tiles)
-        tile = self.tile(tiling.rows, tiling.vectors)
-        return tiles > 1 and mk.waits(self.target, tile, tile.panel_step // tiles)
+        tiles = max(1, dims.typical(self.tiles))
+        tile = self.tile(min(tiling.rows, max(self.heights, default=1)), tiling.vectors)
+        if tiles == 1 and self.streams(tile, self.product.depth) > 1:
+            return False  # it fetches what it reads itself
+        return mk.waits(self.target, tile, tile.panel_step // tiles)
 
     @property
     def depth_bytes(self) -> int:

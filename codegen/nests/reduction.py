@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
@@ -136,12 +137,19 @@ class Reduction(Piece):
 
     @property
     def estimate(self) -> Estimate:
-        """The terms combined, and every operand brought in once."""
+        """The terms combined, and every operand brought in once, and again for each step of the outermost axes
+        if it has none of these."""
         if not self.kept and not self.reduced:
             return costs.overhead(costs.SIZE)
-        read = sum(run_through(view, (*self.kept, *self.reduced)) for view in self.views.values())
-        moved = moving(self.target, self.extra.values(), self.out, self.kept)
-        return self._steps(self.vertical) + moved + costs.move(self.target, costs.READ * read, read)
+        found = self._steps(self.vertical) + moving(self.target, self.extra.values(), self.out, self.kept)
+        read = 0.0
+        for view in self.views.values():
+            nbytes = run_through(view, (*self.kept, *self.reduced))
+            outside = [size for size, _ in takewhile(lambda axis: axis[1] == 0, zip(self.kept, view.strides))]
+            read += nbytes
+            times = dims.typical(dims.product(outside))
+            found += costs.again(self.target, nbytes * max(0, times - 1), nbytes)
+        return found + costs.move(self.target, costs.READ * read, read)
 
     @property
     def blocks(self) -> Blocks:

@@ -463,6 +463,17 @@ def test_tiles_fetch_the_next_panel_of_weights_that_are_far(target):
         case.check(far, choice)
 
 
+@pytest.mark.parametrize("target", LEVELS.values(), ids=str)
+def test_a_tile_of_all_rows_fetches_the_next_panel_of_weights_that_are_far(target):
+    case, far = Case("mk,kn->mn", matrix(5, 200, 320)), replace(target, run_bytes=1 << 30)
+    choice = next(c for c in choices_of(gemm, case.node, far) if c.tiling.rows == 5)
+    text = gemm.emit(case.node, choice, far).steps[-1].text
+    assert "llvm.prefetch" in text
+    assert not spills(text, far)
+    if target in harness.RUNNABLE:
+        case.check(far, choice)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 13, 15, 31])
 def test_rows_of_the_run_over_weights_that_are_far(rows):
     far = replace(BEST, run_bytes=1 << 30)
