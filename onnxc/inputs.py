@@ -1,4 +1,5 @@
-"""Inputs of a model: from .npy and .npz files, or generated from a seed.
+"""Inputs of a model: from .npy and .npz files, or generated from a seed, of integers those that its graph
+expects.
 
 Ports are those of a loaded library. A symbolic dimension gets its size from what is given: `--dim`,
 `--shape` or an array with that name among its dimensions; else it is 1 where a first axis has it (a
@@ -18,9 +19,11 @@ import numpy as np
 from .errors import CompileError, Origin, RunError, quote
 from .ir import dtypes
 from .ir.dims import usual
+from .ir.expected import drawn
 from .records import dataclass
 
 if TYPE_CHECKING:
+    from .ir.expected import Expected
     from .loading.loader import Port
 
 Shapes = Mapping[str, Sequence[int | None]]  # of inputs by name; None leaves an axis to its default
@@ -60,16 +63,23 @@ def make_inputs(
     dims: Mapping[str, int] | None = None,
     shapes: Shapes | None = None,
     seed: int = 0,
+    expected: Mapping[str, Expected] | None = None,
 ) -> Inputs:
     """What to run a model on: arrays that are given or lie in files, the rest generated.
 
-    arguments: arrays by name, or files, `inputs.npz` or `x=a.npy`. dims, shapes: sizes for what is
-    generated. Raises RunError for files that cannot be read and names that the model does not have."""
-    given = read_inputs(arguments, ports)
+    arguments: arrays by name, files, `inputs.npz` or `x=a.npy`, or numbers, `x=16000`. dims, shapes: sizes
+    for what is generated. expected: what the graph expects of some inputs (`ir.expected`). Raises RunError
+    for files that cannot be read and names that the model does not have."""
+    numbers = {} if isinstance(arguments, Mapping) else _numbers(arguments, ports)
+    given = read_inputs(
+        arguments if isinstance(arguments, Mapping) else [a for a in arguments if a not in numbers], ports
+    )
     sizes = resolve_shapes(ports, dims or {}, shapes or {}, given)
+    for name, array in numbers.values():
+        given[name] = np.full(sizes[name], array)
     generator = np.random.default_rng(seed)
     feeds = {
-        p.name: given[p.name] if p.name in given else generate(p, sizes[p.name], generator)
+        p.name: given[p.name] if p.name in given else generate(p, sizes[p.name], generator, expected)
         for p in ports
         if p.name in given or not _optional(p)
     }
@@ -95,6 +105,21 @@ def read_inputs(arguments: Sequence[str] | Mapping[str, Any], ports: Sequence[Po
             if key in found:
                 raise RunError(f"the input {quote(key)} is given twice")
             found[key] = np.asarray(array)
+    return found
+
+
+def _numbers(arguments: Sequence[str], ports: Sequence[Port]) -> dict[str, tuple[str, np.ndarray]]:
+    """(the input, the number in its type) of each argument that is like `x=16000`, and no file."""
+    found = {}
+    types = {port.name: port.dtype for port in ports if port.kind == "tensor"}
+    for argument in arguments:
+        name, text = _split(argument, list(types))
+        if name in types and types[name] not in (None, "string") and not os.path.exists(text):
+            try:
+                number = float(text)
+            except ValueError:
+                continue
+            found[argument] = name, np.asarray(number).astype(dtypes.numpy_dtype(types[name] or ""))
     return found
 
 
@@ -221,14 +246,22 @@ def _shape(port: Port, asked: Sequence[int | None] | None, sizes: Mapping[str, i
     return tuple(shape)
 
 
-def generate(port: Port, shape: Sequence[int], generator: np.random.Generator) -> object:
-    """A value for the port: standard normal floats, integers from 0 to 9, random bools, short words."""
+def generate(
+    port: Port,
+    shape: Sequence[int],
+    generator: np.random.Generator,
+    expected: Mapping[str, Expected] | None = None,
+) -> object:
+    """A value for the port: standard normal floats, integers that are expected, else from 0 to 9, random
+    bools, short words."""
     if port.kind not in ("tensor", "sequence"):
         raise RunError(f"the input {quote(port.name)} is of kind {port.kind}; give it with --input")
     if port.dtype is None:
         raise RunError(f"the input {quote(port.name)} may have any type; give it with --input")
     if port.kind == "sequence":
         return [generate_array(port.dtype, shape, generator) for _ in range(SEQUENCE_LENGTH)]
+    if expected and port.name in expected and dtypes.is_integer(port.dtype):
+        return drawn(expected[port.name], tuple(shape), generator).astype(dtypes.numpy_dtype(port.dtype))
     return generate_array(port.dtype, shape, generator)
 
 

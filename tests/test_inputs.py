@@ -6,6 +6,7 @@ import pytest
 from onnxc.errors import CompileError, RunError
 from onnxc.inputs import generate, make_inputs, read_inputs, resolve_shapes, save_outputs
 from onnxc.ir import dtypes
+from onnxc.ir.expected import Expected
 from onnxc.loading.loader import Port
 
 IMAGE = Port("x", ("batch", 3, None, None), "float32")
@@ -152,6 +153,17 @@ def test_what_is_no_input_is_refused(tmp_path, array, argument, words):
     np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
     with pytest.raises(RunError, match=words):
         read_inputs([argument.format(folder=tmp_path)], PAIR)
+
+
+def test_a_number_is_every_element():
+    found = make_inputs([TOKENS, IMAGE], ["ids=7", "x=0.5"], dims={"length": 2}).feeds
+    assert found["ids"].tolist() == [[7, 7]] and found["ids"].dtype == np.int64
+    assert np.all(found["x"] == 0.5) and found["x"].shape == (1, 3, 224, 224)
+
+
+def test_integers_are_those_that_are_expected():
+    found = make_inputs([TOKENS], dims={"length": 100}, expected={"ids": Expected(rows=2)}).feeds
+    assert set(found["ids"][0]) == {0, 1}
 
 
 def test_an_input_given_twice_is_refused(tmp_path, array):

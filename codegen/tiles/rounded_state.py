@@ -107,20 +107,20 @@ class RoundedState:
         begun = [f.load(v.type, at, 4) for at in places]
         whole, rest = divmod(self.depth, self.lanes)
         with f.loop(0, whole, 1, [(v.type, x) for x in begun]) as loop:
-            low, high = loop.carried
+            before = loop.carried
             x = f.load(v.type, f.offset("%h", f.mul(loop.index, 4 * self.lanes)), 4)
-            loop.carry(v.minimum(low, x, True), v.maximum(high, x, True))
-        low, high = loop.results
+            loop.carry(v.minimum(before[0], x, True), v.maximum(before[1], x, True))
+        found = list(loop.results)
         if rest:
             x = load_first(f, "float32", self.lanes, f.offset("%h", 4 * whole * self.lanes), rest)
-            low, high = v.minimum(low, x, True), v.maximum(high, x, True)
-        for at, x in zip(places, (low, high)):
-            f.store(v.type, x, at, 4)
+            found = [v.minimum(found[0], x, True), v.maximum(found[1], x, True)]
+        for at, extreme in zip(places, found):
+            f.store(v.type, extreme, at, 4)
 
     def _settle(self, f: Function) -> None:
         v = Vectors(f, "float32", self.lanes)
-        low, high = (f.load(v.type, f.offset("%range", 4 * k * self.lanes), 4) for k in range(2))
-        low, high = across(v, low, v.minimum), across(v, high, v.maximum)
+        lows, highs = (f.load(v.type, f.offset("%range", 4 * k * self.lanes), 4) for k in range(2))
+        low, high = across(v, lows, v.minimum), across(v, highs, v.maximum)
         span = v.div(v.sub(high, low), v.constant(255))
         step = v.select(v.compare("eq", span, v.constant(0)), v.constant(1), span)
         zero = v.unary("roundeven", _within(v, v.div(v.neg(low), step), 0, 255))
@@ -135,8 +135,8 @@ class RoundedState:
             """The integers of a vector of the row, which are written."""
             place = f.offset("%h", f.mul(index, 4 * self.lanes))
             x = load_first(f, "float32", self.lanes, place, count)
-            rounded = v.add(v.unary("roundeven", v.div(x, step)), zero)
-            rounded = _within(v, rounded, -LEAST, LEAST - 1)
+            steps = v.add(v.unary("roundeven", v.div(x, step)), zero)
+            rounded = _within(v, steps, -LEAST, LEAST - 1)
             if self.form is None:
                 number = v.mul(v.sub(rounded, zero), step)
                 store_first(

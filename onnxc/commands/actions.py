@@ -25,6 +25,7 @@ from . import console
 
 if TYPE_CHECKING:
     from ..inputs import Inputs
+    from ..ir.expected import Expected
     from ..loading.loader import Model
     from .comparison import Difference
     from .inspection import Figures
@@ -444,4 +445,22 @@ def inputs_of(model: Model, options: argparse.Namespace) -> Inputs:
     from ..inputs import make_inputs
 
     sizes = {} if getattr(options, "pin", False) else options.dims
-    return make_inputs(model.inputs, options.input, sizes, options.shapes, options.seed)
+    path = getattr(options, "model", None) or options.file
+    return make_inputs(
+        model.inputs, options.input, sizes, options.shapes, options.seed, _expected(model, path, options)
+    )
+
+
+def _expected(model: Model, path: Path, options: argparse.Namespace) -> dict[str, Expected]:
+    """What the model's graph, if the file has one, expects of its inputs of integers."""
+    from ..ir.dtypes import is_integer
+
+    integers = any(port.dtype and is_integer(port.dtype) for port in model.inputs)
+    if (
+        is_library(path) or not integers or getattr(options, "operators", None)
+    ):  # which would be compiled again
+        return {}
+    from ..frontend.importer import import_model
+    from ..ir.expected import expected_of
+
+    return expected_of(import_model(path).graph)

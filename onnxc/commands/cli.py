@@ -529,8 +529,8 @@ def _input_arguments(command: argparse.ArgumentParser) -> None:
         "--input",
         action="append",
         default=[],
-        metavar="X=A.npy|INPUTS.npz",
-        help="arrays for one input or several; the others are generated",
+        metavar="X=A.npy|X=NUMBER|INPUTS.npz",
+        help="arrays for one input or several, or a number for every element; the others are generated",
     )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of the generated inputs (0)")
     _size_arguments(command, "give generated inputs")

@@ -193,12 +193,13 @@ def _ordered_bits(values: np.ndarray, unsigned: type) -> np.ndarray:
 # The others --------------------------------------------------------------------------------------
 
 
-def reference(model: str | os.PathLike | Any, against: str, threads: int = 0) -> Run:
-    """A function that runs a model, a path or a ModelProto, with `onnxruntime` or `reference`.
+def reference(model: str | os.PathLike | Any, against: str, threads: int = 0, optimise: bool = True) -> Run:
+    """A function that runs a model, a path or a ModelProto, with `onnxruntime` or `reference`. optimise:
+    whether ONNX Runtime may fuse and rewrite its nodes.
 
     Raises CompileError where that cannot be imported or cannot load the model."""
     try:
-        return _onnxruntime(model, threads) if against == "onnxruntime" else _onnx_reference(model)
+        return _onnxruntime(model, threads, optimise) if against == "onnxruntime" else _onnx_reference(model)
     except ImportError as error:
         raise CompileError(f"'{against}' cannot be imported: {error}", "install it with pip") from None
     except Exception as error:  # whatever the other raises, it is not this model's run
@@ -208,13 +209,15 @@ def reference(model: str | os.PathLike | Any, against: str, threads: int = 0) ->
         ) from None
 
 
-def _onnxruntime(model: Any, threads: int) -> Run:
+def _onnxruntime(model: Any, threads: int, optimise: bool) -> Run:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    if not optimise:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     source = os.fspath(model) if isinstance(model, (str, os.PathLike)) else model.SerializeToString()
     session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     types = {entry.name: entry.type for entry in session.get_inputs()}

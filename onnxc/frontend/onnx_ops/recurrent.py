@@ -197,8 +197,9 @@ def lstm(
 ) -> tuple[Value, ...]:
     """An LSTM of any operator: see `_recurrent`; more: fields of `ops.Recurrent`."""
     names = activations or of_each_direction(("Sigmoid", "Tanh", "Tanh"), direction)
-    operands = X, W, R, optional, names, alphas, betas, direction, hidden_size, layout, clip
-    return _recurrent(b, "lstm", *operands, **more)
+    return _recurrent(
+        b, "lstm", X, W, R, optional, names, alphas, betas, direction, hidden_size, layout, clip, **more
+    )
 
 
 @onnx_op(since=7)

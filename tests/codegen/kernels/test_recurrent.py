@@ -293,7 +293,7 @@ def test_a_rounded_state_is_multiplied_as_integers_or_numbers(target, dtype, zer
 
 
 def rounded_weights(r, dtype, zero):
-    """The numbers of bytes, of the shape of r, with a scale and a zero point for each gate of each direction."""
+    """The numbers of bytes, of the shape of r, with a scale and a zero point for each gate."""
     scale = np.abs(r).max(axis=2, keepdims=True) / 100
     shift = np.arange(scale.size).reshape(scale.shape) % 20 + 110 if zero == "of each gate" else zero
     zeros = np.broadcast_to(shift, scale.shape).astype(dtype)
