@@ -3,26 +3,30 @@
 Windows are combined in two passes: along the rows into the part's scratch memory, then down the
 columns, so that a k x k window takes 2k steps. Sums read zeros from the halo where the window
 leaves the image. A maximum must not, so it reads the nearest pixel of the image instead which the
-window holds anyway: of a dilated one, some steps further in.
+window holds anyway: of a dilated one, some steps further in. What is stored in another type is converted
+where it is read and written; the halo then holds what becomes zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
+from ...ir.expr import Expr
 from ...ir.graph import Constant, Layout, Node
-from ...ir.ops import Pool, Reduce
+from ...ir.ops import Fused, Pool, Reduce
+from ...ir.pools import Pooling, idle, keeps_zero, pooling_of
 from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
 from ..text.emitter import ENTRY, Function, scalar_type, splat, vector_type
-from ..text.memory import store_first
+from ..text.memory import load_lanes, store_first, store_lanes
 from ..text.scalar import lower
 from ..text.vectors import Vectors
 from ..tiles.blocked import (
@@ -52,6 +56,11 @@ SCRATCH_BYTES = 48 << 10
 def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     """One, for windows of one or two spatial axes and for reductions of all of them, of floats; of integers
     for the greatest in a window."""
+    pooling = pooling_of(node)
+    if isinstance(node.op, Fused):
+        if pooling is not None:
+            yield from _conversions(pooling, target)
+        return
     if not isinstance(node.op, (Pool, Reduce)):
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
@@ -74,12 +83,34 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     )
 
 
-def _estimate(node: Node, target: Target, layout: Layout) -> Estimate:
+def _conversions(pooling: Pooling, target: Target) -> Iterator[Offer[None]]:
+    """One, for windows over images that are stored in another type than that of sums."""
+    node, block = pooling.node, target.block
+    x, rank = node.inputs[0].tensor, node.inputs[0].rank - 2
+    if rank not in (1, 2) or not isinstance(x.shape[1], int) or x.shape[1] == 0:
+        return
+    halo = _halo(node.op, x.shape[2:])
+    if halo is None or _is_whole(node):
+        return
+    layout, fill = halo_layout(halo, block, rank), idle(node.op.kind, pooling.dtype, pooling.before)
+    if any(layout.halo):
+        if fill is None or (fill != 0 and dtypes.is_float(x.dtype)):
+            return
+        layout = replace(layout, fill=int(fill))
+    bodies = [body for body in (pooling.before, pooling.after) if body is not None]
+    vectors = dims.typical(x.count) / block * target.registers(pooling.dtype, block)
+    converted = costs.compute(target, costs.weight(target, *bodies) * vectors)
+    cost = _estimate(node, target, layout, pooling.dtype) + converted
+    yield Offer(cost, None, (layout,), without_halo(block, rank))
+
+
+def _estimate(node: Node, target: Target, layout: Layout, dtype: str = "") -> Estimate:
     """Whole blocks read and written, and the steps along both axes: of a window's rows all that are read,
     then all results."""
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     planes = -(-dims.number(x.shape[1]) // layout.block) * dims.typical(x.shape[0])
-    registers = target.registers(x.dtype, layout.block)
+    dtype = dtype or x.dtype
+    registers = target.registers(dtype, layout.block)
     moved = costs.traffic(target, node)
     if _is_whole(node):
         vectors = planes * dims.typical(dims.product(x.shape[2:])) * registers
@@ -91,9 +122,7 @@ def _estimate(node: Node, target: Target, layout: Layout) -> Estimate:
     win = _window(node.op)
     read = height * min(win.strides[0], win.extent[0])
     taps = planes * width * (read * win.kernel[1] + height * win.kernel[0])
-    each = (
-        costs.POOL_TAP + costs.POOL_VECTOR * layout.block * dtypes.itemsize(x.dtype) * 8 / target.vector_bits
-    )
+    each = costs.POOL_TAP + costs.POOL_VECTOR * layout.block * dtypes.itemsize(dtype) * 8 / target.vector_bits
     rows = planes * (read + height)
     found = costs.compute(target, each * taps) + costs.overhead(costs.POOL_ROW * rows)
     return found + moved + costs.step(target)
@@ -104,7 +133,10 @@ def pack(node: Node, choice: Choice, operand: int) -> Constant | None:
 
 
 def emit(node: Node, choice: Choice, target: Target) -> Code:
-    return (_emit_whole if _is_whole(node) else _emit_windows)(node, choice, target)
+    pooling = pooling_of(node)
+    if pooling is None or _is_whole(pooling.node):
+        return _emit_whole(node, choice, target)
+    return _emit_windows(pooling, choice, target)
 
 
 # What windows need of the image ------------------------------------------------------------------
@@ -145,8 +177,9 @@ def _halo(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """A pool over images as they are stored; `across` is the image of the first pass, of one
-    block."""
+    """A pool over images as they are stored, combined in `dtype`; `across` is the image of the first pass, of
+    one block. before, after: what is made of the elements, and of the results. cleared: whether lanes
+    without a channel would get something else than a zero."""
 
     kind: str
     x: Image
@@ -154,6 +187,9 @@ class PoolPlan:
     window: Window
     dtype: str
     across: Image
+    before: Expr | None
+    after: Expr | None
+    cleared: bool
 
     @property
     def vector(self) -> str:
@@ -181,6 +217,25 @@ class PoolPlan:
         """Along which axes the nearest pixel is read where a window leaves the image."""
         return self.leaves if self.kind == "max" else (False, False)
 
+    def read(self, f: KernelFunction, place: str) -> str:
+        """A pixel of the image, as the type that is combined."""
+        if self.before is None:
+            return f.load(self.vector, place, self.x.align)
+        value = load_lanes(f, self.x.dtype, place, self.x.block)
+        return lower(f, [self.before], {0: value}.__getitem__, self.x.block, f.size)[0]
+
+    def write(self, f: KernelFunction, value: str, place: str) -> None:
+        """A pixel of the result; its block has %left channels."""
+        dtype, lanes = self.out.dtype, self.out.block
+        if self.after is not None:
+            (value,) = lower(f, [self.after], {0: value}.__getitem__, lanes, f.size)
+        if self.cleared:
+            value = keep_channels(f, dtype, lanes, value, "%left")
+        if self.after is None:
+            f.store(self.vector, value, place, self.out.align)
+        else:
+            store_lanes(f, dtype, value, place, lanes)
+
     def combine(self, f: Function, state: str | None, value: str) -> str:
         if state is None:
             return value
@@ -189,14 +244,16 @@ class PoolPlan:
         return Vectors(f, self.dtype, self.out.block).maximum(state, value)
 
 
-def _emit_windows(node: Node, choice: Choice, target: Target) -> Code:
+def _emit_windows(pooling: Pooling, choice: Choice, target: Target) -> Code:
+    node, dtype = pooling.node, pooling.dtype
     x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), _window(node.op)
-    row_bytes = dims.typical(out.width) * out.pixel * win.strides[0]
+    row_bytes = dims.typical(out.width) * out.block * dtypes.itemsize(dtype) * win.strides[0]
     least = 2 * dims.typical(out.height) * row_bytes / SCRATCH_BYTES
     cut = cut_lines(out.height, 1, out.blocks * out.batch, choice.cost.total, least)
     rows = (2 * cut.each - 2) * win.strides[0] + win.extent[0]
-    across = Image(1, out.block, rows, out.width, out.block, out.dtype)
-    plan = PoolPlan(node.op.kind, x, out, win, node.outputs[0].dtype, across)
+    across = Image(1, out.block, rows, out.width, out.block, dtype)
+    cleared = x.channels % x.block != 0 and not keeps_zero(pooling)
+    plan = PoolPlan(node.op.kind, x, out, win, dtype, across, pooling.before, pooling.after, cleared)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         _windows_part(f, plan, cut, part.index)
@@ -222,24 +279,25 @@ def _windows_part(f: KernelFunction, plan: PoolPlan, cut: Lines, part: str) -> N
         line = f.offset(source, f.mul(row.index, f.size(x.row)))
         sums = f.offset("%scratch", f.mul(f.sub(row.index, start), f.size(plan.across.row)))
         f.statement(f"call void @{ENTRY}.across(ptr %args, ptr {line}, ptr {sums})")
+    left = f.sub(out.channels, f.mul(f.divide(plane, out.blocks)[1], out.block))
     with f.loop(first, last) as row:
         pixel = f.offset(target, f.add(f.size(out.origin), f.mul(row.index, f.size(out.row))))
         f.statement(
             f"call void @{ENTRY}.down(ptr %args, i64 {row.index}, i64 {start}, i64 {stop}, "
-            f"ptr %scratch, ptr {pixel})"
+            f"ptr %scratch, ptr {pixel}, i64 {left})"
         )
 
 
 def _across(k: KernelText, plan: PoolPlan) -> None:
     """Combines along one row of the image: %x is its first pixel, %sums the row of the result."""
-    x, win, size, align = plan.x, plan.window, plan.out.pixel, plan.out.align
+    x, win, size, sums = plan.x, plan.window, plan.x.pixel, plan.across
     line = Window((1, win.kernel[1]), (1, win.strides[1]), (1, win.dilations[1]), (0, 0), (0, 0))
     with k.function(
         f"{ENTRY}.across",
         ["ptr %args", "ptr noalias %x", "ptr noalias %sums"],
         attributes="noinline nounwind",
     ) as f:
-        read = partial(f.load, plan.vector, align=align)
+        read = partial(plan.read, f)
 
         def tile(width: int, column: str) -> None:
             first = f.sub(f.mul(column, win.strides[1]), f.size(win.before[1]))
@@ -253,7 +311,10 @@ def _across(k: KernelText, plan: PoolPlan) -> None:
                     load,
                     lambda state, value, ky, kx: plan.combine(f, state, value),
                     lambda _, at, state: f.store(
-                        plan.vector, state, f.offset("%sums", f.mul(f.add(column, at), size)), align
+                        plan.vector,
+                        state,
+                        f.offset("%sums", f.mul(f.add(column, at), sums.pixel)),
+                        sums.align,
                     ),
                 )
 
@@ -283,8 +344,9 @@ def _across(k: KernelText, plan: PoolPlan) -> None:
 def _down(k: KernelText, plan: PoolPlan) -> None:
     """Combines the rows %start..%stop-1 of the first pass at %sums to the row %y of the output at
     %out."""
-    win, size, align = plan.window, plan.out.pixel, plan.out.align
+    win, size, align = plan.window, plan.across.pixel, plan.across.align
     parameters = ["ptr %args", "i64 %y", "i64 %start", "i64 %stop", "ptr noalias %sums", "ptr noalias %out"]
+    parameters.append("i64 %left")
     with k.function(f"{ENTRY}.down", parameters, attributes="noinline nounwind") as f:
         first = f.sub(f.mul("%y", win.strides[0]), f.size(win.before[0]))
         rows = []
@@ -307,7 +369,7 @@ def _down(k: KernelText, plan: PoolPlan) -> None:
                 if plan.kind == "mean":
                     left = f.sub(f.mul(here, win.strides[1]), f.size(win.before[1]))
                     state = _divided(f, plan, state, f.mul(height, _inside(f, plan, 1, left)))
-                f.store(plan.vector, state, f.offset("%out", f.mul(here, size)), align)
+                plan.write(f, state, f.offset("%out", f.mul(here, plan.out.pixel)))
 
         cover(f, 0, f.size(plan.out.width), plan.widths, tile)
         f.statement("ret void")

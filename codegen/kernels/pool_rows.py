@@ -4,8 +4,9 @@
                              out[x] = line[x * stride], line[x * stride + dilation], ... combined
 So that a k x k window takes 2k steps, a large maximum fewer: of 2, 4, 8 places, then of two such. `line`
 lies in scratch memory between places that change nothing, which stand for those outside of the image; so
-does a row of such for rows outside of it. Axes at the end along which nothing is combined make a pixel of
-many elements: channels that come last. Sizes may be open.
+does a row of such for rows outside of it. What is stored in another type is converted where a row is read,
+and where a result is written. Axes at the end along which nothing is combined make a pixel of many elements:
+channels that come last. Sizes may be open.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from itertools import product
 
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
+from ...ir.expr import Expr
 from ...ir.graph import Constant, Node, Value
 from ...ir.ops import Pool
+from ...ir.pools import Pooling, idle, pooling_of
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, Offer
+from ..kernel import Choice, Code, KernelFunction, Offer, offered
 from ..nests.nest import (
     ERROR_BYTES,
     Block,
@@ -52,18 +55,19 @@ PICKED = 8  # strides up to which results are picked from vectors
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     """One, for dense images."""
-    if isinstance(node.op, Pool) and takes(node.op, node.inputs[0].dtype):
+    pooling = pooling_of(node)
+    if pooling is not None and takes(pooling.node.op, pooling.dtype) and _outside(pooling) is not None:
         dense = [Value(replace(v.tensor, layout=None)) for v in (*node.inputs, *node.outputs)]
-        pooling = RowPooling(Node(node.op, tuple(dense[:1]), tuple(dense[1:]), node.origin), target)
-        cost = pooling.cost if 0 not in pooling.sizes else Estimate()
+        rows = RowPooling(Node(node.op, tuple(dense[:1]), tuple(dense[1:]), node.origin), target)
+        cost = rows.cost if 0 not in rows.sizes else Estimate()
         yield Offer(cost + costs.step(target), None)
 
 
-def pack(node: Node[Pool], choice: Choice[None], operand: int) -> Constant | None:
+def pack(node: Node, choice: Choice[None], operand: int) -> Constant | None:
     return None
 
 
-def emit(node: Node[Pool], choice: Choice[None], target: Target) -> Code:
+def emit(node: Node, choice: Choice[None], target: Target) -> Code:
     return Code((parts_step(target, [RowPooling(node, target)]),))
 
 
@@ -73,6 +77,11 @@ def takes(op: Pool, dtype: str) -> bool:
         return False
     last = _last_axis(op)
     return (op.kernel[last] - 1) * op.dilations[last] < LONGEST_LINE // 2
+
+
+def _outside(pooling: Pooling) -> float | int | None:
+    """What stands for the rows outside of the image, as it is stored."""
+    return idle(pooling.node.op.kind, pooling.dtype, pooling.before)
 
 
 def _last_axis(op: Pool) -> int:
@@ -86,11 +95,14 @@ class RowPooling(Piece):
     """The nest over (planes, rows..., results of a row, elements of a pixel)."""
 
     def __init__(self, node: Node, target: Target):
-        op, x, out = node.op, node.inputs[0], node.outputs[0]
-        self.node, self.target, self.op, self.dtype = node, target, op, x.dtype
+        pooling = offered(pooling_of(node), node)
+        self.node, self.target, self.op, self.dtype = pooling.node, target, pooling.node.op, pooling.dtype
+        self.read, self.written = pooling.before, pooling.after
+        op, x, out = self.op, node.inputs[0], node.outputs[0]
+        self.stored, self.made = x.dtype, out.dtype
         self.last = _last_axis(op)
-        self.lanes = target.lanes(x.dtype)
-        self.item = dtypes.itemsize(x.dtype)
+        self.lanes = target.lanes(self.dtype)
+        self.item = dtypes.itemsize(self.dtype)
         self.width = x.shape[2 + self.last]
         self.pixel = dims.product(x.shape[3 + self.last :])
         planes = out.shape[0] * out.shape[1]
@@ -99,7 +111,8 @@ class RowPooling(Piece):
         self.dilation, self.before = op.dilations[self.last], op.pads[self.last]
         self.extent = (self.taps - 1) * self.dilation + 1
         self.rows = math.prod(op.kernel[: self.last])
-        self.lowest = 0 if op.kind != "max" else neutral("max", x.dtype)
+        self.lowest = 0 if op.kind != "max" else neutral("max", self.dtype)
+        self.outside = offered(_outside(pooling), node)
         doubled = op.kind == "max" and self.taps >= DOUBLED
         self.span = (
             1 << (self.taps.bit_length() - 1) if doubled else 1
@@ -154,7 +167,10 @@ class RowPooling(Piece):
         image, result = self.node.inputs[0].tensor, self.node.outputs[0].tensor
         pixel, results = dims.typical(self.pixel), dims.typical(self.sizes[-2])
         tap = costs.ROW_TAP * (2 if self.op.kind == "max" and dtypes.is_float(self.dtype) else 1)
-        down = -(-dims.typical(self.width) * pixel // self.lanes) * (self.rows * tap + 2)
+        read, made = (
+            costs.weight(self.target, body) if body is not None else 0 for body in (self.read, self.written)
+        )
+        down = -(-dims.typical(self.width) * pixel // self.lanes) * (self.rows * (tap + read) + 2)
         alike = self.stride == 1 and (self.op.kind != "mean" or self.pixel == 1) and self.whole_pixels
         picked = self.stride if self.pixel == 1 and self.stride <= PICKED else 1
         vectors = -(-results * pixel // self.lanes)
@@ -162,7 +178,7 @@ class RowPooling(Piece):
             picked *= self.lanes
         elif self.pixel != 1 and not alike:
             vectors = results * (-(-pixel // self.lanes) + 1)
-        ends = 2 + costs.INSTRUCTIONS["div"] * (self.op.kind == "mean")
+        ends = 2 + made + costs.INSTRUCTIONS["div"] * (self.op.kind == "mean")
         doublings = self.span.bit_length() - 1
         down += doublings * -(-dims.typical(self.width) * pixel // self.lanes) * (tap + 2)
         combined = self.taps if self.span == 1 else 2
@@ -190,7 +206,8 @@ class RowPooling(Piece):
         end = f.mul(f.sub(high, start), pixel)
         self._clear(f, self._at(f, line, end), f.mul(f.sub(stop, high), pixel))
         if self.rows > 1 or self.leaves:
-            self._clear(f, outside, f.mul(f.sub(high, low), pixel) if self.whole_pixels else pixel)
+            beyond = f.mul(f.sub(high, low), pixel) if self.whole_pixels else pixel
+            self._clear(f, outside, beyond, self.stored, self.outside)
         if self.op.kind == "mean":
             self._count(f, counts, start, count)
         columns = low, f.sub(high, low)
@@ -209,15 +226,19 @@ class RowPooling(Piece):
         idle = len(self.op.kernel) - 1 - self.last
         return [n, c, *at[1:], column, *(["0"] * (idle - 1) + [element] if idle else [])]
 
-    def _at(self, f: Function, pointer: str, index: str) -> str:
-        return displaced(f, pointer, index, self.item)
+    def _at(self, f: Function, pointer: str, index: str, dtype: str = "") -> str:
+        return displaced(f, pointer, index, dtypes.itemsize(dtype or self.dtype))
 
-    def _clear(self, f: Function, place: str, count: str) -> None:
+    def _clear(
+        self, f: Function, place: str, count: str, dtype: str = "", number: float | int | None = None
+    ) -> None:
         """Elements that change nothing."""
+        dtype = dtype or self.dtype
+        value = self.lowest if number is None else number
 
         def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
-            to = self._at(f, place, indices[0])
-            store_lanes(f, self.dtype, splat(self.lowest, self.dtype, lanes), to, lanes, mask)
+            to = self._at(f, place, indices[0], dtype)
+            store_lanes(f, dtype, splat(value, dtype, lanes), to, lanes, mask)
 
         each_vector(f, count, self.lanes, 1, vectors)
 
@@ -281,7 +302,7 @@ class RowPooling(Piece):
         with loops(f, kernel) as taps:
             inside, pointer = row(taps)
             with f.when(inside):
-                self._combine_rows(f, [("true", line), ("true", pointer)], line, width, pixel, outside)
+                self._combine_rows(f, [("true", pointer)], line, width, pixel, outside, more=True)
 
     def _combine_rows(
         self,
@@ -291,17 +312,20 @@ class RowPooling(Piece):
         width: str,
         pixel: str,
         outside: str,
+        more: bool = False,
     ) -> None:
-        """Writes the line; rows that are not inside are `outside`."""
-        apart = f.mul(f.size(self.pixel), self.item)
+        """Writes the line; rows that are not inside are `outside`. more: adds to what the line holds."""
+        apart = f.mul(f.size(self.pixel), dtypes.itemsize(self.stored))
 
         def columns(pointers: Sequence[str], to: str, count: str) -> None:
             def vectors(indices: Sequence[str], lanes: int, mask: str | None, _: str) -> None:
-                state = None
+                here = self._at(f, to, indices[0])
+                state: str | None = load_lanes(f, self.dtype, here, lanes, mask) if more else None
                 for pointer in pointers:
-                    value = load_lanes(f, self.dtype, self._at(f, pointer, indices[0]), lanes, mask)
-                    state = self._combine(f, lanes, state, value)
-                store_lanes(f, self.dtype, str(state), self._at(f, to, indices[0]), lanes, mask)
+                    place = self._at(f, pointer, indices[0], self.stored)
+                    value = load_lanes(f, self.stored, place, lanes, mask)
+                    state = self._combine(f, lanes, state, _converted(f, self.read, value, lanes))
+                store_lanes(f, self.dtype, str(state), here, lanes, mask)
 
             each_vector(f, count, self.lanes, 1, vectors)
 
@@ -310,9 +334,8 @@ class RowPooling(Piece):
             columns(chosen, line, f.mul(width, pixel))
             return
         steps = []
-        for inside, pointer in rows:
-            step = f.mul(pixel, self.item) if pointer == line else apart
-            steps.append(step if inside == "true" else f.select(inside, "i64", step, "0"))
+        for inside, _ in rows:
+            steps.append(apart if inside == "true" else f.select(inside, "i64", apart, "0"))
         with f.loop(0, width) as loop:
             here = [f.offset(p, f.mul(loop.index, step)) for p, step in zip(chosen, steps)]
             columns(here, self._at(f, line, f.mul(loop.index, pixel)), pixel)
@@ -356,7 +379,7 @@ class RowPooling(Piece):
         self, f: KernelFunction, to: str, count: str, pixel: str, line: str, counts: str, rows: str
     ) -> None:
         """The results of a row: taps of the line."""
-        apart = f.mul(f.size(self.pixel), self.item)
+        apart = f.mul(f.size(self.pixel), dtypes.itemsize(self.made))
         if self.pixel == 1:
             self._results(f, to, count, line, self.stride, "1", counts, rows)
         elif self.stride == 1 and self.whole_pixels and self.op.kind != "mean":
@@ -393,7 +416,8 @@ class RowPooling(Piece):
                 elif lanes > 1:
                     number = f.broadcast("i32", counts, lanes)
                 value = self._mean(f, value, number, rows, lanes)
-            store_lanes(f, self.dtype, value, self._at(f, to, index), lanes, mask)
+            value = _converted(f, self.written, value, lanes)
+            store_lanes(f, self.made, value, self._at(f, to, index, self.made), lanes, mask)
 
         each_vector(f, count, self.lanes, 1, vectors)
 
@@ -492,6 +516,10 @@ class RowPooling(Piece):
             2: lambda: rows if lanes == 1 else f.broadcast("i32", rows, lanes),
         }
         return evaluate(f, [expr.cast(quotient, self.dtype)], reads, lanes)[0]
+
+
+def _converted(f: KernelFunction, body: Expr | None, value: str, lanes: int) -> str:
+    return value if body is None else evaluate(f, [body], {0: lambda: value}, lanes)[0]
 
 
 def _picks(part: int, stride: int, lanes: int) -> list[int]:

@@ -170,7 +170,7 @@ class WinogradPlan:
 
     @property
     def starts(self) -> list[int]:
-        """Where the weights of each panel of a grouped convolution begin, in bytes, and where the last end."""
+        """Where the weights of each panel of a grouped convolution begin, in bytes, and where they end."""
         widths = [kind.width for kind in self.kinds for _ in range(kind.count)]
         found, each = [0], self.taps * dtypes.itemsize(self.stored)
         for (low, high), width in zip(self.spans, widths, strict=True):

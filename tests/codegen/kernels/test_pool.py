@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from support import harness
 from support.blocked_cases import Case, check, laid_out, random, symbols
+from support.nests import numbers
+from support.pool_cases import codes, group, halves
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import pool
@@ -46,6 +48,38 @@ def test_images_of_any_size(target, kind, size):
 def test_windows_of_any_shape(target, kind, kernel):
     check(case(kind, (2, 5, 17, 19), kernel), pool, target)
     check(case(kind, (2, 5, 17, 19), kernel, 3, 0), pool, target)
+
+
+STORED = pytest.mark.parametrize(
+    ("dtype", "conversions"),
+    [
+        ("float16", halves("float16")),
+        ("bfloat16", halves("bfloat16")),
+        ("float16", (halves("float16")[0], None)),
+        ("float32", (None, halves("float16")[1])),
+        ("uint8", codes("uint8", 0)),
+        ("uint8", codes("uint8", 100)),
+        ("int8", codes("int8", -5)),
+        ("int8", (codes("int8", -5)[0], None)),
+    ],
+    ids=["float16", "bfloat16", "read", "written", "uint8", "zero point", "int8", "dequantised"],
+)
+
+
+def of_type(plain, dtype, conversions):
+    """The case as a group of the pool and its conversions, over numbers of the type."""
+    x = numbers(plain.arrays[0].shape, dtype, -9, 9)
+    return Case(group(plain.op, x.shape, dtype, *conversions), [x])
+
+
+@TARGETS
+@KINDS
+@STORED
+@pytest.mark.parametrize("pads", [0, 1])
+def test_what_is_stored_in_another_type(target, kind, dtype, conversions, pads):
+    check(of_type(case(kind, (2, 32, 9, 30), 3, 2, pads), dtype, conversions), pool, target, output_halo=1)
+    parts = of_type(case(kind, (1, 18, 9, 8), (1, 3), 1, (0, pads, 0, pads)), dtype, conversions)
+    check(parts, pool, target)
 
 
 @TARGETS

@@ -4,6 +4,7 @@ type and order of axes."""
 import numpy as np
 import pytest
 from support.nests import TARGETS, check, numbers, variable
+from support.pool_cases import codes, group, halves
 
 from onnxc.codegen.kernels import loop_nest, pool_rows
 from onnxc.ir.ops import Pool
@@ -76,3 +77,25 @@ def test_pools_see_nan_and_infinity(target, kernel, kind):
 def test_a_window_wholly_in_the_padding_is_empty(target, kernel, kind):
     op = Pool(kind, (2, 2), (2, 2), (0, 0, 4, 4), (1, 1), (3, 3))
     check(target, op, numbers((1, 1, 3, 3)), only="static", kernel=kernel)
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", KINDS[:3])
+@pytest.mark.parametrize(
+    ("dtype", "conversions"),
+    [
+        ("float16", halves("float16")),
+        ("bfloat16", (halves("bfloat16")[0], None)),
+        ("float32", (None, halves("float16")[1])),
+        ("uint8", codes("uint8", 100)),
+        ("int8", (codes("int8", -5)[0], None)),
+    ],
+    ids=["float16", "bfloat16", "written", "uint8", "int8"],
+)
+def test_what_is_stored_in_another_type(target, kind, dtype, conversions):
+    if kind == "max" and dtype in ("uint8", "int8"):
+        return  # nothing that is stored is the least of all
+    for image, window, strides, pads, dilations, sizes, columns in POOLED:
+        x = numbers(image, dtype, -9, 9)
+        op = Pool(kind, window, strides, pads, dilations, sizes, columns)
+        check(target, group(op, image, dtype, *conversions), x, only="static", kernel=pool_rows)

@@ -1,0 +1,53 @@
+"""fuse_pools: pools with the conversions around them."""
+
+from support.pass_text import agrees, ops, stays
+
+from onnxc.passes.fuse_pools import fuse_pools
+
+WINDOW = "kernel=(3, 3) strides=(2, 2) pads=(1, 1, 1, 1) dilations=(1, 1) sizes=(4, 4)"
+
+
+def graph(*, stored="float16", kind="max", before="cast($0, float32)", after="cast($0, float16)", more=""):
+    return f"""graph g(%x: {stored}[n, 3, 8, 8]) {{
+        %0 = map(%x) {{ {before} }}
+        %1 = pool(%0) kind={kind} {WINDOW}
+        %2 = map(%1) {{ {after} }}
+        return %2{more}
+    }}"""
+
+
+def test_a_pool_joins_the_conversions_before_and_behind_it():
+    found = agrees(fuse_pools, graph(), n=2)
+    assert ops(found) == ["Fused"]
+    assert [type(node.op).__name__ for node in found.nodes[0].op.region.nodes] == ["Map", "Pool", "Map"]
+
+
+def test_bytes_with_a_zero_point():
+    before = "mul(cast(sub(cast($0, int32), 7), float32), 0.5)"
+    text = graph(stored="uint8", kind="mean", before=before, after="cast(min(max($0, 0.0), 255.0), uint8)")
+    assert ops(agrees(fuse_pools, text, n=2)) == ["Fused"]
+
+
+def test_one_of_the_two_is_enough():
+    assert ops(agrees(fuse_pools, graph(after="exp($0)"), n=1)) == ["Fused", "Map"]
+    assert ops(agrees(fuse_pools, graph(stored="float32", before="exp($0)"), n=1)) == ["Map", "Fused"]
+
+
+def test_what_others_read_stays_outside():
+    assert ops(agrees(fuse_pools, graph(more=", %0"), n=1)) == ["Map", "Fused"]
+    assert ops(agrees(fuse_pools, graph(more=", %1"), n=1)) == ["Fused", "Map"]
+
+
+def test_what_cannot_stand_outside_of_the_image_stays_as_it_is():
+    before = "add(cast($0, float32), 0.5)"
+    stays(fuse_pools, graph(stored="uint8", kind="sum", before=before, after="exp($0)"))
+    stays(fuse_pools, graph(stored="uint8", before="cast($0, float32)", after="exp($0)"))
+
+
+def test_whole_images_are_others():
+    text = """graph g(%x: float16[n, 3, 8, 8]) {
+        %0 = map(%x) { cast($0, float32) }
+        %1 = pool(%0) kind=mean kernel=(8, 8) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1) sizes=(1, 1)
+        return %1
+    }"""
+    stays(fuse_pools, text)

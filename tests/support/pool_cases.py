@@ -1,0 +1,29 @@
+"""Pools in groups with conversions of what they read and give."""
+
+from onnxc.ir import expr
+from onnxc.ir.graph import Graph, TensorType, Value, make_node
+from onnxc.ir.ops import Fused, Map, Pool
+
+
+def halves(dtype):
+    """Conversions from and to a 16-bit float."""
+    return expr.input_(0, dtype).cast("float32"), expr.input_(0, "float32").cast(dtype)
+
+
+def codes(dtype, zero):
+    """Conversions from and to integers with a scale and a zero point."""
+    number = (expr.input_(0, dtype).cast("int32") - zero).cast("float32") * 0.25
+    code = expr.round_(expr.input_(0, "float32") / 0.5) + float(zero)
+    low, high = (-128.0, 127.0) if dtype == "int8" else (0.0, 255.0)
+    return number, code.clip(low, high).cast(dtype)
+
+
+def group(op: Pool, shape, dtype, before, after) -> Fused:
+    """The pool of what `before` makes of an image of the type, and `after` of its results; None: as it is."""
+    x = Value(TensorType(dtype, shape))
+    nodes, value = [], x
+    for step in (Map(before) if before is not None else None, op, Map(after) if after is not None else None):
+        if step is not None:
+            nodes.append(make_node(step, [value]))
+            value = nodes[-1].outputs[0]
+    return Fused("pool", Graph((x,), (value,), tuple(nodes)))
