@@ -137,8 +137,8 @@ class Reduction(Piece):
 
     @property
     def estimate(self) -> Estimate:
-        """The terms combined, and every operand brought in once, and again for each step of the outermost axes
-        if it has none of these."""
+        """The terms combined, and every operand brought in once, and again for each step of the outermost
+        axes if it has none of these."""
         if not self.kept and not self.reduced:
             return costs.overhead(costs.SIZE)
         found = self._steps(self.vertical) + moving(self.target, self.extra.values(), self.out, self.kept)

@@ -1,14 +1,15 @@
 """Import rules of signal processing: Fourier transforms as products with matrices of angles,
 windows, mel weights.
 
-A transform sums over the time axis and the real and imaginary parts at once: weights [bin, time,
-part in, part out].
+A transform sums over the time axis and the real and imaginary parts at once: weights [time, part in,
+bin, part out]. One of a length that is known and large is several short ones.
 """
 
 from __future__ import annotations
 
 import math
 import string
+from functools import cache
 
 from ...ir import dims, dtypes, expr, ops
 from ...ir.builder import Builder
@@ -17,6 +18,9 @@ from ...ir.expr import Expr
 from ...ir.graph import TensorType, Value
 from .common import axis_switch, checked, element_type, generate, length, scalar, wide
 from .rules import onnx_op
+
+LARGEST_FACTOR = 64  # of a size, that is transformed by one product
+MOVES = 300  # multiply-adds that it takes as long as to turn and move a number between two products
 
 # Fourier transforms ------------------------------------------------------------------------------
 
@@ -28,22 +32,67 @@ def _angles(
     period: Dimension,
     parts: tuple[Dimension, int],
     inverse: bool,
-    halved: bool,
+    halved: bool = False,
 ) -> Value:
-    """cos and sin of 2 pi bin time / period for complex multiplication. `halved`: of a spectrum
-    whose upper half is its lower half's conjugate, the times other than 0 and period / 2 count
-    twice."""
-    k, n, size = expr.index(0), expr.index(1), expr.size(period)
+    """cos and sin of 2 pi bin time / period for complex multiplication, [time, part in, bin, part out].
+    `halved`: of a spectrum whose upper half is its lower half's conjugate, the times other than 0 and
+    period / 2 count twice."""
+    n, k, size = expr.index(0), expr.index(2), expr.size(period)
     angle = ((k * n) % size).cast("float64") * (2 * math.pi / size.cast("float64"))
     cosine, sine = expr.apply("cos", angle), expr.apply("sin", angle)
     sine = sine if inverse else -sine
-    source, target = expr.index(2), expr.index(3)
+    source, target = expr.index(1), expr.index(3)
     value = expr.where(source.equals(target), cosine, expr.where(source.equals(0), sine, -sine))
-    if inverse:
-        value = value / size.cast("float64")
     if halved:
         value = expr.where(n.equals(0) | (2 * n).equals(size), value, 2 * value)
-    return generate(b, (bins, times, *parts), value)
+    return generate(b, (times, parts[0], bins, parts[1]), value)
+
+
+def _product(b: Builder, x: Value, weights: Value) -> Value:
+    """x [..., time, parts in] times weights [time, part in, bin, part out]."""
+    rows = string.ascii_lowercase[: x.rank - 2]
+    return b.contract(rows + "yz", "yzuv", rows + "uv", x, weights)
+
+
+@cache
+def _plan(size: int, parts: int) -> tuple[int, int | None]:
+    """Multiply-adds a number of a whole transform of so many times, and the factor of the size that is
+    transformed first where that is less than by one product."""
+    ways: list[tuple[int, int | None]] = [(2 * parts * size, None)]
+    for factor in range(2, min(size // 2, LARGEST_FACTOR) + 1):
+        if size % factor == 0:
+            ways.append((2 * parts * factor + MOVES + _plan(size // factor, 2)[0], factor))
+    return min(ways, key=lambda way: way[0])
+
+
+def _whole(b: Builder, x: Value, size: int, inverse: bool) -> Value:
+    """All bins of x [..., size, parts], complex, by factors of the size ("An Algorithm for the Machine
+    Calculation of Complex Fourier Series", Cooley and Tukey, 1965): of n = second * i + j and
+    k = first * l + m the sum over i comes first, then a turn by j m / size, then the sum over j."""
+    *rows, _, parts = x.shape
+    first = _plan(size, dims.number(parts))[1]
+    if first is None:
+        return _product(b, x, _angles(b, size, size, size, (parts, 2), inverse))
+    second, at = size // first, len(rows)
+    outer = tuple(range(at))
+    columns = b.transpose(b.reshape(x, (*rows, first, second, parts)), (*outer, at + 1, at, at + 2))
+    y = _product(b, columns, _angles(b, first, first, first, (parts, 2), inverse))
+    y = b.transpose(y, (*outer, at + 1, at, at + 2))  # [..., m, j, part]
+    turn = (expr.index(0) * expr.index(1)).cast("float64") * (2 * math.pi / size)
+    cosine, sine = (
+        generate(b, (first, second, 1), expr.apply(name, turn if inverse else -turn))
+        for name in ("cos", "sin")
+    )
+    real, imaginary = (b.take(y, at + 2, part, 1) for part in (0, 1))
+    turned = b.concat(
+        [
+            b.map(real, imaginary, cosine, sine, lambda r, i, c, s: r * c - i * s),
+            b.map(real, imaginary, cosine, sine, lambda r, i, c, s: r * s + i * c),
+        ],
+        at + 2,
+    )
+    z = _whole(b, turned, second, inverse)  # [..., m, l, part]
+    return b.reshape(b.transpose(z, (*outer, at + 1, at, at + 2)), (*rows, size, 2))
 
 
 def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bool, onesided: bool) -> Value:
@@ -60,17 +109,28 @@ def _transformed(b: Builder, x: Value, axis: int, period: Dimension, inverse: bo
     times = dims.minimum(x.shape[axis], half if onesided and inverse else period)
     bins, out = (half, 2) if onesided and not inverse else (period, 1 if onesided else 2)
     exact = "float64"  # so that what cancels is zero to the precision of the data
-    weights = _angles(b, bins, times, period, (parts, out), inverse, onesided and inverse)
-    labels = string.ascii_lowercase[: x.rank - 1]
-    label = labels[axis]
-    y = b.contract(
-        labels + "y",
-        f"x{label}yz",
-        labels.replace(label, "x") + "z",
-        b.cast(b.take(x, axis, 0, times), exact),
-        weights,
-    )
-    return b.cast(y, x.dtype)
+    last = x.rank - 2  # where the axis is neighbour to the parts, so that bins and parts are columns
+    order = [k for k in range(last + 1) if k != axis]
+    y = b.cast(b.transpose(b.take(x, axis, 0, times), (*order, axis, last + 1)), exact)
+    if (
+        isinstance(period, int)
+        and times == period
+        and isinstance(parts, int)
+        and _divides(bins, period, parts)
+    ):
+        y = b.take(_whole(b, y, period, inverse), last, 0, bins)
+    else:
+        y = _product(b, y, _angles(b, bins, times, period, (parts, out), inverse, onesided and inverse))
+    if inverse:
+        y = b.map(y, lambda e: e / expr.size(period).cast(exact))
+    back = sorted(range(last + 1), key=(*order, axis).__getitem__)
+    return b.cast(b.transpose(y, (*back, last + 1)), x.dtype)
+
+
+def _divides(bins: Dimension, period: int, parts: int) -> bool:
+    """Whether a transform of all times is less work by factors, of which all bins are made."""
+    least, first = _plan(period, parts)
+    return first is not None and isinstance(bins, int) and least * period < 2 * parts * period * bins
 
 
 @onnx_op(since=20)

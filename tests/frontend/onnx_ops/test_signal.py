@@ -1,9 +1,13 @@
 """Operators on signals, in the forms that exporters write beside those of the specification."""
 
+import math
+
 import numpy as np
 import pytest
 from support.interpreting import close, normal, runtime
 from support.one_node import evaluate, model
+
+from onnxc.frontend.importer import import_model
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -12,3 +16,33 @@ def test_a_real_signal_needs_no_axis_for_its_parts(symbolic):
     (expected,) = runtime("STFT", inputs, opset=17)
     (found,) = evaluate(model("STFT", 17, inputs, {}, symbolic=symbolic), inputs)
     close(found, expected)
+
+
+def transformed(x, **attributes):
+    (found,) = evaluate(model("DFT", 17, [x], attributes), [x])
+    return found
+
+
+def parts(spectrum):
+    return np.stack([spectrum.real, spectrum.imag], -1)
+
+
+@pytest.mark.parametrize("size", [1, 97, 240, 512, 766], ids=str)
+def test_transforms_by_factors_of_their_size_are_those_of_one_sum(size):
+    x = normal(2, size, 3, 2).astype(np.float64)
+    complex_, real = x[..., 0] + 1j * x[..., 1], x[..., :1]
+    for found, expected in (
+        (transformed(x, axis=1), parts(np.fft.fft(complex_, axis=1))),
+        (transformed(x, axis=1, inverse=1), parts(np.fft.ifft(complex_, axis=1))),
+        (transformed(real, axis=1), parts(np.fft.fft(real[..., 0], axis=1))),
+        (transformed(real, axis=1, onesided=1), parts(np.fft.rfft(real[..., 0], axis=1))),
+    ):
+        assert found.shape == expected.shape
+        assert np.abs(found - expected).max() <= 1e-13 * np.abs(expected).max()
+
+
+def test_a_large_transform_makes_no_matrix_of_its_size():
+    x = normal(1, 4096, 1)
+    graph = import_model(model("DFT", 17, [x], {"axis": 1})).graph
+    made = [value.tensor.shape for node in graph.nodes for value in node.outputs]
+    assert max(map(math.prod, made)) <= 64 * 4096
