@@ -138,6 +138,7 @@ class Line:
         self.x, self.values, self.places = x, values, places
         self.item = dtypes.itemsize(dtype)
         self.word = f"i{8 * self.item}"
+        self.stored = False  # whether keys are in memory, as they lie apart in the line
 
     def emit(self, known: bool, few: int | None, dense: bool) -> None:
         """known: how long the line is. few: how many are wanted of a line that is not short, if vectors hold
@@ -167,6 +168,8 @@ class Line:
     def _keys(self, index: str, lanes: int) -> str:
         """The keys of elements side by side."""
         f, type_ = self.f, vector_type(self.word, lanes)
+        if self.stored:
+            return f.load(type_, displaced(f, self.memory.keys[0], index, self.item))
         bits = f.load(type_, self._element(index))
         sign = 1 << (8 * self.item - 1)
 
@@ -231,13 +234,13 @@ class Line:
         lanes = max(4, 1 << (count - 1).bit_length())
         kinds = [vector_type(self.word, lanes), vector_type("i64", lanes)]
         start = [f"splat ({self.word} -1)", "splat (i64 -1)"]
-        if dense:
-            filled = f.minimum(-(-count // LANES) * LANES, self.n)
-            best = self._inserted("0", filled, kinds, start, lanes)
-            best, done = self._looked_through(count, filled, kinds, best, lanes)
-            _, places = self._inserted(done, self.n, kinds, best, lanes)
-        else:
-            _, places = self._inserted("0", self.n, kinds, start, lanes)
+        if not dense:  # as keys they are
+            self._stored_keys(self.memory.keys[0])
+            self.stored = True
+        filled = f.minimum(-(-count // LANES) * LANES, self.n)
+        best = self._inserted("0", filled, kinds, start, lanes)
+        best, done = self._looked_through(count, filled, kinds, best, lanes)
+        _, places = self._inserted(done, self.n, kinds, best, lanes)
         for place in range(count):
             self._store_result(f.extract(places, place, kinds[1]), str(place))
 

@@ -181,8 +181,8 @@ class Folded(Piece):
             with loops(f, block.extents[:-1]) as inside:
                 outer = [f.add(a, b) for a, b in zip(block.starts, inside)]
                 line = address(f, self.view, (*outer, 0))
-                for to, source in places:
-                    copy_bytes(f, displaced(f, line, to, nbytes), displaced(f, line, source, nbytes), nbytes)
+                for to, origin in places:
+                    copy_bytes(f, displaced(f, line, to, nbytes), displaced(f, line, origin, nbytes), nbytes)
             return
         with loops(f, block.extents) as inside:
             *outer, place = (f.add(a, b) for a, b in zip(block.starts, inside))
