@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..text.emitter import Function, is_number
+from ..text.memory import copy_bytes as call_memcpy
 from ..text.memory import load_masked, store_masked
 from .nest import displaced
 
+LONG = 1 << 15  # bytes of a row that the C library moves, which need not read lines that it writes whole
 UNROLLED = 16  # vectors of a row of known length that are copied without a loop
 
 
@@ -99,14 +101,25 @@ class Row:
 
 
 def copy_bytes(f: Function, to: str, source: str, count: str | int) -> None:
-    """memcpy in line. The two must not overlap."""
+    """memcpy, in line where a row is not long. The two must not overlap."""
     whole = piece(f.target.vector_bits // 8)
-    Row(
+    row = Row(
         f,
         to,
         lambda n, offset: f.load(piece(n), f.offset(source, offset)),
         lambda mask, offset: load_masked(f, whole, f.offset(source, offset), mask),
-    ).write(count)
+    )
+    if is_number(count):
+        if int(count) >= LONG:
+            call_memcpy(f, to, source, str(count))
+        else:
+            row.write(count)
+        return
+    long = f.compare("sge", count, LONG)
+    with f.when(long):
+        call_memcpy(f, to, source, str(count))
+    with f.when(f.invert(long)):
+        row.write(count)
 
 
 def repeated(f: Function, element: str, itemsize: int) -> str:

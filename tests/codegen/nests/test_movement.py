@@ -191,6 +191,13 @@ def test_concatenations_along_a_variable_axis(target):
     check(target, Concat(1), *parts, types=types, only="symbolic")
 
 
+def test_long_rows_are_moved_as_a_whole():
+    parts = [numbers((3, length), seed=length) for length in (9001, 8192, 8191)]
+    check(NATIVE, Concat(1), *parts, only="static")
+    types = [TensorType("float32", (3, dims.symbol(name))) for name in "xyz"]
+    check(NATIVE, Concat(1), *parts, types=types, only="symbolic")
+
+
 @TARGETS
 @DTYPES
 def test_reshapes_copy(target, dtype):
