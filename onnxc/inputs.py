@@ -2,15 +2,17 @@
 expects.
 
 Ports are those of a loaded library. A symbolic dimension gets its size from what is given: `--dim`,
-`--shape` or an array with that name among its dimensions; else it is 1 where a first axis has it (a
-batch) and a usual size elsewhere.
+`--shape` or an array with that name among its dimensions; else, where its name is a sum or product of others
+(`past + 1`), theirs; else it is 1 where a first axis has it (a batch) and a usual size elsewhere.
 """
 
 from __future__ import annotations
 
+import ast
 import io
+import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,13 @@ Shapes = Mapping[str, Sequence[int | None]]  # of inputs by name; None leaves an
 WRONG_SHAPE = 6  # the library's status for a dimension of an input
 VARIETY = 10  # generated integers are 0 to 9
 SEQUENCE_LENGTH = 2
+LARGEST = 1 << 40  # of a dimension that is made of others
+ARITHMETIC: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
 
 
 @dataclass(frozen=True)
@@ -220,10 +229,31 @@ def resolve_shapes(
             if isinstance(symbol, str) and size is not None:
                 sizes.setdefault(symbol, size)
     axes = [(a, name, len(p.shape or ())) for p in ports for a, name in enumerate(p.shape or ())]
-    for axis, variable, rank in sorted(axes, key=lambda entry: entry[0] > 0):  # first axes first
-        if isinstance(variable, str):
-            sizes.setdefault(variable, usual(axis, rank))
+    first = sorted(axes, key=lambda entry: entry[0] > 0)  # first axes before others
+    for axis, variable, rank in sorted(first, key=lambda entry: not str(entry[1]).isidentifier()):
+        if isinstance(variable, str) and variable not in sizes:
+            made = _of_others(variable, sizes)
+            sizes[variable] = usual(axis, rank) if made is None else made
     return {port.name: _shape(port, shapes.get(port.name), sizes) for port in ports}
+
+
+def _of_others(dimension: str, sizes: Mapping[str, int]) -> int | None:
+    """The size of a dimension whose name says how it is made of others, as exporters write `past + 1`."""
+
+    def value(node: ast.AST) -> int:
+        if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+            return ARITHMETIC[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        if isinstance(node, ast.Name) and node.id in sizes:
+            return sizes[node.id]
+        raise ValueError
+
+    try:
+        size = value(ast.parse(dimension, mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+    return size if 0 <= size <= LARGEST else None
 
 
 def _shape(port: Port, asked: Sequence[int | None] | None, sizes: Mapping[str, int]) -> tuple[int, ...]:

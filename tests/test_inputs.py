@@ -33,6 +33,21 @@ def test_a_named_dimension_has_the_size_given_in_every_input():
     assert shapes(TOKENS, MASK, dims={"length": 9}) == {"ids": (1, 9), "mask": (1, 9)}
 
 
+@pytest.mark.parametrize(
+    "name, size", [("past + 1", 8), ("2*past", 14), ("past + length - 3", 9), ("(past + 1) // 2", 4)]
+)
+def test_a_dimension_may_be_named_by_how_it_is_made_of_others(name, size):
+    ports = [Port("mask", (1, name), "int64"), Port("keys", (1, "past", "length"), "float32")]
+    assert shapes(*ports, dims={"past": 7, "length": 5})["mask"] == (1, size)
+
+
+@pytest.mark.parametrize(
+    "name", ["past + other", "batch-size", "past.x", "past - 100", "1 // 0", "'a' * past", "("]
+)
+def test_a_name_that_tells_no_size_is_like_any_other(name):
+    assert shapes(Port("a", (1, name, "past"), "bool"))["a"] == (1, 64, 64)
+
+
 def test_a_shape_given_to_one_input_sets_the_dimensions_of_the_others():
     assert shapes(TOKENS, MASK, ids=(2, 5))["mask"] == (2, 5)
 
