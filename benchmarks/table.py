@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import memory
-import numpy as np
 
 SAMPLE_SECONDS = 0.02
 RIVALS = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "ncnn": "ncnn", "mnn": "MNN"}
@@ -29,28 +28,22 @@ THREADS = (1, 2)
 @dataclass(frozen=True)
 class Row:
     """A model of the tables: its name, the end of its file's path, the sizes at which it is measured, inputs
-    that cannot be any numbers (their value, their dims), and what is asked of its compilation."""
+    of one number, and what is asked of its compilation."""
 
     name: str
     file: str
     dims: tuple[tuple[str, int], ...] = ()
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    values: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+    values: tuple[tuple[str, int], ...] = ()
     options: tuple[str, ...] = ()
 
-    def sizes(self) -> list[str]:
+    def inputs(self) -> list[str]:
         """As arguments of the command line."""
         return [
             *(f"--dim={name}={size}" for name, size in self.dims),
             *(f"--shape={name}={','.join(map(str, shape))}" for name, shape in self.shapes),
+            *(f"--input={name}={value}" for name, value in self.values),
         ]
-
-    def inputs(self, folder: Path) -> list[str]:
-        """As arguments of the command line, whose arrays are in the folder."""
-        if not self.values:
-            return []
-        np.savez(folder / "values.npz", **{name: np.full(dims, value) for name, value, dims in self.values})
-        return [f"--input={folder / 'values.npz'}"]
 
 
 TOKENS = (("batch", 1), ("seq", 128))
@@ -80,8 +73,8 @@ FLOAT = (
     Row("common, 64×200", "common.onnx", (("image_width", 200),)),
     Row("nmp", "nmp.onnx"),
     Row("magika", "standard_v3_3/model.onnx"),
-    Row("silero_vad, 576 samples", "silero_vad.onnx", (), SAMPLES, (("sr", 16000, ()),)),
-    Row("silero_vad without If", "silero_vad_op18_ifless.onnx", (), SAMPLES, (("sr", 16000, ()),)),
+    Row("silero_vad, 576 samples", "silero_vad.onnx", (), SAMPLES, (("sr", 16000),)),
+    Row("silero_vad without If", "silero_vad_op18_ifless.onnx", (), SAMPLES, (("sr", 16000),)),
     Row("vit_base", "vit_base.onnx"),
     Row("bert_base, 128 tokens", "bert_base.onnx", TOKENS),
     Row("distilbert, 128 tokens", "distilbert.onnx", TOKENS),
@@ -109,7 +102,7 @@ FEWER_BITS = (
         "Llama of 6 layers, weights of 4 bits, a token behind 64",
         "llama_genai_int4/model.onnx",
         ONE_TOKEN,
-        values=(("attention_mask", 1, (1, 65)),),
+        values=(("attention_mask", 1),),
         options=("--typical=sequence_length=1",),
     ),
 )
@@ -173,7 +166,7 @@ def measure(row: Row, path: Path, rivals: list[str], seconds: float, folder: Pat
     report, wall, peak = watched(compile_it)
     _, _, own = watched([sys.executable, "-c", "import time; time.sleep(0.2)"])
     beside = [*onnxc, "bench", str(library), f"--model={path}", f"--against={','.join(rivals)}", "--json"]
-    beside += [f"--seconds={seconds}", *row.sizes(), *row.inputs(folder)]
+    beside += [f"--seconds={seconds}", *row.inputs()]
     return {
         "name": row.name,
         "file": row.file,
@@ -182,9 +175,7 @@ def measure(row: Row, path: Path, rivals: list[str], seconds: float, folder: Pat
         "compile_seconds": wall,
         "compile_peak_bytes": peak - own,
         "bench": [bench([*beside, f"--threads={threads}"]) for threads in THREADS],
-        "memory": memory.measure(
-            library, dict(row.dims), dict(row.shapes), {name: value for name, value, _ in row.values}
-        ),
+        "memory": memory.measure(library, dict(row.dims), dict(row.shapes), dict(row.values)),
     }
 
 
