@@ -61,6 +61,7 @@ from .passes import (
     integer_products,
     lift_reshapes,
     merge_movement,
+    multiply_pixels,
     narrow_products,
     narrow_weights,
     pool_channels_last,
@@ -103,6 +104,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         round_late.round_late,
         told(widen.widen),
         store_wide.store_wide,
+        multiply_pixels.multiply_pixels,
         unfold_transposed.unfold_transposed,
         flatten_windows.flatten_windows,
         fold_constants.fold_constants,  # what was widened is constant, too
