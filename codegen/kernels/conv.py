@@ -65,6 +65,7 @@ from ..tiles.stored_panel import stored_halves
 from ..tiles.window_sums import accumulate
 
 SHARED = 3  # tiles for which a panel of halves is decoded before
+NARROW = (2, 3, 4)  # pixels of images of a few, of which a tile has all
 
 
 # What is offered ---------------------------------------------------------------------------------
@@ -341,8 +342,9 @@ class ConvPlan:
         return -(-self.next_bytes(panels) // max(1, pixels))
 
     def bytes_ahead(self, panels: Panels, width: int) -> int:
-        """What a tile fetches in a step of k."""
-        return -(-self.share(panels) * self.rows * width // max(1, self.steps))
+        """What a tile fetches in a step of k: no more than that panel."""
+        wanted = min(self.share(panels) * self.rows * width, self.next_bytes(panels))
+        return -(-wanted // max(1, self.steps))
 
     def ahead_words(self, f: KernelFunction, panels: Panels, panel: str, y: str, x: str) -> list[str]:
         """The argument %ahead: where in the next panel the share of the tile at (y, x) begins."""
@@ -432,10 +434,13 @@ def tile_shape(
 ) -> tuple[int, tuple[int, ...]]:
     """(rows, widths) of tiles of so many vector registers a pixel that cover an image in the least time.
     Several rows only where they divide the height (None: never), several widths only where the width is
-    symbolic."""
+    symbolic: more where images are mostly narrower than a tile, whose weights each tile reads."""
     most = most_rows(target, vectors, dot)
     if not isinstance(width, int):
-        return 1, tuple(sorted({max(1, most >> shift) for shift in range(5)}, reverse=True))
+        widths = {max(1, most >> shift) for shift in range(5)}
+        if dims.typical(width) <= most:
+            widths |= {few for few in NARROW if few < most}
+        return 1, tuple(sorted(widths, reverse=True))
     if width == 0 or height == 0:
         return 1, (1,)
 

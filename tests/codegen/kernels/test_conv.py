@@ -24,7 +24,7 @@ from support.blocked_cases import (
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import conv, conv_grouped, conv_stem, conv_transpose
 from onnxc.facts import Facts
-from onnxc.ir import expr
+from onnxc.ir import dims, expr
 from onnxc.ir.expr import input_, sigmoid
 from onnxc.target import LEVELS
 
@@ -334,3 +334,15 @@ def test_sums_stay_in_registers(target):
         node, (choice, *_) = choices(case, kernel, target)
         (step,) = kernel.emit(laid_out(node, choice), choice, target).steps
         assert vectors_on_the_stack(target, step.text) == 0
+
+
+@TARGETS
+@pytest.mark.parametrize("length", range(1, 7))
+def test_a_tile_has_all_pixels_of_images_of_a_few(target, length):
+    case = convolution((1, 33, length), (40, 33, 3), pads=1, symbolic=symbols(1, 33, "l"))
+    check(case, conv, replace(target, run_bytes=1 << 30))
+    widths = {}
+    for typical in (2, 1000):
+        axis = dims.symbol("width", typical=typical)
+        widths[typical] = conv.tile_shape(target, None, axis, 2, 99)[1]
+    assert {2, 3, 4} <= set(widths[2]) and len(widths[1000]) < len(widths[2])
