@@ -235,12 +235,12 @@ def rate(target: Target, among: float) -> float:
         (facts.level2_bytes, facts.level2_rate),
         (facts.level3_bytes, facts.level3_rate),
     ):
-        share = left * _fitting(among, size)
+        share = left * fitting(among, size)
         left, time = left - share, time + share / speed
     return 1 / (time + left / facts.memory_rate)
 
 
-def _fitting(among: float, size: float) -> float:
+def fitting(among: float, size: float) -> float:
     """The share of what is used in turns with `among` bytes that a cache of that size gives: all of half its
     size, since pages lie where it happens, nothing of more than its size, since what comes pushes out what
     is next."""
@@ -250,7 +250,7 @@ def _fitting(among: float, size: float) -> float:
 def again(target: Target, nbytes: float, among: float) -> Estimate:
     """Bytes read in turns with `among` bytes, by instructions that are counted with what they load: what does
     not come from the first-level cache is waited for."""
-    missed = 1 - _fitting(among, target.facts.level1_bytes)
+    missed = 1 - fitting(among, target.facts.level1_bytes)
     return Estimate(memory=missed * nbytes / rate(target, among))
 
 
@@ -283,7 +283,7 @@ def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -
         longer += its / rate(target, max(nbytes, since)) - its / rate(target, nbytes)
     if node.choice is None:
         return Estimate()
-    cost, code = node.choice.cost, CODE * new * (1 - _fitting(target.run_bytes, target.facts.level2_bytes))
+    cost, code = node.choice.cost, CODE * new * (1 - fitting(target.run_bytes, target.facts.level2_bytes))
     waited = (cost + Estimate(memory=longer)).total - cost.total
     return Estimate(overhead=waited + code, fixed=code)
 
@@ -334,7 +334,7 @@ def epilogue(target: Target, node: Node, dtype: str) -> Estimate:
 def stored(target: Target, nbytes: float) -> Estimate:
     """Constants read: since the last run, all else that a run touches was."""
     among = max(nbytes, target.run_bytes)
-    beyond = [1 - _fitting(among, size) for size in (target.facts.level2_bytes, target.facts.level3_bytes)]
+    beyond = [1 - fitting(among, size) for size in (target.facts.level2_bytes, target.facts.level3_bytes)]
     begun = (FAR * beyond[0] + FARTHER * beyond[1]) * min(1.0, nbytes / AHEAD)
     waited = nbytes / rate(target, among)
     return Estimate(memory=waited, overhead=begun, fixed=waited + begun)

@@ -162,8 +162,8 @@ class Stored(Gemm):
 
     @property
     def shared(self) -> bool:
-        """Whether each tile that reads a decoded panel fetches its share of the next one: nothing else would be
-        done while that arrives to be decoded."""
+        """Whether each tile that reads a decoded panel fetches its share of the next one: nothing else would
+        be done while that arrives to be decoded."""
         tile = self.tile(self.tiling.rows, self.tiling.vectors)
         return self.decoded and mk.waits(self.target, tile, self.depth_bytes)
 

@@ -171,6 +171,13 @@ def fetched_ahead(streams: int) -> int | None:
     return STREAM_AHEAD if streams > OWN_STREAMS else None
 
 
+def fetches_itself(target: Target) -> bool:
+    """Whether the processor has what is read in one go sooner when it is not asked for ahead: one that reads
+    best from few places, while the third-level cache holds most of what a run touches."""
+    facts = target.facts
+    return facts.streams <= OWN_STREAMS and costs.fitting(target.run_bytes, facts.level3_bytes) > 0.5
+
+
 def chains_for(target: Target, rows: int, vectors: int) -> int:
     """How many independent sums a tile needs to hide the latency of additions: 1, 2 or 4."""
     chains = 1

@@ -25,7 +25,7 @@ from .. import costs
 from ..text.emitter import Function, literal, memory_type, vector_constant, vector_type
 from ..text.vectors import Vectors
 from .contraction import Product
-from .microkernel import Rows, Tile, product, row_address
+from .microkernel import Rows, Tile, fetches_itself, product, row_address
 from .packing import padded
 from .panel import load_widened, prefetch_line, widened
 
@@ -268,6 +268,7 @@ class _Reader:
 
     def group(self, at: str, stream: bool = False) -> list[str]:
         """What is stored of a group, of each vector. stream: it is read once, and what follows is fetched."""
+        stream = stream and not fetches_itself(self.f.target)
         step = self.form.group_bytes(self.lanes)
         for byte in range(0, self.form.group_bytes(self.width) if stream else 0, 64):
             prefetch_line(self.f, self.f.offset(at, byte + AHEAD))
