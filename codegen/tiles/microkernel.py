@@ -171,11 +171,14 @@ def fetched_ahead(streams: int) -> int | None:
     return STREAM_AHEAD if streams > OWN_STREAMS else None
 
 
-def fetches_itself(target: Target) -> bool:
-    """Whether the processor has what is read in one go sooner when it is not asked for ahead: one that reads
-    best from few places, while the third-level cache holds most of what a run touches."""
-    facts = target.facts
-    return facts.streams <= OWN_STREAMS and costs.fitting(target.run_bytes, facts.level3_bytes) > 0.5
+def far_ahead(target: Target) -> int | None:
+    """How many bytes ahead memory is fetched that is read in one go, which processors do by themselves within
+    a page. Those that read best from few places do so from the third-level cache too, and ask the memory
+    sooner."""
+    if target.facts.streams > OWN_STREAMS:
+        return PAGE
+    near = costs.fitting(target.run_bytes, target.facts.level3_bytes) > 0.5
+    return None if near else 2 * PAGE
 
 
 def chains_for(target: Target, rows: int, vectors: int) -> int:

@@ -25,12 +25,13 @@ from .. import costs
 from ..text.emitter import Function, literal, memory_type, vector_constant, vector_type
 from ..text.vectors import Vectors
 from .contraction import Product
-from .microkernel import Rows, Tile, fetches_itself, product, row_address
+from .microkernel import Rows, Tile, far_ahead, product, row_address
 from .packing import padded
-from .panel import load_widened, prefetch_line, widened
+from .panel import LINE, load_widened, prefetch_line, widened
 
 WORD = 4  # bytes
-AHEAD = 4096  # bytes: beyond a page, which the processor itself does not fetch ahead
+ADDED = 1 << 23  # to a code that is put into the mantissa of this number, whose last bit counts 1
+ADDED_BITS = 0x4B000000  # that number as a float32
 MOST_FEW = 8  # rows of a tile that decodes its panel in registers
 FEW_GROUPS, FEW_SUMS = 4, 4  # of a block, of a tile: written one after the other, without a loop
 
@@ -268,10 +269,10 @@ class _Reader:
 
     def group(self, at: str, stream: bool = False) -> list[str]:
         """What is stored of a group, of each vector. stream: it is read once, and what follows is fetched."""
-        stream = stream and not fetches_itself(self.f.target)
+        ahead = far_ahead(self.f.target) if stream else None
         step = self.form.group_bytes(self.lanes)
-        for byte in range(0, self.form.group_bytes(self.width) if stream else 0, 64):
-            prefetch_line(self.f, self.f.offset(at, byte + AHEAD))
+        for byte in range(0, 0 if ahead is None else self.form.group_bytes(self.width), LINE):
+            prefetch_line(self.f, self.f.offset(at, byte + (ahead or 0)))
         kind = "i32" if self.form.group > 1 else memory_type(self.form.half)
         return [
             self.f.load(vector_type(kind, self.lanes), self.f.offset(at, j * step))
@@ -297,8 +298,11 @@ class _Reader:
         code = words.shift_right(word, shift) if shift else word
         if shift + self.form.bits < 32:
             code = words.bit_and(code, words.constant((1 << self.form.bits) - 1))
-        found = self.f.cast("sitofp", code, self.number.type, words.type)
-        return self.number.sub(found, self.number.constant(self.form.zero)) if self.form.zero else found
+        added = self.number.from_bits(words.bit_or(code, words.constant(ADDED_BITS)))
+        zero = self.form.zero or 0.0
+        exact = zero.is_integer() and abs(zero) < ADDED / 2
+        found = self.number.sub(added, self.number.constant(ADDED + zero if exact else float(ADDED)))
+        return found if exact else self.number.sub(found, self.number.constant(zero))
 
     def _looked_up(self, word: str, shift: int) -> str | None:
         """By a permutation of the numbers of all codes, of which instructions read the four lowest bits."""
