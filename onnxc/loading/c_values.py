@@ -21,7 +21,7 @@ NONE, TENSOR, SEQUENCE, OPTIONAL, MAP = range(5)
 KINDS = {"tensor": TENSOR, "sequence": SEQUENCE, "optional": OPTIONAL, "map": MAP}
 
 #: What the loader itself refuses, by the library's numbers.
-NULL_POINTER, WRONG_COUNT, WRONG_KIND, WRONG_DTYPE, WRONG_SHAPE, BUSY = 1, 2, 3, 4, 6, 21
+NULL_POINTER, WRONG_COUNT, WRONG_KIND, WRONG_DTYPE, WRONG_SHAPE, BUFFER_TOO_SMALL, BUSY = 1, 2, 3, 4, 6, 7, 21
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int32
 
@@ -233,11 +233,27 @@ class Slot(Record):
             texts,
         )
 
-    def empty(self) -> np.ndarray:
-        """Memory for a result of known shape; a large one begins on a line of the cache."""
-        if self.nbytes < LARGE:
-            return np.empty(self.shape or (), self.numpy)
-        return on_line(np.empty(self.nbytes + LINE, np.uint8), self.shape or (), np.dtype(self.numpy))
+    def follows_from(self, inputs: Sequence[Slot]) -> bool:
+        """Whether the shape of a result, whose elements numpy has, is written in the names of the inputs'
+        dimensions."""
+        if self.port.kind != "tensor" or self.port.optional or self.numpy is None or self.numpy.hasobject:
+            return False
+        names = {d for slot in inputs for d in slot.port.shape or () if isinstance(d, str)}
+        dims = self.port.shape or (None,)
+        return all(isinstance(d, int) or (d is not None and _names_in(d) <= names) for d in dims)
+
+    def empty(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Memory for a result of that shape; a large one begins on a line of the cache."""
+        nbytes = self.nbytes if shape is self.shape else math.prod(shape) * np.dtype(self.numpy).itemsize
+        if nbytes < LARGE:
+            return np.empty(shape, self.numpy)
+        return on_line(np.empty(nbytes + LINE, np.uint8), shape, np.dtype(self.numpy))
+
+
+def _names_in(size: str) -> set[str]:
+    """What a formula of sizes names: words that are no numbers and no functions."""
+    words = "".join(c if c.isalnum() or c == "_" else " " for c in size).split()
+    return {w for w in words if not w.isdigit()} - {"min", "max"}
 
 
 _types: dict[int, np.dtype] = {}  # of the ports of what was opened, by their numbers

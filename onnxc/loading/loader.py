@@ -21,6 +21,7 @@ import numpy as np
 
 from ..errors import LoadError, Origin, RunError, quote
 from .c_values import (
+    BUFFER_TOO_SMALL,
     BUSY,
     KINDS,
     NULL_POINTER,
@@ -382,6 +383,10 @@ class Context:
         self.inputs: tuple[_Input, ...] = tuple(map(_Input, inputs, library.slots_in))
         self.outputs: tuple[tuple[CValue, Slot], ...] = tuple(zip(outputs, library.slots_out))
         self.arrays: tuple[ctypes.Array[CValue], ctypes.Array[CValue]] = (inputs, outputs)
+        self.unknown: list[tuple[int, ...] | None] = [None] * len(self.outputs)
+        self.foreseen: frozenset[int] = library.foreseen  # outputs whose shapes follow from those of inputs
+        self.given: list[tuple[int, ...] | None] | None = None  # shapes of inputs
+        self.expected = self.unknown  # of these outputs, for such inputs
         self.steps: int = 1024  # of a run that is timed, for which there is room
         self.arguments: tuple[Any, ...] = prepared(
             RUN_TYPES,
@@ -393,23 +398,53 @@ class Context:
         )
 
     def run(self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None) -> list[Any]:
-        """All outputs for the inputs in order. memory: where the results of these numbers are to be."""
+        """All outputs for the inputs in order. memory: where the results of these numbers are to be. Where
+        inputs have the shapes that they had the last time, there is memory for what followed from them, which
+        is faster than to take over the library's."""
         lent: list[Any] = []
         for target, value in zip(self.inputs, values):
             target.fill(value, lent)
-        results, owned = [], False
+        expected, given = self.unknown, None
+        if self.foreseen:
+            given = [target.shape for target in self.inputs]
+            expected = self.expected if given == self.given else self.unknown
+        results: list[Any] = []
+        owned = False
+        array: np.ndarray | None
         for k, (struct, slot) in enumerate(self.outputs):
             if memory and k in memory:
                 array = memory[k]
-                struct.data, struct.capacity = address_of(array), array.nbytes
-            elif slot.shape is None:
-                struct.data, array, owned = None, None, True
             else:
-                array = slot.empty()
+                shape = expected[k] if slot.shape is None else slot.shape
+                array = None if shape is None else slot.empty(shape)
+            if array is None:
+                struct.data, owned = None, True
+            else:
                 struct.data, struct.capacity = address_of(array), array.nbytes
             results.append(array)
-        self.call()
-        return self.taken(results) if owned else results
+        try:
+            self.call()
+        except RunError as error:
+            if expected is self.unknown or error.status != BUFFER_TOO_SMALL:
+                raise
+            self.foreseen, self.given = frozenset(), None  # a size that is named so is no size of an input
+            return self.run(values, memory)
+        if expected is not self.unknown:
+            self.confirm(results, expected)
+        if not owned:
+            return results
+        taken = self.taken(results)
+        if given is not None and not memory and None not in given:
+            self.given = given
+            self.expected = [taken[k].shape if k in self.foreseen else None for k in range(len(taken))]
+        return taken
+
+    def confirm(self, results: list[Any], expected: Sequence[tuple[int, ...] | None]) -> None:
+        """Gives results the shapes that they have, where these are not what was expected."""
+        for k, shape in enumerate(expected):
+            found = shape if shape is None else shape_of(self.outputs[k][0])
+            if found is not None and found != shape and results[k] is not None:
+                results[k] = np.ndarray(found, results[k].dtype, results[k])
 
     def output_shape(self, index: int) -> tuple[int, ...]:
         """The shape of an output after a run."""
@@ -511,6 +546,9 @@ class _Library:
         self.texts: Texts | None = _texts_of(self.table, (*given, *made))
         self.slots_in: tuple[Slot, ...] = self._slots("inputs", given)
         self.slots_out: tuple[Slot, ...] = self._slots("outputs", made)
+        self.foreseen: frozenset[int] = frozenset(
+            k for k, slot in enumerate(self.slots_out) if slot.follows_from(self.slots_in)
+        )
         side = self.description.get("weights_file")
         self.weights: str | None = os.fspath(weights or _beside(path, side)) if side else None
         self.target: bytes | None = target.encode() if target is not None else None

@@ -13,6 +13,7 @@ from operator import methodcaller
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 from support.installed import installed_tree
 
@@ -69,6 +70,37 @@ def test_results_are_written_where_the_caller_wants_them(model):
     results = model.run([name], feeds(model), out={name: memory})
     assert results[0] is memory
     np.testing.assert_array_equal(memory, expected[0])
+
+
+def opened(tmp_path, text: str):
+    path = onnxc.compile(
+        onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), tmp_path / "m.so"
+    )
+    return onnxc.load(path)
+
+
+def test_results_of_open_sizes_are_of_their_own_run(tmp_path):
+    text = (
+        "g (float[n, 3] x) => (float[m, 3] y, float[3, n] z) { y = Concat<axis = 0>(x, x) z = Transpose(x) }"
+    )
+    kept = []
+    with opened(tmp_path, text) as model:
+        for rows in (2, 2, 3, 3, 2, 0, 0, 9000, 9000, 2, 2):
+            x = np.random.default_rng(len(kept)).random((rows, 3), np.float32)
+            kept.append((x, *model.run(None, {"x": x})))
+        for x, y, z in kept:
+            np.testing.assert_array_equal(y, np.concatenate([x, x]))
+            np.testing.assert_array_equal(z, x.T)
+
+
+def test_sizes_that_data_decide_may_differ_where_shapes_do_not(tmp_path):
+    text = "g (float[n] x, bool[n] c) => (float[n] y, float[n] z) { y = Compress<axis = 0>(x, c) z = Neg(x) }"
+    x = np.arange(4, dtype=np.float32)
+    with opened(tmp_path, text) as model:
+        for count in (2, 2, 4, 1, 0, 3):
+            y, z = model.run(None, {"x": x, "c": np.arange(4) < count})
+            np.testing.assert_array_equal(y, x[:count])
+            np.testing.assert_array_equal(z, -x)
 
 
 @pytest.mark.parametrize(
