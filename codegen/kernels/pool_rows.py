@@ -204,7 +204,9 @@ class RowPooling(Piece):
         counts = f.offset(pairs, self.line_bytes)
         self._clear(f, line, f.mul(f.sub(low, start), pixel))
         end = f.mul(f.sub(high, start), pixel)
-        self._clear(f, self._at(f, line, end), f.mul(f.sub(stop, high), pixel))
+        # With what the last vectors read of no window: subnormal numbers there would be slow to divide.
+        behind = f.add(f.mul(f.sub(stop, high), pixel), self.lanes * self.stride)
+        self._clear(f, self._at(f, line, end), behind)
         if self.rows > 1 or self.leaves:
             beyond = f.mul(f.sub(high, low), pixel) if self.whole_pixels else pixel
             self._clear(f, outside, beyond, self.stored, self.outside)
