@@ -28,8 +28,8 @@ from .states import State, accumulator
 
 KINDS = ("sum", "prod", "min", "max", "and", "or")
 
-#: Keeping a value costs a store and loads; what takes more instructions and loads than this in
-#: later passes is kept.
+#: Keeping a value costs a store and loads; what takes more instructions and loads than this in the passes
+#: after the first that needs it is kept.
 DEAR = 3
 
 #: Leaves are inputs of expressions: the operands from 0 on, results of reductions, numbers made of
@@ -250,13 +250,12 @@ class RowPasses:
             here = self.level(node)
             seen = expr.topological(self._seen(node, here + 1))  # as later passes would compute it
             price = sum(_price(n) for n in seen if self.wide(n)) - 1  # numbers are there anyway
-            again = {
+            used = {
                 level
                 for w in (*wanted, *self.kept)
-                if (level := self.level(w)) > here
-                and self._seen(node, level) in expr.topological(self._seen(w, level))
+                if self._seen(node, level := self.level(w)) in expr.topological(self._seen(w, level))
             }
-            if price * len(again) > DEAR:
+            if price * (len(used) - 1) > DEAR:  # the first that uses it computes it either way
                 self._keep([*self.kept, node])
         while (read := self._read(wanted)) != self.kept:  # what made others that are kept, too
             self._keep(read)

@@ -362,6 +362,17 @@ def test_layer_norm_keeps_a_sum_but_not_a_difference():
     assert [e.op for e in found.kept] == ["add"]
 
 
+def test_what_one_pass_needs_is_computed_there():
+    def of_halves(r, x, scale):
+        x = r.map(lambda a: a.cast("float32"), x)
+        differences = r.map(lambda a, m: a - m, x, r.reduce("sum", x))
+        total = r.reduce("sum", r.map(lambda d: d * d, differences))
+        return r.map(lambda d, s, c: (d / s * c.cast("float32")).cast("float16"), differences, total, scale)
+
+    found = plan(of_halves, TensorType("float16", (8, 100)), TensorType("float16", (100,)))
+    assert [(e.op, *expr.inputs(e)) for e in found.kept] == [("cast", 0)]
+
+
 def test_what_is_dear_is_kept_besides_what_it_is_made_of():
     def twice_scaled(r, x):
         return softmax(r, r.map(lambda a: (a - 3.0) * 2.0 / 7.0 + 1.0, x))
@@ -370,11 +381,11 @@ def test_what_is_dear_is_kept_besides_what_it_is_made_of():
 
 
 def test_nothing_is_kept_that_no_later_pass_reads():
-    def exponentials_of_what_is_summed(r, *operands):
-        h = r.map(lambda a, b, c, d: a + b + c + d, *operands)
-        return r.map(lambda e, s: e * s, r.map(expr.exp, h), r.reduce("sum", h))
+    def exponentials_of_a_sum(r, *operands):
+        e = r.map(expr.exp, r.map(lambda a, b, c, d: a + b + c + d, *operands))
+        return r.map(lambda e, s: e * s, e, r.reduce("sum", e))
 
-    assert [e.op for e in plan(exponentials_of_what_is_summed, *[wide(8, 100)] * 4).kept] == ["exp"]
+    assert [e.op for e in plan(exponentials_of_a_sum, *[wide(8, 100)] * 4).kept] == ["exp"]
 
 
 def test_what_is_kept_lies_where_a_result_will_be():
