@@ -405,7 +405,7 @@ class Context:
         for target, value in zip(self.inputs, values):
             target.fill(value, lent)
         expected, given = self.unknown, None
-        if self.foreseen:
+        if self.foreseen and not memory:  # what is changed in place is not run a second time
             given = [target.shape for target in self.inputs]
             expected = self.expected if given == self.given else self.unknown
         results: list[Any] = []
@@ -434,7 +434,7 @@ class Context:
         if not owned:
             return results
         taken = self.taken(results)
-        if given is not None and not memory and None not in given:
+        if given is not None and None not in given:
             self.given = given
             self.expected = [taken[k].shape if k in self.foreseen else None for k in range(len(taken))]
         return taken
