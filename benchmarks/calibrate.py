@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import grid
-from nodes import add_arguments, measured
+from nodes import Measurement, add_arguments, measured
 
+from onnxc.codegen.costs import Estimate
 from onnxc.commands.steps import Expected
 from onnxc.loading.timing import Timing, matched
 
@@ -50,17 +51,38 @@ class Row:
         return max(self.ratio, 1 / max(self.ratio, 1e-9))
 
 
-def rows(name: str, expected: Sequence[Expected], timings: Sequence[Timing]) -> Iterator[Row]:
-    """A row for every node that a kernel ran, its steps added up."""
+def rows(measurement: Measurement) -> Iterator[Row]:
+    """A row for every node that a kernel ran, its steps added up. Of nodes that are estimated anew those that
+    have the same kernel still."""
+    expected, timings = measurement.expected, measurement.timings
     found: dict[int, list[Timing]] = {}
     for k, timing in zip(matched(expected, timings), timings):
         if k is not None:
             found.setdefault(k, []).append(timing)
-    for k, its in found.items():
+    now: dict[tuple[str, str], list[tuple[Expected, float | None]]] = {}
+    for node, estimate in measurement.now:
+        now.setdefault(_kernel(node), []).append((node, estimate))
+    for k, its in sorted(found.items()):
         node = expected[k]
         estimated, measured = (float(sum(getattr(t, kind) for t in its)) for kind in ("estimated_ns", "ns"))
+        if measurement.now:
+            same = now.get(_kernel(node))
+            if not same:
+                continue
+            (node, estimate), before = same.pop(0), node
+            times = max(1, round(len(its) / max(1, before.steps)))  # of a loop's body
+            estimated = estimated * _total(node) / _total(before) if estimate is None else estimate * times
         parts = (node.compute, node.memory, node.overhead)
-        yield Row(name, node.node, node.kernel, node.choice, estimated, measured, *parts)
+        yield Row(measurement.name, node.node, node.kernel, node.choice, estimated, measured, *parts)
+
+
+def _kernel(node: Expected) -> tuple[str, str]:
+    """A node, and the kernel with its tiling that it was given."""
+    return node.node, node.choice.partition("ns=")[0]
+
+
+def _total(node: Expected) -> float:
+    return max(1.0, Estimate(node.compute, node.memory, node.overhead).total)
 
 
 def report(found: Sequence[Row]) -> None:
@@ -92,7 +114,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all rows there")
     options = parser.parse_args()
     with measured(options, grid.models() if options.grid or not options.models else ()) as measurements:
-        found = [row for m in measurements for row in rows(m.name, m.expected, m.timings)]
+        found = [row for m in measurements for row in rows(m)]
     found = [row for row in found if max(row.measured, row.estimated) >= SHORT_NS]
     if not found:
         return

@@ -11,38 +11,45 @@ import pickle
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice, product
 from pathlib import Path
 
 import numpy as np
 from table import ROWS
 
-from onnxc.codegen.lowering.lower import lower
+from onnxc.codegen.lowering.lower import Lowered, lower
 from onnxc.commands.steps import Expected, expectations, input_sizes
 from onnxc.driver import compile_model, optimise
-from onnxc.errors import OnnxcError
+from onnxc.errors import CompileError, OnnxcError, Origin
 from onnxc.frontend.importer import import_model
 from onnxc.inputs import make_inputs
+from onnxc.ir import dims
+from onnxc.ir.graph import walk
 from onnxc.loading.loader import Model, load
 from onnxc.loading.timing import Timing
 from onnxc.options import Options
 from onnxc.target import find_target
 
 VISIT_SECONDS = 0.3
+SIZES = (1, 64, 65, 128, 256, 512)  # tried where a model does not run with typical ones
+MOST_TRIED = 300
 LEAST_RUNS = 3  # of a visit: the first brings weights from the file
 
 
 @dataclass
 class Measurement:
     """A compiled model, what was expected of its nodes, and the least times of its steps so far (in a run in
-    one thread)."""
+    one thread). now: its nodes as they are estimated now, and these estimates at the sizes of the run."""
 
     name: str
     library: Path
     sizes: dict[str, dict]
     expected: Sequence[Expected]
+    now: Sequence[tuple[Expected, float | None]] = ()
 
     @property
     def times(self) -> Path:
@@ -64,38 +71,85 @@ class Measurement:
         self.times.write_bytes(pickle.dumps(rows))
 
 
-def prepared(name: str, model: object, folder: Path, tabled: bool) -> Measurement:
+def prepared(name: str, model: object, folder: Path, tabled: bool, again: bool) -> Measurement:
     """The model's library in the folder, made unless it is there. Sizes that the model leaves open are those
-    that are typical; tabled, and where it does not run with these: those of docs/benchmarks.md's tables."""
-    library, notes = folder / f"{name}.so", folder / f"{name}.expected"
+    that are typical; tabled, and where it does not run with these: those of docs/benchmarks.md's tables.
+    again: what is expected of the same kernels is what the compiler estimates now."""
+    file = folder / name.replace("/", ":")
+    library, notes = file.with_name(f"{file.name}.so"), file.with_name(f"{file.name}.expected")
     row = next((row for row in ROWS if Path(row.file).stem == name), None)
     if not library.exists():
         library.with_suffix(".times").unlink(missing_ok=True)
         compile_model(model, library, Options(threads=1))
     if not notes.exists():
-        target = find_target()
-        lowered = lower(optimise(import_model(model).graph, target), target)
-        sizes = {"dims": dict(row.dims), "shapes": dict(row.shapes)} if row is not None else {}
+        lowered, listed = _lowered(model), {}
+        if row is not None:
+            listed = {"dims": dict(row.dims), "shapes": dict(row.shapes)}
         with load(library, threads=1) as opened:
-            if row is None or not tabled:
-                try:
-                    opened.run(None, usual_inputs(opened, {}))
-                    sizes = {}
-                except OnnxcError:
-                    if row is None:
-                        raise
+            first = [listed] if row is not None and tabled else [{}, listed]
+            tried = (*first, *_other_sizes(opened))
+            sizes = next((s for s in tried if _runs(opened, usual_inputs(opened, s))), None)
+            if sizes is None:
+                raise CompileError("runs with none of the sizes that are tried", origin=Origin(name))
             found = input_sizes(lowered.graph, usual_inputs(opened, sizes))
-        notes.write_bytes(pickle.dumps((sizes, list(expectations(lowered, target, found)))))
-    return Measurement(name, library, *pickle.loads(notes.read_bytes()))
+        notes.write_bytes(pickle.dumps((sizes, list(expectations(lowered, lowered.target, found)))))
+    sizes, expected = pickle.loads(notes.read_bytes())
+    measurement = Measurement(name, library, sizes, expected)
+    if again and measurement.timings:
+        measurement.now = list(_estimated(_lowered(model), measurement))
+    return measurement
+
+
+def _lowered(model: object) -> Lowered:
+    target = find_target()
+    return lower(optimise(import_model(model).graph, target), target)
+
+
+def _estimated(lowered: Lowered, measurement: Measurement) -> Iterator[tuple[Expected, float | None]]:
+    """Every node as it is estimated now, and that estimate at the sizes of the measurement: None where the
+    run alone tells them."""
+    with load(measurement.library, threads=1) as opened:
+        sizes = input_sizes(lowered.graph, usual_inputs(opened, measurement.sizes))
+    nodes = [node for node in walk(lowered.graph) if node in lowered.codes and node.choice is not None]
+    for node, expected in zip(nodes, expectations(lowered, lowered.target, sizes)):
+        try:
+            yield expected, float(sum(dims.evaluate(s.work, sizes) for s in lowered.codes[node].steps))
+        except KeyError:
+            yield expected, None
+
+
+def _runs(library: Model, feeds: dict[str, object]) -> bool:
+    try:
+        library.run(None, feeds)
+    except OnnxcError:
+        return False
+    return True
+
+
+def _other_sizes(library: Model) -> Iterator[dict[str, dict]]:
+    """Sizes for a model that takes no typical ones: a sound of a fixed length, a mask one longer than what
+    is past. What has a name has one size wherever that stands."""
+    ports = [port for port in library.inputs if port.shape is not None]
+    symbols = list(dict.fromkeys(d for port in ports for d in port.shape if isinstance(d, str)))
+    unnamed = [(port.name, axis) for port in ports for axis, d in enumerate(port.shape) if d is None]
+    for tried in islice(product(SIZES, repeat=len(symbols) + len(unnamed)), MOST_TRIED):
+        shapes: dict[str, list] = {port.name: [None] * len(port.shape) for port in ports}
+        for (name, axis), size in zip(unnamed, tried[len(symbols) :]):
+            shapes[name][axis] = size
+        yield {"dims": dict(zip(symbols, tried)), "shapes": shapes if unnamed else {}}
 
 
 def usual_inputs(library: Model, sizes: dict[str, dict]) -> dict[str, object]:
-    """Generated inputs whose integers are 1: an index that exists, a mask that hides nothing."""
+    """Generated inputs. Integers are 1: an index that exists, a mask that hides nothing; those of which a
+    model takes many are 1, 2 and so on: tokens, whose rows lie apart."""
     feeds = make_inputs(library.inputs, **sizes).feeds
-    return {
-        name: np.ones_like(value) if np.issubdtype(getattr(value, "dtype", float), np.integer) else value
-        for name, value in feeds.items()
-    }
+    integers = [n for n, v in feeds.items() if isinstance(v, np.ndarray) and v.dtype.kind in "iu"]
+    feeds |= {name: np.ones_like(feeds[name]) for name in integers}
+    for name in integers:
+        many = feeds | {name: np.cumsum(feeds[name]).reshape(feeds[name].shape).astype(feeds[name].dtype)}
+        if feeds[name].size > 1 and _runs(library, many):
+            feeds = many
+    return feeds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,6 +159,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--libraries", type=Path, help="keep compiled models and times there, and go on with those that are"
     )
     parser.add_argument("--compile", action="store_true", help="measure nothing")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="measure nothing, but estimate what --libraries has times of as the compiler does now",
+    )
 
 
 @contextmanager
@@ -112,17 +171,17 @@ def measured(
     options: argparse.Namespace, more: Iterable[tuple[str, object]] = (), tabled: bool = False
 ) -> Iterator[Sequence[Measurement]]:
     """The models that the arguments name, and `more`, visited by turns. What cannot be compiled is told."""
-    every: list[tuple[str, object]] = [(path.stem, path) for path in models_in(options.models)]
+    every: list[tuple[str, object]] = list(named(models_in(options.models)))
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.libraries or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         found = []
         for name, model in (*every, *more):
             try:
-                found.append(prepared(name, model, folder, tabled))
+                found.append(prepared(name, model, folder, tabled, options.again))
             except OnnxcError as error:
                 print(f"{name}: {error}", file=sys.stderr)
-        if not options.compile:
+        if not (options.compile or options.again):
             found.sort(key=lambda m: m.times.stat().st_mtime if m.times.exists() else 0)
             until = time.perf_counter() + options.seconds
             while found and time.perf_counter() < until:
@@ -130,6 +189,14 @@ def measured(
                     if not measurement.timings or time.perf_counter() < until:
                         measurement.visit()
         yield [m for m in found if m.timings]
+
+
+def named(paths: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """Models by the names of their files, and where several have one of their folders too."""
+    every = list(paths)
+    often = Counter(path.stem for path in every)
+    for path in every:
+        yield path.stem if often[path.stem] == 1 else f"{path.resolve().parent.name}/{path.stem}", path
 
 
 def models_in(paths: Sequence[Path]) -> Iterator[Path]:

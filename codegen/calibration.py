@@ -24,6 +24,8 @@ from .tiles.microkernel import fetched_ahead
 from .tiles.panel import prefetch_line
 
 CHAINS = 12  # sums that do not wait for each other: more than any latency times any rate
+MIXED = 6  # of each kind: more than any latency of theirs
+KINDS = ("multiply-add", "sum", "add", "xor")  # of instructions that run together
 WINDOW = 1 << 20  # bytes of a larger memory that are timed together
 VISITS = 6  # of each figure
 SECONDS = 0.1  # of a visit
@@ -45,7 +47,8 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
             rate = probe()
             best[name] = max(best[name], rate)
             least = min(least, rate) if name == "matrix_products" else least
-    adds, middle = best["instructions"], math.sqrt(best["level3_rate"] * best["memory_rate"])
+    best["instructions"] = max(best["instructions"], best["multiply_adds"])
+    adds, middle = best["multiply_adds"], math.sqrt(best["level3_rate"] * best["memory_rate"])
     rates: dict[str, Any] = {name: rate for name, rate in best.items() if name in asdict(sizes)}
     streams = max(STREAMS, key=lambda streams: best[f"{streams} streams"])
     progress("share of level 3")
@@ -53,6 +56,7 @@ def measure_facts(target: Target, progress: Callable[[str], None] = lambda name:
         sizes,
         **rates,
         latency=1 / best["one sum"],
+        cycle=1 / best["one number"],
         narrow=min(1.0, adds / best["half vectors"]),
         bf16_dots=min(1.0, best["pairs"] / adds) if "pairs" in best else sizes.bf16_dots,
         level3_bytes=_share(target, sizes, middle),
@@ -66,7 +70,10 @@ def _probes(target: Target, sizes: Facts) -> dict[str, Callable[[], float]]:
     vector = target.vector_bits // 8
     probes = {
         "one sum": _probe(_compiled(target, _multiply_adds(1))),
-        "instructions": _probe(_compiled(target, _multiply_adds(CHAINS)), CHAINS),
+        "multiply_adds": _probe(_compiled(target, _multiply_adds(CHAINS)), CHAINS),
+        "instructions": _probe(_compiled(target, _mixed), len(KINDS) * MIXED),
+        "divisions": _probe(_compiled(target, _divisions), CHAINS, 20_000),
+        "one number": _probe(_compiled(target, _numbers), UNROLLED),
         "half vectors": _probe(_compiled(target, _multiply_adds(CHAINS), 2), CHAINS),
         "loads": _probe(_compiled(target, _sum), 1, nbytes=2 * SMALLEST),
     }
@@ -126,6 +133,42 @@ def _multiply_adds(chains: int) -> Body:
             f.store(v.type, total, "%memory", 64)
 
     return body
+
+
+def _divisions(f: Function, v: Vectors) -> None:
+    """In each iteration a division of every one of some numbers."""
+    factor = f.load(v.type, "%memory", 64)
+    with f.loop(0, "%count", 1, [(v.type, factor)] * CHAINS) as loop:
+        loop.carry(*(v.div(number, factor) for number in loop.carried))
+    for number in loop.results:
+        f.store(v.type, number, "%memory", 64)
+
+
+def _mixed(f: Function, v: Vectors) -> None:
+    """In each iteration a multiply-add, a sum, and two operations of integers on each of some numbers."""
+    bits = v.integers.type
+    x = f.load(v.type, "%memory", 64)
+    n = f.cast("bitcast", x, bits)
+    with f.loop(0, "%count", 1, [(v.type, x)] * 2 * MIXED + [(bits, n)] * 2 * MIXED) as loop:
+        its = [loop.carried[k * MIXED : (k + 1) * MIXED] for k in range(len(KINDS))]
+        loop.carry(
+            *(v.fma(total, x, x) for total in its[0]),
+            *(v.add(total, x) for total in its[1]),
+            *(f.binary(kind, total, n, bits) for kind, those in zip(KINDS[2:], its[2:]) for total in those),
+        )
+    for k, total in enumerate(loop.results):
+        f.store(v.type if k < 2 * MIXED else bits, total, "%memory", 64)
+
+
+def _numbers(f: Function, v: Vectors) -> None:
+    """In each iteration some operations on a number, each of which needs the one before."""
+    one, other = f.load("i64", "%memory", 8), f.load("i64", f.offset("%memory", 8), 8)
+    with f.loop(0, "%count", 1, [("i64", one)]) as loop:
+        (total,) = loop.carried
+        for k in range(UNROLLED):
+            total = f.binary("xor" if k % 2 else "add", total, other, "i64")
+        loop.carry(total)
+    f.store("i64", loop.results[0], "%memory", 8)
 
 
 def _dots(dot: Dot) -> Body:

@@ -20,8 +20,7 @@ from ..target import Ability, Dot, Matrix, Target
 
 # Constants ---------------------------------------------------------------------------------------
 
-#: Instructions in whose time an operation on a vector is done, where that is not one; those of division and
-#: roots are few, but slow.
+#: Instructions in whose time an operation on a vector is done, where that is not one.
 INSTRUCTIONS = {
     "exp": 20,
     "tanh": 44,
@@ -31,10 +30,11 @@ INSTRUCTIONS = {
     **dict.fromkeys(("tan", "atan", "asin"), 98),
     **dict.fromkeys(("sinh", "cosh", "atanh"), 130),
     **dict.fromkeys(("asinh", "acosh", "pow"), 275),
-    **dict.fromkeys(("div", "sqrt"), 18),
     **dict.fromkeys(("mod", "fmod"), 60),
     **dict.fromkeys(("round", "floor", "ceil", "trunc"), 2),
 }
+#: Divisions in whose time another such operation is done: these are few instructions, but slow.
+DIVISIONS = {"div": 1.0, "sqrt": 1.5}
 ROOTS = {0.25: 2, 0.5: 1, 0.75: 2}  # that make a power
 
 ERF_LOOKED_UP = 18  # of float32, where the coefficients of its pieces are permuted from registers
@@ -44,9 +44,17 @@ QUOTIENT = 2  # instructions of a quotient by a number, a product and a multiply
 
 HIDDEN = 0.7  # how much of the shorter of compute and memory the longer hides
 
-# Instructions, on whole vectors.
-WINOGRAD = 2.5  # times as many as a transform has: operands lie in t * t matrices apart
+# Loads.
+WINOGRAD = 2.5  # for each instruction of a transform: operands lie in t * t matrices apart
 WINOGRAD_WEIGHTS = 3.5  # the same of weights, which lie nine a channel
+POOL_TAP = 0.5  # a tap of a pooling window along one axis, of any number of bytes
+ROW_TAP = 2  # of a vector of a pooled row: loaded and added
+POOL_VECTOR = 2.5  # the same for each vector of bytes
+
+# Instructions, on whole vectors.
+WHOLE_POOL = 1.3  # a vector of an image that is pooled as a whole: loaded and added
+REDUCED_ROW = 12  # to begin and end the loops along a row whose terms are in the lanes, and combine these
+KEPT_NAN = 2  # that each wait for the one before, to find the greater of two numbers, or the one that is none
 SHUFFLED = 2.5  # of a vector of a square that is transposed in registers, for each of its stages
 NEST_PRODUCT = 24  # of a convolution in LoopNest, whose sums lie in memory
 NEST_TAP = 8  # of a pooling window's tap in LoopNest
@@ -71,10 +79,6 @@ ARGMAX = 3  # times as many where places are kept too
 CELL = 60  # that the gates of a recurrent cell take, a vector
 SOFTMAX = 24  # from a row's maximum to its sum, a vector of attention's weights
 TILE_VECTOR = 2  # to begin and store one vector of a tile
-WHOLE_POOL = 1.3  # a vector of an image that is pooled as a whole: loaded and added
-POOL_TAP = 0.5  # a tap of a pooling window along one axis, of any number of bytes
-ROW_TAP = 2  # of a vector of a pooled row: loaded and added
-POOL_VECTOR = 2.5  # the same for each vector of bytes
 UNALIGNED = 14  # of a vector stored across two lines of the cache, by turns with those of other channels
 AWAITED = 0.05  # of a tile's step that constants take to arrive, if they are worth fetching ahead
 NARROW_PANEL = 1.05  # a tile narrower than the others, which are alternated with it
@@ -85,41 +89,42 @@ SPREAD = 0.6  # a product of a transposed convolution whose results are channels
 FAR = 100.0  # to begin reading constants beyond the second-level cache, until they are fetched ahead
 FARTHER = 200.0  # how much longer that takes beyond the third-level one
 AHEAD = 4096  # bytes: no more is fetched ahead than a page
-STEP = 45.0  # to begin and end a step on one thread
-PART = 8.0  # to find out where a part of a nest lies
-COPIED_ROW = 20.0  # of an image, to scratch with its padding
-SIZED_PART = 15.0  # the same where sizes are divided by that the run tells
 CODE = 100.0  # to bring its code from beyond the second-level cache
-TILE = 12.0  # of a tile's function: the call, the misprediction where its loop ends
-DEPTHWISE_TILE = 7.0  # of some pixels of a depthwise convolution: the latency of a window's sum
-POOL_ROW = 7.0  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
-POOL_PLANE = 5.0  # of a plane that is pooled as a whole: its sums combined
-CONV_TILE = 10.0  # the same in a convolution, whose tiles follow each other in a loop
-LOOKUP = 1.2  # an index looked up, checked and followed
-LOOKED_UP = 0.3  # the same of a lane of a vector, or of a few places that all rows share
-REDUCED_ROW = 3.0  # to begin and end the loops along a row whose terms are in the lanes, and combine these
-POOLED = 0.3  # the same, of a window
-FOLDED = 2.0  # to find the place that a mirrored border repeats
-FOLDED_ROW = 12.0  # to combine the lanes of a row, waiting for each halving
-SIZE = 1.0  # a number that the run computes
-RANDOM = 4.0  # a random number
-ATTENTION_ROW = 60.0  # a query: its maximum, its sum and its share of packing keys
-RANK = 2.0  # an element of a short line to be sorted, besides comparing it
-COMPARED = 1.0  # a vector of a short line compared
-KEY = 4.0  # an element's key made and unmade, in a long line
-DIGIT = 1.5  # an element put where one digit of its key says
-COUNTED = 1.0  # one of the counts of a digit added up
-WALKED = 1.5  # from a node of a tree to the next, several rows taking turns
-WALKED_VECTOR = 10.0  # the same of a vector of rows
-COMPARED_BITS = 0.5  # a comparison of a vector of rows that clears bits of leaves
-COMPARED_TREES = 0.8  # the same of a vector of trees and one row, each with a comparison of its own
-BIT_FOUND = 3.0  # the lowest bit of each of a vector's words
-LEAF_ADDED = 5.0  # what a vector's leaves add to a column of its sums, looked up
+
+# Cycles.
+STEP = 94.5  # to begin and end a step on one thread
+PART = 16.8  # to find out where a part of a nest lies
+COPIED_ROW = 42.0  # of an image, to scratch with its padding
+SIZED_PART = 31.5  # the same where sizes are divided by that the run tells
+TILE = 25.2  # of a tile's function: the call, the misprediction where its loop ends
+DEPTHWISE_TILE = 14.7  # of some pixels of a depthwise convolution: the latency of a window's sum
+POOL_ROW = 14.7  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
+POOL_PLANE = 10.5  # of a plane that is pooled as a whole: its sums combined
+CONV_TILE = 21.0  # the same in a convolution, whose tiles follow each other in a loop
+LOOKUP = 2.5  # an index looked up, checked and followed
+LOOKED_UP = 0.6  # the same of a lane of a vector, or of a few places that all rows share
+POOLED = 0.6  # the same, of a window
+FOLDED = 4.2  # to find the place that a mirrored border repeats
+FOLDED_ROW = 25.2  # to combine the lanes of a row, waiting for each halving
+SIZE = 2.1  # a number that the run computes
+RANDOM = 8.4  # a random number
+ATTENTION_ROW = 126.0  # a query: its maximum, its sum and its share of packing keys
+RANK = 4.2  # an element of a short line to be sorted, besides comparing it
+COMPARED = 2.1  # a vector of a short line compared
+KEY = 8.4  # an element's key made and unmade, in a long line
+DIGIT = 3.2  # an element put where one digit of its key says
+COUNTED = 2.1  # one of the counts of a digit added up
+WALKED = 3.2  # from a node of a tree to the next, several rows taking turns
+WALKED_VECTOR = 21.0  # the same of a vector of rows
+COMPARED_BITS = 1.1  # a comparison of a vector of rows that clears bits of leaves
+COMPARED_TREES = 1.7  # the same of a vector of trees and one row, each with a comparison of its own
+BIT_FOUND = 6.3  # the lowest bit of each of a vector's words
+LEAF_ADDED = 10.5  # what a vector's leaves add to a column of its sums, looked up
 
 BUFFERED = 4096  # bytes of a result that nobody waits for, wherever they go
 
 # Bytes moved, for each byte that a kernel stores or reads.
-READ = 0.7  # that it reads: rates are those of copies, which read as much as they write
+READ = 0.85  # that it reads: rates are those of copies, which read as much as they write
 SCATTERED = 4.0  # times a copy's, of a line that is written far from the one before
 WRITTEN = 2 - READ  # that it writes, whose line is read before
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
@@ -176,6 +181,16 @@ def compute(target: Target, instructions: float) -> Estimate:
     return Estimate(compute=instructions / target.facts.instructions)
 
 
+def products(target: Target, count: float) -> Estimate:
+    """Multiply-adds of whole vectors that do not wait for each other."""
+    return Estimate(compute=count / target.facts.multiply_adds)
+
+
+def loads(target: Target, count: float) -> Estimate:
+    """Vectors loaded, by what does little else with them."""
+    return Estimate(compute=count / target.facts.loads)
+
+
 def move(target: Target, nbytes: float, among: float | None = None) -> Estimate:
     """Bytes read or written that lie `among` so many (None: by themselves) that were used since they were
     last, which says in which cache they are."""
@@ -212,18 +227,25 @@ def begun_row(length: Dimension, straight: int) -> float:
     return BEGUN if isinstance(length, int) and length <= straight else LOOPED
 
 
-def begun_parts(count: int, known: bool) -> Estimate:
-    """To begin parts of a nest but the first, in which no size is divided by."""
-    return overhead((PART if known else SIZED_PART) * (count - 1))
+def begun_parts(target: Target, count: int, known: bool) -> Estimate:
+    """To begin parts of a nest but the first; known: no size is divided by that the run tells."""
+    return overhead(target, (PART if known else SIZED_PART) * (count - 1))
 
 
-def overhead(nanoseconds: float) -> Estimate:
-    return Estimate(overhead=nanoseconds)
+def cycles(target: Target, count: float) -> float:
+    """Nanoseconds of so many."""
+    return target.facts.cycle * count
+
+
+def overhead(target: Target, count: float) -> Estimate:
+    """Cycles of what is no work on vectors: calls, mispredictions, addresses."""
+    return Estimate(overhead=cycles(target, count))
 
 
 def step(target: Target, count: int = 1) -> Estimate:
     """To begin and end steps."""
-    return Estimate(overhead=STEP * count, fixed=STEP * count)
+    taken = cycles(target, STEP * count)
+    return Estimate(overhead=taken, fixed=taken)
 
 
 def rate(target: Target, among: float) -> float:
@@ -258,7 +280,7 @@ def scattered(target: Target, nbytes: float, among: float) -> Estimate:
     """Lines written in turns with `among` bytes, each far from the one before: those that the second-level
     cache does not hold are waited for."""
     longer = 1 / rate(target, among) - 1 / target.facts.level2_rate
-    return overhead(SCATTERED * nbytes * max(0.0, longer))
+    return Estimate(overhead=SCATTERED * nbytes * max(0.0, longer))
 
 
 def traffic(target: Target, node: Node) -> Estimate:
@@ -334,17 +356,23 @@ def epilogue(target: Target, node: Node, dtype: str) -> Estimate:
 def stored(target: Target, nbytes: float) -> Estimate:
     """Constants read: since the last run, all else that a run touches was."""
     among = max(nbytes, target.run_bytes)
-    beyond = [1 - fitting(among, size) for size in (target.facts.level2_bytes, target.facts.level3_bytes)]
-    begun = (FAR * beyond[0] + FARTHER * beyond[1]) * min(1.0, nbytes / AHEAD)
-    waited = nbytes / rate(target, among)
+    begun = far(target, among) * min(1.0, nbytes / AHEAD)
+    waited = READ * nbytes / rate(target, among)
     return Estimate(memory=waited, overhead=begun, fixed=waited + begun)
 
 
-def step_time(target: Target, instructions: float, loads: float, chains: int = 1) -> float:
-    """Nanoseconds of one step of a loop: the greatest of the time of its instructions, of its loads from the
-    first-level cache, and of the latency that `chains` sums a register leave open."""
+def far(target: Target, among: float) -> float:
+    """Nanoseconds until the first of what is used in turns with `among` bytes arrives."""
+    beyond = [1 - fitting(among, size) for size in (target.facts.level2_bytes, target.facts.level3_bytes)]
+    return FAR * beyond[0] + FARTHER * beyond[1]
+
+
+def step_time(target: Target, products: float, loads: float, chains: int = 1, others: float = 0.0) -> float:
+    """Nanoseconds of one step of a loop: the greatest of the times of its multiply-adds, of all instructions,
+    of its loads from the first-level cache, and of the latency that `chains` sums a register leave open."""
     facts = target.facts
-    return max(instructions / facts.instructions, loads / facts.loads, facts.latency / chains)
+    issued = max(products / facts.multiply_adds, (products + others) / facts.instructions)
+    return max(issued, loads / facts.loads, facts.latency / chains)
 
 
 def matrix_step(
@@ -387,16 +415,21 @@ def _instructions(target: Target, node: Expr) -> int:
     if node.op == "cast" and node.args[0].dtype in dtypes.SMALL_FLOATS:
         return SMALL + TO_SMALL * (node.dtype in dtypes.SMALL_FLOATS)
     if node.dtype in dtypes.SMALL_FLOATS:
-        return INSTRUCTIONS.get(node.op, 1) + TO_SMALL
+        return (divided(target, node.op) if node.op in DIVISIONS else INSTRUCTIONS.get(node.op, 1)) + TO_SMALL
     if node.op == "erf" and node.dtype == "float32" and Ability.PERMUTE in target.abilities:
         return ERF_LOOKED_UP
     if node.op == "pow" and node.args[1].op == "const" and node.args[1].value in ROOTS:
-        return ROOTS[node.args[1].value] * INSTRUCTIONS["sqrt"]
+        return ROOTS[node.args[1].value] * divided(target, "sqrt")
     if node.op == "pow" and node.args[1].op == "const" and node.args[1].value in range(-3, 5):
-        return 2 if node.args[1].value > 0 else INSTRUCTIONS["div"]  # products, a quotient
+        return 2 if node.args[1].value > 0 else divided(target)  # products, a quotient
     if node.op == "div" and node.args[1].op == "const":
         return QUOTIENT
-    return INSTRUCTIONS.get(node.op, 1)
+    return divided(target, node.op) if node.op in DIVISIONS else INSTRUCTIONS.get(node.op, 1)
+
+
+def divided(target: Target, op: str = "div") -> int:
+    """Instructions in whose time a vector is divided, or its root is taken."""
+    return round(DIVISIONS[op] * target.facts.instructions / target.facts.divisions)
 
 
 def looked_up(target: Target, node: Expr) -> int:

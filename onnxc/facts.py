@@ -24,8 +24,11 @@ CALIBRATED = "calibrated"
 class Facts:
     """Rates are per nanosecond, on one thread; bytes count whether they are read or written."""
 
-    instructions: float = 6.0  # on whole vectors, multiply-adds among them
+    multiply_adds: float = 6.0  # of whole vectors
+    instructions: float = 6.0  # on whole vectors, of several kinds by turns
     loads: float = 5.0  # of whole vectors, from the first-level cache
+    divisions: float = 0.33  # of whole vectors, and roots
+    cycle: float = 0.33  # nanoseconds of an addition of two numbers, one after the other
     latency: float = 1.3  # nanoseconds from a multiply-add to one that needs its result
     narrow: float = 1.0  # of a whole vector's time that half of one takes
     bf16_dots: float = 1.0  # of a multiply-add's rate that products of pairs of bfloat16 have

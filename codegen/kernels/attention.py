@@ -63,9 +63,8 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     lanes = target.lanes(FLOAT)
     sums = shape.depth * -(-keys // lanes) + keys * -(-shape.extent // lanes)
     exponentials = -(-keys // lanes) * costs.SOFTMAX
-    cost = costs.compute(target, queries * (sums + exponentials)) + costs.overhead(
-        queries * costs.ATTENTION_ROW
-    )
+    cost = costs.products(target, queries * sums) + costs.compute(target, queries * exponentials)
+    cost += costs.overhead(target, queries * costs.ATTENTION_ROW)
     read = keys * (shape.depth + shape.extent) * SIZE
     cost += costs.move(target, read, repeats * read)
     if queries > FEW:

@@ -87,7 +87,7 @@ def estimate(shape: Shape, target: Target, unit: Matrix, tiling: Tiling) -> Esti
     packed = -(-tiles // tiling.part) * keys * (2 * shape.depth + shape.extent) / lanes
     vectors = queries * -(-keys // lanes) * (costs.SOFTMAX + costs.CONVERTED) + packed * costs.CONVERTED
     found = Estimate(compute=each * tiles) + costs.compute(target, vectors)
-    found += costs.overhead(queries * costs.ATTENTION_ROW / 2)
+    found += costs.overhead(target, queries * costs.ATTENTION_ROW / 2)
     read = keys * (shape.depth + shape.extent) * SIZE
     return (found + costs.move(target, read, repeats * read)) * repeats + costs.step(target)
 

@@ -175,7 +175,8 @@ def tile_estimate(
 ) -> Estimate:
     """Of one tile: its steps, its beginning and end, its call."""
     ends = costs.compute(target, costs.TILE_VECTOR * pixels * vectors)
-    steps = Estimate(compute=depth * step_time(target, pixels, vectors, 1, dot), overhead=costs.CONV_TILE)
+    steps = Estimate(compute=depth * step_time(target, pixels, vectors, 1, dot))
+    steps += costs.overhead(target, costs.CONV_TILE)
     panel = depth * vectors * target.vector_bits // 8
     return steps + ends + costs.again(target, panel, panel)
 

@@ -151,7 +151,7 @@ def products_estimate(
     each = steps * costs.matrix_step(target, unit, rows, vectors)
     each += costs.matrix_ends(target, unit, rows, vectors)
     panel = steps * unit.depth * vectors * unit.columns * dtypes.itemsize(w.dtype)
-    found = Estimate(compute=each * tiles, overhead=costs.CONV_TILE * tiles)
+    found = Estimate(compute=each * tiles) + costs.overhead(target, costs.CONV_TILE * tiles)
     found += costs.again(target, panel, panel) * tiles
     found += costs.epilogue(target, node, node.op.accumulate) + costs.traffic(target, node)
     return found + costs.stored(target, dims.number(w.nbytes))

@@ -104,12 +104,12 @@ def estimate(node: Node[Conv], target: Target, vectors: int) -> Estimate:
             chains = chains_for(target, rows, wide)
             step = costs.step_time(target, rows * wide, rows + 2 * wide, chains)
             ends = costs.compute(target, costs.TILE_VECTOR * rows * wide)
-            tile = Estimate(compute=depth * step, overhead=costs.CONV_TILE) + ends
+            tile = Estimate(compute=depth * step) + costs.overhead(target, costs.CONV_TILE) + ends
             found += tile * (lines * tall * count)
     copies = TWICE if win.extent[0] > win.strides[0] else 1.0
     moved = 2 * dims.typical(x.nbytes) * (1 if win.strides[1] == 1 else 2)
     found += costs.move(target, copies * moved)
-    found += costs.overhead(copies * dims.typical(dims.product(x.shape[:-1])) * costs.COPIED_ROW)
+    found += costs.overhead(target, copies * dims.typical(dims.product(x.shape[:-1])) * costs.COPIED_ROW)
     found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
     return found + costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
 

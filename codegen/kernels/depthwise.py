@@ -171,9 +171,11 @@ def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Es
     sums = node.op.accumulate
     registers = target.registers(sums, lanes.block)
     converted = 0 if x.dtype == sums else span[0] * span[1]
-    instructions = rows * columns * (products + 1) + shuffles + converted
-    time = costs.step_time(target, instructions * registers, (span[0] * span[1] + weights) * registers)
-    found = Estimate(compute=time * tiles, overhead=costs.DEPTHWISE_TILE * tiles)
+    others, loads = rows * columns + shuffles + converted, span[0] * span[1] + weights
+    time = costs.step_time(
+        target, rows * columns * products * registers, loads * registers, others=others * registers
+    )
+    found = Estimate(compute=time * tiles) + costs.overhead(target, costs.DEPTHWISE_TILE * tiles)
     found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
     found += costs.epilogue(target, node, sums)
     return found + costs.traffic(target, node) + costs.step(target)

@@ -142,9 +142,9 @@ def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes, dot: 
     loads = span * sum(len(source.rows) for source in strip.sources)
     shuffles = loads + span * len(strip.sources) * (INTERLEAVE - 1)
     products = columns * sum(len(source.uses) for source in strip.sources)
-    instructions = products / costs.dot_rate(target, dot) + shuffles + rows * columns
-    time = costs.step_time(target, instructions, loads)
-    found = Estimate(compute=time * tiles, overhead=costs.DEPTHWISE_TILE * tiles)
+    others = shuffles + rows * columns
+    time = costs.step_time(target, products / costs.dot_rate(target, dot), loads, others=others)
+    found = Estimate(compute=time * tiles) + costs.overhead(target, costs.DEPTHWISE_TILE * tiles)
     found += costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
     found += costs.epilogue(target, node, dot.accumulate)
     return found + costs.traffic(target, node) + costs.step(target)

@@ -120,7 +120,9 @@ def _tiling(product: Product, target: Target, rows: int, vectors: int, lanes: in
     """Tiles of that size with the parts that suit them, and where B comes from."""
     depth, tiles = dims.typical(product.depth), -(-dims.typical(product.m.size) // rows)
     group_of_k = 1 if dot is None else dot.group
-    tile_time = -(-depth // group_of_k) * mk.step_time(target, rows, vectors, 1, dot) + costs.TILE
+    tile_time = -(-depth // group_of_k) * mk.step_time(target, rows, vectors, 1, dot) + costs.cycles(
+        target, costs.TILE
+    )
     source = _source(product, target, tiles)
     if dot is not None and source == "direct":
         source = "packed"
@@ -171,7 +173,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
             if count:
                 chains = mk.chains_for(target, height, tiling.vectors)
                 inside += rows * count * steps * mk.step_time(target, height, vectors, chains, dot)
-                calls += rows * count * costs.TILE
+                calls += rows * count * costs.cycles(target, costs.TILE)
                 if m > tiling.rows:
                     panel = depth * vectors * tiling.lanes * sizes[B]
                     found += costs.again(target, panel, panel) * (rows * count)

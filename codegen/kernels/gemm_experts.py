@@ -74,7 +74,9 @@ def _tilings(node: Node[Fused], one: Node[Contract], product: Product, target: T
         found = gemm.tilings(product, target)
     for tiling in found:
         rows, width = tiling.rows, tiling.vectors * tiling.lanes
-        tile_time = dims.typical(product.depth) * mk.step_time(target, rows, tiling.vectors) + costs.TILE
+        tile_time = dims.typical(product.depth) * mk.step_time(target, rows, tiling.vectors) + costs.cycles(
+            target, costs.TILE
+        )
         _, _, group = gemm.parts_of_tiles(product, target, rows, width, tile_time, by_rows=False)
         source = "constant" if product.constant else "packed"
         yield replace(tiling, order="panels", block=gemm.ALL, group=group, source=source)

@@ -40,7 +40,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     m = product.m.size
     rows = matrix.HIGH * unit.rows if not isinstance(m, int) else max(1, min(m, matrix.HIGH * unit.rows))
     steps = -(-dims.typical(product.depth) // unit.depth)
-    time = steps * costs.matrix_step(target, unit, rows, vectors) + costs.TILE
+    time = steps * costs.matrix_step(target, unit, rows, vectors) + costs.cycles(target, costs.TILE)
     source = "constant" if product.constant else "packed"
     order, block, group = parts_of_tiles(
         product, target, rows, vectors * unit.columns, time, by_rows=not product.constant
@@ -74,7 +74,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     height = m / max(1, tiles)
     each = steps * costs.matrix_step(target, unit, height, tiling.vectors)
     each += costs.matrix_ends(target, unit, height, tiling.vectors)
-    found = Estimate(compute=each * tiles * panels, overhead=costs.TILE * tiles * panels)
+    found = Estimate(compute=each * tiles * panels) + costs.overhead(target, costs.TILE * tiles * panels)
     panel = steps * unit.depth * tiling.vectors * unit.columns * size_b
     found += costs.again(target, panel, panel + depth * tiling.rows * size_a) * (tiles * panels)
     block = depth * min(m, tiling.block * tiling.rows) * size_a

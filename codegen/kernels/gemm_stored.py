@@ -73,7 +73,9 @@ def tilings(node: Node[Contract], product: Product, form: Form, target: Target) 
         few = panels.few_rows(target, vectors)
         most = few if integers else min(gemm.MOST_ROWS, mk.most_rows(target, vectors))
         rows = max(1, min(most, m)) if isinstance(m, int) else most
-        tile_time = dims.typical(product.depth) * mk.step_time(target, rows, vectors) + costs.TILE
+        tile_time = dims.typical(product.depth) * mk.step_time(target, rows, vectors) + costs.cycles(
+            target, costs.TILE
+        )
         order, block, group = gemm.parts_of_tiles(product, target, rows, lanes * vectors, tile_time)
         if order == "rows":  # each part would decode all panels
             block, group = gemm.ALL, 1
@@ -96,7 +98,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
         # a product of four, half a broadcast, and for each block a conversion, a product and a sum
         inside = m * vectors * (1 / 4 + 1 / (8 * tiling.vectors) + 3 / form.block)
         inside += -(-m // tiling.rows) * vectors * 3 / 8
-        found = costs.compute(target, inside) + Estimate(overhead=costs.TILE * -(-n // tiling.lanes))
+        found = costs.compute(target, inside) + costs.overhead(target, costs.TILE * -(-n // tiling.lanes))
         found += costs.epilogue(target, node, "float32") + costs.traffic(target, node) + costs.step(target)
     else:
         plain = replace(product, constant=False)

@@ -128,7 +128,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     blocks, times = -(-tiles // tiling.block), -(-steps // tiling.steps)
     each = steps * _step(target, unit, tiling.parts, m / tiles, tiling.vectors)
     each += costs.matrix_ends(target, unit, m / tiles, tiling.vectors) * times
-    found = Estimate(compute=each * tiles * panels, overhead=costs.TILE * tiles * panels)
+    found = Estimate(compute=each * tiles * panels) + costs.overhead(target, costs.TILE * tiles * panels)
     columns, nbytes = round(panels * tiling.vectors * unit.columns), tiling.parts.bytes * depth
     found += _splitting(product, tiling.parts, columns, target) * blocks
     if tiling.form is not None:

@@ -115,8 +115,11 @@ def _estimate(node: Node, target: Target, layout: Layout, dtype: str = "") -> Es
     if _is_whole(node):
         vectors = planes * dims.typical(dims.product(x.shape[2:])) * registers
         body = node.op.body if isinstance(node.op, Reduce) else None
-        each = costs.WHOLE_POOL + (costs.weight(target, body) if body is not None else 0)
-        found = costs.compute(target, each * vectors) + costs.overhead(costs.POOL_PLANE * planes)
+        found = costs.compute(target, costs.WHOLE_POOL * vectors)
+        found += (
+            costs.compute(target, costs.weight(target, body) * vectors) if body is not None else Estimate()
+        )
+        found += costs.overhead(target, costs.POOL_PLANE * planes)
         return found + moved + costs.step(target)
     height, width = map(dims.typical, plane_axes(out.shape[2:], 1))
     win = _window(node.op)
@@ -124,7 +127,7 @@ def _estimate(node: Node, target: Target, layout: Layout, dtype: str = "") -> Es
     taps = planes * width * (read * win.kernel[1] + height * win.kernel[0])
     each = costs.POOL_TAP + costs.POOL_VECTOR * layout.block * dtypes.itemsize(dtype) * 8 / target.vector_bits
     rows = planes * (read + height)
-    found = costs.compute(target, each * taps) + costs.overhead(costs.POOL_ROW * rows)
+    found = costs.loads(target, each * taps) + costs.overhead(target, costs.POOL_ROW * rows)
     return found + moved + costs.step(target)
 
 

@@ -178,14 +178,14 @@ class RowPooling(Piece):
             picked *= self.lanes
         elif self.pixel != 1 and not alike:
             vectors = results * (-(-pixel // self.lanes) + 1)
-        ends = 2 + made + costs.INSTRUCTIONS["div"] * (self.op.kind == "mean")
+        ends = 2 + made + costs.divided(self.target) * (self.op.kind == "mean")
         doublings = self.span.bit_length() - 1
         down += doublings * -(-dims.typical(self.width) * pixel // self.lanes) * (tap + 2)
         combined = self.taps if self.span == 1 else 2
         across = vectors * (combined * tap * picked + picked - 1 + ends)
         rows = dims.typical(dims.product(self.sizes[:-2]))
         total = dims.typical(image.nbytes + result.nbytes)
-        each = costs.compute(self.target, down + across) + costs.overhead(costs.POOL_ROW)
+        each = costs.loads(self.target, down + across) + costs.overhead(self.target, costs.POOL_ROW)
         return each * rows + costs.move(self.target, total)
 
     # Code ------------------------------------------------------------------------------------------

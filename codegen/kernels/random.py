@@ -63,7 +63,9 @@ def emit(node: Node[Random], choice: Choice[None], target: Target) -> Code:
 
 
 def _cost(node: Node, target: Target) -> Estimate:
-    return costs.overhead(costs.RANDOM * dims.typical(node.outputs[0].tensor.count)) + costs.step(target)
+    return costs.overhead(target, costs.RANDOM * dims.typical(node.outputs[0].tensor.count)) + costs.step(
+        target
+    )
 
 
 def _body(op: Random) -> Expr:

@@ -135,7 +135,7 @@ class _Kernel:
         )
         moved = count * sum(map(dtypes.itemsize, whole))
         among = moved * dims.typical(dims.product(self.outer))
-        folds = costs.overhead(costs.FOLDED_ROW * (1 + len(self.rows.reduced)) / self.together)
+        folds = costs.overhead(self.target, costs.FOLDED_ROW * (1 + len(self.rows.reduced)) / self.together)
         return costs.compute(target, effort) + costs.move(target, moved, among) + folds
 
     @property

@@ -58,7 +58,7 @@ def _cost(node: Node[Sort], target: Target) -> Estimate:
         wanted = 1.0 if node.op.count is None else dims.typical(node.op.count) / length
         kept = max(LEFT, wanted) if wanted < 1 else 1.0
         each = costs.KEY + digits * (kept * costs.DIGIT + costs.COUNTED * DIGITS / length)
-    return costs.overhead(each * dims.typical(x.tensor.count)) + costs.step(target)
+    return costs.overhead(target, each * dims.typical(x.tensor.count)) + costs.step(target)
 
 
 def _few(node: Node[Sort]) -> int | None:

@@ -97,7 +97,7 @@ def _fits_registers(node: Node[TreeEnsemble], target: Target, lanes: int) -> boo
 
 def _offer(node: Node[TreeEnsemble], target: Target, tiling: Tiling, row: float) -> Offer[Tiling]:
     tables = sum(v.data.nbytes for v in node.inputs[1:])
-    rows = costs.overhead(row * dims.typical(node.inputs[0].shape[0]))
+    rows = costs.overhead(target, row * dims.typical(node.inputs[0].shape[0]))
     cost = rows + costs.stored(target, tables) + costs.step(target)
     return Offer(cost, tiling, packed=tuple(range(1, 9)))
 
@@ -111,7 +111,7 @@ def _rows(node: Node[TreeEnsemble], target: Target, together: int) -> int:
 
 
 def _compared(node: Node[TreeEnsemble], target: Target) -> float | None:
-    """Nanoseconds for a vector of rows to make all comparisons, if they can."""
+    """Cycles in which a vector of rows makes all comparisons, if it can."""
     bits, x = tree_bits(node), node.inputs[0].tensor
     if bits is None or node.op.width * _stride(x.dtype, target) * dtypes.itemsize(x.dtype) >= 1 << 31:
         return None

@@ -181,7 +181,7 @@ def estimate(node: Node[Conv], target: Target, tiling: Tiling) -> Estimate:
     weights = parts * times * channels * panels * vectors * (t + win.taps + steps)
     steps = 2 * (t * down + piece_height * points[1] * across)
     results = parts * pieces * panels * vectors * (2 * t + steps + spilled[1])
-    found += costs.compute(target, costs.WINOGRAD * (data + results) + costs.WINOGRAD_WEIGHTS * weights)
+    found += costs.loads(target, costs.WINOGRAD * (data + results) + costs.WINOGRAD_WEIGHTS * weights)
     found += costs.epilogue(target, node, x.dtype)
     found += costs.stored(target, dims.number(w.nbytes))
     return found + costs.traffic(target, node)

@@ -1,11 +1,12 @@
 """How far away memory is when a node comes to it: what went through the caches since it was last used.
 
 Follows a run through the places of the plan, at typical sizes. Of all that was used since a place was, every
-piece of memory counts once, however often it was, and so does every constant.
+piece of memory counts once, however often it was, and so does every constant and the scratch of every node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,25 +14,27 @@ import numpy as np
 from ...ir import dims
 from ...ir.graph import Graph, Node, TensorType, Value, walk
 from ..costs import constant_bytes
+from ..kernel import Code
 from .plan_memory import Location, MemoryPlan, place
 
 PIECES = 1 << 15  # that memory is followed in, or fewer
 LEAST_PIECE = 4096  # bytes
 
 
-def passed(graph: Graph, plan: MemoryPlan) -> dict[Node, dict[Value, float]]:
+def passed(graph: Graph, codes: Mapping[Node, Code], plan: MemoryPlan) -> dict[Node, dict[Value, float]]:
     """Of every node that a kernel runs, for its operands and results that are no constants: how many bytes
     went through the caches since their memory was last used, on average over a value."""
     memory, found = _Memory(graph, plan), {}
     for again in (False, True):  # the second run finds what the first has left
         for node in walk(graph):
             if node.choice is not None:
-                found[node] = memory.use(node, tell=again)
+                found[node] = memory.use(node, codes[node], tell=again)
     return found
 
 
 class _Memory:
-    """`last`: the step in which each piece was last used; `brought`: bytes of constants before each step."""
+    """`last`: the step in which each piece was last used; `brought`: bytes of constants and scratch
+    before each step."""
 
     def __init__(self, graph: Graph, plan: MemoryPlan):
         buffers = [replace(buffer, nbytes=dims.typical(buffer.nbytes)) for buffer in plan.buffers]
@@ -53,7 +56,7 @@ class _Memory:
         self.last = np.full(-(-end // self.piece), -1)
         self.brought = [0.0]
 
-    def use(self, node: Node, tell: bool) -> dict[Value, float]:
+    def use(self, node: Node, code: Code, tell: bool) -> dict[Value, float]:
         """Uses what a node reads, then what it writes; how far away each was."""
         found: dict[Value, float] = {}
         step = len(self.brought) - 1
@@ -63,7 +66,8 @@ class _Memory:
                 found |= {value: self.distance(value) for value in its}
             for value in its:
                 self.last[self.pieces[value]] = step
-        self.brought.append(self.brought[step] + constant_bytes(node))
+        scratch = max((dims.typical(s.scratch) for s in code.steps), default=0)
+        self.brought.append(self.brought[step] + constant_bytes(node) + scratch)
         return found
 
     def distance(self, value: Value) -> float:

@@ -110,7 +110,7 @@ def with_distances(
     """The codes, which know how long their steps wait for what a run used long before."""
     found: dict[Node, Code] = {}
     known: set[int] = set()
-    for node, passed in distances.passed(graph, plan).items():
+    for node, passed in distances.passed(graph, codes, plan).items():
         code = codes[node]
         found[node] = _delayed(code, node, costs.away(target, node, id(code) not in known, passed))
         known.add(id(code))

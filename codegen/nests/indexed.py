@@ -154,11 +154,13 @@ class Lookup(Piece):
         found = costs.move(self.target, nbytes)
         read, among = (min(nbytes, self.stored), self.target.run_bytes) if self.stored else (nbytes, None)
         found += costs.move(self.target, read, among)
+        if self.stored:
+            found += Estimate(overhead=costs.far(self.target, max(read, self.target.run_bytes)))
         looked = rows if self.in_rows else rows * row
         vectors = rows * -(-row * self.plain.itemsize * 8 // self.target.vector_bits) if self.in_rows else 0
         found += costs.compute(self.target, (2 + (self.operation is not None)) * vectors)
         each = costs.LOOKED_UP if self.in_vectors or self.shares else costs.LOOKUP
-        return found + costs.overhead(each * len(self.components) * looked)
+        return found + costs.overhead(self.target, each * len(self.components) * looked)
 
     @property
     def blocks(self) -> Blocks:

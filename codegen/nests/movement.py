@@ -154,7 +154,7 @@ class Folded(Piece):
         runs, run = dims.typical(dims.product(self.sizes)), dims.typical(self.run)
         vectors = runs * -(-run * 8 // self.target.vector_bits)
         found = costs.move(self.target, 2 * runs * run) + costs.compute(self.target, 2 * vectors)
-        return found + costs.overhead(0 if self._places else costs.FOLDED * runs)
+        return found + costs.overhead(self.target, 0 if self._places else costs.FOLDED * runs)
 
     @property
     def blocks(self) -> Blocks:

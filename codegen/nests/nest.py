@@ -209,6 +209,7 @@ def block_rows(sizes: Sequence[Dimension], elements: int, unit: int = 64, rows: 
 class Piece(ABC):
     """A nest over `sizes` that can emit any of its blocks."""
 
+    target: Target
     sizes: tuple[Dimension, ...]
 
     @property
@@ -235,7 +236,7 @@ class Piece(ABC):
         """Of all iterations and of beginning the parts."""
         blocks = self.blocks
         known = all(isinstance(size, int) for size in blocks.grid)
-        return self.estimate + costs.begun_parts(dims.typical(blocks.parts), known)
+        return self.estimate + costs.begun_parts(self.target, dims.typical(blocks.parts), known)
 
     @property
     def elements(self) -> int:

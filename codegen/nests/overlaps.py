@@ -40,7 +40,7 @@ class Overlaps(Windows):
         """Every element read and added once."""
         x, out = self.node.inputs[0].tensor, self.node.outputs[0].tensor
         added = self.each_tap(costs.NEST_TAP) * dims.typical(x.count)
-        written = costs.overhead(costs.POOLED) * dims.typical(out.count)
+        written = costs.overhead(self.target, costs.POOLED) * dims.typical(out.count)
         return added + written + costs.move(self.target, dims.typical(x.nbytes + out.nbytes))
 
     @property

@@ -124,23 +124,26 @@ class Reduction(Piece):
         kinds = [stride_kind(v, last) for v in self.views.values()]
         each = sum(costs.GATHERED * lanes if kind == "stride" else kind != "same" for kind in kinds)
         each += 1 + costs.weight(self.target, *self.terms) + costs.ARGMAX * self.state.finds_place
+        waits = costs.KEPT_NAN if self.state.keeps_nan else 1
+        each, latency = each + waits - 1, waits * facts.latency
         many, left = divmod(-(-along // lanes), ACCUMULATORS)
-        term = ACCUMULATORS * many * max(each / facts.instructions, facts.latency / ACCUMULATORS)
-        term += left * max(each / facts.instructions, facts.latency)
+        term = (ACCUMULATORS * many + left) * each / facts.instructions
+        if many + left > ACCUMULATORS:  # what comes after a shorter row does not wait for its end
+            term = max(term, (many + left) * latency)
         time = results * terms / along * term
         ends = results * (costs.weight(self.target, self.finish) + 1) / facts.instructions
         if vertical:
             begun = costs.begun_row(0, 1) * results / along * terms * (many + left)
             return Estimate(compute=time + ends / lanes) + costs.compute(self.target, begun)
         rows = results * terms / along
-        return Estimate(compute=time + ends, overhead=costs.REDUCED_ROW * rows)
+        return Estimate(compute=time + ends) + costs.compute(self.target, costs.REDUCED_ROW * rows)
 
     @property
     def estimate(self) -> Estimate:
         """The terms combined, and every operand brought in once, and again for each step of the outermost
         axes if it has none of these."""
         if not self.kept and not self.reduced:
-            return costs.overhead(costs.SIZE)
+            return costs.overhead(self.target, costs.SIZE)
         found = self._steps(self.vertical) + moving(self.target, self.extra.values(), self.out, self.kept)
         read = 0.0
         for view in self.views.values():

@@ -135,13 +135,13 @@ def _always(register: str) -> Callable[[int], str]:
 class Sizes(Piece):
     """The elements of an Elements op, one after the other."""
 
-    def __init__(self, node: Node[Elements]):
-        self.op, self.sizes = node.op, (len(node.op.dims),)
+    def __init__(self, node: Node[Elements], target: Target):
+        self.target, self.op, self.sizes = target, node.op, (len(node.op.dims),)
         self.out = View("output", 0, node.op.dtype, (dtypes.itemsize(node.op.dtype),))
 
     @property
     def estimate(self) -> Estimate:
-        return costs.overhead(costs.SIZE * len(self.op.dims))
+        return costs.overhead(self.target, costs.SIZE * len(self.op.dims))
 
     @property
     def blocks(self) -> Blocks:
@@ -156,4 +156,4 @@ class Sizes(Piece):
 
 
 def stages(node: Node, target: Target) -> Stages:
-    return [[Scan(node, target) if isinstance(node.op, Cumulate) else Sizes(node)]], ()
+    return [[Scan(node, target) if isinstance(node.op, Cumulate) else Sizes(node, target)]], ()

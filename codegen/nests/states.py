@@ -47,6 +47,11 @@ class State:
         return self.kind.startswith("arg")
 
     @property
+    def keeps_nan(self) -> bool:
+        """Whether more than an instruction finds the greater of two."""
+        return self.kind in ("min", "max") and self.nan and dtypes.is_float(self.dtype)
+
+    @property
     def types(self) -> tuple[str, ...]:
         return (self.dtype, self.place) if self.finds_place else (self.dtype,)
 

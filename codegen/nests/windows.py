@@ -365,7 +365,9 @@ class Pooling(Windows):
         """Taps, and every element read and written once."""
         places = costs.ARGMAX if self.second == "int64" else 1
         total = dims.typical(self.node.inputs[0].tensor.nbytes + self.node.outputs[0].tensor.nbytes)
-        each = self.each_tap(costs.NEST_TAP * places) * dims.typical(self.taps) + costs.overhead(costs.POOLED)
+        each = self.each_tap(costs.NEST_TAP * places) * dims.typical(self.taps) + costs.overhead(
+            self.target, costs.POOLED
+        )
         return each * dims.typical(dims.product(self.sizes)) + costs.move(self.target, total)
 
     @property

@@ -394,7 +394,14 @@ def calibrate_command(options: argparse.Namespace) -> int:
         console.print_json({"target": target.name, "facts": asdict(facts), "file": kept and str(kept)})
         return OK
     rows = [
-        ("multiply-adds", f"{facts.instructions:.2f} vectors/ns, {facts.latency:.2f} ns one after the other"),
+        (
+            "multiply-adds",
+            f"{facts.multiply_adds:.2f} vectors/ns, {facts.latency:.2f} ns one after the other",
+        ),
+        (
+            "instructions",
+            f"{facts.instructions:.2f} vectors/ns, of several kinds; a cycle is {facts.cycle:.2f} ns",
+        ),
         ("first-level cache", f"{facts.level1_bytes >> 10} KiB, {facts.loads:.2f} vectors/ns"),
         ("second-level cache", f"{facts.level2_bytes >> 10} KiB, {facts.level2_rate:.1f} bytes/ns"),
         ("third-level cache", f"{facts.level3_bytes >> 10} KiB, {facts.level3_rate:.1f} bytes/ns"),

@@ -143,7 +143,7 @@ def machine_peak(threads: int) -> dict[str, object]:
     from ..target import find_target
 
     machine = find_target()
-    adds = machine.facts.instructions * machine.lanes("float32")
+    adds = machine.facts.multiply_adds * machine.lanes("float32")
     return {
         "gflops": 2 * adds * threads,
         "gbytes": machine.facts.memory_rate * threads,

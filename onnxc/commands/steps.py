@@ -158,9 +158,9 @@ def _products_rate(node: Node, machine: Target) -> float:
     else:
         types = (node.outputs[0].dtype,) * 3
     facts, lanes = machine.facts, machine.lanes(types[2])
-    rates = [facts.instructions * lanes]
+    rates = [facts.multiply_adds * lanes]
     if dot := machine.integer_dot(*types):
-        rates.append(facts.instructions * lanes * dot.group * dot_rate(machine, dot))
+        rates.append(facts.multiply_adds * lanes * dot.group * dot_rate(machine, dot))
     if matrix := machine.matrix(*types):
         rates.append(facts.matrix_products * matrix.rows * matrix.columns * matrix.depth)
     return max(rates)

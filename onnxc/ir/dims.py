@@ -645,19 +645,27 @@ def evaluate(value: Dimension, env: Mapping[str, int]) -> int:
     total = 0
     for monomial, coefficient in value.terms:
         for atom, power in monomial:
-            if isinstance(atom, Symbol):
-                number = env[atom.name]
-            else:
-                number = APPLICATIONS[atom.kind](evaluate(atom.left, env), evaluate(atom.right, env))
-            coefficient *= number**power
+            coefficient *= _number(atom, env) ** power
         total += coefficient
     return total
 
 
+def _number(atom: Symbol | Apply, env: Mapping[str, int]) -> int:
+    if isinstance(atom, Symbol):
+        return env[atom.name]
+    return APPLICATIONS[atom.kind](evaluate(atom.left, env), evaluate(atom.right, env))
+
+
 @lru_cache(maxsize=CACHED)
 def typical(value: Dimension) -> int:
-    """The number to estimate times with where a size is symbolic; at least 1, so that no work is free."""
-    return min(max(1, evaluate(value, {s.name: s.typical for s in symbols(value)})), 1 << 62)
+    """The number to estimate times with where a size is symbolic; at least 1, so that no work is free: where
+    it would be less, what is less of its factors is 1, not their product with others."""
+    found = evaluate(value, env := {s.name: s.typical for s in symbols(value)})
+    if found < 1 and not isinstance(value, int) and len(value.terms) == 1:
+        ((monomial, found),) = value.terms
+        for atom, power in monomial:
+            found *= max(1, _number(atom, env)) ** power
+    return min(max(1, found), 1 << 62)
 
 
 def usual(axis: int, rank: int) -> int:

@@ -26,6 +26,30 @@ def test_memory_is_fetched_while_instructions_run():
     assert Estimate(compute=100).total == Estimate(memory=100).total == 100
 
 
+def test_a_step_takes_as_long_as_its_products_or_as_all_its_instructions():
+    target = replace(
+        TARGET, facts=replace(TARGET.facts, multiply_adds=2.0, instructions=4.0, loads=8.0, latency=0.1)
+    )
+    assert costs.step_time(target, 12, 1) == 6.0
+    assert costs.step_time(target, 12, 1, others=8) == 6.0
+    assert costs.step_time(target, 12, 1, others=20) == 8.0
+
+
+def test_calls_take_cycles_and_divisions_the_time_that_divisions_take():
+    quotient = expr.input_(0, "float32") / expr.input_(1, "float32")
+    fast, slow = (
+        replace(TARGET, facts=replace(TARGET.facts, cycle=c, divisions=d)) for c, d in ((0.2, 2), (0.4, 1))
+    )
+    assert costs.step(slow).overhead == 2 * costs.step(fast).overhead
+    assert costs.weight(slow, quotient) == 2 * costs.weight(fast, quotient)
+
+
+def test_a_factor_that_is_typically_nothing_does_not_take_the_others_along():
+    nothing = dims.maximum(dims.symbol("n") - 1000, 0)
+    assert dims.typical(nothing) == 1
+    assert dims.typical(nothing * 640) == 640
+
+
 def test_bytes_that_fit_no_cache_take_longer():
     facts = TARGET.facts
     sizes = (facts.level2_bytes, facts.level3_bytes, 4 * facts.level3_bytes)

@@ -13,7 +13,7 @@ from onnxc.loading.timing import Timing, matched
 from onnxc.target import find_target
 
 #: One whose caches and memory are alike, so that bounds can be told by hand.
-ALIKE = Facts(instructions=4.0, loads=0.5, level2_rate=32.0, level3_rate=32.0, memory_rate=32.0)
+ALIKE = Facts(multiply_adds=4.0, loads=0.5, level2_rate=32.0, level3_rate=32.0, memory_rate=32.0)
 TARGET = replace(find_target("x86-64-v4"), facts=ALIKE)
 
 

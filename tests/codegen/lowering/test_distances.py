@@ -14,7 +14,7 @@ TARGET = find_target("x86-64-v4")
 def distances_of(text, position):
     lowered = lower(parse(text), TARGET)
     node = lowered.graph.nodes[position]
-    found = passed(lowered.graph, lowered.plan)[node]
+    found = passed(lowered.graph, lowered.codes, lowered.plan)[node]
     return found[node.inputs[0]], found[node.outputs[0]], lowered.codes[node].steps[0].work
 
 
