@@ -242,7 +242,7 @@ class Stored(Gemm):
                     self.emit_done(k, function, self.tile(1, vectors), columns)
             if self.many_heights():
                 with k.function(f"{ENTRY}.{name}.decode", ["ptr %panel", "ptr %out"]) as f:
-                    panels.decode_panel(f, self.form, vectors, t.lanes, "%panel", "%out")
+                    panels.decode_panel(f, self.form, vectors, t.lanes, "%panel", "%out", not self.shared)
                     f.statement("ret void")
         self.panel_at = -(-scratch // 64) * 64
         if self.many_heights():

@@ -325,8 +325,10 @@ class _Reader:
         return self.f.cast("bitcast", code, vector_type("i8", 4 * self.lanes), words.type)
 
 
-def decode_panel(f: Function, form: Form, vectors: int, lanes: int, panel: str, out: str) -> None:
-    """Writes the numbers of a panel [depth][vectors][lanes] of float32."""
+def decode_panel(
+    f: Function, form: Form, vectors: int, lanes: int, panel: str, out: str, stream: bool = True
+) -> None:
+    """Writes the numbers of a panel [depth][vectors][lanes] of float32. stream: it comes from memory."""
     reader = _Reader(f, form, vectors, lanes)
     row, v = 4 * reader.width, reader.number
 
@@ -337,7 +339,7 @@ def decode_panel(f: Function, form: Form, vectors: int, lanes: int, panel: str, 
 
         def group(number: int | str, present: int) -> None:
             here = f.offset(base, f.mul(number, form.group_bytes(reader.width)))
-            loaded = reader.group(here, stream=True)
+            loaded = reader.group(here, stream)
             place = f.offset(to, f.mul(number, form.group * row))
             for k in range(present):
                 found = reader.numbers(loaded, k, zeros)
