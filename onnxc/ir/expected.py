@@ -1,7 +1,7 @@
 """What a graph expects of its integer inputs: rows of a table, masks, the number that a branch waits for.
 
-Found by what reads an input, or a value that only moves or casts one: a Gather's indices; what is counted
-along an axis, asked whether it is 0, or taken from 1; a scalar that is asked to equal a number.
+Found by what reads an input, or a value that only moves or casts one: a Gather's indices; a mask that is
+asked whether it is 0, taken from 1, or gives places, or, all ones, lengths; a scalar that equals a number.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MOVEMENT = (Reshape, Transpose, Slice, Broadcast, Concat)
 
 @dataclass(frozen=True)
 class Expected:
-    """Indices below `rows`; or, of a mask, 0 and 1, the zeros behind the ones along the last axis; or `one`
-    of some numbers."""
+    """Indices below `rows`; or, of a mask, 0 and 1, the zeros behind the ones along the last axis; or
+    everywhere `one` of some numbers."""
 
     rows: int | None = None
     mask: bool = False
@@ -43,8 +43,10 @@ def expected_of(graph: Graph) -> dict[str, Expected]:
             size = inputs[0].shape[op.axis]
             if isinstance(size, int) and size:
                 rows[read[1]] = min(size, rows.get(read[1], size))
-        elif 0 in read and (isinstance(op, Cumulate) or (isinstance(op, Reduce) and op.kind == "sum")):
+        elif isinstance(op, Cumulate) and 0 in read:
             masks.add(read[0])
+        elif isinstance(op, Reduce) and op.kind == "sum" and op.body is None:
+            waited.setdefault(read[0], set()).add(1)  # a length: what lies behind it has no meaning
         elif isinstance(op, Map):
             for k, name in read.items():
                 if inputs[k].shape == ():

@@ -10,13 +10,14 @@ TABLE = helper.make_tensor("table", TensorProto.FLOAT, [7, 2], [0.0] * 14)
 OTHER = helper.make_tensor("other", TensorProto.FLOAT, [5, 2], [0.0] * 10)
 RATE = helper.make_tensor("rate", TensorProto.INT64, [], [16000])
 AXIS = helper.make_tensor("axis", TensorProto.INT64, [1], [1])
+ONE = helper.make_tensor("one", TensorProto.INT64, [], [1])
 
 
 def expected(*nodes, shape=("n", 3), outputs=("y",)):
     """Of the input x of int64, which these nodes read."""
     x = helper.make_tensor_value_info("x", TensorProto.INT64, shape)
     ys = [helper.make_empty_tensor_value_info(name) for name in outputs]
-    graph = helper.make_graph(nodes, "g", [x], ys, [TABLE, OTHER, RATE, AXIS])
+    graph = helper.make_graph(nodes, "g", [x], ys, [TABLE, OTHER, RATE, AXIS, ONE])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     return expected_of(import_model(model).graph).get("x")
 
@@ -43,8 +44,12 @@ def test_what_is_a_condition_is_a_mask():
     assert expected(node("Cast", "x", to=TensorProto.BOOL)) == Expected(mask=True)
 
 
-def test_what_is_counted_is_a_mask():
-    assert expected(node("ReduceSum", "x", "axis")) == Expected(mask=True)
+def test_what_gives_places_is_a_mask():
+    assert expected(node("CumSum", "x", "one")) == Expected(mask=True)
+
+
+def test_what_gives_lengths_is_all_ones():
+    assert expected(node("ReduceSum", "x", "axis")) == Expected(one=(1,))
 
 
 def test_a_branch_waits_for_a_number():
