@@ -220,10 +220,17 @@ class _Writer:
 
     # One axis kept in the lanes ----------------------------------------------------------------
 
+    def _kept_readers(
+        self, views: Mapping[int, View], pointers: Mapping[int, str], slot: int = 0
+    ) -> Mapping[int, Reads]:
+        """Those along the last kept axis; where none is kept, of single elements."""
+        if self.rank:
+            return self._readers(views, self.rank - 1, pointers, slot)
+        return {i: _Single(self.f, view, pointers[i]) for i, view in views.items()}
+
     def _vertical(self, count: str, pointers: Mapping[int, str], ends: Mapping[int, str]) -> None:
         nest = self.nest
-        axis = self.rank - 1
-        end_readers = self._readers(nest.extra, axis, ends, len(nest.views))
+        end_readers = self._kept_readers(nest.extra, ends, len(nest.views))
 
         def vectors(indices: Sequence[str | int], lanes: int, mask: str | None, _: str) -> None:
             states = [nest.state.initial(lanes) for _ in indices]
@@ -262,11 +269,7 @@ class _Writer:
                 loop.carry(*(x for state in results for x in state))
             return self._unflat(loop.results)
         axis = max(self.rank - 1, 0)
-        readers: Mapping[int, Reads]
-        if self.rank:
-            readers = self._readers(nest.views, axis, pointers)
-        else:
-            readers = {i: _Single(f, nest.views[i], p) for i, p in pointers.items()}
+        readers = self._kept_readers(nest.views, pointers)
         combined = []
         for index, state in zip(indices, states):
             place = self.at[self.rank] if len(self.at) > self.rank else "0"

@@ -158,6 +158,21 @@ def test_epilogues_of_contractions(target):
 
 
 @TARGETS
+@pytest.mark.parametrize("shape", [(), (1, 1)], ids=str)
+def test_epilogues_of_single_products(target, shape):
+    lhs, rhs, out = ("mk", "kn", "mn") if shape else ("", "", "")
+    factors = numbers(shape, seed=1), numbers(shape, seed=2)
+    body = x(0) * 2 + x(1)
+    check(
+        target,
+        Contract(lhs, rhs, out, "float32", body),
+        *factors,
+        numbers((1,) * len(shape), seed=3),
+        only="static",
+    )
+
+
+@TARGETS
 def test_integer_sums_wrap(target):
     big = np.full((3, 9), 1 << 30, np.int32)
     check(target, Contract("mk", "nk", "mn", "int32"), big, big)
