@@ -3,8 +3,8 @@
     python benchmarks/streaming.py [--megabytes 12,96] [--shape 2048,2048] [FORM ...]
 
 A model multiplies one row with several matrices, in one thread; the bytes are those of the library's weights.
-Reading (streaming.c) adds up as much memory, by turns with the runs. Forms: f32, f16, bf16, and codes in blocks
-of 32 with the accuracy_level behind their bits: int8-4, int4-4, int4-0.
+Reading (streaming.c) adds up as much memory, by turns with the runs. Forms: f32, f16, bf16, and codes in
+blocks of 32 with the accuracy_level behind their bits: int8-4, int4-4, int4-0.
 """
 
 from __future__ import annotations

@@ -46,9 +46,9 @@ class TreeBits:
 @dataclass(frozen=True)
 class LaneBits:
     """Trees in vectors, those of each target together: vectors starts[target] to starts[target + 1], each
-    with comparisons from firsts[vector] on, a multiple of COMPARED_TOGETHER of them. words: feature and, above
-    `bits` of it, whether NaN goes left. leaves: where each tree's begin among the weights; that of a tree of
-    nothing is behind all."""
+    with comparisons from firsts[vector] on, a multiple of COMPARED_TOGETHER of them. words: feature and,
+    above `bits` of it, whether NaN goes left. leaves: where each tree's begin among the weights; that of a
+    tree of nothing is behind all."""
 
     starts: np.ndarray
     firsts: np.ndarray
