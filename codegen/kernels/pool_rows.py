@@ -367,16 +367,6 @@ class RowPooling(Piece):
             line, done = pairs, 2 * done
         return line
 
-    def _pairs(self, f: KernelFunction, line: str, ahead: str, to: str, count: str) -> None:
-        """to[i] = line[i] and line[i + ahead], combined; `to` may be the line."""
-
-        def vectors(indices: Sequence[str], lanes: int, _: str | None, __: str) -> None:
-            kind, (index,) = Vectors(f, self.dtype, lanes).type, indices
-            first, second = (f.load(kind, self._at(f, line, i)) for i in (index, f.add(index, ahead)))
-            f.store(kind, self._combine(f, lanes, first, second), self._at(f, to, index))
-
-        each_vector(f, count, self.lanes, 1, vectors)
-
     def _across(
         self, f: KernelFunction, to: str, count: str, pixel: str, line: str, counts: str, rows: str
     ) -> None:
