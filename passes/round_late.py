@@ -7,6 +7,10 @@
 Numbers are rounded where the type itself is asked for (outputs, branches, loops, sorting, operators in C) and
 where the model casts: a Map that casts what another ONNX node made. So does ONNX Runtime, which casts around
 each node without a kernel for float16 and takes out casts that undo each other (InsertCastTransformer).
+
+Rounding to bfloat16 takes as long as two operations; a node does it once, not after each operation:
+
+map(%x: bfloat16) { neg(exp(exp($0))) }   →   map(%x) { cast(neg(exp(exp(cast($0, float32)))), bfloat16) }
 """
 
 from __future__ import annotations
@@ -22,13 +26,15 @@ from ..ir.regions import everywhere
 from .store_wide import MOVEMENT, WIDE, moved
 
 NARROW = "float16"
+#: The type whose numbers are rounded once a node.
+BRIEF = "bfloat16"
 #: What computes with whole operands of a type, beside Maps, Reduces and sums of products, which have bodies.
 _WHOLE = (Attention, Pool, Recurrent)
 
 
 @everywhere
 def round_late(graph: Graph) -> Graph:
-    """graph that computes in float32 where it said float16."""
+    """graph that computes in float32 where it said float16, and within its nodes where it said bfloat16."""
     return _Later(graph).finish()
 
 
@@ -88,6 +94,10 @@ class _Later:
         if isinstance(node.op, MOVEMENT) and wanted:
             which = {*moved(node)}
             self._emit(node, node.op, [self._wide(v, node) if v in which else v for v in node.inputs])
+        elif isinstance(node.op, Map) and _rounds_inside(node.op.body):
+            operands = [self._narrow(v) for v in node.inputs]
+            body = _unrounded(node.op.body, operands, BRIEF).cast(BRIEF)
+            self._emit(node, replace(node.op, body=body), operands)
         elif not (_reads_numbers(node) and (wanted or self._may_round(node))):
             self.rewriter.copy(node, [self._narrow(v) for v in node.inputs])
         elif isinstance(node.op, _WHOLE):
@@ -174,12 +184,18 @@ def _casts(op: Op) -> bool:
     return isinstance(op, Map) and op.body.op == "cast" and op.body.args[0].op == "input"
 
 
-def _unrounded(body: Expr, operands: Sequence[Value | None]) -> Expr:
-    """A body over these operands (None: as it was) with float32 for every float16 in it."""
+def _rounds_inside(body: Expr) -> bool:
+    """Whether a body that gives a bfloat16 computes others on the way."""
+    inner = (e for e in expr.topological(body) if e is not body and e.dtype == BRIEF)
+    return body.dtype == BRIEF and body.op != "cast" and any(e.op not in ("input", "const") for e in inner)
+
+
+def _unrounded(body: Expr, operands: Sequence[Value | None], short: str = NARROW) -> Expr:
+    """A body over these operands (None: as it was) with float32 for every number of a short type in it."""
     done: dict[Expr, Expr] = {}
 
     def narrow(e: Expr) -> Expr:
-        return done[e].cast(NARROW) if e.dtype == NARROW else done[e]
+        return done[e].cast(short) if e.dtype == short else done[e]
 
     for e in expr.topological(body):
         if e.op == "input":
@@ -188,10 +204,10 @@ def _unrounded(body: Expr, operands: Sequence[Value | None]) -> Expr:
         elif e.op == "const":
             new = e
         elif e.op == "cast":
-            new = done[e.args[0]] if e.dtype == NARROW else done[e.args[0]].cast(e.dtype)
+            new = done[e.args[0]] if e.dtype == short else done[e.args[0]].cast(e.dtype)
         elif e.op in ("bitcast", "lookup"):
             new = expr.rebuild(e, tuple(map(narrow, e.args)))
         else:
             new = expr.rebuild(e, tuple(done[a] for a in e.args))
-        done[e] = new.cast(WIDE) if e.dtype == NARROW else new
+        done[e] = new.cast(WIDE) if e.dtype == short else new
     return done[body]

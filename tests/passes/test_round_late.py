@@ -147,6 +147,34 @@ def test_a_pool_takes_float32_as_it_is():
     )
 
 
+def test_a_node_rounds_to_bfloat16_once():
+    text = """graph g(%x: bfloat16[3, 4], %y: float16[3, 4]) {
+        %0 = map(%x, %y) { mul($0, add(exp($0), cast($1, bfloat16))) }
+        %1 = map(%0) { add($0, 1.0) }
+        return %1
+    }"""
+    becomes(
+        round_late,
+        text,
+        """graph g(%x: bfloat16[3, 4], %y: float16[3, 4]) {
+        %0 = map(%x, %y) { t0 = cast($0, float32); cast(mul(t0, add(exp(t0), cast($1, float32))), bfloat16) }
+        %1 = map(%0) { add($0, 1.0) }
+        return %1
+    }""",
+    )
+    agrees(round_late, text, tolerance=2e-2)  # roundings to bfloat16
+
+
+def test_the_bits_of_a_bfloat16_are_those_of_its_type():
+    stays(
+        round_late,
+        """graph g(%x: bfloat16[3]) {
+        %0 = map(%x) { bitcast(mul($0, neg($0)), int16) }
+        return %0
+    }""",
+    )
+
+
 def test_other_types_and_what_only_moves_stay():
     stays(
         round_late,
