@@ -11,6 +11,7 @@ is given. `trigonometry.py` has the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal, localcontext
 from functools import cache
 from math import cos, erf, inf, log, nan, pi, sqrt
 
@@ -20,7 +21,7 @@ from ...ir import dtypes
 from ...records import dataclass
 from ...target import Ability
 from .conversion import cast
-from .emitter import literal, vector_constant
+from .emitter import literal, scalar_type, vector_constant
 from .trigonometry import FUNCTIONS as TRIGONOMETRIC
 from .trigonometry import acos32
 from .vectors import Vectors
@@ -241,7 +242,7 @@ def _tanh32(v: Vectors, x: str) -> str:
 
 def _erf32(v: Vectors, x: str) -> str:
     if Ability.PERMUTE in v.f.target.abilities:
-        return _erf32_of_pieces(v, x)
+        return _erf_of_pieces(v, x, _erf32_coefficients(), 1 / 8)
     a = v.abs(x)
     square = v.mul(x, x)
     small = v.fma(x, v.polynomial(square, _ERF32), x)
@@ -254,16 +255,18 @@ def _erf32(v: Vectors, x: str) -> str:
 _PIECES = 32  # of erf, each an eighth wide: around 0, 1/8, 2/8, ...
 
 
-def _erf32_of_pieces(v: Vectors, x: str) -> str:
-    """x times a polynomial in the distance from the middle of x's piece, whose coefficients are looked up; 1
-    where that is more."""
-    a, rounder = v.abs(x), v.constant(_FORMATS["float32"].rounder)
-    bounded = v.minimum(a, v.constant((_PIECES - 0.51) / 8), True)
-    t = v.fma(bounded, v.constant(8), rounder)
-    distance = v.fma(v.sub(t, rounder), v.constant(-1 / 8), bounded)
+def _erf_of_pieces(v: Vectors, x: str, coefficients: list[list[str]], width: float) -> str:
+    """x times a polynomial in the distance from the middle of x's piece, of the widths 0 to 1/2, 1/2 to 3/2,
+    ... times `width`, whose coefficients are looked up in two registers; 1 where that is more."""
+    a, rounder = v.abs(x), v.constant(_FORMATS[v.dtype].rounder)
+    count, kind = len(coefficients[0]), scalar_type(v.dtype)
+    bounded = v.minimum(a, v.constant((count - 0.51) * width), True)
+    t = v.fma(bounded, v.constant(1 / width), rounder)
+    distance = v.fma(v.sub(t, rounder), v.constant(-width), bounded)
+    half = count // 2
     first, *others = (
-        v.permuted(vector_constant("float", column[:16]), vector_constant("float", column[16:]), v.bits(t))
-        for column in _erf32_coefficients()
+        v.permuted(vector_constant(kind, column[:half]), vector_constant(kind, column[half:]), v.bits(t))
+        for column in coefficients
     )
     total: str = first
     for coefficient in others:
@@ -481,6 +484,8 @@ def _atanh64(v: Vectors, x: str) -> str:
 
 
 def _erf64(v: Vectors, x: str) -> str:
+    if Ability.PERMUTE in v.f.target.abilities:
+        return _erf_of_pieces(v, x, _erf64_coefficients(), _WIDTH64)
     a = v.abs(x)
     square = v.mul(x, x)
     small = v.mul(x, v.polynomial(square, _ERF64))
@@ -489,6 +494,42 @@ def _erf64(v: Vectors, x: str) -> str:
     tail = v.div(v.polynomial(t, _ERFC64), v.fma(b, v.constant(2), v.constant(1)))
     large = v.sub(v.constant(1), v.mul(_exp64(v, v.neg(v.mul(b, b))), tail))
     return v.select(v.compare("gt", a, v.constant(1)), v.copysign(large, x), small)
+
+
+_PIECES64, _WIDTH64, _DEGREE64 = 16, 0.375, 11  # of erf in float64
+
+
+@cache
+def _erf64_coefficients() -> list[list[str]]:
+    """For each power of the distance, the highest first, all pieces' coefficients in erf(x)/x: 1e-16."""
+    count = _DEGREE64 + 1
+    columns = []
+    with localcontext() as context:
+        context.prec = 50
+        for piece in range(_PIECES64):
+            steps = [Decimal(cos((2 * k + 1) * pi / (2 * count)) * _WIDTH64 / 2) for k in range(count)]
+            differences = [_erf_over(Decimal(piece * _WIDTH64) + step) for step in steps]
+            for order in range(1, count):  # Newton's divided differences
+                for k in range(count - 1, order - 1, -1):
+                    rise = differences[k] - differences[k - 1]
+                    differences[k] = rise / (steps[k] - steps[k - order])
+            powers = [differences[-1]]
+            for step, difference in zip(steps[-2::-1], differences[-2::-1], strict=True):
+                powers = [a - step * b for a, b in zip([*powers, Decimal(0)], [Decimal(0), *powers])]
+                powers[-1] += difference
+            columns.append(powers)
+    return [[literal(float(c), "float64") for c in row] for row in zip(*columns)]
+
+
+def _erf_over(x: Decimal) -> Decimal:
+    """erf(x) / x = 2 / sqrt(pi) exp(-x²) (1 + 2x²/3 + (2x²)²/(3 5) + ...)"""
+    term = total = Decimal(1)
+    k = 1
+    while term > total * Decimal("1e-45"):
+        k += 2
+        term *= 2 * x * x / k
+        total += term
+    return Decimal("1.1283791670955125738961589031215451716881012586580") * (-x * x).exp() * total
 
 
 # Powers ------------------------------------------------------------------------------------------

@@ -111,6 +111,17 @@ def test_functions(target, name, dtype):
 
 
 @targets
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+def test_pieces_of_erf_meet(target, dtype):
+    borders = np.concatenate([(np.arange(34) + 0.5) / 8, (np.arange(18) + 0.5) * 0.375]).astype(dtype)
+    x = np.concatenate([np.nextafter(borders, 0), borders, np.nextafter(borders, 9)]).astype(dtype)
+    (got,) = run(target, [apply("erf", input_(0, dtype))], [x])
+    units, message = worst(got, precise("erf", x), x)
+    assert units <= (3 if dtype == "float32" else 4), message
+    assert got.max() <= 1
+
+
+@targets
 @pytest.mark.parametrize("name", LIMITS)
 def test_functions_keep_the_sign_of_zero(target, name):
     x = np.array([0.0, -0.0], np.float32)
