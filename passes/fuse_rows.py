@@ -5,16 +5,17 @@
 →   %y = fused rows(%x) { the same }
 
 A row is what Reduces over the last axes go over, keeping them as 1; Maps join that have the shape of the
-whole or of one number a row. Softmax, the normalisations and all their relatives are found like this, without
-a pattern for any of them.
+whole or of one number a row, and Reduces of what is reduced already. Softmax, the normalisations and all
+their relatives are found like this, without a pattern for any of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
+from ..ir import dims
 from ..ir.dims import Dimension
 from ..ir.expr import topological
 from ..ir.graph import Graph, Node, Rewriter, Value, make_node
@@ -24,6 +25,7 @@ from ..records import dataclass
 
 MAX_NODES = 24
 MAX_OPERANDS = 12
+LONG_ROW = 1 << 15  # elements of a row that is worth more than one part
 _KINDS = ("sum", "prod", "min", "max")
 _BINDING = (Bind, If, Loop, RuntimeCall)
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -72,22 +74,29 @@ def fuse_rows(graph: Graph) -> Graph:
 
 def _grow(graph: Graph) -> list[_Group]:
     """Groups grown along the graph from each Reduce; a node joins the group of one of its operands when no
-    other operand depends on that group from outside. No group reaches over a node that binds dimension
-    variables, so that values alone tell in which order groups can run."""
+    other operand depends on that group from outside, and a Reduce that which reduces its operand already.
+    No group reaches over a node that binds dimension variables, so that values alone tell in which order
+    groups can run."""
     groups: list[_Group] = []
     member: dict[Node, _Group] = {}
     needs = _Needs(member)
     read: set[Value] = set()
     closed: set[int] = set()
+    beside: dict[Value, _Group] = {}
     for node in graph.nodes:
         if isinstance(node.op, _BINDING):
             closed.update(map(id, groups))
-        group = _joins(node, closed, needs) or _seeds(node, member, read, groups)
+        group = _joins(node, closed, needs) or _beside(node, closed, beside)
+        group = group or _seeds(node, member, read, groups)
+        if group is not None and isinstance(node.op, Reduce):
+            beside[node.inputs[0]] = group
         if group is not None:
             group.members.append(node)
         for part in [node] if group is None else [n for n in group.members if n not in member]:
             needs.note(part, group)
         read.update(node.inputs)
+    for group in groups:
+        _leave_out(group)
     return groups
 
 
@@ -144,6 +153,14 @@ def _joins(node: Node, closed: set[int], needs: _Needs) -> _Group | None:
     return None
 
 
+def _beside(node: Node, closed: set[int], beside: Mapping[Value, _Group]) -> _Group | None:
+    """The group that reduces the same operand already."""
+    group = beside.get(node.inputs[0]) if isinstance(node.op, Reduce) else None
+    if group is None or id(group) in closed or len(group.members) >= MAX_NODES or not _fits(node, group):
+        return None
+    return group
+
+
 def _seeds(node: Node, member: dict[Node, _Group], read: set[Value], groups: list[_Group]) -> _Group | None:
     """A new group for a Reduce, together with the Map that makes what it reduces, unless something read
     that before."""
@@ -191,7 +208,10 @@ def _is_map(node: Node, group: _Group) -> bool:
 
 
 def _worth(group: _Group) -> bool:
-    """Whether the group goes over its rows more than once: else the nodes are as well off alone."""
+    """Whether the group's nodes go over its rows more than once: else they are as well off alone."""
+    sources = [n.inputs[0] for n in group.members if isinstance(n.op, Reduce)]
+    if len(set(sources)) < len(sources):
+        return True
     reduced = {n.outputs[0] for n in group.members if isinstance(n.op, Reduce)}
     wide = [n for n in group.members if isinstance(n.op, Map) and n.outputs[0].shape == group.shape]
     depends = set(reduced)
@@ -200,6 +220,20 @@ def _worth(group: _Group) -> bool:
             depends.update(node.outputs)
     operands = {v for n in group.members for v in n.inputs if v.producer not in group.members}
     return bool(reduced) and any(n.outputs[0] in depends for n in wide) and len(operands) <= MAX_OPERANDS
+
+
+def _leave_out(group: _Group) -> None:
+    """Drops from the group of a single long row the Maps that take along it nothing but operands: alone they
+    run in parts, over all threads."""
+    if any(d != 1 for d in group.per_row) or dims.typical(dims.product(group.shape)) < LONG_ROW:
+        return
+    made = {v: n for n in group.members for v in n.outputs}
+    for node in reversed(group.members[:]):
+        inside = [v for v in node.inputs if v in made]
+        numbers = inside and all(v.shape == group.per_row for v in inside)
+        last = not any(v in n.inputs for n in group.members for v in node.outputs)
+        if isinstance(node.op, Map) and node.outputs[0].shape == group.shape and numbers and last:
+            group.members.remove(node)
 
 
 # Rebuilding --------------------------------------------------------------------------------------

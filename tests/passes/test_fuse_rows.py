@@ -203,3 +203,37 @@ def test_a_group_ends_where_a_size_is_bound():
     }""",
         inputs=[np.ones((5, 4), np.float32), np.array([3])],
     )
+
+
+EXTREMES = """graph g(%x: float32[SHAPE]) {
+    %0 = reduce(%x) kind=min axes=(0, 1) keepdims=true
+    %1 = reduce(%x) kind=max axes=(0, 1) keepdims=true
+    %2 = map(%0, %1) { sub($1, $0) }
+    %3 = map(%x, %2) { div($0, $1) }
+    return RESULTS
+}"""
+
+
+def test_what_is_reduced_twice_is_read_once():
+    assert ops(agrees(fuse_rows, EXTREMES.replace("SHAPE", "4, 9").replace("RESULTS", "%0, %1"))) == ["Fused"]
+
+
+def test_reduces_of_one_operand_over_rows_of_different_length_stay_apart():
+    stays(
+        fuse_rows,
+        """graph g(%x: float32[4, 9]) {
+        %0 = reduce(%x) kind=min axes=(1) keepdims=true
+        %1 = reduce(%x) kind=max axes=(0, 1) keepdims=true
+        return %0, %1
+    }""",
+    )
+
+
+@pytest.mark.parametrize("shape, expected", [("4, 9", ["Fused"]), ("300, 900", ["Fused", "Map"])])
+def test_what_only_scales_a_single_long_row_is_left_to_all_threads(shape, expected):
+    assert ops(agrees(fuse_rows, EXTREMES.replace("SHAPE", shape).replace("RESULTS", "%3"))) == expected
+
+
+def test_a_long_row_keeps_in_its_group_what_is_read_of_the_group_along_it():
+    source = SOFTMAX.replace("b, n", "1, 100000")
+    assert ops(fuse_rows(parse(source))) == ["Fused"]

@@ -137,9 +137,10 @@ def DequantizeLinear(b, x, x_scale, x_zero_point=None, *, axis=1, block_size=0, 
 def DynamicQuantizeLinear(b, x):
     """uint8 with the range of x, extended to hold 0; of nothing but zeros the scale is 1."""
     axes = range(x.rank)
-    low, high = (b.reduce(kind, x, axes) if x.rank else x for kind in ("min", "max"))
+    low, high = (b.reduce(kind, x, axes, keepdims=True) if x.rank else x for kind in ("min", "max"))
     span = b.map(high, low, lambda h, m: (h.maximum(0) - m.minimum(0)) / 255)
     scale = b.map(span, lambda s: expr.where(s.equals(0), 1, s))
     start = b.map(low, scale, lambda m, s: expr.round_((-m.minimum(0) / s).clip(0, 255)))
     zero = b.cast(start, "uint8")
-    return b.map(x, scale, zero, lambda e, s, z: quantised(e / s, z, "uint8")), scale, zero
+    y = b.map(x, scale, zero, lambda e, s, z: quantised(e / s, z, "uint8"))
+    return y, b.reshape(scale, ()), b.reshape(zero, ())
