@@ -134,11 +134,14 @@ def padded_layout(node: Node[Conv], halo: tuple[int, int], block: int) -> Layout
     return replace(layout, fill=node.op.zero) if any(halo) else layout
 
 
-def estimate(node: Node[Conv], target: Target, tiling: PanelTiling) -> Estimate:
-    """The tiles of all panels, the epilogue, and moving everything once."""
+def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, depth: int | None = None) -> Estimate:
+    """The tiles of all panels, the epilogue, and moving everything once. depth: the steps of a tile; None:
+    those that add up groups of channels."""
     w = node.inputs[1].tensor
     outputs, *inside = dims.numbers(w.shape)
-    depth, sums = dims.product(_steps(inside, tiling.group or 1)), node.op.accumulate
+    sums = node.op.accumulate
+    if depth is None:
+        depth = dims.product(_steps(inside, tiling.group or 1))
     kinds, found = panels_of(outputs, target.block, tiling.vectors, tiling.tail), costs.step(target)
     for pixels, count in _tiles(node, target, widest(target, kinds, sums), depth).items():
         for p in kinds:
@@ -191,7 +194,7 @@ def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constan
     if operand != 1:
         return pack_operand(node.inputs[operand], out.rank, choice.block)
     if choice.tiling.group is not None:
-        return _packed_groups(node, choice, choice.block)
+        return packed_groups(node, node.inputs[1].data, choice, choice.block)
     halves = half_weights(node.inputs[1].data) if choice.tiling.stored else None
     return packed_panels(halves or node.inputs[1].data, choice, choice.block)
 
@@ -204,9 +207,11 @@ def packed_panels(weights: Constant, choice: Choice[PanelTiling], input_block: i
     return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.array, input_block), kinds))
 
 
-def _packed_groups(node: Node[Conv], choice: Choice[PanelTiling], input_block: int) -> Constant:
+def packed_groups(
+    node: Node[Conv], weights: Constant, choice: Choice[PanelTiling], input_block: int
+) -> Constant:
     """The panels of a convolution by dot products, as bytes."""
-    weights, tiling, zero = node.inputs[1].data, choice.tiling, node.op.zero
+    tiling, zero = choice.tiling, node.op.zero
     kinds = panels_of(weights.shape[0], choice.block, tiling.vectors, tiling.tail)
     group, stored = tiling.group or 1, tiling.stored or weights.dtype
     column = dims.product(_steps(weights.shape[1:], group)) * group * dtypes.itemsize(stored)

@@ -3,6 +3,11 @@ channels.
 
 Each part copies the rows it needs, padding included, to its scratch memory. There they are an image
 of blocks of one channel, over which the tiles of conv.py run as they are.
+
+A dot product of bytes adds up neighbours of a row, where that of a blocked image adds up channels:
+
+    3 channels, a row of 7 taps:   in blocks, 7 groups of a pixel's 3 channels and one of zeros
+                                   here,      3 channels of 2 groups of 4 taps, the last weight of them 0
 """
 
 from __future__ import annotations
@@ -11,20 +16,35 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from ...ir import dims
 from ...ir.graph import Constant, Node
 from ...ir.ops import Conv
+from ...ir.quantised import BYTES
+from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Offer, single
-from ..tiles.blocked import Image, image_of, plane_axes, without_halo
+from ..tiles.blocked import Image, Window, image_of, plane_axes, without_halo
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.copied_rows import CopiedRows
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.panels import PanelTiling, panel_tilings, panels_of, widest
 from ..tiles.run_packing import packed_by_run, packing_estimate
-from .conv import ConvPlan, emit_panel, emit_tiles, estimate, is_plain, packed_panels, tile_shape, window
+from .conv import (
+    ConvPlan,
+    dot_of,
+    emit_panel,
+    emit_tiles,
+    estimate,
+    is_plain,
+    packed_groups,
+    packed_panels,
+    tile_shape,
+    window,
+)
 
 MOST_CHANNELS = 16
 MOST_ROWS = 64  # of a window: all are copied for each row of the output that is computed alone
@@ -33,7 +53,7 @@ SCRATCH_BYTES = 128 << 10  # what a part's rows may take where several rows fit
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     """The panel widths that suit the outputs, where the input has few channels."""
-    if not is_plain(node) or node.op.transposed or node.op.groups != 1:
+    if not (is_plain(node) or _adds_neighbours(node, target)) or node.op.transposed or node.op.groups != 1:
         return
     x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
     block, rank = target.block, x.rank - 2
@@ -42,8 +62,13 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         return
     if win.extent[0] > MOST_ROWS:
         return
-    tilings = panel_tilings(target, dims.number(out.shape[1]), block, x.dtype)
-    cost, copying = estimate(node, target, tilings[0][0]), costs.move(target, 2 * dims.typical(x.nbytes))
+    dot = None if is_plain(node) else dot_of(node, target)
+    tilings = panel_tilings(target, dims.number(out.shape[1]), block, node.op.accumulate, dot)
+    depth = dims.number(x.shape[1]) * _steps(win, tilings[0][0].group).taps
+    cost, copying = (
+        estimate(node, target, tilings[0][0], depth),
+        costs.move(target, 2 * dims.typical(x.nbytes)),
+    )
     for tiling, times in tilings:
         yield Offer(
             cost * times + copying + packing_estimate(node, target),
@@ -54,24 +79,77 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
         )
 
 
+def _adds_neighbours(node: Node, target: Target) -> bool:
+    """Whether dot products can add up neighbours of a row: of bytes, which padding fills, whose taps are
+    neighbours, and of integers, for which what lies behind the last tap, times 0, is 0."""
+    if not isinstance(node.op, Conv) or node.inputs[0].dtype not in BYTES:
+        return False
+    dot = dot_of(node, target)
+    return dot is not None and dot.group > 1 and window(node).dilations[1] == 1
+
+
+def _steps(win: Window, group: int | None) -> Window:
+    """The window whose taps are the first ones of a dot product's groups."""
+    if group is None:
+        return win
+    (height, width), (down, _) = win.kernel, win.dilations
+    return replace(win, kernel=(height, -(-width // group)), dilations=(down, group))
+
+
+def _read(win: Window, group: int | None) -> Window:
+    """The window with whole groups."""
+    height, width = win.kernel
+    return win if group is None else replace(win, kernel=(height, width + -width % group))
+
+
+@dataclass(frozen=True)
+class Neighbours(Image):
+    """An image whose blocks are `block` neighbours of a row of a channel: those of the next pixel begin one
+    element behind those of a pixel."""
+
+    @property
+    def pixel(self) -> int:
+        return self.itemsize
+
+
 def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constant | None:
-    """Weights as [panel][channel][tap][vectors * block]."""
+    """Weights as [panel][channel][tap][vectors * block], groups of taps where dot products add them up."""
     if operand != 1:
         return pack_operand(node.inputs[operand], node.outputs[0].tensor.rank, choice.block)
-    return packed_panels(node.inputs[1].data, choice, 1)
+    weights, group = node.inputs[1].data, choice.tiling.group
+    if group is None:
+        return packed_panels(weights, choice, 1)
+    outputs, channels, *taps = weights.shape
+    grouped = (outputs, channels * group, *taps[:-1], -(-taps[-1] // group))
+
+    def make() -> np.ndarray:
+        idle = [*[(0, 0)] * (1 + len(taps)), (0, -taps[-1] % group)]
+        apart = np.pad(weights.array, idle).reshape(outputs, channels, *grouped[2:], group)
+        return np.moveaxis(apart, -1, 2).reshape(grouped)
+
+    return packed_groups(node, Constant(weights.dtype, grouped, make), choice, group)
 
 
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
-    type_, out, win = node.inputs[0].tensor, image_of(node.outputs[0].tensor), window(node)
+    type_, out, group = node.inputs[0].tensor, image_of(node.outputs[0].tensor), choice.tiling.group
+    win, sums = _steps(window(node), group), node.op.accumulate
+    dot = None if group is None else dot_of(node, target)
     height, width = plane_axes(type_.shape[2:], 1)
-    dense = Image(type_.shape[0], dims.number(type_.shape[1]), height, width, 1, type_.dtype)
+    channels = dims.number(type_.shape[1])
+    dense = Image(type_.shape[0], channels, height, width, 1, type_.dtype, fill=node.op.zero)
     kinds = tuple(panels_of(out.channels, out.block, choice.tiling.vectors, choice.tiling.tail))
-    wide = widest(target, kinds, type_.dtype)
-    tiles = tile_shape(target, out.height, out.width, wide, dense.channels * win.taps)
-    plan = ConvPlan(dense, out, win, 0, Epilogue(node, out.block), type_.dtype, kinds, *tiles)
+    wide = widest(target, kinds, sums)
+    tiles = tile_shape(target, out.height, out.width, wide, channels * win.taps, dot)
+    plan = ConvPlan(
+        dense, out, win, 0, Epilogue(node, out.block), sums, kinds, *tiles, dot, choice.tiling.stored
+    )
     cut = _partition(plan, choice.cost)
-    rows = CopiedRows(dense, out, win)
-    plan = replace(plan, x=rows.image(2 * cut.each - 1))
+    rows = CopiedRows(dense, out, _read(window(node), group))
+    copied = rows.image(2 * cut.each - 1)
+    if group is not None:
+        size = copied.height, copied.width
+        copied = Neighbours(copied.batch, channels * group, *size, group, copied.dtype)
+    plan = replace(plan, x=copied)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         n, chunk = f.divide(part.index, f.size(cut.count))

@@ -169,6 +169,7 @@ def copy_bytes(f: Function, target: str, source: str, nbytes: str, overlapping: 
     f.statement(f"call void {function}(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
 
 
-def clear_bytes(f: Function, target: str, nbytes: str) -> None:
+def clear_bytes(f: Function, target: str, nbytes: str, filled: int = 0) -> None:
+    """Makes all of them `filled`, an int8 or uint8."""
     function = f.text.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
-    f.statement(f"call void {function}(ptr {target}, i8 0, i64 {nbytes}, i1 false)")
+    f.statement(f"call void {function}(ptr {target}, i8 {filled}, i64 {nbytes}, i1 false)")

@@ -1,5 +1,6 @@
 """The rows of a dense image that some lines of a convolution's result read, copied with their padding to an
-image of their own: there every tap of every pixel lies at a constant distance from the pixel's first.
+image of their own: there every tap of every pixel lies at a constant distance from the pixel's first. The
+padding is the image's `fill`, 0 but for bytes.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ class CopiedRows:
             target, size = place(channel.index, row.index), dense.itemsize
             inside = f.compare("ult", y, f.size(dense.height), "i64")
             until = f.select(inside, "i64", start, width)
-            clear_bytes(f, target, f.mul(until, size))
+            clear_bytes(f, target, f.mul(until, size), dense.fill)
             with f.when(inside):
                 column = f.maximum(f.add(left, start), 0)
                 begin = dense.address(f, image, 0, channel.index, y, column)
                 copy_bytes(f, f.element(target, start, size), begin, f.mul(f.sub(stop, start), size))
-                clear_bytes(f, f.element(target, stop, size), f.mul(f.sub(width, stop), size))
+                rest = f.mul(f.sub(width, stop), size)
+                clear_bytes(f, f.element(target, stop, size), rest, dense.fill)
             if done is not None:
                 done(channel.index, row.index)
