@@ -22,7 +22,6 @@ from support import storage_models as storage
 
 GOALS = {"float64": 2.5}
 GOAL = 1.5
-OPERATORS = (*storage.CONVOLUTIONS, *storage.PRODUCTS, *storage.POOLS, *storage.ROWS, "attention")
 
 
 class Compiled:
@@ -63,7 +62,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{'operator':16} {'form':12} {'µs':>9} {'/ float32':>9}")
     missed = 0
-    for operator in OPERATORS:
+    for operator in storage.OPERATORS:
         forms = storage.forms(operator)
         if options.words and not any(word in operator for word in options.words):
             forms = [f for f in forms if f == "float32" or any(word in f for word in options.words)]

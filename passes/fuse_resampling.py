@@ -4,7 +4,8 @@ indices, so that a kernel computes every pixel of an enlarged image at once.
 %2 = map(%0: gather(%x, i), u, %1: gather(%x, j), v) { add(mul($0, $1), mul($2, $3)) }
 →   %2 = fused resampling(%x, i, u, j, v) { the same }
 
-Such a group holds the interpolation along both axes and the Map that reads the result.
+Such a group holds the interpolation along both axes and the Map that reads the result, with the rounding to
+another type.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from ..ir.ops import Fused, Gather, Map
 from ..ir.regions import everywhere
 
 CHEAP = 8  # instructions of a Map that is computed for every neighbour of a pixel
+#: The types of images: what is computed may be rounded, or quantised, as the result.
+TYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8")
 
 
 @everywhere
@@ -65,14 +68,14 @@ def _joins(value: Value) -> bool:
 
 
 def _is_image(value: Value) -> bool:
-    return value.dtype == "float32" and value.rank in (3, 4) and dims.is_static(value.shape[1:])
+    return value.dtype in TYPES and value.rank in (3, 4) and dims.is_static(value.shape[1:])
 
 
 def _is_map(node: Node) -> bool:
     op = node.op
     if not isinstance(op, Map) or op.shape is not None or expr.contains(op.body, "index", "check", "size"):
         return False
-    return all(v.dtype == "float32" for v in node.inputs) and _is_image(node.outputs[0])
+    return all(v.dtype in TYPES for v in node.inputs) and _is_image(node.outputs[0])
 
 
 def _is_cheap(node: Node) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...ir import dims
+from ...ir import dims, dtypes
 from ...ir.dims import Dimension
 from ...ir.graph import Constant, Layout, Node, Value
 from ...ir.ops import Fused, Gather, Map
@@ -20,6 +20,7 @@ from ...target import Target
 from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
+from ..text.conversion import computed_in
 from ..text.emitter import scalar_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
@@ -117,7 +118,7 @@ def _estimate(node: Node[Fused], target: Target, found: list[Visit]) -> Estimate
     each = sum(costs.weight(target, body) for body in bodies) + reads + 2 * columns + costs.BEGUN / 4
     planes = dims.typical(out.shape[0]) * -(-dims.number(out.shape[1]) // target.block)
     pixels = planes * dims.typical(dims.product(out.shape[2:]))
-    each *= target.registers(out.dtype, target.block)
+    each *= max(target.registers(computed_in(v.value.dtype), target.block) for v in found)
     return costs.compute(target, each * pixels) + costs.traffic(target, node) + costs.step(target)
 
 
@@ -193,7 +194,13 @@ class _Pixels:
         return known[path]
 
     def _load(self, reading: Reading, place: str) -> str:
-        value = load_lanes(self.f, reading.dtype, place, self.block if reading.vector else 1, align=4)
+        value = load_lanes(
+            self.f,
+            reading.dtype,
+            place,
+            self.block if reading.vector else 1,
+            align=dtypes.itemsize(reading.dtype),
+        )
         if reading.vector:
             return value
         return self.f.broadcast(scalar_type(reading.dtype), value, self.block)

@@ -10,8 +10,7 @@ import onnxc
 from onnxc.frontend.importer import import_model
 from onnxc.ir.interpret import run_graph
 
-OPERATORS = (*storage.CONVOLUTIONS, *storage.PRODUCTS, *storage.POOLS, *storage.ROWS, "attention")
-FORMS = [(o, f) for o in OPERATORS for f in storage.forms(o)]
+FORMS = [(o, f) for o in storage.OPERATORS for f in storage.forms(o)]
 #: Of the greatest result: what sums in another order, and Winograd, may change, and roundings to the type.
 TOLERANCE = {"float64": 1e-12, "float16": 4e-3, "bfloat16": 3e-2}
 #: Integers are exact; a number between two quantised ones may be rounded to either.

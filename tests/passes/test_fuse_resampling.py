@@ -63,12 +63,25 @@ def test_picked_pixels_alone_are_no_group():
     )
 
 
-@pytest.mark.parametrize("image", ["float32[n, 2, h, 3]", "float32[n, c, 3, 3]", "float64[n, 2, 3, 3]"])
-def test_images_of_unknown_size_and_other_types_stay(image):
+@pytest.mark.parametrize("image", ["float32[n, 2, h, 3]", "float32[n, c, 3, 3]", "int64[n, 2, 3, 3]"])
+def test_images_of_unknown_size_and_of_long_integers_stay(image):
     text = graph(COLUMNS, returned="%2", image=image)
-    if "64" in image:
-        text = text.replace("constant float32", "constant float64")
+    if "int64" in image:
+        text = text.replace("float32[4] (1.0, 0.75, 0.25, 1.0)", "int64[4] (1, 2, 3, 1)")
+        text = text.replace("float32[4] (0.0, 0.25, 0.75, 0.0)", "int64[4] (0, 1, 2, 0)")
     stays(fuse_resampling, text)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_images_of_other_types_are_groups_too(dtype):
+    text = graph(COLUMNS, ROWS, returned="%5").replace("float32", dtype)
+    assert ops(agrees(fuse_resampling, text, n=2)) == ["Fused"]
+
+
+@pytest.mark.parametrize("result", ["cast({}, float16)", "cast(round(mul({}, 50.0)), uint8)"])
+def test_the_result_may_be_rounded_to_another_type(result):
+    rows = ROWS.replace("add(mul($0, $1), mul($2, $3))", result.format("add(mul($0, $1), mul($2, $3))"))
+    assert ops(agrees(fuse_resampling, graph(COLUMNS, rows, returned="%5"), n=2)) == ["Fused"]
 
 
 def test_indices_outside_the_image_stay_checked():

@@ -33,6 +33,10 @@ CONVOLUTIONS = {
 PRODUCTS = ("matmul", "gemm", "matmul_batched")
 POOLS = ("max_pool", "average_pool", "global_pool")
 ROWS = ("softmax", "layer_norm", "rms_norm", "instance_norm", "group_norm")
+ELEMENTWISE = ("gelu", "sigmoid")
+RESIZES = ("resize",)
+
+OPERATORS = (*CONVOLUTIONS, *PRODUCTS, *POOLS, *ROWS, *ELEMENTWISE, *RESIZES, "attention")
 
 _RNG = np.random.default_rng(0)
 _NUMPY = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
@@ -40,7 +44,7 @@ _NUMPY = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.f
 
 def forms(operator: str) -> list[str]:
     """The storage forms in which an operator is common."""
-    if operator in (*POOLS, *ROWS, "attention"):
+    if operator in (*POOLS, *ROWS, *ELEMENTWISE, *RESIZES, "attention"):
         return [*PLAIN, "qdq"]
     found = [*PLAIN, *WEIGHTS]
     if operator in ("conv_transposed", "gemm"):  # there is no such operator
@@ -63,6 +67,10 @@ def model(operator: str, form: str, symbolic: bool = False, side: int = 28) -> M
         b.pool(operator, side)
     elif operator == "attention":
         b.attention(4 * side)
+    elif operator in ELEMENTWISE:
+        b.finish(b.add(operator.capitalize(), [b.input(4 * side, 256)]))
+    elif operator in RESIZES:
+        b.resize(side)
     else:
         b.rows(operator, 4 * side)
     return b.model(symbolic)
@@ -209,6 +217,10 @@ class _Graph:
             return
         op = {"max_pool": "MaxPool", "average_pool": "AveragePool"}[operator]
         self.finish(self.add(op, [x], kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]))
+
+    def resize(self, side: int) -> None:
+        scales = self.constant(np.array([1, 1, 2, 2], np.float32))
+        self.finish(self.add("Resize", [self.input(1, 64, side, side), "", scales], mode="linear"))
 
     def rows(self, operator: str, rows: int) -> None:
         vector = lambda n: self.constant(np.ones(n, _NUMPY[self.dtype]))  # noqa: E731

@@ -7,6 +7,7 @@ from support.blocked_cases import Case, check, random, symbols
 
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import resample
+from onnxc.ir.dtypes import numpy_dtype
 from onnxc.ir.expr import exp, input_, sum_of
 from onnxc.ir.graph import Graph, TensorType, Value, make_node
 from onnxc.ir.ops import Fused, Gather, Map
@@ -17,11 +18,12 @@ TARGETS = pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
 class Group:
     """A group being made: its operands and nodes."""
 
-    def __init__(self):
+    def __init__(self, dtype="float32"):
+        self.dtype = dtype
         self.parameters, self.arrays, self.constant, self.nodes, self.shapes = [], [], [], [], {}
 
     def operand(self, array, constant=True, shape=None):
-        kind = "int64" if array.dtype == np.int64 else "float32"
+        kind = "int64" if array.dtype == np.int64 else self.dtype
         self.parameters.append(Value(TensorType(kind, tuple(shape or array.shape))))
         if constant:
             self.constant.append(len(self.arrays))
@@ -39,9 +41,9 @@ class Group:
         terms = []
         for tap in range(taps):
             places = np.random.default_rng(tap + axis).integers(0, x.shape[axis], size)
-            weights = random(size, *[1] * (x.rank - 1 - axis), seed=tap)
+            weights = random(size, *[1] * (x.rank - 1 - axis), seed=tap).astype(numpy_dtype(self.dtype))
             terms += [self.add(Gather("axis", axis), x, self.operand(places)), self.operand(weights)]
-        e = [input_(k, "float32") for k in range(len(terms))]
+        e = [input_(k, self.dtype) for k in range(len(terms))]
         return self.add(Map(sum_of(a * b for a, b in zip(e[::2], e[1::2]))), *terms)
 
     def case(self, result):
@@ -97,6 +99,25 @@ def test_what_reads_several_images(target):
     ]
     body = exp(sum_of(input_(k, "float32") for k in range(len(operands))))
     check(group.case(group.add(Map(body), *operands)), resample, target, wider=1, output_halo=1)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_images_of_every_type(target, dtype):
+    """An image, and one number a pixel, which lies at any address."""
+    group = Group(dtype)
+    x = group.weighed(group.operand(random(1, 20, 3, 5).astype(numpy_dtype(dtype)), False), 3, 8)
+    pixel = group.operand(random(1, 1, 3, 8, seed=3).astype(numpy_dtype(dtype)))
+    result = group.add(Map(sum_of(input_(k, dtype) for k in range(2))), x, pixel)
+    check(group.case(result), resample, target, wider=1, output_halo=1)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float16", "uint8"])
+def test_results_of_another_type(target, dtype):
+    group, x = enlarged((1, 20, 3, 4), (6, 8))
+    result = group.add(Map((input_(0, "float32") * 30).cast(dtype)), x)
+    check(group.case(result), resample, target, wider=1, output_halo=1)
 
 
 def test_groups_with_too_many_neighbours_are_left_to_others():
