@@ -48,6 +48,7 @@ from .operands import (
     Reader,
     each_vector,
     evaluate,
+    narrow_indices,
     read_all,
     scratch_bytes,
     split_still,
@@ -74,6 +75,7 @@ class Elementwise(Piece):
     ):
         used = [i for i in expr.inputs(body) if i in views]
         apart = sorted({n.value for n in expr.topological(body) if n.op == "index"})
+        body, self.indices = narrow_indices(body, sizes)
         row = len(sizes) - 1 if blank else None  # one element is a row too, where zeros follow
         self.sizes, (self.out, *rest), groups = collapse(sizes, (out, *(views[i] for i in used)), apart, row)
         if not self.sizes:
@@ -247,6 +249,8 @@ class Row:
                 reads[operand] = partial(self.known.__getitem__, (operand, at))
         for number in self.still:
             reads[number] = partial(self._still, number, lanes)
+        for number, axis in self.nest.indices.items():
+            reads[number] = partial(self.indices.lanes, self.f, axis, index, lanes, "i32")
         (value,) = evaluate(
             self.f,
             [self.nest.body],

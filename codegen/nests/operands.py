@@ -16,7 +16,9 @@ from functools import partial
 from typing import Protocol
 
 from ...ir import dims, dtypes, expr
+from ...ir.dims import Dimension
 from ...ir.expr import Expr
+from ...ir.ranges import ranges_in
 from ...records import dataclass
 from ...target import Target
 from .. import costs
@@ -75,6 +77,33 @@ def split_still(body: Expr, still: Collection[int]) -> tuple[Expr, dict[int, Exp
     parts = {first + k: part for k, part in enumerate(found)}
     places = {id(part): expr.input_(number, part.dtype) for number, part in parts.items()}
     return expr.rewrite(body, lambda node: places.get(id(node))), parts
+
+
+def narrow_indices(body: Expr, sizes: Sequence[Dimension]) -> tuple[Expr, dict[int, int]]:
+    """(body, axes) where indices that fit in 32 bits are compared and cast as int32, of which a vector holds
+    twice as many: as operands, whose axes are given by their new numbers."""
+    low, high = dtypes.integer_range("int32")
+    fit = {node for node, (a, b) in ranges_in(body, {}, sizes).items() if low <= a and b <= high}
+    first = 1 + max(expr.inputs(body), default=0)
+    narrow: dict[Expr, Expr] = {}
+    made: dict[Expr, Expr] = {}
+    for node in expr.topological(body):
+        made[node] = expr.rebuild(node, tuple(made[a] for a in node.args))
+        inner = [narrow[a] for a in node.args if a in narrow]
+        if node.dtype == "int64" and node in fit and node.op == "index":
+            narrow[node] = expr.input_(first + node.value, "int32")
+        elif node.dtype == "int64" and node in fit and node.op == "const":
+            narrow[node] = expr.const(node.value, "int32")
+        elif not inner or len(inner) < len(node.args):
+            continue
+        elif node.dtype == "int64" and node in fit and node.op in ("add", "sub", "mul", "neg", "min", "max"):
+            narrow[node] = expr.apply(node.op, *inner)
+        elif node.op in ("eq", "ne", "lt", "le", "gt", "ge"):
+            made[node] = expr.apply(node.op, *inner)
+        elif node.op == "cast":
+            made[node] = inner[0].cast(node.dtype)
+    found = made[body]
+    return found, {i: i - first for i in expr.inputs(found) if i >= first}
 
 
 def scratch_bytes(slots: int) -> int:
@@ -168,14 +197,19 @@ class Indices:
     at: Sequence[str]
     vector_axis: int
 
-    def lanes(self, f: Function, axis: int, index: str | int, lanes: int) -> str:
+    def lanes(self, f: Function, axis: int, index: str | int, lanes: int, word: str = "i64") -> str:
+        """Those along an axis, as integers of type `word`, which holds them."""
         collapsed = self.axis_of.get(axis)
         if collapsed is None:
             return "0" if lanes == 1 else "zeroinitializer"
-        if collapsed != self.vector_axis:
-            return f.broadcast("i64", self.at[collapsed], lanes)
-        first = f.broadcast("i64", f.add(self.at[collapsed], index), lanes)
-        return first if lanes == 1 else f.binary("add", first, vector_constant("i64", range(lanes)))
+        here = collapsed == self.vector_axis
+        number = f.add(self.at[collapsed], index) if here else self.at[collapsed]
+        if word != "i64" and not is_number(number):
+            number = f.cast("trunc", number, word, "i64")
+        first = f.broadcast(word, number, lanes)
+        if lanes == 1 or not here:
+            return first
+        return f.binary("add", first, vector_constant(word, range(lanes)))
 
 
 def evaluate(

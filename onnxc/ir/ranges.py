@@ -6,11 +6,12 @@ which type it is exact (`passes/widen.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from . import dtypes, expr
+from . import dims, dtypes, expr
+from .dims import Dimension
 from .expr import Expr
 from .graph import Constant, Value
 from .ops import Broadcast, Concat, Gather, Map, Pad, Reshape, Slice, Transpose
@@ -32,7 +33,7 @@ def value_range(value: Value, steps: int = STEPS) -> Range:
     match producer.op:
         case Map(body):
             operands = {k: value_range(v, steps - 1) for k, v in enumerate(producer.inputs) if _counts(v)}
-            return expression_range(body, operands)
+            return expression_range(body, operands, value.shape)
         case Gather():
             return value_range(producer.inputs[0], steps - 1)
         case op if isinstance(op, MOVEMENT):
@@ -60,30 +61,39 @@ def _counts(value: Value | Constant) -> bool:
     return dtypes.is_integer(value.dtype)
 
 
-def expression_range(root: Expr, operands: Mapping[int, Range]) -> Range:
-    """The range of an expression of integers over operands of these ranges. What may wrap has that of its
-    type."""
-    found: dict[int, Range] = {}
+def expression_range(root: Expr, operands: Mapping[int, Range], sizes: Sequence[Dimension] = ()) -> Range:
+    """The range of an expression of integers over operands of these ranges, computed for every element of a
+    tensor of these sizes."""
+    return ranges_in(root, operands, sizes)[root]
+
+
+def ranges_in(
+    root: Expr, operands: Mapping[int, Range], sizes: Sequence[Dimension] = ()
+) -> dict[Expr, Range]:
+    """Those of all parts of an expression that are integers, as in `expression_range`. What may wrap has that
+    of its type."""
+    found: dict[Expr, Range] = {}
     for node in expr.topological(root):
-        if _is_integer(node):
+        if dtypes.is_integer(node.dtype):
             whole = dtypes.integer_range(node.dtype)
-            low, high = _range(node, found, operands) or whole
-            found[id(node)] = (low, high) if whole[0] <= low and high <= whole[1] else whole
-    return found[id(root)]
+            low, high = _range(node, found, operands, sizes) or whole
+            found[node] = (low, high) if whole[0] <= low and high <= whole[1] else whole
+    return found
 
 
-def _is_integer(node: Expr) -> bool:
-    return dtypes.is_integer(node.dtype)
-
-
-def _range(node: Expr, found: Mapping[int, Range], operands: Mapping[int, Range]) -> Range | None:
+def _range(
+    node: Expr, found: Mapping[Expr, Range], operands: Mapping[int, Range], sizes: Sequence[Dimension]
+) -> Range | None:
     if node.op == "input":
         return operands.get(node.value)
     if node.op == "const":
         return int(node.value), int(node.value)
-    if any(id(a) not in found for a in node.args):
+    if node.op == "index" and node.value < len(sizes):
+        _, most = dims.bounds(sizes[node.value])
+        return None if most is None else (0, max(0, most - 1))
+    if any(a not in found for a in node.args):
         return None
-    ranges = [found[id(a)] for a in node.args]
+    ranges = [found[a] for a in node.args]
     match node.op, ranges:
         case ("cast", [only]):
             return only

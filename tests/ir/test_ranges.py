@@ -22,6 +22,7 @@ def range_of(line, type_="int32[4]"):
         ("%0 = map(%x) { neg(mul(cast($0, int32), 3)) }", (-765, 0)),
         ("%0 = map(%n) { min(max($0, -7), 9) }", (-7, 9)),
         ("%1 = map(%x) { add(cast($0, int32), 1) } %0 = reshape(%1) shape=(2, 2)", (1, 256)),
+        ("%0 = map() { mul(index(0), -2) } shape=(4)", (-6, 0)),
         ("%c = constant uint8[2] (3, 9) %0 = concat(%c, %c) axis=0", (3, 9)),
     ],
 )
