@@ -34,7 +34,7 @@ def flatten_windows(graph: Graph) -> Graph:
         found = None
         if isinstance(node.op, Pool) and _is_separable(node):
             found = _Writer(rewriter, node).pool(node.op)
-        elif isinstance(node.op, Conv) and _is_known(node):
+        elif isinstance(node.op, Conv) and _is_known(node.op, *node.inputs[:2]):
             found = _Writer(rewriter, node).convolution(node.op)
         if found is None:
             rewriter.copy(node)
@@ -54,16 +54,29 @@ def _is_separable(node: Node[Pool]) -> bool:
     return same and len(op.kernel) == AXES
 
 
-def _is_known(node: Node[Conv]) -> bool:
+def flattened(op: Op, x: Value, w: Value) -> Op:
+    """The convolution that a Conv of these operands becomes here; any other op as it is."""
+    if not isinstance(op, Conv) or not _is_known(op, x, w):
+        return op
+    axis = _idle_pair(op, w.shape)
+    return _without(op, _shortest(w) if axis is None else axis)
+
+
+def _is_known(op: Conv, x: Value, w: Value) -> bool:
     """Whether there are three axes, the weights' sizes and the padding are numbers, and there are channels to
     be added up: kernels that multiply lane by lane do not gain."""
-    op, w = node.op, node.inputs[1]
     if len(op.strides) != AXES or op.epilogue is not None:
         return False
-    if not dims.is_static((*w.shape, *op.pads, node.inputs[0].shape[1])):
+    if not dims.is_static((*w.shape, *op.pads, x.shape[1])):
         return False
     sizes, pads = dims.numbers(w.shape), dims.numbers(op.pads)
     return min(pads) >= 0 and min(sizes) > 0 and (op.groups == 1 or min(sizes[:2]) > 1)
+
+
+def _shortest(w: Value) -> int:
+    """The axis with the shortest kernel."""
+    kernel = dims.numbers(w.shape[2:])
+    return kernel.index(min(kernel))
 
 
 def _idle_pair(op: Conv, weights: Sequence[Dimension]) -> int | None:
@@ -147,8 +160,7 @@ class _Writer:
 
     def unfolded(self, op: Conv) -> Value | None:
         """Over the axes but that with the shortest kernel."""
-        kernel = dims.numbers(self.inputs[1].shape[2:])
-        axis = kernel.index(min(kernel))
+        axis = _shortest(self.inputs[1])
         if not op.transposed:
             return self._direct(op, axis)
         return self._transposed(op, axis) if op.dilations[axis] == 1 else None

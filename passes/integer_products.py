@@ -26,6 +26,7 @@ from ..ir.ops import Concat, Contract, Conv, Map, Pad, Pool, Reduce, Reshape, Sl
 from ..ir.quantised import BYTES, Parameter, Quantised, Weights, aligned, dot_of, quantised, weights
 from ..ir.regions import everywhere
 from ..target import Target
+from .flatten_windows import flattened
 
 #: No sum of so many products of bytes leaves int32.
 MOST_PRODUCTS = ((1 << 31) - 1) // (255 * 255)
@@ -82,7 +83,7 @@ class _Integers:
         signed, rest = w.signed()
         plain = replace(op, accumulate="int32", epilogue=None, exact=False)
         kernels = Value(TensorType("int8", signed.shape), name, signed)
-        if dot_of(plain, x.stored, kernels, self.target) is None:
+        if dot_of(flattened(plain, x.stored, kernels), x.stored, kernels, self.target) is None:
             return None
         if isinstance(plain, Conv) and isinstance(x.zero, int):
             plain, x = replace(plain, zero=x.zero), replace(x, zero=0)

@@ -22,6 +22,7 @@ from ..ir.quantised import dot_of
 from ..ir.ranges import value_range
 from ..ir.regions import everywhere
 from ..target import Target
+from .flatten_windows import flattened
 
 HALVES = ("float16", "bfloat16")
 #: Integers up to this are exact in these types.
@@ -123,7 +124,7 @@ def _is_native(node: Node, target: Target) -> bool:
     x, w = node.inputs[:2]
     if w.constant is None and isinstance(node.op, Contract):
         x, w = w, x
-    return dot_of(node.op, x, w, target) is not None
+    return dot_of(flattened(node.op, x, w), x, w, target) is not None
 
 
 def _wide(node: Node) -> str | None:

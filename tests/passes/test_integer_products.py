@@ -9,6 +9,7 @@ from onnxc.ir.quantised import weights
 from onnxc.ir.text_parser import parse
 from onnxc.passes import integer_products as passes
 from onnxc.passes.fold_constants import fold_constants
+from onnxc.passes.widen import widen
 from onnxc.target import TARGETS
 
 WEIGHTS = {"w": np.random.default_rng(0).integers(-128, 128, (8, 6, 3, 3)).astype(np.int8)}
@@ -110,6 +111,27 @@ def test_every_target_multiplies_bytes(target):
     }"""
     found = agrees(lambda graph: passes.integer_products(graph, TARGETS[target]), text, WEIGHTS)
     assert found.nodes[-1].op.zero == 7
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "cascadelake"])
+@pytest.mark.parametrize(("groups", "integers"), [(1, True), (2, True), (4, False)])
+def test_bytes_are_multiplied_over_three_axes_where_these_become_two(target, groups, integers):
+    text = f"""graph g(%x: uint8[1, 4, 3, 4, 5]) {{
+        %w = constant int8[4, {4 // groups}, 2, 3, 3] #w
+        %0 = map(%x) {{ sub(cast($0, int32), 7) }}
+        %1 = conv(%0, %w) strides=(1, 2, 1) pads=(1, 1, 0, 1, 0, 1) dilations=(1, 1, 1) groups={groups} \
+accumulate=int32
+        return %1
+    }}"""
+    weights = {"w": np.random.default_rng(0).integers(-9, 9, (4, 4 // groups, 2, 3, 3)).astype(np.int8)}
+
+    def prepared(graph):
+        return widen(passes.integer_products(graph, TARGETS[target]), TARGETS[target])
+
+    (conv,) = (n for n in agrees(prepared, text, weights).nodes if isinstance(n.op, Conv))
+    assert (conv.op.accumulate, conv.inputs[0].dtype) == (
+        ("int32", "uint8") if integers else ("float32",) * 2
+    )
 
 
 def dequantised(stored, zero, scale):

@@ -28,6 +28,7 @@ CONVOLUTIONS = {
     "conv_depthwise": ((3, 3), {"pads": [1] * 4}, 64, 64, 64),
     "conv_grouped": ((3, 3), {"pads": [1] * 4}, 64, 64, 2),
     "conv_1d": ((3,), {"pads": [1, 1]}, 64, 64, 1),
+    "conv_3d": ((3, 3, 3), {"pads": [1] * 6}, 32, 32, 1),
     "conv_transposed": ((2, 2), {"strides": [2, 2]}, 64, 32, 1),
 }
 PRODUCTS = ("matmul", "gemm", "matmul_batched")
@@ -174,7 +175,7 @@ class _Graph:
     # Operators -----------------------------------------------------------------------------------
 
     def convolution(self, kernel, attributes, channels, outputs, groups, side, transposed) -> None:
-        side = 4 * side if channels == 3 else side
+        side = 4 * side if channels == 3 else max(3, side // 4) if len(kernel) == 3 else side
         x = self.input(1, channels, *[side] * len(kernel))
         shape = (channels, outputs) if transposed else (outputs, channels // groups)
         w = self.weights(*shape, *kernel)
