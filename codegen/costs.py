@@ -211,10 +211,10 @@ def transposing(target: Target, nbytes: float, itemsize: int, split: bool = Fals
     return compute(target, (transposed(square) + UNALIGNED * split) * vectors)
 
 
-def transposed(rows: int) -> float:
-    """Instructions of a vector of a square that is transposed in registers: loaded, shuffled in stages,
-    stored."""
-    return 2 + SHUFFLED * math.log2(rows)
+def transposed(rows: int, squares: int = 1) -> float:
+    """Instructions of a row of a square that is transposed in registers: loaded, put beside those of other
+    squares, shuffled with them in stages, stored."""
+    return 1 + (squares > 1) + (1 + SHUFFLED * math.log2(rows)) / squares
 
 
 def rows_of(sizes: Sequence[Dimension]) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from ..kernel import KernelFunction
 from ..text.emitter import Function
 from .nest import LINE, Block, Blocks, Piece, View, address, block_rows, collapse, displaced, moving
 from .row_copies import UNROLLED, copy_bytes, copy_elements, copy_every, copy_mirrored, fill_bytes, repeated
-from .transposition import Transposition, deinterleave, interleave, tile_rows
+from .transposition import Transposition, deinterleave, interleave, squares_beside, tile_rows
 
 TILED = 64  # iterations of a block along both axes of a plane: its lines stay in the first-level cache
 FEW = 4  # rows or columns that are interleaved by shuffles of wide vectors
@@ -111,7 +111,8 @@ class Copy(Piece):
         found, covered = 0.0, 0
         for tall, wide in self._tiles(across):  # those that fit, then smaller ones in what is left
             now = rows // tall * tall * (columns // wide * wide)
-            found += (now - covered) / tall * costs.transposed(tall)
+            squares = squares_beside(self.target, self.item, tall, wide)
+            found += (now - covered) / tall * costs.transposed(tall, squares)
             covered = now
         return planes * found
 
@@ -233,9 +234,7 @@ class Copy(Piece):
         columns."""
         rows, columns = (s if isinstance(s, int) else TILED for s in (self.sizes[across], self.sizes[-1]))
         most = min(tile_rows(self.target, self.item), 1 << (min(rows, columns).bit_length() - 1))
-        # Tiles of small elements hold so many shuffles that several at once are long to compile and no
-        # faster.
-        line = min(LINE // self.item, 1 << (columns.bit_length() - 1)) if self.item >= 4 else most
+        line = min(LINE // self.item, 1 << (columns.bit_length() - 1))
         return list(
             dict.fromkeys(
                 (r, c) for r, c in ((most, max(line, most)), (most, most), (4, 4), (1, 1)) if r <= most

@@ -1,6 +1,7 @@
 """Transposition of a plane in registers: square tiles, and few interleaved rows.
 
-tile     log2(rows) stages, in each of which rows i and i + d exchange blocks of d lanes
+tile     log2(rows) stages, in each of which rows i and i + d exchange blocks of d lanes; of small elements
+         registers hold several squares
 few      two to four rows become one wide vector by a shuffle, or come out of one
 """
 
@@ -19,13 +20,21 @@ def tile_rows(target: Target, item: int) -> int:
     return min(target.vector_bits // (8 * item), target.vector_registers // 2)
 
 
+def squares_beside(target: Target, item: int, rows: int, columns: int) -> int:
+    """How many squares of a tile of so many rows and columns a register holds."""
+    return min(columns, target.vector_bits // (8 * item)) // rows
+
+
 def transpose_tile(
-    f: Function, rows: int, item: int, to: str, step_out: str, source: str, step_in: str
+    f: Function, side: int, squares: int, item: int, to: str, step_out: str, source: str, step_in: str
 ) -> None:
-    vector = vector_type(f"i{8 * item}", rows)
-    values = [f.load(vector, f.offset(source, f.mul(i, step_in))) for i in range(rows)]
-    for i, value in enumerate(transpose(f, values)):
-        f.store(vector, value, f.offset(to, f.mul(i, step_out)))
+    """So many squares that follow each other along the result's rows, side by side in registers."""
+    word = f"i{8 * item}"
+    part, whole = vector_type(word, side), vector_type(word, squares * side)
+    loaded = [f.load(part, f.offset(source, f.mul(j, step_in))) for j in range(squares * side)]
+    values = [concatenated(f, loaded[j::side]) for j in range(side)]
+    for i, value in enumerate(transpose(f, values, whole)):
+        f.store(whole, value, f.offset(to, f.mul(i, step_out)))
 
 
 class Transposition:
@@ -46,12 +55,13 @@ class Transposition:
         with f.loop(i0, i_stop, rows) as i, f.loop(j0, j_stop, columns) as j:
             place_out = f.offset(f.offset(to, f.mul(i.index, self.step_out)), f.mul(j.index, self.item))
             place_in = f.offset(f.offset(source, f.mul(j.index, self.step_in)), f.mul(i.index, self.item))
-            for at in range(0, columns, rows):
+            squares = squares_beside(f.target, self.item, rows, columns)
+            for at in range(0, columns, rows * squares):
                 there, here = (
                     f.offset(place_out, at * self.item),
                     f.offset(place_in, f.mul(at, self.step_in)),
                 )
-                transpose_tile(f, rows, self.item, there, self.step_out, here, self.step_in)
+                transpose_tile(f, rows, squares, self.item, there, self.step_out, here, self.step_in)
         if len(levels) > 1:
             self.cover(to, source, levels[1:], i0, i_stop, j_stop, j1)
             self.cover(to, source, levels[1:], i_stop, i1, j0, j1)

@@ -10,14 +10,16 @@ from .vectors import Vectors
 
 
 def transpose(f: Function, rows: Sequence[str], type_: str = "") -> list[str]:
-    """The transpose of a square of vectors: log2(lanes) rounds, each exchanging the blocks of twice the size
-    that lie off the diagonal. Rows that are constants take the type of the others, or `type_`."""
-    lanes, rows, distance = len(rows), list(rows), 1
+    """The transpose of a square of vectors: log2(rows) rounds, each exchanging the blocks of twice the size
+    that lie off the diagonal; of several squares side by side, where vectors have more lanes than there are
+    rows. Rows that are constants take the type of the others, or `type_`."""
+    count, rows, distance = len(rows), list(rows), 1
     type_ = type_of("transpose", *rows, default=type_)
-    while distance < lanes:
+    lanes = shape_of(type_)[1]
+    while distance < count:
         keep = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
         swap = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
-        for i in range(lanes):
+        for i in range(count):
             if not i & distance:
                 pair = rows[i], rows[i + distance]
                 rows[i], rows[i + distance] = (f.shuffle(*pair, picks, type_) for picks in (keep, swap))

@@ -70,6 +70,14 @@ def test_a_single_lane_is_stored_without_a_mask():
     assert text.count("call void @llvm.masked.store") == 1
 
 
+def test_squares_side_by_side_are_transposed_by_the_shuffles_of_one():
+    def body(f):
+        rows = [f.load("<16 x i8>", "%a") for _ in range(4)]
+        assert [row.type for row in transpose(f, rows)] == ["<16 x i8>"] * 4
+
+    assert written(body).count("shufflevector") == 8
+
+
 def test_a_square_with_rows_of_zeros_is_transposed_by_shuffles_alone():
     def body(f):
         rows = [f.load("<4 x i32>", "%a"), "zeroinitializer", f.load("<4 x i32>", "%a"), "zeroinitializer"]
