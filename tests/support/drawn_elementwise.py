@@ -74,7 +74,9 @@ def prelu(d: Draw) -> None:
     shape = d.shape(d.integer(1, 4))
     d.take("X", shape)
     channels = shape[1] if len(shape) > 1 else 1
-    before_7 = [channels] if d.chance() else [1]
+    # The reference finds the axis of channels by its size alone, where slopes do not fit the last one.
+    unlike = shape.count(channels) == 1 and (len(shape) <= 2 or shape[-1] != 1)
+    before_7 = [channels] if unlike and d.chance() else [1]
     d.take("slope", before_7 if d.version < 7 else broadcast(d, shape), -1, 1)
 
 

@@ -98,4 +98,4 @@ def test_a_drawn_case_gives_what_onnxruntime_does(names):
         check(case, symbolic=symbolic and case.op not in STORED)
 
     holds()
-    assert drawn == set(names)
+    assert drawn == set(names) or (MORE and drawn < set(names))
