@@ -42,11 +42,11 @@ CHOSEN = 2  # between two rows of a table, by a bit
 JOINED = 3  # a byte with the others of its element
 QUOTIENT = 2  # instructions of a quotient by a number, a product and a multiply-add
 
-HIDDEN = 0.7  # how much of the shorter of compute and memory the longer hides
+HIDDEN = 0.8  # how much of the shorter of compute and memory the longer hides
 
 # Loads.
-WINOGRAD = 2.5  # for each instruction of a transform: operands lie in t * t matrices apart
-WINOGRAD_WEIGHTS = 3.5  # the same of weights, which lie nine a channel
+WINOGRAD = 2.0  # for each instruction of a transform: operands lie in t * t matrices apart
+WINOGRAD_WEIGHTS = 2.8  # the same of weights, which lie nine a channel
 POOL_TAP = 0.5  # a tap of a pooling window along one axis, of any number of bytes
 ROW_TAP = 2  # of a vector of a pooled row: loaded and added
 POOL_VECTOR = 2.5  # the same for each vector of bytes
@@ -85,11 +85,10 @@ NARROW_PANEL = 1.05  # a tile narrower than the others, which are alternated wit
 MATRIX_ROWS = 0.6  # of a matrix register's time that goes with its rows
 SPREAD = 0.6  # a product of a transposed convolution whose results are channels of one vector
 
-# Nanoseconds.
-FAR = 100.0  # to begin reading constants beyond the second-level cache, until they are fetched ahead
-FARTHER = 200.0  # how much longer that takes beyond the third-level one
+# To begin reading beyond the second-level cache, until what follows is fetched ahead.
+FAR = 2500.0  # bytes at the third-level cache's rate: as long as these take, the first is waited for
+FARTHER = 200.0  # nanoseconds: how much longer that takes from memory
 AHEAD = 4096  # bytes: no more is fetched ahead than a page
-CODE = 100.0  # to bring its code from beyond the second-level cache
 
 # Cycles.
 STEP = 94.5  # to begin and end a step on one thread
@@ -97,11 +96,11 @@ PART = 16.8  # to find out where a part of a nest lies
 COPIED_ROW = 42.0  # of an image, to scratch with its padding
 SIZED_PART = 31.5  # the same where sizes are divided by that the run tells
 TILE = 25.2  # of a tile's function: the call, the misprediction where its loop ends
-DEPTHWISE_TILE = 14.7  # of some pixels of a depthwise convolution: the latency of a window's sum
-POOL_ROW = 14.7  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
+DEPTHWISE_TILE = 8.4  # of some pixels of a depthwise convolution: the latency of a window's sum
+POOL_ROW = 8.4  # of a row that is pooled along one axis: the call, the misprediction where its loop ends
 POOL_PLANE = 10.5  # of a plane that is pooled as a whole: its sums combined
 CONV_TILE = 21.0  # the same in a convolution, whose tiles follow each other in a loop
-LOOKUP = 2.5  # an index looked up, checked and followed
+LOOKUP = 1.3  # an index looked up, checked and followed
 LOOKED_UP = 0.6  # the same of a lane of a vector, or of a few places that all rows share
 POOLED = 0.6  # the same, of a window
 FOLDED = 4.2  # to find the place that a mirrored border repeats
@@ -124,7 +123,7 @@ LEAF_ADDED = 10.5  # what a vector's leaves add to a column of its sums, looked 
 BUFFERED = 4096  # bytes of a result that nobody waits for, wherever they go
 
 # Bytes moved, for each byte that a kernel stores or reads.
-READ = 0.85  # that it reads: rates are those of copies, which read as much as they write
+READ = 0.85  # that it reads from caches: rates are those of copies, which read as much as they write
 SCATTERED = 4.0  # times a copy's, of a line that is written far from the one before
 WRITTEN = 2 - READ  # that it writes, whose line is read before
 PACKING = 2.5  # by a step that packs a matrix: read along columns, written, read again
@@ -289,6 +288,13 @@ def traffic(target: Target, node: Node) -> Estimate:
     return move(target, READ * read + WRITTEN * written, read + written)
 
 
+def changed(target: Target, nread: float, written: float) -> Estimate:
+    """To read operands and write the result where one of them lies: its lines are not brought again, and go
+    back to the second-level cache while others come."""
+    beyond = 1 - fitting(nread, target.facts.level2_bytes)
+    return move(target, READ * nread + (WRITTEN - READ) * beyond * written, nread)
+
+
 def _operands(node: Node) -> set[Value]:
     """Those that are tensors and no constants."""
     return {v for v in node.inputs if v.constant is None and isinstance(v.type, TensorType)}
@@ -296,7 +302,8 @@ def _operands(node: Node) -> set[Value]:
 
 def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -> Estimate:
     """How much longer a chosen node takes because of what else went through the caches before it: since the
-    memory of operands and results was used so much has `passed`. New code was not used since the last run."""
+    memory of operands and results was used so much has `passed`. New code was not used since the last run;
+    it is fetched ahead, so that it waits no longer for memory than for the third-level cache."""
     nbytes, longer = _computed_bytes(node), 0.0
     found = _value_bytes(node.outputs[0]) if isinstance(node.op, Gather) else math.inf  # of a table
     for value, since in passed.items():
@@ -305,7 +312,7 @@ def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -
         longer += its / rate(target, max(nbytes, since)) - its / rate(target, nbytes)
     if node.choice is None:
         return Estimate()
-    cost, code = node.choice.cost, CODE * new * (1 - fitting(target.run_bytes, target.facts.level2_bytes))
+    cost, code = node.choice.cost, new * far(target, min(target.run_bytes, target.facts.level3_bytes // 2))
     waited = (cost + Estimate(memory=longer)).total - cost.total
     return Estimate(overhead=waited + code, fixed=code)
 
@@ -357,14 +364,16 @@ def stored(target: Target, nbytes: float) -> Estimate:
     """Constants read: since the last run, all else that a run touches was."""
     among = max(nbytes, target.run_bytes)
     begun = far(target, among) * min(1.0, nbytes / AHEAD)
-    waited = READ * nbytes / rate(target, among)
+    near = fitting(among, target.facts.level3_bytes)
+    waited = (READ * near + 1 - near) * nbytes / rate(target, among)
     return Estimate(memory=waited, overhead=begun, fixed=waited + begun)
 
 
 def far(target: Target, among: float) -> float:
     """Nanoseconds until the first of what is used in turns with `among` bytes arrives."""
-    beyond = [1 - fitting(among, size) for size in (target.facts.level2_bytes, target.facts.level3_bytes)]
-    return FAR * beyond[0] + FARTHER * beyond[1]
+    facts = target.facts
+    beyond = [1 - fitting(among, size) for size in (facts.level2_bytes, facts.level3_bytes)]
+    return FAR / facts.level3_rate * beyond[0] + FARTHER * beyond[1]
 
 
 def step_time(target: Target, products: float, loads: float, chains: int = 1, others: float = 0.0) -> float:

@@ -73,7 +73,7 @@ def moving(
     nread, written = sum(run_through(v, sizes) for v in views), run_through(out, sizes)
     alike = over and any(v.strides == out.strides and v.dtype == out.dtype for v in views)
     if alike:
-        return costs.move(target, costs.READ * nread + (costs.WRITTEN - costs.READ) * written, nread)
+        return costs.changed(target, nread, written)
     return costs.move(target, costs.READ * nread + costs.WRITTEN * written, nread + written)
 
 

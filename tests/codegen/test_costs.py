@@ -107,7 +107,7 @@ def test_code_that_was_not_used_since_the_last_run_is_away_where_a_run_touches_m
     (node,) = select_kernels(parse(CHAIN), TARGET).nodes
     small, large = (replace(TARGET, run_bytes=times * TARGET.facts.level2_bytes) for times in (0, 2))
     delays = [costs.away(t, node, new, {}).overhead for t in (small, large) for new in (False, True)]
-    assert delays[0] == delays[1] and delays[3] == delays[2] + costs.CODE
+    assert delays[0] == delays[1] and delays[3] == delays[2] + costs.far(TARGET, large.run_bytes)
 
 
 def test_what_no_size_changes_is_in_the_work_of_every_run():
