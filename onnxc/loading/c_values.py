@@ -242,11 +242,14 @@ class Slot(Record):
         dims = self.port.shape or (None,)
         return all(isinstance(d, int) or (d is not None and _names_in(d) <= names) for d in dims)
 
-    def empty(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Memory for a result of that shape; a large one begins on a line of the cache."""
+    def empty(self, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Memory for a result of that shape; a large one begins on a line of the cache. None for one that the
+        library, which keeps what was released, has memory for sooner."""
         nbytes = self.nbytes if shape is self.shape else math.prod(shape) * np.dtype(self.numpy).itemsize
         if nbytes < LARGE:
             return np.empty(shape, self.numpy)
+        if nbytes >= MAPPED:
+            return None
         return on_line(np.empty(nbytes + LINE, np.uint8), shape, np.dtype(self.numpy))
 
 
@@ -297,6 +300,8 @@ def address_of(array: np.ndarray, byte: Any = ctypes.c_char, addressof: Any = ct
 #: Bytes of a line of the cache: a vector that lies across two of them is written at half the speed. From so
 #: many bytes on a result gains more by that than it takes Python to find a line.
 LINE, LARGE = 64, 1 << 15
+#: So many bytes numpy asks the system for each time, as pages that are cleared when they are first touched.
+MAPPED = 1 << 25
 
 
 def on_line(memory: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:

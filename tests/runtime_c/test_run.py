@@ -53,9 +53,16 @@ def test_a_large_result_lies_where_one_was_released(affine):
     first = large(affine)
     place = first.ctypes.data
     del first
-    assert large(affine).ctypes.data == place
+    assert large(affine, 30_001).ctypes.data == place
     assert large(affine, 31_000).ctypes.data == place  # a decoder's results grow
     np.testing.assert_array_equal(large(affine, 20_000), expected(20_000))
+
+
+def test_a_result_that_numpy_would_have_mapped_anew_lies_where_one_was_released(affine):
+    first = large(affine, 1 << 23)
+    place = first.ctypes.data
+    del first
+    assert large(affine, 1 << 23).ctypes.data == place
 
 
 def test_results_that_are_held_share_no_memory(affine):
