@@ -386,7 +386,7 @@ class Context:
         self.unknown: list[tuple[int, ...] | None] = [None] * len(self.outputs)
         self.foreseen: frozenset[int] = library.foreseen  # outputs whose shapes follow from those of inputs
         self.given: list[tuple[int, ...] | None] | None = None  # shapes of inputs
-        self.expected = self.unknown  # of these outputs, for such inputs
+        self.expected: list[tuple[int, ...] | None] = self.unknown  # of these outputs, for such inputs
         self.steps: int = 1024  # of a run that is timed, for which there is room
         self.arguments: tuple[Any, ...] = prepared(
             RUN_TYPES,
