@@ -315,12 +315,12 @@ def _refuse_mistakes(case: Case, who: str) -> None:
     node = graph.node[0]
     if (who, node.op_type) not in MISTAKEN:
         return
-    versions, types, mistake = MISTAKEN[who, node.op_type]
+    wrong, types, mistake = MISTAKEN[who, node.op_type]
     first = [v.type.tensor_type.elem_type for v in graph.input if v.name == node.input[0]]
     first += [t.data_type for t in graph.initializer if t.name == node.input[0]]
     version = defs.get_schema(node.op_type, opset.version, node.domain).since_version
     its = types is None or helper.tensor_dtype_to_np_dtype(first[0]).name in types
-    if its and (versions is None or version in versions):
+    if its and (wrong is None or version in wrong):
         raise ValueError(mistake)
 
 
