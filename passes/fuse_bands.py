@@ -8,8 +8,9 @@ between them are large: a kernel computes it some rows at a time, so that these 
 from __future__ import annotations
 
 from ..ir import dims
-from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Conv, Fused
+from ..ir.graph import Graph, Node, Rewriter
+from ..ir.groups import fuse_chain
+from ..ir.ops import Conv
 from ..ir.regions import everywhere
 from ..target import Target
 
@@ -54,7 +55,7 @@ def _fused(graph: Graph, target: Target) -> Graph:
             grouped.update(members)
     for node in graph.nodes:
         if node in last:
-            _emit(rewriter, last[node])
+            fuse_chain(rewriter, "bands", last[node], node.origin)
         elif node not in grouped:
             rewriter.copy(node)
     return rewriter.finish()
@@ -82,21 +83,3 @@ def _is_pointwise(node: Node) -> bool:
     if not _is_plain(node) or node.op.groups != 1:
         return False
     return {*node.inputs[1].shape[2:], *node.op.strides} == {1} and not any(node.op.pads)
-
-
-def _emit(rewriter: Rewriter, members: list[Node]) -> None:
-    """A group of members, each of which reads the result of the one before as its image."""
-    parameters: list[Value] = []
-    operands: list[Value] = []
-    nodes: list[Node] = []
-    for member in members:
-        own = member.inputs[1:] if nodes else member.inputs
-        parameters += (here := [Value(v.type) for v in own])
-        operands += map(rewriter.of, own)
-        inputs = (nodes[-1].outputs[0], *here) if nodes else tuple(here)
-        outputs = tuple(Value(v.type, v.name) for v in member.outputs)
-        nodes.append(Node(member.op, inputs, outputs, member.origin))
-    region = Graph(tuple(parameters), nodes[-1].outputs, tuple(nodes))
-    result = members[-1].outputs[0]
-    outputs = rewriter.add(Fused("bands", region), operands, members[-1].origin, [result.name])
-    rewriter.replace(members[-1].outputs, outputs)

@@ -9,8 +9,9 @@ So nothing of the wide type is stored.
 from __future__ import annotations
 
 from ..ir import dtypes
-from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Fused, Pool
+from ..ir.graph import Graph, Node, Rewriter
+from ..ir.groups import fuse_chain
+from ..ir.ops import Pool
 from ..ir.pools import idle, is_conversion
 from ..ir.regions import everywhere
 
@@ -38,7 +39,8 @@ def fuse_pools(graph: Graph) -> Graph:
     grouped = {member for members in groups.values() for member in members}
     for node in graph.nodes:
         if node in groups:
-            _emit(rewriter, groups[node])
+            (pool,) = (member for member in groups[node] if isinstance(member.op, Pool))
+            fuse_chain(rewriter, "pool", groups[node], pool.origin)
         elif node not in grouped:
             rewriter.copy(node)
     return rewriter.finish()
@@ -57,17 +59,3 @@ def _reads_fewer(before: Node, pool: Node[Pool]) -> bool:
     if not is_conversion(before) or before.inputs[0].dtype not in STORED:
         return False
     return idle(pool.op.kind, before.outputs[0].dtype, before.op.body) is not None
-
-
-def _emit(rewriter: Rewriter, members: list[Node]) -> None:
-    operand, result = members[0].inputs[0], members[-1].outputs[0]
-    parameter = Value(operand.type)
-    stands, nodes = {operand: parameter}, []
-    for member in members:
-        outputs = tuple(Value(v.type, v.name) for v in member.outputs)
-        nodes.append(Node(member.op, (stands[member.inputs[0]],), outputs, member.origin))
-        stands.update(zip(member.outputs, outputs))
-    region = Graph((parameter,), (stands[result],), tuple(nodes))
-    (pool,) = (m for m in members if isinstance(m.op, Pool))
-    outputs = rewriter.add(Fused("pool", region), [rewriter.of(operand)], pool.origin, [result.name])
-    rewriter.replace([result], outputs)
