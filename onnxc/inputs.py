@@ -118,18 +118,33 @@ def read_inputs(arguments: Sequence[str] | Mapping[str, Any], ports: Sequence[Po
 
 
 def _numbers(arguments: Sequence[str], ports: Sequence[Port]) -> dict[str, tuple[str, np.ndarray]]:
-    """(the input, the number in its type) of each argument that is like `x=16000`, and no file."""
+    """(the input, the number in its type) of each argument that is like `x=16000`, and no file. Raises
+    RunError for a number that is none of the type."""
     found = {}
     types = {port.name: port.dtype for port in ports if port.kind == "tensor"}
     for argument in arguments:
         name, text = _split(argument, list(types))
-        if name in types and types[name] not in (None, "string") and not os.path.exists(text):
+        if name is None or (dtype := types.get(name)) is None:
+            continue
+        if dtype != "string" and not os.path.exists(text):
             try:
-                number = float(text)
+                number = _number(text)
             except ValueError:
                 continue
-            found[argument] = name, np.asarray(number).astype(dtypes.numpy_dtype(types[name] or ""))
+            if dtypes.is_integer(dtype):
+                low, high = dtypes.integer_range(dtype)
+                if not isinstance(number, int) or not low <= number <= high:
+                    raise RunError(f"input {quote(name)}: {text} is no number of {dtype}")
+            found[argument] = name, np.asarray(number).astype(dtypes.numpy_dtype(dtype))
     return found
+
+
+def _number(text: str) -> int | float:
+    """As an integer where it is written as one, whose digits floats would not hold."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def _read(arguments: Sequence[str], names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:

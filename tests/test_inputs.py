@@ -176,6 +176,17 @@ def test_a_number_is_every_element():
     assert np.all(found["x"] == 0.5) and found["x"].shape == (1, 3, 224, 224)
 
 
+def test_a_large_integer_keeps_all_its_digits():
+    found = make_inputs([TOKENS], [f"ids={2**53 + 1}"]).feeds
+    assert found["ids"][0, 0] == 2**53 + 1
+
+
+@pytest.mark.parametrize("number", ["1e30", "0.5", "nan", str(2**63)])
+def test_a_number_that_an_integer_type_does_not_have_is_refused(number):
+    with pytest.raises(RunError, match=f"'ids': {number} is no number of int64"):
+        make_inputs([TOKENS], [f"ids={number}"])
+
+
 def test_integers_are_those_that_are_expected():
     found = make_inputs([TOKENS], dims={"length": 100}, expected={"ids": Expected(rows=2)}).feeds
     assert set(found["ids"][0]) == {0, 1}
