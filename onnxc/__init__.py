@@ -123,7 +123,8 @@ def compile(
     weights, which the library then looks for at the same place beside it (None: the library itself, or
     `OUTPUT.weights` for more than 2 GB). typical: sizes that named dimensions have most of the time: the
     library takes any, and is fastest there. precision: "bf16" lets a float32 model multiply weights, queries,
-    keys and values as bfloat16s, where the processor is faster so; sums stay float32. optimize: "fast"
+    keys and values as bfloat16s, where the processor is faster so; sums stay float32; "int8" rounds rows that
+    are multiplied with weights of 8 bits or fewer to 8 bits, where it multiplies bytes. optimize: "fast"
     compiles in less time to code that takes 1.1 to 1.3 times as long; a session's is replaced in the cache by
     that of "full", which a process of its own makes meanwhile. overridable: True lets runs give all
     initializers that are also inputs, names those. operators: files with operators that onnxc

@@ -14,8 +14,9 @@ from .record import Record
 if TYPE_CHECKING:
     from .passes.narrow_weights import Narrowing
 
-#: In which numbers a float32 model multiplies: its own, or bfloat16s, whose products it adds in float32.
-PRECISIONS = ("float32", "bf16")
+#: In which numbers a float32 model multiplies: its own; bfloat16s, whose products it adds in float32; or,
+#: with weights of integers, integers, to which rows are rounded block by block.
+PRECISIONS = ("float32", "bf16", "int8")
 
 #: How much a compilation does for the speed of runs: all that is known, or what LLVM does in little time.
 OPTIMIZE = ("full", "fast")

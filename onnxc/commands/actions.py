@@ -183,9 +183,12 @@ def verify_command(options: argparse.Namespace) -> int:
     from .nodes import compare_nodes
 
     against = options.against or default_reference()
-    model = load(library_of(options.model, options))
+    model = load(library_of(options.file, options))
+    source = _model_of_others(options)
+    if options.per_node and is_library(options.file):
+        raise RunError("a library has no values of nodes to compare", remedy="give the model for --per-node")
     inputs = inputs_of(model, options)
-    expected = reference(options.model, against)(inputs.feeds)
+    expected = reference(source, against)(inputs.feeds)
     actual = model.run(None, inputs.feeds)
     found = [
         compare(port.name, theirs, ours, options.rtol, options.atol)
@@ -196,7 +199,7 @@ def verify_command(options: argparse.Namespace) -> int:
     if options.per_node:
         with console.Progress("compile every value as an output") as progress:
             nodes = compare_nodes(
-                options.model,
+                source,
                 against,
                 inputs.feeds,
                 rtol=options.rtol,
@@ -256,7 +259,7 @@ def default_reference() -> str:
 def bench_command(options: argparse.Namespace) -> int:
     from .measure import Engine, load_timed, measure
 
-    model_file = _model_of_rivals(options)
+    model_file = _model_of_others(options) if options.against else Path(options.model or options.file)
     library = library_of(options.file, options)
     model, load_seconds = load_timed(library, options.threads)
     inputs = inputs_of(model, options)
@@ -326,11 +329,11 @@ def bench_command(options: argparse.Namespace) -> int:
     return OK
 
 
-def _model_of_rivals(options: argparse.Namespace) -> Path:
-    """The model that the rivals of `bench` run."""
-    if options.against and options.model is None and is_library(options.file):
+def _model_of_others(options: argparse.Namespace) -> Path:
+    """The model that the rivals of `bench`, or the other implementation of `verify`, run."""
+    if options.model is None and is_library(options.file):
         raise RunError(
-            "the rivals cannot run a compiled library", remedy="give the model that it came from: --model"
+            "others cannot run a compiled library", remedy="give the model that it came from: --model"
         )
     return Path(options.model or options.file)
 

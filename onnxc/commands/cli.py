@@ -323,7 +323,8 @@ def _precision_argument(command: argparse.ArgumentParser) -> None:
         choices=PRECISIONS,
         default="float32",
         help="bf16: float32 models multiply weights as bfloat16s, added up in float32, where the processor "
-        "is faster so (float32)",
+        "is faster so; int8: rows that are multiplied with weights of 8 bits or fewer are rounded to 8 bits, "
+        "where it multiplies bytes (float32)",
     )
 
 
@@ -348,7 +349,10 @@ def _run_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _verify_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("model", type=Path, metavar="MODEL.onnx")
+    command.add_argument("file", type=Path, metavar="FILE", help=".onnx or a compiled library")
+    command.add_argument(
+        "--model", type=Path, metavar="MODEL.onnx", help="what the other runs, when FILE is a library"
+    )
     _comparison_arguments(command)
     command.add_argument("--pin", action="store_true", help="compile for the sizes given, instead of for any")
     command.add_argument("--per-node", action="store_true", help="find the first node whose output departs")

@@ -37,7 +37,8 @@ class Work:
 @dataclass(frozen=True)
 class Expected:
     """A node that a kernel runs, in that many steps: what was estimated of it (nanoseconds, in one thread, at
-    typical sizes), and its work at the sizes asked for, None where these do not tell."""
+    typical sizes), and its work at the sizes asked for, None where these do not tell. copies: so many steps
+    are left out where the result lies where the operand does."""
 
     node: str
     kernel: str
@@ -47,6 +48,7 @@ class Expected:
     overhead: float
     steps: int
     work: Work | None
+    copies: int = 0
 
 
 def expectations(
@@ -60,13 +62,14 @@ def expectations(
     among = touched(lowered.graph)
     for node in walk(lowered.graph):
         if node in lowered.codes and node.choice is not None:
-            cost, steps = node.choice.cost, len(lowered.codes[node].steps)
+            cost, code = node.choice.cost, lowered.codes[node]
             parts = (cost.compute, cost.memory, cost.overhead)
             try:
                 work = _work(node, machine, sizes or {}, among)
             except (KeyError, dims.TooComplex):
                 work = None
-            yield Expected(node.origin, node.choice.name, str(node.choice), *parts, steps, work)
+            its = node.origin, node.choice.name, str(node.choice)
+            yield Expected(*its, *parts, len(code.steps), work, code.copies)
 
 
 def input_sizes(graph: Graph, feeds: Mapping[str, Any]) -> dict[str, int]:
@@ -146,13 +149,15 @@ def _products_ns(node: Node, machine: Target, sizes: Mapping[str, int]) -> float
 def _products_rate(node: Node, machine: Target) -> float:
     """Multiply-adds a nanosecond of the fastest instruction that a thread of the machine has for a node's."""
     from ..codegen.costs import dot_rate
-    from ..codegen.kernels import attention_matrix
+    from ..codegen.kernels import attention_matrix, winograd
     from ..ir.ops import Contract, Conv
 
     if isinstance(node.op, (Contract, Conv)):
         types = node.inputs[0].dtype, node.inputs[1].dtype, node.op.accumulate
         if isinstance(node.op, Conv) and node.op.narrow:
             types = types[1], types[1], types[2]
+        if node.choice is not None and node.choice.kernel is winograd:
+            types = *winograd.factors(node), types[2]
     elif node.choice is not None and node.choice.kernel is attention_matrix:
         types = "bfloat16", "bfloat16", "float32"
     else:

@@ -419,6 +419,26 @@ def test_verify_compiled_for_the_sizes_alone(command):
     assert command("verify", DIGITS, "--dim", "batch=3", "--pin")[0] == 0
 
 
+def test_verify_tells_what_narrowed_weights_cost(command, tmp_path):
+    library = tmp_path / "digits.so"
+    assert command("compile", DIGITS, "-o", library, "--weights", "int8", "--precision", "int8")[0] == 0
+    status, out, _ = command("verify", library, "--model", DIGITS, "--rtol", "0.1", "--json")
+    assert status == 0
+    assert 1e-5 < json.loads(out)["outputs"][0]["relative"] < 0.1
+    assert command("verify", library, "--model", DIGITS, "--rtol", "1e-5")[0] == 1
+
+
+def test_verify_of_a_library_needs_the_model_it_came_from(command, tmp_path):
+    library = tmp_path / "digits.so"
+    assert command("compile", DIGITS, "-o", library)[0] == 0
+    status, _, err = command("verify", library)
+    assert status == 1
+    assert "give the model that it came from: --model" in err[0]
+    status, _, err = command("verify", library, "--model", DIGITS, "--per-node")
+    assert status == 1
+    assert "a library has no values of nodes" in err[0]
+
+
 def other_results(change):
     """Stands for another implementation: the reference with `change` applied to its outputs by name."""
     real = comparison.reference

@@ -46,8 +46,8 @@ def test_sizes_are_those_of_the_inputs():
     assert input_sizes(parse(PRODUCT), {"x": [[0.0] * 512] * 7}) == {"n": 7}
 
 
-def node(name, steps=1):
-    return Expected(name, "kernel", "", 0.0, 0.0, 0.0, steps, None)
+def node(name, steps=1, copies=0):
+    return Expected(name, "kernel", "", 0.0, 0.0, 0.0, steps, None, copies)
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,12 @@ def node(name, steps=1):
 )
 def test_a_step_is_of_the_next_node_with_its_name(run, places):
     nodes = [node("a"), node("b", 2), node("c")]
+    assert matched(nodes, [Timing(name, 1, 0, 1) for name in run]) == places
+
+
+@pytest.mark.parametrize(
+    ("run", "places"), [("aaaa", [0, 0, 1, 2]), ("aaa", [0, 1, 2]), ("aaaaaa", [0, 1, 2] * 2)]
+)
+def test_copies_that_a_run_leaves_out_are_no_steps(run, places):
+    nodes = [node("a", 2, copies=1), node("a"), node("a")]
     assert matched(nodes, [Timing(name, 1, 0, 1) for name in run]) == places
