@@ -69,7 +69,9 @@ def _estimate(one: Node[Contract], product: Product, tiling: Tiling, target: Tar
 def _tilings(node: Node[Fused], one: Node[Contract], product: Product, target: Target) -> Iterator[Tiling]:
     form = None if not product.constant else stored_form(*_all(node), target)
     if form is not None:
-        found: Iterator[Tiling] = gemm_stored.tilings(one, product, form, target)
+        stored = gemm_stored.tilings(one, product, form, target)
+        # digits of rows have a step of their own, before it is known which rows an expert has
+        found: Iterator[Tiling] = (replace(tiling, digits=False) for tiling in stored)
     else:
         found = gemm.tilings(product, target)
     for tiling in found:

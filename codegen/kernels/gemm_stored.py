@@ -25,23 +25,26 @@ from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
 from ..tiles import stored_panel as panels
 from ..tiles.contraction import A, Axis, B, Product, product_of
-from ..tiles.rounded_rows import rounding_step, row_bytes
-from ..tiles.stored_panel import Form, stored_form, stored_operand
+from ..tiles.rounded_rows import IN_DIGITS, digits_step, rounding, rounding_step, row_bytes
+from ..tiles.stored_panel import DIGITS, Form, stored_form, stored_operand
 from . import gemm
 from .gemm import Gemm
 
 FEW = ".few"  # in the names of their tiles
+MOST_OF_STEP = 256  # neighbours of a row whose digits have a step in common
 ROUNDED = ("int8", "uint8", "int32")  # rounded rows, codes, sums of their products
 
 
 @dataclass(frozen=True)
 class Tiling(gemm.Tiling):
     """That of `gemm`; `form`: how panels are stored. `few`: so many rows at most are multiplied by what is
-    decoded in registers. `integers`: of rounded rows, whether they are integers."""
+    decoded in registers. `integers`: of rounded rows, whether they are integers. `digits`: whether a row that
+    is alone is multiplied as the digits of its numbers."""
 
     form: Form = field(kw_only=True)
     few: int = field(kw_only=True)
     integers: bool = field(kw_only=True)
+    digits: bool = field(kw_only=True)
 
 
 def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
@@ -67,6 +70,8 @@ def _rounds(node: Node[Contract], product: Product) -> bool:
 def tilings(node: Node[Contract], product: Product, form: Form, target: Target) -> Iterator[Tiling]:
     integers = node.op.rounded != 0 and _dot(form, node.op.rounded, target) is not None
     lanes, m = target.lanes("float32"), product.m.size
+    alone = node.op.rounded == 0 and form.block <= MOST_OF_STEP and _rounds(node, product)
+    alone = alone and _dot(form, form.block, target) is not None and (m == 1 or not isinstance(m, int))
     for vectors in range(1, 5):
         if vectors > 1 and (vectors - 1) * lanes >= dims.typical(product.n.size):
             break
@@ -80,23 +85,30 @@ def tilings(node: Node[Contract], product: Product, form: Form, target: Target) 
         if order == "rows":  # each part would decode all panels
             block, group = gemm.ALL, 1
         yield Tiling(
-            *(rows, vectors, lanes, "panels", block, group, "constant"), form=form, few=few, integers=integers
+            *(rows, vectors, lanes, "panels", block, group, "constant"),
+            form=form,
+            few=few,
+            integers=integers,
+            digits=alone and panels.holds_digits(target, vectors),
         )
 
 
 def _dot(form: Form, rounded: int, target: Target) -> Dot | None:
     """The processor's product of rounded rows and codes, where blocks of both agree."""
     agree = form.block == rounded or (form.blocks == 1 and form.depth <= rounded)
-    return target.dot(*ROUNDED) if agree and form.bits and not form.table else None
+    whole = form.zero is None or form.zero.is_integer()  # or else added to sums of integers
+    return target.dot(*ROUNDED) if agree and whole and form.bits and not form.table else None
 
 
 def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
     m, n = dims.typical(product.m.size), dims.typical(product.n.size)
     form, depth = tiling.form, tiling.form.depth
     vectors = n * depth / tiling.lanes
-    if tiling.integers:
+    alone = tiling.digits and m == 1
+    if tiling.integers or alone:
+        rows = DIGITS if alone else m
         # a product of four, half a broadcast, and for each block a conversion, a product and a sum
-        inside = m * vectors * (1 / 4 + 1 / (8 * tiling.vectors) + 3 / form.block)
+        inside = rows * vectors * (1 / 4 + 1 / (8 * tiling.vectors) + 3 / form.block)
         inside += -(-m // tiling.rows) * vectors * 3 / 8
         found = costs.compute(target, inside) + costs.overhead(target, costs.TILE * -(-n // tiling.lanes))
         found += costs.epilogue(target, node, "float32") + costs.traffic(target, node) + costs.step(target)
@@ -106,8 +118,16 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
         times = 1 if m <= tiling.few else -(-m // (tiling.block * tiling.rows))
         found += costs.compute(target, times * vectors * costs.DECODED)
     if node.op.rounded:
-        found += costs.compute(target, m * depth / tiling.lanes * 10) + costs.step(target)
+        found += _rounding(target, product, node.op.rounded)
+    elif alone:
+        found += costs.compute(target, m * depth / tiling.lanes * IN_DIGITS) + costs.step(target)
     return found + costs.stored(target, form.panel_bytes(n))
+
+
+def _rounding(target: Target, product: Product, block: int) -> Estimate:
+    """The step that rounds the rows, block by block."""
+    rows, depth = dims.typical(product.m.size), dims.typical(product.depth)
+    return rounding(target, depth, block) * rows + costs.step(target)
 
 
 # Packing -----------------------------------------------------------------------------------------
@@ -193,21 +213,36 @@ class Stored(Gemm):
         step = self.word(self.step_of(p.k[0], A))
         rows = mk.strided_rows(f, a, self.word(self.step_of(p.m, A)), tile.rows, step)
         if self.tiling.integers:
-            dot = _dot(self.form, self.block, self.target)
-            lhs, rhs, accumulate = ROUNDED
-            integers = replace(tile, lhs=lhs, rhs=rhs, accumulate=accumulate, dot=dot)
-            return panels.multiply_add_rounded(f, integers, rows, b, self.form)
+            return self.integer_sums(f, tile, rows, b)
+        if self.of_digits(tile.rows):
+            digits = mk.fixed_rows(a, [k * row_bytes(self.form, True) for k in range(DIGITS)], 1)
+            return self.integer_sums(f, replace(tile, rows=DIGITS), digits, b, digits=True)
         chains = mk.chains_for(self.target, tile.rows, self.tiling.vectors)
         return panels.multiply_add_decoded(f, tile, rows, b, self.form, chains)
+
+    def integer_sums(
+        self, f: Function, tile: mk.Tile, rows: mk.Rows, panel: str, digits: bool = False
+    ) -> list[str]:
+        lhs, rhs, accumulate = ROUNDED
+        dot = _dot(self.form, self.form.block, self.target)
+        integers = replace(tile, lhs=lhs, rhs=rhs, accumulate=accumulate, dot=dot)
+        return panels.multiply_add_rounded(f, integers, rows, panel, self.form, digits=digits)
+
+    def of_digits(self, height: int) -> bool:
+        """Whether tiles of so many rows that decode their panels read digits: a row that is alone."""
+        return self.tiling.digits and height == 1
 
     # The entry -----------------------------------------------------------------------------------
 
     def code(self) -> Code:
         over = tuple(self.extra) if epilogues.in_registers(self.body) else ()
         product = self.product_step()
+        p, t = self.plain, self.tiling
+        if t.digits:
+            step = digits_step(self.target, t.form, p.operands[0], dims.minimum(p.m.size, 1))
+            return Code((step, product), (DIGITS * row_bytes(t.form, True),), over)
         if not self.block:
             return Code((product,), (), over)
-        p, t = self.plain, self.tiling
         step = rounding_step(self.target, t.form, self.block, t.integers, p.operands[0], p.m.size)
         return Code((step, product), (p.m.size * self.row_bytes(t),), over)
 
@@ -236,7 +271,7 @@ class Stored(Gemm):
                 function = f"{ENTRY}.{name}{kind}"
                 for height in heights:
                     tile = self.tile(height, vectors)
-                    scratch = max(scratch, epilogues.scratch_bytes(tile, self.body, p.result))
+                    scratch = max(scratch, epilogues.scratch_bytes(tile, self.body))
                     self.emit_tile(k, function, tile, columns)
                 if heights and not epilogues.in_registers(self.body):
                     self.emit_done(k, function, self.tile(1, vectors), columns)
@@ -252,7 +287,9 @@ class Stored(Gemm):
             rest, block = f.divide(parts.index, f.size(blocks))
             rest, group = f.divide(rest, f.size(groups))
             self.emit_part(f, self.places(f, rest), block, group)
-        return k.step(p.repeats * blocks * groups, costs.work(self.cost, self.multiply_adds()), scratch)
+        before = _rounding(self.target, self.plain, self.block) if self.block else Estimate()
+        work = costs.work(self.cost + before * -1, self.multiply_adds())
+        return k.step(p.repeats * blocks * groups, work, scratch)
 
     def emit_part(self, f: KernelFunction, places: dict[int, str], block: str, group: str) -> None:
         """Panels in turn, each through all tiles of the block."""
@@ -262,7 +299,8 @@ class Stored(Gemm):
             self.decoded = False
 
             def tile(height: int, row: str) -> None:
-                self.call_tile(f, places, height, row, f"{name}{FEW}", panel, columns)
+                at = {**places, A: f.temporary(0)} if self.of_digits(height) else places
+                self.call_tile(f, at, height, row, f"{name}{FEW}", panel, columns)
 
             if self.tiling.integers:
                 self.for_tiles(f, block, tile)

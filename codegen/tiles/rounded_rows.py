@@ -1,22 +1,35 @@
-"""The step that rounds the rows of a product, block by block, to 127ths of a block's greatest magnitude.
+"""The steps that make integers of a product's rows, block by block, in multiples of a step of the block.
 
-As integers a row is `padded_depth` bytes of int8, zeros behind the last, and for each block its step and what
-the zero points of the other operand add to its sums (`multiply_add_rounded`); else it is numbers again.
+A row of integers is `padded_depth` bytes of int8, zeros behind the last, and for each block its step and what
+the zero points of the other operand add to its sums (`multiply_add_rounded`). `rounding_step` writes one for
+each row, of 127ths of a block's greatest magnitude, or these as numbers again. `digits_step` writes `DIGITS`:
+
+    x = step * (d0 + 256 d1 + 256^2 d2 + 256^3 d3),  -128 <= d < 128,  2^29 <= greatest / step < 2^30
+A float32 no less than a 64th of its block's greatest is the sum of its digits; a smaller one loses at most
+2^-30 of the greatest, or 2^-127. In a block with an infinity or a NaN the step is NaN.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ir.dims import Dimension
 from ...target import Target
 from .. import costs
+from ..costs import Estimate
 from ..kernel import KernelFunction, KernelText, Step
 from ..text.conversion import cast
+from ..text.emitter import vector_type
 from ..text.memory import load_first, store_first
 from ..text.shuffles import across
 from ..text.vectors import Vectors
-from .stored_panel import Form
+from .packing import padded
+from .stored_panel import DIGITS, Form
 
-ROUNDED = 12  # instructions for a vector
+ROUNDING, IN_DIGITS = 12, 40  # instructions for a vector of numbers
+TOP = 29  # the power of two of a block's greatest magnitude, in its steps
+BIAS, LOWEST, EXPONENT = 127, 1 << 23, 0x7F800000  # of a float32's bits
+HALVES = 0x00808080  # added, it makes the lower digits bytes without a sign
 
 
 def row_bytes(form: Form, integers: bool) -> int:
@@ -40,8 +53,14 @@ def rounding_step(
                 _block(f, form, integers, lanes, source, out, loop.index, block, block)
         if rest:
             _block(f, form, integers, lanes, source, out, whole, block, rest)
-    each = costs.compute(target, ROUNDED * form.depth / lanes)
-    return k.step(rows, costs.work(each, 1) * rows)
+    return k.step(rows, costs.work(rounding(target, form.depth, block), 1) * rows)
+
+
+def rounding(target: Target, depth: int, block: int) -> Estimate:
+    """To round a row: its vectors, and for each block a step, its inverse and the lanes combined."""
+    blocks = -(-depth // block)
+    instructions = ROUNDING * depth / target.lanes("float32") + 2 * costs.divided(target) * blocks
+    return costs.compute(target, instructions) + costs.overhead(target, costs.FOLDED_ROW * blocks)
 
 
 def _block(
@@ -80,15 +99,81 @@ def _block(
     for (k, _), x in zip(pieces, rounded):
         place = f.offset(out, f.add(f.mul(index, block), k))
         store_first(f, "int8", lanes, cast(v, "int8", x, within=True), place, min(lanes, filled - k))
-    total: str = rounded[0]
-    for x in rounded[1:]:
+    _finish(f, form, out, index, f.extract(step, 0), v, rounded)
+
+
+def _finish(
+    f: KernelFunction, form: Form, out: str, index: int | str, step: str, v: Vectors, integers: Sequence[str]
+) -> None:
+    """Writes the step of a block of integers, and what zero points add to its sums."""
+    beside = f.offset(out, f.add(f.mul(index, 8), form.padded_depth))
+    f.store("float", step, beside, 4)
+    if not form.zeros and not form.zero:
+        return
+    total: str = integers[0]
+    for x in integers[1:]:
         total = v.add(total, x)
     total = f.extract(across(v, total, v.add), 0)
-    beside = f.offset(out, f.add(f.mul(index, 8), form.padded_depth))
-    f.store("float", f.extract(step, 0), beside, 4)
-    one = Vectors(f, "float32", 1)
+    one = Vectors(f, v.dtype, 1)
     if form.zeros:
-        f.store("float", one.neg(total), f.offset(beside, 4), 4)
-    elif form.zero:
-        correction = cast(one, "int32", one.mul(total, one.constant(-form.zero)))
+        f.store("float", cast(one, "float32", one.neg(total)), f.offset(beside, 4), 4)
+    else:
+        correction = cast(one, "int32", one.mul(total, one.constant(-(form.zero or 0))), within=True)
         f.store("i32", correction, f.offset(beside, 4), 4)
+
+
+# Digits ------------------------------------------------------------------------------------------
+
+
+def digits_step(target: Target, form: Form, operand: int, rows: Dimension) -> Step:
+    """Writes the first `rows` contiguous rows of float32, the node's operand, as digits into the code's
+    temporary 0: `DIGITS` rows of integers each, the lowest digits first."""
+    k = KernelText(target)
+    lanes = min(target.lanes("float32"), form.block)
+    with k.entry() as f, f.loop("%first", "%last") as row:
+        source = f.offset(f.input(operand), f.mul(row.index, 4 * form.depth))
+        out = f.offset(f.temporary(0), f.mul(row.index, DIGITS * row_bytes(form, True)))
+        whole, rest = divmod(form.depth, form.block)
+        if whole:
+            with f.loop(0, whole) as loop:
+                _digits(f, form, lanes, source, out, loop.index, form.block)
+        if rest:
+            _digits(f, form, lanes, source, out, whole, rest)
+    each = costs.compute(target, IN_DIGITS * form.depth / lanes)
+    return k.step(rows, costs.work(each, 1) * rows)
+
+
+def _digits(
+    f: KernelFunction, form: Form, lanes: int, source: str, out: str, index: int | str, size: int
+) -> None:
+    """Block number `index` of a row, of `size` elements."""
+    v, words = Vectors(f, "float32", lanes), Vectors(f, "int32", lanes)
+    at, to = (f.offset(start, f.mul(index, n * form.block)) for start, n in ((source, 4), (out, 1)))
+    filled = padded(size, form.group)
+    pieces = [(k, min(lanes, size - k)) for k in range(0, filled, lanes)]
+    numbers = [
+        load_first(f, "float32", lanes, f.offset(at, 4 * k), n) if n > 0 else v.constant(0) for k, n in pieces
+    ]
+    magnitudes = [words.bit_and(v.bits(x), words.constant(0x7FFFFFFF)) for x in numbers]
+    greatest: str = magnitudes[0]
+    for x in magnitudes[1:]:  # as integers, among which a NaN is the greatest
+        greatest = words.maximum(greatest, x)
+    exponent = words.bit_and(across(words, greatest, words.maximum), words.constant(EXPONENT))
+    least = words.constant((TOP + 1) * LOWEST)
+    beyond = words.compare("eq", exponent, words.constant(EXPONENT))
+    exponent = words.maximum(exponent, least)
+    inverse = v.from_bits(words.sub(words.constant((2 * BIAS + TOP) * LOWEST), exponent))
+    step = v.from_bits(words.sub(exponent, words.constant(TOP * LOWEST)))
+    step = f.extract(v.select(beyond, v.constant(float("nan")), step), 0)
+    shifted = []
+    for x in numbers:
+        integer = cast(v, "int32", v.unary("roundeven", v.mul(x, inverse)), within=True)
+        shifted.append(words.bit_xor(words.add(integer, words.constant(HALVES)), words.constant(HALVES)))
+    for digit in range(DIGITS):
+        row = digit * row_bytes(form, True)
+        upper = [words.shift_left(x, 8 * (DIGITS - 1 - digit)) for x in shifted]
+        found = [words.shift_right(x, 24) for x in upper]
+        for (k, _), x in zip(pieces, found):
+            narrow = f.cast("trunc", x, vector_type("i8", lanes), words.type)
+            store_first(f, "int8", lanes, narrow, f.offset(to, k + row), min(lanes, filled - k))
+        _finish(f, form, f.offset(out, row), index, step, words, found)

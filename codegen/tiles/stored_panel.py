@@ -12,6 +12,7 @@ instruction each makes them float32. Rows of float16 are groups by themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from .panel import LINE, load_widened, prefetch_line, widened
 WORD = 4  # bytes
 ADDED = 1 << 23  # to a code that is put into the mantissa of this number, whose last bit counts 1
 ADDED_BITS = 0x4B000000  # that number as a float32
+DIGITS = 4  # of a float32, to base 256: rows of int8 that stand for a row
 MOST_FEW = 8  # rows of a tile that decodes its panel in registers
 FEW_GROUPS, FEW_SUMS = 4, 4  # of a block, of a tile: written one after the other, without a loop
 
@@ -148,6 +150,12 @@ def form_of(found: Stored, target: Target) -> Form | None:
 def few_rows(target: Target, vectors: int) -> int:
     """Rows of a tile that decodes its panel: registers hold sums of a block, of all blocks, and that."""
     return max(1, min(MOST_FEW, (target.vector_registers - vectors - 3) // (2 * vectors)))
+
+
+def holds_digits(target: Target, vectors: int) -> bool:
+    """Whether registers hold, for so many vectors of columns, the sums of a number's digits and of all
+    blocks, what is stored and its codes."""
+    return (DIGITS + 3) * vectors + 3 <= target.vector_registers
 
 
 def converts(dtype: str, target: Target) -> bool:
@@ -433,12 +441,18 @@ def multiply_add_decoded(
 
 
 def multiply_add_rounded(
-    f: Function, tile: Tile, rows: Rows, panel: str, form: Form, begun: Sequence[str] = ()
+    f: Function,
+    tile: Tile,
+    rows: Rows,
+    panel: str,
+    form: Form,
+    begun: Sequence[str] = (),
+    digits: bool = False,
 ) -> list[str]:
     """The sums over the panel of rows of int8 in blocks, `padded_depth` bytes, behind which for each block
     its step (float32) and what zero points add to its sums: -zero times the sum of the row's integers
     (int32), or, where columns have their own, minus that sum (float32). begun: integers to which sums of one
-    block are added."""
+    block are added. digits: the rows are those of one row's numbers to base 256, whose sums they are."""
     reader = _Reader(f, form, tile.vectors, tile.lanes)
     v, words, width = reader.number, Vectors(f, "int32", tile.lanes), tile.rows * tile.vectors
     sources = len(rows.pointers)
@@ -464,20 +478,24 @@ def multiply_add_rounded(
         steps = [form.group] * sources + [form.group_bytes(reader.width)]
         return [*(f.offset(p, step) for p, step in zip(at, steps)), *sums]
 
+    def beside(places: Sequence[str], row: int, byte: int) -> str:
+        """A number that goes with a block, in every lane."""
+        return f.broadcast("float", f.load("float", row_address(f, rows, places, row, byte), 4), tile.lanes)
+
     def block(index: int | str, size: int, totals: Sequence[str]) -> list[str]:
         at = f.offset(panel, f.mul(index, form.block_bytes(reader.width)))
-        beside = [f.offset(p, f.add(f.mul(index, 8), form.padded_depth)) for p in rows.pointers]
+        places = [f.offset(p, f.add(f.mul(index, 8), form.padded_depth)) for p in rows.pointers]
         sums: list[str] = []
         for r in range(tile.rows):
             first = "zeroinitializer"
             if form.zero:
-                first = f.broadcast("i32", f.load("i32", row_address(f, rows, beside, r, 4), 4), tile.lanes)
+                first = f.broadcast("i32", f.load("i32", row_address(f, rows, places, r, 4), 4), tile.lanes)
             sums += [first] * tile.vectors
         sums = [words.add(x, y) for x, y in zip(sums, begun, strict=True)] if begun else sums
         forward = f.mul(index, form.block)
         values: Sequence[str] = [*(f.offset(p, forward) for p in rows.pointers), reader.elements(at), *sums]
         groups = -(-size // form.group)
-        if groups <= FEW_GROUPS and width <= FEW_SUMS:
+        if groups <= FEW_GROUPS and (digits or width <= FEW_SUMS):
             for _ in range(groups):
                 values = group(values)
         else:
@@ -485,22 +503,28 @@ def multiply_add_rounded(
                 loop.carry(*group(loop.carried))
             values = loop.results
         scales, zeros = reader.scales(at), reader.zeros(at)
-        found: list[str] = []
+        found: list[list[str]] = []
         for r in range(tile.rows):
-            step = f.broadcast("float", f.load("float", row_address(f, rows, beside, r, 0), 4), tile.lanes)
-            minus = None
+            integers = values[sources + 1 + r * tile.vectors :][: tile.vectors]
+            row: list[str] = [v.f.cast("sitofp", x, v.type, words.type) for x in integers]
             if zeros:
-                minus = f.broadcast(
-                    "float", f.load("float", row_address(f, rows, beside, r, 4), 4), tile.lanes
-                )
-            for j in range(tile.vectors):
-                k = r * tile.vectors + j
-                x = f.cast("sitofp", values[sources + 1 + k], v.type, words.type)
-                x = x if minus is None else v.fma(minus, zeros[j], x)
-                found.append(v.fma(x, v.mul(scales[j], step), totals[k]))
-        return found
+                minus = beside(places, r, 4)
+                row = [v.fma(minus, zero, x) for zero, x in zip(zeros, row)]
+            found.append(row)
+        if digits:
+            base = v.constant(256)
+            for lower in reversed(found[:-1]):
+                found[-1] = [v.fma(x, base, y) for x, y in zip(found[-1], lower)]
+            del found[:-1]
+        steps = [beside(places, r, 0) for r in range(len(found))]
+        return [
+            v.fma(x, v.mul(scales[j], steps[r]), totals[r * tile.vectors + j])
+            for r, row in enumerate(found)
+            for j, x in enumerate(row)
+        ]
 
-    return _over_blocks(f, form, v.type, tile.zeros(), block)
+    totals = replace(tile, rows=1).zeros() if digits else tile.zeros()
+    return _over_blocks(f, form, v.type, totals, block)
 
 
 def _over_blocks(

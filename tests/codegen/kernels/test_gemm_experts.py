@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support import harness
+from support.blocked_cases import WITH_DOTS
 from support.guarded import guarded
 from support.pass_text import clean
 from support.stored import blocks_of, derived
@@ -90,6 +91,18 @@ def test_matrices_that_only_the_run_knows(target):
 def test_matrices_of_few_bits_stay_stored(target, bits, zero):
     weights = derived(Reshape((4, 48, 64)), blocks_of(bits, 4 * 48, 64, 32, zero))
     assert isinstance(check(target, weights, SORTED).tiling, gemm_stored.Tiling)
+
+
+@WITH_DOTS
+@pytest.mark.parametrize("indices", [SORTED, [1], [3, 1, 0]], ids=len)
+def test_matrices_of_few_bits_in_any_tiling_where_bytes_are_multiplied(target, indices):
+    """Also of an expert that has one row."""
+    weights = derived(Reshape((4, 48, 64)), blocks_of(4, 4 * 48, 64, 32, "middle"))
+    node, arrays, sizes = picked(weights, indices)
+    (expected,) = run_node(node, arrays, sizes)
+    for choice in choices_of(gemm_experts, node, target):
+        ((got, _),) = harness.run_choice(node, choice, arrays, target, sizes)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
 
 
 def test_an_index_outside_fails():

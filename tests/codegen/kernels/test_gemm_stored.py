@@ -91,6 +91,75 @@ def test_rows_that_only_the_run_knows(target, rounded):
 
 
 @TARGETS
+@pytest.mark.parametrize("rounded", [0, 32])
+def test_one_zero_point_that_lies_between_integers(target, rounded):
+    rng = np.random.default_rng(7)
+    codes = Constant.of(rng.integers(0, 16, (33, 3, 32)).astype(dtypes.numpy_dtype("uint4")))
+    scale = Constant.of(rng.uniform(0.01, 0.1, (33, 3, 1)).astype(np.float32))
+    body = (expr.input_(0, "uint4").cast("float32") - 7.5) * expr.input_(1, "float32")
+    weights = derived(Reshape((33, 96)), derived(Map(body), codes, scale))
+    check(target, weights, 1, rounded=rounded)
+
+
+def row_product(target, weights, row):
+    """What the product of a row with the weights' transpose is on a target."""
+    node, (_, matrix), _ = product(weights, 1)
+    (choice,) = choices_of(gemm_stored, node, target)
+    ((got, _),) = harness.run_choice(node, choice, [row, matrix], target, {})
+    return choice, got[0], matrix
+
+
+@TARGETS
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zero", ["middle", "each"])
+@pytest.mark.parametrize("spread", [1, 1e3, 1e6, 1e12])
+def test_a_row_keeps_the_digits_of_its_numbers(target, bits, zero, spread):
+    """However far they are apart: a sum loses what float32 would, and 2^-30 of a block's greatest."""
+    weights = blocks_of(bits, 40, 96, 32, zero)
+    rng = np.random.default_rng(int(spread))
+    row = (rng.standard_normal((1, 96)) * spread ** rng.uniform(-1, 1, 96)).astype(np.float32)
+    _, got, matrix = row_product(target, weights, row)
+    exact = row.astype(np.float64) @ matrix.T.astype(np.float64)
+    terms = (np.abs(row) @ np.abs(matrix.T)).astype(np.float64)
+    greatest = np.repeat(np.abs(row).reshape(3, 32).max(1), 32)
+    lost = 2.0**-21 * terms + 2.0**-30 * (greatest @ np.abs(matrix.T))
+    assert (np.abs(got - exact) <= lost + 2.0**-120).all()
+
+
+@TARGETS
+def test_a_row_of_numbers_at_the_ends_of_their_range(target):
+    weights = blocks_of(4, 20, 128, 32, "middle")
+    row = np.zeros((1, 128), np.float32)
+    _, got, matrix = row_product(target, weights, row)
+    assert (got == 0).all()
+    row[0, 32:64], row[0, 64:96] = 2.0**120, 2.0**-120
+    row[0, ::2] *= -1
+    _, got, _ = row_product(target, weights, row)
+    np.testing.assert_allclose(got, (row.astype(np.float64) @ matrix.T)[0], rtol=1e-5)
+    row[0, 32:64] = 0
+    _, got, _ = row_product(target, weights, row)
+    np.testing.assert_allclose(got, (row.astype(np.float64) @ matrix.T)[0], rtol=1e-5)
+
+
+@TARGETS
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_reaches_every_result(target, number):
+    weights, row = blocks_of(4, 20, 70, 32, "each"), np.ones((1, 70), np.float32)
+    row[0, 40] = number
+    _, got, _ = row_product(target, weights, row)
+    assert not np.isfinite(got).any()
+
+
+@pytest.mark.parametrize("target", VNNI, ids=str)
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_a_row_by_itself_is_multiplied_as_digits(target, bits):
+    for block, digits in ((32, True), (512, False)):
+        choice = check(target, blocks_of(bits, 40, 512, block, "middle"), 1)
+        assert choice.tiling.digits == digits
+    assert not check(target, blocks_of(bits, 40, 64, 32, "middle"), 2).tiling.digits
+
+
+@TARGETS
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("form", ["mk,nk->mn", "mk,kn->mn"])
 def test_halves_with_and_without_scales(target, dtype, form):
