@@ -8,7 +8,8 @@ along one axis: t products instead of r*m.
                          M[i] += V[i] U[i]    t*t products in register tiles
                          out  = A' M A        pieces, then their epilogue
 Weights are stored as they are, a window a channel, and transformed while they are in the cache: a stored
-transform would be up to seven times as much to load.
+transform would be up to seven times as much to load. Only those of bytes are stored transformed, as the pairs
+of 16 bits that are multiplied (`tiles/winograd_arithmetic.py`).
 """
 
 from __future__ import annotations
@@ -22,23 +23,25 @@ import numpy as np
 from ...ir import dims, dtypes
 from ...ir.graph import Constant, Node, TensorType
 from ...ir.ops import Conv
+from ...ir.quantised import BYTES
 from ...ir.stored import half_weights
 from ...records import dataclass
 from ...target import Target
 from .. import costs
 from ..costs import Estimate
-from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, nearest, single
+from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, nearest, offered, single
 from ..text.emitter import ENTRY, Function, scalar_type, vector_type
-from ..tiles.blocked import Window, clear_planes, halo_layout, plane_axes, without_halo
+from ..tiles.blocked import Window, clear_planes, plane_axes, without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.grouped import channel_ranges
 from ..tiles.microkernel import height_counts, most_rows, step_time
 from ..tiles.panels import Panels, by_depth, in_panels, panel_tiling, panels_of
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
+from ..tiles.winograd_arithmetic import Arithmetic, of_bytes, of_numbers
 from ..tiles.winograd_functions import emit_join, emit_multiply, emit_spread, emit_weights
 from ..tiles.winograd_plan import Bands, Tiling, WinogradPlan, piece_of
-from .conv import is_plain, window
+from .conv import is_plain, is_summed, padded_layout, window
 from .conv_grouped import spread_groups
 
 PIECES = {3: (2, 4, 6), 5: (2, 4)}  # the values of m for windows of r x r
@@ -52,7 +55,7 @@ FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     """For each size of a piece the fastest groupings."""
-    if not is_plain(node) or node.op.transposed or node.op.exact:
+    if not is_summed(node, target) or node.op.transposed or node.op.exact:
         return
     x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
     halo, block, rank = win.halo, target.block, x.rank - 2
@@ -64,25 +67,52 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     operands = operand_layouts(node, block)
     if operands is None:
         return
-    stored = None if grouped else stored_halves(node.inputs[1].constant, target)
-    widths = {panel_tiling(target, outputs, block, x.dtype).vectors}
-    if grouped:  # panels of several groups hold zeros, the more the more groups meet in them
-        widths = set(range(1, min(-(-outputs // block), 4) + 1))
+    stored = None if grouped or not is_plain(node) else stored_halves(node.inputs[1].constant, target)
     for m in _piece_sizes(win):
+        arithmetic = arithmetic_of(node, target, m)
+        if arithmetic is None or not _is_exact(node, arithmetic):
+            continue
+        dot, sums = arithmetic.dot, arithmetic.sums
+        widths = {panel_tiling(target, outputs, block, sums, dot).vectors}
+        if grouped:  # panels of several groups hold zeros, the more the more groups meet in them
+            widths = set(range(1, min(-(-outputs // block), 4) + 1))
         options = [
-            Tiling(m, vectors, rows, pieces, kept, stored)
+            Tiling(m, vectors, rows, pieces, kept, stored, None if dot is None else dot.group)
             for vectors in widths
-            for rows in (most_rows(target, vectors * target.registers(x.dtype, block)),)
-            for pieces, kept in _groupings(node, target, m, vectors, rows)
+            for rows in (most_rows(target, vectors * target.registers(sums, block), dot),)
+            for pieces, kept in _groupings(node, target, arithmetic, m, vectors, rows)
         ]
-        for cost, tiling in nearest((estimate(node, target, o), o) for o in dict.fromkeys(options)):
+        costs_of = ((estimate(node, target, arithmetic, o), o) for o in dict.fromkeys(options))
+        for cost, tiling in nearest(costs_of):
             yield Offer(
                 cost + packing_estimate(node, target),
                 tiling,
-                (halo_layout(wide_enough(halo, out, piece_of(win, m)), block, rank), None, *operands),
+                (padded_layout(node, wide_enough(halo, out, piece_of(win, m)), block), None, *operands),
                 without_halo(block, rank),
                 (1, *packed_operands(node)),
             )
+
+
+def arithmetic_of(node: Node[Conv], target: Target, m: int) -> Arithmetic | None:
+    """In what pieces of m results are computed; None where they cannot be."""
+    if is_plain(node):
+        return of_numbers(node.op.accumulate, piece_of(window(node), m), window(node).kernel)
+    found = _of_bytes(node, m)
+    dot = None if found is None else target.integer_dot(found.factors, found.factors, found.sums)
+    return None if found is None or dot is None else replace(found, dot=dot)
+
+
+def _of_bytes(node: Node[Conv], m: int) -> Arithmetic | None:
+    """The same but for what the target multiplies with."""
+    x, w, win = node.inputs[0], node.inputs[1], window(node)
+    if x.dtype not in BYTES or w.dtype != "int8" or node.op.accumulate != "int32":
+        return None
+    return of_bytes(x.dtype, node.op.zero, piece_of(win, m), win.kernel)
+
+
+def _is_exact(node: Node[Conv], arithmetic: Arithmetic) -> bool:
+    """Whether sums of integers are those of the direct ones, whatever the data are."""
+    return arithmetic.dot is None or arithmetic.is_exact(node.inputs[1].data, node.inputs[0].dtype)
 
 
 def _piece_sizes(window: Window) -> tuple[int, ...]:
@@ -100,30 +130,34 @@ def wide_enough(halo: tuple[int, int], out: TensorType, piece: tuple[int, int]) 
     return rows, columns
 
 
-def _spans(node: Node[Conv], block: int, vectors: int) -> list[tuple[int, int]]:
-    """For each panel the input channels that it sums over, whole blocks where there are groups."""
+def _spans(node: Node[Conv], block: int, vectors: int, group: int | None) -> list[tuple[int, int]]:
+    """For each panel the input channels that it sums over, whole blocks where there are groups, else as many
+    as one dot product adds up."""
     channels, outputs = (dims.number(value.shape[1]) for value in (node.inputs[0], node.outputs[0]))
-    together = block if node.op.groups > 1 else 1
+    together = block if node.op.groups > 1 else group or 1
     return channel_ranges(channels, outputs, node.op.groups, block, vectors, together)
 
 
 def _groupings(
-    node: Node[Conv], target: Target, m: int, vectors: int, rows: int
+    node: Node[Conv], target: Target, arithmetic: Arithmetic, m: int, vectors: int, rows: int
 ) -> Iterator[tuple[int, bool]]:
     """Numbers of pieces that a group may have, and whether weights are kept beside it. Where they are not,
-    the larger groups are, the more seldom weights are transformed; V may be as large as the second-level
-    cache or twice that, since it is read in order."""
+    the larger groups are, the more seldom weights are transformed, or read; V may be as large as the
+    second-level cache or twice that, since it is read in order."""
     x, facts = node.inputs[0].tensor, target.facts
-    block, size = target.block, dtypes.itemsize(node.op.accumulate)
+    block, size = target.block, dtypes.itemsize(arithmetic.factors)
     channels = -(-dims.number(x.shape[1]) // block) * block
-    depths = [high - low for low, high in _spans(node, block, vectors)]
+    depths = [high - low for low, high in _spans(node, block, vectors, arithmetic.group)]
     matrices, width = prod(_points(node, m)) * size, vectors * block
-    pieces = _pieces(node, m)
-    if node.op.groups > 1 and matrices * max(depths) * width > facts.level2_bytes // 2:
+    pieces, packed = _pieces(node, m), arithmetic.dot is not None
+    if node.op.groups > 1 and not packed and matrices * max(depths) * width > facts.level2_bytes // 2:
         return  # U of a panel is not cut into chunks there
     for nbytes in (facts.level2_bytes // 3, facts.level2_bytes, 2 * facts.level2_bytes):
+        nbytes //= 2 if packed else 1  # M is beside V
         most = max(rows, min(nbytes, facts.level3_bytes // 3) // (matrices * channels))
         yield -(-pieces // -(-pieces // most)), False  # groups of equal size
+    if packed:
+        return
     kept = matrices * max(depths) * width * len(depths)
     room = (facts.level2_bytes - kept) // (matrices * (channels + width))  # pieces whose V and M fit beside U
     if room >= rows:
@@ -150,82 +184,105 @@ def products_share(node: Node[Conv], tiling: Tiling) -> float:
     return prod(_points(node, tiling.m)) / prod((*win.kernel, *piece_of(win, tiling.m)))
 
 
-def estimate(node: Node[Conv], target: Target, tiling: Tiling) -> Estimate:
+def factors(node: Node[Conv]) -> tuple[str, str]:
+    """The types of what is multiplied."""
+    return ("int16",) * 2 if node.inputs[0].dtype in BYTES else (node.inputs[0].dtype, node.inputs[1].dtype)
+
+
+def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: Tiling) -> Estimate:
     """Products in tiles, transforms by their instructions, the weights' for every group of pieces unless they
-    are kept, and moving everything once."""
-    x, w = node.inputs[0].tensor, node.inputs[1].tensor
+    are kept or stored, and moving everything once."""
+    x, w, dot = node.inputs[0].tensor, node.inputs[1].tensor, arithmetic.dot
     m, vectors, block = tiling.m, tiling.vectors, target.block
-    win, points, pieces = window(node), _points(node, m), _pieces(node, m)
-    t, height, (piece_height, _) = prod(points), points[0], piece_of(win, m)
-    depths = [high - low for low, high in _spans(node, block, vectors)]
-    parts, size = target.registers(x.dtype, block), dtypes.itemsize(x.dtype)  # of a vector
-    rows, panels = most_rows(target, vectors * parts), len(depths)
+    t, pieces = prod(_points(node, m)), _pieces(node, m)
+    depths = [high - low for low, high in _spans(node, block, vectors, tiling.group)]
+    parts = target.registers(arithmetic.sums, block)  # of a vector
+    size, of_sums = (dtypes.itemsize(dtype) for dtype in (arithmetic.factors, arithmetic.sums))
+    rows, panels = most_rows(target, vectors * parts, dot), len(depths)
     channels = sum(depths) / panels  # of a panel
     blocks, groups = -(-dims.number(x.shape[1]) // block), -(-pieces // tiling.pieces)
     panel, found = channels * vectors * block * size, costs.step(target)
     for height, count in height_counts(-(-pieces // groups), rows).items():
-        tile = Estimate(compute=channels * step_time(target, height, vectors * parts))
-        found += (tile + costs.again(target, panel, panel)) * (groups * count * panels * t)
+        steps = channels / arithmetic.group * step_time(target, height, vectors * parts, 1, dot)
+        found += (Estimate(compute=steps) + costs.again(target, panel, panel)) * (groups * count * panels * t)
     matrices, width = t * size, vectors * block  # bytes of a channel of a piece in all matrices
-    kept = panels * max(depths) * matrices * width
-    u = kept if tiling.kept else min(channels * matrices * width, target.facts.level2_bytes // 3)
-    among = tiling.pieces * matrices * (blocks * block + width) + u  # V, M and U
+    u: float = panels * max(depths) * matrices * width
+    if not tiling.kept:
+        u = min(channels * matrices * width, target.facts.level2_bytes // 3)
+    among = tiling.pieces * t * (size * blocks * block + of_sums * width) + u  # V, M and U
     found += costs.again(target, panels * pieces * matrices * channels, among)
     found += costs.scattered(target, pieces * matrices * blocks * block, among)
-    spilled = [2 * n if n > target.vector_registers else 0 for n in (t, piece_height * points[1])]
+    data, weights, results = _transforms(node, target, m)
+    transformed = parts * pieces * (data * blocks + results * panels * vectors)
+    if dot is None:
+        times = 1 if tiling.kept else groups
+        weights *= parts * times * channels * panels * vectors
+        found += costs.loads(target, costs.WINOGRAD * transformed + costs.WINOGRAD_WEIGHTS * weights)
+        found += costs.stored(target, dims.number(w.nbytes))
+    else:
+        found += costs.loads(target, costs.WINOGRAD_BYTES * transformed)
+        found += costs.stored(target, sum(depths) * matrices * width)
+    return found + costs.epilogue(target, node, arithmetic.sums) + costs.traffic(target, node)
+
+
+def _transforms(node: Node[Conv], target: Target, m: int) -> tuple[float, float, float]:
+    """Instructions that transform a vector of a piece's data, of a window, of a piece's results."""
+    win, (height, width) = window(node), _points(node, m)
+    t, piece_height = height * width, piece_of(win, m)[0]
+    spilled = [2 * n if n > target.vector_registers else 0 for n in (t, piece_height * width)]
     down, across = (1 if side > 1 else 0 for side in win.kernel)  # which axes are transformed
-    steps = points[1] * down * (5 * height // 2 - 2) + height * across * (5 * points[1] // 2 - 2)
-    data = parts * pieces * blocks * (2 * t + steps + spilled[0])
-    times = 1 if tiling.kept else groups
-    steps = 2 * (win.kernel[1] * height * down + t * across)
-    weights = parts * times * channels * panels * vectors * (t + win.taps + steps)
-    steps = 2 * (t * down + piece_height * points[1] * across)
-    results = parts * pieces * panels * vectors * (2 * t + steps + spilled[1])
-    found += costs.loads(target, costs.WINOGRAD * (data + results) + costs.WINOGRAD_WEIGHTS * weights)
-    found += costs.epilogue(target, node, x.dtype)
-    found += costs.stored(target, dims.number(w.nbytes))
-    return found + costs.traffic(target, node)
+    data = width * down * (5 * height // 2 - 2) + height * across * (5 * width // 2 - 2)
+    weights = 2 * (win.kernel[1] * height * down + t * across)
+    results = 2 * (t * down + piece_height * width * across)
+    return 2 * t + data + spilled[0], t + win.taps + weights, 2 * t + results + spilled[1]
 
 
 # Weights -----------------------------------------------------------------------------------------
 
 
 def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | None:
-    """Weights as [panel][channel][tap][vectors * block]."""
+    """Weights as [panel][channel][tap][vectors * block], or transformed as
+    [panel][matrix][channel / group][vectors * block][group]."""
     if operand != 1:
         return pack_operand(node.inputs[operand], node.outputs[0].rank, choice.block)
     halves = half_weights(node.inputs[1].data) if choice.tiling.stored else None
     weights = halves or node.inputs[1].data
     kinds = panels_of(weights.shape[0], choice.block, choice.tiling.vectors)
-    if node.op.groups > 1:
-        return _packed_groups(node, choice, kinds)
+    if node.op.groups > 1 or choice.tiling.group is not None:
+        return _packed_spans(node, choice, kinds)
     size = sum(p.count * p.width for p in kinds) * prod(weights.shape[1:])
     return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.array, 1), kinds))
 
 
-def _packed_groups(node: Node[Conv], choice: Choice[Tiling], kinds: Sequence[Panels]) -> Constant:
-    """The panels of a grouped convolution, each of the channels that it sums over; zeros join groups."""
-    weights, spans = node.inputs[1].data, _spans(node, choice.block, choice.tiling.vectors)
+def _packed_spans(node: Node[Conv], choice: Choice[Tiling], kinds: Sequence[Panels]) -> Constant:
+    """Panels, each of the channels that it sums over; zeros join groups."""
+    weights, tiling, win = node.inputs[1].data, choice.tiling, window(node)
+    spans = _spans(node, choice.block, tiling.vectors, tiling.group)
     widths = [p.width for p in kinds for _ in range(p.count)]
-    size = sum(prod(weights.shape[2:]) * (high - low) * width for (low, high), width in zip(spans, widths))
+    arithmetic = None if tiling.group is None else _of_bytes(node, tiling.m)
+    each = win.taps if arithmetic is None else prod(_points(node, tiling.m))
+    size = sum(each * (high - low) * width for (low, high), width in zip(spans, widths))
 
     def make() -> np.ndarray:
         array, first, panels = weights.array, 0, []
         for (low, high), width in zip(spans, widths):
-            spread = spread_groups(array, node.op.groups, first, low, high, width)
-            panels.append(spread.reshape(-1))
+            panel = spread_groups(array, node.op.groups, first, low, high, width)
+            if arithmetic is not None:
+                panel = arithmetic.in_groups(panel, tiling.group or 1)
+            panels.append(panel.reshape(-1))
             first += width
         return np.concatenate(panels)
 
-    return Constant(weights.dtype, (size,), make)
+    return Constant(weights.dtype if arithmetic is None else arithmetic.factors, (size,), make)
 
 
 # Code --------------------------------------------------------------------------------------------
 
 
 def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
-    spans = _spans(node, choice.block, choice.tiling.vectors)
-    plan = WinogradPlan(node, choice, target, window(node), spans)
+    spans = _spans(node, choice.block, choice.tiling.vectors, choice.tiling.group)
+    arithmetic = offered(arithmetic_of(node, target, choice.tiling.m), node)
+    plan = WinogradPlan(node, choice, target, window(node), arithmetic, spans)
     return packed_by_run(node, emit_plan(plan), target, plan.weight_bytes, [plan.run_panels])
 
 
@@ -243,7 +300,8 @@ def emit_plan(plan: WinogradPlan) -> Code:
             emit_share(f, plan, share_of(f, plan, rest, run, loop.index, begin, places), run)
     emit_spread(k, plan)
     for kind in plan.kinds:
-        emit_weights(k, plan, kind)
+        if not plan.packed:
+            emit_weights(k, plan, kind)
         for height in plan.heights:
             emit_multiply(k, plan, plan.tile(height, kind.vectors))
         emit_join(k, plan, kind)
@@ -309,7 +367,7 @@ def emit_share(f: KernelFunction, plan: WinogradPlan, share: Share, run: str) ->
             plane = f.offset(image, f.mul(blocks.index, f.size(plan.x.plane)))
             source = plan.tap(f, plane, y, x)
             line = f.add(f.mul(blocks.index, height), rows.index)
-            target = f.offset(tile, f.mul(line, plan.x.pixel))
+            target = f.offset(tile, f.mul(line, plan.pixel))
             for part in plan.parts:
                 places = f"ptr {f.offset(source, part)}, ptr {f.offset(target, part)}"
                 f.statement(f"call void @{ENTRY}.spread(ptr %args, {places})")
@@ -329,15 +387,14 @@ def emit_kept(f: KernelFunction, plan: WinogradPlan, u: str) -> None:
     """U of all panels, where it is kept."""
     for kind in plan.kinds if plan.kept else ():
         with f.loop(0, kind.count) as panels:
-            weights = plan.panel_weights(f, kind, panels.index)
-            depth = plan.span_of(f, kind, panels.index)[2] if plan.grouped else str(plan.chunk)
+            weights, _, depth = plan.span_of(f, kind, panels.index)
             emit_transformed(f, plan, kind, weights, plan.panel_u(f, kind, u, panels.index), depth)
 
 
 def emit_products(f: KernelFunction, plan: WinogradPlan, kind: Panels, panel: str, share: Share) -> None:
     """M of a panel, over chunks of channels."""
     share = replace(share, u=plan.panel_u(f, kind, share.u, panel))
-    if plan.grouped:
+    if plan.grouped or plan.packed:
         weights, first, depth = plan.span_of(f, kind, panel)
         emit_chunk(f, plan, kind, weights, share, first, depth)
         return
@@ -365,16 +422,16 @@ def emit_chunk(
 ) -> None:
     """M of so many channels, from a block of them on."""
     row = kind.width * plan.size
-    if not plan.kept:
+    if not plan.kept and not plan.packed:
         emit_transformed(f, plan, kind, weights, share.u, depth)
     whole, rest = f.divide(depth, plan.block)
     with f.loop(0, plan.matrices) as matrices:
         i = matrices.index
         a = f.offset("%scratch", f.mul(i, plan.v_step))
-        b, c = f.offset(share.u, f.mul(i, plan.u_step)), f.offset(share.m, f.mul(i, plan.m_step))
+        b, c = plan.u_of(f, kind, weights, share.u, depth, i), f.offset(share.m, f.mul(i, plan.m_step))
 
         def tile(height: int, start: str) -> None:
-            rows = f.add(f.mul(start, plan.piece), f.mul(first, height * plan.x.pixel))
+            rows = f.add(f.mul(start, plan.piece), f.mul(first, height * plan.pixel))
             places = [f.offset(a, rows), b, f.offset(c, f.mul(start, row))]
             if plan.fetched:
                 places.append(plan.ahead_word(f, kind, weights, depth, i, start))

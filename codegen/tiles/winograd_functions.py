@@ -26,16 +26,17 @@ from .winograd_transforms import Transformed, axes, by_columns, by_rows
 
 def emit_spread(k: KernelText, plan: WinogradPlan) -> None:
     """B' x B of one piece in some lanes of a block of channels, from %x to %v."""
-    size, align = plan.x.pixel, min(plan.lanes * plan.size, LINE)
+    size, align = (min(plan.lanes * dtypes.itemsize(t), LINE) for t in (plan.x.dtype, plan.factors))
     with _function(k, "spread", ["ptr %args", "ptr noalias %x", "ptr noalias %v"]) as f:
-        v = Vectors(f, plan.dtype, plan.lanes)
+        v = Vectors(f, plan.factors, plan.lanes)
         rows = [f.offset("%x", f.mul(y, f.size(plan.x.row))) for y in range(plan.t[0])]
 
         def load(y: int, x: str | int) -> str:
-            return f.load(v.type, f.element(rows[y], x, size), align)
+            place = f.element(rows[y], x, plan.x.pixel)
+            return load_widened(f, plan.x.dtype, plan.factors, plan.lanes, place, size)
 
-        matrices = axes(t.data for t in plan.transforms)
-        _store_all(f, v, Transformed(by_rows, v, matrices, load, align), "%v", plan.v_step)
+        matrices, taken = axes(t.data for t in plan.transforms), plan.arithmetic.taken
+        _store_all(f, v, Transformed(by_rows, v, matrices, load, align, taken=taken), "%v", plan.v_step)
         f.statement("ret void")
 
 
@@ -77,12 +78,12 @@ def emit_multiply(k: KernelText, plan: WinogradPlan, tile: Tile) -> None:
 
         chunked = not plan.grouped and plan.chunk < plan.x.channels
         start = load_tile(f, tile, place) if chunked else tile.zeros()
-        rows, step = [r * plan.x.pixel for r in range(tile.rows)], tile.rows * plan.x.pixel
+        rows, step = [r * plan.pixel for r in range(tile.rows)], tile.rows * plan.pixel
         panel = Panel("%b", ahead=Ahead("%ahead", plan.bytes_ahead(tile)) if plan.fetched else None)
         sums, panel = nest(f, tile, start, "%a", panel, [("%whole", step)], plan.block, rows)
-        if plan.x.channels % plan.block and not plan.grouped:
+        if (rest := plan.depth % plan.block) and not plan.grouped:
             a = f.offset("%a", f.mul("%whole", step))
-            sums, _ = nest(f, tile, sums, a, panel, [], "%rest", rows)
+            sums, _ = nest(f, tile, sums, a, panel, [], rest if plan.packed else "%rest", rows)
         store_tile(f, tile, sums, place)
         f.statement("ret void")
 
@@ -101,7 +102,7 @@ def emit_join(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
         whole, start = Vectors(f, plan.dtype, plan.block), plan.epilogue.start(f, kind.vectors)
         done = Finish(plan.epilogue, f, plan.out, kind.vectors, plan.size_of_piece)
         for j in range(kind.vectors):
-            bias = [start[j]] * len(plan.parts)
+            bias = [start[j] if plan.arithmetic.dot is None else "zeroinitializer"] * len(plan.parts)
             if len(bias) == 2 and start[j] != "zeroinitializer":
                 bias = [whole.part(half, start[j]) for half in (0, 1)]
             parts = [
@@ -111,6 +112,8 @@ def emit_join(k: KernelText, plan: WinogradPlan, kind: Panels) -> None:
             for y in parts[0].rows(*plan.own(f)[0]):
                 for x, values in enumerate(zip(*(part.row(y) for part in parts))):
                     value = values[0] if len(values) == 1 else whole.joined(*values)
+                    if plan.arithmetic.dot is not None:
+                        value = whole.add(plan.arithmetic.unscaled(whole, value), start[j])
                     with _owned(f, plan, y, x):
                         done.put(value, j, y, x)
         done.rework(*plan.own(f))

@@ -22,7 +22,7 @@ from .microkernel import Tile, equal_heights, for_equal_tiles, waits
 from .panel import LINE
 from .panels import Panels, panels_of
 from .run_packing import RunPanels
-from .winograd_transforms import transforms
+from .winograd_arithmetic import Arithmetic
 
 Bands = tuple[str, str]  # the first of a group's bands of tiles, and the one behind the last
 
@@ -31,7 +31,8 @@ Bands = tuple[str, str]  # the first of a group's bands of tiles, and the one be
 class Tiling:
     """Pieces of m results along each axis on which the window is longer than 1, in groups of about `pieces`;
     panels of `vectors` blocks of channels and tiles of at most `rows` pieces. `kept`: weights are transformed
-    once, all of them, not for every group. `stored`: the weights' type, where it is not that of sums."""
+    once, all of them, not for every group. `stored`: the weights' type, where it is not that of sums.
+    `group`: channels that one dot product adds up, where weights are transformed before the run."""
 
     m: int
     vectors: int
@@ -39,6 +40,7 @@ class Tiling:
     pieces: int
     kept: bool = False
     stored: str | None = None
+    group: int | None = None
 
 
 def piece_of(window: Window, m: int) -> tuple[int, int]:
@@ -64,19 +66,24 @@ class WinogradPlan:
         choice: Choice[Tiling],
         target: Target,
         window: Window,
+        arithmetic: Arithmetic,
         spans: Sequence[tuple[int, int]],
     ):
         tiling = choice.tiling
+        self.arithmetic = arithmetic
         self.target, self.cost, self.sides = target, choice.cost, window.kernel
         self.size_of_piece = piece_of(window, tiling.m)
-        self.transforms = tuple(map(transforms, self.size_of_piece, self.sides))
+        self.transforms = arithmetic.transforms
         self.t = tuple(m + r - 1 for m, r in zip(self.size_of_piece, self.sides))
         self.matrices = prod(self.t)  # products a channel
         self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
         self.block, self.window = self.out.block, window
-        self.dtype, self.size = node.op.accumulate, dtypes.itemsize(node.op.accumulate)
-        self.stored = tiling.stored or self.dtype  # of weights
+        self.dtype, self.size = arithmetic.sums, dtypes.itemsize(arithmetic.sums)
+        self.factors = arithmetic.factors  # the type of V and U
+        self.stored = tiling.stored or self.factors  # of weights
+        self.packed = tiling.group is not None  # whether weights are stored as U
         self.vector = self.block * self.size  # bytes of a vector of sums
+        self.pixel = self.block * dtypes.itemsize(self.factors)  # of a vector of V
         self.lanes = min(self.block, target.lanes(self.dtype))  # that are transformed at once
         self.parts = [part * self.lanes * self.size for part in range(self.block // self.lanes)]
         self.epilogue = Epilogue(node, self.block)
@@ -87,12 +94,12 @@ class WinogradPlan:
         height, width = self.size_of_piece
         self.columns = dims.ceil_divide(self.out.width, width)
         self.pieces = dims.ceil_divide(self.out.height, height) * self.columns
-        self.piece = self.x.blocks * self.x.pixel  # bytes of a piece in one of the matrices V
+        self.piece = self.x.blocks * self.pixel  # bytes of a piece in one of the matrices V
         self.groups = self._groups(tiling.pieces)
         most = self.counts[-1]
         self.v_step = _apart(most * self.piece)
         self.chunk = self._chunk()
-        self.u_step = _apart(self.chunk * self.widest * self.block * self.size)
+        self.u_step = 0 if self.packed else _apart(self.chunk * self.widest * self.block * self.size)
         self.m_step = _apart(most * self.widest * self.block * self.size)
         self.parted, self.bands = self._parted()
         self.fetched = self._waits()
@@ -102,6 +109,16 @@ class WinogradPlan:
         return prod(self.sides)
 
     # Sizes ---------------------------------------------------------------------------------------
+
+    @property
+    def depth(self) -> int:
+        """Input channels that a panel sums over, at most."""
+        return max(high - low for low, high in self.spans)
+
+    @property
+    def channel_bytes(self) -> int:
+        """Of the weights that one column of a panel has for an input channel."""
+        return (self.matrices if self.packed else self.taps) * dtypes.itemsize(self.stored)
 
     def _groups(self, most: int) -> Lines:
         count = -(-dims.typical(self.pieces) // most)
@@ -124,9 +141,9 @@ class WinogradPlan:
 
     def _chunk(self) -> int:
         """Channels whose U takes a third of the second-level cache, whole blocks, or all that a panel has, as
-        where U is kept."""
-        if self.kept or self.grouped:
-            return max(high - low for low, high in self.spans)
+        where U is kept or stored."""
+        if self.kept or self.grouped or self.packed:
+            return self.depth
         block = self.matrices * self.widest * self.block**2 * self.size  # bytes of a block of channels
         most = max(1, self.target.facts.level2_bytes // 3 // block)
         chunks = -(-self.x.blocks // most)
@@ -141,40 +158,40 @@ class WinogradPlan:
         panels = sum(kind.count for kind in self.kinds)
         wanted = costs.parts_for(self.cost.total) // dims.typical(self.out.batch * self.groups.count)
         parted, each = max(1, min(panels, wanted)), self.groups.each
-        tiles = -(-each // self.rows) if isinstance(self.pieces, int) else each // self.rows
+        tiles = -(-each // self.rows) if isinstance(self.pieces, int) else self.counts[-1] // self.rows
         return parted, max(1, min(tiles, wanted // parted))
 
     def _waits(self) -> bool:
-        """Whether weights are transformed for every group, and waited for unless products fetch those of the
-        next chunk of channels."""
+        """Whether weights are read for every group, and waited for unless products fetch those of the next
+        chunk of channels, or where they are stored as U those of the next matrix."""
         tile = self.tile(max(self.heights), self.widest)
         return not self.kept and not self.grouped and waits(self.target, tile, self.bytes_ahead(tile))
 
     def bytes_ahead(self, tile: Tile) -> int:
         """What a tile fetches in a step of k, so that all tiles of a group fetch the weights of all taps for
         each."""
-        weights = self.taps * tile.columns * dtypes.itemsize(self.stored)
+        weights = self.channel_bytes * tile.columns * tile.group
         return -(-weights * tile.rows // (self.matrices * self.counts[-1]))
 
     def ahead_word(self, f: Function, kind: Panels, weights: str, depth: str, i: str, start: str) -> str:
-        """Where what the tile at `start` of the i-th matrix fetches begins, behind these weights."""
-        nbytes = int(depth) * self.taps * kind.width * dtypes.itemsize(self.stored)
-        pieces = self.counts[-1]
+        """Where what the tile at `start` of the i-th matrix fetches begins, behind these weights or, where
+        they are stored as U, behind those of this matrix."""
+        nbytes, pieces = int(depth) * self.channel_bytes * kind.width, self.counts[-1]
         share = f.mul(f.add(f.mul(i, pieces), start), -(-nbytes // (self.matrices * pieces)))
-        return f.offset(weights, f.add(nbytes, share))
+        return f.offset(weights, f.add(nbytes // self.matrices if self.packed else nbytes, share))
 
     @property
     def panel_bytes(self) -> int:
         """Bytes of the weights of one column of panels."""
-        return self.x.channels * self.taps * dtypes.itemsize(self.stored)
+        return self.depth * self.channel_bytes
 
     @property
     def starts(self) -> list[int]:
         """Where the weights of each panel of a grouped convolution begin, in bytes, and where they end."""
         widths = [kind.width for kind in self.kinds for _ in range(kind.count)]
-        found, each = [0], self.taps * dtypes.itemsize(self.stored)
+        found = [0]
         for (low, high), width in zip(self.spans, widths, strict=True):
-            found.append(found[-1] + (high - low) * width * each)
+            found.append(found[-1] + (high - low) * width * self.channel_bytes)
         return found
 
     @property
@@ -207,13 +224,15 @@ class WinogradPlan:
         return f.mul(block, self.panel_bytes * self.block)
 
     def span_of(self, f: KernelFunction, kind: Panels, panel: str) -> tuple[str, str, str]:
-        """Where the weights of a panel of a grouped convolution begin, its first block of input channels, and
-        how many channels it sums over."""
+        """Where the weights of a panel begin, its first block of input channels, and how many channels it
+        sums over."""
+        if not self.grouped:
+            return self.panel_weights(f, kind, panel), "0", str(self.depth)
         start, first, depth = self.span_words(f, kind, panel)
         return f.offset(f.input(1), start), first, depth
 
     def span_words(self, f: KernelFunction, kind: Panels, panel: str) -> tuple[str, str, str]:
-        """What span_of finds; where the weights begin, in bytes."""
+        """What span_of finds of a grouped convolution; where the weights begin, in bytes."""
         table: list[int] = []
         for start, (low, high) in zip(self.starts, self.spans):
             table += [start, low // self.block, high - low]
@@ -232,8 +251,15 @@ class WinogradPlan:
         """Where U of the panel-th panel of a kind begins."""
         return f.offset(u, f.mul(f.add(kind.first, panel), self.matrices * self.u_step)) if self.kept else u
 
+    def u_of(self, f: Function, kind: Panels, weights: str, u: str, depth: str, matrix: str) -> str:
+        """Where a matrix U of a panel begins, which has so many channels."""
+        if not self.packed:
+            return f.offset(u, f.mul(matrix, self.u_step))
+        return f.offset(weights, f.mul(matrix, f.mul(depth, kind.width * dtypes.itemsize(self.stored))))
+
     def tile(self, height: int, vectors: int) -> Tile:
-        return Tile(height, vectors, self.block, self.dtype, self.dtype, self.dtype)
+        types = self.factors, self.factors, self.dtype
+        return Tile(height, vectors, self.block, *types, self.arithmetic.dot)
 
     def first_tile(self, f: Function, tiles: str | int, band: str) -> str:
         """The first of so many tiles that belongs to a band."""

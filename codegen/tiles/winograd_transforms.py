@@ -3,6 +3,9 @@ inputs by t products (Toom and Cook; "Fast Algorithms for Convolutional Neural N
 2015).
 
     result * ((weights * w) . (data * x)),   the same along each axis of an image
+
+Of bytes all is computed in whole numbers, exactly: what the transform of weights would divide by is left in
+the result, `scale` times it, where sums are modulo a power of two.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache
-from math import prod
+from math import lcm, prod
 
 from ...ir import dtypes
 from ...records import dataclass
@@ -23,11 +26,13 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 class Transforms:
     """The matrices of F(m, r), of t = m + r - 1 points 0, p, -p, ..., infinity (Toom and Cook): data (t x t),
     weights (t x r) and result (m x t). Rows of data and weights for p and -p differ in the sign of their
-    odd columns, columns of result in that of their odd rows."""
+    odd columns, columns of result in that of their odd rows. `scale`: how many times too large results
+    are."""
 
     data: Matrix
     weights: Matrix
     result: Matrix
+    scale: int = 1
 
 
 @cache
@@ -51,18 +56,43 @@ def transforms(m: int, r: int) -> Transforms:
     )
 
 
+@cache
+def whole_transforms(m: int, r: int, most: int) -> Transforms | None:
+    """Those in whole numbers alone, where a row of weights gives no more than `most` times the greatest. What
+    is too much for that, a power of two, results are multiplied by."""
+    plain = transforms(m, r)
+    if any(c.denominator > 1 for row in (*plain.data, *plain.result) for c in row):
+        return None
+    scale = lcm(*(c.denominator for row in plain.weights for c in row))
+    weights, left = [], []
+    for row in plain.weights:
+        wanted, times = tuple(c * scale for c in row), 1
+        while sum(map(abs, wanted)) > most:
+            wanted, times = tuple(c / 2 for c in wanted), 2 * times
+        if any(c.denominator > 1 for c in wanted):
+            return None
+        weights.append(wanted)
+        left.append(times)
+    result = tuple(tuple(c * times for c, times in zip(row, left)) for row in plain.result)
+    return Transforms(plain.data, tuple(weights), result, scale)
+
+
 def combination(v: Vectors, factors: Sequence[Fraction], values: Sequence[str]) -> str:
     """The sum of factor * value; not every factor is zero."""
     (_, first), *terms = sorted((c != 1, k) for k, c in enumerate(factors) if c)  # 1 needs no product
     total = values[first]
     if factors[first] != 1:
-        total = v.mul(total, v.constant(float(factors[first])))
+        total = v.mul(total, _factor(v, factors[first]))
     for _, k in terms:
         if abs(factors[k]) == 1:
             total = (v.add if factors[k] == 1 else v.sub)(total, values[k])
         else:
-            total = v.fma(values[k], v.constant(float(factors[k])), total)
+            total = v.fma(values[k], _factor(v, factors[k]), total)
     return total
+
+
+def _factor(v: Vectors, factor: Fraction) -> str:
+    return v.constant(float(factor) if v.floating else int(factor))
 
 
 def by_rows(v: Vectors, matrix: Matrix, values: Sequence[str]) -> list[str]:
@@ -106,7 +136,7 @@ class Transformed:
     What registers do not hold between the two goes through memory, in order, rather than where LLVM would
     spill it, and both are loops: unrolled they were most of a convolution's code. added: to every result,
     which is to the value of the grid at the point 1 of both axes. number: of those whose memory is in use at
-    a time, `count`."""
+    a time, `count`. taken: what is taken off every value of the grid."""
 
     def __init__(
         self,
@@ -118,8 +148,10 @@ class Transformed:
         added: str = ZERO,
         number: int = 0,
         count: int = 1,
+        taken: int = 0,
     ):
         self.transform, self.v, self.matrices, self.align = transform, v, matrices, align
+        self.taken = taken
         height, width = (len(matrix[0]) for matrix in matrices)
         self.point = min(1, height - 1), min(1, width - 1)
         self.added, f, values = added, v.f, len(matrices[0]) * width
@@ -129,15 +161,21 @@ class Transformed:
             grid: list[list[str]] = [[load(y, x) for y in range(height)] for x in range(width)]
             y, x = self.point
             grid[x][y] = self._sum(grid[x][y])
-            self.columns = [transform(v, matrices[0], column) for column in grid]
+            self.columns = [self._column(column) for column in grid]
             return
         memory = f.hoisted(f"alloca [{count * values} x {v.type}], align {align}", "ptr")
         self.memory = f.offset(memory, number * values * self.nbytes)
         with f.loop(0, width) as across:
-            column = transform(v, matrices[0], [load(y, across.index) for y in range(height)])
+            column = self._column([load(y, across.index) for y in range(height)])
             place = f.element(self.memory, across.index, self.nbytes)
             for y, value in enumerate(column):
                 f.store(v.type, value, f.offset(place, y * width * self.nbytes), align)
+
+    def _column(self, values: Sequence[str]) -> list[str]:
+        """A column transformed, in which most rows of the matrix make nothing of what is taken off."""
+        found, v = self.transform(self.v, self.matrices[0], values), self.v
+        less = [int(sum(row)) * self.taken for row in self.matrices[0]]
+        return [v.sub(x, v.constant(n)) if n else x for x, n in zip(found, less, strict=True)]
 
     def _sum(self, value: str) -> str:
         return value if self.added == ZERO else self.v.add(value, self.added)

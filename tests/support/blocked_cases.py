@@ -201,3 +201,17 @@ def integers(
     )
     constant = (1, *range(2, 2 + len(extra)))
     return Case(op, [x, w, *extra], constant, {0: symbolic} if symbolic else None)
+
+
+def same_bits_in_any_cut(case, kernel, target):
+    """Asserts that every choice has parts, and gives the same however these are cut over threads."""
+    node, offered = choices(case, kernel, target)
+    for choice in offered:
+        prepared = harness.Prepared(laid_out(node, choice, output_halo=1), choice, case.arrays, target)
+        assert prepared.run(1) is None
+        whole, parts = prepared.outputs[0].tobytes(), prepared.calls[0].parts
+        assert parts >= 2
+        for split in (2, 5, parts):
+            prepared.outputs[0][:] = 255
+            assert prepared.run(split) is None
+            assert prepared.outputs[0].tobytes() == whole

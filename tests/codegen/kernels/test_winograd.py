@@ -16,6 +16,7 @@ from support.blocked_cases import (
     laid_out,
     random,
     relu_of_bias,
+    same_bits_in_any_cut,
     symbols,
 )
 from support.guarded import guarded
@@ -207,16 +208,7 @@ def test_many_parts_give_the_whole(target):
 def test_where_panels_are_few_parts_are_bands_of_tiles_and_any_cut_gives_the_same_bits(target, symbolic):
     case = convolution((1, 300, 38, 41), (40, 300, 3, 3), pads=1, symbolic=symbolic)
     check(case, winograd, target, output_halo=1, tolerance=1.5 * TOLERANCE)
-    node, offered = choices(case, winograd, target)
-    for choice in offered:
-        prepared = harness.Prepared(laid_out(node, choice, output_halo=1), choice, case.arrays, target)
-        assert prepared.run(1) is None
-        whole, parts = prepared.outputs[0].tobytes(), prepared.calls[0].parts
-        assert parts >= 4
-        for split in (2, 5, parts):
-            prepared.outputs[0][:] = 255
-            assert prepared.run(split) is None
-            assert prepared.outputs[0].tobytes() == whole
+    same_bits_in_any_cut(case, winograd, target)
 
 
 @SHORTER
