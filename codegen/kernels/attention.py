@@ -6,7 +6,8 @@
                                       out = out * correction + weights V
 Up to BLOCK keys make one block. More are taken block by block, every row keeping its running maximum
 and sum (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A part is one batch
-element and some rows. FEW rows read the keys where they are, at the speed of memory.
+element and some rows. FEW rows read the keys where they are, at the speed of memory. Keys behind the last one
+that a mask lets any row of a tile see are left out.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from ...ir.ops import Attention
 from ...records import dataclass
 from ...target import Target
 from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, offered, single
 from ..text.emitter import ENTRY, Function, Text
 from ..text.memory import load_first
 from ..text.shuffles import row_sums
 from ..text.vectors import Vectors
+from ..tiles import mask
 from ..tiles import microkernel as mk
 from ..tiles.packing import pack_panel, padded
 from ..tiles.panel import Panel
@@ -35,6 +38,7 @@ from ..tiles.strides import broadcast_stride, row_major
 BLOCK = 512  # keys whose weights for one tile still fit the first-level cache
 PART_ROWS = 96  # query rows that pay for packing the keys once more
 VECTORS = 2  # of a panel of keys and of a chunk of the output
+MASKED = 64  # keys for which it pays to look which of them a mask hides
 FEW = 2  # query rows that do not pay for packing the keys
 AHEAD = 16  # keys whose rows are fetched before they are needed, for few queries
 FLOAT, SIZE = "float32", 4
@@ -64,13 +68,17 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     sums = shape.depth * -(-keys // lanes) + keys * -(-shape.extent // lanes)
     exponentials = -(-keys // lanes) * costs.SOFTMAX
     cost = costs.products(target, queries * sums) + costs.compute(target, queries * exponentials)
-    cost += costs.overhead(target, queries * costs.ATTENTION_ROW)
     read = keys * (shape.depth + shape.extent) * SIZE
     cost += costs.move(target, read, repeats * read)
     if queries > FEW:
         cost += costs.move(target, -(-queries // PART_ROWS) * 2 * keys * shape.depth * SIZE)
     tiling = Tiling(rows, lanes, BLOCK, PART_ROWS)
-    yield Offer(cost * repeats + costs.step(target), tiling)
+    yield Offer(cost * repeats + _begun_rows(shape, target) + costs.step(target), tiling)
+
+
+def _begun_rows(shape: Shape, target: Target) -> Estimate:
+    """What each query takes however many keys there are."""
+    return costs.overhead(target, dims.typical(shape.repeats * shape.queries) * costs.ATTENTION_ROW)
 
 
 def pack(node: Node[Attention], choice: Choice[Tiling], operand: int) -> None:
@@ -107,6 +115,11 @@ class Shape:
     @property
     def biased(self) -> bool:
         return len(self.row_steps) > BIAS
+
+    @property
+    def masked(self) -> bool:
+        """Whether the bias may hide keys, and so many that one looks."""
+        return self.biased and self.inner_steps[BIAS] == SIZE and dims.typical(self.keys) >= MASKED
 
 
 def shape_of(node: Node) -> Shape | None:
@@ -180,6 +193,7 @@ class _Attention:
         self.rows, self.lanes = tiling.rows, tiling.lanes
         self.width = VECTORS * self.lanes
         keys = shape.keys
+        self.masked = shape.masked
         self.one_block, self.block = False, tiling.block
         if isinstance(keys, int) and keys <= tiling.block:
             self.one_block, self.block = True, padded(keys, self.width)
@@ -188,7 +202,7 @@ class _Attention:
         self.part = max(1, tiling.part // self.rows)
         needed = (*shape.row_steps, shape.inner_steps[Q])
         self.words = list(dict.fromkeys(d for d in needed if isinstance(d, Dim)))
-        self.count = str(keys) if self.one_block else "%count"  # keys of a block, in the functions
+        self.count = str(keys) if self.one_block and not self.masked else "%count"  # in the functions
 
     @property
     def few(self) -> bool | None:
@@ -211,6 +225,8 @@ class _Attention:
         bias_step = dims.number(shape.inner_steps[BIAS]) if shape.biased else None
         softmax = Softmax(self.lanes, self.count, self.scale, bias_step, self.one_block)
         softmax.emit(k, f"{ENTRY}.softmax")
+        if self.masked:
+            mask.emit_seen(k, f"{ENTRY}.seen", self.lanes)
         heights: Iterable[int] = range(1, self.rows + 1)
         if isinstance(shape.queries, int):
             heights = sorted(mk.height_counts(shape.queries, self.rows))
@@ -222,7 +238,8 @@ class _Attention:
             index, group = f.divide(parts.index, f.size(groups))
             self.emit_part(f, places_of(f, self.shape, index), group)
         parts_ = shape.repeats * groups
-        work = costs.work(self.cost, shape.repeats * shape.queries * shape.keys)
+        rows, begun = shape.repeats * shape.queries, _begun_rows(shape, self.target)
+        work = costs.work(self.cost + begun * -1, rows * shape.keys) + costs.work(begun, rows)
         return single(k.step(parts_, work, self.scratch()["end"]))
 
     def scratch(self) -> dict[str, int]:
@@ -253,6 +270,10 @@ class _Attention:
         with f.loop(0, blocks) as loop:
             before = f.mul(loop.index, self.block) if not self.one_block else "0"
             count = f.minimum(f.sub(keys, before), self.block)
+            if self.masked:
+                row = f.mul(first, self.rows)
+                rows = f.minimum(f.mul(f.sub(last, first), self.rows), f.sub(f.size(shape.queries), row))
+                count = self.seen(f, places[BIAS], row, rows, before, count)
             key_rows = f.offset(places[K], f.mul(before, step[K]))
             few = f.compare("sle", f.size(shape.queries), FEW) if self.few is None else None
             if not self.few:
@@ -262,6 +283,16 @@ class _Attention:
             begin, end = self.ends(f, loop.index, before, keys)
 
             def tile(height: int, row: str, number: str) -> None:
+                seen = self.seen(f, places[BIAS], row, height, before, count) if self.masked else count
+                with nullcontext() if self.one_block or not self.masked else f.when(wanted(seen)):
+                    multiply(height, row, number, seen)
+
+            def wanted(seen: str) -> str:
+                """Some keys are seen, or the row's sums begin or end."""
+                words = f.binary("or", f.binary("or", begin, end, "i64"), seen, "i64")
+                return f.compare("ne", words, 0)
+
+            def multiply(height: int, row: str, number: str, count: str) -> None:
                 mine = f.mul(f.sub(number, first), self.rows * 2 * SIZE)
                 pointers = [
                     f.offset(places[Q], f.mul(row, step[Q])),
@@ -285,6 +316,15 @@ class _Attention:
                         f.run(f"@{ENTRY}.{kind}{height}", *arguments)
 
             mk.for_equal_tiles(f, f.size(shape.queries), self.rows, tile, first, last)
+
+    def seen(self, f: KernelFunction, bias: str, row: str, rows: str | int, before: str, count: str) -> str:
+        """Of `count` keys from `before` on those that rows from `row` on may see."""
+        step = f.size(self.shape.row_steps[BIAS])
+        words = [rows, step, before, count, f.size(self.shape.keys)]
+        if str(step) == "0":  # all rows have the same mask
+            words[0] = 1
+        at = f.offset(bias, f.mul(row, step))
+        return f.call("i64", f"@{ENTRY}.seen", f"ptr {at}", *(f"i64 {word}" for word in words))
 
     def kinds(self, height: int) -> tuple[str, ...]:
         """What runs tiles of that height: "few" reads the keys where they are, "rows" from panels."""

@@ -57,7 +57,8 @@ class Softmax:
                 self.keep(f, v, "%state", greatest)
                 self.keep(f, v, "%state", total, SIZE)
             factor = v.div(v.constant(1), total)
-            factor = f.select(f.compare("eq", self.count, 0), v.type, none, factor)
+            nothing = f.all_of(f.compare("eq", self.count, 0), f.compare("ne", "%begin", 0))
+            factor = f.select(nothing, v.type, none, factor)
             if not self.one_block:
                 final = f.compare("ne", "%end", 0)
                 factor = f.select(final, v.type, factor, v.constant(1))

@@ -153,6 +153,44 @@ def test_a_row_that_is_masked_altogether_is_nan_as_in_softmax(keys):
     case.check()
 
 
+#: Which keys a query does not see, of a mask over queries q and keys k.
+MASKS = {
+    "later": lambda q, k: k > q + 3,
+    "window": lambda q, k: (k > q + 40) | (k < q - 20),
+    "far window": lambda q, k: (k < 600) | (k > 640),
+    "padding": lambda q, k: k >= 77,
+    "gap": lambda q, k: (k >= 10) & (k < 1090),
+    "rows that see nothing": lambda q, k: (q % 5 == 2) | (k > 80),
+}
+
+
+def hide(case, name, number):
+    q, k = np.arange(case.sizes["q"])[:, None], np.arange(case.sizes["k"])
+    case.arrays[3][np.broadcast_to(MASKS[name](q, k), case.arrays[3].shape)] = number
+    return case
+
+
+@RUNNABLE
+@pytest.mark.parametrize("number", [np.finfo(np.float32).min, -np.inf, -1e30], ids=str)
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("keys, symbolic", [(100, ""), (100, "qk"), (1100, "")])
+def test_keys_that_a_mask_hides(target, name, number, keys, symbolic):
+    for queries in (2, 120):
+        hide(Case(queries, keys, bias="BHqk", symbolic=symbolic, batch=(1, 2)), name, number).check(target)
+
+
+@pytest.mark.parametrize("bias", ["bHQk", "BHqk"])
+@pytest.mark.parametrize("keys", [100, 1100])
+@pytest.mark.parametrize("queries", [1, 30])
+def test_keys_that_no_row_sees_are_not_looked_at(bias, keys, queries):
+    case = hide(Case(queries, keys, bias=bias), "padding", -np.inf)
+    expected = run_node(case.node, case.arrays, dict(case.sizes))[0]
+    for operand in case.arrays[1:3]:
+        operand[:, :, 80:] = np.nan
+    ((got, _),) = harness.run_choice(case.node, case.choice(), case.arrays, BEST, case.sizes)
+    np.testing.assert_allclose(got, expected, rtol=3e-5, atol=3e-6)
+
+
 @pytest.mark.parametrize("symbolic", ["", "k"])
 @pytest.mark.parametrize("queries", [1, 5])
 def test_no_keys_give_zeros(symbolic, queries):
