@@ -7,7 +7,7 @@ Where no kernel multiplies such integers on the target (`quantised.dot_of`), `wi
 Sums are exact, those without products too. The zero point of what is padded is the convolution's; that of a
 Contract, or one that the run computes (of which a border is padded before), is taken off behind the sum,
 times the sums of the weights.
-Bytes that would become real numbers only to be moved or compared (a pool's maximum), or to become the same
+Bytes that would become real numbers only to be moved or compared (a maximum), or to become the same
 bytes again, stay bytes.
 """
 
@@ -22,7 +22,7 @@ from ..ir.bodies import composed
 from ..ir.expr import Expr
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value, constant_value
 from ..ir.interpret import run_op
-from ..ir.ops import Concat, Contract, Conv, Map, Pad, Pool, Reduce, Reshape, Slice, Transpose
+from ..ir.ops import Concat, Contract, Conv, Gather, Map, Pad, Pool, Reduce, Reshape, Slice, Transpose
 from ..ir.quantised import BYTES, Parameter, Quantised, Weights, aligned, dot_of, quantised, weights
 from ..ir.regions import everywhere
 from ..target import Target
@@ -57,9 +57,11 @@ class _Integers:
                 return self._product(node)
             case Reduce(kind="sum", body=None):
                 return self._sum(node)
-            case Pool(kind="max"):
+            case Pool(kind="max") | Reduce(kind="max" | "min", body=None):
                 return self._greatest(node)
             case Pad() | Reshape() | Transpose() | Slice():
+                return self._moved(node)
+            case Gather() if self.rewriter.readers[self.rewriter.of(node.inputs[0])] == 1:
                 return self._moved(node)
             case Concat():
                 return self._joined(node)
@@ -141,9 +143,12 @@ class _Integers:
 
     # Bytes that stay bytes -----------------------------------------------------------------------
 
-    def _greatest(self, node: Node[Pool]) -> tuple[Value, ...] | None:
-        """The maxima of numbers are those of the bytes behind them, where the scale is positive."""
+    def _greatest(self, node: Node[Pool] | Node[Reduce]) -> tuple[Value, ...] | None:
+        """The maxima of numbers are those of the bytes behind them, where the scale is positive; those along
+        rows where nobody else makes numbers of these."""
         (real,) = (self.rewriter.of(v) for v in node.inputs)
+        if isinstance(node.op, Reduce) and self.rewriter.readers[real] > 1:
+            return None
         x = quantised(real)
         if x is None or not isinstance(x.scale, float) or x.scale <= 0:
             return None
@@ -152,7 +157,7 @@ class _Integers:
         return self.rewriter.add(real.node.op, operands, node.origin, [node.outputs[0].name])
 
     def _moved(self, node: Node) -> tuple[Value, ...] | None:
-        """What only moves numbers moves the bytes behind them, padding among these."""
+        """What only moves numbers moves the bytes behind them, padding among these; indices stay."""
         real, *padding = (self.rewriter.of(v) for v in node.inputs)
         x = quantised(real)
         if x is None or x.scale is None or len(real.node.inputs) != 1 or real.node.op.shape is not None:

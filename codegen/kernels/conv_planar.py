@@ -158,7 +158,7 @@ class PlanarPlan:
     @property
     def scratch(self) -> Dimension:
         tile = self.tile(most_rows(self.target, self.tiling.vectors), self.tiling.vectors)
-        return self.raw + epilogues.scratch_bytes(tile, self.node.op.epilogue, self.out.dtype)
+        return self.raw + epilogues.scratch_bytes(tile, self.node.op.epilogue)
 
     @property
     def heights(self) -> list[int]:

@@ -155,8 +155,11 @@ def _source(product: Product, target: Target, tiles: int) -> str:
     return "direct" if product.n.strides[B] == 1 and whole and tiles < 3 else "packed"
 
 
-def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Estimate:
-    """The multiply-adds of all tiles, the epilogue, reading and writing everything once, packing B."""
+def estimate(
+    node: Node, product: Product, tiling: Tiling, target: Target, near: int | None = None
+) -> Estimate:
+    """The multiply-adds of all tiles, the epilogue, reading and writing everything once, packing B. `near`:
+    of how many terms all panels use the rows in turns, if not of all."""
     m, n, depth, repeats = (
         dims.typical(d) for d in (product.m.size, product.n.size, product.depth, product.repeats)
     )
@@ -177,12 +180,15 @@ def estimate(node: Node, product: Product, tiling: Tiling, target: Target) -> Es
                 if m > tiling.rows:
                     panel = depth * vectors * tiling.lanes * sizes[B]
                     found += costs.again(target, panel, panel) * (rows * count)
-    block = depth * min(m, tiling.block * tiling.rows) * sizes[A]  # of A, which each panel reads
+    block = (near or depth) * min(m, tiling.block * tiling.rows) * sizes[A]  # of A, which each panel reads
     found += costs.again(target, m * depth * sizes[A], block) * max(0, sum(count for _, count in panels) - 1)
     found += Estimate(compute=inside, overhead=calls)
     if product.constant:
         columns = sum(vectors * tiling.lanes * count for vectors, count in panels)
         found += costs.stored(target, depth * columns * sizes[B])
+        if tiling.order == "panels":  # each further block of rows reads all of B again
+            blocks, again = -(-m // (tiling.block * tiling.rows)), (near or depth) * columns * sizes[B]
+            found += costs.again(target, depth * columns * sizes[B], again) * max(0, blocks - 1)
     if tiling.source == "packed":
         found += packing(target, depth * n * sizes[B])
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
@@ -332,16 +338,26 @@ class Gemm:
         pointers, numbers = self.parameters()
         parameters = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in numbers]
         with text.function(f"{name}{tile.rows}", parameters, attributes="nounwind noinline") as f:
-            sums = self.sums(f, tile, 0, "%a", "%b", tile.zeros(), columns)
-            done, out = self.epilogue(), self.out()
-            if epilogues.in_registers(self.body):
-                epilogues.finish_in_registers(f, tile, sums, done, out, columns)
-            else:
-                raw = epilogues.raw_place(tile, self.body, out, "%scratch")
-                plain = Epilogue(None, {})
-                epilogues.finish_in_registers(f, tile, sums, plain, raw, columns)
-                f.statement(f"call void @{name}.done({', '.join(parameters)}, i64 {tile.rows})")
+            sums = self.sums(f, tile, 0, "%a", "%b", self.start(f, tile), columns)
+            self.finish(f, name, tile, sums, columns)
             f.statement("ret void")
+
+    def start(self, f: Function, tile: mk.Tile) -> list[str]:
+        """What a tile's sums begin with."""
+        return tile.zeros()
+
+    def finish(
+        self, f: Function, name: str, tile: mk.Tile, sums: Sequence[str], columns: int | str | None
+    ) -> None:
+        """What becomes of a tile's sums."""
+        out = self.out()
+        if epilogues.in_registers(self.body):
+            return epilogues.finish_in_registers(f, tile, sums, self.epilogue(), out, columns)
+        raw = epilogues.raw_place(tile, "%scratch")
+        epilogues.finish_in_registers(f, tile, sums, Epilogue(None, {}), raw, columns)
+        pointers, numbers = self.parameters()
+        arguments = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, tile.rows)]
+        f.statement(f"call void @{name}.done({', '.join(arguments)})")
 
     def emit_done(self, text: Text, name: str, tile: mk.Tile, columns: int | str | None) -> None:
         """The function that ends tiles of any height whose epilogue does not run in registers."""
@@ -349,7 +365,7 @@ class Gemm:
         parameters = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, "%rows")]
         with text.function(f"{name}.done", parameters, attributes="nounwind noinline") as f:
             out = self.out()
-            raw = epilogues.raw_place(tile, self.body, out, "%scratch")
+            raw = epilogues.raw_place(tile, "%scratch")
             epilogues.finish_rows(f, tile, "%rows", self.epilogue(), raw, out, columns)
             f.statement("ret void")
 
@@ -444,16 +460,14 @@ class Gemm:
         """The arguments %ahead and %share of the tile at a row of a panel: where its share begins, and the
         bytes of a step."""
         rows = f.maximum(f.size(self.product.m.size), 1)
-        nbytes = f.size(self.panel_bytes())
-        each, _ = f.divide(nbytes, rows)
+        each, _ = f.divide(f.size(self.product.depth * (self.width * self.sizes[B])), rows)
         step, _ = f.divide(self.tiling.rows * self.depth_bytes, rows)
-        return f.offset(panel, f.add(nbytes, f.mul(row, each))), step
+        return f.offset(panel, f.add(f.size(self.panel_bytes()), f.mul(row, each))), step
 
     # The entry -----------------------------------------------------------------------------------
 
     def code(self) -> Code:
-        # Every element is in one tile; only an epilogue in registers reads before sums are stored.
-        over = tuple(self.extra) if epilogues.in_registers(self.body) else ()
+        over = tuple(self.extra)  # every element is in one tile, whose epilogue reads before it writes
         if self.tiling.source != "packed":
             return Code((self.product_step(),), (), over)
         nbytes = self.panel_rows * self.columns * self.sizes[B]
@@ -487,7 +501,7 @@ class Gemm:
         for name, vectors, columns in self.versions:
             for height in self.heights:
                 tile = self.tile(height, vectors)
-                scratch = max(scratch, epilogues.scratch_bytes(tile, self.body, p.result))
+                scratch = max(scratch, epilogues.scratch_bytes(tile, self.body))
                 self.emit_tile(k, f"{ENTRY}.{name}", tile, columns)
             if self.heights and not epilogues.in_registers(self.body):
                 self.emit_done(k, f"{ENTRY}.{name}", self.tile(1, vectors), columns)

@@ -1,7 +1,7 @@
 """What happens to a tile of sums before it is done: the epilogue's Expr, and the store.
 
 A cheap epilogue (a bias, a residual, a clip) runs on the accumulators in registers. A longer one runs as
-a loop over the tile just stored, which the first-level cache still holds: on the accumulators it would
+a loop over the tile just stored to scratch memory, in the first-level cache: on the accumulators it would
 need the registers that they occupy.
 """
 
@@ -101,9 +101,9 @@ def _by_constant(node: Expr) -> bool:
     return node.op == "div" and node.args[1].op == "const" and node.dtype == "float32"
 
 
-def scratch_bytes(tile: Tile, body: Expr | None, result: str) -> int:
-    """What `finish` needs as scratch: a tile of sums, where the result is of another type."""
-    if in_registers(body) or result == tile.accumulate:
+def scratch_bytes(tile: Tile, body: Expr | None) -> int:
+    """What `finish` needs as scratch: a tile of sums, where the body does not run in registers."""
+    if in_registers(body):
         return 0
     return tile.rows * tile.columns * dtypes.itemsize(tile.accumulate)
 
@@ -121,17 +121,16 @@ def finish(
     if in_registers(epilogue.body):
         finish_in_registers(f, tile, sums, epilogue, out, columns)
     else:
-        raw = raw_place(tile, epilogue.body, out, scratch)
+        raw = raw_place(tile, scratch)
         finish_in_registers(f, tile, sums, Epilogue(None, {}), raw, columns)
         finish_rows(f, tile, tile.rows, epilogue, raw, out, columns)
 
 
-def raw_place(tile: Tile, body: Expr | None, out: Place, scratch: str | None) -> Place:
-    """Where sums wait for a body that does not run in registers."""
-    if not scratch_bytes(tile, body, out.dtype):
-        return out
+def raw_place(tile: Tile, scratch: str | None) -> Place:
+    """Where sums wait for a body that does not run in registers: together, and not in rows of the result,
+    which may be far apart and in one set of the cache."""
     if scratch is None:
-        raise TypeError(f"sums wait for {body}, which needs scratch memory")
+        raise TypeError("sums wait for their epilogue, which needs scratch memory")
     return Place(scratch, tile.accumulate, tile.columns * dtypes.itemsize(tile.accumulate))
 
 

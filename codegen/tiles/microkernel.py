@@ -130,12 +130,13 @@ def most_rows(target: Target, vectors: int, dot: Dot | None = None) -> int:
     """The greatest tile height that leaves registers for the panel's vectors, the broadcasts in
     flight and, without a fused multiply-add, one product: of 32 registers 14 x 2, 9 x 3 or 6 x 4, of
     16 registers 6 x 2 or 4 x 3. Dot products read no broadcast from memory: twice as many are in flight,
-    one more where all registers but one hold sums. Widened ones have two vectors for one."""
+    one more where all registers but one hold sums. Widened ones have two vectors for one; what an instruction
+    gives that does not add is one more."""
     spare = vectors + target.broadcasts
     if dot is not None:
         spare += target.broadcasts + (vectors == 1)
-    if dot is not None and dot.widened and dot.group > 1:
-        spare += vectors + 1
+    if dot is not None and not dot.adds and dot.group > 1:
+        spare += 1 + (vectors if dot.widened else 0)
     spare += 0 if target.fused_multiply_add else 1
     return max(1, (target.vector_registers - spare) // vectors)
 
@@ -145,7 +146,7 @@ def step_time(target: Target, rows: int, vectors: int, chains: int = 1, dot: Dot
     if target.fused_multiply_add:
         issue: float = rows * vectors / costs.dot_rate(target, dot)
     else:  # a copy, a product and a sum each, and a shuffle for each broadcast, four a cycle
-        issue = (rows * ((3 if dot is None else 5) * vectors + 2) + vectors) / 2
+        issue = (rows * ((5 if dot is not None and dot.widened else 3) * vectors + 2) + vectors) / 2
     return costs.step_time(target, issue, rows + vectors, chains)
 
 
@@ -444,10 +445,10 @@ def product(f: Function, tile: Tile, a: str, b: str, total: str) -> str:
 def dot_product(f: Function, dot: Dot, lanes: int, a: str, b: str, total: str) -> str:
     """total and, in each lane, the products of its group of a and b."""
     sums = vector_type(scalar_type(dot.accumulate), lanes)
-    if dot.widened:
-        kind = vector_type(memory_type(dot.widened), lanes * min(dot.group, 2))
+    if not dot.adds:
+        kind = vector_type(memory_type(dot.stored), lanes * min(dot.group, 2))
         name = f.text.declare(dot.intrinsic, sums, [kind, kind])
-        for x, y in _widened_pairs(f, dot, lanes, a, b):
+        for x, y in _widened_pairs(f, dot, lanes, a, b) if dot.widened else [(a, b)]:
             product = f.call(sums, name, f"{kind} {x}", f"{kind} {y}")
             total = plus(f, dot.accumulate, lanes, total, product)
         return total

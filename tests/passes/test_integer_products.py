@@ -219,11 +219,15 @@ DEQUANTISE = "{ mul(cast(sub(cast($0, int32), 7), float32), 0.25) }"
         "transpose(%0) perm=(0, 2, 3, 1)",
         "slice(%0) starts=(0, 1, 0, 0) sizes=(1, 1, 4, 2) steps=(1, 1, 1, 2)",
         "concat(%0, %1) axis=1",
+        "gather(%0, %i) form=axis axis=3",
+        "reduce(%0) kind=max axes=(2, 3) keepdims=true",
+        "reduce(%0) kind=min axes=(3) keepdims=true",
     ],
 )
-def test_numbers_that_are_moved_are_moved_as_bytes(move):
+def test_numbers_that_are_moved_or_compared_stay_bytes(move):
     text = f"""graph g(%x: uint8[1, 2, 4, 4], %y: uint8[1, 2, 4, 4]) {{
         %v = constant float32[] (-1.5)
+        %i = constant int64[3] (2, 0, 2)
         %0 = map(%x) {DEQUANTISE}
         %1 = map(%y) {DEQUANTISE}
         %2 = {move}
