@@ -138,6 +138,7 @@ static int32_t onnxc_execute(onnxc_context *context) {
         context->profile->count = 0;
         context->clock_ns = onnxc_reading_ns();
     }
+    context->alone_ns = 0;
     status = context->lowered->run(context, context->inputs, context->outputs);
     context->run_count++;
     if (status != 0) return onnxc_recorded(context, status);

@@ -121,7 +121,8 @@ struct onnxc_context {
     onnxc_value *outputs;
     int64_t *output_dims;   /* of outputs in the caller's memory */
     onnxc_object **borrowed; /* objects made of inputs that are sequences */
-    onnxc_piece *pieces;    /* of the parallel region under way */
+    onnxc_piece *pieces;    /* of the parallel region under way: those that failed, else zero */
+    int64_t alone_ns;       /* of this run's work that threads could have shared, but for waking them */
     onnxc_pool *pool;
     onnxc_pool *own_pool;
     onnxc_profile *profile; /* the caller's; null: steps are not timed */

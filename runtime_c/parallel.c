@@ -4,15 +4,16 @@
  * Parts are cut into contiguous pieces, one a thread. What a part computes never depends on the cut,
  * so results are the same bits for any number of threads; of failing parts the lowest is reported. */
 
-/* Starting and joining threads costs about a microsecond: a piece shorter than this stays whole. */
-enum { ONNXC_PIECE_NS = 4000 };
+/* To start and join threads takes about half a microsecond: no step is cut into shorter pieces than this. */
+enum { ONNXC_PIECE_NS = 2000 };
 
 typedef struct onnxc_region {
-    onnxc_context *context;
+    _Alignas(ONNXC_ALIGNMENT) onnxc_context *context;
     onnxc_kernel *kernel;
     const uint64_t *args;
     int64_t parts;
     int32_t pieces;
+    atomic_int failed; /* whether a piece has */
 } onnxc_region;
 
 /* Where piece `index` of `pieces` begins: the first ones are longer by one part if need be. */
@@ -22,7 +23,7 @@ static int64_t onnxc_piece_begin(int64_t parts, int32_t pieces, int32_t index) {
 }
 
 static void onnxc_run_piece(void *data, int32_t index) {
-    const onnxc_region *region = data;
+    onnxc_region *region = data;
     onnxc_context *context = region->context;
     onnxc_float_mode mode = onnxc_enter_float_mode();
     char *scratch = context->scratch + context->scratch_stride * index;
@@ -30,8 +31,11 @@ static void onnxc_run_piece(void *data, int32_t index) {
                                   onnxc_piece_begin(region->parts, region->pieces, index),
                                   onnxc_piece_begin(region->parts, region->pieces, index + 1),
                                   scratch);
-    context->pieces[index].code = code;
-    if (code != 0) memcpy(&context->pieces[index].value, scratch, sizeof(int64_t));
+    if (code != 0) {
+        context->pieces[index].code = code;
+        memcpy(&context->pieces[index].value, scratch, sizeof(int64_t));
+        atomic_store_explicit(&region->failed, 1, memory_order_relaxed);
+    }
     onnxc_leave_float_mode(mode);
 }
 
@@ -51,27 +55,46 @@ static void onnxc_time_step(onnxc_context *context, int64_t began, int64_t parts
     profile->timings[index] = (onnxc_timing){name, parts, work_ns, taken > 0 ? taken : 0};
 }
 
+/* Whether a step that could be shared is worth its threads: those that sleep are woken once a run has had as
+ * much such work as waking takes. A run that is shorter leaves them asleep, whatever happens between runs. */
+static bool onnxc_worth_threads(onnxc_context *context, int32_t pieces, int64_t work_ns) {
+    if (onnxc_awake(context->pool, pieces)) return true;
+    context->alone_ns += work_ns;
+    return context->alone_ns >= ONNXC_WAKE_NS;
+}
+
+/* The error of the lowest piece that failed. */
+static int32_t onnxc_fail_pieces(onnxc_context *context, int32_t pieces, int32_t node) {
+    int32_t status = 0;
+    for (int32_t i = 0; i < pieces; i++) {
+        onnxc_piece *piece = &context->pieces[i];
+        if (piece->code != 0 && status == 0) status = onnxc_fail(context, node, piece->code, piece->value);
+        piece->code = 0;
+    }
+    return status;
+}
+
 static int32_t onnxc_run_parts(onnxc_context *context, onnxc_kernel *kernel, const uint64_t *args,
                                int64_t parts, int64_t work_ns, int32_t node) {
     int64_t pieces = context->threads;
     if (pieces > work_ns / ONNXC_PIECE_NS) pieces = work_ns / ONNXC_PIECE_NS;
     if (pieces > parts) pieces = parts;
-    if (pieces <= 1) { /* no detour: this is every region of a context with one thread */
+    if (pieces <= 1 || !onnxc_worth_threads(context, (int32_t)pieces, work_ns)) {
+        /* no detour: this is every region of a context with one thread */
         int32_t code = kernel(args, 0, parts, context->scratch);
         if (code == 0) return 0;
         int64_t value;
         memcpy(&value, context->scratch, sizeof value);
         return onnxc_fail(context, node, code, value);
     }
-    onnxc_region region = {context, kernel, args, parts, (int32_t)pieces};
+    onnxc_region region = {context, kernel, args, parts, (int32_t)pieces, 0};
     if (!context->pool->run(context->pool, region.pieces, onnxc_run_piece, &region)) {
         region.pieces = 1;
         onnxc_run_piece(&region, 0);
     }
-    for (int32_t i = 0; i < region.pieces; i++)
-        if (context->pieces[i].code != 0)
-            return onnxc_fail(context, node, context->pieces[i].code, context->pieces[i].value);
-    return 0;
+    return atomic_load_explicit(&region.failed, memory_order_relaxed) == 0
+        ? 0
+        : onnxc_fail_pieces(context, region.pieces, node);
 }
 
 static int32_t onnxc_parallel(onnxc_context *context, onnxc_kernel *kernel, const uint64_t *args,

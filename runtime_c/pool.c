@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c - threads that wait spinning, then asleep, each before a mailbox of its own.
  *
- * The caller is thread 0. Every worker has one word, its state, in its own cache line: the caller
+ * The caller is thread 0. Every worker has a cache line of its own with its state and what it is to do,
+ * since each line that moves from core to core takes 0.1 microseconds and more: the caller
  * writes POSTED, the worker RUNNING and, when done, IDLE. What a worker has not begun when the caller
  * is through with its own share, the caller takes back and does. Who waits for a word spins for 50
  * microseconds and then sleeps on it (a futex; elsewhere a condition variable). Threads start with
@@ -9,29 +10,37 @@
 
 enum { ONNXC_IDLE, ONNXC_POSTED, ONNXC_RUNNING, ONNXC_STOP };
 enum { ONNXC_MAX_THREADS = 256, ONNXC_SPIN_NS = 50000 };
+/* To wake a sleeping thread: an interrupt of another processor, for which a virtual one leaves its machine. */
+enum { ONNXC_WAKE_NS = 50000 };
 
 typedef struct onnxc_threads onnxc_threads;
+
+/* What a region's threads are to do: each takes every `threads`-th of `count` indices. */
+typedef struct onnxc_job {
+    void (*work)(void *data, int32_t index);
+    void *data;
+    int32_t count;
+    int32_t threads;
+} onnxc_job;
 
 typedef struct onnxc_worker {
     atomic_uint state;
     atomic_int worker_sleeps;
     atomic_int caller_sleeps;
     int32_t index;
-    onnxc_threads *pool;
+    onnxc_job job;
     pthread_t thread;
-    char padding[ONNXC_ALIGNMENT]; /* no two workers in one cache line */
+    char padding[2 * ONNXC_ALIGNMENT - 40 - sizeof(pthread_t)]; /* nor do two share a pair of lines, which
+                                                                 * processors fetch together */
 } onnxc_worker;
+_Static_assert(sizeof(onnxc_worker) == 2 * ONNXC_ALIGNMENT, "a worker has two cache lines");
 
 struct onnxc_threads {
     onnxc_pool base;
     atomic_int busy;
     atomic_int generation; /* of the process that started the workers; -1 while restarting */
     bool tried;            /* to start workers */
-    int32_t started;       /* workers that run */
-    void (*work)(void *data, int32_t index);
-    void *data;
-    int32_t count;
-    int32_t taking_part;   /* threads, the caller included */
+    atomic_int started;    /* workers that run */
     onnxc_worker *workers;
 };
 
@@ -68,7 +77,7 @@ static pthread_cond_t onnxc_sleep_condition = PTHREAD_COND_INITIALIZER;
 
 static void onnxc_sleep_on(atomic_uint *word, unsigned value) {
     pthread_mutex_lock(&onnxc_sleep_mutex);
-    while (atomic_load(word) == value) pthread_cond_wait(&onnxc_sleep_condition, &onnxc_sleep_mutex);
+    if (atomic_load(word) == value) pthread_cond_wait(&onnxc_sleep_condition, &onnxc_sleep_mutex);
     pthread_mutex_unlock(&onnxc_sleep_mutex);
 }
 
@@ -80,29 +89,36 @@ static void onnxc_wake(atomic_uint *word) {
 }
 #endif
 
-static void onnxc_wait_while(atomic_uint *word, unsigned value, atomic_int *sleeps) {
+/* Whether the word has another value by the end of a while of spinning. */
+static bool onnxc_spin_while(atomic_uint *word, unsigned value) {
     for (int64_t deadline = 0;;) {
         for (int i = 0; i < 64; i++) {
-            if (atomic_load_explicit(word, memory_order_acquire) != value) return;
+            if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
             onnxc_pause();
         }
         int64_t now = onnxc_now_ns();
         if (deadline == 0) deadline = now + ONNXC_SPIN_NS;
-        if (now >= deadline) break;
+        if (now >= deadline) return false;
     }
-    atomic_store(sleeps, 1); /* before the word is read again: whoever writes it sees this */
-    while (atomic_load(word) == value) onnxc_sleep_on(word, value);
-    atomic_store(sleeps, 0);
 }
 
+static void onnxc_wait_while(atomic_uint *word, unsigned value, atomic_int *sleeps) {
+    while (!onnxc_spin_while(word, value)) { /* it also spins when it was woken for what is done by now */
+        atomic_store(sleeps, 1); /* before the word is read again: whoever writes it sees this */
+        if (atomic_load(word) == value) onnxc_sleep_on(word, value);
+        atomic_store(sleeps, 0);
+    }
+}
+
+/* Who sleeps is woken once, however often the word is written until it has got up. */
 static void onnxc_post(atomic_uint *word, unsigned value, atomic_int *sleeps) {
     atomic_store(word, value);
-    if (atomic_load(sleeps)) onnxc_wake(word);
+    if (atomic_load(sleeps) && atomic_exchange(sleeps, 0)) onnxc_wake(word);
 }
 
 /* Thread t takes indices t, t + threads, ...: one each unless threads could not be started. */
-static void onnxc_take_part(onnxc_threads *pool, int32_t thread) {
-    for (int32_t i = thread; i < pool->count; i += pool->taking_part) pool->work(pool->data, i);
+static void onnxc_take_part(const onnxc_job *job, int32_t thread) {
+    for (int32_t i = thread; i < job->count; i += job->threads) job->work(job->data, i);
 }
 
 /* Moves a posted share to another state: true for only one of worker and caller. */
@@ -117,7 +133,7 @@ static void *onnxc_worker_main(void *argument) {
         onnxc_wait_while(&worker->state, ONNXC_IDLE, &worker->worker_sleeps);
         if (atomic_load(&worker->state) == ONNXC_STOP) return NULL;
         if (!onnxc_claim(worker, ONNXC_RUNNING)) continue;
-        onnxc_take_part(worker->pool, worker->index);
+        onnxc_take_part(&worker->job, worker->index);
         onnxc_post(&worker->state, ONNXC_IDLE, &worker->caller_sleeps);
     }
 }
@@ -134,7 +150,6 @@ static void onnxc_start_workers(onnxc_threads *pool) {
         atomic_init(&worker->worker_sleeps, 0);
         atomic_init(&worker->caller_sleeps, 0);
         worker->index = pool->started + 1;
-        worker->pool = pool;
         if (pthread_create(&worker->thread, NULL, onnxc_worker_main, worker) != 0) break;
         pool->started++;
     }
@@ -160,19 +175,27 @@ static int32_t onnxc_pool_run(onnxc_pool *base, int32_t count,
     if (!onnxc_take_pool(pool)) return 0;
     if (!pool->tried) onnxc_start_workers(pool);
     int32_t threads = pool->started + 1 < count ? pool->started + 1 : count;
-    pool->work = work;
-    pool->data = data;
-    pool->count = count;
-    pool->taking_part = threads;
-    for (int32_t i = 0; i < threads - 1; i++)
+    onnxc_job job = {work, data, count, threads};
+    for (int32_t i = 0; i < threads - 1; i++) {
+        pool->workers[i].job = job;
         onnxc_post(&pool->workers[i].state, ONNXC_POSTED, &pool->workers[i].worker_sleeps);
-    onnxc_take_part(pool, 0);
+    }
+    onnxc_take_part(&job, 0);
     for (int32_t i = threads - 2; i >= 0; i--) /* the last to hear of it first */
-        if (onnxc_claim(&pool->workers[i], ONNXC_IDLE)) onnxc_take_part(pool, i + 1);
+        if (onnxc_claim(&pool->workers[i], ONNXC_IDLE)) onnxc_take_part(&job, i + 1);
     for (int32_t i = 0; i < threads - 1; i++)
         onnxc_wait_while(&pool->workers[i].state, ONNXC_RUNNING, &pool->workers[i].caller_sleeps);
     atomic_store(&pool->busy, 0);
     return 1;
+}
+
+/* Whether so many threads would not have to be woken: none of this pool's has gone to sleep. */
+static bool onnxc_awake(onnxc_pool *base, int32_t count) {
+    onnxc_threads *pool = (onnxc_threads *)base;
+    if (base->run != onnxc_pool_run) return true; /* the caller's: it knows best */
+    for (int32_t i = 0; i < count - 1 && i < pool->started; i++)
+        if (atomic_load_explicit(&pool->workers[i].worker_sleeps, memory_order_relaxed)) return false;
+    return pool->started > 0;
 }
 
 /* Processors that this process may run on, and has time of. */

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -242,15 +243,8 @@ class Slot(Record):
         dims = self.port.shape or (None,)
         return all(isinstance(d, int) or (d is not None and _names_in(d) <= names) for d in dims)
 
-    def empty(self, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Memory for a result of that shape; a large one begins on a line of the cache. None for one that the
-        library, which keeps what was released, has memory for sooner."""
-        nbytes = self.nbytes if shape is self.shape else math.prod(shape) * np.dtype(self.numpy).itemsize
-        if nbytes < LARGE:
-            return np.empty(shape, self.numpy)
-        if nbytes >= MAPPED:
-            return None
-        return on_line(np.empty(nbytes + LINE, np.uint8), shape, np.dtype(self.numpy))
+    def bytes_of(self, shape: tuple[int, ...]) -> int:
+        return self.nbytes if shape is self.shape else math.prod(shape) * np.dtype(self.numpy).itemsize
 
 
 def _names_in(size: str) -> set[str]:
@@ -300,13 +294,55 @@ def address_of(array: np.ndarray, byte: Any = ctypes.c_char, addressof: Any = ct
 #: Bytes of a line of the cache: a vector that lies across two of them is written at half the speed. From so
 #: many bytes on a result gains more by that than it takes Python to find a line.
 LINE, LARGE = 64, 1 << 15
-#: So many bytes numpy asks the system for each time, as pages that are cleared when they are first touched.
-MAPPED = 1 << 25
 
 
 def on_line(memory: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """An array in bytes that are `LINE` more than it takes, from the first whole line of the cache on."""
     return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE)
+
+
+class Spares:
+    """Memory for the results of a context's outputs. That of the last two large ones of each output is kept,
+    and given again when no array looks at it any more: fresh memory is pages that the system clears when they
+    are first touched, which takes longer than to write a result, and what numpy releases goes back to it."""
+
+    MOST = 1 << 26  # bytes that are kept
+
+    def __init__(self, outputs: int):
+        self.kept: list[list[tuple[memoryview, weakref.ref[np.ndarray]]]] = [[] for _ in range(outputs)]
+        self.bytes: int = 0
+
+    def empty(self, output: int, slot: Slot, shape: tuple[int, ...]) -> np.ndarray:
+        """Memory for a result of that shape; a large one begins on a line of the cache."""
+        nbytes = slot.bytes_of(shape)
+        if nbytes < LARGE:
+            return np.empty(shape, slot.numpy)
+        kept = self.kept[output]
+        free = (k for k, (block, base) in enumerate(kept) if base() is None and _fits(nbytes, block.nbytes))
+        place = next(free, None)
+        if place is None:
+            block = _block(nbytes + nbytes // 8)  # a decoder's results grow
+            if len(kept) == 2:
+                self.bytes -= kept.pop(0)[0].nbytes
+            if self.bytes + block.nbytes > self.MOST:
+                return np.ndarray(shape, slot.numpy, block)
+            self.bytes += block.nbytes
+        else:
+            block = kept.pop(place)[0]
+        array = np.frombuffer(block, np.uint8)  # the base of every array that looks there
+        kept.append((block, weakref.ref(array)))
+        return np.ndarray(shape, slot.numpy, array)
+
+
+def _fits(nbytes: int, room: int) -> bool:
+    return nbytes <= room <= 2 * nbytes
+
+
+def _block(nbytes: int) -> memoryview:
+    """So many bytes from a line of the cache on."""
+    memory = np.empty(nbytes + LINE, np.uint8)
+    start = -address_of(memory) % LINE
+    return memory.data[start : start + nbytes]
 
 
 def zeros_on_line(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:

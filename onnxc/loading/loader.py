@@ -35,6 +35,7 @@ from .c_values import (
     CValue,
     Port,
     Slot,
+    Spares,
     Table,
     address_of,
     prepared,
@@ -383,6 +384,7 @@ class Context:
         self.inputs: tuple[_Input, ...] = tuple(map(_Input, inputs, library.slots_in))
         self.outputs: tuple[tuple[CValue, Slot], ...] = tuple(zip(outputs, library.slots_out))
         self.arrays: tuple[ctypes.Array[CValue], ctypes.Array[CValue]] = (inputs, outputs)
+        self.spares: Spares = Spares(len(self.outputs))
         self.unknown: list[tuple[int, ...] | None] = [None] * len(self.outputs)
         self.foreseen: frozenset[int] = library.foreseen  # outputs whose shapes follow from those of inputs
         self.given: list[tuple[int, ...] | None] | None = None  # shapes of inputs
@@ -416,7 +418,7 @@ class Context:
                 array = memory[k]
             else:
                 shape = expected[k] if slot.shape is None else slot.shape
-                array = None if shape is None else slot.empty(shape)
+                array = None if shape is None else self.spares.empty(k, slot, shape)
             if array is None:
                 struct.data, owned = None, True
             else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -84,17 +85,31 @@ def run_timed(
 
 
 class Stepped(Protocol):
-    """A node of that name that runs in so many steps."""
+    """A node of that name that runs in so many steps, of which the run leaves the first `copies` out where
+    the result lies where the operand does."""
 
     @property
     def node(self) -> str: ...
     @property
     def steps(self) -> int: ...
+    @property
+    def copies(self) -> int: ...
 
 
-def matched(expected: Sequence[Stepped], timings: Iterable[Timing]) -> list[int | None]:
-    """Of every step of a run the place of its node among those expected, None where none has its name."""
-    steps = [k for k, node in enumerate(expected) for _ in range(node.steps)]
+def matched(expected: Sequence[Stepped], timings: Sequence[Timing]) -> list[int | None]:
+    """Of every step of a run the place of its node among those expected, None where none has its name. Where
+    the steps of a name are too few by its copies these were left out."""
+    taken = Counter(timing.node for timing in timings)
+    every, copies = Counter[str](), Counter[str]()
+    for node in expected:
+        every[node.node] += node.steps
+        if node.copies:
+            copies[node.node] += node.copies
+    left_out = {
+        n for n, its in copies.items() if taken[n] % every[n] and not taken[n] % max(1, every[n] - its)
+    }
+    count = [node.steps - node.copies * (node.node in left_out) for node in expected]
+    steps = [k for k, its in enumerate(count) for _ in range(its)]
     known = {node.node for node in expected}
     found: list[int | None] = []
     place = 0

@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from support.handmade_models import NOWHERE
+from support.handmade_models import HERE, NOWHERE, cc
 
 from onnxc.codegen.abi import ERRORS
 from onnxc.errors import RunError
@@ -132,3 +132,22 @@ def test_the_callers_rounding_mode_changes_no_result_and_is_kept(affine_path):
     mode = libm.fegetround()
     libm.fesetround(0)
     assert result.tobytes() == wanted and mode == upward
+
+
+@pytest.fixture(scope="module", params=[(), ("-fsanitize=thread", "-g")], ids=["plain", "sanitized"])
+def hammer(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("pools") / "pools"
+    cc("-O1", *request.param, HERE / "pools.c", "-o", path, "-pthread", "-lm", "-ldl")
+    return path
+
+
+@pytest.mark.parametrize("threads, callers", [(2, 1), (3, 1), (8, 1), (3, 4)])
+def test_every_part_runs_once_however_threads_meet(hammer, threads, callers):
+    command = [hammer, str(threads), str(callers), "600"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
+
+
+def test_threads_are_woken_for_work_that_is_worth_it(hammer):
+    done = subprocess.run([hammer, "wake"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "0 2 2\n"), done.stderr

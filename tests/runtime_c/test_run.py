@@ -59,17 +59,41 @@ def test_a_large_result_lies_where_one_was_released(affine):
 
 
 def test_a_result_that_numpy_would_have_mapped_anew_lies_where_one_was_released(affine):
+    large(affine, 1 << 23)
     first = large(affine, 1 << 23)
     place = first.ctypes.data
     del first
     assert large(affine, 1 << 23).ctypes.data == place
 
 
+def test_a_result_of_the_size_of_the_last_lies_where_one_was_released(affine):
+    results = [large(affine), large(affine)]  # from the second on its size is foreseen
+    places = {large(affine).ctypes.data for _ in range(3)}
+    assert len(places) == 1
+    results.append(large(affine))
+    assert places == {results[-1].ctypes.data}
+
+
+def test_what_looks_at_a_part_of_a_result_keeps_it(affine):
+    large(affine)
+    parts = [memoryview(large(affine)[5:])[3:] for _ in range(5)]
+    for part in parts:
+        np.testing.assert_array_equal(part, expected(30_000)[8:])
+
+
+def test_a_result_that_is_much_smaller_takes_no_memory_of_a_large_one(affine):
+    large(affine, 100_000)
+    place = large(affine, 100_000).ctypes.data
+    large(affine, 10_000)
+    assert large(affine, 10_000).ctypes.data != place
+
+
 def test_results_that_are_held_share_no_memory(affine):
-    held = [large(affine, 30_000 + n) for n in range(80)]
+    lengths = [30_000 + n // 2 for n in range(80)]  # every other one is as long as the one before
+    held = [large(affine, n) for n in lengths]
     assert len({result.ctypes.data for result in held}) == 80
-    for n, result in enumerate(held):
-        np.testing.assert_array_equal(result, expected(30_000 + n))
+    for n, result in zip(lengths, held):
+        np.testing.assert_array_equal(result, expected(n))
     del held, result
     np.testing.assert_array_equal(large(affine), expected(30_000))
 
