@@ -36,7 +36,7 @@ from ..nests.nest import (
     loops,
 )
 from ..nests.operands import SLOT_BYTES, Reader, evaluate, nothing, vector_lanes
-from ..nests.row_passes import KEPT, Pass, RowPasses, analysed
+from ..nests.row_passes import DEAR, KEPT, Pass, RowPasses, analysed
 from ..nests.states import State
 from ..text.conversion import NARROW, to_computed
 from ..text.emitter import Function, scalar_type, vector_type
@@ -61,10 +61,9 @@ class Tiling:
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     if not isinstance(node.op, Fused) or node.op.kind != "rows" or any(v.tensor.layout for v in node.inputs):
         return
-    rows = analysed(node.op.region)
-    if rows is None:
+    kernel = _kernel(node, target)
+    if kernel is None:
         return
-    kernel = _Kernel(node, target, rows)
     if len(kernel.inner) == 1 or dims.typical(kernel.inner[-1]) >= SHORT_LINE:
         yield Offer(kernel.estimate, Tiling(kernel.together, kernel.lanes))
 
@@ -74,7 +73,19 @@ def pack(node: Node[Fused], choice: Choice[Tiling], operand: int) -> Constant | 
 
 
 def emit(node: Node[Fused], choice: Choice[Tiling], target: Target) -> Code:
-    return single(_Kernel(node, target, offered(analysed(node.op.region), node)).step())
+    return single(offered(_kernel(node, target), node).step())
+
+
+def _kernel(node: Node[Fused], target: Target) -> _Kernel | None:
+    """Of short rows everything is kept that is not read as it is: that costs no memory."""
+    for dear in (0, DEAR):
+        rows = analysed(node.op.region, dear)
+        if rows is None:
+            return None
+        kernel = _Kernel(node, target, rows)
+        if kernel.short:
+            break
+    return kernel
 
 
 class _Kernel:
@@ -104,7 +115,7 @@ class _Kernel:
             self.lanes = min(self.lanes, max(2, 1 << (self.inner[-1] - 1).bit_length()))
         self.plain = not any(v.dtype in OTHER_NAN for v in node.inputs)
         self.together = self._together()
-        registers = self.together * (1 + len(rows.kept)) * dims.ceil_divide(self.inner[-1], self.lanes)
+        registers = self.together * max(1, rows.held) * dims.ceil_divide(self.inner[-1], self.lanes)
         self.short = (
             len(self.inner) == 1
             and isinstance(registers, int)
@@ -126,7 +137,7 @@ class _Kernel:
         target, passes = self.target, self.rows.passes
         count, line = dims.typical(dims.product(self.inner)), dims.typical(self.inner[-1])
         vectors = count // line * -(-line // self.lanes)
-        effort = vectors * sum(costs.weight(target, *p.roots) + len(p.reads) + len(p.stores) for p in passes)
+        effort = vectors * sum(map(self._vector, passes))
         effort += sum(costs.weight(target, *p.before.values()) for p in passes)
         whole = (
             v.dtype
@@ -137,6 +148,12 @@ class _Kernel:
         among = moved * dims.typical(dims.product(self.outer))
         folds = costs.overhead(self.target, costs.FOLDED_ROW * (1 + len(self.rows.reduced)) / self.together)
         return costs.compute(target, effort) + costs.move(target, moved, among) + folds
+
+    def _vector(self, one: Pass) -> float:
+        """Instructions of a vector of a row, or those in whose time its sums wait for those before."""
+        each = costs.weight(self.target, *one.roots) + len(one.reads) + len(one.stores)
+        facts, chained = self.target.facts, bool(one.reductions)
+        return max(each, chained * facts.latency * facts.instructions / self.together)
 
     @property
     def estimate(self) -> Estimate:

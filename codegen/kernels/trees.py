@@ -24,7 +24,7 @@ from ...records import dataclass
 from ...target import PERMUTE, Ability, Target
 from .. import costs
 from ..kernel import Choice, Code, KernelFunction, KernelText, Offer, single
-from ..nests.nest import ERROR_BYTES
+from ..nests.nest import ERROR_BYTES, LINE
 from ..text.emitter import Reg, like, mangled, scalar_type, splat, type_of, vector_constant, vector_type
 from ..text.memory import gather, load_first
 from ..tiles.tree_bits import COMPARED_TOGETHER, TreeBits, lane_bits, tree_bits
@@ -96,8 +96,14 @@ def _fits_registers(node: Node[TreeEnsemble], target: Target, lanes: int) -> boo
 
 
 def _offer(node: Node[TreeEnsemble], target: Target, tiling: Tiling, row: float) -> Offer[Tiling]:
-    tables = sum(v.data.nbytes for v in node.inputs[1:])
-    rows = costs.overhead(target, row * dims.typical(node.inputs[0].shape[0]))
+    tables, count = sum(v.data.nbytes for v in node.inputs[1:]), dims.typical(node.inputs[0].shape[0])
+    rows = costs.overhead(target, row * count)
+    found = lane_bits(node, tiling.lanes, feature_bits(node)) if tiling.single and count == 1 else None
+    if found is not None:
+        tables = sum(table.nbytes for table in (found.words, found.thresholds, found.masks))
+    elif not tiling.compared:  # a line of the tables for each step that is not of the first levels
+        steps = max(1, node.op.depth - tiling.levels) * dims.typical(node.inputs[6].tensor.count)
+        tables = min(tables, count * steps * LINE)
     cost = rows + costs.stored(target, tables) + costs.step(target)
     return Offer(cost, tiling, packed=tuple(range(1, 9)))
 

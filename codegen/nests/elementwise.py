@@ -127,7 +127,7 @@ class Elementwise(Piece):
         each = costs.weight(self.target, self.body) + sum(self._reading(v) for v in views)
         begun = rows * costs.begun_row(self.sizes[-1], 0 if self.cycle else SHORT * lanes)
         begun += rows * costs.weight(self.target, *self.still.values())
-        unknown = sum(not isinstance(v.strides[-2], int) for v in views if len(v.strides) > 1)
+        unknown = sum(stride_kind(v, self.last) == "either" for v in self.views.values())
         begun += rows * costs.VARYING * unknown
         return moved + costs.compute(self.target, vectors * each + begun)
 

@@ -57,11 +57,13 @@ class View:
 
 def run_through(view: View, sizes: Sequence[Dimension]) -> int:
     """The bytes that go through the caches for a view in a nest of those sizes, each once, at their typical
-    sizes: where its elements lie apart whole lines."""
-    moving = [(s, n) for s, n in zip(view.strides, sizes) if s != 0]
-    least = min((abs(s) for s, n in moving if isinstance(s, int) and n != 1), default=0)
-    each = max(view.itemsize, min(LINE, least))
-    return each * dims.typical(dims.product(n for _, n in moving))
+    sizes: of what lies apart whole lines."""
+    moving = [(s, dims.typical(n)) for s, n in zip(view.strides, sizes) if s != 0 and n != 1]
+    covered = view.itemsize
+    for apart, count in sorted((abs(s) if isinstance(s, int) else dims.typical(s), n) for s, n in moving):
+        each = covered if apart <= covered else min(apart, -(-covered // LINE) * LINE)
+        covered = each * count if apart >= covered else covered + apart * (count - 1)
+    return covered
 
 
 def moving(
@@ -239,6 +241,11 @@ class Piece(ABC):
         return self.estimate + costs.begun_parts(self.target, dims.typical(blocks.parts), known)
 
     @property
+    def iterations(self) -> Dimension:
+        """To which the time is proportional but for what is fixed."""
+        return dims.product(self.sizes)
+
+    @property
     def elements(self) -> int:
         """How many iterations make a part."""
         return costs.elements_per_part(self.estimate.total / dims.typical(dims.product(self.sizes)))
@@ -266,7 +273,7 @@ def parts_step(target: Target, pieces: Sequence[Piece], besides: Estimate | None
             with piece.blocks.each(f, first, last) as block:
                 piece.emit(f, block)
             before = before + parts
-            work = work + costs.work(piece.cost, dims.product(piece.sizes))
+            work = work + costs.work(piece.cost, piece.iterations)
             scratch = dims.maximum(scratch, piece.scratch)
     return k.step(before, work, scratch)
 

@@ -155,6 +155,10 @@ class Reduction(Piece):
         return found + costs.move(self.target, costs.READ * read, read)
 
     @property
+    def iterations(self) -> Dimension:
+        return dims.product((*self.kept, *self.reduced))
+
+    @property
     def blocks(self) -> Blocks:
         return block_rows(self.kept, self.elements, self.lanes * ACCUMULATORS if self.vertical else 1)
 

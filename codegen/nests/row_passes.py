@@ -4,7 +4,8 @@ Every value becomes an expression of leaves: `wide` ones differ along the row, t
 computed once a row. A Reduce of wide values that need no other Reduce is made in pass 0, one that needs those
 in pass 1, and so on; each result is written in the first pass that can. A wide part that later passes need
 again and that is dear to compute is kept. Rows are divided by a number by multiplying with its inverse, where
-that is as good; what they are divided by after that divides the inverse.
+that is as good; what they are divided by after that divides the inverse. Quantised rows are scaled late:
+their sums and means are those of integers, and the scale is a factor of numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ KINDS = ("sum", "prod", "min", "max", "and", "or")
 
 #: Keeping a value costs a store and loads; what takes more instructions and loads than this in the passes
 #: after the first that needs it is kept.
-DEAR = 3
+DEAR = 2
 DIVIDED = 10  # what a division or a root takes, at least
 
 #: Leaves are inputs of expressions: the operands from 0 on, results of reductions, numbers made of
@@ -61,8 +62,8 @@ class RowPasses:
     """The plan of a group over `shape`, whose axes from `outer` on make a row. `outputs` are the
     region's as expressions of leaves, those in `written` over whole rows, the others numbers."""
 
-    def __init__(self, shape: tuple[Dimension, ...], depth: int):
-        self.shape, self.outer = shape, len(shape) - depth
+    def __init__(self, shape: tuple[Dimension, ...], depth: int, dear: int):
+        self.shape, self.outer, self.dear = shape, len(shape) - depth, dear
         self.reduced: list[tuple[State, Expr]] = []
         self.kept: list[Expr] = []
         self.homes: list[tuple[str, int]] = []  # where they lie: ("kept", index) or in a result's place
@@ -96,8 +97,9 @@ class RowPasses:
                     self._wide[node] = any(self._wide[a] for a in node.args)
 
     def multiplied(self, root: Expr) -> Expr:
-        """root with x * (1 / n) for x / n where x differs along the row, n does not and 1 / n can be had, and
-        x * (1 / n / c) for what is then divided by a constant, as quantising does."""
+        """root with x * (1 / n) for x / n where x differs along the row, n does not and 1 / n can be had,
+        x * (1 / n / c) for what is then divided by a constant, as quantising does, and the scales of
+        integers outside of sums and products."""
         done: dict[Expr, Expr] = {}
         for node in expr.topological(root):
             made = expr.rebuild(node, tuple(done[a] for a in node.args))
@@ -105,26 +107,79 @@ class RowPasses:
                 x, n = made.args
                 if not self.wide(n) and self._invertible(n):
                     x, n = (a.cast(computed_in(made.dtype)) for a in (x, n))
-                    made = (x * (1 / n)).cast(node.dtype)
+                    made = self._scaled_late(x * (1 / n)).cast(node.dtype)
                 elif n.op == "const" and n.dtype not in NARROW and SCALES[0] < abs(n.value) < SCALES[1]:
                     made = self._divided(x, n) or made
-            done[node] = made
+            done[node] = self._scaled_late(made)
         return done[root]
 
     def _divided(self, x: Expr, n: Expr) -> Expr | None:
         """x / n where a factor of x is an inverse that is the same along the row, or x is a sum of such a
-        product and what is the same along the row."""
+        product and others."""
         if x.op == "add":
             terms = [self._divided(a, n) if self.wide(a) else a / n for a in x.args]
-            return terms[0] + terms[1] if terms[0] is not None and terms[1] is not None else None
+            if not any(made is not None and self.wide(made) for made in terms):
+                return None
+            first, second = (a * (1 / n) if made is None else made for a, made in zip(x.args, terms))
+            return first + second
         if x.op != "mul":
             return None
         for k, factor in enumerate(x.args):
-            inverse = factor.op == "div" and not self.wide(factor)
-            made = factor / n if inverse else self._divided(factor, n) if self.wide(factor) else None
+            made = factor / n if self._is_inverse(factor) else None
+            if made is None and self.wide(factor):
+                made = self._divided(factor, n)
             if made is not None:
                 return made * x.args[1 - k]
         return None
+
+    def _is_inverse(self, x: Expr) -> bool:
+        """Whether x is the same along the row and an inverse, or a scale times one."""
+        if x.op == "mul" and x.args[1].op == "const":
+            x = x.args[0]
+        return x.op == "div" and not self.wide(x)
+
+    def _scaled_late(self, x: Expr) -> Expr:
+        """x with the scale of `_scale` outside:
+        (k c)(m d) → (k m)(c d)   k c - n c → (k - n) c   (k c) n → k (n c)   n c / 256 → (n / 256) c"""
+        if x.op not in ("mul", "sub", "div"):
+            return x
+        (k, c), (m, d) = map(self._scale, x.args)
+        if c is None:
+            return x
+        if x.op == "mul" and d is not None:
+            return (k * m) * (c * d)
+        if x.op == "mul" and m.op == "const" and not self.wide(k):
+            return (k * m) * c
+        if x.op == "mul" and m.op != "const" and self.wide(k) and not self.wide(m):
+            return k * (m * c)
+        if x.op == "sub" and c is d and self.wide(k):
+            return (k - m) * c
+        if x.op == "div" and m.op == "const" and not self.wide(k):
+            return (k / m) * c
+        return x
+
+    def _scale(self, x: Expr) -> tuple[Expr, Expr | None]:
+        """(k, c) of x = k * c with a constant c, where k is made of small integers, so that neither it nor
+        its square is too large or too small for a float32; (x, None) of others."""
+        if x.op != "mul" or x.args[1].op != "const" or x.dtype not in ("float32", "float64"):
+            return x, None
+        k, c = x.args
+        fits = SCALES[0] < abs(c.value) < SCALES[1] and self._of_integers(k)
+        return (k, c) if fits else (x, None)
+
+    def _of_integers(self, x: Expr) -> bool:
+        """Whether x and the sums that it is made of are of integers of at most 16 bits."""
+        for node in expr.topological(x):
+            if node.op == "input" and REDUCED <= node.value < NUMBER:
+                state, value = self.reduced[node.value - REDUCED]
+                known = state.kind == "sum" and self._of_integers(value)
+            elif node.op == "input":
+                known = dtypes.is_integer(node.dtype) and dtypes.bits(node.dtype) <= 16
+            else:
+                known = node.op in ("const", "cast", "add", "sub", "mul", "div")
+            if not known:
+                return False
+        return True
 
     def _invertible(self, x: Expr) -> bool:
         """Whether x >= 0, or NaN, has an inverse that is neither denormal nor infinite, except those of 0
@@ -155,7 +210,10 @@ class RowPasses:
         return expr.substitute(y, {REDUCED + found[0]: self.reduced[found[0]][1]}) is x
 
     def reduce(self, kind: str, value: Expr) -> Expr:
-        """A leaf for the result of a new reduction."""
+        """A leaf for the result of a new reduction, or that times a scale."""
+        k, c = self._scale(value)
+        if c is not None and kind == "sum":
+            return self.reduce(kind, k) * c
         if value.dtype == "bool":
             kind = {"sum": "max", "prod": "min"}.get(kind, kind)
         self.reduced.append((State(kind, accumulator(value.dtype)), value))
@@ -203,6 +261,13 @@ class RowPasses:
             ]
             free = [("output", i) for i in fit if ("output", i) not in self.homes]
             self.homes.append(free[0] if free else ("kept", index))
+
+    @property
+    def held(self) -> int:
+        """How many values are kept from one pass to the next, at most."""
+        read = {i: n for n, one in enumerate(self.passes) for i in one.reads}
+        ends = [(self.level(v), read[KEPT + i]) for i, v in enumerate(self.kept)]
+        return max(sum(first <= n < last for first, last in ends) for n in range(len(self.passes)))
 
     def _ignore_nan(self) -> None:
         """Greatest and least elements need not be NaN where that makes all outputs NaN anyway, and cannot be
@@ -256,7 +321,7 @@ class RowPasses:
                 for w in (*wanted, *self.kept)
                 if self._seen(node, level := self.level(w)) in expr.topological(self._seen(w, level))
             }
-            if price * (len(used) - 1) > DEAR:  # the first that uses it computes it either way
+            if price * (len(used) - 1) > self.dear:  # the first that uses it computes it either way
                 self._keep([*self.kept, node])
         while (read := self._read(wanted)) != self.kept:  # what made others that are kept, too
             self._keep(read)
@@ -313,10 +378,10 @@ def _never_nan(root: Expr) -> bool:
     return root.op == "cast" and wide and dtypes.is_integer(root.args[0].dtype)
 
 
-def analysed(region: Graph) -> RowPasses | None:
-    """The region's plan; None if it is no computation of rows: Reduces over other than the same
-    last axes or of other kinds, values of another shape, indices, checks, or a constant tensor that
-    is no operand."""
+def analysed(region: Graph, dear: int = DEAR) -> RowPasses | None:
+    """The region's plan, in which what costs later passes more than `dear` is kept; None if it is no
+    computation of rows: Reduces over other than the same last axes or of other kinds, values of another
+    shape, indices, checks, or a constant tensor that is no operand."""
     reduces = [n for n in region.nodes if isinstance(n.op, Reduce)]
     if not reduces or any(n.op.kind not in KINDS or not n.op.keepdims or not n.op.axes for n in reduces):
         return None
@@ -324,7 +389,7 @@ def analysed(region: Graph) -> RowPasses | None:
     trailing = tuple(range(len(shape) - depth, len(shape)))
     if any(n.op.axes != trailing or n.inputs[0].shape != shape for n in reduces):
         return None
-    rows = RowPasses(shape, depth)
+    rows = RowPasses(shape, depth, dear)
     values: dict[Value, Expr] = {}
     for index, value in enumerate(region.inputs):
         if value.rank > len(shape):

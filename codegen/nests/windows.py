@@ -135,15 +135,16 @@ class Windows(Piece):
         return replace(blocks, blocks=(*blocks.blocks[:-1], longest))
 
     def each_tap(self, instructions: float) -> Estimate:
-        """Of one tap of one result, which takes so many instructions on a vector. No gather brings elements
-        of less than four bytes: lanes are filled one by one, those of a row's end too."""
+        """Of one tap of one result, which takes so many instructions on a vector; each tap begins a row. No
+        gather brings elements of less than four bytes: lanes are filled one by one, those of a row's end
+        too."""
+        row = max(1, dims.typical(self.sizes[-1]))
+        vectors = -(-row // self.lanes) / row
+        begun = costs.LOOPED / row
         if self.node.op.strides[-1] == 1:
-            return costs.compute(self.target, instructions / self.lanes)
-        alone = 0.0
-        if dtypes.itemsize(self.node.inputs[0].dtype) < 4:
-            row = max(1, dims.typical(self.sizes[-1]))
-            alone = costs.ALONE * -(-row // self.lanes) * self.lanes / row
-        return costs.compute(self.target, instructions * costs.STRIDED / self.lanes + alone)
+            return costs.compute(self.target, instructions * vectors + begun)
+        alone = costs.ALONE * self.lanes if dtypes.itemsize(self.node.inputs[0].dtype) < 4 else 0.0
+        return costs.compute(self.target, (instructions * costs.STRIDED + alone) * vectors + begun)
 
     def row_bytes(self, dtype: str) -> int:
         """Of scratch memory that a row of that type takes."""

@@ -10,7 +10,7 @@ they meet. Kernels are written in their final form; no IR pass runs over them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, reduce
 from typing import Generic, TypeVar, cast
@@ -433,6 +433,30 @@ class Function:
         for (type_, initial), value in zip(carried, loop.following, strict=True):
             incoming = [(value, latch)] if certain else [(value, latch), (initial, before)]
             loop.results.append(self.phi(type_, *incoming))
+
+    def repeat(
+        self,
+        state: Sequence[tuple[str, str]],
+        condition: Callable[[Sequence[Reg]], str],
+        step: Callable[[Sequence[Reg]], Sequence[str]],
+    ) -> Sequence[Reg]:
+        """The state after stepping while the condition, an i1, holds; state: (type, initial value)."""
+        before = self.block
+        head, body, after = (self.fresh_label(name) for name in ("while", "do", "end"))
+        self.branch(head)
+        self.label(head)
+        place = len(self.lines)
+        names = [self.name(type_) for type_, _ in state]
+        self.lines.extend([""] * len(state))
+        self.branch_if(condition(names), body, after)
+        self.label(body)
+        following = step(names)
+        for k, ((type_, first), name, value) in enumerate(zip(state, names, following, strict=True)):
+            type_of("phi", first, value, default=type_)
+            self.lines[place + k] = f"  {name} = phi {type_} [{first}, %{before}], [{value}, %{self.block}]"
+        self.branch(head)
+        self.label(after)
+        return names
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:

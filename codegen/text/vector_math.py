@@ -572,7 +572,7 @@ def integer_power(v: Vectors, b: Vectors, base: str, exponent: str) -> str:
         return [b.of("u" + b.dtype.removeprefix("u")).shift_right(left, 1), v.mul(power, power), product]
 
     state = [(b.type, remaining), (v.type, base), (v.type, v.constant(1))]
-    _, _, result = _while(v, state, more, square)
+    _, _, result = v.f.repeat(state, more, square)
     if not dtypes.is_signed(b.dtype):
         return result
     inverse = v.select(v.compare("eq", base, v.constant(1)), v.constant(1), v.constant(0))
@@ -581,31 +581,6 @@ def integer_power(v: Vectors, b: Vectors, base: str, exponent: str) -> str:
         sign = v.select(odd, v.constant(-1), v.constant(1))
         inverse = v.select(v.compare("eq", base, v.constant(-1)), sign, inverse)
     return v.select(b.compare("lt", exponent, zero), inverse, result)
-
-
-def _while(
-    v: Vectors,
-    state: Sequence[tuple[str, str]],
-    condition: Callable[[Sequence[str]], str],
-    step: Callable[[Sequence[str]], Sequence[str]],
-) -> Sequence[str]:
-    """The state after stepping while the condition, an i1, holds; state: (type, initial value)."""
-    f = v.f
-    before = f.block
-    head, body, after = (f.fresh_label(name) for name in ("while", "do", "end"))
-    f.branch(head)
-    f.label(head)
-    place = len(f.lines)
-    names = [f.name() for _ in state]
-    f.lines.extend([""] * len(state))
-    f.branch_if(condition(names), body, after)
-    f.label(body)
-    following = step(names)
-    for k, ((type_, first), name, value) in enumerate(zip(state, names, following, strict=True)):
-        f.lines[place + k] = f"  {name} = phi {type_} [{first}, %{before}], [{value}, %{f.block}]"
-    f.branch(head)
-    f.label(after)
-    return names
 
 
 def _pow(v: Vectors, x: str, y: str, short: bool) -> str:
@@ -713,8 +688,8 @@ def _fmod(v: Vectors, x: str, y: str) -> str:
 
     known = v.both(v.compare("lt", a, v.constant(inf)), v.compare("gt", b, v.constant(0)))
     count = words.select(known, words.sub(exponent, least), zero)
-    _, rest = _while(v, [(words.type, count), (words.type, fraction)], more, step)
-    rest = reduced(rest)
+    _, left = v.f.repeat([(words.type, count), (words.type, fraction)], more, step)
+    rest = reduced(left)
     number = cast(words, v.dtype, rest)
     half = words.shift_right(least, 1)
     for part in (half, words.sub(least, half)):

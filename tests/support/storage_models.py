@@ -32,12 +32,52 @@ CONVOLUTIONS = {
     "conv_transposed": ((2, 2), {"strides": [2, 2]}, 64, 32, 1),
 }
 PRODUCTS = ("matmul", "gemm", "matmul_batched")
-POOLS = ("max_pool", "average_pool", "global_pool")
-ROWS = ("softmax", "layer_norm", "rms_norm", "instance_norm", "group_norm")
-ELEMENTWISE = ("gelu", "sigmoid")
+POOLS = ("max_pool", "average_pool", "lp_pool", "global_pool")
+#: Of rows: (operator, numbers in a row, vectors that it scales with or adds).
+ROWS = {
+    "softmax": ("Softmax", 256, 0),
+    "log_softmax": ("LogSoftmax", 256, 0),
+    "layer_norm": ("LayerNormalization", 256, 2),
+    "layer_norm_short": ("LayerNormalization", 64, 2),
+    "rms_norm": ("RMSNormalization", 256, 1),
+}
+IMAGE_NORMS = ("instance_norm", "group_norm")
 RESIZES = ("resize",)
+#: Operators with a kernel of their own.
+HEAVY = (*CONVOLUTIONS, *PRODUCTS, *POOLS, *ROWS, *IMAGE_NORMS, *RESIZES, "attention")
 
-OPERATORS = (*CONVOLUTIONS, *PRODUCTS, *POOLS, *ROWS, *ELEMENTWISE, *RESIZES, "attention")
+#: One number from each of a matrix.
+ELEMENTWISE = {
+    "gelu": "Gelu",
+    "erf": "Erf",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "hard_swish": "HardSwish",
+    "mish": "Mish",
+    "relu": "Relu",
+}
+#: Each with the shapes of what it reads.
+SEVERAL = {
+    "clip": ("Clip", "matrix"),
+    "add": ("Add", "matrix", "matrix"),
+    "multiply_channels": ("Mul", "image", "channels"),
+    "batch_norm": ("BatchNormalization", "image"),
+    "where": ("Where", "condition", "matrix", "matrix"),
+}
+MOVEMENT = ("transpose", "concat", "pad", "gather")
+#: Along rows of a matrix, or its columns: (operator, axis).
+REDUCTIONS = {
+    "reduce_mean": ("ReduceMean", 1),
+    "reduce_columns": ("ReduceSum", 0),
+    "reduce_max": ("ReduceMax", 1),
+    "reduce_l2": ("ReduceL2", 1),
+    "arg_max": ("ArgMax", 1),
+    "cumsum": ("CumSum", 1),
+    "top_k": ("TopK", 1),
+}
+LIGHT = (*ELEMENTWISE, *SEVERAL, *MOVEMENT, *REDUCTIONS)
+
+OPERATORS = (*HEAVY, *LIGHT)
 
 _RNG = np.random.default_rng(0)
 _NUMPY = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
@@ -45,8 +85,8 @@ _NUMPY = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.f
 
 def forms(operator: str) -> list[str]:
     """The storage forms in which an operator is common."""
-    if operator in (*POOLS, *ROWS, *ELEMENTWISE, *RESIZES, "attention"):
-        return [*PLAIN, "qdq"]
+    if operator not in (*CONVOLUTIONS, *PRODUCTS):
+        return [f for f in (*PLAIN, "qdq") if (operator, f) != ("top_k", "bfloat16")]  # ONNX has none
     found = [*PLAIN, *WEIGHTS]
     if operator in ("conv_transposed", "gemm"):  # there is no such operator
         found = [f for f in found if f not in ("qlinear", "integer")]
@@ -69,11 +109,19 @@ def model(operator: str, form: str, symbolic: bool = False, side: int = 28) -> M
     elif operator == "attention":
         b.attention(4 * side)
     elif operator in ELEMENTWISE:
-        b.finish(b.add(operator.capitalize(), [b.input(4 * side, 256)]))
+        b.finish(b.add(ELEMENTWISE[operator], [b.input(4 * side, 256)]))
+    elif operator in SEVERAL:
+        b.elementwise(*SEVERAL[operator], side=side)
+    elif operator in MOVEMENT:
+        b.movement(operator, side)
+    elif operator in REDUCTIONS:
+        b.reduction(*REDUCTIONS[operator], 4 * side)
     elif operator in RESIZES:
         b.resize(side)
+    elif operator in ROWS:
+        b.rows(*ROWS[operator], 4 * side)
     else:
-        b.rows(operator, 4 * side)
+        b.image_norm(operator)
     return b.model(symbolic)
 
 
@@ -84,7 +132,9 @@ def feeds(proto: ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
         type_ = value.type.tensor_type
         shape = [d.dim_value for d in type_.shape.dim]
         dtype = helper.tensor_dtype_to_np_dtype(type_.elem_type)
-        data = rng.integers(0, 127, shape) if np.dtype(dtype).kind in "iu" else rng.standard_normal(shape)
+        kind = np.dtype(dtype).kind
+        most = {"b": 2, "u": 127, "i": 127}.get(kind)
+        data = rng.integers(0, most, shape) if most else rng.standard_normal(shape)
         found[value.name] = data.astype(dtype)
     return found
 
@@ -122,6 +172,10 @@ class _Graph:
         if self.form != "qdq":
             return name
         return self.add("DequantizeLinear", [name, self.scalar(0.02), self.scalar(100, np.uint8)])
+
+    def condition(self, *shape: int) -> str:
+        self.inputs.append(("condition", TensorProto.BOOL, shape))
+        return "condition"
 
     def weights(self, *shape: int) -> str:
         """Weights, their outputs along the first axis, and those of integers as they are."""
@@ -216,27 +270,61 @@ class _Graph:
         if operator == "global_pool":
             self.finish(self.add("GlobalAveragePool", [x]))
             return
-        op = {"max_pool": "MaxPool", "average_pool": "AveragePool"}[operator]
+        op = {"max_pool": "MaxPool", "average_pool": "AveragePool", "lp_pool": "LpPool"}[operator]
         self.finish(self.add(op, [x], kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]))
 
     def resize(self, side: int) -> None:
         scales = self.constant(np.array([1, 1, 2, 2], np.float32))
         self.finish(self.add("Resize", [self.input(1, 64, side, side), "", scales], mode="linear"))
 
-    def rows(self, operator: str, rows: int) -> None:
-        vector = lambda n: self.constant(np.ones(n, _NUMPY[self.dtype]))  # noqa: E731
-        if operator == "softmax":
-            y = self.add("Softmax", [self.input(rows, 256)])
-        elif operator == "layer_norm":
-            y = self.add("LayerNormalization", [self.input(rows, 256), vector(256), vector(256)])
-        elif operator == "rms_norm":
-            y = self.add("RMSNormalization", [self.input(rows, 256), vector(256)])
-        elif operator == "instance_norm":
-            y = self.add("InstanceNormalization", [self.input(1, 64, 16, 16), vector(64), vector(64)])
+    def ones(self, count: int) -> str:
+        return self.constant(np.ones(count, _NUMPY[self.dtype]))
+
+    def rows(self, op: str, columns: int, vectors: int, rows: int) -> None:
+        x = self.input(rows, columns)
+        self.finish(self.add(op, [x, *(self.ones(columns) for _ in range(vectors))]))
+
+    def image_norm(self, operator: str) -> None:
+        op = {"instance_norm": "InstanceNormalization", "group_norm": "GroupNormalization"}[operator]
+        groups = {"num_groups": 8} if operator == "group_norm" else {}
+        self.finish(self.add(op, [self.input(1, 64, 16, 16), self.ones(64), self.ones(64)], **groups))
+
+    def elementwise(self, op: str, *kinds: str, side: int) -> None:
+        shapes = {"matrix": (4 * side, 256), "image": (1, 64, side, side), "channels": (1, 64, 1, 1)}
+        operands = [
+            self.condition(4 * side, 256) if k == "condition" else self.input(*shapes[k]) for k in kinds
+        ]
+        if op == "Clip":
+            operands += [self.constant(np.array(bound, _NUMPY[self.dtype])) for bound in (-0.5, 1.5)]
+        if op == "BatchNormalization":
+            operands += [self.ones(64) for _ in range(4)]
+        self.finish(self.add(op, operands))
+
+    def movement(self, operator: str, side: int) -> None:
+        if operator == "gather":
+            picked = self.constant(np.arange(3 * side) * 7 % (4 * side))
+            self.finish(self.add("Gather", [self.input(4 * side, 256), picked]))
+            return
+        x = self.input(1, 64, side, side)
+        if operator == "transpose":
+            y = self.add("Transpose", [x], perm=[0, 2, 3, 1])
+        elif operator == "concat":
+            y = self.add("Concat", [x, self.input(1, 64, side, side)], axis=1)
         else:
-            operands = [self.input(1, 64, 16, 16), vector(64), vector(64)]
-            y = self.add("GroupNormalization", operands, num_groups=8)
+            y = self.add("Pad", [x, self.constant(np.array([0, 0, 1, 1] * 2))])
         self.finish(y)
+
+    def reduction(self, op: str, axis: int, rows: int) -> None:
+        x = self.input(rows, 256)
+        if op == "ArgMax":
+            self.add(op, [x], axis=axis)
+            self.nodes[-1].output[0], self.output = "y", TensorProto.INT64
+        elif op == "TopK":
+            y = self.add(op, [x, self.constant(np.array([5]))], axis=axis)
+            self.nodes[-1].output.append("places")
+            self.finish(y)
+        else:
+            self.finish(self.add(op, [x, self.constant(np.array(axis if op == "CumSum" else [axis]))]))
 
     def attention(self, rows: int) -> None:
         q, k, v = (self.input(1, 4, rows, 64) for _ in range(3))
@@ -249,7 +337,8 @@ class _Graph:
         for name, dtype, shape in self.inputs:
             if symbolic and name != "w":  # the batch, and what is behind the channels or before the columns
                 shape = [
-                    f"n{axis}" if axis != 1 and axis != len(shape) - 1 else d for axis, d in enumerate(shape)
+                    f"n{axis}" if axis == 0 or (1 < axis < len(shape) - 1 and d != 1) else d
+                    for axis, d in enumerate(shape)
                 ]
             inputs.append(helper.make_tensor_value_info(name, dtype, shape))
         y = helper.make_tensor_value_info("y", self.output, None)

@@ -11,7 +11,7 @@ from support.rows import Rows, group, symbolic_types
 from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest, rows
 from onnxc.codegen.lowering.select_kernels import select_kernels
-from onnxc.codegen.nests.row_passes import analysed
+from onnxc.codegen.nests.row_passes import DEAR, KEPT, analysed
 from onnxc.ir import dims, dtypes, expr
 from onnxc.ir.expr import apply
 from onnxc.ir.graph import Graph, TensorType
@@ -339,11 +339,11 @@ def test_a_kernel_with_five_passes(target):
 # The plan ---------------------------------------------------------------------------------------------------
 
 
-def plan(write, *types, axes=(1,)):
+def plan(write, *types, axes=(1,), dear=DEAR):
     region = Rows(types, axes)
     results = write(region, *region.inputs)
     results = results if isinstance(results, tuple) else (results,)
-    return analysed(Graph(tuple(region.inputs), results, tuple(region.nodes)))
+    return analysed(Graph(tuple(region.inputs), results, tuple(region.nodes)), dear)
 
 
 def wide(*shape):
@@ -431,6 +431,54 @@ def test_a_quantised_row_is_multiplied_once():
         lambda r, x: r.map(lambda v, s: expr.round_(v / 0.02) + s, x, r.reduce("sum", x)), wide(8, 9)
     )
     assert "div" in operations(plain)
+
+
+def dequantised(write):
+    def whole(r, x, *operands):
+        y = r.map(lambda q: (q.cast("int32") - 100).cast("float32") * 0.02, x)
+        return write(r, y, *operands)
+
+    return whole
+
+
+def test_the_scale_of_quantised_rows_is_a_factor_of_numbers():
+    """Sums are of integers, and rows are multiplied once with what is the same along them."""
+    bytes_ = TensorType("uint8", (8, 100))
+    found = plan(dequantised(rms_norm), bytes_, wide(100))
+    assert [n.op for n in expr.topological(*found.passes[0].roots) if n.op == "mul"] == ["mul"]  # a square
+    assert [n.op for n in expr.topological(*found.passes[1].roots) if n.op == "mul"] == ["mul"] * 2
+    normalised = lambda r, x, g, b: layer_norm(r, x, g, b, length=100)  # noqa: E731
+    for one in plan(dequantised(normalised), bytes_, wide(100), wide(100)).passes:
+        assert not any(n.op == "const" and n.value == np.float32(0.02) for n in expr.topological(*one.roots))
+
+
+def test_a_scale_stays_where_what_it_scales_may_be_large():
+    bytes_ = TensorType("uint8", (8, 100))
+    joined = plan(
+        dequantised(lambda r, x, y: rms_norm(r, r.map(lambda a, b: a + b, x, y), y)), bytes_, wide(8, 100)
+    )
+    assert sum(n.op == "mul" for n in expr.topological(*joined.passes[0].roots)) == 2
+    large = plan(lambda r, x, g: rms_norm(r, r.map(lambda a: a * 1e30, x), g), wide(8, 100), wide(100))
+    assert sum(n.op == "mul" for n in expr.topological(*large.passes[0].roots)) == 2
+
+
+@pytest.mark.parametrize("length", [3, 64, 100])
+@TARGETS
+def test_normalisation_of_quantised_rows(target, length):
+    def quantised(r, x, g, b):
+        y = dequantised(lambda r, x: layer_norm(r, x, g, b, length=length))(r, x)
+        return r.map(lambda v: (expr.round_(v / 0.25) + 120).clip(0, 255).cast("uint8"), y)
+
+    x = np.random.default_rng(0).integers(0, 256, (9, length)).astype(np.uint8)
+    check(target, quantised, x, draw(length), draw(length, seed=1), tolerance=1)
+
+
+def test_short_rows_are_kept_as_they_are_computed():
+    halves = TensorType("float16", (8, 64))
+    widened = lambda r, x, g: rms_norm(r, r.map(lambda a: a.cast("float32"), x), g)  # noqa: E731
+    found = plan(widened, halves, wide(64), dear=0)
+    assert [e.op for e in found.kept] == ["cast"] and found.held == 1
+    assert [i for one in found.passes for i in one.reads] == [0, 1, KEPT]
 
 
 def test_a_maximum_may_miss_nan_only_where_every_result_is_nan():

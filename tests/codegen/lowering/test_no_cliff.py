@@ -13,8 +13,8 @@ from onnxc.ir.ops import Attention, Contract, Conv, Fused, Map, Pool
 from onnxc.target import TARGETS
 
 HEAVY = (Conv, Contract, Pool, Attention, Fused)
-HEAVY_OPERATORS = [o for o in storage.OPERATORS if o not in storage.ELEMENTWISE]  # which are nests
-FORMS = [(operator, form) for operator in HEAVY_OPERATORS for form in storage.forms(operator)]
+FORMS = [(operator, form) for operator in storage.HEAVY for form in storage.forms(operator)]
+LIGHT_FORMS = [(operator, form) for operator in storage.LIGHT for form in storage.forms(operator)]
 
 
 @lru_cache(maxsize=8)  # targets that multiply alike share what passes make of a model
@@ -37,6 +37,12 @@ def test_every_common_operator_has_a_fast_kernel_in_every_form_of_storage(operat
         nests = ("global_pool", *(storage.RESIZES if symbolic else ()))  # a sum, and rows found by the run
         assert heavy or operator in nests, target
         assert "loop_nest" not in {node.choice.name for node in heavy}, target
+
+
+@pytest.mark.parametrize(("operator", "form"), LIGHT_FORMS, ids=lambda word: word)
+def test_other_operators_convert_in_the_nests_that_read_and_write(operator, form):
+    """A step, and one for the few numbers of a reduction; of quantised numbers one before and behind."""
+    assert len(selected(operator, form, False, "x86-64-v4")) <= (3 if form == "qdq" else 2)
 
 
 @pytest.mark.parametrize("operator", ["conv", "conv_depthwise", "matmul"])
