@@ -16,8 +16,8 @@ from onnxc.frontend.importer import import_model
 from onnxc.ir import dims
 from onnxc.target import find_target
 
-PIECE_NS = 4000  # of runtime_c/parallel.c: a shorter piece stays whole
-JOIN_NS = 1000  # to start and join threads
+PIECE_NS = 2000  # of runtime_c/parallel.c: a shorter piece stays whole
+JOIN_NS = 500  # to start and join threads
 
 
 def taken(work: float, parts: int, threads: int) -> float:

@@ -97,6 +97,7 @@ FEWER_BITS = (
     Row("minilm, float16, 128 tokens", "minilm_fp16.onnx", TOKENS),
     Row("minilm, float16, fused operators", "minilm_fused_fp16.onnx", TOKENS),
     Row("minilm, weights of 4 bits, 128 tokens", "minilm_q4.onnx", TOKENS),
+    Row("the same, rows rounded to 8 bits", "minilm_q4.onnx", TOKENS, options=("--precision=int8",)),
     Row("gpt2, weights of 4 bits, a token behind 64", "gpt2_q4.onnx", (("past", 64), ("total", 65))),
     Row(
         "Llama of 6 layers, weights of 4 bits, a token behind 64",

@@ -30,6 +30,7 @@ WINDOW = 1 << 20  # bytes of a larger memory that are timed together
 VISITS = 6  # of each figure
 SECONDS = 0.1  # of a visit
 UNROLLED = 8  # vectors an iteration
+NEAR = 1.2  # times: how near a size is found
 STREAMS = (1, 2, 4, 8)  # of which the fastest is found
 SMALLEST = 8 << 10  # bytes that lie in the first-level cache of any processor
 
@@ -102,14 +103,19 @@ def _probes(target: Target, sizes: Facts) -> dict[str, Callable[[], float]]:
 
 
 def _share(target: Target, sizes: Facts, middle: float) -> int:
-    """How much of the last-level cache one core gets: as much as is copied faster than `middle`."""
-    copy, vector, share = _compiled(target, _copy), target.vector_bits // 8, 3 * sizes.level2_bytes
-    while 2 * share <= sizes.level3_bytes:
-        probe = _probe(copy, 2 * vector, share // vector, 2 * share)
-        if max(probe() for _ in range(VISITS)) <= middle:
-            break
-        share *= 2
-    return share
+    """How much of the last-level cache one core gets: of what is copied as fast as `middle`, about half comes
+    from there, which is so of 7/8 of a cache's size (`costs.fitting`)."""
+    copy, vector = _compiled(target, _copy), target.vector_bits // 8
+
+    def fast(size: int) -> bool:
+        probe = _probe(copy, 2 * vector, size // 2 // vector, size)
+        return max(probe() for _ in range(VISITS)) > middle
+
+    low, high = 3 * sizes.level2_bytes, sizes.level3_bytes
+    while high > NEAR * low:
+        size = math.isqrt(low * high)
+        low, high = (size, high) if fast(size) else (low, size)
+    return max(low, min(sizes.level3_bytes, 8 * low // 7))
 
 
 def _probe(

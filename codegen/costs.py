@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..ir import dims, dtypes, expr
 from ..ir.dims import Dimension
 from ..ir.expr import Expr
-from ..ir.graph import Graph, Node, TensorType, Value, regions, walk
-from ..ir.ops import Gather
+from ..ir.graph import Constant, Graph, Node, TensorType, Value, regions
+from ..ir.ops import Gather, Map
 from ..records import dataclass
 from ..target import Ability, Dot, Matrix, Target
 
@@ -46,6 +46,7 @@ HIDDEN = 0.8  # how much of the shorter of compute and memory the longer hides
 
 # Loads.
 WINOGRAD = 2.0  # for each instruction of a transform: operands lie in t * t matrices apart
+WINOGRAD_BYTES = 1.1  # the same of bytes, which become half as long
 WINOGRAD_WEIGHTS = 2.8  # the same of weights, which lie nine a channel
 POOL_TAP = 0.5  # a tap of a pooling window along one axis, of any number of bytes
 ROW_TAP = 2  # of a vector of a pooled row: loaded and added
@@ -68,6 +69,7 @@ BEGUN = 1  # to begin a row that is written without loops
 LOOPED = 12  # the same with loops over whole vectors and what is left
 VARYING = 25  # of an operand of which the run says whether it repeats along rows
 WIDENED = 5  # of a dot product of bytes by two products of 16 bits: these, two sums, a share of the words
+PAIRED = 2.3  # of products of pairs of 16 bits: these, a sum, a share of the broadcasts
 DECODED = 4  # that bring a vector of codes to numbers
 DECODED_HALF = 1  # the same of halves
 SMALL = 12  # to make a float32 of a float of 8 bits or less
@@ -310,6 +312,7 @@ def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -
         its = min(_value_bytes(value), found)
         its = max(0, its - BUFFERED) * WRITTEN if value in node.outputs else its * READ
         longer += its / rate(target, max(nbytes, since)) - its / rate(target, nbytes)
+    longer += _apart(target, node, passed)
     if node.choice is None:
         return Estimate()
     cost, code = node.choice.cost, new * far(target, min(target.run_bytes, target.facts.level3_bytes // 2))
@@ -317,11 +320,47 @@ def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -
     return Estimate(overhead=waited + code, fixed=code)
 
 
+def _apart(target: Target, node: Node, passed: Mapping[Value, float]) -> float:
+    """What the result of a Map takes longer that does not take an operand's place, as is estimated
+    (`changed`): where it does, that place was read just before."""
+    (out, *_), read = node.outputs, sum(map(_value_bytes, _operands(node)))
+    fits = any(v.type == out.type for v in _operands(node))
+    if not isinstance(node.op, Map) or not fits or passed.get(out, 0.0) < read:
+        return 0.0
+    written = _value_bytes(out)
+    whole = move(target, READ * read + WRITTEN * written, read + written)
+    return whole.memory - changed(target, read, written).memory
+
+
 def touched(graph: Graph) -> int:
-    """Bytes that a run of a graph touches, or little less: constants, and the most computed values that are
-    alive at one time."""
-    constants = {v: None for node in walk(graph) for v in node.inputs if v.constant is not None}
-    return sum(map(_value_bytes, constants)) + _alive(graph)
+    """Bytes that a run of a graph touches, or little less: constants as they are stored, and the most
+    computed values that are alive at one time."""
+    return _sum_of(_constants(graph)) + _alive(graph)
+
+
+def _constants(graph: Graph) -> dict[Constant, int]:
+    """What a run reads of each constant: of the branches of an If those of one, of a table what is found."""
+    found: dict[Constant, int] = {}
+    for node in graph.nodes:
+        looked_up = _value_bytes(node.outputs[0]) if isinstance(node.op, Gather) else math.inf
+        for constant in (v.constant for v in node.inputs):
+            if constant is not None:
+                found[constant] = max(found.get(constant, 0), int(min(_stored_bytes(constant), looked_up)))
+        most: dict[Constant, int] = {}
+        for region in regions(node.op):
+            most = max(most, _constants(region), key=_sum_of)
+        found.update(most)
+    return found
+
+
+def _sum_of(found: dict[Constant, int]) -> int:
+    return sum(found.values())
+
+
+def _stored_bytes(constant: Constant) -> int:
+    """Of a constant, or of those that it is made of where they are less."""
+    made = constant.derivation
+    return min(constant.nbytes, sum(map(_stored_bytes, made.operands))) if made else constant.nbytes
 
 
 def _alive(graph: Graph) -> int:
@@ -406,8 +445,8 @@ def matrix_ends(target: Target, unit: Matrix, rows: float, vectors: int) -> floa
 
 def dot_rate(target: Target, dot: Dot | None) -> float:
     """Of a multiply-add's rate, that of the products of a tile's step."""
-    if dot is not None and dot.widened:
-        return 1 / WIDENED if dot.group > 1 else 1.0
+    if dot is not None and not dot.adds and dot.group > 1:
+        return 1 / (WIDENED if dot.widened else PAIRED)
     return target.facts.bf16_dots if dot is not None and dot.lhs == "bfloat16" else 1.0
 
 

@@ -139,6 +139,11 @@ class Code:
     temporaries: tuple[Dimension, ...] = ()
     over: tuple[int, ...] = ()
 
+    @property
+    def copies(self) -> int:
+        """Steps that are left out where the result lies where the operand does."""
+        return sum(step.copies is not None for step in self.steps)
+
 
 class KernelFunction(Function):
     """A function of a kernel, whose `%args` are the kernel's argument words."""

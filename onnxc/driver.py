@@ -68,6 +68,8 @@ from .passes import (
     project_early,
     requantise,
     round_late,
+    round_rows,
+    shorten_epilogues,
     sink_reshapes,
     store_unsigned,
     store_wide,
@@ -108,6 +110,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         unfold_transposed.unfold_transposed,
         flatten_windows.flatten_windows,
         fold_constants.fold_constants,  # what was widened is constant, too
+        *((told(round_rows.round_rows),) if options.precision == "int8" else ()),
         assign_slices.assign_slices,
         eliminate_common.eliminate_common,
         fold_pads.fold_pads,
@@ -132,6 +135,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         requantise.requantise,
         fuse_rows.fuse_rows,
         flush_subnormals.flush_subnormals,
+        shorten_epilogues.shorten_epilogues,
         fuse_shuffles.fuse_shuffles,
         told(fuse_bands.fuse_bands),
     )

@@ -32,6 +32,7 @@ class Ability(StrEnum):
     DOT_U8S8 = "dot_u8s8"  # int32 lanes += 4 products uint8 * int8 each, exact
     DOT_S8S8 = "dot_s8s8"  # the same of two int8
     DOT_U8U8 = "dot_u8u8"  # the same of two uint8
+    DOT_S16S16 = "dot_s16s16"  # int32 lanes += 2 products of int16 each, modulo 2^32
     DOT_BF16 = "dot_bf16"  # float32 lanes += 2 products of bfloat16 each; subnormal numbers count as 0
     MATRIX_INT8 = "matrix_int8"  # products of small matrices of bytes, in registers made for them
     MATRIX_BF16 = "matrix_bf16"  # the same of bfloat16
@@ -42,8 +43,8 @@ class Ability(StrEnum):
 class Dot:
     """An instruction that adds to each lane of `accumulate` the products of `group` neighbours of lhs and
     rhs, without saturation. LLVM's intrinsic takes vectors (sums, lhs, rhs), where `swapped` (sums, rhs,
-    lhs). Where it multiplies a wider type alone, both are `widened` to that, and it takes (lhs, rhs): what it
-    gives is added, of a group of four in two products."""
+    lhs). Where it does not add (`adds`) it takes (lhs, rhs), and what it gives is added. Where it multiplies
+    a wider type alone, both are `widened` to that, a group of four in two products."""
 
     lhs: str
     rhs: str
@@ -52,6 +53,7 @@ class Dot:
     intrinsic: str
     swapped: bool = False
     widened: str | None = None
+    adds: bool = True
 
     @property
     def stored(self) -> str:
@@ -152,12 +154,14 @@ class Target:
         return None
 
     def integer_dot(self, lhs: str, rhs: str, accumulate: str) -> Dot | None:
-        """The instructions for sums of products of integers: a dot product, else products of wider ones."""
+        """The instructions for sums of products of integers: a dot product, else products of wider ones,
+        which take operands as wide as they are."""
         found, wider = self.dot(lhs, rhs, accumulate), self.widening
-        known = wider is not None and {lhs, rhs} <= {"uint8", "int8"} and accumulate == wider.accumulate
-        if found is not None or wider is None or not known:
+        if found is not None or wider is None or accumulate != wider.accumulate:
             return found
-        return replace(wider, lhs=lhs, rhs=rhs)
+        if lhs == rhs == wider.widened:
+            return replace(wider, group=min(wider.group, 2), widened=None)
+        return replace(wider, lhs=lhs, rhs=rhs) if {lhs, rhs} <= {"uint8", "int8"} else None
 
     def matrix(self, lhs: str, rhs: str, accumulate: str) -> Matrix | None:
         """The instruction for sums of such products of small matrices."""
@@ -184,7 +188,7 @@ _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _X86_64 = partial(Target, triple="x86_64-unknown-linux-gnu", memory_operands=True)
-_WIDENING = partial(Dot, "int16", "int16", "int32", widened="int16")
+_WIDENING = partial(Dot, "int16", "int16", "int32", widened="int16", adds=False)
 
 #: What differs in more than instructions, the best of each architecture first.
 LEVELS: dict[str, Target] = {
@@ -251,7 +255,7 @@ LEVELS: dict[str, Target] = {
 #: For each level the features that kernels may use beyond it, and what they bring.
 _EXTENSIONS: dict[str, dict[str, tuple[Ability, ...]]] = {
     "x86-64-v4": {
-        "avx512vnni": (Ability.DOT_U8S8,),
+        "avx512vnni": (Ability.DOT_U8S8, Ability.DOT_S16S16),
         "avx512vbmi": (),
         "avx512bf16": (Ability.DOT_BF16, Ability.CONVERT_BF16),
         "avx512fp16": (Ability.HALF_ARITHMETIC,),
@@ -259,7 +263,7 @@ _EXTENSIONS: dict[str, dict[str, tuple[Ability, ...]]] = {
         "amx-int8": (Ability.MATRIX_INT8,),
         "amx-bf16": (Ability.MATRIX_BF16,),
     },
-    "x86-64-v3": {"avxvnni": (Ability.DOT_U8S8,)},
+    "x86-64-v3": {"avxvnni": (Ability.DOT_U8S8, Ability.DOT_S16S16)},
     "x86-64-v2": {},
     "aarch64": {
         "fullfp16": (Ability.HALF_ARITHMETIC,),
@@ -275,6 +279,8 @@ _EXTENSIONS: dict[str, dict[str, tuple[Ability, ...]]] = {
 _INTRINSICS = {
     ("x86-64-v4", Ability.DOT_U8S8): "llvm.x86.avx512.vpdpbusd.512",
     ("x86-64-v3", Ability.DOT_U8S8): "llvm.x86.avx512.vpdpbusd.256",
+    ("x86-64-v4", Ability.DOT_S16S16): "llvm.x86.avx512.vpdpwssd.512",
+    ("x86-64-v3", Ability.DOT_S16S16): "llvm.x86.avx512.vpdpwssd.256",
     ("x86-64-v4", Ability.DOT_BF16): "llvm.x86.avx512bf16.dpbf16ps.512",
     ("aarch64", Ability.DOT_U8S8): "llvm.aarch64.neon.usdot.v4i32.v16i8",
     ("aarch64", Ability.DOT_S8S8): "llvm.aarch64.neon.sdot.v4i32.v16i8",
@@ -297,6 +303,7 @@ _DOTS = {
     Ability.DOT_U8S8: ("uint8", "int8", "int32", 4),
     Ability.DOT_S8S8: ("int8", "int8", "int32", 4),
     Ability.DOT_U8U8: ("uint8", "uint8", "int32", 4),
+    Ability.DOT_S16S16: ("int16", "int16", "int32", 2),
     Ability.DOT_BF16: ("bfloat16", "bfloat16", "float32", 2),
 }
 

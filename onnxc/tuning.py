@@ -59,11 +59,12 @@ class Bench(Protocol):
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a library: where it comes from, its steps, its name and that of its choice, that in short,
-    and the estimate."""
+    """A node of a library: where it comes from, its steps, those that may be left out, its name and that of
+    its choice, that in short, and the estimate."""
 
     node: str
     steps: int
+    copies: int
     name: str
     choice: str
     short: str
@@ -130,12 +131,13 @@ def nodes_of(lowered: Lowered) -> list[Node]:
     found = []
     for node in walk(lowered.graph):
         if node.choice is not None and node in lowered.codes:
-            choice, steps = node.choice, len(lowered.codes[node].steps)
+            choice, code = node.choice, lowered.codes[node]
             name = "" if isinstance(node.op, Reorder) else node_name(node)
             tiling = {} if choice.tiling is None else vars(choice.tiling)
             told = ", ".join(f"{k}={v}" for k, v in tiling.items() if v is not None)
             short = f"{choice.name}({told})" if told else choice.name
-            found.append(Node(node.origin, steps, name, choice_name(choice), short, choice.time))
+            steps = len(code.steps), code.copies
+            found.append(Node(node.origin, *steps, name, choice_name(choice), short, choice.time))
     return found
 
 

@@ -22,7 +22,7 @@ def shapes(*ports, dims=None, given=None, **asked):
 
 
 def test_a_first_axis_is_one_and_others_get_a_usual_size():
-    assert shapes(IMAGE, TOKENS) == {"x": (1, 3, 224, 224), "ids": (1, 64)}
+    assert shapes(IMAGE, TOKENS) == {"x": (1, 3, 224, 224), "ids": (1, 128)}
 
 
 def test_a_dimension_that_is_a_first_axis_anywhere_is_one_everywhere():
@@ -42,10 +42,10 @@ def test_a_dimension_may_be_named_by_how_it_is_made_of_others(name, size):
 
 
 @pytest.mark.parametrize(
-    "name", ["past + other", "batch-size", "past.x", "past - 100", "1 // 0", "'a' * past", "("]
+    "name", ["past + other", "batch-size", "past.x", "past - 200", "1 // 0", "'a' * past", "("]
 )
 def test_a_name_that_tells_no_size_is_like_any_other(name):
-    assert shapes(Port("a", (1, name, "past"), "bool"))["a"] == (1, 64, 64)
+    assert shapes(Port("a", (1, name, "past"), "bool"))["a"] == (1, 128, 128)
 
 
 def test_a_shape_given_to_one_input_sets_the_dimensions_of_the_others():

@@ -108,6 +108,16 @@ def test_bytes_without_a_dot_product_are_widened():
     assert TARGETS["cascadelake"].integer_dot("uint8", "int8", "int32").widened is None
     assert TARGETS["cascadelake"].integer_dot("int8", "int8", "int32").widened == "int16"
     assert TARGETS["cascadelake"].integer_dot("int16", "int8", "int32") is None
+
+
+def test_products_of_16_bits_are_those_that_bytes_are_widened_for():
+    assert TARGETS["cascadelake"].integer_dot("int16", "int16", "int32").adds
+    for level in LEVELS.values():
+        dot = level.integer_dot("int16", "int16", "int32")
+        assert (dot.adds, dot.widened, dot.intrinsic) == (False, None, level.widening.intrinsic)
+
+
+def test_every_level_multiplies_bytes():
     assert all(level.integer_dot("uint8", "int8", "int32").widened for level in LEVELS.values())
 
 
@@ -132,8 +142,8 @@ def test_products_of_widened_bytes_are_few_instructions(target):
 def test_every_dot_product_is_one_instruction(target):
     for dot in target.dots:
         sums = f"<{target.lanes('int32')} x {'float' if dot.accumulate == 'float32' else 'i32'}>"
-        bits = 16 if dot.group == 2 else 8
-        operands = f"<{target.vector_bits // bits} x {'bfloat' if bits == 16 else 'i8'}>"
+        element = {"bfloat16": "bfloat", "int16": "i16"}.get(dot.lhs, "i8")
+        operands = f"<{target.lanes(dot.lhs)} x {element}>"
         text = (
             f"declare {sums} @{dot.intrinsic}({sums}, {operands}, {operands})\n"
             f"define {sums} @f({sums} %c, {operands} %a, {operands} %b) {{\n"

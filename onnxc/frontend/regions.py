@@ -262,7 +262,9 @@ def common_type(b: Builder, left: Type, right: Type) -> Type:
             return TensorType(
                 left.dtype,
                 tuple(
-                    x if x == y and (isinstance(x, int) or is_visible(b, x)) else b.fresh("n")
+                    x
+                    if x == y and (isinstance(x, int) or is_visible(b, x))
+                    else b.fresh("n", typical=max(dims.typical(x), dims.typical(y)))
                     for x, y in zip(left.shape, right.shape)
                 ),
             )

@@ -146,8 +146,8 @@ class Builder:
             value.elements = _elements_of_constant(value.constant)
         return value
 
-    def fresh(self, hint: str, minimum: int | None = 0) -> dims.Dim:
-        return self.session.fresh(hint, minimum)
+    def fresh(self, hint: str, minimum: int | None = 0, typical: int = dims.LENGTH) -> dims.Dim:
+        return self.session.fresh(hint, minimum, typical)
 
     # Emitting ----------------------------------------------------------------------------------
 

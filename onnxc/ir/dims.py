@@ -37,7 +37,7 @@ class TooComplex(LimitError):
 
 
 CHANNELS, PIXELS = 3, 224  # of an image of unknown size
-LENGTH = 64  # of any other axis of unknown size
+LENGTH = 128  # of any other axis of unknown size
 
 CACHED = 1 << 13  # results of each operation: a graph's sizes are made of the same few, again and again
 

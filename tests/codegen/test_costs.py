@@ -58,7 +58,7 @@ def test_bytes_that_fit_no_cache_take_longer():
 
 
 def test_a_steps_work_follows_the_sizes_of_the_run():
-    work = costs.work(Estimate(compute=640.0), dims.symbol("n"))
+    work = costs.work(Estimate(compute=640.0), dims.symbol("n", typical=64))
     assert [dims.evaluate(work, {"n": n}) for n in (0, 64, 6400)] == [0, 640, 64_000]
 
 
@@ -143,3 +143,64 @@ def test_the_last_channels_are_a_panel_of_their_own_where_half_a_vector_takes_le
     split = replace(wide, facts=replace(wide.facts, narrow=0.6))
     assert panel_tiling(split, 24, wide.block, "float32").tail == 8
     assert panel_tiling(wide, 24, wide.block, "float32").tail is None
+
+
+def test_a_run_touches_of_a_table_what_is_found_there():
+    graph = parse(
+        """graph g(%i: int64[4]) {
+          %t = constant float32[1000, 64] #t
+          %0 = gather(%t, %i) form=axis axis=0 batch=0
+          return %0 }""",
+        {"t": np.ones((1000, 64), np.float32)},
+    )
+    assert costs.touched(graph) == 2 * 4 * 64 * 4 + 4 * 8
+
+
+def test_the_result_of_a_map_is_written_anew_where_no_operand_gives_its_place():
+    (node,) = select_kernels(parse(CHAIN), TARGET).nodes
+    (x,), (out,) = node.inputs, node.outputs
+    nbytes = dims.typical(x.tensor.nbytes)
+    inside, apart = (costs.away(TARGET, node, False, {out: since}).overhead for since in (0, nbytes))
+    assert apart > inside
+
+
+ATTENTION = """graph g(%q: float32[8, n, 64], %k: float32[8, m, 64], %v: float32[8, m, 64]) {
+  %0 = attention(%q, %k, %v) scale=0.125 q=bqd k=bkd v=bke out=bqe
+  return %0 }"""
+
+
+def test_each_query_of_an_attention_takes_its_time_however_few_keys_there_are():
+    lowered = lower(parse(ATTENTION), TARGET)
+    ((node, code),) = lowered.codes.items()
+    assert chosen(node).name == "attention"
+    work = sum(dims.evaluate(step.work, {"n": 64, "m": 1}) for step in code.steps)
+    assert work > costs.cycles(TARGET, costs.ATTENTION_ROW) * 8 * 64
+
+
+def test_the_work_of_a_reduction_follows_how_much_is_reduced():
+    lowered = lower(
+        parse("graph g(%x: float32[64, n]) { %0 = reduce(%x) kind=max axes=(1,) return %0 }"), TARGET
+    )
+    ((_, code),) = lowered.codes.items()
+    short, long = (sum(dims.evaluate(s.work, {"n": n}) for s in code.steps) for n in (64, 64_000))
+    assert long > 500 * short
+
+
+def test_a_run_reads_the_constants_of_one_branch():
+    def graph(other):
+        return parse(
+            f"""graph g(%c: bool[], %x: float32[256]) {{
+              %0 = if(%c, %x) then=(%a: float32[256]) {{
+                %k = constant float32[256] #k
+                %1 = map(%a, %k) {{ add($0, $1) }}
+                return %1
+              }} otherwise=(%a: float32[256]) {{
+                %l = constant float32[256] #{other}
+                %1 = map(%a, %l) {{ add($0, $1) }}
+                return %1
+              }} : float32[256]
+              return %0 }}""",
+            {"k": np.ones(256, np.float32), "l": np.zeros(256, np.float32)},
+        )
+
+    assert costs.touched(graph("l")) == costs.touched(graph("k"))

@@ -21,6 +21,9 @@ from support.caches import with_runtime
 from support.tables import scores
 
 import onnxc.demo
+from onnxc.driver import passes
+from onnxc.options import PRECISIONS, Options
+from onnxc.target import find_target
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -236,6 +239,28 @@ def test_what_ci_does_itself_is_what_the_readme_says():
 def test_every_benchmark_that_a_page_names_is_there():
     named = {name for page in PAGES for name in re.findall(r"benchmarks/\w+\.py", page.read_text())}
     assert named and not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_the_page_of_the_architecture_lists_every_pass_in_the_order_in_which_they_first_run():
+    section = (ROOT / "docs" / "architecture.md").read_text().split("\n### Passes")[1].split("\n##")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", section, re.M)
+    missing = set(listed)
+    for precision in PRECISIONS:
+        steps = passes(find_target("native"), Options(precision=precision, weights="int8"))
+        names = list(dict.fromkeys(step.__name__ for step in steps))
+        assert [name for name in listed if name in names] == names
+        missing -= set(names)
+    assert not missing
+
+
+def test_files_that_the_page_of_the_architecture_names_are_there():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(
+        re.findall(r"`((?:onnxc|passes|codegen|runtime_c|benchmarks|tests)/[\w/]+\.(?:py|c|h))`", text)
+    )
+    made_up = {"passes/my_pass.py", "codegen/kernels/my_kernel.py"}
+    made_up |= {"tests/passes/test_my_pass.py", "tests/codegen/kernels/test_my_kernel.py"}
+    assert not [name for name in sorted(named - made_up) if not (ROOT / name).exists()]
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])

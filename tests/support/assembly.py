@@ -29,7 +29,7 @@ def inner_loops(assembly):
 def spills(text, target, functions=""):
     """The instructions that move registers to the stack or back in loops that multiply and add, of functions
     with that in their names."""
-    multiplies = re.compile(r"\b(vfmadd|fmla|mulp|vpmul|vpdp|vdpbf|[us]+dot|bfdot)")
+    multiplies = re.compile(r"\b(vfmadd|fmla|mulp|vpmul|v?pmadd|vpdp|vdpbf|[us]+dot|bfdot|smlal)")
     bodies = re.split(r"(?m)^(?=\S+:\s+(?:#|//) @)", commented(text, target))
     looked_at = [body for body in bodies if functions in body.partition(":")[0]]
     loops = [x for body in looked_at for x in inner_loops(body) if any(map(multiplies.search, x))]

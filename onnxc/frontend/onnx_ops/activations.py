@@ -115,7 +115,15 @@ def Softsign(b, input):
 
 @onnx_op(since=18)
 def Mish(b, X):
-    return b.map(X, lambda x: x * expr.tanh(softplus(x)))
+    return b.map(X, mish)
+
+
+def mish(x: Expr) -> Expr:
+    """x tanh(log(1 + exp(x))) = x ((1 + e)² - 1) / ((1 + e)² + 1) with e = exp(x), both sides divided by e²
+    where that may overflow."""
+    e, positive = expr.exp(-abs(x)), x >= 0
+    above = expr.where(positive, 1 + 2 * e, e * (e + 2))
+    return x * (above / (above + expr.where(positive, 2 * e * e, 2)))
 
 
 def gelu(x: Expr) -> Expr:
