@@ -234,6 +234,15 @@ class Slot(Record):
             texts,
         )
 
+    def format(self) -> str | None:
+        """How the buffer protocol names the elements; None where these are no arrays of what it knows."""
+        if self.port.kind != "tensor" or self.port.optional or self.numpy is None or self.numpy.hasobject:
+            return None
+        try:
+            return np.empty(0, self.numpy).data.format
+        except ValueError:  # a type that numpy does not have itself
+            return None
+
     def follows_from(self, inputs: Sequence[Slot]) -> bool:
         """Whether the shape of a result, whose elements numpy has, is written in the names of the inputs'
         dimensions."""

@@ -24,6 +24,7 @@ from .c_values import (
     BUFFER_TOO_SMALL,
     BUSY,
     KINDS,
+    LARGE,
     NULL_POINTER,
     RUN_TYPES,
     TENSOR,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .stateful import Stateful
     from .texts import Texts
     from .timing import Timing
+
 
 dlclose: Callable[[int], None] | None
 try:
@@ -104,8 +106,10 @@ class Model:
         self._output_index = {port.name: k for k, port in enumerate(self.outputs)}
         self._input_names = tuple(port.name for port in self.inputs)
         self._lock = allocate_lock()
-        self._running = 0
-        self._free = [Context(self._library)]
+        self._contexts = 1
+        self._free = [
+            Context(self._library)
+        ]  # of them, those that no call has: taken and given back by one step
         self.target: str = self._library.target_of(self._free[0].handle)
         self._closed = False
 
@@ -214,36 +218,42 @@ class Model:
         context = self.acquire()
         try:
             results = context.run(values, memory)
-            for number, array in (memory or {}).items():
-                if (shape := context.output_shape(number)) != array.shape:
-                    raise RunError(
-                        f"output {quote(self.outputs[number].name)}: its memory has shape "
-                        f"{list(array.shape)}, the result {list(shape)}",
-                        status=WRONG_SHAPE,
-                    )
+            if memory:
+                self._check_shapes(context, memory)
             return results
         finally:
-            self.give_back(context)
+            self._free.append(context)
+
+    def _check_shapes(self, context: Context, memory: Mapping[int, np.ndarray]) -> None:
+        for number, array in memory.items():
+            if (shape := context.output_shape(number)) != array.shape:
+                raise RunError(
+                    f"output {quote(self.outputs[number].name)}: its memory has shape "
+                    f"{list(array.shape)}, the result {list(shape)}",
+                    status=WRONG_SHAPE,
+                )
 
     def acquire(self) -> Context:
         """A context of the caller's own until `give_back`."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._new_context()
+
+    def _new_context(self) -> Context:
         with self._lock:
             if self._closed:
                 raise RunError("the model is closed", status=NULL_POINTER)
-            self._running += 1
-            if self._free:
-                return self._free.pop()
+            self._contexts += 1
         try:
             return Context(self._library)
         except BaseException:
             with self._lock:
-                self._running -= 1
+                self._contexts -= 1
             raise
 
     def give_back(self, context: Context) -> None:
-        with self._lock:
-            self._running -= 1
-            self._free.append(context)
+        self._free.append(context)
 
     def profile(self, feeds: Mapping[str, object], runs: int = 1) -> list[Timing]:
         """What each step of a run on these inputs takes, in their order: the least of `runs` runs. Where data
@@ -297,10 +307,15 @@ class Model:
         """Ends the model's use: contexts and threads are freed now, the library when no result looks
         at its memory any more. Raises RunError while a call is under way or a `Bound` is open."""
         with self._lock:
-            if self._running:
+            free = []
+            while self._free:  # one by one: calls begin and end meanwhile
+                with contextlib.suppress(IndexError):
+                    free.append(self._free.pop())
+            if len(free) < self._contexts:
+                self._free.extend(free)
                 raise RunError("the model is running and cannot be closed", status=BUSY)
             self._closed = True
-            self._free.clear()
+            self._contexts = 0
             self._library.end()
 
     def __enter__(self) -> Model:
@@ -389,6 +404,7 @@ class Context:
         self.foreseen: frozenset[int] = library.foreseen  # outputs whose shapes follow from those of inputs
         self.given: list[tuple[int, ...] | None] | None = None  # shapes of inputs
         self.expected: list[tuple[int, ...] | None] = self.unknown  # of these outputs, for such inputs
+        self.caller: Any = _caller(self.handle, library)
         self.steps: int = 1024  # of a run that is timed, for which there is room
         self.arguments: tuple[Any, ...] = prepared(
             RUN_TYPES,
@@ -400,9 +416,23 @@ class Context:
         )
 
     def run(self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None) -> list[Any]:
-        """All outputs for the inputs in order. memory: where the results of these numbers are to be. Where
-        inputs have the shapes that they had the last time, there is memory for what followed from them, which
-        is faster than to take over the library's."""
+        """All outputs for the inputs in order. memory: where the results of these numbers are to be."""
+        caller = self.caller
+        if caller is None or memory:
+            return self.run_any(values, memory)
+        found = caller.run(values)
+        if type(found) is list:
+            return self.taken_from(caller, values, found) if caller.away else found
+        if found is not None:
+            raise self.error(found)
+        results = self.run_any(values)
+        if caller.away:
+            caller.away = any(array.nbytes >= LARGE for array in results)
+        return results
+
+    def run_any(self, values: Sequence[object], memory: Mapping[int, np.ndarray] | None = None) -> list[Any]:
+        """`run` for inputs and outputs of all kinds. Where inputs have the shapes that they had the last
+        time, there is memory for what followed from them, which is faster than to take over the library's."""
         lent: list[Any] = []
         for target, value in zip(self.inputs, values):
             target.fill(value, lent)
@@ -430,15 +460,25 @@ class Context:
             if expected is self.unknown or error.status != BUFFER_TOO_SMALL:
                 raise
             self.foreseen, self.given = frozenset(), None  # a size that is named so is no size of an input
-            return self.run(values, memory)
+            return self.run_any(values, memory)
         if expected is not self.unknown:
             self.confirm(results, expected)
         if not owned:
             return results
         taken = self.taken(results)
         if given is not None and None not in given:
-            self.given = given
-            self.expected = [taken[k].shape if k in self.foreseen else None for k in range(len(taken))]
+            self.remember(given, taken)
+        return taken
+
+    def remember(self, given: list[Any], results: Sequence[Any]) -> None:
+        """The shapes of inputs and of what followed from them."""
+        self.given = given
+        self.expected = [results[k].shape if k in self.foreseen else None for k in range(len(results))]
+
+    def taken_from(self, caller: Any, values: Sequence[Any], results: list[Any]) -> list[Any]:
+        """The results of a call in C, of which some are large."""
+        taken = self.taken(results, (CValue * len(results)).from_address(caller.results))
+        self.remember([value.shape for value in values], taken)
         return taken
 
     def confirm(self, results: list[Any], expected: Sequence[tuple[int, ...] | None]) -> None:
@@ -452,11 +492,15 @@ class Context:
         """The shape of an output after a run."""
         return shape_of(self.outputs[index][0])
 
-    def taken(self, results: Sequence[np.ndarray | None]) -> list[Any]:
-        """The results, those that the library allocated in the place of None."""
+    def taken(
+        self, results: Sequence[np.ndarray | None], structs: Iterable[CValue] | None = None
+    ) -> list[Any]:
+        """The results, those that the library allocated in the place of None. structs: what describes them,
+        of this context unless given."""
+        described = [struct for struct, _ in self.outputs] if structs is None else structs
         owners = [
             None if array is not None else _Owner(self.library, struct)
-            for array, (struct, _) in zip(results, self.outputs)
+            for array, struct in zip(results, described)
         ]
         return [array if owner is None else owner.as_python() for array, owner in zip(results, owners)]
 
@@ -492,6 +536,38 @@ class Context:
         if status:
             raise self.error(status)
         return size.value
+
+
+def _class_in_c() -> Any:
+    """`Caller` of quick.c; None where the package was built without a C compiler."""
+    try:
+        from ._quick import Caller
+    except ImportError:
+        return None
+    return Caller
+
+
+Caller: Any = _class_in_c()
+
+
+def _caller(context: int, library: _Library) -> Any:
+    """What makes the usual calls of a context in C, where all that the model takes and returns is arrays, and
+    no result is known to be large."""
+    inputs, outputs = library.slots_in, library.slots_out
+    formats = [slot.format() for slot in (*inputs, *outputs)]
+    if Caller is None or None in formats or any(slot.rank < 0 for slot in inputs):
+        return None
+    if any(slot.nbytes >= LARGE for slot in outputs):  # which `Spares` has memory for
+        return None
+    return Caller(
+        np.ndarray,
+        np.empty,
+        library.table.address,
+        context,
+        LARGE,
+        tuple((slot.numpy, slot.number, form, slot.rank) for slot, form in zip(inputs, formats)),
+        tuple((slot.numpy, slot.number, slot.shape) for slot in outputs),
+    )
 
 
 class _Owner:

@@ -110,8 +110,8 @@ def test_a_damaged_entry_is_as_good_as_none(path, folder, damage):
 
 #: What a program that opens and runs a model imports beside numpy and what numpy imports.
 OPENING = """
-onnxc onnxc.errors onnxc.loading onnxc.loading.c_values onnxc.loading.finding onnxc.loading.loader
-onnxc.onnxruntime onnxc.onnxruntime.session onnxc.places onnxc.record
+onnxc onnxc.errors onnxc.loading onnxc.loading._quick onnxc.loading.c_values onnxc.loading.finding
+onnxc.loading.loader onnxc.onnxruntime onnxc.onnxruntime.session onnxc.places onnxc.record
 """
 
 
