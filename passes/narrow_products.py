@@ -4,7 +4,8 @@ conv(%x, W) accumulate=float32   →   conv(map(%x) { cast($0, bfloat16) }, W in
 
 Sums, and all that is not multiplied with weights, stay float32. Only what the target multiplies faster so,
 and weights that are known: those of convolutions of at least 16 channels, or of a few where a row of a window
-is as long, and of products along the last axis. Attention may round its queries, keys, values and weights.
+fills what an instruction multiplies, and of products along the last axis. Attention may round its queries,
+keys, values and weights.
 
 Where the target has such products but multiply-adds of float32 are as fast, weights alone become bfloat16s:
 
@@ -145,7 +146,9 @@ def _is_convolution(node: Node, inputs: list[Value], target: Target) -> bool:
     sizes = (*x.shape[1:], *node.outputs[0].shape[1:], *op.pads)
     known = dims.is_static(sizes) or target.matrix(NARROW, NARROW, WIDE) is None
     plain = op.groups == 1 and not op.transposed and len(op.strides) <= 2 and w.constant is not None
-    return known and plain and (dims.number(w.shape[1]) >= LEAST or _is_first(node, target))
+    if not known or not plain:
+        return False
+    return dims.number(w.shape[1]) >= LEAST or _is_first(node, target) or _adds_neighbours(node, target)
 
 
 def _is_first(node: Node, target: Target) -> bool:
@@ -156,6 +159,16 @@ def _is_first(node: Node, target: Target) -> bool:
         return False
     columns = dims.number(taps[1])
     return op.dilations[1] == 1 and LEAST // 2 <= channels * columns <= unit.depth
+
+
+def _adds_neighbours(node: Node, target: Target) -> bool:
+    """Whether a convolution has few channels, and a row of its window takes fewer dot products of neighbours
+    than multiply-adds."""
+    op, (_, channels, *taps), dot = node.op, node.inputs[1].shape, target.dot(NARROW, NARROW, WIDE)
+    if dot is None or target.matrix(NARROW, NARROW, WIDE) is not None or dims.number(channels) > FEW:
+        return False
+    columns = dims.number(taps[-1])
+    return op.dilations[-1] == 1 and -(-columns // dot.group) < columns * target.facts.bf16_dots
 
 
 def _is_depthwise(node: Node) -> bool:

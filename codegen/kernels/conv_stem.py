@@ -4,7 +4,8 @@ channels.
 Each part copies the rows it needs, padding included, to its scratch memory. There they are an image
 of blocks of one channel, over which the tiles of conv.py run as they are.
 
-A dot product of bytes adds up neighbours of a row, where that of a blocked image adds up channels:
+A dot product of bytes or bfloat16s adds up neighbours of a row, where that of a blocked image adds up
+channels:
 
     3 channels, a row of 7 taps:   in blocks, 7 groups of a pixel's 3 channels and one of zeros
                                    here,      3 channels of 2 groups of 4 taps, the last weight of them 0
@@ -80,9 +81,9 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
 
 
 def _adds_neighbours(node: Node, target: Target) -> bool:
-    """Whether dot products can add up neighbours of a row: of bytes, which padding fills, whose taps are
-    neighbours, and of integers, for which what lies behind the last tap, times 0, is 0."""
-    if not isinstance(node.op, Conv) or node.inputs[0].dtype not in BYTES:
+    """Whether dot products can add up neighbours of a row, of a window whose taps are neighbours. What lies
+    behind the last tap is multiplied by 0: a NaN or an infinity there reaches one more result."""
+    if not isinstance(node.op, Conv) or node.inputs[0].dtype not in (*BYTES, "bfloat16"):
         return False
     dot = dot_of(node, target)
     return dot is not None and dot.group > 1 and window(node).dilations[1] == 1

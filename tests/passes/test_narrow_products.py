@@ -142,6 +142,33 @@ def test_few_channels_groups_and_operands_of_the_run_stay_wide():
     )
 
 
+@pytest.mark.parametrize("taps, narrowed", [(1, False), (3, True), (7, True)])
+def test_an_image_of_few_channels_where_dot_products_add_up_neighbours_of_a_row(taps, narrowed):
+    text = f"""graph g(%x: float32[1, 3, 9, 9]) {{
+        %w = constant float32[24, 3, {taps}, {taps}] splat 0.25
+        %0 = conv(%x, %w) strides=(1, 1) pads=(3, 3, 3, 3) dilations=(1, 1)
+        return %0
+    }}"""
+
+    def rewrite(graph):
+        return narrow(graph, "znver4")
+
+    if not narrowed:
+        stays(rewrite, text)
+        return
+    becomes(
+        rewrite,
+        text,
+        f"""graph g(%x: float32[1, 3, 9, 9]) {{
+        %w = constant float32[24, 3, {taps}, {taps}] splat 0.25
+        %0 = map(%x) {{ cast($0, bfloat16) }}
+        %1 = map(%w) {{ cast($0, bfloat16) }}
+        %2 = conv(%0, %1) strides=(1, 1) pads=(3, 3, 3, 3) dilations=(1, 1)
+        return %2
+    }}""",
+    )
+
+
 @pytest.mark.slow
 def test_a_model_compiled_so_is_near_and_says_no_to_other_precisions(tmp_path):
     model, sizes = small_models.images(), {"batch": 1, "height": 24, "width": 24}

@@ -9,7 +9,7 @@ import pytest
 from support import harness
 from support.blocked_cases import Case, check, choices, laid_out
 
-from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem, depthwise
+from onnxc.codegen.kernels import conv, conv_matrix, conv_matrix_stem, conv_stem, depthwise, winograd
 from onnxc.ir.expr import input_
 from onnxc.ir.ops import Conv
 from onnxc.target import TARGETS
@@ -77,6 +77,26 @@ def test_a_first_convolution_of_few_channels():
         wide = [case.arrays[0].astype(np.float32), case.arrays[1]]
         narrow = replace(case, op=replace(case.op, narrow=True), arrays=wide)
         exact(narrow, conv_matrix_stem, *KERNELS[1][1:], output_halo=1)
+
+
+@pytest.mark.parametrize("target, instruction", [k[1:] for k in KERNELS if k[0] is conv], ids=lambda a: a)
+def test_a_first_convolution_adds_up_neighbours_of_a_row(target, instruction):
+    for channels, taps, strides, pads in ((3, 7, 2, 3), (1, 3, 1, 1), (4, 4, 1, (0, 1, 2, 3)), (2, 1, 1, 0)):
+        case = halves((2, channels, 17, 15), (24, channels, taps, taps), strides)
+        case = replace(case, op=replace(case.op, pads=pads if isinstance(pads, tuple) else (pads,) * 4))
+        exact(case, conv_stem, target, instruction, output_halo=1)
+
+
+@pytest.mark.parametrize("target", [k[1] for k in KERNELS if k[0] is conv])
+def test_winograds_transforms_compute_in_float32(target):
+    target = TARGETS[target]
+    for size, epilogue in ((14, None), (9, input_(0, "float32").maximum(0.0).cast("bfloat16"))):
+        case = halves((2, 33, size, 14), (40, 33, 3, 3), 1, 1, epilogue)
+        node, offered = choices(case, winograd, target)
+        assert {winograd.pack(node, choice, 1).dtype for choice in offered} == {"bfloat16"}
+        if harness.runs(target):
+            tolerance = 2e-5 if epilogue is None else 2**-7  # the last bit of a result
+            check(case, winograd, target, tolerance=tolerance, wider=1, output_halo=1)
 
 
 @pytest.mark.parametrize("target", harness.RUNNABLE, ids=str)
