@@ -579,7 +579,8 @@ class Gemm:
         """Calls the function of a kind of tile for the tile at a row and a panel; `b`: where the panel is, if
         not in B."""
         at = self.tile_places(f, places, row, panel)
-        constant, at[B] = at[B], b or at[B]
+        constant = self.panel_start(f, name, at[B])
+        at[B] = b or constant
         numbers = [f.size(word) for word in self.words]
         pointers = [*at, "%scratch"]
         if self.shared:
@@ -587,6 +588,10 @@ class Gemm:
             pointers, numbers = [*pointers, ahead], [*numbers, share]
         arguments = [f"ptr {x}" for x in pointers] + [f"i64 {x}" for x in (*numbers, columns)]
         f.statement(f"call void @{ENTRY}.{name}{height}({', '.join(arguments)})")
+
+    def panel_start(self, f: KernelFunction, name: str, panel: str) -> str:
+        """The first step of a panel of a kind, which begins at `panel`."""
+        return panel
 
     def tile_places(self, f: KernelFunction, places: dict[int, str], row: str, panel: str) -> list[str]:
         """The addresses of everything for the tile that begins at a row and a panel."""

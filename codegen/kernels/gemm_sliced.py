@@ -138,6 +138,7 @@ class Slice(Gemm):
         super().__init__(node, sliced(product, terms), tiling, cost, target)
         self.depth = product.depth  # what is between panels
         self.before, self.last = before, before + terms == product.depth
+        self.first = "0"  # the number of the first term, in the entry
 
     # Sums ----------------------------------------------------------------------------------------
 
@@ -174,13 +175,17 @@ class Slice(Gemm):
         return [*pointers[:behind], "%sums", *pointers[behind:]], numbers
 
     def places(self, f: KernelFunction, index: str) -> dict[int, str]:
-        """Of A and B those of the first term. It is a word, so that all steps in the middle are one text."""
+        """Of A that of the first term. It is a word, so that all steps in the middle are one text."""
         found = super().places(f, index)
         if self.before:
-            before = f.word(Argument("size", dimension=self.before), "i64")
-            found[A] = f.offset(found[A], f.mul(before, f.size(self.step_of(self.product.k[0], A))))
-            found[B] = f.offset(found[B], f.mul(before, self.depth_bytes))
+            self.first = f.word(Argument("size", dimension=self.before), "i64")
+            found[A] = f.offset(found[A], f.mul(self.first, f.size(self.step_of(self.product.k[0], A))))
         return {**found, SUMS: f.temporary(0)}
+
+    def panel_start(self, f: KernelFunction, name: str, panel: str) -> str:
+        """That of the first term, in panels as wide as their kind."""
+        (vectors,) = (vectors for kind, vectors, _ in self.versions if kind == name)
+        return f.offset(panel, f.mul(self.first, self.tile(1, vectors).panel_step))
 
     def tile_places(self, f: KernelFunction, places: dict[int, str], row: str, panel: str) -> list[str]:
         operands = {k: at for k, at in places.items() if k != SUMS}

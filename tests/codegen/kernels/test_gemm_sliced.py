@@ -45,11 +45,11 @@ def product(rows, depth, columns, body=None, extra="", symbolic=False, dtype="fl
     return make_node(Contract("mk", "kn", "mn", dtype, body), values), arrays[: len(values)]
 
 
-def in_slices(node, target, size):
-    """A choice of slices of that size, whatever its estimate."""
+def in_slices(node, target, size, vectors=1):
+    """A choice of slices of that size and panels of so many vectors, whatever its estimate."""
     terms = gemm_sliced.sliced(contraction.product_of(node), size)
-    tilings = [t for t in gemm.tilings(terms, target) if t.dot == 1]
-    tiling = replace(tilings[0], order="panels", block=2, group=2)
+    tilings = {t.vectors: t for t in gemm.tilings(terms, target) if t.dot == 1}
+    tiling = replace(tilings[min(vectors, max(tilings))], order="panels", block=2, group=2)
     return Choice(Estimate(), gemm_sliced.Tiling(**vars(tiling), slice=size), packed=(1,), kernel=gemm_sliced)
 
 
@@ -66,12 +66,14 @@ def results(node, choice, arrays, target):
 
 @RUNNABLE
 @pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("vectors", [1, 2, 3])
 @pytest.mark.parametrize(
     "size", [(30, 96, 70), (29, 128, 31), (14, 65, 3), (0, 96, 5), (31, 200, 97)], ids=str
 )
-def test_sums_of_slices_have_the_bits_of_one_step(target, size, symbolic):
+def test_sums_of_slices_have_the_bits_of_one_step(target, size, vectors, symbolic):
+    """Of whole panels and of the last one, which is as narrow as what is left."""
     node, arrays = product(*size, symbolic=symbolic)
-    choice = in_slices(node, target, 32)
+    choice = in_slices(node, target, 32, vectors)
     np.testing.assert_array_equal(
         results(node, choice, arrays, target), results(node, whole(node, choice), arrays, target)
     )
