@@ -1,5 +1,5 @@
-"""unfold_transposed: transposed convolutions in groups, or of few outputs, become ordinary ones, which fast
-kernels take.
+"""unfold_transposed: transposed convolutions in groups, of few outputs or of large strides become ordinary
+ones, which fast kernels take.
 
 conv(%x, W) transposed groups=g strides=(s, t)   →   %0 = conv(%x, V) groups=g, s t times as many channels
     %0: results between two steps are channels of their own; they move to where they belong, and the padding
@@ -22,12 +22,13 @@ from ..ir.regions import everywhere
 
 LEAST = 4  # products of a result: with fewer, moving results takes longer than is gained
 LANES = 16  # of a vector, which output channels of one place, if they are few, leave idle
+MOST_PLACES = 64  # between steps for which there is code of their own
 
 
 @everywhere
 def unfold_transposed(graph: Graph) -> Graph:
-    """graph without transposed convolutions in groups or of few outputs, where weights are known and results
-    are sums."""
+    """graph without transposed convolutions in groups, of few outputs or of large strides, where weights are
+    known and results are sums."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if _is_unfolded(node):
@@ -44,6 +45,8 @@ def _is_unfolded(node: Node) -> bool:
     if node.inputs[1].constant is None or not dims.is_static(op.pads) or set(op.dilations) != {1}:
         return False
     channels, outputs, *kernel = dims.numbers(node.inputs[1].shape)
+    if dims.product(op.strides) > MOST_PLACES:
+        return True
     if op.groups == 1:
         return channels >= LANES and _leaves_idle(outputs, kernel, op.strides)
     return channels // op.groups * dims.product(kernel) >= LEAST * dims.product(op.strides)

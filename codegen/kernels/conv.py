@@ -103,6 +103,16 @@ def window(node: Node[Conv]) -> Window:
     return window_of(dims.numbers(node.inputs[1].shape[2:]), op.strides, op.dilations, op.pads)
 
 
+def dense_images(node: Node[Conv]) -> tuple[Image, Image, Window]:
+    """A convolution's image and result as they are stored where both are dense, and its window; columns of
+    pixels as rows."""
+    values, win = (node.inputs[0].tensor, node.outputs[0].tensor), window(node)
+    x, out = (
+        Image(t.shape[0], dims.number(t.shape[1]), *plane_axes(t.shape[2:], 1), 1, t.dtype) for t in values
+    )
+    return (x.turned, out.turned, win.turned) if win.in_column(x, out) else (x, out, win)
+
+
 def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     """The panel widths that suit the number of output channels."""
     if not is_summed(node, target) or node.op.transposed or node.op.groups != 1:
@@ -154,12 +164,12 @@ def estimate(node: Node[Conv], target: Target, tiling: PanelTiling, depth: int |
 
 def _tiles(node: Node[Conv], target: Target, vectors: int, depth: int) -> dict[int, int]:
     """How many tiles of which number of pixels cover the output."""
-    out, win = node.outputs[0].tensor, window(node)
-    height, width = plane_axes(out.shape[2:], 1)
+    _, out, win = dense_images(node)
+    height, width = out.height, out.width
     if win.kernel == win.strides == (1, 1):
         height, width = 1, height * width
     rows, widths = tile_shape(target, height, width, vectors, depth, dot_of(node, target))
-    lines = dims.typical(out.shape[0] * height) // rows
+    lines = dims.typical(out.batch * height) // rows
     left, found = dims.typical(width), {}
     for columns in widths:
         last = columns == widths[-1]

@@ -1,4 +1,5 @@
-"""Convolution with few output channels: pixels of a dense image lie in the lanes, weights are broadcast.
+"""Convolution with few output channels, or groups of few: pixels of a dense image lie in the lanes, weights
+are broadcast.
 
     tile: some output channels  x  `vectors` vectors of neighbouring pixels, in registers
 Were channels in the lanes, those that a block has too many would be computed as well: fifteen of sixteen for
@@ -10,6 +11,7 @@ several columns, the copy has every so many-th column together, so that pixels r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from ...ir import dims, dtypes
@@ -39,12 +41,12 @@ from ..tiles.microkernel import (
 )
 from ..tiles.panel import Panel
 from ..tiles.strides import broadcast_stride, row_major
-from .conv import is_plain, window
+from .conv import dense_images, is_plain, window
 
-MOST_CHANNELS = 16  # of the result: with more, few lanes are left over where they lie there
+MOST_CHANNELS = 16  # of a group's result: with more, few lanes are left over where they lie there
 MOST_VECTORS = 12  # of a tile
 MOST_STRIDE = 4  # by which a window moves along its columns
-MOST_ROWS = 32  # of a window
+MOST_BYTES = 1 << 20  # of the rows of a window
 TWICE = 1.5  # times as much is copied as there is, since the windows of two parts overlap
 SCRATCH_BYTES = 1 << 20  # what a part's rows may take where several rows fit
 
@@ -60,12 +62,14 @@ class Tiling:
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
-    """The tiles that take the least time, where there are few output channels."""
-    if not is_plain(node) or node.op.transposed or node.op.groups != 1:
+    """The tiles that take the least time, where there are few output channels in a group."""
+    if not is_plain(node) or node.op.transposed:
         return
-    win, outputs = window(node), dims.number(node.outputs[0].shape[1])
+    x, out, win = group_images(node)
     apart = win.strides[1] == 1 or (win.dilations[1] == 1 and win.strides[1] <= MOST_STRIDE)
-    if outputs > MOST_CHANNELS or not apart or win.halo is None or win.extent[0] > MOST_ROWS or not win.taps:
+    if out.channels > MOST_CHANNELS or not apart or window(node).halo is None or not win.taps:
+        return
+    if win.extent[0] * x.channels * dims.typical(x.row) > MOST_BYTES:
         return
     if not epilogues.supported(node.op.epilogue) or readings(node) is None:
         return
@@ -76,40 +80,50 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     yield Offer(estimate(node, target, vectors), Tiling(vectors), layouts, None)
 
 
+def group_images(node: Node[Conv]) -> tuple[Image, Image, Window]:
+    """The image and the result of a group, and the window; columns of pixels as rows."""
+    x, out, win = dense_images(node)
+    return *(replace(image, channels=image.channels // node.op.groups) for image in (x, out)), win
+
+
 def readings(node: Node[Conv]) -> list[tuple[Dimension, ...]] | None:
     """The strides in bytes of each operand of the epilogue along the result's batch, channels, rows and
     columns; None where an operand is, along columns, neither contiguous nor one element."""
     out, found = node.outputs[0].tensor, []
+    turned = dense_images(node)[2] != window(node)
     for value in node.inputs[2:]:
         shape = (1,) * (out.rank - value.rank) + tuple(value.shape)
         pairs = zip(row_major(shape, dtypes.itemsize(value.dtype)), shape, out.shape, strict=True)
         strides = [broadcast_stride(*pair) for pair in pairs]
-        if strides[-1] not in (0, dtypes.itemsize(value.dtype)):
+        rows, columns = plane_axes(strides[2:], 0)
+        if turned:
+            rows, columns = columns, rows
+        if columns not in (0, dtypes.itemsize(value.dtype)):
             return None
-        found.append((*strides[:2], *plane_axes(strides[2:], 0)))
+        found.append((*strides[:2], rows, columns))
     return found
 
 
 def estimate(node: Node[Conv], target: Target, vectors: int) -> Estimate:
     """The steps of all tiles, what lies across two lines loaded twice, the copy, the epilogue, and moving
     everything once."""
-    x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
-    outputs, channels = dims.numbers(node.inputs[1].shape[:2])
-    height, width = (dims.typical(size) for size in plane_axes(out.shape[2:], 1))
-    depth, sums = channels * win.taps, node.op.accumulate
-    found, lines = costs.step(target), dims.typical(out.shape[0]) * height
+    (x, out, win), groups = group_images(node), node.op.groups
+    height, width = dims.typical(out.height), dims.typical(out.width)
+    depth, sums = x.channels * win.taps, node.op.accumulate
+    found, lines = costs.step(target), dims.typical(out.batch) * groups * height
     across = -(-width // target.lanes(sums))
-    for rows, tall in height_counts(outputs, most_rows(target, vectors)).items():
+    for rows, tall in height_counts(out.channels, most_rows(target, vectors)).items():
         for wide, count in height_counts(across, vectors).items():
             chains = chains_for(target, rows, wide)
             step = costs.step_time(target, rows * wide, rows + 2 * wide, chains)
             ends = costs.compute(target, costs.TILE_VECTOR * rows * wide)
             tile = Estimate(compute=depth * step) + costs.overhead(target, costs.CONV_TILE) + ends
             found += tile * (lines * tall * count)
-    copies = TWICE if win.extent[0] > win.strides[0] else 1.0
-    moved = 2 * dims.typical(x.nbytes) * (1 if win.strides[1] == 1 else 2)
+    copies = TWICE if height > 1 and win.extent[0] > win.strides[0] else 1.0
+    planes = dims.typical(x.batch) * groups * x.channels
+    moved = 2 * planes * dims.typical(x.plane) * (1 if win.strides[1] == 1 else 2)
     found += costs.move(target, copies * moved)
-    found += costs.overhead(target, copies * dims.typical(dims.product(x.shape[:-1])) * costs.COPIED_ROW)
+    found += costs.overhead(target, copies * planes * dims.typical(x.height) * costs.COPIED_ROW)
     found += costs.epilogue(target, node, sums) + costs.traffic(target, node)
     return found + costs.stored(target, dims.number(node.inputs[1].tensor.nbytes))
 
@@ -123,8 +137,8 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> None:
 
 @dataclass(frozen=True)
 class PlanarPlan:
-    """`x`: the image in scratch, whose rows have `phase` columns for each column by which the window moves;
-    `staged`: where in scratch a row lies before it is cut into these."""
+    """Of one group. `x`: the image in scratch, whose rows have `phase` columns for each column by which the
+    window moves; `staged`: where in scratch a row lies before it is cut into these."""
 
     node: Node[Conv]
     rows: CopiedRows
@@ -182,15 +196,11 @@ class PlanarPlan:
 
 
 def plan_of(node: Node[Conv], target: Target, tiling: Tiling, lines: int) -> PlanarPlan:
-    type_, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
-    images = [
-        Image(t.shape[0], dims.number(t.shape[1]), *plane_axes(t.shape[2:], 1), 1, t.dtype)
-        for t in (type_, out)
-    ]
-    rows, lanes = CopiedRows(images[0], images[1], win), target.lanes(node.op.accumulate)
+    dense, out, win = group_images(node)
+    rows, lanes = CopiedRows(dense, out, win), target.lanes(node.op.accumulate)
     read, phases = rows.image(lines), win.strides[1]
     phase = (dims.ceil_divide(dims.ceil_divide(read.width, phases), lanes) + 1) * lanes
-    x = Image(read.batch, read.channels, read.height, phase * phases, 1, type_.dtype)
+    x = Image(read.batch, read.channels, read.height, phase * phases, 1, read.dtype)
     return PlanarPlan(node, rows, x, phase, tiling, lanes, target)
 
 
@@ -202,21 +212,21 @@ def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     plan = plan_of(node, target, choice.tiling, 2 * cut.each - 1)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
-        n, chunk = f.divide(part.index, f.size(cut.count))
+        place, chunk = f.divide(part.index, f.size(cut.count))
         lines = cut.at(f, chunk)
-        image = f.offset(f.input(0), f.mul(n, f.size(plan.rows.dense.image)))
+        image = f.offset(f.input(0), f.mul(place, f.size(plan.rows.dense.image)))
         _copy(f, plan, image, lines)
         if plan.rows.single_row:
-            _emit_row(f, plan, n, "0", "0", lines)
+            _emit_row(f, plan, place, "0", "0", lines)
         else:
             with f.loop(*lines) as y:
-                _emit_row(f, plan, n, y.index, f.sub(y.index, lines[0]), ("0", f.size(plan.out.width)))
+                _emit_row(f, plan, place, y.index, f.sub(y.index, lines[0]), ("0", f.size(plan.out.width)))
     for rows in sorted(set(plan.heights)):
         for vectors in plan.widths:
             for whole in (True, False):
                 _emit_tile(k, plan, rows, vectors, whole)
     work = costs.work(choice.cost, plan.out.batch * plan.out.height * plan.out.width)
-    return single(k.step(plan.out.batch * cut.count, work, dims.maximum(64, plan.scratch)))
+    return single(k.step(plan.out.batch * node.op.groups * cut.count, work, dims.maximum(64, plan.scratch)))
 
 
 def _partition(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Lines:
@@ -230,7 +240,8 @@ def _partition(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Line
         plan.window.extent[axis] // plan.window.strides[axis] - 1
     )  # lines that a part reads besides its own
     together = max(1, min(int(shared / (TWICE - 1)), int(dims.typical(length) / max(1, least))))
-    return cut_lines(length, -(-together // step) * step, out.batch, choice.cost.total, least)
+    planes = out.batch * node.op.groups
+    return cut_lines(length, -(-together // step) * step, planes, choice.cost.total, least)
 
 
 def _copy(f: KernelFunction, plan: PlanarPlan, image: str, lines: tuple[str, str]) -> None:
@@ -255,15 +266,17 @@ def _copy(f: KernelFunction, plan: PlanarPlan, image: str, lines: tuple[str, str
 
 
 def _emit_row(
-    f: KernelFunction, plan: PlanarPlan, n: str, y: str, line: str, columns: tuple[str, str]
+    f: KernelFunction, plan: PlanarPlan, place: str, y: str, line: str, columns: tuple[str, str]
 ) -> None:
     """Some columns of a row of the output, whose first tap is the first that was copied of the line-th row
-    that the window begins in."""
+    that the window begins in; place: of the image and group."""
     first, last = columns
     source = f.offset("%scratch", f.mul(line, f.size(plan.x.row * plan.window.strides[0])))
     count, strides = f.sub(last, first), offered(readings(plan.node), plan.node)
     vectors = f.divide(f.add(count, plan.lanes - 1), plan.lanes)[0]
     weights = plan.x.channels * plan.window.taps * plan.x.itemsize  # bytes of an output channel
+    n, group = f.divide(place, plan.node.op.groups)
+    first_channel = f.mul(group, plan.out.channels)
     channel = 0
     for rows in plan.heights:
 
@@ -273,13 +286,13 @@ def _emit_row(
             words = [
                 "ptr %args",
                 f"ptr {f.element(source, moved, plan.x.itemsize)}",
-                f"ptr {f.offset(f.input(1), channel * weights)}",
-                f"ptr {plan.out.address(f, f.output(), n, channel, y, x)}",
+                f"ptr {f.offset(f.input(1), f.mul(f.add(first_channel, channel), weights))}",
+                f"ptr {plan.out.address(f, f.output(), place, channel, y, x)}",
                 f"ptr {f.offset('%scratch', f.size(plan.raw))}",
                 f"i64 {left}",
             ]
             for number, steps in enumerate(strides, 2):
-                places: tuple[str | int, ...] = (n, channel, y, x)
+                places: tuple[str | int, ...] = (n, f.add(first_channel, channel), y, x)
                 terms = list(zip(places, steps))
                 words.append(f"ptr {displaced(f, f.input(number), terms)}")
             call, columns = f"({', '.join(words)})", wide * plan.lanes

@@ -29,13 +29,14 @@ from .. import costs
 from ..costs import Estimate
 from ..kernel import Choice, Code, KernelText, Offer, single
 from ..tiles.blocked import Image, Window, image_of, plane_axes, without_halo
-from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
+from ..tiles.blocked_epilogue import Epilogue, operand_layouts, oriented, pack_operand, packed_operands
 from ..tiles.copied_rows import CopiedRows
 from ..tiles.lines import Lines, cut_lines
 from ..tiles.panels import PanelTiling, panel_tilings, panels_of, widest
 from ..tiles.run_packing import packed_by_run, packing_estimate
 from .conv import (
     ConvPlan,
+    dense_images,
     dot_of,
     emit_panel,
     emit_tiles,
@@ -48,7 +49,7 @@ from .conv import (
 )
 
 MOST_CHANNELS = 16
-MOST_ROWS = 64  # of a window: all are copied for each row of the output that is computed alone
+MOST_BYTES = 1 << 20  # of a window's rows: all are copied for each row of the output that is computed alone
 SCRATCH_BYTES = 128 << 10  # what a part's rows may take where several rows fit
 
 
@@ -56,20 +57,17 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
     """The panel widths that suit the outputs, where the input has few channels."""
     if not (is_plain(node) or _adds_neighbours(node, target)) or node.op.transposed or node.op.groups != 1:
         return
-    x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
-    block, rank = target.block, x.rank - 2
+    x, out, win = dense_images(node)
+    block, rank = target.block, len(node.op.strides)
     operands = operand_layouts(node, block)
-    if dims.number(x.shape[1]) > MOST_CHANNELS or operands is None or win.halo is None:
+    if x.channels > MOST_CHANNELS or operands is None or window(node).halo is None:
         return
-    if win.extent[0] > MOST_ROWS:
+    if win.extent[0] * x.channels * dims.typical(x.row) > MOST_BYTES:
         return
     dot = None if is_plain(node) else dot_of(node, target)
-    tilings = panel_tilings(target, dims.number(out.shape[1]), block, node.op.accumulate, dot)
-    depth = dims.number(x.shape[1]) * _steps(win, tilings[0][0].group).taps
-    cost, copying = (
-        estimate(node, target, tilings[0][0], depth),
-        costs.move(target, 2 * dims.typical(x.nbytes)),
-    )
+    tilings = panel_tilings(target, out.channels, block, node.op.accumulate, dot)
+    depth = x.channels * _steps(window(node), tilings[0][0].group).taps
+    cost, copying = estimate(node, target, tilings[0][0], depth), _copying(x, out, win, target)
     for tiling, times in tilings:
         yield Offer(
             cost * times + copying + packing_estimate(node, target),
@@ -78,6 +76,21 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[PanelTiling]]:
             without_halo(block, rank),
             (1, *packed_operands(node)),
         )
+
+
+def _copying(x: Image, out: Image, win: Window, target: Target) -> Estimate:
+    """To copy the rows of all parts, which overlap."""
+    least = _least_parts(x, win)
+    lines = max(1.0, dims.typical(out.height) / max(1.0, least))
+    rows = (lines - 1) * win.strides[0] + win.extent[0]
+    times = max(1.0, dims.typical(out.height) / lines * rows / max(1, dims.typical(x.height)))
+    return costs.move(target, 2 * times * dims.typical(x.image * x.batch))
+
+
+def _least_parts(x: Image, win: Window) -> float:
+    """Into how many parts an image is cut so that what each reads does not fill the scratch memory."""
+    overlap = max(1, win.kernel[0] / win.strides[0])
+    return 2 * dims.typical(x.image) * overlap / SCRATCH_BYTES
 
 
 def _adds_neighbours(node: Node, target: Target) -> bool:
@@ -133,19 +146,20 @@ def pack(node: Node[Conv], choice: Choice[PanelTiling], operand: int) -> Constan
 
 def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
     type_, out, group = node.inputs[0].tensor, image_of(node.outputs[0].tensor), choice.tiling.group
-    win, sums = _steps(window(node), group), node.op.accumulate
+    read, sums, epilogue = window(node), node.op.accumulate, Epilogue(node, out.block)
     dot = None if group is None else dot_of(node, target)
     height, width = plane_axes(type_.shape[2:], 1)
     channels = dims.number(type_.shape[1])
     dense = Image(type_.shape[0], channels, height, width, 1, type_.dtype, fill=node.op.zero)
+    if group is None:
+        dense, out, read, epilogue = oriented(dense, out, read, epilogue)
+    win = _steps(read, group)
     kinds = tuple(panels_of(out.channels, out.block, choice.tiling.vectors, choice.tiling.tail))
     wide = widest(target, kinds, sums)
     tiles = tile_shape(target, out.height, out.width, wide, channels * win.taps, dot)
-    plan = ConvPlan(
-        dense, out, win, 0, Epilogue(node, out.block), sums, kinds, *tiles, dot, choice.tiling.stored
-    )
+    plan = ConvPlan(dense, out, win, 0, epilogue, sums, kinds, *tiles, dot, choice.tiling.stored)
     cut = _partition(plan, choice.cost)
-    rows = CopiedRows(dense, out, _read(window(node), group))
+    rows = CopiedRows(dense, out, _read(read, group))
     copied = rows.image(2 * cut.each - 1)
     if group is not None:
         size = copied.height, copied.width
@@ -169,6 +183,5 @@ def emit(node: Node[Conv], choice: Choice[PanelTiling], target: Target) -> Code:
 
 def _partition(plan: ConvPlan, cost: Estimate) -> Lines:
     """Lines that make enough parts, and whose input does not fill the scratch memory."""
-    overlap = max(1, plan.window.kernel[0] / plan.window.strides[0])
-    least = 2 * dims.typical(plan.x.image) * overlap / SCRATCH_BYTES
+    least = _least_parts(plan.x, plan.window)
     return cut_lines(plan.length, plan.line_step, plan.out.batch, cost.total, least)

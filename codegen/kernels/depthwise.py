@@ -162,7 +162,8 @@ def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Es
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
     products, (height, width) = win.taps * lanes.inside, plane_axes(out.shape[2:], 1)
     rows, columns = _rows(node, target, win, lanes), widths_of(target, products, width)[0]
-    strips = dims.typical(out.shape[0] * out.shape[1]) / lanes.block * -(-dims.typical(height) // rows)
+    blocks = dims.typical(out.shape[0]) * -(-dims.number(out.shape[1]) // lanes.block)
+    strips = blocks * -(-dims.typical(height) // rows)
     tiles = strips * -(-dims.typical(width) // columns)
     span = [(n - 1) * stride + extent for n, stride, extent in zip((rows, columns), win.strides, win.extent)]
     resident = _resident(target, win, lanes, rows, node.op.accumulate)

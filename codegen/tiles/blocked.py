@@ -22,7 +22,7 @@ from ..text.emitter import Function, memory_type, scalar_type, splat, vector_typ
 from ..text.memory import first_lanes
 
 GREATEST_HALO = 64  # wider padding is an oddity that would cost more memory than it saves work
-GREATEST_LINE_HALO = 1024  # where only rows are padded: sequences, whose dilations double with each layer
+GREATEST_LINE_HALO = 8192  # where one axis is padded: sequences, whose dilations double with each layer
 
 
 # Images ------------------------------------------------------------------------------------------
@@ -218,6 +218,11 @@ class Window:
         """The border that holds all padding, None where it has no usable bound."""
         return bounded_halo(zip(self.before, self.after))
 
+    def in_column(self, x: Image, out: Image) -> bool:
+        """Whether image and result are a column of pixels, which in memory are those of a row."""
+        column = x.width == out.width == self.kernel[1] == 1 and self.before[1] == 0
+        return column and x.halo[1] == out.halo[1] == 0 and out.height != 1
+
     @property
     def turned(self) -> Window:
         return Window(
@@ -249,7 +254,7 @@ def bounded_halo(sides: Iterable[Iterable[Dimension]]) -> tuple[int, int] | None
             return None
         found.append(max(0, *most))
     rows, columns = found
-    usable = rows <= GREATEST_HALO and columns <= (GREATEST_HALO if rows else GREATEST_LINE_HALO)
+    usable = max(found) <= (GREATEST_HALO if rows and columns else GREATEST_LINE_HALO)
     return (rows, columns) if usable else None
 
 

@@ -367,7 +367,6 @@ def oriented(
 ) -> tuple[Image, Image, Window, Epilogue]:
     """The same with an image of one column turned into one row, so that tiles along rows suit
     it."""
-    column = x.width == out.width == window.kernel[1] == 1 and window.before[1] == 0
-    if column and x.halo[1] == out.halo[1] == 0 and out.height != 1:
+    if window.in_column(x, out):
         return x.turned, out.turned, window.turned, epilogue.turned
     return x, out, window, epilogue

@@ -1,4 +1,5 @@
-"""unfold_transposed: transposed convolutions in groups, or of few outputs, become ordinary ones."""
+"""unfold_transposed: transposed convolutions in groups, of few outputs or of large strides become ordinary
+ones."""
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ SHAPES = {  # (image, weights): attributes
     ("2, 16, 3, 4", "16, 3, 4, 4"): "strides=(2, 2) pads=(1, 1, 1, 1)",
     ("1, 20, d, 3", "20, 4, 3, 3"): "strides=(2, 2) pads=(1, 1, 1, 1) output_padding=(1, 1)",
     ("1, 16, 5", "16, 1, 16"): "strides=(8,) pads=(4, 4)",
+    ("1, 2, 5", "2, 20, 130"): "strides=(65,) pads=(30, 31)",
+    ("1, 3, 5", "3, 2, 70"): "strides=(100,) pads=(0, 0)",
 }
 
 

@@ -77,3 +77,52 @@ def test_doubles_and_many_parts(target):
 def test_many_channels_are_not_taken(target):
     node = convolution((1, 3, 8, 8), (17, 3, 3, 3), 1, 1).node()
     assert choices_of(conv_planar, node, target) == []
+
+
+@TARGETS
+@pytest.mark.parametrize("groups, made", [(5, 1), (3, 2), (2, 7)])
+@pytest.mark.parametrize("stride", [1, 3])
+def test_groups_one_after_the_other(target, groups, made, stride):
+    outputs = groups * made
+    residual = random(2, outputs, 9 // stride, 45 // stride, seed=5)
+    case = convolution(
+        (2, 2 * groups, 9, 45),
+        (outputs, 2, 3, 3),
+        stride,
+        1,
+        groups=groups,
+        epilogue=expr.input_(0, "float32") + expr.input_(1, "float32") * expr.input_(2, "float32"),
+        extra=[(residual, False), bias(outputs)],
+    )
+    check(case, conv_planar, target)
+
+
+@TARGETS
+@pytest.mark.parametrize("groups", [1, 4])
+def test_columns_of_pixels_are_rows(target, groups):
+    case = convolution(
+        (2, 4, 150, 1),
+        (4, 4 // groups, 70, 1),
+        (2, 1),
+        (35, 0, 35, 0),
+        groups=groups,
+        epilogue=relu_of_bias(),
+        extra=[bias(4)],
+    )
+    check(case, conv_planar, target)
+    case = convolution(
+        (2, 4, 150, 1),
+        (4, 4 // groups, 9, 1),
+        1,
+        (4, 0, 4, 0),
+        groups=groups,
+        symbolic=symbols("n", 4, "h", 1),
+    )
+    check(case, conv_planar, target)
+
+
+@TARGETS
+def test_windows_of_many_rows_and_long_ones(target):
+    check(convolution((1, 3, 80, 33), (6, 1, 70, 1), 1, (4, 0, 4, 0), groups=3), conv_planar, target)
+    check(convolution((1, 2, 1500), (2, 1, 1200), 1, 600, groups=2), conv_planar, target)
+    check(convolution((1, 1, 60), (1, 1, 4001), 1, 2000), conv_planar, target)

@@ -43,6 +43,22 @@ def test_stems_with_dilation_and_one_axis(target):
 
 
 @TARGETS
+@pytest.mark.parametrize("output_halo", [0, 1])
+def test_columns_of_pixels_are_rows(target, output_halo):
+    case = convolution(
+        (2, 1, 90, 1), (20, 1, 72, 1), (4, 1), (30, 0, 30, 0), epilogue=relu_of_bias(), extra=[bias(20)]
+    )
+    check(case, conv_stem, target, output_halo=output_halo)
+    case = convolution((2, 2, 90, 1), (20, 2, 9, 1), 1, (4, 0, 4, 0), symbolic=symbols("n", 2, "h", 1))
+    check(case, conv_stem, target)
+
+
+@TARGETS
+def test_windows_of_many_rows(target):
+    check(convolution((1, 1, 90, 9), (20, 1, 72, 3), (2, 1), 1), conv_stem, target)
+
+
+@TARGETS
 @pytest.mark.parametrize("size", [(1, 1), (6, 7), (17, 40), (8, 61)])
 def test_symbolic_stems(target, size):
     case = convolution((2, 3, *size), (20, 3, 3, 3), 2, 1, symbolic=symbols("n", 3, "h", "w"))
