@@ -58,6 +58,7 @@ from .operands import (
 
 MOST_CYCLIC = 64  # instructions of the loop over whole cycles
 SHORT = 4  # vectors of a row that is written without a loop
+MOST_JOINED = 24  # instructions of a body that is computed of several vectors at once
 
 
 class Elementwise(Piece):
@@ -150,6 +151,17 @@ class Elementwise(Piece):
         return self.cycle // math.gcd(self.cycle, self.lanes) if self.cycle else 1
 
     @property
+    def joined(self) -> int:
+        """Vectors whose results are narrowed together, to fill one: where no instruction narrows a vector by
+        itself, that takes half as many."""
+        widest = self.target.vector_bits // (8 * self.lanes)
+        plain = {stride_kind(v, self.last) for v in self.views.values()} <= {"run", "same"}
+        short = costs.weight(self.target, self.body) <= MOST_JOINED
+        if self.target.masked or self.cycle or not plain or not short or self.out.dtype == "bool":
+            return 1
+        return max(1, widest // self.out.itemsize)
+
+    @property
     def scratch(self) -> int:
         return scratch_bytes(len(self.views) * self.cycle_vectors)
 
@@ -232,7 +244,10 @@ class Row:
             weight = costs.weight(nest.target, nest.body)
             unroll = 4 if weight <= 4 else 2 if weight <= 12 else 1
             unroll = nest.cycle_vectors if nest.cycle else unroll
-            each_vector(self.f, count, nest.lanes, unroll, self._vectors)
+            if (joined := nest.joined) > 1:
+                each_vector(self.f, count, nest.lanes, joined, self._joined)
+            else:
+                each_vector(self.f, count, nest.lanes, unroll, self._vectors)
             return
         for at in range(0, max(int(count), nest.blank), nest.lanes):
             self._short(at, int(count) - at)
@@ -241,6 +256,11 @@ class Row:
         values = [self._value(index, lanes, mask, cycle) for index in indices]
         for index, value in zip(indices, values):
             self._store(index, value, lanes, mask)
+
+    def _joined(self, indices: Sequence[str | int], lanes: int, mask: str | None, cycle: str = "0") -> None:
+        """Vectors that follow each other, as one."""
+        lanes *= len(indices)
+        self._store(indices[0], self._value(indices[0], lanes, mask, cycle), lanes, mask)
 
     def _value(self, index: str | int, lanes: int, mask: str | None, cycle: str = "0") -> str:
         reads: dict[int, Callable[[], str]] = read_all(self.readers, index, lanes, mask, cycle)

@@ -170,6 +170,9 @@ class Reader:
         if lanes == 1:
             return load_lanes(self.f, self.view.dtype, self.pointer, 1)
         word = f"i{8 * self.view.itemsize}"
+        if lanes > self.lanes > 1:
+            repeated = self.f.shuffle(self.all, "poison", [0] * lanes, vector_type(word, self.lanes))
+            return from_bits(self.f, self.view.dtype, lanes, repeated)
         return from_bits(
             self.f, self.view.dtype, lanes, self.f.broadcast(word, self.f.load(word, self.pointer), lanes)
         )

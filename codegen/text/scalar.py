@@ -14,6 +14,7 @@ from typing import TypeVar
 from ...ir import dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr, topological
+from ...ir.ranges import magnitude
 from ...records import dataclass
 from ...target import Ability, Target
 from .. import abi
@@ -21,6 +22,7 @@ from . import vector_math
 from .conversion import (
     NARROW,
     SCALES,
+    WHOLE,
     cast,
     computed_in,
     converts_bfloat16,
@@ -187,8 +189,8 @@ class _Lowering:
             value = self._half(node) or self._value(node, args)
         elif isinstance(step := self._steps[node], _Quantised):
             v = self.vectors(node.dtype)
-            quiet = step.x.op in _ARITHMETIC
-            value = quantised(v, args[0], step.scale, step.zero, step.low, step.high, quiet)
+            quiet, small = step.x.op in _ARITHMETIC, magnitude(step.x) < WHOLE * step.scale
+            value = quantised(v, args[0], step.scale, step.zero, step.low, step.high, quiet, small)
         else:
             value = step.emit(self.vectors(node.dtype), args[0])
         self.values[id(node)] = value
@@ -408,8 +410,9 @@ def _quantised(node: Expr, target: Target) -> _Quantised | None:
     (clipped, low, high), zero, total = clip, 0.0, clip[0]
     if clipped.op == "add" and clipped.args[1].op == "const":
         total, zero = clipped.args[0], clipped.args[1].value
-    whole = all(map(float.is_integer, (low, high, zero)))
-    if total.op != "round" or total.dtype != "float32" or not whole or abs(zero) > 1 << 16:
+    if total.op != "round" or total.dtype != "float32":
+        return None
+    if not all(map(float.is_integer, (low, high, zero))) or abs(zero) > 1 << 16:
         return None
     x, scale = total.args[0], 1.0
     if x.op == "div" and x.args[1].op == "const":

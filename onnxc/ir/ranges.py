@@ -1,4 +1,5 @@
-"""Between which numbers the elements of an integer value lie, as far as its producers tell.
+"""Between which numbers the elements of an integer value lie, as far as its producers tell, and how large
+floats are that are made of integers.
 
 A uint8 image less its zero point 128 lies in -128..127: how great a sum of products can become decides in
 which type it is exact (`passes/widen.py`).
@@ -6,6 +7,7 @@ which type it is exact (`passes/widen.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -111,3 +113,36 @@ def _range(
         case ("max", [(a, b), (c, d)]):
             return max(a, c), max(b, d)
     return None
+
+
+def magnitude(root: Expr) -> float:
+    """What no absolute value of an expression of floats exceeds, but for rounding; infinite where it may be NaN.
+    Operands that are no integers may be anything."""
+    integers, found = ranges_in(root, {}), dict[Expr, float]()
+    for node in expr.topological(root):
+        if node in integers:
+            found[node] = float(max(map(abs, integers[node])))
+        elif dtypes.is_float(node.dtype) and (node.args or node.op == "const"):
+            found[node] = _magnitude(node, [found.get(a, math.inf) for a in node.args])
+    return found.get(root, math.inf)
+
+
+def _magnitude(node: Expr, sizes: Sequence[float]) -> float:
+    match node.op, sizes:
+        case "const", _:
+            return abs(node.value) if math.isfinite(node.value) else math.inf
+        case ("cast" | "neg" | "abs", [a]):
+            return a
+        case ("round" | "floor" | "ceil" | "trunc", [a]):
+            return a + 1
+        case ("add" | "sub", [a, b]):
+            return a + b
+        case ("min" | "max", [a, b]):
+            return max(a, b)
+        case ("mul", [a, b]) if math.isfinite(max(a, b)):
+            return a * b
+        case ("fma", [a, b, c]) if math.isfinite(max(a, b)):
+            return a * b + c
+        case ("div", [a, _]) if node.args[1].op == "const" and node.args[1].value != 0:
+            return a / abs(node.args[1].value)
+    return math.inf

@@ -1,9 +1,9 @@
-"""value_range: between which numbers integers lie, as far as what makes them tells."""
+"""value_range and magnitude: between which numbers integers, and floats made of them, lie."""
 
 import numpy as np
 import pytest
 
-from onnxc.ir.ranges import value_range
+from onnxc.ir.ranges import magnitude, value_range
 from onnxc.ir.text_parser import parse
 
 
@@ -34,6 +34,32 @@ def test_what_may_wrap_has_the_range_of_its_type():
     assert range_of("%0 = map(%x) { mul($0, 2) }") == (0, 255)
     assert range_of("%0 = map(%n) { cast($0, int32) }") == (-(1 << 31), (1 << 31) - 1)
     assert range_of("%0 = map(%x) { cast(cast($0, float32), int32) }") == (-(1 << 31), (1 << 31) - 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("cast(cast($0, int32), float32)", 255),
+        ("mul(cast(sub(cast($0, int32), 100), float32), 0.5)", 77.5),
+        ("fma(cast(cast($0, int32), float32), -2.0, 10.0)", 520),
+        ("div(neg(cast(cast($0, int32), float32)), 0.25)", 1020),
+        ("round(max(cast(cast($0, int32), float32), -300.0))", 301),
+        ("cast($1, float32)", 127 + 1),
+    ],
+)
+def test_floats_are_no_greater_than_what_they_are_made_of(body, expected):
+    (node,) = parse(f"graph g(%x: uint8[4], %z: int8[4]) {{ %0 = map(%x, %z) {{ {body} }} return %0 }}").nodes
+    assert magnitude(node.op.body) == expected
+
+
+@pytest.mark.parametrize(
+    "body", ["$0", "mul(cast($1, float32), $0)", "exp(cast($1, float32))", "div(cast($1, float32), 0.0)"]
+)
+def test_floats_of_which_nothing_is_known_may_be_anything(body):
+    (node,) = parse(
+        f"graph g(%x: float32[4], %z: int8[4]) {{ %0 = map(%x, %z) {{ {body} }} return %0 }}"
+    ).nodes
+    assert magnitude(node.op.body) == float("inf")
 
 
 def test_large_constants_are_not_looked_at():

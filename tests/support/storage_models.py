@@ -65,6 +65,8 @@ SEVERAL = {
     "where": ("Where", "condition", "matrix", "matrix"),
 }
 MOVEMENT = ("transpose", "concat", "pad", "gather")
+#: What only moves numbers leaves their scale.
+MOVES = ("Transpose", "Concat", "Pad", "Gather")
 #: Along rows of a matrix, or its columns: (operator, axis).
 REDUCTIONS = {
     "reduce_mean": ("ReduceMean", 1),
@@ -208,7 +210,8 @@ class _Graph:
 
     def finish(self, y: str) -> None:
         if self.form == "qdq":
-            y = self.add("QuantizeLinear", [y, self.scalar(0.02), self.scalar(120, np.uint8)])
+            scale = 0.02 if self.nodes[-1].op_type in MOVES else 0.03
+            y = self.add("QuantizeLinear", [y, self.scalar(scale), self.scalar(120, np.uint8)])
         if self.form in ("qdq", "qlinear"):
             self.output = TensorProto.UINT8
         if self.form == "integer":

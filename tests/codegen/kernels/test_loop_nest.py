@@ -57,6 +57,10 @@ BROADCAST = [
 ]
 
 
+#: (integer, zero point, the least and greatest number): the whole range of the type, or less of it.
+BYTES = [("uint8", 0, 0, 255), ("uint8", 121, 121, 255), ("int8", -3, -128, 127), ("int8", 0, -127, 90)]
+
+
 def x(index=0, dtype="float32"):
     return input_(index, dtype)
 
@@ -139,6 +143,29 @@ def test_types_mix(target):
     check(target, Map(x(0, "uint8").cast("float32") * 0.5), numbers((3, 50), "uint8"))
     wide = x(0, "float16").cast("float64") + x(1, "float64")
     check(target, Map(wide), numbers((3, 50), "float16"), numbers((50,), "float64"))
+
+
+@TARGETS
+@pytest.mark.parametrize(("dtype", "zero", "low", "high"), BYTES)
+def test_floats_are_rounded_to_bytes_in_rows_of_any_length(target, dtype, zero, low, high):
+    """Vectors of floats are narrowed together: of what is known to be small, and of any number."""
+    number = (x(0, "uint8").cast("int32") - 100).cast("float32")
+    for real in (number * 0.37, expr.apply("fma", x(1), number, expr.const(0.5, "float32")), x(1) / 0.3):
+        body = (expr.apply("round", real) + float(zero)).clip(float(low), float(high)).cast(dtype)
+        for length in (1, 7, 8, 31, 32, 33, 40, 63, 64, 65, 129, 200):
+            codes, reals = numbers((3, length), "uint8", 0, 256), numbers((3, length), low=-99, high=99)
+            reals[:, ::5] = np.array([np.inf, -np.inf, 1e30])[:, None]
+            reals[1, ::7] = np.nan
+            check(target, Map(body), codes, reals, only="static")
+        check(target, Map(body), codes, reals[:, :1], only="symbolic")
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "int16"])
+def test_a_row_is_narrowed_with_what_is_the_same_in_it(target, dtype):
+    body = (x(0) * x(1, dtype).cast("float32")).clip(-100, 100).cast(dtype)
+    for length in (1, 15, 16, 17, 32, 45, 64, 79, 130):
+        check(target, Map(body), numbers((5, length)), numbers((5, 1), dtype, -9, 9))
 
 
 @TARGETS
