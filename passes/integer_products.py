@@ -31,6 +31,7 @@ from .flatten_windows import flattened
 #: No sum of so many products of bytes leaves int32.
 MOST_PRODUCTS = ((1 << 31) - 1) // (255 * 255)
 MOST_TERMS = ((1 << 31) - 1) // 255  # nor of so many bytes, less their zero points
+_SQUARE = expr.input_(0, "float32") * expr.input_(0, "float32")
 
 
 def integer_products(graph: Graph, target: Target) -> Graph:
@@ -55,7 +56,7 @@ class _Integers:
         match node.op:
             case Conv() | Contract():
                 return self._product(node)
-            case Reduce(kind="sum", body=None):
+            case Reduce(kind="sum", body=body) if body in (None, _SQUARE):
                 return self._sum(node)
             case Pool(kind="max") | Reduce(kind="max" | "min", body=None):
                 return self._greatest(node)
@@ -119,17 +120,24 @@ class _Integers:
         return self.rewriter.add(Map(body.result), body.operands, node.origin, [node.outputs[0].name])
 
     def _sum(self, node: Node[Reduce]) -> tuple[Value, ...] | None:
-        """A sum of numbers, computed of the bytes that nobody else makes numbers of."""
+        """A sum of numbers, or of their squares, computed of the bytes that nobody else makes numbers of."""
         (real,) = (self.rewriter.of(v) for v in node.inputs)
         x, count = quantised(real), dims.product(real.shape[a] for a in node.op.axes)
         if x is None or not isinstance(x.scale, float) or not isinstance(x.zero, int):
             return None
-        if self.rewriter.readers[real] > 1 or not isinstance(count, int) or count > MOST_TERMS:
+        squared = node.op.body is not None
+        most = MOST_PRODUCTS if squared else MOST_TERMS
+        if self.rewriter.readers[real] > 1 or not isinstance(count, int) or count > most:
             return None
-        whole = expr.input_(0, x.stored.dtype).cast("int32")
-        sums = self.rewriter.add(replace(node.op, body=whole), [x.stored], node.origin)
-        body = (expr.input_(0, "int32") - x.zero * count).cast("float32") * x.scale
-        return self.rewriter.add(Map(body), sums, node.origin, [node.outputs[0].name])
+        whole, total = expr.input_(0, x.stored.dtype).cast("int32"), expr.input_(0, "int32")
+        if squared:
+            whole -= x.zero
+            body, scale = whole * whole, x.scale * x.scale
+        else:
+            body, total, scale = whole, total - x.zero * count, x.scale
+        sums = self.rewriter.add(replace(node.op, body=body), [x.stored], node.origin)
+        made = Map(total.cast("float32") * scale)
+        return self.rewriter.add(made, sums, node.origin, [node.outputs[0].name])
 
     def _padded(self, op: Conv, x: Quantised, node: Node) -> Value | None:
         """The image with its border, of the zero point that the run computes."""

@@ -200,7 +200,10 @@ class _Scales:
                 continue
             if not other.terms and (whole := _whole((other.shift - one.shift) / factor)) is not None:
                 second = expr.const(whole, "float32")
-            elif other.terms[1:] == () != other.terms and (factor, one.shift) == (other.terms[0][1], other.shift):
+            elif other.terms[1:] == () != other.terms and (factor, one.shift) == (
+                other.terms[0][1],
+                other.shift,
+            ):
                 second = other.terms[0][0]
             else:
                 continue
@@ -210,7 +213,8 @@ class _Scales:
 
     def _product(self, node: Expr, factors: Sequence[_Sum | None]) -> _Sum | None:
         """Of two integers less whole numbers, or of one of them and any number, by the scales of both."""
-        total, found = np.float64(1), list[Expr]()
+        total: Number = np.float64(1)
+        found: list[Expr] = []
         for arg, sum_ in zip(node.args, factors):
             if sum_ is None:
                 found.append(self.made[arg])

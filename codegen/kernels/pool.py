@@ -97,10 +97,12 @@ def _conversions(pooling: Pooling, target: Target) -> Iterator[Offer[None]]:
         if fill is None or (fill != 0 and dtypes.is_float(x.dtype)):
             return
         layout = replace(layout, fill=int(fill))
-    bodies = [body for body in (pooling.before, pooling.after) if body is not None]
-    vectors = dims.typical(x.count) / block * target.registers(pooling.dtype, block)
-    converted = costs.compute(target, costs.weight(target, *bodies) * vectors)
-    cost = _estimate(node, target, layout, pooling.dtype) + converted
+    registers = target.registers(pooling.dtype, block) / block
+    cost = _estimate(node, target, layout, pooling.dtype)
+    for body, image in ((pooling.before, x), (pooling.after, node.outputs[0].tensor)):
+        if body is not None:
+            vectors = dims.typical(image.count) * registers
+            cost += costs.compute(target, costs.weight(target, body) * vectors)
     yield Offer(cost, None, (layout,), without_halo(block, rank))
 
 

@@ -166,7 +166,7 @@ class RowPooling(Piece):
         """A window's rows, its places and what becomes of them, in whole vectors of a row."""
         image, result = self.node.inputs[0].tensor, self.node.outputs[0].tensor
         pixel, results = dims.typical(self.pixel), dims.typical(self.sizes[-2])
-        tap = costs.ROW_TAP * (2 if self.op.kind == "max" and dtypes.is_float(self.dtype) else 1)
+        tap = costs.ROW_TAP * (1.5 if self.op.kind == "max" and dtypes.is_float(self.dtype) else 1)
         read, made = (
             costs.weight(self.target, body) if body is not None else 0 for body in (self.read, self.written)
         )
@@ -185,7 +185,7 @@ class RowPooling(Piece):
         across = vectors * (combined * tap * picked + picked - 1 + ends)
         rows = dims.typical(dims.product(self.sizes[:-2]))
         total = dims.typical(image.nbytes + result.nbytes)
-        each = costs.loads(self.target, down + across) + costs.overhead(self.target, costs.POOL_ROW)
+        each = costs.loads(self.target, down + across) + costs.overhead(self.target, 2 * costs.POOL_ROW)
         return each * rows + costs.move(self.target, total)
 
     # Code ------------------------------------------------------------------------------------------

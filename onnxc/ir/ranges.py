@@ -116,8 +116,8 @@ def _range(
 
 
 def magnitude(root: Expr) -> float:
-    """What no absolute value of an expression of floats exceeds, but for rounding; infinite where it may be NaN.
-    Operands that are no integers may be anything."""
+    """What no absolute value of an expression of floats exceeds, but for rounding; infinite where it may be
+    NaN. Operands that are no integers may be anything."""
     integers, found = ranges_in(root, {}), dict[Expr, float]()
     for node in expr.topological(root):
         if node in integers:

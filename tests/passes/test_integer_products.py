@@ -55,6 +55,33 @@ def test_a_sum_of_numbers_is_that_of_their_bytes():
     )
 
 
+def test_a_sum_of_squares_is_that_of_bytes_less_their_zero_point():
+    becomes(
+        clean(integer_products),
+        """graph g(%x: uint8[2, 6, 5, 5]) {
+        %0 = map(%x) { mul(cast(sub(cast($0, int32), 7), float32), 0.5) }
+        %1 = reduce(%0) kind=sum axes=(2, 3) body={ mul($0, $0) }
+        return %1
+    }""",
+        """graph g(%x: uint8[2, 6, 5, 5]) {
+        %0 = reduce(%x) kind=sum axes=(2, 3) body={ t0 = sub(cast($0, int32), 7); mul(t0, t0) }
+        %1 = map(%0) { mul(cast($0, float32), 0.25) }
+        return %1
+    }""",
+    )
+
+
+def test_squares_that_may_overflow_stay_numbers():
+    stays(
+        integer_products,
+        """graph g(%x: uint8[2, 33100]) {
+        %0 = map(%x) { mul(cast(sub(cast($0, int32), 7), float32), 0.5) }
+        %1 = reduce(%0) kind=sum axes=(1) body={ mul($0, $0) }
+        return %1
+    }""",
+    )
+
+
 @pytest.mark.parametrize("shape, returned", [("n, 100", "%1"), ("2, 9000000", "%1"), ("2, 6", "%1, %0")])
 def test_sums_that_may_overflow_and_numbers_that_are_there_anyway_stay(shape, returned):
     stays(

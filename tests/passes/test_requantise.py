@@ -100,7 +100,10 @@ def test_scales_that_are_no_numbers_are_left_alone():
 
 
 def test_bytes_of_one_scale_are_added_as_integers():
-    real = "add(mul(cast(sub(cast($0, int32), 100), float32), 0.1), mul(cast(sub(cast($1, int32), 7), float32), 0.1))"
+    one, other = (
+        f"mul(cast(sub(cast(${k}, int32), {zero}), float32), 0.1)" for k, zero in ((0, 100), (1, 7))
+    )
+    real = f"add({one}, {other})"
     body = within_a_quantum(
         f"""graph g(%x: uint8[16], %y: uint8[16]) {{
         %0 = map(%x, %y) {{ {QUANTISED.format(f"div({real}, 0.1)", 12)} }}
@@ -111,9 +114,10 @@ def test_bytes_of_one_scale_are_added_as_integers():
 
 
 def test_a_byte_is_bounded_as_an_integer():
+    real = "max(mul(cast(sub(cast($0, int32), 9), float32), 0.1), 0.0)"
     body = within_a_quantum(
         f"""graph g(%x: uint8[16]) {{
-        %0 = map(%x) {{ {QUANTISED.format("div(max(mul(cast(sub(cast($0, int32), 9), float32), 0.1), 0.0), 0.1)", 7)} }}
+        %0 = map(%x) {{ {QUANTISED.format(f"div({real}, 0.1)", 7)} }}
         return %0
     }}"""
     )
