@@ -64,13 +64,14 @@ def flattened(op: Op, x: Value, w: Value) -> Op:
 
 def _is_known(op: Conv, x: Value, w: Value) -> bool:
     """Whether there are three axes, the weights' sizes and the padding are numbers, and there are channels to
-    be added up: kernels that multiply lane by lane do not gain."""
+    be added up, or two axes are one: kernels that multiply lane by lane take windows over three."""
     if len(op.strides) != AXES or op.epilogue is not None:
         return False
     if not dims.is_static((*w.shape, *op.pads, x.shape[1])):
         return False
     sizes, pads = dims.numbers(w.shape), dims.numbers(op.pads)
-    return min(pads) >= 0 and min(sizes) > 0 and (op.groups == 1 or min(sizes[:2]) > 1)
+    summed = op.groups == 1 or min(sizes[:2]) > 1
+    return min(pads) >= 0 and min(sizes) > 0 and (summed or _idle_pair(op, sizes) is not None)
 
 
 def _shortest(w: Value) -> int:

@@ -2,6 +2,8 @@
 
 map(reshape(conv(%x, %w): [b, 8, n, 1]) shape=(b, 8, n), %bias: [8, 1]) { add($0, $1) }
     →   reshape(map(conv(%x, %w), %bias: [1, 8, 1, 1]) { add($0, $1) }) shape=(b, 8, n)
+map(reshape(conv(%x, %w): [b, 8, d h, w]) shape=(b, 8, d, h, w), %bias: [8, 1, 1, 1]) { add($0, $1) }
+    →   reshape(map(conv(%x, %w), %bias: [8, 1, 1]) { add($0, $1) }) shape=(b, 8, d, h, w)
 map(reshape(map(%x) { exp($0) })) { neg($0) }   →   reshape(map(map(%x) { exp($0) }) { neg($0) })
 map(reshape(transpose(conv(%x, %w)))) { neg($0) }
     →   reshape(transpose(map(conv(%x, %w)) { neg($0) }))
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..ir.dims import Dimension, numbers
+from ..ir.dims import Dimension, equal, numbers, product
 from ..ir.expr import contains
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Conv, Map, Reshape, Shape, Transpose
@@ -29,23 +31,32 @@ def sink_reshapes(graph: Graph) -> Graph:
         inputs = tuple(rewriter.of(v) for v in node.inputs)
         shaped = _shaped(node, inputs, rewriter.readers) if isinstance(node.op, Map) else None
         moves = _moves(node, inputs, rewriter.readers) if isinstance(node.op, Map) and shaped is None else []
+        before = inputs[0].producer if isinstance(node.op, Reshape) else None
         if moves:
             _sink(rewriter, node, inputs, moves)
+        elif before is not None and isinstance(before.op, Reshape):
+            _reshape_once(rewriter, node, before.inputs[0])
         elif shaped is None:
             rewriter.copy(node)
         else:
             source = shaped.node.inputs[0]
             kept = _kept_axes(source.shape, shaped.shape)
-            operands = [
-                source if v is shaped else v if kept is None else _spread(rewriter, v, kept, source.rank)
-                for v in inputs
-            ]
+            operands = [source if v is shaped else _beside(rewriter, v, shaped, kept) for v in inputs]
             results = rewriter.add(node.op, operands, node.origin)
             rewriter.readers[results[0]] = 1
             names = [v.name for v in node.outputs]
             outputs = rewriter.add(Reshape(shaped.shape), results, shaped.node.origin, names)
             rewriter.replace(node.outputs, outputs)
     return rewriter.finish()
+
+
+def _reshape_once(rewriter: Rewriter, node: Node, source: Value) -> None:
+    """A Reshape of what a Reshape, which a Map left behind it, reads."""
+    if source.type == node.outputs[0].type:
+        rewriter.replace(node.outputs, [source])
+        return
+    names = [v.name for v in node.outputs]
+    rewriter.replace(node.outputs, rewriter.add(node.op, [source], node.origin, names))
 
 
 def _shaped(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> Value | None:
@@ -61,6 +72,9 @@ def _shaped(node: Node, inputs: tuple[Value, ...], readers: Counter[Value]) -> V
         if source.producer is None or readers[value] != 1 or readers[source] != 1:
             continue
         if _convolves(source.producer) and _kept_axes(source.shape, value.shape):
+            return value
+        regrouped = _convolves(source.producer) and _is_regrouped(source.shape, value.shape)
+        if regrouped and all(_goes_along(v, value) for v in inputs):
             return value
         if isinstance(source.producer.op, Map) and all(v is value or v.rank == 0 for v in inputs):
             return value
@@ -111,6 +125,38 @@ def _kept_axes(source: Shape, squeezed: Shape) -> list[int] | None:
         elif size != 1:
             return None
     return kept if len(kept) == len(squeezed) else None
+
+
+def _is_regrouped(source: Shape, shape: Shape) -> bool:
+    """Whether images only have their pixels along other axes."""
+    same = min(len(source), len(shape)) > 2 and source[:2] == shape[:2]
+    return same and equal(product(source[2:]), product(shape[2:])) is True
+
+
+def _goes_along(operand: Value, shaped: Value) -> bool:
+    """Whether an operand beside images can be had beside them with other axes: it repeats over all pixels or
+    none."""
+    own = (1,) * (shaped.rank - operand.rank) + operand.shape
+    return own == shaped.shape or all(d == 1 for d in own[2:])
+
+
+def _beside(rewriter: Rewriter, value: Value, shaped: Value, kept: list[int] | None) -> Value:
+    """What is read with `shaped` as it is read with what that was before."""
+    (source,) = shaped.node.inputs
+    if kept is not None:
+        return _spread(rewriter, value, kept, source.rank)
+    if value.rank == 0:
+        return value
+    own = (1,) * (shaped.rank - value.rank) + value.shape
+    shape = source.shape if own == shaped.shape else (*own[:2], *(1,) * (source.rank - 2))
+    made, constant = value.producer, value.constant
+    if made is not None and isinstance(made.op, Reshape) and made.inputs[0].shape == shape:
+        return made.inputs[0]
+    if constant is None:
+        return rewriter.add(Reshape(shape), [value])[0]
+    sizes = numbers(shape)
+    reshaped = Constant(value.dtype, sizes, lambda: constant.array.reshape(sizes), constant.splat)
+    return Value(TensorType(value.dtype, shape), value.name, reshaped)
 
 
 def _spread(rewriter: Rewriter, value: Value, kept: list[int], rank: int) -> Value:

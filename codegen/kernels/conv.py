@@ -9,7 +9,7 @@ processor's dot products: padding then is the zero point, and what that adds is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, TypeGuard
 
@@ -71,11 +71,11 @@ NARROW = (2, 3, 4)  # pixels of images of a few, of which a tile has all
 # What is offered ---------------------------------------------------------------------------------
 
 
-def is_plain(node: Node) -> TypeGuard[Node[Conv]]:
-    """Whether a Conv node adds products of one floating-point type over one or two spatial axes, with known
+def is_plain(node: Node, axes: Collection[int] = (1, 2)) -> TypeGuard[Node[Conv]]:
+    """Whether a Conv node adds products of one floating-point type over so many spatial axes, with known
     channels and weights of known sizes. Its epilogue may end in any type."""
     op = node.op
-    if not isinstance(op, Conv) or len(op.strides) not in (1, 2) or not dims.is_static(node.inputs[1].shape):
+    if not isinstance(op, Conv) or len(op.strides) not in axes or not dims.is_static(node.inputs[1].shape):
         return False
     x, w = node.inputs[0], node.inputs[1]
     types = {x.dtype, w.dtype, op.accumulate}

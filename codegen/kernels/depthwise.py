@@ -365,12 +365,16 @@ class FloatStrip:
         win, x, out = plan.window, plan.x, plan.out
         element = scalar_type(self.dtype)
         self.kind, self.source = vector_type(element, out.block), vector_type(element, plan.lanes.span)
-        resident = _resident(f.target, win, plan.lanes, plan.rows, self.dtype)
-        self.weights = [self.weight(p) for p in range(plan.products)] if resident else None
+        self.weights = [self.weight(p) for p in range(plan.products)] if self.resident() else None
         self.initial = plan.epilogue.start(f, 1)[0]
         self.finish = {w: Finish(plan.epilogue, f, out, 1, (plan.rows, w)) for w in plan.widths}
         count = (plan.rows - 1) * win.strides[0] + win.extent[0]
         self.lines = [f.offset("%a", f.size(iy * x.row)) for iy in range(count)]
+
+    def resident(self) -> bool:
+        """Whether weights stay in registers."""
+        plan = self.plan
+        return _resident(self.f.target, plan.window, plan.lanes, plan.rows, self.dtype)
 
     def weight(self, product: int) -> str:
         return self.f.load(self.kind, self.f.offset("%b", product * self.size), min(64, self.size))

@@ -54,8 +54,8 @@ SCRATCH_BYTES = 48 << 10
 
 
 def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
-    """One, for windows of one or two spatial axes and for reductions of all of them, of floats; of integers
-    for the greatest in a window."""
+    """One, for windows of one or two spatial axes and for reductions of all of any number, of floats; of
+    integers for the greatest in a window."""
     pooling = pooling_of(node)
     if isinstance(node.op, Fused):
         if pooling is not None:
@@ -64,7 +64,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     if not isinstance(node.op, (Pool, Reduce)):
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
-    if x.rank not in (3, 4) or not isinstance(x.shape[1], int):
+    if x.rank < 3 or (x.rank > 4 and not _is_whole(node)) or not isinstance(x.shape[1], int):
         return
     compared = isinstance(node.op, Pool) and node.op.kind == "max" and dtypes.is_integer(x.dtype)
     if x.dtype not in ("float32", "float64") and not compared:

@@ -83,12 +83,12 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
 def _is_image(type_: TensorType) -> bool:
     if type_.rank < 3 or type_.layout is None or not isinstance(type_.shape[1], int):
         return False
-    return type_.rank < 5 or not any(type_.layout.halo)
+    return type_.rank < 5 or not any(type_.layout.halo[:-1])
 
 
 def _image(type_: TensorType) -> Image:
     """The image behind a blocked type; more than two spatial axes, without halo, are one row."""
-    if type_.rank > 4:
+    if type_.rank > 4 and not any(type_.blocked.halo):
         shape = (*type_.shape[:2], dims.product(type_.shape[2:]))
         type_ = replace(type_, shape=shape, layout=replace(type_.blocked, halo=(0,)))
     return image_of(type_)

@@ -40,7 +40,7 @@ from .equal_nodes import itself, seen
 from .expand import expanded
 from .plan_memory import known_at_entry, states_of
 from .tuned import Tuned
-from .views import insides, may_be, parts_of, view_of
+from .views import insides, may_be, parts_of, reshaped_layout, view_of
 
 
 def select_kernels(graph: Graph, target: Target, tuned: Tuned | None = None) -> Graph:
@@ -128,10 +128,12 @@ class _Selection:
         found = []
         blocked = [layout for layout in map(_layout, node.inputs) if layout is not None]
         for layout in dict.fromkeys(blocked if blocked and isinstance(node.op, Concat) else [*blocked, None]):
-            inputs, outputs = (tuple(_stored(v, layout) for v in vs) for vs in (node.inputs, node.outputs))
+            inputs = tuple(_stored(v, layout) for v in node.inputs)
+            made = layout if not isinstance(node.op, Reshape) else _seen(layout, *inputs, *node.outputs)
+            outputs = tuple(_stored(v, made) for v in node.outputs)
             stored = Node(node.op, inputs, outputs)
             if view_of(stored) is not None or (parts_of(stored) is not None and self._planned(outputs[0])):
-                found.append((layout, None))
+                found.append((made, None))
         return found
 
     def _planned(self, value: Value) -> bool:
@@ -198,13 +200,17 @@ class _Selection:
             for value, wanted in zip(node.inputs, _wanted(node)):
                 if wanted is not None:
                     borders[value] = _widest(value.rank - 2, borders.get(value), wanted)
-        shared = [  # memory, and so the halo
-            (*n.inputs, *n.outputs) for n in graph.nodes if n.choice is None and any(map(_layout, n.outputs))
-        ]
+        shared = [n for n in graph.nodes if n.choice is None and any(map(_layout, n.outputs))]  # memory
         before = None
         while before != borders:
             before = dict(borders)
-            for values in reversed(shared):
+            for node in reversed(shared):
+                values = (*node.inputs, *node.outputs)
+                if isinstance(node.op, Reshape):
+                    (x,), (out,) = node.inputs, node.outputs
+                    borders[x] = _widest(x.rank - 2, borders.get(x), _seen(borders.get(out), out, x))
+                    borders[out] = _widest(out.rank - 2, borders.get(out), _seen(borders[x], x, out))
+                    continue
                 widest = _widest(values[0].rank - 2, *map(borders.get, values))
                 borders.update(dict.fromkeys(values, widest))
         return borders
@@ -217,13 +223,16 @@ class _Selection:
         reordered: dict[tuple[Value, Layout | None], Value] = {}
         placed: set[Value] = set()  # what lies in the result of a join
 
-        def as_wanted(value: Value, wanted: Layout | None, packed: bool) -> Value:
+        def as_wanted(value: Value, wanted: Layout | None, packed: bool, exact: bool = False) -> Value:
             current = new.get(value, value)
-            if packed or not isinstance(value.type, TensorType) or _fits(current.tensor.layout, wanted):
+            if packed or not isinstance(value.type, TensorType):
+                return current
+            if current.tensor.layout == wanted if exact else _fits(current.tensor.layout, wanted):
                 return current
             layout = wanted
-            if wanted is not None and _fits(border := replace(borders[value], block=wanted.block), wanted):
-                layout = border
+            if wanted is not None and not exact:
+                border = replace(borders[value], block=wanted.block)
+                layout = border if _fits(border, wanted) else wanted
             if (value, layout) not in reordered:
                 nodes.append(self._reorder(current, layout))
                 reordered[value, layout] = nodes[-1].outputs[0]
@@ -231,17 +240,20 @@ class _Selection:
 
         for node in graph.nodes:
             packed = node.choice.packed if node.choice is not None else ()
-            inputs = tuple(
-                as_wanted(v, w, k in packed and v.constant is not None)
-                for k, (v, w) in enumerate(zip(node.inputs, _wanted(node)))
-            )
-            outputs = []
+            outputs, seen_as = [], _is_seen(node)
             for value in node.outputs:
                 layout = _layout(value)
                 if layout is not None:
                     border = borders.get(value) or _widest(value.rank - 2)
                     layout = replace(border, block=layout.block)
+                    if seen_as:  # with the border that both have
+                        layout = _seen(_seen(layout, value, node.inputs[0]), node.inputs[0], value)
                 outputs.append(_stored(value, layout))
+            wanted = (_seen(_layout(outputs[0]), outputs[0], node.inputs[0]),) if seen_as else _wanted(node)
+            inputs = tuple(
+                as_wanted(v, w, k in packed and v.constant is not None, seen_as)
+                for k, (v, w) in enumerate(zip(node.inputs, wanted))
+            )
             if _is_join(node):
                 inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
             choice = node.choice
@@ -330,8 +342,19 @@ def _wanted(node: Node) -> tuple[Layout | None, ...]:
     """The layouts in which a node reads its operands: a view's or join's are those of its result."""
     if node.choice is not None:
         return node.choice.inputs or (None,) * len(node.inputs)
+    if _is_seen(node):
+        return (_seen(_layout(node.outputs[0]), node.outputs[0], node.inputs[0]),)
     viewed = isinstance(node.op, (Reshape, Slice, Concat))
     return (_layout(node.outputs[0]) if viewed else None,) * len(node.inputs)
+
+
+def _is_seen(node: Node) -> bool:
+    """Whether the node's result is its operand, in blocks, with other axes."""
+    return node.choice is None and isinstance(node.op, Reshape) and _layout(node.outputs[0]) is not None
+
+
+def _seen(layout: Layout | None, of: Value, to: Value) -> Layout | None:
+    return reshaped_layout(layout, of.tensor, to.tensor)
 
 
 def _is_join(node: Node) -> bool:

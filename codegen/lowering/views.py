@@ -10,10 +10,11 @@ and nothing dense is read as blocked.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from ...ir import dims, dtypes
 from ...ir.dims import Dimension
-from ...ir.graph import Node, TensorType, Value
+from ...ir.graph import Layout, Node, TensorType, Value
 from ...ir.ops import Concat, If, Reorder, Reshape, Slice
 
 
@@ -22,7 +23,7 @@ def view_of(node: Node) -> tuple[Value, Dimension] | None:
     if node.choice is not None:
         return None
     match node.op:
-        case Reshape() if node.inputs[0].tensor.layout is None and node.outputs[0].tensor.layout is None:
+        case Reshape() if _lies_as(node.inputs[0].tensor, node.outputs[0].tensor):
             return node.inputs[0], 0
         case Reorder() if _blocks_are_dense(node.inputs[0].tensor) and node.outputs[0].tensor.layout is None:
             return node.inputs[0], 0
@@ -38,6 +39,31 @@ def view_of(node: Node) -> tuple[Value, Dimension] | None:
             whole = all(d == 1 for d in sizes[: cut[-1]]) and _ends_whole(source.tensor, node.op, cut[-1])
             return (source, sum(begins, 0)) if whole and len(begins) == len(found) else None
     return None
+
+
+def _keeps_pixels(x: TensorType, out: TensorType) -> bool:
+    """Whether a Reshape of images only joins or splits axes of theirs, so that in blocks of channels nothing
+    moves either."""
+    if min(x.rank, out.rank) < 3 or x.shape[:2] != out.shape[:2] or not isinstance(x.shape[1], int):
+        return False
+    return dims.equal(dims.product(x.shape[2:]), dims.product(out.shape[2:])) is True
+
+
+def reshaped_layout(layout: Layout | None, of: TensorType, to: TensorType) -> Layout | None:
+    """The layout of images that lie as `layout` says when they are seen as `to`: the last axis keeps its
+    border where it is as long, no other axis has one."""
+    if layout is None or layout.pitch is not None:
+        return layout
+    kept = any(layout.halo) and dims.equal(of.shape[-1], to.shape[-1]) is True
+    return replace(layout, halo=(*(0,) * (to.rank - 3), layout.halo[-1] if kept else 0))
+
+
+def _lies_as(x: TensorType, out: TensorType) -> bool:
+    """Whether the memory of a reshaped value is that of its operand."""
+    if x.layout is None or out.layout is None or not x.layout.block:
+        return x.layout is None and out.layout is None
+    there, back = reshaped_layout(x.layout, x, out), reshaped_layout(out.layout, out, x)
+    return _keeps_pixels(x, out) and (there, back) == (out.layout, x.layout)
 
 
 def parts_of(node: Node) -> list[Dimension] | None:
@@ -151,4 +177,5 @@ def _is_written_here(root: Value) -> bool:
 
 def _lies_alike(root: Value, whole: Value) -> bool:
     """Whether a place inside `whole` suits the value."""
-    return root.tensor.layout is None or root.tensor.layout == whole.tensor.layout
+    inner, outer = root.tensor.layout, whole.tensor.layout
+    return inner is None or (outer is not None and inner.block == outer.block)

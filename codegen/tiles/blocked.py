@@ -8,7 +8,7 @@ Dimensions, which become literals or argument words of the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import product
 from typing import TypeVar
@@ -28,6 +28,19 @@ GREATEST_LINE_HALO = 8192  # where one axis is padded: sequences, whose dilation
 # Images ------------------------------------------------------------------------------------------
 
 AxisT = TypeVar("AxisT")
+
+
+def as_plane(type_: TensorType) -> TensorType:
+    """A blocked type over more than two axes as one over two: planes that lie one behind the other are rows
+    of one. Only columns may have a border."""
+    if type_.rank <= 4:
+        return type_
+    layout, (*before, columns) = type_.blocked, type_.shape[2:]
+    halo = layout.halo or (0,) * len(type_.shape[2:])
+    if any(halo[:-1]):
+        raise TypeError(f"the planes of {type_} do not follow each other as rows")
+    shape = (*type_.shape[:2], dims.product(before), columns)
+    return TensorType(type_.dtype, shape, replace(layout, halo=(0, halo[-1])))
 
 
 def plane_axes(spatial: Sequence[AxisT], fill: AxisT) -> tuple[AxisT, AxisT]:
@@ -175,6 +188,7 @@ def displaced(f: KernelFunction, pointer: str, terms: Sequence[tuple[str | int, 
 
 def image_of(type_: TensorType) -> Image:
     """The image behind a blocked type."""
+    type_ = as_plane(type_)
     layout, spatial = type_.blocked, type_.shape[2:]
     halo = plane_axes(layout.halo or (0,) * len(spatial), 0)
     height, width = plane_axes(spatial, 1)
@@ -187,8 +201,8 @@ def without_halo(block: int, rank: int) -> Layout:
 
 
 def halo_layout(halo: tuple[int, int], block: int, rank: int) -> Layout:
-    """Blocks with the halo of an image, for `rank` spatial axes."""
-    return Layout(block, halo[2 - rank :])
+    """Blocks with the halo of an image, for `rank` spatial axes: of more than two the last ones."""
+    return Layout(block, (*(0,) * (rank - 2), *halo[max(0, 2 - rank) :]))
 
 
 # Windows -----------------------------------------------------------------------------------------
@@ -405,17 +419,18 @@ def slide(
     load: Callable[[int, int], LoadedT],
     combine: Callable[[str | None, LoadedT, int, int], str],
     done: Callable[[int, int, str], None],
+    begun: Mapping[tuple[int, int], str] | None = None,
 ) -> None:
     """Moves a window over rows x columns outputs, reading every input once, column by column:
     `load(iy, ix)` reads, `combine(state, value, ky, kx)` adds a tap to an output's state (None: the
     first), `done(y, x, state)` stores it. Few states are open at a time: those of the outputs whose
-    window covers the column."""
+    window covers the column, but those that are `begun` all the time."""
     (height, width), (sy, sx), (dy, dx) = window.kernel, window.strides, window.dilations
     outputs = list(product(range(rows), range(columns)))
     reads: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
     for (y, x), ky, kx in product(outputs, range(height), range(width)):
         reads.setdefault((x * sx + kx * dx, y * sy + ky * dy), []).append((y, x, ky, kx))
-    open_: dict[tuple[int, int], str] = {}
+    open_ = dict(begun or {})
     left = dict.fromkeys(outputs, window.taps)
     for ix, iy in sorted(reads):
         value = load(iy, ix)

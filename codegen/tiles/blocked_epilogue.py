@@ -23,7 +23,7 @@ from ..text.conversion import NARROW
 from ..text.emitter import scalar_type, vector_type
 from ..text.memory import load_lanes, store_lanes
 from ..text.scalar import lower
-from .blocked import Image, Window, displaced, image_of, keep_channels, plane_axes, without_halo
+from .blocked import Image, Window, displaced, image_of, keep_channels, without_halo
 from .epilogue import in_registers, numbers_of
 
 #: The address of a position of the output: (row, column, block of channels), relative to a tile's first.
@@ -96,9 +96,14 @@ def reading_of(index: int, value: Value, type_: TensorType, out: TensorType, blo
     vector, layout = shape[1] != 1, type_.layout
     if is_packed(value, out.rank):
         layout = without_halo(block, out.rank - 2)
+    repeats = [a == 1 for a, b in zip(shape[2:-1], out.shape[2:-1]) if b != 1]
+    if len(set(repeats)) > 1:  # along some of the axes that are rows together
+        return None
     origin: Dimension
     strides: tuple[Dimension, ...]
     if layout is not None:
+        if out.rank > 4 and layout.halo and any(layout.halo[:-1]):
+            return None
         image = image_of(TensorType(type_.dtype, shape, layout))
         if image.block != block:
             return None
@@ -107,7 +112,8 @@ def reading_of(index: int, value: Value, type_: TensorType, out: TensorType, blo
         if vector and (shape[1] % block or any(s != 1 for s in shape[2:])):
             return None
         origin, strides = 0, (dims.product(shape[1:]) * size, block * size, shape[-1] * size, size)
-    rows, columns = plane_axes(shape[2:], 1)
+    (*outer, columns) = shape[2:]
+    rows = dims.product(outer)
     along = (shape[0] != 1, vector, rows != 1, columns != 1)
     n, j, y, x = (s if a else 0 for s, a in zip(strides, along))
     return Reading(index, type_.dtype, origin, (n, j, y, x), vector)

@@ -54,6 +54,25 @@ def test_maps_follow_each_other():
     assert ops(found)[-1] == "Reshape"
 
 
+VOLUMES = """graph g(%x: float32[b, 2, d * h, 4], %k: float32[3, 2, 1, 1], %c: float32[3, 1, 1, 1],
+                      %r: float32[b, 3, d, h, 4], %p: float32[d, 1, 1]) {
+    %0 = conv(%x, %k) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+    %1 = reshape(%0) shape=(b, 3, d, h, 4)
+    %2 = map(%1, %c, %r) { tanh(add(add($0, $1), $2)) }
+    %3 = reshape(%2) shape=(b, 3, d * h, 4)
+    return %3
+}"""
+
+
+def test_a_map_of_images_whose_axes_were_split_comes_before_that():
+    graph = agrees(clean(sink_reshapes), VOLUMES, b=2, d=3, h=5)
+    assert ops(graph) == ["Conv", "Reshape", "Reshape", "Map"]
+
+
+def test_what_differs_along_one_of_the_axes_stays():
+    stays(clean(sink_reshapes), VOLUMES.replace("%c, %r)", "%p, %r)"))
+
+
 @pytest.mark.parametrize("results", ["%2, %1", "%2, %0"])
 def test_a_signal_that_others_read_stays(results):
     stays(clean(sink_reshapes), signal(results=results))

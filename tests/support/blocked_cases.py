@@ -39,10 +39,16 @@ class Case:
 
 
 def laid_out(node, choice, wider=0, output_halo=0):
-    """node with the layouts of choice on its types, halos `wider` than asked for."""
+    """node with the layouts of choice on its types, halos `wider` than asked for; of more than two axes the
+    last one alone has any."""
 
     def wide(layout, more):
-        return layout and replace(layout, halo=tuple(h + more for h in layout.halo))
+        if not layout:
+            return layout
+        axes = len(layout.halo)
+        return replace(
+            layout, halo=tuple(h + more * (axes < 3 or a == axes - 1) for a, h in enumerate(layout.halo))
+        )
 
     inputs = tuple(
         v if v.constant is not None else Value(replace(v.type, layout=wide(layout, wider)), v.name)

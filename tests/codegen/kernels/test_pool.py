@@ -140,7 +140,7 @@ def test_whole_images_in_one_window(target, kind):
 @pytest.mark.parametrize("kind", ["max", "min", "sum"])
 @pytest.mark.parametrize("keepdims", [True, False])
 def test_reductions_of_whole_images(target, kind, keepdims):
-    for shape in ((2, 16, 7, 7), (1, 19, 5, 1), (1, 3, 30, 31), (2, 40, 13)):
+    for shape in ((2, 16, 7, 7), (1, 19, 5, 1), (1, 3, 30, 31), (2, 40, 13), (2, 19, 3, 4, 5)):
         op = Reduce(kind, tuple(range(2, len(shape))), keepdims)
         check(Case(op, [random(*shape)]), pool, target, wider=1, output_halo=1, tolerance=1e-4)
         check(Case(op, [random(*shape)]), pool, target, tolerance=1e-4)

@@ -107,6 +107,34 @@ def test_a_single_pixel_of_whole_blocks_is_dense_already():
     assert p.offset_in("b", "a") == 0
 
 
+VOLUME = """graph g(%x: float32[1, 16, 12, 5]) {
+    %w = constant float32[16, 16, 1, 1] splat 0.5
+    %k = constant float32[16, 1, 3, 3, 3] splat 0.5
+    %a = conv(%x, %w) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+    %b = reshape(%a) shape=(1, 16, 3, 4, 5)
+    %c = conv(%b, %k) strides=(1, 1, 1) pads=(1, 1, 1, 1, 1, 1) dilations=(1, 1, 1) groups=16
+    %d = reshape(%c) shape=(1, 16, 12, 5)
+    %e = conv(%d, %w) strides=(1, 1) pads=(0, 0, 0, 0) dilations=(1, 1)
+    RETURN
+}"""
+
+
+def test_planes_are_rows_of_one_image_in_blocks_too():
+    p = Planned(VOLUME.replace("RETURN", "%f = reduce(%e) kind=sum axes=(2, 3) return %f"))
+    assert p.offset_in("b", "a") == p.offset_in("d", "c") == 0
+    assert (p.values["a"].type.layout.halo, p.values["b"].type.layout.halo) == ((0, 1), (0, 0, 1))
+    assert p.values["c"].type.layout.halo == (0, 0, 0)
+
+
+def test_a_border_that_only_one_of_two_views_can_have_takes_a_copy():
+    rest = """%v = constant float32[16, 16, 3, 3] splat 0.5
+        %f = conv(%a, %v) strides=(1, 1) pads=(1, 1, 1, 1) dilations=(1, 1)
+        %g = map(%e, %f) { add($0, $1) } %h = reduce(%g) kind=sum axes=(2, 3) return %h"""
+    p = Planned(VOLUME.replace("RETURN", rest))
+    assert apart(p, "a", "b")
+    assert p.values["b"].type.layout.halo == (0, 0, 1)
+
+
 def test_a_blocked_value_is_never_an_output():
     p = Planned("""graph g(%x: float32[1, 256, 1, 1]) {
         %w = constant float32[512, 256, 1, 1] splat 0.5
@@ -267,6 +295,37 @@ def test_joined_and_parted_images_agree_in_any_memory(tmp_path):
     )
     sizes = ((16, 16), (7, 23), (1, 1), (40, 9))
     agrees_in_any_memory(model, tmp_path, [{"image": floats(1, 3, *size)} for size in sizes])
+
+
+@pytest.mark.slow
+def test_volumes_agree_in_any_memory(tmp_path):
+    w = Weights(5)
+    shapes = {"wide": (24, 16, 1, 1, 1), "slide": (24, 1, 3, 3, 3), "narrow": (16, 24, 1, 1, 1)}
+    for name, shape in {"stem": (16, 3, 1, 3, 3), "time": (16, 1, 3, 1, 1), **shapes}.items():
+        w.add(name, *shape)
+    model = parsed(
+        """
+        volumes (float[n, 3, depth, height, width] video)
+            => (float[n, 16, d, h, w] whole, float[n, 16, 1, 1, 1] mean) {
+            a = Conv <pads = [0, 1, 1, 0, 1, 1]> (video, stem)
+            b = Conv <pads = [1, 0, 0, 1, 0, 0], group = 16> (a, time)
+            c = Relu (b)
+            d = Conv (c, wide)
+            e = Sigmoid (d)
+            f = Conv <pads = [1, 1, 1, 1, 1, 1], group = 24> (e, slide)
+            g = GlobalAveragePool (f)
+            h = Mul (f, g)
+            i = Conv (h, narrow)
+            whole = Add (i, c)
+            j = Concat <axis = 1> (i, c, i)
+            k = MaxPool <kernel_shape = [3, 3, 3], pads = [1, 1, 1, 1, 1, 1]> (j)
+            l, m, o = Split <axis = 1, num_outputs = 3> (k)
+            mean = GlobalAveragePool (l)
+        }""",
+        w,
+    )
+    sizes = ((1, 4, 6, 8), (2, 1, 5, 3), (1, 3, 1, 1))
+    agrees_in_any_memory(model, tmp_path, [{"video": floats(n, 3, *size)} for n, *size in sizes])
 
 
 def test_joined_rows_of_any_number_agree_in_any_memory(tmp_path):
