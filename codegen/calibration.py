@@ -6,8 +6,10 @@ the machine does for a while spoils none.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
+import mmap
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -275,7 +277,7 @@ def _compiled(target: Target, body: Body, parts: int = 1) -> tuple[Any, Any]:
 def _rate(compiled: tuple[Any, Any], count: int, nbytes: int) -> float:
     """Iterations a nanosecond of a loop of `count` over that many bytes."""
     _, function = compiled
-    raw = np.ones(nbytes + 128, np.uint8)
+    raw = _small_pages(nbytes + 128)
     memory, half = raw.ctypes.data + -raw.ctypes.data % 64, nbytes // 2 // 64 * 64
     windows = max(1, half // WINDOW)  # one after the other, all before the first comes again
     count = count // windows // UNROLLED * UNROLLED
@@ -286,3 +288,13 @@ def _rate(compiled: tuple[Any, Any], count: int, nbytes: int) -> float:
             function(memory + window * WINDOW, half, count)
             best[window] = min(best[window], time.perf_counter_ns() - began)
     return count * windows / max(1, sum(best))
+
+
+def _small_pages(nbytes: int) -> np.ndarray:
+    """Memory in pages as small as those that constants lie in, which numpy would ask to be large."""
+    pages = mmap.mmap(-1, nbytes)
+    with contextlib.suppress(AttributeError, OSError):  # some systems have but one size
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    memory = np.frombuffer(pages, np.uint8)
+    memory[:] = 1
+    return memory

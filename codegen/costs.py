@@ -82,7 +82,6 @@ CELL = 60  # that the gates of a recurrent cell take, a vector
 SOFTMAX = 24  # from a row's maximum to its sum, a vector of attention's weights
 TILE_VECTOR = 2  # to begin and store one vector of a tile
 UNALIGNED = 14  # of a vector stored across two lines of the cache, by turns with those of other channels
-AWAITED = 0.05  # of a tile's step that constants take to arrive, if they are worth fetching ahead
 NARROW_PANEL = 1.05  # a tile narrower than the others, which are alternated with it
 MATRIX_ROWS = 0.6  # of a matrix register's time that goes with its rows
 SPREAD = 0.6  # a product of a transposed convolution whose results are channels of one vector

@@ -431,13 +431,7 @@ def plan_of(node: Node[Conv], target: Target, tiling: PanelTiling) -> ConvPlan:
     tiles = tile_shape(target, out.height, out.width, widest(target, kinds, node.op.accumulate), depth, dot)
     sums, stored = node.op.accumulate, tiling.stored
     plan = ConvPlan(x, out, win, start, epilogue, sums, tuple(kinds), *tiles, dot, stored)
-    return replace(plan, fetched=node.op.groups == 1 and not plan.once and waits_for(plan, target))
-
-
-def waits_for(plan: ConvPlan, target: Target) -> bool:
-    """Whether tiles would wait for their weights."""
-    width = max(plan.widths)
-    return any(waits(target, plan.tile(plan.rows * width, p), plan.bytes_ahead(p, width)) for p in plan.kinds)
+    return replace(plan, fetched=node.op.groups == 1 and not plan.once and waits(target))
 
 
 def tile_shape(

@@ -26,22 +26,12 @@ from ..text.emitter import ENTRY
 from ..tiles.blocked import without_halo
 from ..tiles.blocked_epilogue import operand_layouts, pack_operand, packed_operands
 from ..tiles.grouped import GroupedPanel, Grouping, convolution, grouping
-from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add
+from ..tiles.microkernel import Tile, fixed_rows, most_rows, multiply_add, waits
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, bytes_of, in_groups
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.window_sums import merged, nest, taps
-from .conv import (
-    ConvPlan,
-    dot_of,
-    emit_plan,
-    is_summed,
-    padded_layout,
-    plan_of,
-    tile_estimate,
-    waits_for,
-    window,
-)
+from .conv import ConvPlan, dot_of, emit_plan, is_summed, padded_layout, plan_of, tile_estimate, window
 
 ENTRY_WORDS = 5  # of a panel in the table of panels
 
@@ -302,7 +292,7 @@ def emit(node: Node[Any], choice: Choice[PanelTiling], target: Target) -> Code:
     cut = grouping(node, choice.block, choice.tiling.vectors, choice.tiling.group)
     known = {f.name: getattr(plan, f.name) for f in fields(ConvPlan)} | {"kinds": cut.kinds(choice.block)}
     grouped = (PickingPlan if cut.picked else GroupedPlan)(**known, cut=cut)
-    fetched = grouped.dot is None and not grouped.once and waits_for(grouped, target)
+    fetched = grouped.dot is None and not grouped.once and waits(target)
     grouped = replace(grouped, fetched=fetched)
     code = emit_plan(grouped, target, choice.cost)
     return packed_by_run(conv, code, target, grouped.weight_bytes, [grouped.run_panels])

@@ -40,12 +40,12 @@ from ..tiles.blocked import (
 )
 from ..tiles.blocked_epilogue import Epilogue, operand_layouts, pack_operand, packed_operands
 from ..tiles.lines import Lines, cut_lines
-from ..tiles.microkernel import Tile, most_rows
+from ..tiles.microkernel import Tile, most_rows, waits
 from ..tiles.panel import Panel
 from ..tiles.panels import Panels, PanelTiling, by_depth, in_panels, panel_tiling, panels_of, widest
 from ..tiles.run_packing import RunPanels, packed_by_run, packing_estimate
 from ..tiles.window_sums import accumulate
-from .conv import ConvPlan, emit_panel, emit_tiles, is_plain, tile_estimate, tile_shape, waits_for
+from .conv import ConvPlan, emit_panel, emit_tiles, is_plain, tile_estimate, tile_shape
 
 MOST_LATTICES = 64  # each has its own code
 
@@ -271,7 +271,7 @@ def _fetching(plans: list[LatticePlan], target: Target) -> list[LatticePlan]:
     """Plans whose tiles fetch the panel behind theirs, where tiles would wait for weights."""
     behind = [*plans[1:], *plans[:1]]
     plans = [replace(p, behind=b, last=p is plans[-1]) for p, b in zip(plans, behind)]
-    fetched = any(not p.once and waits_for(p, target) for p in plans)
+    fetched = waits(target) and any(not p.once for p in plans)
     return [replace(p, fetched=fetched) for p in plans]
 
 

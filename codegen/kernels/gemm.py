@@ -443,7 +443,7 @@ class Gemm:
         tile = self.tile(min(tiling.rows, max(self.heights, default=1)), tiling.vectors)
         if tiles == 1 and self.streams(tile, self.product.depth) > 1:
             return False  # it fetches what it reads itself
-        return mk.waits(self.target, tile, tile.panel_step // tiles)
+        return mk.waits(self.target)
 
     @property
     def depth_bytes(self) -> int:

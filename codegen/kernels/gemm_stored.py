@@ -186,8 +186,7 @@ class Stored(Gemm):
     def shared(self) -> bool:
         """Whether each tile that reads a decoded panel fetches its share of the next one: nothing else would
         be done while that arrives to be decoded."""
-        tile = self.tile(self.tiling.rows, self.tiling.vectors)
-        return self.decoded and mk.waits(self.target, tile, self.depth_bytes)
+        return self.decoded and mk.waits(self.target)
 
     def streams(self, tile: mk.Tile, depth: Dimension) -> int:
         return 1  # a decoded panel is near

@@ -150,12 +150,10 @@ def step_time(target: Target, rows: int, vectors: int, chains: int = 1, dot: Dot
     return costs.step_time(target, issue, rows + vectors, chains)
 
 
-def waits(target: Target, tile: Tile, nbytes: int) -> bool:
-    """Whether a step of a tile would wait for constants if so many bytes of them were not fetched ahead."""
-    registers = tile.vectors * target.registers(tile.accumulate, tile.lanes)
-    step = step_time(target, tile.rows, registers, 1, tile.dot)
-    beyond = 1 / costs.rate(target, target.run_bytes) - 1 / target.facts.level2_rate
-    return nbytes * beyond > costs.AWAITED * step
+def waits(target: Target) -> bool:
+    """Whether tiles would wait for constants that are not fetched ahead: where they come from beyond the
+    second-level cache, however few bytes a step takes. Processors begin to fetch anew in each page."""
+    return costs.rate(target, target.run_bytes) < target.facts.level2_rate
 
 
 def streams_for(target: Target, tile: Tile, depth: int | str) -> int:
@@ -164,7 +162,7 @@ def streams_for(target: Target, tile: Tile, depth: int | str) -> int:
     small, streams = tile.rows * tile.vectors <= SMALL, target.facts.streams
     if not small or not str(depth).isdigit() or int(depth) * tile.panel_step < streams * PAGE * tile.group:
         return 1
-    return streams if waits(target, tile, tile.panel_step) else 1
+    return streams if waits(target) else 1
 
 
 def fetched_ahead(streams: int) -> int | None:

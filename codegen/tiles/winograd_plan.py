@@ -164,8 +164,7 @@ class WinogradPlan:
     def _waits(self) -> bool:
         """Whether weights are read for every group, and waited for unless products fetch those of the next
         chunk of channels, or where they are stored as U those of the next matrix."""
-        tile = self.tile(max(self.heights), self.widest)
-        return not self.kept and not self.grouped and waits(self.target, tile, self.bytes_ahead(tile))
+        return not self.kept and not self.grouped and waits(self.target)
 
     def bytes_ahead(self, tile: Tile) -> int:
         """What a tile fetches in a step of k, so that all tiles of a group fetch the weights of all taps for

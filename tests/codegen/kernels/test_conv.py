@@ -282,7 +282,7 @@ def test_weights_from_beyond_the_caches_are_fetched_before_they_are_multiplied(t
         for choice in offered:
             near, away = (conv.emit(laid_out(node, choice), choice, t).steps[0].text for t in (target, far))
             assert "llvm.prefetch" not in near
-            assert ("llvm.prefetch" in away) == known  # images of the run are taken for large
+            assert "llvm.prefetch" in away
             assert vectors_on_the_stack(far, away) == 0
 
 
