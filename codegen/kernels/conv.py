@@ -65,6 +65,7 @@ from ..tiles.stored_panel import stored_halves
 from ..tiles.window_sums import accumulate
 
 SHARED = 3  # tiles for which a panel of halves is decoded before
+SOON = 4  # tiles that fetch the next panel of images whose sizes only the run knows
 NARROW = (2, 3, 4)  # pixels of images of a few, of which a tile has all
 
 
@@ -354,7 +355,9 @@ class ConvPlan:
 
     def share(self, panels: Panels) -> int:
         """What a pixel's part is of the bytes of the next panel, which all tiles together fetch."""
-        pixels = dims.typical(self.out.height * self.out.width)
+        pixels = dims.typical(plane := self.out.height * self.out.width)
+        if not isinstance(plane, int):
+            pixels = min(pixels, SOON * self.rows * self.widths[0])
         return -(-self.next_bytes(panels) // max(1, pixels))
 
     def bytes_ahead(self, panels: Panels, width: int) -> int:
