@@ -108,7 +108,7 @@ def passes(target: Target, options: Options = DEFAULTS) -> tuple[Callable[[Graph
         store_wide.store_wide,
         multiply_pixels.multiply_pixels,
         unfold_transposed.unfold_transposed,
-        flatten_windows.flatten_windows,
+        told(flatten_windows.flatten_windows),
         fold_constants.fold_constants,  # what was widened is constant, too
         *((told(round_rows.round_rows),) if options.precision == "int8" else ()),
         assign_slices.assign_slices,

@@ -5,8 +5,9 @@ conv(%x, %w) over (D, H, W), kernel 3x3x3   →   conv(%0, %1) over (H, W)
     %1 = the weights of a tap along D after those of the other: [O, 3 * C, 3, 3]
 
 Two axes along which nothing is combined become one, and nothing moves. Else the axis with the shortest kernel
-becomes images and channels. Where a convolution is transposed results between two steps of that axis are
-channels, which move to it. What Pool combines of many rows, it combines along one axis after the others.
+becomes images and channels, but where groups are so small that they share blocks of channels. Where a
+convolution is transposed results between two steps of that axis are channels, which move to it. What Pool
+combines over three axes, it combines along two, and then along the first.
 """
 
 from __future__ import annotations
@@ -21,20 +22,30 @@ from ..ir.dims import Dimension
 from ..ir.graph import Constant, Graph, Node, Rewriter, TensorType, Value
 from ..ir.ops import Concat, Conv, Op, Pad, Pool, Reshape, Slice, Transpose
 from ..ir.regions import everywhere
+from ..target import Target
 
 AXES = 3
-FEW_ROWS = 16  # of a window, which are combined at once as fast as one axis after the other
+FEW_CHANNELS, MANY_CHANNELS = 4, 16
+MOST_PRODUCTS = 128  # of one result and a plane, which a kernel writes down
 
 
-@everywhere
-def flatten_windows(graph: Graph) -> Graph:
+def flatten_windows(graph: Graph, target: Target) -> Graph:
     """graph with windows over one or two axes, where three can be had so."""
+    return everywhere(lambda inner: _flattened(inner, target))(graph)
+
+
+def _flattened(graph: Graph, target: Target) -> Graph:
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         found = None
         if isinstance(node.op, Pool) and _is_separable(node):
             found = _Writer(rewriter, node).pool(node.op)
-        elif isinstance(node.op, Conv) and _is_known(node.op, *node.inputs[:2]):
+        elif (
+            isinstance(node.op, Conv)
+            and _is_known(node.op, *node.inputs[:2])
+            and not _share_blocks(node, target)
+            and not _is_stem(node, target)
+        ):
             found = _Writer(rewriter, node).convolution(node.op)
         if found is None:
             rewriter.copy(node)
@@ -43,15 +54,40 @@ def flatten_windows(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
+def _share_blocks(node: Node[Conv], target: Target) -> bool:
+    """Whether two groups or more share a block of channels, which a kernel over three axes takes lane by
+    lane: summed up as the channels of images, zeros between them would be multiplied too."""
+    op, (x, w) = node.op, node.inputs[:2]
+    if op.groups == 1 or op.transposed or x.dtype not in ("float32", "float64"):
+        return False
+    if _idle_pair(op, w.shape) is not None:
+        return False
+    inside, made = dims.number(w.shape[1]), dims.number(w.shape[0]) // op.groups
+    taps, block = dims.product(dims.numbers(w.shape[3:])), target.block
+    whole = block % made == 0 and block % (block // made * inside) == 0
+    return whole and 2 * max(inside, made) <= block and inside * taps <= MOST_PRODUCTS
+
+
+def _is_stem(node: Node[Conv], target: Target) -> bool:
+    """Whether a kernel over three axes takes a convolution of few channels, of a video or a scan: with
+    all planes that its windows see they are too few for Winograd's transforms, or windows move by more."""
+    op, (x, w) = node.op, node.inputs[:2]
+    if op.groups > 1 or op.transposed or x.dtype not in ("float32", "float64") or w.constant is None:
+        return False
+    if _idle_pair(op, w.shape) is not None:
+        return False
+    outputs, channels, planes = dims.numbers(w.shape[:3])
+    few = channels * planes < MANY_CHANNELS or max(op.strides[1:]) > 1
+    return few and channels <= FEW_CHANNELS and outputs >= target.block
+
+
 def _is_separable(node: Node[Pool]) -> bool:
-    """Whether windows over three axes, of many rows, are those of windows: means of integers would be rounded
-    twice."""
+    """Whether windows over three axes are those of windows: means of integers would be rounded twice."""
     op = node.op
-    combined = [k for k in op.kernel if k > 1]
-    if dims.product(combined[:-1]) <= FEW_ROWS:
+    if len(op.kernel) != AXES or op.kernel[0] == 1 or max(op.kernel[1:]) == 1:
         return False
     same = op.kind in ("max", "sum") or (op.kind == "mean" and dtypes.is_float(node.inputs[0].dtype))
-    return same and len(op.kernel) == AXES
+    return same
 
 
 def flattened(op: Op, x: Value, w: Value) -> Op:
@@ -122,15 +158,15 @@ class _Writer:
     def pool(self, op: Pool) -> Value:
         """Planes first, then along the first axis, whose planes are lines."""
         (x,) = self.inputs
-        (n, c, depth, *plane), sizes = x.shape, op.sizes[1:]
+        (n, c, depth), sizes = x.shape[:3], op.sizes[1:]
 
         planes = replace(
             op,
-            kernel=op.kernel[1:],
-            strides=op.strides[1:],
-            dilations=op.dilations[1:],
-            pads=(*op.pads[1:AXES], *op.pads[1 + AXES :]),
-            sizes=sizes,
+            kernel=(1, *op.kernel[1:]),
+            strides=(1, *op.strides[1:]),
+            dilations=(1, *op.dilations[1:]),
+            pads=(0, *op.pads[1:AXES], 0, *op.pads[1 + AXES :]),
+            sizes=(depth, *sizes),
         )
         lines = replace(
             op,
@@ -140,7 +176,7 @@ class _Writer:
             pads=(op.pads[0], 0, op.pads[AXES], 0),
             sizes=(op.sizes[0], dims.product(sizes)),
         )
-        x = self.add(planes, self.add(Reshape((n, c * depth, *plane)), x))
+        x = self.add(planes, x)
         x = self.add(lines, self.add(Reshape((n, c, depth, dims.product(sizes))), x))
         return self.result(Reshape(self.shape), x)
 

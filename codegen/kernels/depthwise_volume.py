@@ -65,7 +65,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     """One, for groups that divide a block of output channels and read no more than a block."""
     if not is_plain(node, (AXES,)) or node.op.transposed or node.op.groups == 1:
         return
-    block, win = target.block, _window(node.op, node)
+    block, win = target.block, window(node)
     lanes, operands = lanes_of(node, block), operand_layouts(node, block)
     halo = replace(win, before=(0, win.before[1]), after=(0, win.after[1])).halo
     if lanes is None or operands is None or halo is None or not unrolls(win, lanes):
@@ -80,13 +80,14 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     )
 
 
-def _window(op: Conv, node: Node) -> Window:
+def window(node: Node[Conv]) -> Window:
     """Over the last two axes."""
+    op = node.op
     pads = (*op.pads[1:AXES], *op.pads[AXES + 1 :])
     return window_of(dims.numbers(node.inputs[1].shape[3:]), op.strides[1:], op.dilations[1:], pads)
 
 
-def _planes(node: Node[Conv]) -> Planes:
+def planes_of(node: Node[Conv]) -> Planes:
     op, x, out = node.op, node.inputs[0].tensor, node.outputs[0].tensor
     padded = tuple(any(op.pads[a + side] != 0 for side in (0, AXES)) for a in (0, 1))
     return Planes(
@@ -111,7 +112,7 @@ def _widths(target: Target, lanes: Lanes, rows: int, width: Dimension, sums: str
 
 def _estimate(node: Node[Conv], target: Target, win: Window, lanes: Lanes) -> Estimate:
     """The tiles of all strips, the epilogue, and moving everything once."""
-    out, sums, along = node.outputs[0].tensor, node.op.accumulate, _planes(node)
+    out, sums, along = node.outputs[0].tensor, node.op.accumulate, planes_of(node)
     n, channels, depth, height, width = map(dims.typical, out.shape)
     rows = 2 if height % 2 == 0 else 1
     columns = _widths(target, lanes, rows, out.shape[4], sums)[0]
@@ -155,7 +156,7 @@ class VolumePlan(DepthwisePlan):
 
 def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     x, out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
-    win, lanes, along = _window(node.op, node), offered(lanes_of(node, out.block), node), _planes(node)
+    win, lanes, along = window(node), offered(lanes_of(node, out.block), node), planes_of(node)
     rows, epilogue = choice.tiling.rows, Epilogue(node, out.block)
     widths = _widths(target, lanes, rows, out.width, epilogue.sums)
     plan = VolumePlan(x, out, win, epilogue, lanes, rows, widths, along)
@@ -195,14 +196,7 @@ def _emit_rows(f: KernelFunction, plan: VolumePlan, plane: str, target: str, fir
         z, y = f.divide(loop.index, f.size(along.heights[0]))
         begin = f.sub(f.mul(z, along.stride), f.size(along.before))
         row = f.sub(f.mul(y, win.strides[0]), f.size(win.before[0]))
-        low, high = "0", str(along.taps)
-        if along.padded[0]:
-            left = f.maximum(0, f.sub(f.size(along.depths[1]), begin))
-            low, above = (
-                f.divide(f.add(planes, along.dilation - 1), along.dilation)[0]
-                for planes in (f.maximum(0, f.sub(0, begin)), left)
-            )
-            high = f.minimum(above, along.taps)
+        low, high = planes_there(f, along, begin)
         rows = f.add(f.mul(begin, f.size(along.heights[1])), row)
         words = [
             "ptr %args",
@@ -216,6 +210,19 @@ def _emit_rows(f: KernelFunction, plan: VolumePlan, plane: str, target: str, fir
             *plan.epilogue.arguments(f, n, block, loop.index, 0),
         ]
         f.statement(f"call void @{ENTRY}.strip({', '.join(words)})")
+
+
+def planes_there(f: KernelFunction, along: Planes, begin: str) -> tuple[str, str]:
+    """The taps of a window that begins at a plane, or before the first, whose planes there are: the first and
+    the one behind the last, which may come before it."""
+    if not along.padded[0]:
+        return "0", str(along.taps)
+    left = f.maximum(0, f.sub(f.size(along.depths[1]), begin))
+    low, above = (
+        f.divide(f.add(planes, along.dilation - 1), along.dilation)[0]
+        for planes in (f.maximum(0, f.sub(0, begin)), left)
+    )
+    return low, f.minimum(above, along.taps)
 
 
 def _emit_strip(k: KernelText, plan: VolumePlan) -> None:

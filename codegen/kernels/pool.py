@@ -17,7 +17,7 @@ from math import inf
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
-from ...ir.graph import Constant, Layout, Node
+from ...ir.graph import Constant, Layout, Node, TensorType
 from ...ir.ops import Fused, Pool, Reduce
 from ...ir.pools import Pooling, idle, keeps_zero, pooling_of
 from ...records import dataclass
@@ -64,7 +64,9 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     if not isinstance(node.op, (Pool, Reduce)):
         return
     x, out = node.inputs[0].tensor, node.outputs[0].tensor
-    if x.rank < 3 or (x.rank > 4 and not _is_whole(node)) or not isinstance(x.shape[1], int):
+    if x.rank < 3 or not isinstance(x.shape[1], int):
+        return
+    if x.rank > 4 and not _is_whole(node) and not (isinstance(node.op, Pool) and _is_planar(node.op)):
         return
     compared = isinstance(node.op, Pool) and node.op.kind == "max" and dtypes.is_integer(x.dtype)
     if x.dtype not in ("float32", "float64") and not compared:
@@ -74,7 +76,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[None]]:
     block, rank = target.block, x.rank - 2
     windows = None if isinstance(node.op, Reduce) else _halo(node.op, x.shape[2:])
     halo = (0, 0) if _is_whole(node) else windows
-    if halo is None:
+    if halo is None or (x.rank > 4 and halo[0]):
         return
     blocked = not isinstance(node.op, Reduce) or node.op.keepdims
     layout = halo_layout(halo, block, rank)
@@ -123,7 +125,8 @@ def _estimate(node: Node, target: Target, layout: Layout, dtype: str = "") -> Es
         )
         found += costs.overhead(target, costs.POOL_PLANE * planes)
         return found + moved + costs.step(target)
-    height, width = map(dims.typical, plane_axes(out.shape[2:], 1))
+    height, width = map(dims.typical, plane_axes(out.shape[-2:] if out.rank > 3 else out.shape[2:], 1))
+    planes *= dims.typical(dims.product(out.shape[2:-2]))
     win = _window(node.op)
     read = height * min(win.strides[0], win.extent[0])
     taps = planes * width * (read * win.kernel[1] + height * win.kernel[0])
@@ -147,8 +150,19 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
 # What windows need of the image ------------------------------------------------------------------
 
 
+def _is_planar(op: Pool) -> bool:
+    """Whether windows combine nothing but along the last two axes."""
+    rank = len(op.kernel)
+    return all(
+        op.kernel[a] == op.strides[a] == 1 and op.pads[a] == op.pads[a + rank] == 0 for a in range(rank - 2)
+    )
+
+
 def _window(op: Pool) -> Window:
-    return window_of(op.kernel, op.strides, op.dilations, op.pads)
+    """Over the last two axes."""
+    rank, first = len(op.kernel), max(0, len(op.kernel) - 2)
+    pads = (*op.pads[first:rank], *op.pads[rank + first :])
+    return window_of(op.kernel[first:], op.strides[first:], op.dilations[first:], pads)
 
 
 def _halo(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
@@ -157,7 +171,7 @@ def _halo(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
     halo: list[int] = []
     if op.kind not in ("max", "sum", "mean") or max(win.kernel) > MOST_TAPS:
         return None
-    for axis, (size, count) in enumerate(zip(plane_axes(image, 1), plane_axes(op.sizes, 1))):
+    for axis, (size, count) in enumerate(zip(plane_axes(image[-2:], 1), plane_axes(op.sizes[-2:], 1))):
         before = win.before[axis]
         last = (count - 1) * win.strides[axis] - before  # where the last window starts
         most, beyond = highest(before), highest(last + win.extent[axis] - size)
@@ -183,8 +197,9 @@ def _halo(op: Pool, image: Sequence[Dimension]) -> tuple[int, int] | None:
 @dataclass(frozen=True)
 class PoolPlan:
     """A pool over images as they are stored, combined in `dtype`; `across` is the image of the first pass, of
-    one block. before, after: what is made of the elements, and of the results. cleared: whether lanes
-    without a channel would get something else than a zero."""
+    one block, and of images over more than two axes a plane, as are `x` and `out`. before, after: what is
+    made of the elements, and of the results. cleared: whether lanes without a channel would get something
+    else than a zero."""
 
     kind: str
     x: Image
@@ -195,6 +210,7 @@ class PoolPlan:
     before: Expr | None
     after: Expr | None
     cleared: bool
+    depth: Dimension  # planes of an image
 
     @property
     def vector(self) -> str:
@@ -251,21 +267,29 @@ class PoolPlan:
 
 def _emit_windows(pooling: Pooling, choice: Choice, target: Target) -> Code:
     node, dtype = pooling.node, pooling.dtype
-    x, out, win = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor), _window(node.op)
+    x, out, win = _plane(node.inputs[0].tensor), _plane(node.outputs[0].tensor), _window(node.op)
+    depth = dims.product(node.outputs[0].shape[2:-2])
     row_bytes = dims.typical(out.width) * out.block * dtypes.itemsize(dtype) * win.strides[0]
     least = 2 * dims.typical(out.height) * row_bytes / SCRATCH_BYTES
-    cut = cut_lines(out.height, 1, out.blocks * out.batch, choice.cost.total, least)
+    cut = cut_lines(out.height, 1, out.blocks * out.batch * depth, choice.cost.total, least)
     rows = (2 * cut.each - 2) * win.strides[0] + win.extent[0]
     across = Image(1, out.block, rows, out.width, out.block, dtype)
     cleared = x.channels % x.block != 0 and not keeps_zero(pooling)
-    plan = PoolPlan(node.op.kind, x, out, win, dtype, across, pooling.before, pooling.after, cleared)
+    plan = PoolPlan(node.op.kind, x, out, win, dtype, across, pooling.before, pooling.after, cleared, depth)
     k = KernelText(target)
     with k.entry() as f, f.loop("%first", "%last") as part:
         _windows_part(f, plan, cut, part.index)
     _across(k, plan)
     _down(k, plan)
-    work = costs.work(choice.cost, out.batch * out.height * out.width)
-    return single(k.step(out.batch * out.blocks * cut.count, work, dims.maximum(64, across.plane)))
+    work = costs.work(choice.cost, out.batch * depth * out.height * out.width)
+    parts = out.batch * out.blocks * depth * cut.count
+    return single(k.step(parts, work, dims.maximum(64, across.plane)))
+
+
+def _plane(type_: TensorType) -> Image:
+    """One of the planes of images, which lie one behind the other in each block of channels."""
+    image = image_of(type_)
+    return replace(image, height=type_.shape[-2]) if type_.rank > 4 else image
 
 
 def _windows_part(f: KernelFunction, plan: PoolPlan, cut: Lines, part: str) -> None:
@@ -284,7 +308,8 @@ def _windows_part(f: KernelFunction, plan: PoolPlan, cut: Lines, part: str) -> N
         line = f.offset(source, f.mul(row.index, f.size(x.row)))
         sums = f.offset("%scratch", f.mul(f.sub(row.index, start), f.size(plan.across.row)))
         f.statement(f"call void @{ENTRY}.across(ptr %args, ptr {line}, ptr {sums})")
-    left = f.sub(out.channels, f.mul(f.divide(plane, out.blocks)[1], out.block))
+    block = f.divide(f.divide(plane, f.size(plan.depth))[0], out.blocks)[1]
+    left = f.sub(out.channels, f.mul(block, out.block))
     with f.loop(first, last) as row:
         pixel = f.offset(target, f.add(f.size(out.origin), f.mul(row.index, f.size(out.row))))
         f.statement(

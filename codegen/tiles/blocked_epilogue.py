@@ -145,11 +145,13 @@ class Epilogue:
     In a function that works on one tile the operands are parameters `%operand2`..., their first
     element for the tile, and `%channels`, how many channels there are from the tile's first on.
 
-    `apart`: how far a kernel's operands are from those of this node, which is in a group.
+    `apart`: how far a kernel's operands are from those of this node, which is in a group. `above`: rows of
+    the output before those that a kernel counts from.
     """
 
     def __init__(self, node: Node, block: int, apart: int = 0):
         self.block, self.out, self.apart = block, node.outputs[0].tensor, apart
+        self.above: str | int = 0
         self.sums, self.channels = node.op.accumulate, dims.number(self.out.shape[1])
         self.partial = self.channels % block != 0
         self.numbers = numbers_of(node)
@@ -195,6 +197,12 @@ class Epilogue:
         """With rows and columns exchanged."""
         return self._moved(lambda r: replace(r, strides=(*r.strides[:2], r.strides[3], r.strides[2])))
 
+    def below(self, rows: str) -> Epilogue:
+        """For the output from that row on."""
+        other = copy(self)
+        other.above = rows
+        return other
+
     def on_lattice(self, first: tuple[int, int], apart: tuple[int, int]) -> Epilogue:
         """For the pixels first, first + apart, ... of the output."""
 
@@ -237,7 +245,7 @@ class Epilogue:
         self, f: KernelFunction, n: str | int, block: str | int, y: str | int, x: str | int
     ) -> list[str]:
         """What a call hands on for the tile whose first pixel is (y, x) of a block of channels."""
-        found = []
+        found, y = [], f.add(self.above, y)
         for r in self.readings:
             start = f.offset(f.input(r.index + self.apart), f.size(r.origin))
             found.append("ptr " + displaced(f, start, tuple(zip((n, block, y, x), r.strides))))

@@ -41,10 +41,11 @@ class CopiedRows:
         width: str | None,
         place: Callable[[str, str], str],
         done: Callable[[str, str], None] | None = None,
+        channels: str | None = None,
     ) -> None:
         """Copies what the lines from one to before another read of the image at `image`: each row of each
         channel to place(channel, row), so many columns of it (None: those that are read of a single row),
-        after which done(channel, row)."""
+        after which done(channel, row). channels: how many of the image's, None: all."""
         dense, win, (first, last) = self.dense, self.window, lines
         count = f.sub(last, first)
         top, left = (f.size(-b) for b in win.before)  # the image's row and column at the copy's origin
@@ -57,7 +58,7 @@ class CopiedRows:
         width = width or f.add(f.mul(f.sub(count, 1), win.strides[1]), win.extent[1])
         start = f.minimum(f.maximum(f.sub("0", left), 0), width)  # the first column that the image has
         stop = f.minimum(f.maximum(f.sub(f.size(dense.width), left), start), width)
-        with f.loop(0, dense.channels) as channel, f.loop(0, height) as row:
+        with f.loop(0, channels or dense.channels) as channel, f.loop(0, height) as row:
             y = f.add(top, row.index)
             target, size = place(channel.index, row.index), dense.itemsize
             inside = f.compare("ult", y, f.size(dense.height), "i64")

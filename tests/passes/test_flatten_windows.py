@@ -4,7 +4,13 @@ import pytest
 from support.pass_text import agrees, clean, stays
 
 from onnxc.ir.ops import Conv, Pool
-from onnxc.passes.flatten_windows import flatten_windows
+from onnxc.passes import flatten_windows as flattening
+from onnxc.target import TARGETS
+
+
+def flatten_windows(graph):
+    return flattening.flatten_windows(graph, TARGETS["x86-64-v4"])
+
 
 CONVOLUTIONS = {  # (image, weights): attributes
     ("2, 4, 3, 5, 4", "6, 4, 1, 1, 1"): "pads=(0, 0, 0, 0, 0, 0)",
@@ -12,8 +18,8 @@ CONVOLUTIONS = {  # (image, weights): attributes
     ("1, 4, 5, 6, 7", "6, 4, 3, 3, 3"): "pads=(1, 1, 1, 1, 1, 1)",
     ("2, 4, 6, 5, 4", "6, 4, 2, 3, 3"): "strides=(2, 1, 2) pads=(0, 1, 2, 1, 1, 0)",
     ("1, 4, 6, 5, 7", "6, 4, 3, 3, 2"): "dilations=(1, 1, 2) pads=(1, 0, 1, 1, 0, 1)",
-    ("1, 4, 5, 4, 4", "6, 2, 2, 3, 3"): "groups=2 pads=(0, 1, 1, 1, 1, 1)",
     ("d, 4, d, 4, 5", "6, 4, 2, 2, 3"): "strides=(2, 2, 1) pads=(1, 0, 1, 1, 0, 1)",
+    ("1, 48, 5, 4, 4", "48, 24, 2, 3, 3"): "groups=2 pads=(0, 1, 1, 1, 1, 1)",
     ("2, 4, 5, 4, 4", "4, 1, 3, 1, 1"): "groups=4 strides=(2, 1, 1) pads=(1, 0, 0, 1, 0, 0)",
 }
 TRANSPOSED = {
@@ -26,6 +32,7 @@ TRANSPOSED = {
 
 SUMS = "dilations=(1, 1, 1) accumulate=int32 zero=2"
 MANY_ROWS = "kernel=(6, 3, 3) strides=(1, 1, 2) pads=(1, 0, 1, 1, 0, 1)"
+PLANAR = "kernel=(1, 2, 3) strides=(1, 1, 2) pads=(0, 0, 1, 0, 1, 1)"
 WINDOW = "kernel=(3, 2, 3) strides=(2, 1, 2) pads=(1, 0, 1, 1, 1, 1)"
 
 
@@ -80,7 +87,7 @@ def test_pools_go_along_one_axis_after_the_others(kind):
         tolerance=1e-6,
         d=9,
     )
-    assert [len(n.op.kernel) for n in found.nodes if isinstance(n.op, Pool)] == [2, 2]
+    assert [len(n.op.kernel) for n in found.nodes if isinstance(n.op, Pool)] == [3, 2]
 
 
 @pytest.mark.parametrize(
@@ -88,9 +95,9 @@ def test_pools_go_along_one_axis_after_the_others(kind):
     (
         "conv(%x, %w) strides=(1, 1, 1) pads=(0, 0, 0, 0, 0, 0) dilations=(1, 1, 1) groups=4",
         f"pool(%x) kind=argmax {WINDOW} dilations=(1, 1, 1) sizes=(2, 4, 2)",
-        f"pool(%x) kind=max {WINDOW} dilations=(1, 1, 1) sizes=(2, 4, 2)",
+        f"pool(%x) kind=max {PLANAR} dilations=(1, 1, 1) sizes=(4, 4, 2)",
     ),
-    ids=["groups of one channel", "places", "few rows"],
+    ids=["groups of one channel", "places", "nothing along the first axis"],
 )
 def test_what_gains_nothing_stays(node):
     stays(
@@ -100,3 +107,17 @@ def test_what_gains_nothing_stays(node):
         return %y
     }}""",
     )
+
+
+@pytest.mark.parametrize("channels, stays_so", [(2, True), (4, True), (8, True), (16, False), (3, False)])
+def test_groups_that_share_a_block_stay(channels, stays_so):
+    found = agrees(
+        flatten_windows,
+        f"""graph g(%x: float32[1, {2 * channels}, 4, 3, 3],
+                    %w: float32[{2 * channels}, {channels}, 2, 2, 2]) {{
+        %y = conv(%x, %w) strides=(1, 1, 1) pads=(0, 0, 0, 0, 0, 0) dilations=(1, 1, 1) groups=2
+        return %y
+    }}""",
+        tolerance=1e-5,
+    )
+    assert any(isinstance(n.op, Conv) and len(n.op.strides) == 3 for n in found.nodes) == stays_so
