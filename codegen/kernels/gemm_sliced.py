@@ -23,7 +23,7 @@ from ..kernel import Argument, Choice, Code, KernelFunction, Offer, nearest, off
 from ..text.emitter import Function
 from ..tiles import epilogue as epilogues
 from ..tiles import microkernel as mk
-from ..tiles.contraction import A, B, Product, product_of
+from ..tiles.contraction import A, Product, product_of
 from ..tiles.stored_panel import stored_form
 from . import gemm
 from .gemm import Gemm

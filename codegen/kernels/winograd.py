@@ -1,7 +1,10 @@
-"""Convolution of windows of r x r, 3 or 5, by Winograd's F(m x m, r x r): an m x m piece of the output from
+"""Convolution of windows of r x r, 2 to 7, by Winograd's F(m x m, r x r): an m x m piece of the output from
 t x t inputs, t = m + r - 1, with t*t products a channel instead of r*r m*m ("Fast Algorithms for
-Convolutional Neural Networks", Lavin and Gray, 2015). Windows of 1 x r and r x 1, 3, 5 or 7, by the same
-along one axis: t products instead of r*m.
+Convolutional Neural Networks", Lavin and Gray, 2015). t is 4, 6 or 8 along both axes, whatever r is along
+either; along an axis on which the window is 1 long nothing is transformed.
+
+A window that moves s pixels at a time is the sum of s*s windows of ceil(r / s), each over a phase of the
+image: every s-th row and column from another one on.
 
     a group of pieces:   V[i] = B' x B        t*t matrices [tile][block of channels][piece][channel]
     for each panel:      U[i] = G w G'        t*t matrices [channels][vectors * lanes], a chunk at a time
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -41,12 +45,12 @@ from ..tiles.run_packing import packed_by_run, packing_estimate
 from ..tiles.stored_panel import stored_halves
 from ..tiles.winograd_arithmetic import Arithmetic, of_bytes, of_numbers
 from ..tiles.winograd_functions import emit_join, emit_multiply, emit_spread, emit_weights
-from ..tiles.winograd_plan import Bands, Tiling, WinogradPlan, piece_of
+from ..tiles.winograd_plan import Bands, Tiling, WinogradPlan, phases_of, piece_of, sides_of
 from .conv import is_plain, is_summed, padded_layout, window
 from .conv_grouped import spread_groups
 
-PIECES = {3: (2, 4, 6), 5: (2, 4)}  # the values of m for windows of r x r
-LINES = {3: (2, 4, 6), 5: (2, 4), 7: (2,)}  # for windows of 1 x r and r x 1
+POINTS = (4, 6, 8)  # the values of t
+PIECES = range(2, 7)  # those of m: larger ones round more
 FEW_GROUPS = 16  # that threads share, at least
 FEW_CHANNELS = 16  # with fewer the transforms cost more than the products save
 
@@ -60,7 +64,7 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         return
     x, out, win = node.inputs[0].tensor, node.outputs[0].tensor, window(node)
     halo, block, rank = win.halo, target.block, x.rank - 2
-    if (win.strides, win.dilations) != ((1, 1), (1, 1)):
+    if win.dilations != (1, 1) or (win.strides != (1, 1) and not _has_phases(node)):
         return
     grouped, (channels, outputs) = node.op.groups > 1, dims.numbers((x.shape[1], out.shape[1]))
     if halo is None or min(channels, outputs) // node.op.groups < FEW_CHANNELS:
@@ -69,8 +73,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     if operands is None:
         return
     stored = None if grouped else _stored(node, target)
-    for m in _piece_sizes(win):
-        arithmetic = arithmetic_of(node, target, m)
+    for t in _points_of(win):
+        arithmetic = arithmetic_of(node, target, t)
         if arithmetic is None or not _is_exact(node, arithmetic):
             continue
         dot, sums = arithmetic.dot, arithmetic.sums
@@ -78,27 +82,33 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
         if grouped:  # panels of several groups hold zeros, the more the more groups meet in them
             widths = set(range(1, min(-(-outputs // block), 4) + 1))
         options = [
-            Tiling(m, vectors, rows, pieces, kept, stored, None if dot is None else dot.group)
+            Tiling(t, vectors, rows, pieces, kept, stored, None if dot is None else dot.group)
             for vectors in widths
             for rows in (most_rows(target, vectors * target.registers(sums, block), dot),)
-            for pieces, kept in _groupings(node, target, arithmetic, m, vectors, rows)
+            for pieces, kept in _groupings(node, target, arithmetic, t, vectors, rows)
         ]
         costs_of = ((estimate(node, target, arithmetic, o), o) for o in dict.fromkeys(options))
         for cost, tiling in nearest(costs_of):
             yield Offer(
                 cost + packing_estimate(node, target),
                 tiling,
-                (padded_layout(node, wide_enough(halo, out, piece_of(win, m)), block), None, *operands),
+                (padded_layout(node, wide_enough(halo, out, win, t), block), None, *operands),
                 without_halo(block, rank),
                 (1, *packed_operands(node)),
             )
 
 
-def arithmetic_of(node: Node[Conv], target: Target, m: int) -> Arithmetic | None:
-    """In what pieces of m results are computed; None where they cannot be."""
+def _has_phases(node: Node[Conv]) -> bool:
+    """Whether a strided window may be split into its phases: packing does it."""
+    constant = node.inputs[1].constant is not None
+    return constant and node.op.groups == 1 and dtypes.is_float(node.op.accumulate)
+
+
+def arithmetic_of(node: Node[Conv], target: Target, t: int) -> Arithmetic | None:
+    """In what pieces of t points are computed; None where they cannot be."""
     if dtypes.is_float(node.op.accumulate):
-        return of_numbers(node.op.accumulate, piece_of(window(node), m), window(node).kernel)
-    found = _of_bytes(node, m)
+        return of_numbers(node.op.accumulate, piece_of(window(node), t), sides_of(window(node)))
+    found = _of_bytes(node, t)
     dot = None if found is None else target.integer_dot(found.factors, found.factors, found.sums)
     return None if found is None or dot is None else replace(found, dot=dot)
 
@@ -110,12 +120,12 @@ def _stored(node: Node[Conv], target: Target) -> str | None:
     return node.inputs[1].dtype if dtypes.is_float(node.op.accumulate) else None
 
 
-def _of_bytes(node: Node[Conv], m: int) -> Arithmetic | None:
+def _of_bytes(node: Node[Conv], t: int) -> Arithmetic | None:
     """The same but for what the target multiplies with."""
     x, w, win = node.inputs[0], node.inputs[1], window(node)
     if x.dtype not in BYTES or w.dtype != "int8" or node.op.accumulate != "int32":
         return None
-    return of_bytes(x.dtype, node.op.zero, piece_of(win, m), win.kernel)
+    return of_bytes(x.dtype, node.op.zero, piece_of(win, t), win.kernel)
 
 
 def _is_exact(node: Node[Conv], arithmetic: Arithmetic) -> bool:
@@ -123,41 +133,49 @@ def _is_exact(node: Node[Conv], arithmetic: Arithmetic) -> bool:
     return arithmetic.dot is None or arithmetic.is_exact(node.inputs[1].data, node.inputs[0].dtype)
 
 
-def _piece_sizes(window: Window) -> tuple[int, ...]:
-    """The values of m for a window; none where these transforms do not compute it."""
-    shortest, longest = sorted(window.kernel)
-    if shortest == longest:
-        return PIECES.get(longest, ())
-    return LINES.get(longest, ()) if shortest == 1 else ()
+def _points_of(window: Window) -> tuple[int, ...]:
+    """The values of t for a window: those of pieces of a size that is worth it."""
+    sides = [side for side in sides_of(window) if side > 1]
+    return tuple(t for t in POINTS if sides and all(t - side + 1 in PIECES for side in sides))
 
 
-def wide_enough(halo: tuple[int, int], out: TensorType, piece: tuple[int, int]) -> tuple[int, int]:
-    """A halo so wide that pieces of an output which is smaller than they are read nothing behind it."""
+def wide_enough(halo: tuple[int, int], out: TensorType, window: Window, t: int) -> tuple[int, int]:
+    """A halo so wide that pieces of an output which is smaller than they are, and phases of which a window
+    has fewer taps, read nothing behind it."""
     sizes = (max(1, dims.bounds(size)[0] or 0) for size in plane_axes(out.shape[2:], 1))
-    rows, columns = (border + max(0, m - size) for border, m, size in zip(halo, piece, sizes, strict=True))
+    axes = zip(halo, piece_of(window, t), sizes, window.strides, sides_of(window), window.kernel, strict=True)
+    rows, columns = (
+        border + step * max(0, m - size) + step * (side - 1) + min(step, taps) - taps
+        for border, m, size, step, side, taps in axes
+    )
     return rows, columns
+
+
+def _terms(node: Node[Conv], block: int) -> int:
+    """The channels that are transformed: those of all phases, in whole blocks where there are several."""
+    channels, phases = dims.number(node.inputs[0].shape[1]), prod(phases_of(window(node)))
+    return channels if phases == 1 else phases * -(-channels // block) * block
 
 
 def _spans(node: Node[Conv], block: int, vectors: int, group: int | None) -> list[tuple[int, int]]:
     """For each panel the input channels that it sums over, whole blocks where there are groups, else as many
     as one dot product adds up."""
-    channels, outputs = (dims.number(value.shape[1]) for value in (node.inputs[0], node.outputs[0]))
+    channels, outputs = _terms(node, block), dims.number(node.outputs[0].shape[1])
     together = block if node.op.groups > 1 else group or 1
     return channel_ranges(channels, outputs, node.op.groups, block, vectors, together)
 
 
 def _groupings(
-    node: Node[Conv], target: Target, arithmetic: Arithmetic, m: int, vectors: int, rows: int
+    node: Node[Conv], target: Target, arithmetic: Arithmetic, t: int, vectors: int, rows: int
 ) -> Iterator[tuple[int, bool]]:
     """Numbers of pieces that a group may have, and whether weights are kept beside it. Where they are not,
     the larger groups are, the more seldom weights are transformed, or read; V may be as large as the
     second-level cache or twice that, since it is read in order."""
-    x, facts = node.inputs[0].tensor, target.facts
-    block, size = target.block, dtypes.itemsize(arithmetic.factors)
-    channels = -(-dims.number(x.shape[1]) // block) * block
+    facts, block, size = target.facts, target.block, dtypes.itemsize(arithmetic.factors)
+    channels = -(-_terms(node, block) // block) * block
     depths = [high - low for low, high in _spans(node, block, vectors, arithmetic.group)]
-    matrices, width = prod(_points(node, m)) * size, vectors * block
-    pieces, packed = _pieces(node, m), arithmetic.dot is not None
+    matrices, width = prod(_points(node, t)) * size, vectors * block
+    pieces, packed = _pieces(node, t), arithmetic.dot is not None
     if node.op.groups > 1 and not packed and matrices * max(depths) * width > facts.level2_bytes // 2:
         return  # U of a panel is not cut into chunks there
     for nbytes in (facts.level2_bytes // 3, facts.level2_bytes, 2 * facts.level2_bytes):
@@ -173,15 +191,14 @@ def _groupings(
         yield max(rows, min(most, pieces // FEW_GROUPS)), True
 
 
-def _points(node: Node[Conv], m: int) -> tuple[int, int]:
-    """Inputs of a piece along either axis, t."""
-    win = window(node)
-    rows, columns = (size + r - 1 for size, r in zip(piece_of(win, m), win.kernel))
+def _points(node: Node[Conv], t: int) -> tuple[int, int]:
+    """Inputs of a piece along either axis: t, or one."""
+    rows, columns = (t if side > 1 else 1 for side in sides_of(window(node)))
     return rows, columns
 
 
-def _pieces(node: Node[Conv], m: int) -> int:
-    out, piece = node.outputs[0].tensor, piece_of(window(node), m)
+def _pieces(node: Node[Conv], t: int) -> int:
+    out, piece = node.outputs[0].tensor, piece_of(window(node), t)
     sizes = zip(plane_axes(out.shape[2:], 1), piece)
     return dims.typical(out.shape[0] * dims.product(dims.ceil_divide(size, m) for size, m in sizes))
 
@@ -189,7 +206,8 @@ def _pieces(node: Node[Conv], m: int) -> int:
 def products_share(node: Node[Conv], tiling: Tiling) -> float:
     """Products over those of the direct sum."""
     win = window(node)
-    return prod(_points(node, tiling.m)) / prod((*win.kernel, *piece_of(win, tiling.m)))
+    direct = prod((*win.kernel, *piece_of(win, tiling.points)))
+    return prod(_points(node, tiling.points)) * prod(phases_of(win)) / direct
 
 
 def factors(node: Node[Conv]) -> tuple[str, str]:
@@ -200,15 +218,15 @@ def factors(node: Node[Conv]) -> tuple[str, str]:
 def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: Tiling) -> Estimate:
     """Products in tiles, transforms by their instructions, the weights' for every group of pieces unless they
     are kept or stored, and moving everything once."""
-    x, w, dot = node.inputs[0].tensor, node.inputs[1].tensor, arithmetic.dot
-    m, vectors, block = tiling.m, tiling.vectors, target.block
-    t, pieces = prod(_points(node, m)), _pieces(node, m)
+    w, dot = node.inputs[1].tensor, arithmetic.dot
+    vectors, block = tiling.vectors, target.block
+    t, pieces = prod(_points(node, tiling.points)), _pieces(node, tiling.points)
     depths = [high - low for low, high in _spans(node, block, vectors, tiling.group)]
     parts = target.registers(arithmetic.sums, block)  # of a vector
     size, of_sums = (dtypes.itemsize(dtype) for dtype in (arithmetic.factors, arithmetic.sums))
     rows, panels = most_rows(target, vectors * parts, dot), len(depths)
     channels = sum(depths) / panels  # of a panel
-    blocks, groups = -(-dims.number(x.shape[1]) // block), -(-pieces // tiling.pieces)
+    blocks, groups = -(-_terms(node, block) // block), -(-pieces // tiling.pieces)
     panel, found = channels * vectors * block * size, costs.step(target)
     for height, count in height_counts(-(-pieces // groups), rows).items():
         steps = channels / arithmetic.group * step_time(target, height, vectors * parts, 1, dot)
@@ -220,7 +238,7 @@ def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: T
     among = tiling.pieces * t * (size * blocks * block + of_sums * width) + u  # V, M and U
     found += costs.again(target, panels * pieces * matrices * channels, among)
     found += costs.scattered(target, pieces * matrices * blocks * block, among)
-    data, weights, results = _transforms(node, target, m)
+    data, weights, results = _transforms(node, target, tiling.points)
     transformed = parts * pieces * (data * blocks + results * panels * vectors)
     if dot is None:
         times = 1 if tiling.kept else groups
@@ -233,16 +251,16 @@ def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: T
     return found + costs.epilogue(target, node, arithmetic.sums) + costs.traffic(target, node)
 
 
-def _transforms(node: Node[Conv], target: Target, m: int) -> tuple[float, float, float]:
+def _transforms(node: Node[Conv], target: Target, points: int) -> tuple[float, float, float]:
     """Instructions that transform a vector of a piece's data, of a window, of a piece's results."""
-    win, (height, width) = window(node), _points(node, m)
-    t, piece_height = height * width, piece_of(win, m)[0]
+    (height, width), sides = _points(node, points), sides_of(window(node))
+    t, piece_height = height * width, piece_of(window(node), points)[0]
     spilled = [2 * n if n > target.vector_registers else 0 for n in (t, piece_height * width)]
-    down, across = (1 if side > 1 else 0 for side in win.kernel)  # which axes are transformed
+    down, across = (1 if side > 1 else 0 for side in sides)  # which axes are transformed
     data = width * down * (5 * height // 2 - 2) + height * across * (5 * width // 2 - 2)
-    weights = 2 * (win.kernel[1] * height * down + t * across)
+    weights = 2 * (sides[1] * height * down + t * across)
     results = 2 * (t * down + piece_height * width * across)
-    return 2 * t + data + spilled[0], t + win.taps + weights, 2 * t + results + spilled[1]
+    return 2 * t + data + spilled[0], t + prod(sides) + weights, 2 * t + results + spilled[1]
 
 
 # Weights -----------------------------------------------------------------------------------------
@@ -258,8 +276,27 @@ def pack(node: Node[Conv], choice: Choice[Tiling], operand: int) -> Constant | N
     kinds = panels_of(weights.shape[0], choice.block, choice.tiling.vectors)
     if node.op.groups > 1 or choice.tiling.group is not None:
         return _packed_spans(node, choice, kinds)
-    size = sum(p.count * p.width for p in kinds) * prod(weights.shape[1:])
-    return Constant(weights.dtype, (size,), lambda: in_panels(by_depth(weights.array, 1), kinds))
+    win, terms = window(node), _terms(node, choice.block)
+    size = sum(p.count * p.width for p in kinds) * terms * prod(sides_of(win))
+
+    def make() -> np.ndarray:
+        array = weights.array if win.strides == (1, 1) else _in_phases(weights.array, win, terms)
+        return in_panels(by_depth(array, 1), kinds)
+
+    return Constant(weights.dtype, (size,), make)
+
+
+def _in_phases(weights: np.ndarray, window: Window, terms: int) -> np.ndarray:
+    """[O, C, taps...] → [O, (phase row, phase column, C and the rest of its last block), rows, columns], with
+    zeros for the taps that a phase lacks."""
+    (down, across), sides = phases_of(window), sides_of(window)
+    outputs, channels = weights.shape[:2]
+    found = np.zeros((outputs, down, across, terms // (down * across), *sides), weights.dtype)
+    taps = weights.reshape(outputs, channels, *window.kernel)
+    for y, x in product(range(down), range(across)):
+        phase = taps[:, :, y :: window.strides[0], x :: window.strides[1]]
+        found[:, y, x, :channels, : phase.shape[2], : phase.shape[3]] = phase
+    return found.reshape(outputs, terms, *sides)
 
 
 def _packed_spans(node: Node[Conv], choice: Choice[Tiling], kinds: Sequence[Panels]) -> Constant:
@@ -267,8 +304,8 @@ def _packed_spans(node: Node[Conv], choice: Choice[Tiling], kinds: Sequence[Pane
     weights, tiling, win = node.inputs[1].data, choice.tiling, window(node)
     spans = _spans(node, choice.block, tiling.vectors, tiling.group)
     widths = [p.width for p in kinds for _ in range(p.count)]
-    arithmetic = None if tiling.group is None else _of_bytes(node, tiling.m)
-    each = win.taps if arithmetic is None else prod(_points(node, tiling.m))
+    arithmetic = None if tiling.group is None else _of_bytes(node, tiling.points)
+    each = win.taps if arithmetic is None else prod(_points(node, tiling.points))
     size = sum(each * (high - low) * width for (low, high), width in zip(spans, widths))
 
     def make() -> np.ndarray:
@@ -289,7 +326,7 @@ def _packed_spans(node: Node[Conv], choice: Choice[Tiling], kinds: Sequence[Pane
 
 def emit(node: Node[Conv], choice: Choice[Tiling], target: Target) -> Code:
     spans = _spans(node, choice.block, choice.tiling.vectors, choice.tiling.group)
-    arithmetic = offered(arithmetic_of(node, target, choice.tiling.m), node)
+    arithmetic = offered(arithmetic_of(node, target, choice.tiling.points), node)
     plan = WinogradPlan(node, choice, target, window(node), arithmetic, spans)
     return packed_by_run(node, emit_plan(plan), target, plan.weight_bytes, [plan.run_panels])
 
@@ -370,10 +407,11 @@ def emit_share(f: KernelFunction, plan: WinogradPlan, share: Share, run: str) ->
     def spread(height: int, start: str) -> None:
         tile = f.offset("%scratch", f.mul(start, plan.piece))
         # Neighbouring pieces one after the other, which read and write neighbouring lines.
-        with f.loop(0, plan.x.blocks) as blocks, f.loop(0, height) as rows:
+        with f.loop(0, plan.blocks) as blocks, f.loop(0, height) as rows:
             y, x, _, _ = plan.place(f, f.add(f.add(share.first, start), rows.index))
-            plane = f.offset(image, f.mul(blocks.index, f.size(plan.x.plane)))
-            source = plan.tap(f, plane, y, x)
+            block, phase = plan.phase(f, blocks.index)
+            plane = f.offset(image, f.mul(block, f.size(plan.x.plane)))
+            source = plan.tap(f, plane, y, x, phase)
             line = f.add(f.mul(blocks.index, height), rows.index)
             target = f.offset(tile, f.mul(line, plan.pixel))
             for part in plan.parts:
@@ -407,9 +445,9 @@ def emit_products(f: KernelFunction, plan: WinogradPlan, kind: Panels, panel: st
         emit_chunk(f, plan, kind, weights, share, first, depth)
         return
     weights = plan.panel_weights(f, kind, panel)
-    blocks, (whole, rest) = plan.chunk // plan.block, divmod(plan.x.channels, plan.chunk)
+    blocks, (whole, rest) = plan.chunk // plan.block, divmod(plan.channels, plan.chunk)
     nbytes = plan.block * plan.taps * kind.width * dtypes.itemsize(plan.stored)  # of a block of channels
-    if plan.chunk < plan.x.channels:
+    if plan.chunk < plan.channels:
         vector, step = vector_type(scalar_type(plan.dtype), plan.lanes), plan.lanes * plan.size
         begin, end = (plan.first_piece(f, share.count, band) for band in share.bands)
         with f.loop(0, plan.matrices) as matrices, f.loop(begin, end) as piece:

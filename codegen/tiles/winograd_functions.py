@@ -29,10 +29,11 @@ def emit_spread(k: KernelText, plan: WinogradPlan) -> None:
     size, align = (min(plan.lanes * dtypes.itemsize(t), LINE) for t in (plan.x.dtype, plan.factors))
     with _function(k, "spread", ["ptr %args", "ptr noalias %x", "ptr noalias %v"]) as f:
         v = Vectors(f, plan.factors, plan.lanes)
-        rows = [f.offset("%x", f.mul(y, f.size(plan.x.row))) for y in range(plan.t[0])]
+        row, pixel = plan.steps
+        rows = [f.offset("%x", f.mul(y, f.size(row))) for y in range(plan.t[0])]
 
         def load(y: int, x: str | int) -> str:
-            place = f.element(rows[y], x, plan.x.pixel)
+            place = f.offset(rows[y], f.mul(x, f.size(pixel)))
             return load_widened(f, plan.x.dtype, plan.factors, plan.lanes, place, size)
 
         matrices, taken = axes(t.data for t in plan.transforms), plan.arithmetic.taken
@@ -76,7 +77,7 @@ def emit_multiply(k: KernelText, plan: WinogradPlan, tile: Tile) -> None:
         def place(r: int, j: int) -> str:
             return f.offset("%c", r * row + j * plan.vector)
 
-        chunked = not plan.grouped and plan.chunk < plan.x.channels
+        chunked = not plan.grouped and plan.chunk < plan.channels
         start = load_tile(f, tile, place) if chunked else tile.zeros()
         rows, step = [r * plan.pixel for r in range(tile.rows)], tile.rows * plan.pixel
         panel = Panel("%b", ahead=Ahead("%ahead", plan.bytes_ahead(tile)) if plan.fetched else None)

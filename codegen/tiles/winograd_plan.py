@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from ...ir import dims, dtypes
+from ...ir.dims import Dimension
 from ...ir.graph import Node
 from ...ir.ops import Conv
 from ...records import dataclass
@@ -29,12 +30,12 @@ Bands = tuple[str, str]  # the first of a group's bands of tiles, and the one be
 
 @dataclass(frozen=True)
 class Tiling:
-    """Pieces of m results along each axis on which the window is longer than 1, in groups of about `pieces`;
-    panels of `vectors` blocks of channels and tiles of at most `rows` pieces. `kept`: weights are transformed
-    once, all of them, not for every group. `stored`: the weights' type, where it is not that of sums.
-    `group`: channels that one dot product adds up, where weights are transformed before the run."""
+    """Pieces of so many `points` along each axis on which the window is longer than 1, in groups of about
+    `pieces`; panels of `vectors` blocks of channels and tiles of at most `rows` pieces. `kept`: weights are
+    transformed once, all of them, not for every group. `stored`: the weights' type, where it is not that of
+    sums. `group`: channels that one dot product adds up, where weights are transformed before the run."""
 
-    m: int
+    points: int
     vectors: int
     rows: int
     pieces: int
@@ -43,9 +44,21 @@ class Tiling:
     group: int | None = None
 
 
-def piece_of(window: Window, m: int) -> tuple[int, int]:
+def sides_of(window: Window) -> tuple[int, int]:
+    """Rows and columns of the window of a phase: those of the window where it moves a pixel at a time."""
+    rows, columns = (-(-side // step) for side, step in zip(window.kernel, window.strides))
+    return rows, columns
+
+
+def phases_of(window: Window) -> tuple[int, int]:
+    """How many phases along either axis have a tap."""
+    rows, columns = map(min, window.kernel, window.strides)
+    return rows, columns
+
+
+def piece_of(window: Window, points: int) -> tuple[int, int]:
     """Rows and columns of a piece: one where the window has one."""
-    rows, columns = (m if side > 1 else 1 for side in window.kernel)
+    rows, columns = (points - side + 1 if side > 1 else 1 for side in sides_of(window))
     return rows, columns
 
 
@@ -71,13 +84,15 @@ class WinogradPlan:
     ):
         tiling = choice.tiling
         self.arithmetic = arithmetic
-        self.target, self.cost, self.sides = target, choice.cost, window.kernel
-        self.size_of_piece = piece_of(window, tiling.m)
+        self.target, self.cost, self.sides = target, choice.cost, sides_of(window)
+        self.size_of_piece = piece_of(window, tiling.points)
         self.transforms = arithmetic.transforms
         self.t = tuple(m + r - 1 for m, r in zip(self.size_of_piece, self.sides))
         self.matrices = prod(self.t)  # products a channel
         self.x, self.out = image_of(node.inputs[0].tensor), image_of(node.outputs[0].tensor)
         self.block, self.window = self.out.block, window
+        self.phases, self.strides = phases_of(window), window.strides
+        self.blocks = self.x.blocks * prod(self.phases)  # of channels, of all phases
         self.dtype, self.size = arithmetic.sums, dtypes.itemsize(arithmetic.sums)
         self.factors = arithmetic.factors  # the type of V and U
         self.stored = tiling.stored or self.factors  # of weights
@@ -94,7 +109,7 @@ class WinogradPlan:
         height, width = self.size_of_piece
         self.columns = dims.ceil_divide(self.out.width, width)
         self.pieces = dims.ceil_divide(self.out.height, height) * self.columns
-        self.piece = self.x.blocks * self.pixel  # bytes of a piece in one of the matrices V
+        self.piece = self.blocks * self.pixel  # bytes of a piece in one of the matrices V
         self.groups = self._groups(tiling.pieces)
         most = self.counts[-1]
         self.v_step = _apart(most * self.piece)
@@ -107,6 +122,11 @@ class WinogradPlan:
     @property
     def taps(self) -> int:
         return prod(self.sides)
+
+    @property
+    def channels(self) -> int:
+        """That are summed over: of all phases, in whole blocks where there are several."""
+        return self.x.channels if self.blocks == self.x.blocks else self.blocks * self.block
 
     # Sizes ---------------------------------------------------------------------------------------
 
@@ -146,8 +166,8 @@ class WinogradPlan:
             return self.depth
         block = self.matrices * self.widest * self.block**2 * self.size  # bytes of a block of channels
         most = max(1, self.target.facts.level2_bytes // 3 // block)
-        chunks = -(-self.x.blocks // most)
-        return min(self.x.channels, -(-self.x.blocks // chunks) * self.block)
+        chunks = -(-self.blocks // most)
+        return min(self.channels, -(-self.blocks // chunks) * self.block)
 
     def _parted(self) -> tuple[int, int]:
         """Into how many runs of panels a group is cut, where groups alone are few, and a run into how many
@@ -325,12 +345,27 @@ class WinogradPlan:
         (y, above), (x, left) = found
         return y, x, above, left
 
-    def tap(self, f: KernelFunction, image: str, y: str, x: str) -> str:
-        """The first input that the output (y, x) reads."""
-        before = self.window.before
+    def phase(self, f: Function, block: str) -> tuple[str, tuple[str, str]]:
+        """The block of the image's channels of a block of all phases', and the row and the column with which
+        its phase begins."""
+        if self.blocks == self.x.blocks:
+            return block, ("0", "0")
+        phase, block = f.divide(block, self.x.blocks)
+        return block, f.divide(phase, self.phases[1])
+
+    @property
+    def steps(self) -> tuple[Dimension, Dimension]:
+        """Bytes from a (row, pixel) of a phase to the next."""
+        (down, across), (row, pixel) = self.strides, self.x.steps
+        return down * row, across * pixel
+
+    def tap(self, f: KernelFunction, image: str, y: str, x: str, phase: tuple[str, str]) -> str:
+        """The first input that the output (y, x) reads of a phase."""
+        before, (row, pixel) = self.window.before, self.steps
         start = self.x.origin - before[0] * self.x.row - before[1] * self.x.pixel
-        row = f.add(f.size(start), f.mul(y, f.size(self.x.row)))
-        return f.offset(image, f.add(row, f.mul(x, self.x.pixel)))
+        first = f.add(f.mul(phase[0], f.size(self.x.row)), f.mul(phase[1], self.x.pixel))
+        at = f.add(f.mul(y, f.size(row)), f.mul(x, f.size(pixel)))
+        return f.offset(image, f.add(f.add(f.size(start), first), at))
 
     def own(self, f: KernelFunction) -> tuple[tuple[str, str], tuple[str, str]]:
         """The first row that is a piece's own and the one behind the last; the same of columns."""

@@ -65,7 +65,7 @@ def choices(case, kernel, target, every=False):
     offered = choices_of(kernel, node, target)
     if every:
         return node, offered
-    first = {(getattr(c.tiling, "m", None), c.inputs, c.output): c for c in reversed(offered)}
+    first = {(getattr(c.tiling, "points", None), c.inputs, c.output): c for c in reversed(offered)}
     return node, list(reversed(first.values()))
 
 

@@ -1,5 +1,5 @@
-"""Winograd's convolutions of 3x3 and 5x5 windows, and of windows along one axis, against the interpreter, and
-their transforms by themselves."""
+"""Winograd's convolutions of windows of up to 7x7 pixels, and of strided ones by their phases, against the
+interpreter, and their transforms by themselves."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -39,8 +39,7 @@ def forbid_the_memory_behind_operands(monkeypatch):
 @pytest.fixture
 def two_pieces(monkeypatch):
     """The smallest and the largest: transforms that registers hold, and ones that they do not."""
-    ends = {side: (min(pieces), max(pieces)) for side, pieces in winograd.PIECES.items()}
-    monkeypatch.setattr(winograd, "PIECES", ends)
+    monkeypatch.setattr(winograd, "POINTS", (min(winograd.POINTS), max(winograd.POINTS)))
 
 
 SHORTER = pytest.mark.usefixtures("two_pieces")  # where the size of a piece is not what a test is about
@@ -54,7 +53,7 @@ def channels_to(outputs):
 
 
 @pytest.mark.parametrize(
-    "m, r", [(m, r) for r, pieces in {**winograd.PIECES, **winograd.LINES}.items() for m in pieces]
+    "m, r", [(t - r + 1, r) for t in winograd.POINTS for r in range(2, t) if t - r + 1 in winograd.PIECES]
 )
 def test_the_transforms_compute_exactly_what_a_window_does(m, r):
     matrices, rng = transforms(m, r), np.random.default_rng(m)
@@ -87,11 +86,66 @@ def test_groups_and_symbolic_images_of_windows_of_five_by_five(target):
     check(case, winograd, target, 1, 1, tolerance=TOLERANCE)
 
 
+# Other windows, and strided ones ------------------------------------------------------------------
+
+
+@TARGETS
+@pytest.mark.parametrize("window", [(2, 2), (4, 4), (3, 5), (6, 4), (7, 7)], ids=str)
+def test_windows_of_any_size(target, window):
+    case = convolution((2, 20, 9, 12), (24, 20, *window), pads=(1, 2, 2, 0))
+    check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+STRIDED = [
+    ((4, 4), (2, 2)),
+    ((3, 3), (2, 2)),
+    ((8, 8), (4, 4)),
+    ((5, 4), (1, 2)),
+    ((3, 5), (2, 3)),
+    ((1, 4), (1, 2)),
+    ((1, 3), (2, 1)),
+]
+
+
+@TARGETS
+@pytest.mark.parametrize("window, strides", STRIDED, ids=str)
+@pytest.mark.parametrize("size, pads", [((21, 18), 1), ((9, 8), (0, 1, 2, 0))], ids=str)
+def test_strided_windows_are_sums_over_phases(target, window, strides, size, pads):
+    case = convolution((2, 20, *size), (24, 20, *window), strides=strides, pads=pads)
+    check(case, winograd, target, output_halo=1, wider=1, tolerance=TOLERANCE)
+
+
+@SHORTER
+@TARGETS
+@pytest.mark.parametrize("window, strides", STRIDED[:3], ids=str)
+@pytest.mark.parametrize("size", [(1, 9, 8), (2, 23, 30)], ids=str)
+def test_strided_windows_over_images_of_sizes_that_only_the_run_knows(target, window, strides, size):
+    n, height, width = size
+    unknown = symbols("n", 32, "h", "w")
+    case = convolution((n, 32, height, width), (40, 32, *window), strides=strides, pads=1, symbolic=unknown)
+    check(case, winograd, target, output_halo=1, tolerance=TOLERANCE)
+
+
+@SHORTER
+@TARGETS
+def test_strided_windows_of_many_channels_halves_and_double_precision(target):
+    bias = channels_to(40)
+    case = convolution(
+        (1, 300, 17, 20), (40, 300, 4, 4), strides=2, pads=1, epilogue=relu_of_bias(), extra=[bias]
+    )
+    check(case, winograd, target, tolerance=TOLERANCE)
+    same_bits_in_any_cut(case, winograd, target)
+    case = convolution((1, 35, 9, 11), (40, 35, 4, 4), strides=2, pads=1)
+    check_halves(case, winograd, target, "float16")
+    case = convolution((1, 33, 9, 11), (17, 33, 4, 4), strides=2, pads=1, dtype=np.float64)
+    check(case, winograd, target, tolerance=1e-13)
+
+
 # Windows along one axis --------------------------------------------------------------------------
 
 
 @TARGETS
-@pytest.mark.parametrize("side", winograd.LINES)
+@pytest.mark.parametrize("side", range(2, 8))
 @pytest.mark.parametrize("size, pads", [((1, 13), 0), ((13, 1), 1), ((9, 11), (0, 1, 2, 0))], ids=str)
 def test_windows_of_one_row_and_of_one_column(target, side, size, pads):
     for window in ((1, side), (side, 1)):
@@ -101,7 +155,7 @@ def test_windows_of_one_row_and_of_one_column(target, side, size, pads):
 
 
 @TARGETS
-@pytest.mark.parametrize("side", winograd.LINES)
+@pytest.mark.parametrize("side", range(2, 8))
 @pytest.mark.parametrize("length", [1, 2, 7, 50])
 def test_sequences_of_any_length(target, side, length):
     before = (side - 1) // 2
@@ -216,7 +270,7 @@ def test_where_panels_are_few_parts_are_bands_of_tiles_and_any_cut_gives_the_sam
 def test_groups_that_are_nearly_as_fast_give_the_same(target):
     case = convolution((1, 32, 25, 25), (40, 32, 3, 3), pads=1)
     offered = choices(case, winograd, target, every=True)[1]
-    assert len(offered) > len({choice.tiling.m for choice in offered})
+    assert len(offered) > len({choice.tiling.points for choice in offered})
     check(case, winograd, target, tolerance=TOLERANCE, every=True)
 
 
@@ -262,16 +316,25 @@ def test_residuals_and_long_activations_reach_every_pixel_once(target, size):
 @pytest.mark.parametrize(
     "case",
     [
-        convolution((1, 32, 9, 9), (32, 32, 3, 3), strides=2, pads=1),
+        convolution((1, 32, 9, 9), (32, 16, 3, 3), groups=2, strides=2, pads=1),
+        convolution((1, 32, 9, 9), (32, 32, 2, 2), strides=2),
         convolution((1, 32, 9, 9), (32, 32, 3, 3), dilations=2, pads=2),
         convolution((1, 32, 9, 9), (32, 8, 3, 3), groups=4, pads=1),
-        convolution((1, 32, 9, 9), (32, 32, 7, 7), pads=3),
+        convolution((1, 32, 9, 9), (32, 32, 8, 8), pads=3),
         convolution((1, 32, 9), (32, 32, 1)),
-        convolution((1, 32, 9, 9), (32, 32, 3, 5), pads=1),
         convolution((1, 32, 20), (32, 32, 9), pads=4),
         convolution((1, 3, 9, 9), (32, 3, 3, 3), pads=1),
     ],
-    ids=["strides", "dilations", "narrow groups", "7x7", "1", "3x5", "9", "three channels"],
+    ids=[
+        "strides of groups",
+        "strides of the window",
+        "dilations",
+        "narrow groups",
+        "8x8",
+        "1",
+        "9",
+        "three channels",
+    ],
 )
 def test_other_convolutions_are_left_to_others(case):
     assert not choices(case, winograd, harness.RUNNABLE[0])[1]

@@ -164,21 +164,21 @@ def test_weights_from_beyond_the_caches_are_fetched_ahead(target):
 # What is offered ---------------------------------------------------------------------------------
 
 
-def pieces(case):
-    return {choice.tiling.m for choice in choices(case, winograd, LEVELS["x86-64-v3"])[1]}
+def points(case):
+    return {choice.tiling.points for choice in choices(case, winograd, LEVELS["x86-64-v3"])[1]}
 
 
 def test_sums_that_could_be_too_large_for_a_scale_are_left_to_one_that_is_less():
     wide = integers((1, 512, 8, 8), (16, 512, 3, 3), pads=1, zero=0)
-    assert pieces(filled(wide, 0, 3)) == {2, 4}
-    assert pieces(filled(wide, 0, 28)) == {2, 4}  # 9 * 512 * 28 * 255 < 2^25
-    assert pieces(filled(wide, 0, 29)) == {2}
+    assert points(filled(wide, 0, 3)) == {4, 6}
+    assert points(filled(wide, 0, 28)) == {4, 6}  # 9 * 512 * 28 * 255 < 2^25
+    assert points(filled(wide, 0, 29)) == {4}
     wide.arrays[1][1:] = 0  # a single result
-    assert pieces(wide) == {2}
+    assert points(wide) == {4}
     wide.arrays[1][0, ::2] = -29  # half of the sum, of either sign
-    assert pieces(wide) == {2, 4}
+    assert points(wide) == {4, 6}
     far = integers((1, 2048, 4, 4), (16, 2048, 3, 3), pads=1)
-    assert pieces(filled(far, 0, 127)) == set()
+    assert points(filled(far, 0, 127)) == set()
 
 
 @pytest.mark.parametrize("w", [28, 29])
@@ -195,7 +195,7 @@ def test_other_windows_are_left_to_others():
         integers((1, 32, 9, 9), (32, 32, 1, 1)),
         integers((1, 8, 9, 9), (32, 8, 3, 3), pads=1),
     ):
-        assert pieces(case) == set()
+        assert points(case) == set()
 
 
 @pytest.mark.parametrize("name", ["x86-64-v4", "x86-64-v3", "cascadelake", "alderlake"])
