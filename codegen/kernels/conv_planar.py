@@ -83,7 +83,8 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
 def group_images(node: Node[Conv]) -> tuple[Image, Image, Window]:
     """The image and the result of a group, and the window; columns of pixels as rows."""
     x, out, win = dense_images(node)
-    return *(replace(image, channels=image.channels // node.op.groups) for image in (x, out)), win
+    x, out = (replace(image, channels=image.channels // node.op.groups) for image in (x, out))
+    return x, out, win
 
 
 def readings(node: Node[Conv]) -> list[tuple[Dimension, ...]] | None:
