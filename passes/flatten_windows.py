@@ -4,10 +4,11 @@ conv(%x, %w) over (D, H, W), kernel 3x3x3   →   conv(%0, %1) over (H, W)
     %0 = each place along D as an image of its own, the three slices that its window sees as its channels
     %1 = the weights of a tap along D after those of the other: [O, 3 * C, 3, 3]
 
-Two axes along which nothing is combined become one, and nothing moves. Else the axis with the shortest kernel
-becomes images and channels, but where groups are so small that they share blocks of channels. Where a
-convolution is transposed results between two steps of that axis are channels, which move to it. What Pool
-combines over three axes, it combines along two, and then along the first.
+Two axes along which nothing is combined become one, and nothing moves, or of what is left out between results
+the rest. Else the axis with the shortest kernel becomes images and channels, but where groups are so small
+that they share blocks of channels. Where a convolution is transposed results between two steps of that axis
+are channels, which move to it. What Pool combines over three axes, it combines along two, and then along the
+first.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ def _idle_pair(op: Conv, weights: Sequence[Dimension]) -> int | None:
     """The first of two neighbouring axes along which every result sees one place of its own."""
     growth = op.output_padding or (0,) * AXES
     idle = [
-        (weights[2 + a], op.strides[a], op.pads[a], op.pads[a + AXES], growth[a]) == (1, 1, 0, 0, 0)
+        (weights[2 + a], op.pads[a], op.pads[a + AXES], growth[a]) == (1, 0, 0, 0)
+        and (op.strides[a] == 1 or not op.transposed)
         for a in range(AXES)
     ]
     return next((a for a in range(AXES - 1) if idle[a] and idle[a + 1]), None)
@@ -187,9 +189,16 @@ class _Writer:
         return self.unfolded(op) if axis is None else self.merged(op, axis)
 
     def merged(self, op: Conv, axis: int) -> Value:
-        """Over two axes as one."""
+        """Over two axes as one, of the places along them that are seen at all."""
         x, w = self.inputs
         at = 2 + axis
+        steps = tuple(op.strides[a - 2] if a in (at, at + 1) else 1 for a in range(x.rank))
+        if max(steps) > 1:
+            sizes = tuple(self.shape[a] if a in (at, at + 1) else x.shape[a] for a in range(x.rank))
+            x = self.add(Slice((0,) * x.rank, sizes, steps), x)
+            op = replace(
+                op, strides=tuple(1 if a in (axis, axis + 1) else op.strides[a] for a in range(AXES))
+            )
         joint = x.shape[at] * x.shape[at + 1]
         x = self.add(Reshape((*x.shape[:at], joint, *x.shape[at + 2 :])), x)
         w = self.add(Reshape((*w.shape[:at], *w.shape[at + 1 :])), w)

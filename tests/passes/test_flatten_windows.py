@@ -20,6 +20,8 @@ CONVOLUTIONS = {  # (image, weights): attributes
     ("1, 4, 6, 5, 7", "6, 4, 3, 3, 2"): "dilations=(1, 1, 2) pads=(1, 0, 1, 1, 0, 1)",
     ("d, 4, d, 4, 5", "6, 4, 2, 2, 3"): "strides=(2, 2, 1) pads=(1, 0, 1, 1, 0, 1)",
     ("1, 48, 5, 4, 4", "48, 24, 2, 3, 3"): "groups=2 pads=(0, 1, 1, 1, 1, 1)",
+    ("2, 4, 5, h, 4", "6, 4, 1, 1, 1"): "strides=(2, 3, 1) pads=(0, 0, 0, 0, 0, 0)",
+    ("1, 4, 5, 4, 4", "6, 4, 3, 1, 1"): "strides=(2, 2, 2) pads=(1, 0, 0, 1, 0, 0)",
     ("2, 4, 5, 4, 4", "4, 1, 3, 1, 1"): "groups=4 strides=(2, 1, 1) pads=(1, 0, 0, 1, 0, 0)",
 }
 TRANSPOSED = {
@@ -49,7 +51,7 @@ def convolution(shapes, attributes, transposed=False):
 @pytest.mark.parametrize("shapes", CONVOLUTIONS, ids=str)
 def test_convolutions_are_over_two_axes(shapes):
     text = convolution(shapes, CONVOLUTIONS[shapes])
-    found = agrees(clean(flatten_windows), text, tolerance=1e-5, d=4)
+    found = agrees(clean(flatten_windows), text, tolerance=1e-5, d=4, h=5)
     assert [len(n.op.strides) for n in found.nodes if isinstance(n.op, Conv)] == [2]
 
 
@@ -121,3 +123,9 @@ def test_groups_that_share_a_block_stay(channels, stays_so):
         tolerance=1e-5,
     )
     assert any(isinstance(n.op, Conv) and len(n.op.strides) == 3 for n in found.nodes) == stays_so
+
+
+def test_places_between_results_are_left_out_before():
+    shapes = "2, 4, 5, h, 4", "6, 4, 1, 1, 1"
+    found = agrees(clean(flatten_windows), convolution(shapes, CONVOLUTIONS[shapes]), tolerance=1e-5, h=5)
+    assert [type(n.op).__name__ for n in found.nodes] == ["Slice", "Reshape", "Reshape", "Conv", "Reshape"]
