@@ -398,9 +398,10 @@ def epilogue(target: Target, node: Node, dtype: str) -> Estimate:
     return compute(target, (weight(target, body) + narrowed) * dims.typical(out.count) / target.lanes(dtype))
 
 
-def stored(target: Target, nbytes: float) -> Estimate:
-    """Constants read: since the last run, all else that a run touches was."""
-    among = max(nbytes, target.run_bytes)
+def stored(target: Target, nbytes: float, grown: float = 1.0) -> Estimate:
+    """Constants read: since the last run, all else that a run touches was. grown: times what the model has,
+    which others are then taken for, too."""
+    among = max(nbytes, target.run_bytes * grown)
     begun = far(target, among) * min(1.0, nbytes / AHEAD)
     near = fitting(among, target.facts.level3_bytes)
     waited = (READ * near + 1 - near) * nbytes / rate(target, among)

@@ -247,7 +247,8 @@ def estimate(node: Node[Conv], target: Target, arithmetic: Arithmetic, tiling: T
         found += costs.stored(target, dims.number(w.nbytes))
     else:
         found += costs.loads(target, costs.WINOGRAD_BYTES * transformed)
-        found += costs.stored(target, sum(depths) * matrices * width)
+        packed = sum(depths) * matrices * width
+        found += costs.stored(target, packed, packed / dims.number(w.nbytes))
     return found + costs.epilogue(target, node, arithmetic.sums) + costs.traffic(target, node)
 
 
