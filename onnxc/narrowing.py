@@ -1,12 +1,15 @@
 """Which layers' weights are stored in fewer bits: by what that does to the model's outputs.
 
-One library, in which the weights of all layers are inputs, runs the model with any of them narrowed.
+One library, in which the weights of all layers are inputs, runs the model with any of them narrowed. Where
+rows that are multiplied with narrowed weights are rounded, too (`--precision int8`), libraries compiled with
+the layers narrowed tell what is lost.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,19 +77,27 @@ def choose_layers(
     found: list[Layer] = []
     format = str(options.weights)
     with tempfile.TemporaryDirectory(prefix="onnxc-") as folder:
-        library = Path(folder) / "float.so"
-        compile_model(
-            model,
-            library,
-            options.with_(weights=Narrowing(format, given=found.extend), header=None, weights_file=None),
-            jobs=jobs,
-            progress=progress and (lambda stage: progress(f"{stage}, to measure")),
-        )
-        return _chosen(_Measured(load(library), format, found, options, calibration), error)
+        number = count()
+
+        def compiled(narrowing: Narrowing) -> Model:
+            library = Path(folder) / f"{next(number)}.so"
+            compile_model(
+                model,
+                library,
+                options.with_(weights=narrowing, header=None, weights_file=None),
+                jobs=jobs,
+                progress=progress and (lambda stage: progress(f"{stage}, to measure")),
+            )
+            return load(library)
+
+        plain = compiled(Narrowing(format, given=found.extend))
+        rounded = compiled if options.precision == "int8" else None
+        return _chosen(_Measured(plain, format, found, options, calibration, rounded), error)
 
 
 class _Measured:
-    """A model whose layers' weights are inputs, its outputs with those in float32, and the inputs."""
+    """A model whose layers' weights are inputs, its outputs with those in float32, and the inputs. rounded:
+    compiles it where narrowed weights mean rounded rows."""
 
     def __init__(
         self,
@@ -95,30 +106,49 @@ class _Measured:
         found: list[Layer],
         options: Options,
         calibration: Sequence[str] | Mapping[str, Any],
+        rounded: Callable[[Narrowing], Model] | None = None,
     ):
-        self.model, self.format = model, format
+        self.model, self.format, self.rounded = model, format, rounded
         self.layers = {layer.name: layer for layer in found}
         ports = [port for port in model.inputs if port.name not in self.layers]
         made = make_inputs(ports, calibration, options.dims, options.shapes)
         self.feeds, self.inputs = dict(made.feeds), made.describe()
-        self.expected = self._outputs(())
+        self.expected = self._with_weights(())
 
-    def _outputs(self, narrowed: Collection[str]) -> dict[str, np.ndarray]:
+    def _with_weights(self, narrowed: Collection[str]) -> dict[str, np.ndarray]:
+        """The outputs with these layers' weights narrowed, and nothing else."""
         weights = {
             name: layer.narrowed(self.format) if name in narrowed else np.ascontiguousarray(layer.array)
             for name, layer in self.layers.items()
         }
-        values = self.model.run(None, {**self.feeds, **weights})
+        return self._outputs(self.model, {**self.feeds, **weights})
+
+    def _as_compiled(self, narrowed: Collection[str]) -> dict[str, np.ndarray]:
+        """The outputs of the library that has these layers narrowed."""
+        if self.rounded is None:
+            return self._with_weights(narrowed)
+        kept = frozenset(self.layers).difference(narrowed)
+        return self._outputs(self.rounded(Narrowing(self.format, kept)), self.feeds)
+
+    @staticmethod
+    def _outputs(model: Model, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {
             port.name: np.asarray(value)
-            for port, value in zip(self.model.outputs, values)
+            for port, value in zip(model.outputs, model.run(None, feeds))
             if port.kind == "tensor" and port.dtype is not None and is_float(port.dtype)
         }
 
+    def alone(self, name: str) -> float:
+        """What a layer costs whose weights alone are narrowed: the order in which layers stay."""
+        return max(self._lost(self._with_weights([name])).values(), default=0.0)
+
     def errors(self, narrowed: Collection[str]) -> dict[str, float]:
         """What each output loses with these layers narrowed, relative to its largest magnitude."""
+        return self._lost(self._as_compiled(narrowed))
+
+    def _lost(self, outputs: dict[str, np.ndarray]) -> dict[str, float]:
         errors = {}
-        for name, got in self._outputs(narrowed).items():
+        for name, got in outputs.items():
             want = self.expected[name].astype(np.float64)
             whole = max(float(np.abs(want).max(initial=0)), float(np.finfo(np.float32).tiny))
             difference = float(np.abs(got - want).max(initial=0)) if got.shape == want.shape else np.inf
@@ -133,8 +163,7 @@ def _chosen(measured: _Measured, most: float) -> Narrowed:
     names = list(measured.layers)
     kept = 0
     if measured.worst(names) > most:
-        alone = {name: measured.worst([name]) for name in names}
-        names.sort(key=lambda name: -alone[name])
+        names.sort(key=lambda name: -measured.alone(name))
         low, high = 0, len(names)  # keeping `high` is enough, keeping `low` is not
         while high - low > 1:
             middle = (low + high) // 2

@@ -32,8 +32,10 @@ def narrowed(files, capsys, *options):
 
 
 @pytest.mark.slow
-def test_the_error_that_is_told_is_that_of_the_library(files, capsys):
-    report = narrowed(files, capsys, "--weights", "int4", "--weights-error", "0.5")
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_the_error_that_is_told_is_that_of_the_library(files, capsys, precision):
+    options = "--weights", "int4", "--weights-error", "0.5", "--precision", precision
+    report = narrowed(files, capsys, *options)
     found = report["narrowed"]
     assert (found["layers"], found["kept"]) == (2, [])
     assert found["bytes_before"] == 4 * 64 * 96 + 4 * 96 * 80 > 6 * found["bytes_after"]
@@ -49,6 +51,19 @@ def test_layers_stay_until_no_output_loses_too_much(files, capsys):
     for error, kept in ((1e-9, ["a", "b"]), (1.0, [])):
         found = narrowed(files, capsys, "--weights", "int8", "--weights-error", str(error))["narrowed"]
         assert found["kept"] == kept and found["errors"]["y"] <= error
+
+
+@pytest.mark.slow
+def test_layers_stay_until_rounded_rows_do_not_lose_too_much_either(files, capsys):
+    loses = {}
+    for precision in ("float32", "int8"):
+        asked = "--weights", "int8", "--precision", precision
+        loses[precision] = narrowed(files, capsys, *asked, "--weights-error", "1")["narrowed"]["errors"]["y"]
+    if loses["int8"] == loses["float32"]:
+        pytest.skip("this processor does not multiply bytes")
+    between = str((loses["int8"] + loses["float32"]) / 2)
+    found = narrowed(files, capsys, *asked, "--weights-error", between)["narrowed"]
+    assert found["kept"] and found["errors"]["y"] <= float(between)
 
 
 @pytest.mark.slow
