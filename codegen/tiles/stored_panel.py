@@ -35,6 +35,7 @@ ADDED = 1 << 23  # to a code that is put into the mantissa of this number, whose
 ADDED_BITS = 0x4B000000  # that number as a float32
 DIGITS = 4  # of a float32, to base 256: rows of int8 that stand for a row
 MOST_FEW = 8  # rows of a tile that decodes its panel in registers
+BESIDE = 8  # of so many bytes one is of scales and zero points, at least, where these are fetched ahead
 FEW_GROUPS, FEW_SUMS = 4, 4  # of a block, of a tile: written one after the other, without a loop
 
 
@@ -258,6 +259,20 @@ class _Reader:
     def number(self) -> Vectors:
         return Vectors(self.f, "float32", self.lanes)
 
+    def fetched(self, at: str, nbytes: int) -> None:
+        """Fetches what lies as far behind such bytes, which are read once, as memory asks for."""
+        ahead = far_ahead(self.f.target)
+        for byte in range(0, 0 if ahead is None else nbytes, LINE):
+            prefetch_line(self.f, self.f.offset(at, byte + (ahead or 0)))
+
+    def begun(self, block: str, stream: bool) -> None:
+        """Begins a block: fetches behind its scales and zero points as behind its elements (`group`), where
+        they are more than processors find by themselves in between: of a fifth of all lines a Zen 5 core
+        then reads 44 bytes a nanosecond for 32, but of a ninth 40 for 46."""
+        nbytes = self.form.parameter_bytes(self.width)
+        if stream and BESIDE * nbytes > self.form.block_bytes(self.width):
+            self.fetched(block, nbytes)
+
     def scales(self, block: str) -> list[str]:
         step = 4 * self.lanes
         found = [self.f.offset(block, j * step) for j in range(self.vectors)] if self.form.scaled else []
@@ -277,10 +292,9 @@ class _Reader:
 
     def group(self, at: str, stream: bool = False) -> list[str]:
         """What is stored of a group, of each vector. stream: it is read once, and what follows is fetched."""
-        ahead = far_ahead(self.f.target) if stream else None
         step = self.form.group_bytes(self.lanes)
-        for byte in range(0, 0 if ahead is None else self.form.group_bytes(self.width), LINE):
-            prefetch_line(self.f, self.f.offset(at, byte + (ahead or 0)))
+        if stream:
+            self.fetched(at, self.form.group_bytes(self.width))
         kind = "i32" if self.form.group > 1 else memory_type(self.form.half)
         return [
             self.f.load(vector_type(kind, self.lanes), self.f.offset(at, j * step))
@@ -343,6 +357,7 @@ def decode_panel(
     def block(index: int | str, size: int) -> None:
         at = f.offset(panel, f.mul(index, form.block_bytes(reader.width)))
         to = f.offset(out, f.mul(index, form.block * row))
+        reader.begun(at, stream)
         scales, zeros, base = reader.scales(at), reader.zeros(at), reader.elements(at)
 
         def group(number: int | str, present: int) -> None:
@@ -411,6 +426,7 @@ def multiply_add_decoded(
     def block(index: int | str, size: int, totals: Sequence[str]) -> list[str]:
         nonlocal zeros
         at = f.offset(panel, f.mul(index, form.block_bytes(reader.width)))
+        reader.begun(at, stream)
         scales, zeros = reader.scales(at), reader.zeros(at)
         forward = f.mul(index, f.mul(rows.step, form.block))
         begun = ["zeroinitializer" if scales else x for x in totals]
@@ -485,6 +501,7 @@ def multiply_add_rounded(
     def block(index: int | str, size: int, totals: Sequence[str]) -> list[str]:
         at = f.offset(panel, f.mul(index, form.block_bytes(reader.width)))
         places = [f.offset(p, f.add(f.mul(index, 8), form.padded_depth)) for p in rows.pointers]
+        reader.begun(at, stream=True)
         sums: list[str] = []
         for r in range(tile.rows):
             first = "zeroinitializer"

@@ -1,5 +1,7 @@
 """Products with weights that stay stored as codes, with scales for blocks, or as halves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support import harness
@@ -99,6 +101,17 @@ def test_one_zero_point_that_lies_between_integers(target, rounded):
     body = (expr.input_(0, "uint4").cast("float32") - 7.5) * expr.input_(1, "float32")
     weights = derived(Reshape((33, 96)), derived(Map(body), codes, scale))
     check(target, weights, 1, rounded=rounded)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_scales_that_are_a_fifth_of_what_is_read_are_fetched_ahead_as_well(bits):
+    far = replace(find_target("x86-64-v4+avx512vnni"), run_bytes=1 << 30)
+    node, *_ = product(blocks_of(bits, 128, 256, 32, "middle"), 1)
+    (choice,) = choices_of(gemm_stored, node, far)
+    text, form = gemm_stored.emit(node, choice, far).steps[-1].text, choice.tiling.form
+    width = choice.tiling.vectors * choice.tiling.lanes
+    fetched = form.block_bytes(width) if bits == 4 else form.group_bytes(width)  # of 8 bits in a loop
+    assert 64 * text.count("call void @llvm.prefetch") == fetched
 
 
 def row_product(target, weights, row):
