@@ -131,7 +131,7 @@ class _Measured:
         return self._outputs(self.rounded(Narrowing(self.format, kept)), self.feeds)
 
     @staticmethod
-    def _outputs(model: Model, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _outputs(model: Model, feeds: Mapping[str, object]) -> dict[str, np.ndarray]:
         return {
             port.name: np.asarray(value)
             for port, value in zip(model.outputs, model.run(None, feeds))
