@@ -184,7 +184,7 @@ class WinogradPlan:
     def _waits(self) -> bool:
         """Whether weights are read for every group, and waited for unless products fetch those of the next
         chunk of channels, or where they are stored as U those of the next matrix."""
-        return not self.kept and not self.grouped and waits(self.target)
+        return not self.kept and waits(self.target)
 
     def bytes_ahead(self, tile: Tile) -> int:
         """What a tile fetches in a step of k, so that all tiles of a group fetch the weights of all taps for
@@ -195,9 +195,11 @@ class WinogradPlan:
     def ahead_word(self, f: Function, kind: Panels, weights: str, depth: str, i: str, start: str) -> str:
         """Where what the tile at `start` of the i-th matrix fetches begins, behind these weights or, where
         they are stored as U, behind those of this matrix."""
-        nbytes, pieces = int(depth) * self.channel_bytes * kind.width, self.counts[-1]
-        share = f.mul(f.add(f.mul(i, pieces), start), -(-nbytes // (self.matrices * pieces)))
-        return f.offset(weights, f.add(nbytes // self.matrices if self.packed else nbytes, share))
+        parts, channels = self.matrices * self.counts[-1], int(depth) if depth.isdigit() else self.depth
+        each = -(-channels * self.channel_bytes * kind.width // parts)
+        share = f.mul(f.add(f.mul(i, self.counts[-1]), start), each)
+        channel = self.channel_bytes // (self.matrices if self.packed else 1) * kind.width
+        return f.offset(weights, f.add(f.mul(depth, channel), share))
 
     @property
     def panel_bytes(self) -> int:

@@ -275,9 +275,10 @@ def test_groups_that_are_nearly_as_fast_give_the_same(target):
 
 
 @TARGETS
-def test_weights_from_beyond_the_caches_are_fetched_before_they_are_transformed(target):
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_weights_from_beyond_the_caches_are_fetched_before_they_are_transformed(target, groups):
     far = replace(target, run_bytes=2 * target.facts.level2_bytes)
-    case = convolution((1, 300, 4, 4), (72, 300, 3, 3), pads=1)
+    case = convolution((1, 300, 4, 4), (72, 300 // groups, 3, 3), groups=groups, pads=1)
     check(case, winograd, far, tolerance=TOLERANCE)
     node, offered = choices(case, winograd, far)
     for choice in offered:
