@@ -328,15 +328,23 @@ def stages(node: Node, target: Target) -> Stages:
     if out.layout is not None:
         return [_blocked_pieces(node, target)], ()
     views = {i: broadcasting("input", i, v.tensor, out.shape) for i, v in enumerate(node.inputs)}
-    if body.op == "input":
-        return [[Copy(target, out.shape, output_view(node), views[body.value])]], ()
+    source = _copied(body)
+    if source is not None:
+        return [[Copy(target, out.shape, output_view(node), replace(views[source], dtype=out.dtype))]], ()
     return [[Elementwise(target, body, out.shape, output_view(node), views)]], ()
 
 
 def over(node: Node) -> tuple[int, ...]:
     """Operands that the result may be written over: vectors are read before they are written. A copy is made
     in pieces of its own."""
-    return tuple(range(len(node.inputs))) if node.op.body.op != "input" else ()
+    return tuple(range(len(node.inputs))) if _copied(node.op.body) is None else ()
+
+
+def _copied(body: Expr) -> int | None:
+    """The operand that a body copies, bit for bit."""
+    bits = body.op == "bitcast" and "bool" not in (body.dtype, body.args[0].dtype)
+    source = body.args[0] if bits else body
+    return source.value if source.op == "input" else None
 
 
 # Blocked images ----------------------------------------------------------------------------------

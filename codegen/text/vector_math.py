@@ -128,6 +128,8 @@ def _clamp(v: Vectors, x: str, low: float, high: float) -> str:
     return v.minimum(v.maximum(x, v.constant(low), True), v.constant(high), True)
 
 
+_PARTS = 16  # of an octave, whose powers below 2 are looked up
+
 # float32 -----------------------------------------------------------------------------------------
 
 _EXP32 = (
@@ -139,6 +141,7 @@ _EXP32 = (
     1.0,
     1.0,
 )  # of exp on [-0.348, 0.348]: 8e-9
+_EXP32_PART = (1 / 6, 0.50000978)  # (exp r - 1 - r)/r² on [-0.0218, 0.0218]: 5e-9 of exp
 _LOG32 = (
     0.06980701958664969,
     -0.11494546612890216,
@@ -185,8 +188,31 @@ def _exp32_reduced(v: Vectors, x: str, offset: int) -> tuple[str, str, str]:
     return v.polynomial(r, _EXP32), n, t
 
 
+def _exp32_of_parts(v: Vectors, x: str) -> tuple[str, str]:
+    """(p, n): exp(x) = p * 2**floor(n), for x clamped already: n in sixteenths, whose powers below 2 lie in a
+    register, so that the polynomial is half as long."""
+    form = _FORMATS["float32"]
+    rounder = v.constant(form.rounder / _PARTS)
+    t = v.fma(x, v.constant(_LOG2E), rounder)
+    n = v.sub(t, rounder)
+    r = v.fma(n, v.constant(-form.ln2_high), x)
+    r = v.fma(n, v.constant(-form.ln2_low), r)
+    p = v.fma(v.mul(r, r), v.polynomial(r, _EXP32_PART), r)
+    powers = [literal(float(np.float32(2.0 ** (k / _PARTS))), "float32") for k in range(_PARTS)]
+    power = v.permuted([vector_constant("float", powers)], v.bits(t))
+    return v.fma(power, p, power), n
+
+
+def _has_parts(v: Vectors) -> bool:
+    return {Ability.PERMUTE, Ability.SCALE_EXPONENT} <= v.f.target.abilities
+
+
 def _exp32(v: Vectors, x: str, least: float = -104.0) -> str:
-    p, n, t = _exp32_reduced(v, _clamp(v, x, least, 89.0), 254)
+    bounded = _clamp(v, x, least, 89.0)
+    if _has_parts(v):
+        p, n = _exp32_of_parts(v, bounded)
+        return v.scale_exponent(_vanishing(v, x, least, p), n)
+    p, n, t = _exp32_reduced(v, bounded, 254)
     return _scaled(v, _vanishing(v, x, least, p), n, t)
 
 
@@ -209,8 +235,11 @@ def _vanishing(v: Vectors, x: str, least: float, p: str) -> str:
 
 def sigmoid(v: Vectors, x: str) -> str:
     """1 / (1 + exp(-x)) of float32: exp's power of two becomes part of the sum, infinite where exp(-x) is."""
-    p, _, t = _exp32_reduced(v, _clamp(v, v.neg(x), -87.0, 89.0), 127)
-    one = v.constant(1)
+    bounded, one = _clamp(v, v.neg(x), -87.0, 89.0), v.constant(1)
+    if _has_parts(v):
+        p, n = _exp32_of_parts(v, bounded)
+        return v.div(one, v.add(v.scale_exponent(p, n), one))
+    p, _, t = _exp32_reduced(v, bounded, 127)
     return v.div(one, v.fma(p, _power(v, t), one))
 
 
@@ -265,7 +294,7 @@ def _erf_of_pieces(v: Vectors, x: str, coefficients: list[list[str]], width: flo
     distance = v.fma(v.sub(t, rounder), v.constant(-width), bounded)
     half = count // 2
     first, *others = (
-        v.permuted(vector_constant(kind, column[:half]), vector_constant(kind, column[half:]), v.bits(t))
+        v.permuted([vector_constant(kind, c) for c in (column[:half], column[half:])], v.bits(t))
         for column in coefficients
     )
     total: str = first
@@ -300,7 +329,6 @@ _EXP64 = (
     0.1666666666666667,
     0.5,
 )  # (exp r - 1 - r)/r² on [-0.348, 0.348]: 1e-18
-_PARTS = 16  # of an octave
 _EXP64_PART = (
     0.001388903580684074,
     0.008333450867849534,
@@ -377,7 +405,7 @@ def _expm1_reduced(v: Vectors, x: str, offset: int, low: str | None = None) -> t
 
 
 def _exp64(v: Vectors, x: str, low: str | None = None) -> str:
-    if {Ability.PERMUTE, Ability.SCALE_EXPONENT} <= v.f.target.abilities:
+    if _has_parts(v):
         return _exp64_of_parts(v, x, low)
     p, n, t = _expm1_reduced(v, _clamp(v, x, -746.0, 710.0), 2046, low)
     return _scaled(v, _vanishing(v, x, -746.0, v.add(p, v.constant(1))), n, t)
@@ -397,8 +425,8 @@ def _exp64_of_parts(v: Vectors, x: str, low: str | None) -> str:
         r = v.add(r, low)
     p = v.fma(v.mul(r, r), v.polynomial(r, _EXP64_PART), r)
     powers = [literal(2.0 ** (k / _PARTS), "float64") for k in range(_PARTS)]
-    low, high = (vector_constant("double", powers[k : k + _PARTS // 2]) for k in (0, _PARTS // 2))
-    power = v.permuted(low, high, v.bits(t))
+    tables = [vector_constant("double", powers[k : k + _PARTS // 2]) for k in (0, _PARTS // 2)]
+    power = v.permuted(tables, v.bits(t))
     return v.scale_exponent(_vanishing(v, x, -746.0, v.fma(power, p, power)), n)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir import dtypes
 from ...records import dataclass
-from ...target import PERMUTE, SCALE_EXPONENT
+from ...target import PERMUTE, PERMUTE_ONE, SCALE_EXPONENT
 from .emitter import Function, Reg, is_number, scalar_type, splat, type_of, vector_type
 
 _FLOAT_COMPARISONS = {
@@ -109,19 +109,22 @@ class Vectors:
             result = self.fma(result, x, self.constant(c))
         return result
 
-    def permuted(self, low: str, high: str, places: str) -> str:
-        """For each lane that of two whole registers of floats, counted through both, whose number is in the
-        lowest bits of `places`: one instruction, for targets of the ability `permute`."""
+    def permuted(self, tables: Sequence[str], places: str) -> str:
+        """For each lane that of one or two whole registers of floats, counted through all, whose number is in
+        the lowest bits of `places`: one instruction, for targets of the ability `permute`."""
         whole = self.f.target.vector_bits // dtypes.bits(self.dtype)
         if self.lanes > whole:
             half = Vectors(self.f, self.dtype, self.lanes // 2)
             parts = (self.integers.part(k, places) for k in (0, 1))
-            return self.joined(*(half.permuted(low, high, part) for part in parts))
+            return self.joined(*(half.permuted(tables, part) for part in parts))
         wide = Vectors(self.f, self.dtype, whole)
         kind, words = wide.type, wide.integers.type
-        name = self.f.text.declare(PERMUTE[self.dtype], kind, [kind, words, kind])
+        low, *high = tables
+        name = (PERMUTE if high else PERMUTE_ONE)[self.dtype]
+        name = self.f.text.declare(name, kind, [kind, words, *(kind for _ in high)])
         places = self.integers._padded(places, whole)
-        found = self.f.call(kind, name, f"{kind} {low}", f"{words} {places}", f"{kind} {high}")
+        others = [f"{kind} {table}" for table in high]
+        found = self.f.call(kind, name, f"{kind} {low}", f"{words} {places}", *others)
         return self._unpadded(found, whole)
 
     def scale_exponent(self, x: str, n: str) -> str:
