@@ -17,7 +17,7 @@ import numpy as np
 
 from ..ir import dims, dtypes, expr
 from ..ir.graph import Graph, Node, Rewriter, Value
-from ..ir.ops import Contract, Conv, Map, Pool, Recurrent
+from ..ir.ops import Attention, Contract, Conv, Map, Pool, Recurrent
 from ..ir.quantised import dot_of
 from ..ir.ranges import value_range
 from ..ir.regions import everywhere
@@ -30,8 +30,8 @@ EXACT = (("float32", 1 << 24), ("float64", 1 << 53))
 
 
 def widen(graph: Graph, target: Target) -> Graph:
-    """graph with convolutions, products of matrices, pools and recurrent layers in float32 or float64, but
-    for what the target multiplies as it is."""
+    """graph with convolutions, products of matrices, attention, pools and recurrent layers in float32 or
+    float64, but for what the target multiplies as it is."""
     return everywhere(lambda inner: _of_wide(inner, target))(graph)
 
 
@@ -44,7 +44,7 @@ def _of_wide(graph: Graph, target: Target) -> Graph:
             rewriter.replace(node.outputs, _over_sums(rewriter, node, exact))
         elif wide is None:
             rewriter.copy(node)
-        elif isinstance(node.op, (Pool, Recurrent)):
+        elif isinstance(node.op, (Attention, Pool, Recurrent)):
             rewriter.replace(node.outputs, _between_casts(rewriter, node, wide))
         else:
             sums, results = _widened(rewriter, node, wide)
@@ -132,7 +132,7 @@ def _wide(node: Node) -> str | None:
     op = node.op
     if isinstance(op, Pool):
         return "float32" if op.kind != "argmax" and node.inputs[0].dtype in HALVES else None
-    if isinstance(op, Recurrent):
+    if isinstance(op, (Attention, Recurrent)):
         return "float32" if any(v.dtype in HALVES for v in node.inputs) else None
     if not isinstance(op, (Conv, Contract)):
         return None

@@ -106,6 +106,15 @@ def cast(source: Vectors, dtype: str, x: str, within: bool = False) -> str:
     return wrapped(v, _resized(source, v, x))
 
 
+def bounded(v: Vectors, x: str, source: str, high: float) -> str:
+    """x, of the float type `source`, between 0 and `high`, as v.dtype, which holds both; NaN gives 0."""
+    floats = v.of(source)
+    near = floats.smaller(floats.greater(x, floats.constant(0)), floats.constant(high))
+    wide = v if _width(v.dtype) >= 32 else v.of("int32")
+    operation = "fptosi" if dtypes.is_signed(wide.dtype) else "fptoui"
+    return _resized(wide, v, v.f.cast(operation, near, wide.type, floats.type))
+
+
 #: Scales by which `quantised` divides without reaching numbers that lose bits.
 SCALES = 2.0**-60, 2.0**60
 

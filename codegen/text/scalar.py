@@ -9,6 +9,7 @@ roundings (`conversion.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TypeVar
 
 from ...ir import dtypes, expr
@@ -23,6 +24,7 @@ from .conversion import (
     NARROW,
     SCALES,
     WHOLE,
+    bounded,
     cast,
     computed_in,
     converts_bfloat16,
@@ -128,7 +130,7 @@ def free_numbers(root: Expr, target: Target) -> list[tuple[Expr, int]]:
     reached, pending = {root}, [root]
     while pending:
         node = pending.pop()
-        step = _function(node) or _quantised(node, target)
+        step = _quantised(node, target) or _function(node)
         if node.op == "cast" and _clip(node.args[0]) is not None:
             bounds |= {node.args[0], node.args[0].args[0]}
         places = _FREE.get(node.op, ()) if step is None and node.dtype == "float32" else ()
@@ -197,7 +199,7 @@ class _Lowering:
 
     def arguments(self, node: Expr) -> tuple[Expr, ...]:
         """What a node is computed from: its arguments, but x where it is one step from that."""
-        step: _Function | _Quantised | None = _function(node) or _quantised(node, self.f.target)
+        step: _Function | _Quantised | None = _quantised(node, self.f.target) or _function(node)
         if step is None:
             return node.args
         self._steps[node] = step
@@ -356,7 +358,19 @@ def _function(node: Expr) -> _Function | None:
     if x is not None:
         return _Function(x, vector_math.sigmoid)
     x = _softmax_argument(node)
-    return None if x is None else _Function(x, vector_math.softmax_exp)
+    return _bounded(node) if x is None else _Function(x, vector_math.softmax_exp)
+
+
+def _bounded(node: Expr) -> _Function | None:
+    """cast(clip(x, 0, high)) to an integer that holds both: what bounds NaN makes it 0."""
+    if node.op != "cast" or not dtypes.is_integer(node.dtype) or dtypes.bits(node.dtype) > 16:
+        return None
+    x, least, greatest = node.args[0], *dtypes.integer_range(node.dtype)
+    clip = _clip(x) if x.dtype in ("float32", "float64") and x.op == "min" else None
+    if clip is None or clip[1] != 0 or not least <= clip[2] <= greatest:
+        return None
+    inner, _, high = clip
+    return _Function(inner, partial(bounded, source=x.dtype, high=high))
 
 
 def softmax_exp(x: Expr) -> Expr:

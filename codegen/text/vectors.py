@@ -24,6 +24,7 @@ _FLOAT_COMPARISONS = {
     "gt": "ogt",
     "ge": "oge",
     "uno": "uno",
+    "ord": "ord",
 }
 
 
@@ -215,7 +216,8 @@ class Vectors:
     # Conditions --------------------------------------------------------------------------------
 
     def compare(self, predicate: str, a: str, b: str) -> Reg:
-        """eq, ne, lt, le, gt, ge by the type's order; NaN is unequal to everything. `uno`: either is NaN."""
+        """eq, ne, lt, le, gt, ge by the type's order; NaN is unequal to everything. `uno`: either is NaN;
+        `ord`: neither."""
         if self.floating:
             type_ = type_of("fcmp", a, b, default=self.type)
             return self.f.value(f"fcmp {_FLOAT_COMPARISONS[predicate]} {type_} {a}, {b}", self.mask)
@@ -267,4 +269,5 @@ class Vectors:
     def _extreme(self, predicate: str, a: str, b: str, b_is_number: bool) -> Reg:
         if b_is_number or not self.floating:
             return self.select(self.compare(predicate, b, a), b, a)  # a where they do not compare
-        return self.select(self.is_nan(a), a, self.select(self.compare(predicate, a, b), a, b))
+        # a condition that holds for numbers: two instructions where one of them can leave lanes as they are
+        return self.select(self.compare("ord", a, a), self.select(self.compare(predicate, a, b), a, b), a)

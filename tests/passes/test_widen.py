@@ -51,6 +51,26 @@ def test_pools_of_halves_become_float_ones():
         )
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_attention_over_halves_becomes_one_over_floats(dtype):
+    becomes(
+        widen,
+        f"""graph g(%q: {dtype}[1, 2, 3, 4], %k: {dtype}[1, 2, 5, 4], %m: {dtype}[3, 5]) {{
+        %0 = attention(%q, %k, %k, %m) scale=0.5 q=bhqd k=bhkd v=bhke out=bhqe
+        return %0
+    }}""",
+        f"""graph g(%q: {dtype}[1, 2, 3, 4], %k: {dtype}[1, 2, 5, 4], %m: {dtype}[3, 5]) {{
+        %0 = map(%q) {{ cast($0, float32) }}
+        %1 = map(%k) {{ cast($0, float32) }}
+        %2 = map(%k) {{ cast($0, float32) }}
+        %3 = map(%m) {{ cast($0, float32) }}
+        %4 = attention(%0, %1, %2, %3) scale=0.5 q=bhqd k=bhkd v=bhke out=bhqe
+        %5 = map(%4) {{ cast($0, {dtype}) }}
+        return %5
+    }}""",
+    )
+
+
 def test_wide_numbers_are_left_alone():
     stays(
         widen,

@@ -44,7 +44,9 @@ ROWS = {
 IMAGE_NORMS = ("instance_norm", "group_norm")
 RESIZES = ("resize",)
 #: Operators with a kernel of their own.
-HEAVY = (*CONVOLUTIONS, *PRODUCTS, *POOLS, *ROWS, *IMAGE_NORMS, *RESIZES, "attention")
+#: Spelled out, and as one operator.
+ATTENTIONS = ("attention", "attention_node")
+HEAVY = (*CONVOLUTIONS, *PRODUCTS, *POOLS, *ROWS, *IMAGE_NORMS, *RESIZES, *ATTENTIONS)
 
 #: One number from each of a matrix.
 ELEMENTWISE = {
@@ -108,8 +110,8 @@ def model(operator: str, form: str, symbolic: bool = False, side: int = 28) -> M
         b.product(operator, 4 * side)
     elif operator in POOLS:
         b.pool(operator, side)
-    elif operator == "attention":
-        b.attention(4 * side)
+    elif operator in ATTENTIONS:
+        b.attention(operator, 4 * side)
     elif operator in ELEMENTWISE:
         b.finish(b.add(ELEMENTWISE[operator], [b.input(4 * side, 256)]))
     elif operator in SEVERAL:
@@ -329,8 +331,11 @@ class _Graph:
         else:
             self.finish(self.add(op, [x, self.constant(np.array(axis if op == "CumSum" else [axis]))]))
 
-    def attention(self, rows: int) -> None:
+    def attention(self, operator: str, rows: int) -> None:
         q, k, v = (self.input(1, 4, rows, 64) for _ in range(3))
+        if operator == "attention_node":
+            self.finish(self.add("Attention", [q, k, v]))
+            return
         scores = self.add("MatMul", [q, self.add("Transpose", [k], perm=[0, 1, 3, 2])])
         scaled = self.add("Mul", [scores, self.constant(np.array(0.125, _NUMPY[self.dtype]))])
         self.finish(self.add("MatMul", [self.add("Softmax", [scaled]), v]))

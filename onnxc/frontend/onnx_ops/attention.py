@@ -170,7 +170,8 @@ def attend(
     sharing = 1 if heads == groups else dims.floor_divide(heads, groups)
     grouped = b.reshape(q, (q.shape[0], groups, sharing, *q.shape[2:])) if heads != groups else q
     scores = None
-    if softcap == 0 and exposed is None and precision in (None, 1):
+    # no kernel computes attention of float64 as one
+    if softcap == 0 and exposed is None and precision in (None, 1) and q.dtype != "float64":
         y = _fused(b, grouped, k, v, bias, factor, may_hide_all)
     else:
         y, scores = _spelled_out(

@@ -10,7 +10,7 @@ from ...ir import dims, expr, ops
 from ...ir.builder import Builder
 from ...ir.dims import Dimension
 from ...ir.graph import TensorType, Value
-from .common import integers, length, mean, one_of, wide, zeros
+from .common import integers, length, mean, one_of, wide, widened, zeros
 from .convolution import Window, window
 from .rules import onnx_op
 
@@ -180,6 +180,22 @@ def _regions(X: Value, rois: Value, width: int) -> None:
         raise ops.TypeMismatch(f"{rois.type} are no regions of {width} numbers of images {X.type}")
 
 
+def _of_regions(
+    b: Builder,
+    symbol: str,
+    X: Value,
+    rois: Value,
+    operands: Sequence[Value],
+    shape: ops.Shape,
+    attributes: Sequence[int],
+) -> Value:
+    """What the runtime makes of regions, in the wide type of the images' numbers: each is read many times."""
+    type_ = TensorType(wide(X.dtype), shape)
+    x, places = widened(b, X), b.cast(rois, type_.dtype)
+    made = b.call(symbol, [x, places, *operands], [type_], [*dims.numbers(shape[2:]), *attributes])[0]
+    return b.cast(made, X.dtype)
+
+
 @onnx_op(since=16)
 def RoiAlign(
     b,
@@ -205,14 +221,9 @@ def RoiAlign(
     if output_height < 1 or output_width < 1 or not 0 <= sampling_ratio <= 1 << 20:
         raise ops.TypeMismatch(f"an output of {output_height} x {output_width} with {sampling_ratio} samples")
     attributes = [sampling_ratio, int(mode == "max"), int(coordinate_transformation_mode == "half_pixel")]
-    type_ = TensorType(X.dtype, (rois.shape[0], X.shape[1], output_height, output_width))
-    scale = b.constant(np.float32(spatial_scale))
-    return b.call(
-        "roi_align",
-        [X, b.cast(rois, X.dtype), b.cast(batch_indices, "int64"), scale],
-        [type_],
-        [output_height, output_width, *attributes],
-    )[0]
+    shape = (rois.shape[0], X.shape[1], output_height, output_width)
+    operands = [b.cast(batch_indices, "int64"), b.constant(np.float32(spatial_scale))]
+    return _of_regions(b, "roi_align", X, rois, operands, shape, attributes)
 
 
 @onnx_op(since=10, name="RoiAlign")
@@ -247,6 +258,5 @@ def MaxRoiPool(b, X, rois, *, pooled_shape, spatial_scale=1.0):
     """The greatest element of each cell of a grid over each region (batch, x1, y1, x2, y2)."""
     _regions(X, rois, 5)
     height, width = integers(pooled_shape, 2, 1, "pooled_shape", 1)
-    type_ = TensorType(X.dtype, (rois.shape[0], X.shape[1], height, width))
-    scale = b.constant(np.float32(spatial_scale))
-    return b.call("max_roi_pool", [X, b.cast(rois, X.dtype), scale], [type_], [height, width])[0]
+    shape = (rois.shape[0], X.shape[1], height, width)
+    return _of_regions(b, "max_roi_pool", X, rois, [b.constant(np.float32(spatial_scale))], shape, [])
