@@ -335,7 +335,7 @@ class _Reader:
         table = vector_constant("float", [literal(values[i % len(values)], "float32") for i in range(16)])
         words = Vectors(self.f, "uint32", self.lanes)
         place = words.shift_right(word, shift) if shift else word
-        return self.number.permuted(table, table, place)
+        return self.number.permuted([table], place)
 
     def codes(self, word: str, field: int) -> str:
         """The codes of four neighbours along k in the bytes of every lane."""
