@@ -134,7 +134,7 @@ def emit(node: Node, choice: Choice, target: Target) -> Code:
     split = [stage[k : k + PIECES_A_STEP] for stage in stages for k in range(0, len(stage), PIECES_A_STEP)]
     stored = _stored_operands(node, target)
     steps = [parts_step(target, pieces, None if k else stored) for k, pieces in enumerate(split)]
-    over = elementwise.over(node) if isinstance(node.op, Map) else ()
+    over = elementwise.over(node, target) if isinstance(node.op, Map) else ()
     if isinstance(node.op, Scatter):
         over = (0,)
     if isinstance(node.op, Scatter) or _moves_nothing(node):

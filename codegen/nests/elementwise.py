@@ -214,6 +214,13 @@ class Elementwise(Piece):
             at, self.lanes if masked else left, first_lanes(reader.f, left, self.lanes) if masked else None
         )
 
+    @property
+    def ends_masked(self) -> bool:
+        """Whether short rows, of which another follows, end in a vector with masked lanes."""
+        row = self.sizes[-1]
+        short = len(self.sizes) > 1 and isinstance(row, int) and self.is_short(str(row))
+        return short and self.target.masked and row % self.lanes != 0
+
     def is_short(self, count: str) -> bool:
         return not self.cycle and count.isdigit() and int(count) <= SHORT * self.lanes
 
@@ -334,10 +341,14 @@ def stages(node: Node, target: Target) -> Stages:
     return [[Elementwise(target, body, out.shape, output_view(node), views)]], ()
 
 
-def over(node: Node) -> tuple[int, ...]:
+def over(node: Node, target: Target) -> tuple[int, ...]:
     """Operands that the result may be written over: vectors are read before they are written. A copy is made
-    in pieces of its own."""
-    return tuple(range(len(node.inputs))) if _copied(node.op.body) is None else ()
+    in pieces of its own. None where short rows end in a masked vector: who reads the next row would wait
+    until that is written, since its masked lanes lie there."""
+    nests = [piece for stage in stages(node, target)[0] for piece in stage if isinstance(piece, Elementwise)]
+    if _copied(node.op.body) is not None or any(nest.ends_masked for nest in nests):
+        return ()
+    return tuple(range(len(node.inputs)))
 
 
 def _copied(body: Expr) -> int | None:

@@ -22,7 +22,7 @@ from onnxc.codegen.kernel import choices_of
 from onnxc.codegen.kernels import loop_nest
 from onnxc.ir import dims, expr
 from onnxc.ir.expr import input_
-from onnxc.ir.graph import Layout, TensorType
+from onnxc.ir.graph import Layout, TensorType, Value, make_node
 from onnxc.ir.ops import (
     Attention,
     Concat,
@@ -121,6 +121,21 @@ def test_a_result_may_take_its_operand_s_place():
 
 
 # Bodies ------------------------------------------------------------------------------------------
+
+
+def test_short_rows_that_end_in_a_masked_vector_do_not_take_their_operand_s_place():
+    """A row would be read while the masked lanes of the one before are still to be written over it."""
+
+    def over(shape, repeated):
+        types = [TensorType("float32", s) for s in (shape, repeated)]
+        node = make_node(Map(x() + x(1)), [Value(t) for t in types])
+        (choice, *_) = choices_of(loop_nest, node, LEVELS["x86-64-v4"])
+        return loop_nest.emit(node, choice, LEVELS["x86-64-v4"]).over
+
+    assert over((9, 10), (9, 1)) == ()
+    assert over((9, 16), (9, 1)) == (0, 1)
+    assert over((9, 10), (9, 10)) == (0, 1)  # a single row
+    assert over((9, 1000), (9, 1)) == (0, 1)
 
 
 @TARGETS
