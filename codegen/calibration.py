@@ -1,7 +1,8 @@
 """Measures the facts of a target (`Facts`) on this machine: small loops of a few instructions each, timed.
 
 Every figure is the best of many short runs at several moments, all figures taking turns, so that what else
-the machine does for a while spoils none.
+the machine does for a while spoils none. Of memory that is larger than caches a run reads all: what a part
+of it takes in its best moment is no rate at which the whole comes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import ctypes
 import math
 import mmap
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -281,13 +283,13 @@ def _rate(compiled: tuple[Any, Any], count: int, nbytes: int) -> float:
     memory, half = raw.ctypes.data + -raw.ctypes.data % 64, nbytes // 2 // 64 * 64
     windows = max(1, half // WINDOW)  # one after the other, all before the first comes again
     count = count // windows // UNROLLED * UNROLLED
-    best, until = [float("inf")] * windows, time.perf_counter() + SECONDS
+    times, until = [], time.perf_counter() + SECONDS
     while time.perf_counter() <= until:
+        began = time.perf_counter_ns()
         for window in range(windows):
-            began = time.perf_counter_ns()
             function(memory + window * WINDOW, half, count)
-            best[window] = min(best[window], time.perf_counter_ns() - began)
-    return count * windows / max(1, sum(best))
+        times.append(time.perf_counter_ns() - began)
+    return count * windows / max(1, statistics.median(times) if windows > 1 else min(times))
 
 
 def _small_pages(nbytes: int) -> np.ndarray:

@@ -8,7 +8,8 @@ that says what it stands for. `benchmarks/calibrate.py` holds all of it against 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ..ir import dims, dtypes, expr
 from ..ir.dims import Dimension
@@ -88,12 +89,15 @@ SPREAD = 0.6  # a product of a transposed convolution whose results are channels
 
 # To begin reading beyond the second-level cache, until what follows is fetched ahead.
 FAR = 2500.0  # bytes at the third-level cache's rate: as long as these take, the first is waited for
-FARTHER = 200.0  # nanoseconds: how much longer that takes from memory
+FARTHER = 350.0  # nanoseconds: how much longer that takes from memory
 AHEAD = 4096  # bytes: no more is fetched ahead than a page
+CODE = 5.0  # times as long as bytes of a copy take those of code that was not used for long
+CODE_BYTES = 8  # that a line of a kernel's text becomes
 
 # Cycles.
 STEP = 94.5  # to begin and end a step on one thread
 PART = 16.8  # to find out where a part of a nest lies
+PACKED_WORD = 1.5  # of a panel, a group of neighbours put together
 COPIED_ROW = 42.0  # of an image, to scratch with its padding
 SIZED_PART = 31.5  # the same where sizes are divided by that the run tells
 TILE = 25.2  # of a tile's function: the call, the misprediction where its loop ends
@@ -301,10 +305,10 @@ def _operands(node: Node) -> set[Value]:
     return {v for v in node.inputs if v.constant is None and isinstance(v.type, TensorType)}
 
 
-def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -> Estimate:
+def away(target: Target, node: Node, code: int, passed: Mapping[Value, float]) -> Estimate:
     """How much longer a chosen node takes because of what else went through the caches before it: since the
-    memory of operands and results was used so much has `passed`. New code was not used since the last run;
-    it is fetched ahead, so that it waits no longer for memory than for the third-level cache."""
+    memory of operands and results was used so much has `passed`. code: bytes of its code, 0 if that was used
+    in this run before."""
     nbytes, longer = _computed_bytes(node), 0.0
     found = _value_bytes(node.outputs[0]) if isinstance(node.op, Gather) else math.inf  # of a table
     for value, since in passed.items():
@@ -314,9 +318,20 @@ def away(target: Target, node: Node, new: bool, passed: Mapping[Value, float]) -
     longer += _apart(target, node, passed)
     if node.choice is None:
         return Estimate()
-    cost, code = node.choice.cost, new * far(target, min(target.run_bytes, target.facts.level3_bytes // 2))
+    cost, fetched = node.choice.cost, fetching(target, code)
     waited = (cost + Estimate(memory=longer)).total - cost.total
-    return Estimate(overhead=waited + code, fixed=code)
+    return Estimate(overhead=waited + fetched, fixed=fetched)
+
+
+def fetching(target: Target, code: int) -> float:
+    """Nanoseconds that so many bytes of code take which a run uses once: from memory they come as data do,
+    but each line is waited for. Of long code a run takes one way through."""
+    if not code:
+        return 0.0
+    facts = target.facts
+    beyond = 1 - fitting(target.run_bytes, facts.level3_bytes)
+    begun = far(target, min(target.run_bytes, facts.level3_bytes // 2))
+    return begun + beyond * CODE * min(code, AHEAD) / facts.memory_rate
 
 
 def _apart(target: Target, node: Node, passed: Mapping[Value, float]) -> float:
@@ -398,10 +413,15 @@ def epilogue(target: Target, node: Node, dtype: str) -> Estimate:
     return compute(target, (weight(target, body) + narrowed) * dims.typical(out.count) / target.lanes(dtype))
 
 
+def run_bytes(target: Target) -> int:
+    """What a run touches of the sizes that are estimated with."""
+    return target.least_run_bytes if dims.are_ones() else target.run_bytes
+
+
 def stored(target: Target, nbytes: float, grown: float = 1.0) -> Estimate:
     """Constants read: since the last run, all else that a run touches was. grown: times what the model has,
     which others are then taken for, too."""
-    among = max(nbytes, target.run_bytes * grown)
+    among = max(nbytes, run_bytes(target) * grown)
     begun = far(target, among) * min(1.0, nbytes / AHEAD)
     near = fitting(among, target.facts.level3_bytes)
     waited = (READ * near + 1 - near) * nbytes / rate(target, among)
@@ -490,12 +510,21 @@ def looked_up(target: Target, node: Expr) -> int:
 # Sizes and parts ---------------------------------------------------------------------------------
 
 
+def with_fixed(estimate: Callable[[], Estimate]) -> Estimate:
+    """An estimate, of which so much is fixed as it is where every size that only the run knows is 1."""
+    found = estimate()
+    with dims.of_ones():
+        least = estimate().total
+    return replace(found, fixed=min(least, found.total))
+
+
 def work(estimate: Estimate, count: Dimension) -> Dimension:
     """The nanoseconds of a step, for Step: but for what is fixed in proportion to `count`, whatever the run
     finds it to be, where the estimate is for its typical number."""
     fixed = min(estimate.fixed, estimate.total)
     each = (estimate.total - fixed) / dims.typical(count)
-    return round(fixed) + dims.floor_divide(count * max(1, round(1000 * each)), 1000)
+    parts = 1000 if each >= 1 else 1_000_000  # of a nanosecond: a byte takes few
+    return round(fixed) + dims.floor_divide(count * round(parts * each), parts)
 
 
 def parts_for(nanoseconds: float) -> int:

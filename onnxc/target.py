@@ -124,6 +124,7 @@ class Target:
     broadcasts: int = 1  # broadcast operands that a tile's loop holds in registers at a time
     facts: Facts = field(default_factory=Facts)
     run_bytes: int = 0  # that a run of the lowered graph touches: so much lies between two uses of a constant
+    least_run_bytes: int = 0  # the same where every size that only the run knows is 1
     abilities: frozenset[Ability] = frozenset()
     dots: tuple[Dot, ...] = ()
     widening: Dot | None = None  # what multiplies bytes for which there is no dot product

@@ -183,21 +183,23 @@ def estimate(
     block = (near or depth) * min(m, tiling.block * tiling.rows) * sizes[A]  # of A, which each panel reads
     found += costs.again(target, m * depth * sizes[A], block) * max(0, sum(count for _, count in panels) - 1)
     found += Estimate(compute=inside, overhead=calls)
+    columns = sum(vectors * tiling.lanes * count for vectors, count in panels)
     if product.constant:
-        columns = sum(vectors * tiling.lanes * count for vectors, count in panels)
         found += costs.stored(target, depth * columns * sizes[B])
         if tiling.order == "panels":  # each further block of rows reads all of B again
             blocks, again = -(-m // (tiling.block * tiling.rows)), (near or depth) * columns * sizes[B]
             found += costs.again(target, depth * columns * sizes[B], again) * max(0, blocks - 1)
     if tiling.source == "packed":
-        found += packing(target, depth * n * sizes[B])
+        found += packing(target, depth * columns * sizes[B], tiling.dot, sizes[B])
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)
     return found + costs.step(target, 2 if tiling.source == "packed" else 1)
 
 
-def packing(target: Target, nbytes: float) -> Estimate:
-    """To bring that many bytes of B into panels when it runs."""
-    return costs.move(target, costs.PACKING * nbytes, 2 * nbytes)
+def packing(target: Target, nbytes: float, group: int, size: int) -> Estimate:
+    """To bring B into panels of so many bytes when it runs, where a word holds a group of neighbours along k
+    of that size each."""
+    joined = costs.overhead(target, costs.PACKED_WORD * (group > 1) * nbytes / (group * size))
+    return costs.move(target, costs.PACKING * nbytes, 2 * nbytes) + joined
 
 
 # Packing -----------------------------------------------------------------------------------------
@@ -470,8 +472,7 @@ class Gemm:
         over = tuple(self.extra)  # every element is in one tile, whose epilogue reads before it writes
         if self.tiling.source != "packed":
             return Code((self.product_step(),), (), over)
-        nbytes = self.panel_rows * self.columns * self.sizes[B]
-        return Code((self.packing_step(), self.product_step()), (nbytes,), over)
+        return Code((self.packing_step(), self.product_step()), (self.packed_bytes,), over)
 
     @property
     def part_tiles(self) -> int:
@@ -487,7 +488,13 @@ class Gemm:
     @property
     def packed_bytes(self) -> Dimension:
         """Of all matrices that are packed when it runs."""
-        return self.panel_rows * self.product.n.size * self.sizes[B]
+        return self.panel_rows * self.columns * self.sizes[B]
+
+    def packing(self) -> Estimate:
+        """What the step before takes that packs them, if there is one."""
+        if self.tiling.source != "packed":
+            return Estimate()
+        return packing(self.target, dims.typical(self.packed_bytes), self.group, self.sizes[B])
 
     @property
     def panel_rows(self) -> Dimension:
@@ -511,9 +518,7 @@ class Gemm:
             rest, group = f.divide(rest, f.size(groups))
             self.emit_part(f, self.places(f, rest), block, group)
         parts_ = p.repeats * blocks * groups
-        packs = self.tiling.source == "packed"
-        packed = packing(self.target, dims.typical(self.packed_bytes)) if packs else Estimate()
-        return k.step(parts_, costs.work(self.cost + packed * -1, self.multiply_adds()), scratch)
+        return k.step(parts_, costs.work(self.cost + self.packing() * -1, self.multiply_adds()), scratch)
 
     def multiply_adds(self) -> Dimension:
         p = expected(self.product)
@@ -649,8 +654,7 @@ class Gemm:
                 with f.when(wanted):
                     self.pack_nest(f, 0, source, target, vectors, present)
         parts_ = dims.product(axis.size for axis in p.panels_axes) * self.panels
-        nbytes = self.packed_bytes
-        return k.step(parts_, costs.work(packing(self.target, dims.typical(nbytes)), nbytes))
+        return k.step(parts_, costs.work(self.packing(), self.packed_bytes))
 
     def pack_nest(
         self, f: KernelFunction, level: int, source: str, target: str, vectors: int, columns: int | str

@@ -82,7 +82,7 @@ def estimate(node: Node, product: Product, tiling: Tiling, unit: Matrix, target:
     if product.constant:
         found += costs.stored(target, depth * n * size_b)
     else:
-        found += packing(target, depth * n * size_b)
+        found += packing(target, depth * n * size_b, unit.group, size_b)
     if not is_whole(product, unit):
         found += costs.move(target, 2 * m * depth * size_a)
     found = found * repeats + costs.epilogue(target, node, product.accumulate) + costs.traffic(target, node)

@@ -153,7 +153,7 @@ def candidates(node: Node, target: Target) -> Iterable[Offer[Tiling]]:
     options += [_fastest(node, target, form, dot) for form, dot in _integers(node, target)]
     cost, tiling = min(options, key=lambda option: option[0].total)
     packed = (1,) if node.inputs[1].constant is not None else ()
-    yield Offer(cost + costs.step(target), tiling, packed=packed)
+    yield Offer(cost + _first_reading(node, target, tiling) + costs.step(target), tiling, packed=packed)
 
 
 def _fastest(
@@ -199,6 +199,14 @@ def _tiling(
     part = ALL if op.rounded else part
     cost += _reading(target, weights) * -(-rows // (part or REUSE * most))
     return cost * (steps * len(op.directions)), Tiling(most, vectors, lanes, part, form, dot)
+
+
+def _first_reading(node: Node[Recurrent], target: Target, tiling: Tiling) -> Estimate:
+    """What panels take longer in the first step: since the last run, all else was used."""
+    op, form = node.op, tiling.form
+    whole = op.columns * op.hidden * dtypes.itemsize(node.inputs[0].dtype)
+    weights = whole if form is None else form.panel_bytes(op.columns)
+    return (costs.stored(target, weights) + _reading(target, weights) * -1) * len(op.directions)
 
 
 def _reading(target: Target, weights: int) -> Estimate:

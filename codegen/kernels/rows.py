@@ -16,7 +16,7 @@ from functools import partial
 from ...ir import dims, dtypes, expr
 from ...ir.dims import Dimension
 from ...ir.expr import Expr
-from ...ir.graph import Constant, Node
+from ...ir.graph import Constant, Node, Value
 from ...ir.ops import Fused
 from ...records import dataclass
 from ...target import Target
@@ -73,7 +73,7 @@ def pack(node: Node[Fused], choice: Choice[Tiling], operand: int) -> Constant | 
 
 
 def emit(node: Node[Fused], choice: Choice[Tiling], target: Target) -> Code:
-    return single(offered(_kernel(node, target), node).step())
+    return single(offered(_kernel(node, target), node).step(choice.cost))
 
 
 def _kernel(node: Node[Fused], target: Target) -> _Kernel | None:
@@ -139,26 +139,35 @@ class _Kernel:
         vectors = count // line * -(-line // self.lanes)
         effort = vectors * sum(map(self._vector, passes))
         effort += sum(costs.weight(target, *p.before.values()) for p in passes)
-        whole = (
-            v.dtype
-            for v in (*self.node.inputs, *self.node.outputs)
-            if v.tensor.count == dims.product(self.rows.shape)
-        )
-        moved = count * sum(map(dtypes.itemsize, whole))
+        moved = count * sum(dtypes.itemsize(v.dtype) for v in self._whole() if v.constant is None)
         among = moved * dims.typical(dims.product(self.outer))
         folds = costs.overhead(self.target, costs.FOLDED_ROW * (1 + len(self.rows.reduced)) / self.together)
         return costs.compute(target, effort) + costs.move(target, moved, among) + folds
 
+    def unrolled(self, one: Pass, rows: int) -> int:
+        """How many vectors along each of so many rows a pass combines apart; 0 where it has no loop."""
+        instructions = costs.weight(self.target, *one.roots) * rows
+        return 0 if self.short else 4 if instructions <= 8 else 2 if instructions <= 40 else 1
+
     def _vector(self, one: Pass) -> float:
         """Instructions of a vector of a row, or those in whose time its sums wait for those before."""
-        each = costs.weight(self.target, *one.roots) + len(one.reads) + len(one.stores)
-        facts, chained = self.target.facts, bool(one.reductions)
-        return max(each, chained * facts.latency * facts.instructions / self.together)
+        combined = [costs.KEPT_NAN if state.keeps_nan else 1 for state in one.reductions]
+        each = costs.weight(self.target, *one.roots) + len(one.reads) + len(one.stores) + sum(combined)
+        facts, chains = self.target.facts, self.together * max(1, self.unrolled(one, self.together))
+        return max(each, max(combined, default=0) * facts.latency * facts.instructions / chains)
+
+    def _whole(self) -> list[Value]:
+        """Operands and results that have an element of their own for each of the rows'."""
+        values = (*self.node.inputs, *self.node.outputs)
+        return [v for v in values if v.tensor.count == dims.product(self.rows.shape)]
 
     @property
     def estimate(self) -> Estimate:
         """Of all rows."""
-        return self.row * dims.typical(dims.product(self.outer)) + costs.step(self.target)
+        constants = [dims.typical(v.tensor.nbytes) for v in self._whole() if v.constant is not None]
+        rows = self.row * dims.typical(dims.product(self.outer))
+        read = costs.total(costs.stored(self.target, nbytes) for nbytes in constants)
+        return rows + read + costs.step(self.target)
 
     def place(self, key: tuple[str, int]) -> tuple[str, int]:
         """Where an operand, a result or what is kept lies."""
@@ -177,13 +186,13 @@ class _Kernel:
                 end = end + apart * self.together
         return places, end
 
-    def step(self) -> Step:
+    def step(self, cost: Estimate) -> Step:
         k = self.k
         blocks = block_rows(self.outer, costs.elements_per_part(self.row.total), self.together)
         with k.entry() as f, blocks.each(f) as block:
             self._block(f, blocks, block)
         count = dims.product(self.outer)
-        work = costs.work(self.estimate, count)
+        work = costs.work(cost, count)
         return k.step(blocks.parts, work, self.kept_places()[1])
 
     def _block(self, f: KernelFunction, blocks: Blocks, block: Block) -> None:
@@ -351,8 +360,7 @@ class _Strip:
             shared: dict[int, str] = {}
             return [x for row in rows for x in row.values(index, lanes, mask, shared)]
 
-        instructions = costs.weight(f.target, *one.roots) * len(rows)
-        unroll = 0 if kernel.short else 4 if instructions <= 8 else 2 if instructions <= 40 else 1
+        unroll = kernel.unrolled(one, len(rows))
         states, count = one.reductions * len(rows), f.size(kernel.inner[-1])
         return _reduced(f, count, kernel.lanes, unroll, states, totals, values)
 

@@ -34,7 +34,7 @@ def passed(graph: Graph, codes: Mapping[Node, Code], plan: MemoryPlan) -> dict[N
 
 class _Memory:
     """`last`: the step in which each piece was last used; `brought`: bytes of constants and scratch
-    before each step."""
+    before each step; `stored`: constants, and parts of them."""
 
     def __init__(self, graph: Graph, plan: MemoryPlan):
         buffers = [replace(buffer, nbytes=dims.typical(buffer.nbytes)) for buffer in plan.buffers]
@@ -55,6 +55,8 @@ class _Memory:
         self.pieces = {v: slice(b // self.piece, -(-e // self.piece)) for v, (b, e) in ranges.items()}
         self.last = np.full(-(-end // self.piece), -1)
         self.brought = [0.0]
+        self.stored = {v for v, location in plan.locations.items() if location.kind == "constant"}
+        self.run = 0.0  # bytes of a whole run, when one is over
 
     def use(self, node: Node, code: Code, tell: bool) -> dict[Value, float]:
         """Uses what a node reads, then what it writes; how far away each was."""
@@ -63,7 +65,9 @@ class _Memory:
         for values in (node.inputs, node.outputs):
             its = [v for v in dict.fromkeys(values) if v in self.pieces and v.constant is None]
             if tell:
+                self.run = self.run or self.brought[-1] + self.piece * len(self.last)
                 found |= {value: self.distance(value) for value in its}
+                found |= {v: self.run for v in values if v in self.stored and v.constant is None}
             for value in its:
                 self.last[self.pieces[value]] = step
         scratch = max((dims.typical(s.scratch) for s in code.steps), default=0)

@@ -67,7 +67,9 @@ def lower(
     UnsupportedError for an op that no kernel takes, LimitError for a static arena over ARENA_LIMIT."""
     stage("select kernels")
     graph = tabulate(graph, target)
-    among = replace(target, run_bytes=costs.touched(graph))
+    with dims.of_ones():
+        least = costs.touched(graph)
+    among = replace(target, run_bytes=costs.touched(graph), least_run_bytes=least)
     graph = select_kernels(graph, among, tuned)
     dump("select_kernels", graph)
     shared, before = share_code(graph, among), graph
@@ -112,7 +114,8 @@ def with_distances(
     known: set[int] = set()
     for node, passed in distances.passed(graph, codes, plan).items():
         code = codes[node]
-        found[node] = _delayed(code, node, costs.away(target, node, id(code) not in known, passed))
+        lines = 0 if id(code) in known else sum(step.text.count("\n  ") for step in code.steps)
+        found[node] = _delayed(code, node, costs.away(target, node, costs.CODE_BYTES * lines, passed))
         known.add(id(code))
     return found
 

@@ -33,6 +33,7 @@ from ...ir.ops import (
 )
 from ...target import Target
 from .. import costs
+from ..costs import Estimate
 from ..kernel import Choice, choices_of, chosen
 from ..kernels import KERNELS, loop_nest
 from .arithmetic import arithmetic_of, reason_of
@@ -67,6 +68,7 @@ class _Selection:
         self.reordered: set[tuple[Value, int | None]] = set()  # operands, by the block that somebody reads
         self.read: dict[Value, set[int | None]] = {}  # results, by the blocks that their readers want
         self.known: dict[object, list[Choice]] = {}  # offers
+        self.least: dict[object, float] = {}  # nanoseconds where all symbols are 1
 
     def graph(self, graph: Graph) -> Graph:
         self.read = {value: {None} for value in graph.outputs}
@@ -159,6 +161,22 @@ class _Selection:
         if key not in self.known:
             self.known[key] = [c for kernel in KERNELS for c in choices_of(kernel, node, self.target)]
         return self.known[key]
+
+    def _with_fixed(self, node: Node, choice: Choice) -> Estimate:
+        """What a choice is estimated to take, of which so much is fixed as its kernel takes for such a node
+        where every size that only the run knows is 1."""
+        tensors = [v.tensor for v in (*node.inputs, *node.outputs) if isinstance(v.type, TensorType)]
+        if all(dims.is_static(tensor.shape) for tensor in tensors):
+            return choice.cost
+        layouts = choice.inputs, choice.output
+        key = seen(node, itself), choice.kernel, layouts
+        if key not in self.least:
+            stored = tuple(_stored(v, w) for v, w in zip(node.inputs, _wanted(node)))
+            with dims.of_ones():
+                offered = choices_of(choice.kernel, replace(node, inputs=stored), self.target)
+            times = [other.time for other in offered if (other.inputs, other.output) == layouts]
+            self.least[key] = min(times, default=0.0)
+        return replace(choice.cost, fixed=min(self.least[key], choice.time))
 
     def _cost(self, node: Node) -> float:
         """Nanoseconds for a node, for bringing its operands into the layouts that it reads, and for copying
@@ -258,7 +276,8 @@ class _Selection:
                 inputs = self._joined(Node(node.op, inputs, tuple(outputs)), placed, nodes)
             choice = node.choice
             if choice is not None:
-                choice = replace(choice, arithmetic=arithmetic_of(node), why=reason_of(node))
+                cost = self._with_fixed(node, choice)
+                choice = replace(choice, cost=cost, arithmetic=arithmetic_of(node), why=reason_of(node))
             nodes.append(Node(node.op, inputs, tuple(outputs), node.origin, choice))
             new.update(zip(node.outputs, outputs))
         results = [as_wanted(v, None, False) for v in graph.outputs]

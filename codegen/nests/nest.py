@@ -236,6 +236,9 @@ class Piece(ABC):
     @property
     def cost(self) -> Estimate:
         """Of all iterations and of beginning the parts."""
+        return self._cost() if isinstance(self.iterations, int) else costs.with_fixed(self._cost)
+
+    def _cost(self) -> Estimate:
         blocks = self.blocks
         known = all(isinstance(size, int) for size in blocks.grid)
         return self.estimate + costs.begun_parts(self.target, dims.typical(blocks.parts), known)

@@ -13,7 +13,9 @@ from __future__ import annotations
 import ast
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property, lru_cache, reduce
 from typing import TypeGuard, overload
 
@@ -656,12 +658,34 @@ def _number(atom: Symbol | Apply, env: Mapping[str, int]) -> int:
     return APPLICATIONS[atom.kind](evaluate(atom.left, env), evaluate(atom.right, env))
 
 
-@lru_cache(maxsize=CACHED)
+_ones: ContextVar[bool] = ContextVar("ones", default=False)
+
+
+@contextmanager
+def of_ones() -> Iterator[None]:
+    """Within, every variable is typically 1: for what is estimated of the least that a run may be."""
+    before = _ones.set(True)
+    try:
+        yield
+    finally:
+        _ones.reset(before)
+
+
+def are_ones() -> bool:
+    """Whether every variable is typically 1 at present."""
+    return _ones.get()
+
+
 def typical(value: Dimension) -> int:
     """The number to estimate times with where a size is symbolic; at least 1, so that no work is free: where
     it would be less, what is less of its factors is 1, not their product with others."""
-    found = evaluate(value, env := {s.name: s.typical for s in symbols(value)})
-    if found < 1 and not isinstance(value, int) and len(value.terms) == 1:
+    return max(1, value) if isinstance(value, int) else _typical(value, are_ones())
+
+
+@lru_cache(maxsize=CACHED)
+def _typical(value: Dim, ones: bool) -> int:
+    found = evaluate(value, env := {s.name: 1 if ones else s.typical for s in symbols(value)})
+    if found < 1 and len(value.terms) == 1:
         ((monomial, found),) = value.terms
         for atom, power in monomial:
             found *= max(1, _number(atom, env)) ** power

@@ -8,6 +8,7 @@ import pytest
 from onnxc.codegen import costs
 from onnxc.codegen.costs import Estimate
 from onnxc.codegen.kernel import chosen
+from onnxc.codegen.kernels import gemm
 from onnxc.codegen.lowering.lower import lower
 from onnxc.codegen.lowering.select_kernels import select_kernels
 from onnxc.codegen.tiles.panels import panel_tiling
@@ -106,8 +107,55 @@ def test_what_is_read_in_turns_is_waited_for_where_it_leaves_the_first_level_cac
 def test_code_that_was_not_used_since_the_last_run_is_away_where_a_run_touches_much():
     (node,) = select_kernels(parse(CHAIN), TARGET).nodes
     small, large = (replace(TARGET, run_bytes=times * TARGET.facts.level2_bytes) for times in (0, 2))
-    delays = [costs.away(t, node, new, {}).overhead for t in (small, large) for new in (False, True)]
+    delays = [costs.away(t, node, code, {}).overhead for t in (small, large) for code in (0, 1000)]
     assert delays[0] == delays[1] and delays[3] == delays[2] + costs.far(TARGET, large.run_bytes)
+
+
+def test_long_code_takes_longer_to_come_from_memory():
+    far = replace(TARGET, run_bytes=2 * TARGET.facts.level3_bytes)
+    assert costs.fetching(far, 0) == 0
+    assert costs.fetching(far, 500) < costs.fetching(far, 2000) < costs.fetching(far, 4096)
+    assert costs.fetching(far, 4096) == costs.fetching(far, 100_000)
+
+
+def test_what_a_byte_takes_is_no_less_for_being_little():
+    work = costs.work(Estimate(overhead=200.0), dims.symbol("n", typical=1 << 20))
+    assert dims.evaluate(work, {"n": 1 << 20}) == pytest.approx(200, rel=0.01)
+    assert costs.work(Estimate(overhead=50.0, fixed=50.0), dims.symbol("n")) == 50
+
+
+def test_within_ones_every_size_that_only_the_run_knows_is_1():
+    n = dims.symbol("n", typical=1000)
+    with dims.of_ones():
+        assert dims.typical(n) == 1 and dims.typical(3 * n + 4) == 7 and dims.typical(5) == 5
+    assert dims.typical(n) == 1000
+
+
+def test_the_work_of_the_least_sizes_is_estimated_of_these():
+    """Not in proportion: so little lies in the first-level cache, and each step is begun."""
+    text = "graph g(%x: float32[8, n, 64]) { %0 = transpose(%x) perm=(1, 0, 2) return %0 }"
+    ((_, code),) = lower(parse(text), TARGET).codes.items()
+    works = [dims.evaluate(sum(step.work for step in code.steps), {"n": n}) for n in (1, 128, 256)]
+    assert works[0] < 0.2 * works[1] < works[1] < works[2] < 2 * works[1]
+
+
+def test_what_a_run_of_the_least_sizes_touches_tells_where_its_constants_come_from():
+    size = TARGET.facts.level3_bytes
+    target = replace(TARGET, run_bytes=4 * size, least_run_bytes=0)
+    with dims.of_ones():
+        near = costs.stored(target, 1 << 20).total
+    assert near < costs.stored(target, 1 << 20).total
+
+
+def test_panels_of_a_narrow_matrix_are_packed_whole():
+    assert gemm.packing(TARGET, 4096, 1, 4).overhead == 0
+    assert gemm.packing(TARGET, 4096, 4, 1).overhead == costs.cycles(TARGET, 1024 * costs.PACKED_WORD)
+
+
+def test_constants_that_are_small_come_with_those_before_them():
+    target = replace(TARGET, run_bytes=2 * TARGET.facts.level3_bytes)
+    small, large = costs.stored(target, costs.AHEAD // 2), costs.stored(target, 4 * costs.AHEAD)
+    assert small.total == 0 and large.overhead == costs.far(target, target.run_bytes)
 
 
 def test_what_no_size_changes_is_in_the_work_of_every_run():
