@@ -1,9 +1,9 @@
 """What calibrate.py and roofline.py share: the nodes of models, each timed where it stands in a run.
 
-The machine may be slow for a while, so that models are visited by turns, and of every step the lower quartile
-of all visits counts. Of a visit's runs that is their median: in single runs memory happens to be in a cache
-(a layer of 4 KB takes 30 ns once in 40 runs, 730 in most). What is kept in a folder goes on there: later
-calls add visits to those of earlier ones.
+The machine may be slow for a while, so that models are visited by turns, and of every step the least of all
+visits counts. Of a visit's runs that is their median: in single runs memory happens to be in a cache (a layer
+of 4 KB takes 30 ns once in 40 runs, 730 in most). What is kept in a folder goes on there: later calls add
+visits to those of earlier ones.
 """
 
 from __future__ import annotations
@@ -60,11 +60,7 @@ class Measurement:
     @property
     def timings(self) -> Sequence[Timing]:
         steps, visits = self._kept()
-        return (
-            [Timing(*step, int(ns)) for step, ns in zip(steps, np.quantile(visits, 0.25, 0))]
-            if visits
-            else ()
-        )
+        return [Timing(*step, int(ns)) for step, ns in zip(steps, np.min(visits, 0))] if visits else ()
 
     def _kept(self) -> tuple[list[tuple[str, int, int]], list[list[float]]]:
         """The steps of a run (node, parts, estimate), and what each took in every visit so far."""

@@ -88,7 +88,9 @@ def candidates(node: Node, target: Target) -> Iterator[Offer[Tiling]]:
     if lanes is not None and node.inputs[1].constant is not None:
         pixels = dims.typical(dims.product(x.shape[2:]) * x.shape[0])
         cost = costs.compute(target, pixels * dims.number(x.shape[1]) * costs.SPREAD)
-        cost += costs.traffic(target, node) + costs.epilogue(target, node, x.dtype) + costs.step(target)
+        narrow = target.lanes(x.dtype) / lanes  # the epilogue is that of so few lanes as well
+        cost += costs.traffic(target, node) + costs.step(target)
+        cost += costs.epilogue(target, node, x.dtype) * max(1.0, narrow)
         yield Offer(
             cost,
             LaneTiling(lanes),

@@ -157,16 +157,18 @@ class _Kernel:
         return max(each, max(combined, default=0) * facts.latency * facts.instructions / chains)
 
     def _whole(self) -> list[Value]:
-        """Operands and results that have an element of their own for each of the rows'."""
+        """Operands and results that have an element of their own for each of all rows'."""
         values = (*self.node.inputs, *self.node.outputs)
         return [v for v in values if v.tensor.count == dims.product(self.rows.shape)]
 
     @property
     def estimate(self) -> Estimate:
-        """Of all rows."""
-        constants = [dims.typical(v.tensor.nbytes) for v in self._whole() if v.constant is not None]
+        """Of all rows, and of tables that differ among these. What all rows share lies with weights that were
+        just read."""
+        alone = dims.product(self.outer) == 1
+        tables = [] if alone else [v for v in self._whole() if v.constant is not None]
         rows = self.row * dims.typical(dims.product(self.outer))
-        read = costs.total(costs.stored(self.target, nbytes) for nbytes in constants)
+        read = costs.total(costs.stored(self.target, dims.typical(v.tensor.nbytes)) for v in tables)
         return rows + read + costs.step(self.target)
 
     def place(self, key: tuple[str, int]) -> tuple[str, int]:

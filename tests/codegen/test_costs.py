@@ -152,12 +152,6 @@ def test_panels_of_a_narrow_matrix_are_packed_whole():
     assert gemm.packing(TARGET, 4096, 4, 1).overhead == costs.cycles(TARGET, 1024 * costs.PACKED_WORD)
 
 
-def test_constants_that_are_small_come_with_those_before_them():
-    target = replace(TARGET, run_bytes=2 * TARGET.facts.level3_bytes)
-    small, large = costs.stored(target, costs.AHEAD // 2), costs.stored(target, 4 * costs.AHEAD)
-    assert small.total == 0 and large.overhead == costs.far(target, target.run_bytes)
-
-
 def test_what_no_size_changes_is_in_the_work_of_every_run():
     estimate = Estimate(memory=1000.0) + costs.stored(TARGET, 1 << 20)
     work = costs.work(estimate, dims.symbol("n"))
