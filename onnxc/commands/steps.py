@@ -92,6 +92,7 @@ def _work(node: Node, machine: Target, sizes: Mapping[str, int], among: int) -> 
     from ..ir.arithmetic import multiply_adds_of
 
     read, constant, written = (_bytes(values, sizes) for values in _moved(node))
+    constant -= _saved(node)
     read, constant = _read(node, read, written), _read(node, constant, written)
     bound = max(_products_ns(node, machine, sizes), _memory_ns(machine, read, constant, written, among))
     return Work(_number(multiply_adds_of(node), sizes), read + constant + written, bound)
@@ -112,6 +113,19 @@ def _moved(node: Node) -> tuple[set, set, set]:
 
 def _bytes(values: Iterable, sizes: Mapping[str, int]) -> int:
     return sum(_number(v.type.nbytes, sizes) for v in values)
+
+
+def _saved(node: Node) -> int:
+    """The bytes by which packed constants are smaller than their numbers: codes of few bits, halves."""
+    choice, saved = node.choice, 0
+    if choice is None:
+        return 0
+    for operand in choice.packed:
+        value = node.inputs[operand]
+        packed = None if value.constant is None else choice.kernel.pack(node, choice, operand)
+        if packed is not None:
+            saved += max(0, dims.number(value.tensor.nbytes) - packed.nbytes)
+    return saved
 
 
 def _read(node: Node, nbytes: int, written: int) -> int:

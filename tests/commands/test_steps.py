@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from support.stored import blocks_of
 
 from onnxc.codegen.costs import READ, WRITTEN
 from onnxc.codegen.lowering.lower import lower
@@ -35,6 +36,17 @@ def test_a_product_is_bound_by_its_multiply_adds_where_they_are_many():
 def test_a_product_of_one_row_is_bound_by_the_bytes_of_its_matrix():
     (node,) = expected(PRODUCT, n=1)
     assert node.work.bound == pytest.approx(4 * (READ * (512 + 512**2) + WRITTEN * 512) / 32)
+
+
+def test_codes_of_few_bits_count_as_the_bytes_that_they_are():
+    graph = parse("""graph g(%x: float32[1, 512]) {
+        %w = constant float32[512, 512] splat 0.25
+        %0 = contract(%x, %w) lhs=nk rhs=mk out=nm accumulate=float32
+        return %0
+    }""")
+    graph.nodes[0].inputs[1].constant = blocks_of(4, 512, 512, 32, "middle")
+    (node,) = expectations(lower(graph, TARGET), TARGET, {})
+    assert node.work.nbytes == 2 * 4 * 512 + 512 * 512 // 2 + 4 * 512 * 512 // 32
 
 
 def test_work_of_a_size_that_is_not_known_is_not_known():
